@@ -1,0 +1,1 @@
+"""Benchmarks of nearfar against its peers; each folder is one of them."""

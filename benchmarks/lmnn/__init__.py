@@ -1,0 +1,1 @@
+"""LMNN against metric-learn, pylmnn and mlpack: ``python -m benchmarks.lmnn --help``."""

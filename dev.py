@@ -1,0 +1,184 @@
+"""Set up nearfar in ./.venv and run one job there; needs nothing but Python 3.11 or newer.
+
+python dev.py demo    learn a metric on built-in data: `nearfar fit`, with any options of it
+python dev.py test    lint, then the tests, with any options of pytest
+python dev.py lint    ruff, mypy, codespell and the links between the pages
+python dev.py docs    the links, and every example in the pages and docstrings
+
+The first run installs the dependencies; later runs do so only when pyproject.toml has changed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+OLDEST_PYTHON = (3, 11)
+if sys.version_info < OLDEST_PYTHON:
+    sys.exit(
+        "nearfar needs Python {}.{} or newer; this is Python {}.{}. "
+        "Install a newer one and run dev.py with it, for example: python3.13 dev.py demo".format(
+            *OLDEST_PYTHON, *sys.version_info[:2]
+        )
+    )
+
+import argparse
+import hashlib
+import os
+import re
+import subprocess
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+SCRIPTS = VENV / ("Scripts" if os.name == "nt" else "bin")
+PYTHON = SCRIPTS / ("python.exe" if os.name == "nt" else "python")
+NEARFAR = SCRIPTS / ("nearfar.exe" if os.name == "nt" else "nearfar")
+
+# What pip installs for each profile; a profile contains those before it.
+PROFILES = {
+    "run": ["--editable", ".[cli]"],
+    "develop": ["--editable", ".[cli]", "--group", "dev"],
+}
+
+# [text](target) and ![text](target), where the target is neither a URL nor a mail address.
+LINK = re.compile(r"\]\((?![a-z]+:)([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def call(*command: str | Path) -> None:
+    """Run a command in the repository root; end this program with its status if it fails."""
+    words = [str(word) for word in command]
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}  # else scikit-learn skips checks
+    status = subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
+    if status != 0:
+        sys.exit(f"dev.py: failed with status {status}: {' '.join(words)}")
+
+
+def say(message: str) -> None:
+    """Tell what happens now, before any output of the commands that do it."""
+    print(f"dev.py: {message}", flush=True)
+
+
+def pip_install(*arguments: str) -> None:
+    """Install into the environment; pip speaks only of errors."""
+    quiet = ("--quiet", "--quiet", "--disable-pip-version-check")
+    call(PYTHON, "-m", "pip", "install", *quiet, *arguments)
+
+
+def make_environment() -> None:
+    """Create ./.venv where there is none."""
+    if PYTHON.exists():
+        return
+    say(f"making {VENV}")
+    try:
+        venv.create(VENV, with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(
+            f"dev.py: could not make {VENV}: {error}. On Debian and Ubuntu this needs a package "
+            "of its own: apt-get install python3-venv. Then delete .venv and run this again."
+        )
+
+
+def stamp(profile: str) -> Path:
+    """The file that records which pyproject.toml the profile was installed from."""
+    return VENV / f"nearfar-{profile}.stamp"
+
+
+def is_installed(profile: str, digest: str) -> bool:
+    """Whether the profile was installed from the pyproject.toml with this digest."""
+    return stamp(profile).exists() and stamp(profile).read_text() == digest
+
+
+def install(profile: str, *, with_torch: bool = False) -> None:
+    """Bring ./.venv up to date with pyproject.toml, or do nothing if it is."""
+    make_environment()
+    digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    if not is_installed(profile, digest):
+        say("installing nearfar and its dependencies; the first time takes a minute or two")
+        pip_install("--upgrade", "pip>=25.1")  # the first that knows dependency groups
+        pip_install(*PROFILES[profile])
+        for included in PROFILES:
+            stamp(included).write_text(digest)
+            if included == profile:
+                break
+    if with_torch:
+        say("installing torch")
+        pip_install("--editable", ".[torch]")
+
+
+def anchor(heading: str) -> str:
+    """The fragment that Markdown viewers give to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def broken_links() -> list[str]:
+    """Every relative link in a Markdown page whose file or heading does not exist."""
+    found = []
+    for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]):
+        for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+            path, _, fragment = target.partition("#")
+            file = (page.parent / path) if path else page
+            known = file.exists()
+            if known and fragment and file.suffix == ".md":
+                text = FENCED.sub("", file.read_text(encoding="utf-8"))
+                known = fragment in map(anchor, HEADING.findall(text))
+            if not known:
+                found.append(f"{page.relative_to(ROOT)}: nothing at {target}")
+    return found
+
+
+def check_links() -> None:
+    """End with a list of the broken links, if there are any."""
+    say("links")
+    broken = broken_links()
+    if broken:
+        sys.exit("\n".join(["dev.py: broken links, mend or remove them:", *broken]))
+
+
+def lint() -> None:
+    """Everything that is checked without running nearfar."""
+    for name, *arguments in (
+        ("ruff", "check"),
+        ("ruff", "format", "--check"),
+        ("mypy",),
+        ("codespell_lib",),
+    ):
+        say(" ".join([name, *arguments]))
+        call(PYTHON, "-m", name, *arguments)
+    check_links()
+
+
+def main() -> None:
+    """Read the command line and do the job."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("job", choices=["demo", "test", "lint", "docs"])
+    parser.add_argument("--torch", action="store_true", help="install torch too (large)")
+    options, extra = parser.parse_known_args()
+    if extra and options.job in ("lint", "docs"):
+        parser.error(f"{options.job} takes no further arguments; got {' '.join(extra)}")
+
+    install("run" if options.job == "demo" else "develop", with_torch=options.torch)
+    if options.job == "demo":
+        call(NEARFAR, "fit", "--force", *extra)
+    elif options.job == "test":
+        lint()
+        say("pytest")
+        call(PYTHON, "-m", "pytest", *extra)
+    elif options.job == "lint":
+        lint()
+    else:
+        check_links()
+        call(PYTHON, "-m", "pytest", "src", "docs", "README.md")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("dev.py: interrupted")

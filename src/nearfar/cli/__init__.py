@@ -1,0 +1,64 @@
+"""The command ``nearfar``: its entry point, and how every failure is told.
+
+A user's error is one line on stderr and exit code 2; an interruption is 130; a fault of nearfar is
+one line and 1. ``--debug`` adds the traceback. This module and `commands` load nothing but click,
+so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+OK, FAULT, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; `arguments` are the shell's by default."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an ASCII terminal shows ± as ?
+    try:
+        from nearfar.cli.commands import nearfar
+
+        code = nearfar.main(arguments or ["--help"], prog_name="nearfar", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or OK)
+    except BrokenPipeError:
+        # The reader, such as `head`, has gone. Python must not try to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAULT
+    except (Exception, KeyboardInterrupt) as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        code, message = explain(error)
+        sys.stderr.write(f"nearfar: {' '.join(message.split())}\n")
+        return code
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """The exit code and the line for an exception that ended a command."""
+    if isinstance(error, ModuleNotFoundError) and error.name in ("click", "rich"):
+        from nearfar.errors import MissingExtraError
+
+        return USER_ERROR, str(MissingExtraError.for_extra(error.name, "cli"))
+
+    import click
+
+    from nearfar.errors import NearfarError
+
+    match error:
+        case KeyboardInterrupt() | click.Abort():
+            return INTERRUPTED, "interrupted"
+        case click.ClickException():
+            return USER_ERROR, error.format_message()
+        case OSError() if error.filename is not None:
+            return USER_ERROR, f"{error.filename}: {error.strerror}"
+        case NearfarError() | OSError() | ValueError():
+            return USER_ERROR, str(error)
+        case MemoryError():
+            return USER_ERROR, f"not enough memory: {error}. Give fewer rows or columns."
+    return FAULT, f"unexpected {type(error).__name__}: {error}. --debug shows where"

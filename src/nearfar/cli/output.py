@@ -1,0 +1,111 @@
+"""What the commands write: tables to stdout, warnings to stderr, points to files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from nearfar.errors import InvalidInputError, MissingExtraError, NearfarWarning
+from nearfar.evaluation import Row
+from nearfar.io import atomic_writer
+
+POINT_SUFFIXES = (".csv", ".npy", ".npz", ".parquet")
+
+
+def check_output(path: Path, force: bool, inputs: Sequence[Path | None] = ()) -> None:
+    """Raise before any work if `path` could not be written after it."""
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a folder. Give the name of a file in it.")
+    check_folder(path)
+    for file in inputs:
+        if file is not None and path.resolve() == file.resolve():
+            raise InvalidInputError(f"{path} is an input too. Give the output another name.")
+    if path.exists() and not force:
+        raise InvalidInputError(f"{path} exists. Give another name, or --force to replace it.")
+
+
+def check_folder(path: Path) -> None:
+    """Raise if no file can be made beside `path`."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write to the folder {path.parent}: {error.strerror}. Create it, or give "
+            "another one."
+        ) from None
+
+
+@contextmanager
+def shown_warnings() -> Iterator[None]:
+    """Show each of nearfar's warnings as one line on stderr, and those of others not at all."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("default", NearfarWarning)
+        warnings.showwarning = _show_warning  # type: ignore[assignment]  # the rest is not shown
+        yield
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    click.echo(f"warning: {' '.join(str(message).split())}", err=True)
+
+
+def print_rows(rows: Sequence[Row], n_neighbors: int) -> None:
+    """Print one line for each method; a column that is empty for all is left out."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    columns = {
+        "method": [row.method for row in rows],
+        "dimensions": [str(row.dimensions) for row in rows],
+        f"{n_neighbors}-NN error": [
+            f"{100 * row.error:.2f} ± {100 * row.standard_error:.2f} %" for row in rows
+        ],
+        "seconds": ["" if row.seconds is None else f"{row.seconds:.2f}" for row in rows],
+        "certified gap": [
+            "" if row.duality_gap is None else f"{row.duality_gap:.1e}" for row in rows
+        ],
+    }
+    columns = {name: cells for name, cells in columns.items() if any(cells)}
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in columns:
+        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
+    Console().print(table)
+
+
+def write_points(path: Path, X: np.ndarray, names: Sequence[str]) -> None:
+    """Write points in the format of the suffix, completely or not at all."""
+    with atomic_writer(path) as stream:
+        match path.suffix.lower():
+            case ".npy":
+                np.save(stream, X, allow_pickle=False)
+            case ".npz":
+                np.savez(stream, X=X)
+            case ".csv":
+                text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+                writer = csv.writer(text, lineterminator=os.linesep)
+                writer.writerow(names)
+                writer.writerows(X.tolist())
+                text.detach()
+            case ".parquet":
+                try:
+                    import pyarrow
+                    import pyarrow.parquet
+                except ImportError:
+                    raise MissingExtraError.for_extra("pyarrow", "cli") from None
+                columns = [pyarrow.array(column) for column in X.T]
+                table = pyarrow.Table.from_arrays(columns, names=list(names))
+                pyarrow.parquet.write_table(table, stream)

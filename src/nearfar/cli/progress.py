@@ -1,0 +1,136 @@
+"""How a fit is shown while it runs: a bar on a terminal, now and then a line elsewhere."""
+
+# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import click
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def progress(model: Any) -> Iterator[None]:
+    """Show the iterations of ``model.fit`` on stderr; do nothing before scikit-learn 1.9."""
+    if not hasattr(model, "set_callbacks"):
+        yield
+        return
+    model.set_callbacks(ShowIterations(Bar() if sys.stderr.isatty() else Lines()))
+    try:
+        yield
+    finally:
+        model.set_callbacks()
+
+
+class Display(Protocol):
+    """Where iterations are shown."""
+
+    def start(self) -> None:
+        """Open it."""
+
+    def show(self, text: str, done: float) -> None:
+        """Show an iteration, and the share of the way that is done."""
+
+    def stop(self) -> None:
+        """Close it."""
+
+
+class ShowIterations:
+    """Pass each iteration of a fit on to a display; scikit-learn's ``FitCallback`` protocol."""
+
+    def __init__(self, display: Display) -> None:
+        self.display = display
+        self.gap: float | None = None  # the last that was known; most iterations compute none
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        """Open the display."""
+        self.display.start()
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """Show nothing yet."""
+
+    def on_fit_task_end(
+        self, estimator: Any, context: Any, *, metadata: dict[str, Any] | None = None
+    ) -> bool:
+        """Show an iteration and let the fit go on; other tasks carry no record."""
+        if metadata is not None and "n_iter" in metadata:
+            self.gap = first_known(metadata["duality_gap"], metadata.get("gap_estimate"), self.gap)
+            self.display.show(describe(metadata, self.gap), share_done(self.gap, estimator.tol))
+        return False
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        """Close the display."""
+        self.display.stop()
+
+
+def first_known(*gaps: float | None) -> float | None:
+    """The first that is not None."""
+    return next((gap for gap in gaps if gap is not None), None)
+
+
+def describe(record: dict[str, Any], gap: float | None) -> str:
+    """One iteration in words; a gap that this iteration did not certify is marked with ~."""
+    mark = "~" if record["duality_gap"] is None else ""
+    shown = "" if gap is None else f", gap {mark}{gap:.1e}"
+    return (
+        f"#{record['n_iter']} objective {record['objective']:.6g}, "
+        f"{record['active_triplets']} active triplets{shown}"
+    )
+
+
+def share_done(gap: float | None, tol: float) -> float:
+    """How far the gap has come from 1 to `tol`, on a logarithmic scale."""
+    if gap is None or gap >= 1 or not 0 < tol < 1:
+        return 0.0
+    return 1.0 if gap <= tol else math.log(gap) / math.log(tol)
+
+
+class Lines:
+    """A line on stderr every ten seconds."""
+
+    def start(self) -> None:
+        """Start the clock."""
+        self._last = time.monotonic()
+
+    def show(self, text: str, done: float) -> None:
+        """Write the text if the last line is old enough."""
+        if time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = time.monotonic()
+            click.echo(text, err=True)
+
+    def stop(self) -> None:
+        """Leave the lines where they are."""
+
+
+class Bar:
+    """A bar on stderr, gone when the fit is done."""
+
+    def start(self) -> None:
+        """Draw an empty bar."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._bar = Progress(
+            BarColumn(bar_width=15),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("looking for neighbours", total=1.0)
+        self._bar.start()
+
+    def show(self, text: str, done: float) -> None:
+        """Draw the bar up to its share, with the text beside it."""
+        self._bar.update(self._task, description=text, completed=done)
+
+    def stop(self) -> None:
+        """Erase the bar."""
+        self._bar.stop()

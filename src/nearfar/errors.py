@@ -1,0 +1,65 @@
+"""Every exception and warning that nearfar raises.
+
+::
+
+    NearfarError (Exception)
+    ├── InvalidInputError (ValueError)      data or parameters that cannot be used
+    ├── CheckpointError (ValueError)        a checkpoint that does not fit this fit
+    ├── ModelFileError (ValueError)         a model file that is corrupt, foreign or too new
+    └── MissingExtraError (ImportError)     an optional package that is not installed
+
+    NearfarWarning (UserWarning)
+    ├── DataWarning                         data that weakens the answer
+    └── ConvergenceWarning                  a solver stopped before its tolerance
+        (also sklearn.exceptions.ConvergenceWarning)
+
+Messages have four parts: what is wrong, what was expected, what was found, what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import sklearn.exceptions
+
+
+class NearfarError(Exception):
+    """The base of all errors of nearfar."""
+
+
+class InvalidInputError(NearfarError, ValueError):
+    """Data or parameters that cannot be used; ``indices`` names the offending rows, if any."""
+
+    def __init__(self, message: str, indices: Any = ()) -> None:
+        super().__init__(message)
+        self.indices = np.asarray(indices, dtype=np.intp)
+
+
+class CheckpointError(NearfarError, ValueError):
+    """A checkpoint that is corrupt, or that belongs to other data or parameters."""
+
+
+class ModelFileError(NearfarError, ValueError):
+    """A model file that is corrupt, foreign, or written by a newer version."""
+
+
+class MissingExtraError(NearfarError, ImportError):
+    """An optional package that is needed now and not installed."""
+
+    @classmethod
+    def for_extra(cls, package: str, extra: str) -> MissingExtraError:
+        """Name the package and the pip command that installs it."""
+        return cls(f"{package} is not installed; run: pip install 'nearfar[{extra}]'")
+
+
+class NearfarWarning(UserWarning):
+    """The base of all warnings of nearfar."""
+
+
+class DataWarning(NearfarWarning):
+    """Data that can be used, but weaken the answer."""
+
+
+class ConvergenceWarning(NearfarWarning, sklearn.exceptions.ConvergenceWarning):
+    """A solver stopped before its tolerance; the message gives status, residual and remedy."""

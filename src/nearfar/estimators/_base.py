@@ -1,0 +1,164 @@
+"""What all linear metric learners share: a learned map, and the distances that it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._callbacks import CallbackSupportMixin
+from nearfar.kernels import Array, is_torch, kernels_for
+
+
+class MetricLearner(
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """A metric D(a, b) = ‖L(a − b)‖ with L = ``components_``.
+
+    Computation follows the data: NumPy arrays in, NumPy arrays out; torch tensors in, tensors out
+    on their device.
+    """
+
+    components_: Array
+
+    def transform(self, X: Any) -> Any:
+        """Map points so that the Euclidean distance between images is the learned distance.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The points.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_samples, n_components)
+            ``X @ components_.T``, of the dtype of X.
+        """
+        check_is_fitted(self, "components_")
+        X = self._validated(X, reset=False)
+        return X @ self._components_for(X).T
+
+    def pair_distance(self, pairs: Any) -> Any:
+        """Learned distance within each pair.
+
+        Parameters
+        ----------
+        pairs : array-like or torch.Tensor of shape (n_pairs, 2, n_features)
+            The pairs.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_pairs,)
+            ‖L(a − b)‖, not squared.
+        """
+        check_is_fitted(self, "components_")
+        if not is_torch(pairs):
+            pairs = check_array(pairs, dtype=[np.float64, np.float32], allow_nd=True)
+        if pairs.ndim != 3 or tuple(pairs.shape[1:]) != (2, self.n_features_in_):
+            raise InvalidInputError(
+                f"pairs must have shape (n_pairs, 2, {self.n_features_in_}); got"
+                f" {tuple(pairs.shape)}. Stack them with numpy.stack([a, b], axis=1)."
+            )
+        difference = (pairs[:, 0] - pairs[:, 1]) @ self._components_for(pairs).T
+        return (difference * difference).sum(1) ** 0.5
+
+    def pair_score(self, pairs: Any) -> Any:
+        """Minus the learned distance within each pair: larger means more alike."""
+        return -self.pair_distance(pairs)
+
+    def get_metric(self) -> Callable[..., float]:
+        """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
+
+        The function takes ``squared=True`` to return the squared distance.
+        """
+        check_is_fitted(self, "components_")
+        components = kernels_for(self.components_).to_host(self.components_).copy()
+
+        def metric(u: Any, v: Any, squared: bool = False) -> float:
+            difference = components @ (np.asarray(u) - np.asarray(v))
+            square = float(difference @ difference)
+            return square if squared else square**0.5
+
+        return metric
+
+    def get_mahalanobis_matrix(self) -> NDArray[np.float64]:
+        """M = LᵀL, on the host in float64."""
+        check_is_fitted(self, "components_")
+        components = kernels_for(self.components_).to_host(self.components_).astype(np.float64)
+        M: NDArray[np.float64] = components.T @ components
+        return M
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _validated(self, X: Any, reset: bool) -> Array:
+        """Points of shape (n, d) in float32 or float64, all finite."""
+        if not is_torch(X):
+            return validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype=[np.float64, np.float32],
+                order="C",
+                ensure_min_samples=1,
+            )
+        return _validated_tensor(self, X, reset)
+
+    def _components_for(self, X: Array) -> Array:
+        """``components_`` in the dtype of X, refused where X lives on another device."""
+        here, there = _device(X), _device(self.components_)
+        if here != there:
+            raise InvalidInputError(
+                f"{type(self).__name__} was fitted on {there} and X is on {here};"
+                f" both must be in one place. Move X to {there}, or fit on {here}."
+            )
+        return (
+            kernels_for(X).like(self.components_, X)
+            if here == "NumPy"
+            else (self.components_.to(X.dtype))
+        )
+
+
+def _device(X: Array) -> str:
+    return f"torch device {X.device}" if is_torch(X) else "NumPy"
+
+
+def _validated_tensor(estimator: Any, X: Any, reset: bool) -> Array:
+    """What ``validate_data`` does, for a tensor, without moving it."""
+    name = type(estimator).__name__
+    if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
+        raise InvalidInputError(
+            f"{name} expects a tensor of shape (n_samples, n_features), each at least 1;"
+            f" got {tuple(X.shape)}. Reshape your data."
+        )
+    if not X.is_floating_point():
+        X = X.double()
+    if X.element_size() < 4:
+        X = X.float()
+    if not bool(X.isfinite().all()):
+        raise InvalidInputError(
+            f"{name} does not accept NaN or infinity in X; the tensor contains such values."
+            " Drop or impute these rows."
+        )
+    if reset:
+        estimator.n_features_in_ = int(X.shape[1])
+        if hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_
+    elif X.shape[1] != estimator.n_features_in_:
+        raise InvalidInputError(
+            f"X has {X.shape[1]} features, but {name} is expecting"
+            f" {estimator.n_features_in_} features as input. Give the features used in fit."
+        )
+    return X.detach()

@@ -1,0 +1,67 @@
+"""scikit-learn's callbacks, which exist since its version 1.9, and a stand-in before that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nearfar.solvers import Iterate, Record, Status
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # scikit-learn < 1.9
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """No callbacks."""
+
+    def with_callbacks(method: Any) -> Any:
+        """Leave the method as it is."""
+        return method
+
+
+class CallbackObserver:
+    """Tells scikit-learn's callbacks of each iterate; a callback may end the run.
+
+    ``metadata`` holds the last entry of the history, and ``reconstruct`` gives the attributes that
+    turn the estimator into a fitted one at that iterate.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        max_iter: int,
+        reconstruct: Callable[[Iterate], dict[str, Any]],
+    ) -> None:
+        self._estimator, self._X, self._y = estimator, X, y
+        self._reconstruct = reconstruct
+        self._context = None
+        if hasattr(estimator, "_init_callback_context"):
+            self._context = estimator._init_callback_context(max_subtasks=max_iter)
+            self._context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+
+    def __call__(self, iterate: Iterate, trace: list[Record]) -> Status | None:
+        """Report an iterate."""
+        if self._context is None or not getattr(self._estimator, "_skl_callbacks", None):
+            return None
+        task = self._context.subcontext(task_name="iteration")
+        task.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
+        stop = task.call_on_fit_task_end(
+            estimator=self._estimator,
+            X=self._X,
+            y=self._y,
+            metadata=dict(trace[-1]),
+            reconstruction_attributes=lambda: self._reconstruct(iterate),
+        )
+        return Status.STOPPED if stop else None
+
+    def finish(self, attributes: Callable[[], dict[str, Any]]) -> None:
+        """Report the end of the fit."""
+        if self._context is not None:
+            self._context.call_on_fit_task_end(
+                estimator=self._estimator,
+                X=self._X,
+                y=self._y,
+                reconstruction_attributes=attributes,
+            )

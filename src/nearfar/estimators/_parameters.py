@@ -1,0 +1,35 @@
+"""Checks of constructor parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from nearfar.errors import InvalidInputError
+
+
+def check_number(
+    name: str, value: Any, kind: type, low: float, high: float | None, *, open_ends: bool = False
+) -> None:
+    """Refuse a parameter of the wrong kind or outside its range."""
+    what = "an integer" if kind is Integral else "a number"
+    ends = "between" if open_ends else "from"
+    joint = "and" if open_ends else "to"
+    span = f"of at least {low}" if high is None else f"{ends} {low} {joint} {high}"
+    good = isinstance(value, kind) and not isinstance(value, bool | np.bool_)
+    if good and open_ends:
+        good = low < value and (high is None or value < high)
+    elif good:
+        good = value >= low and (high is None or value <= high)
+    if not good:
+        raise InvalidInputError(f"{name} must be {what} {span}; got {value!r}.")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str], or_else: str = "") -> None:
+    """Refuse a word that is not among the choices."""
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise InvalidInputError(f"{name} must be one of {listed}{or_else}; got {value!r}.")

@@ -1,0 +1,57 @@
+"""Where learners start: a robust centre, and maps from PCA or LDA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from nearfar.errors import InvalidInputError
+from nearfar.kernels import Array, kernels_for
+from nearfar.supervision import ClassOrder
+
+Matrix = NDArray[np.float64]
+
+SAMPLE_ROWS = 10_000  # rows that are enough for a centre and for a first guess
+SCALE_LIMIT = 1e140  # beyond it squares leave the range of float64
+
+
+def host(x: Any) -> NDArray[Any]:
+    """Return x as a NumPy array."""
+    return kernels_for(x).to_host(x)
+
+
+def robust_centre(X: Array) -> Array:
+    """A point amid the data that one outlier cannot move, in float64."""
+    kernels = kernels_for(X)
+    step = -(-len(X) // SAMPLE_ROWS)
+    sample = np.asarray(host(X[::step]), dtype=np.float64)
+    centre = np.median(sample, axis=0)
+    spread = float(abs(kernels.double(X) - kernels.like(centre, kernels.double(X[:0]))).max())
+    if spread > SCALE_LIMIT or 0 < spread < 1 / SCALE_LIMIT:
+        raise InvalidInputError(
+            f"the spread of X is {spread:.0e}, and its squares leave the range of float64."
+            " Scale your data, for example with sklearn.preprocessing.StandardScaler."
+        )
+    return kernels.like(centre, kernels.double(X[:0]))
+
+
+def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matrix:
+    """The leading directions of PCA or LDA, from a sample of the rows."""
+    step = -(-len(points) // SAMPLE_ROWS)
+    sample = np.asarray(host(points[::step]), dtype=np.float64)
+    codes = np.sort(labels.codes)[::step]
+    if init == "pca":
+        found = PCA(svd_solver="full").fit(sample).components_
+    else:
+        model = LinearDiscriminantAnalysis(solver="svd").fit(sample, codes)
+        found = model.scalings_.T[: min(len(labels.sizes) - 1, sample.shape[1])]
+    if len(found) >= rows:
+        return np.asarray(found[:rows])
+    # Too few directions: add unit rows that the found ones do not span.
+    rest = np.linalg.qr(found.T, mode="complete")[0].T[len(found) :]
+    scale = np.linalg.norm(found, axis=1).mean() if len(found) else 1.0
+    return np.vstack([found, 0.1 * scale * rest[: rows - len(found)]])

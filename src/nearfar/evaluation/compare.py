@@ -1,0 +1,117 @@
+"""One metric beside the usual ones, on the same split."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.preprocessing import StandardScaler
+
+from nearfar.evaluation.knn import knn_error, standard_error
+from nearfar.evaluation.split import Split
+
+_PCA_VARIANCE = 0.95  # the share of variance that PCA keeps when no dimension is asked for
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one method did.
+
+    Attributes
+    ----------
+    method : name of the method
+    dimensions : number of coordinates in which the neighbours were searched
+    error, standard_error : kNN test error and its binomial standard error
+    seconds : wall time of the fit, or None if nothing was fitted
+    duality_gap : certified relative gap of the fit, or None where there is no certificate
+    """
+
+    method: str
+    dimensions: int
+    error: float
+    standard_error: float
+    seconds: float | None
+    duality_gap: float | None
+
+
+def compare(
+    model: Any, split: Split, n_neighbors: int = 3, n_components: int | None = None
+) -> list[Row]:
+    """Fit `model` and the usual linear maps, and classify the test points with each.
+
+    Parameters
+    ----------
+    model : transformer
+        It is fitted here, on the training points.
+    split : Split
+        The points that all methods share.
+    n_neighbors : int
+        How many neighbours vote.
+    n_components : int or None
+        The dimensions of PCA and, at most, of LDA. None lets PCA keep 95 % of the variance and LDA
+        all its directions.
+
+    Returns
+    -------
+    rows : list of Row
+        Those of `baselines`, then `model`.
+    """
+    rows = baselines(split, n_neighbors, n_components)
+    return [*rows, _fit_and_measure(model, split, n_neighbors, type(model).__name__)]
+
+
+def baselines(split: Split, n_neighbors: int = 3, n_components: int | None = None) -> list[Row]:
+    """The rows for Euclidean, standardised, PCA and, with more points than classes, LDA."""
+    n, d = split.X_train.shape
+    n_classes = len(np.unique(split.y_train))
+    methods: dict[str, Any] = {
+        "standardised": StandardScaler(),
+        "PCA": PCA(_PCA_VARIANCE if n_components is None else min(n_components, n, d)),
+    }
+    if 1 < n_classes < n:
+        most = min(n_classes - 1, d)
+        methods["LDA"] = LinearDiscriminantAnalysis(n_components=min(n_components or most, most))
+    return [
+        measure(None, split, n_neighbors),
+        *(_fit_and_measure(map_, split, n_neighbors, name) for name, map_ in methods.items()),
+    ]
+
+
+def measure(
+    transformer: Any,
+    split: Split,
+    n_neighbors: int = 3,
+    seconds: float | None = None,
+    method: str | None = None,
+) -> Row:
+    """The row for a fitted transformer, or for None, the Euclidean distance.
+
+    `method` is by default the transformer's class name.
+    """
+    error = knn_error(
+        transformer, split.X_train, split.y_train, split.X_test, split.y_test, n_neighbors
+    )
+    if transformer is None:
+        name, dimensions = "Euclidean", split.X_train.shape[1]
+    else:
+        name = type(transformer).__name__
+        dimensions = transformer.transform(split.X_train[:1]).shape[1]
+    return Row(
+        method=method or name,
+        dimensions=dimensions,
+        error=error,
+        standard_error=standard_error(error, len(split.y_test)),
+        seconds=seconds,
+        duality_gap=getattr(transformer, "duality_gap_", None),
+    )
+
+
+def _fit_and_measure(transformer: Any, split: Split, n_neighbors: int, method: str) -> Row:
+    start = time.perf_counter()
+    transformer.fit(split.X_train, split.y_train)
+    seconds = time.perf_counter() - start
+    return measure(transformer, split, n_neighbors, seconds, method)

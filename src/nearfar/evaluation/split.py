@@ -1,0 +1,44 @@
+"""Training and test points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from nearfar.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Split:
+    """Points that teach, and points that test."""
+
+    X_train: Any
+    y_train: Any
+    X_test: Any
+    y_test: Any
+
+
+def split_points(X: Any, y: Any, test_share: float, seed: int) -> Split:
+    """Draw `test_share` of the points for testing, from each class alike where it has two or more.
+
+    A class with a single point, or a test set with fewer points than classes, makes the draw blind
+    to classes. A share of 0 leaves the test set empty.
+    """
+    if test_share == 0:
+        return Split(X, y, X[:0], y[:0])
+    n = len(X)
+    n_test = round(n * test_share)
+    if not 1 <= n_test < n:
+        raise InvalidInputError(
+            f"test_share={test_share} of {n} points is {n_test} test points; both sides need one. "
+            "Change the share or give more points."
+        )
+    _, counts = np.unique(y, return_counts=True)
+    balanced = counts.min() > 1 and len(counts) <= min(n_test, n - n_test)
+    X_train, X_test, y_train, y_test = train_test_split(
+        X, y, test_size=n_test, random_state=seed, stratify=y if balanced else None
+    )
+    return Split(X_train, y_train, X_test, y_test)

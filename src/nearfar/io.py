@@ -1,0 +1,351 @@
+"""Model files: plain arrays and one JSON document in a zip. Nothing in them can run.
+
+::
+
+    model.nearfar (zip, members stored uncompressed)
+    ├── model.json         format, versions, class name, parameters, fitted attributes
+    └── <attribute>.npy    one member for each array; ``numpy.load`` opens them too
+
+JSON holds None, booleans, strings, integers, finite floats and lists as they are. Everything else
+is an object with one key that starts with ``$``:
+
+=====================  =============================================================
+``$array``             the name of a ``.npy`` member
+``$objects``           an object array of plain values (feature names, classes)
+``$scalar``            a NumPy scalar
+``$float``             nan, inf or -inf
+``$tuple`` ``$path``   a tuple, a path
+``$dict``              a dict whose keys are not plain strings, as [key, value] pairs
+=====================  =============================================================
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn
+from sklearn.utils.validation import check_is_fitted
+
+from nearfar import __version__
+from nearfar.errors import ModelFileError
+from nearfar.solvers.checkpoint import atomic_writer
+
+# Every class that a model file may hold, and its module. The registry is closed: a name in a file
+# is looked up here and never imported. A new estimator joins by a line.
+MODEL_CLASSES = {
+    "LMNN": "nearfar.estimators.lmnn",
+}
+
+#: What ``skops.io.load(path, trusted=nearfar.TRUSTED_TYPES)`` has to trust.
+TRUSTED_TYPES = sorted(f"{module}.{name}" for name, module in MODEL_CLASSES.items())
+
+FORMAT = "nearfar-model"
+FORMAT_VERSION = 1
+_DOCUMENT = "model.json"
+_ZIP_START = b"PK\x03\x04"
+_ARRAY_KINDS = "biufcUSmM"  # every dtype kind but objects and records
+_SCALARS = {np.dtype(code).name for code in "?bhilqBHILQefd"}
+
+# scikit-learn's attributes that belong to the running program, not to the model.
+_NOT_STORED = ("_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_metadata_request")
+
+_FOREIGN = (
+    "is not a model file: expected a file written by nearfar.save, found {}. "
+    "Check the path; nearfar does not open pickles or files of other libraries."
+)
+
+# What zipfile, json and the decoders raise at bytes that changed after they were written.
+_DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+)
+
+
+def save(model: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to a file, completely or not at all.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted estimator of nearfar. Torch tensors are stored as arrays and come back as NumPy.
+        Callbacks and metadata requests are not stored.
+    path : path-like
+        The file to write, by custom ``*.nearfar``; one that exists is replaced.
+
+    Raises
+    ------
+    ModelFileError
+        The estimator is not one of nearfar's, or it holds a value that is not plain data.
+    """
+    name = type(model).__name__
+    if name not in MODEL_CLASSES or type(model) is not _model_class(name):
+        raise ModelFileError(
+            f"a {name} cannot be saved. A model file holds one of {', '.join(MODEL_CLASSES)}, "
+            "not a subclass or another estimator. Save the fitted nearfar estimator itself."
+        )
+    check_is_fitted(model)
+    arrays: dict[str, np.ndarray] = {}
+    values = {
+        attribute: _encode(value, attribute, arrays)
+        for attribute, value in vars(model).items()
+        if attribute not in _NOT_STORED
+    }
+    parameters = model.get_params(deep=False)
+    document = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "nearfar_version": __version__,
+        "sklearn_version": sklearn.__version__,
+        "class": name,
+        "parameters": {key: values.pop(key) for key in parameters},
+        "attributes": values,
+    }
+    with atomic_writer(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+        text = json.dumps(document, indent=1, allow_nan=False)
+        archive.writestr(zipfile.ZipInfo(_DOCUMENT), text)
+        for attribute, array in arrays.items():
+            member = BytesIO()
+            np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{attribute}.npy"), member.getvalue())
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read the fitted estimator that `save` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+        The model file. It is data only: no pickle is read, no code runs, and no class outside
+        nearfar can be named.
+
+    Returns
+    -------
+    model : estimator
+        Its arrays are NumPy arrays.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ModelFileError
+        The file is corrupt, foreign, or written by a newer version of nearfar.
+    """
+    path = Path(path)
+    with open(path, "rb") as stream:
+        start = stream.read(len(_ZIP_START))
+        content = start + stream.read() if start == _ZIP_START else b""
+    try:
+        if not content:
+            raise _Unusable(_FOREIGN.format("one that is no zip archive"))
+        return _restore(*_read_members(content))
+    except _Unusable as error:
+        raise ModelFileError(f"{path} {error}") from None
+    except _DAMAGE as error:
+        raise ModelFileError(
+            f"{path} is a damaged model file: expected what nearfar.save wrote, found a "
+            f"{type(error).__name__} ({error}). Copy the file again, or fit and save again."
+        ) from error
+
+
+class _Unusable(Exception):
+    """Why a file cannot be loaded, to be said after its path."""
+
+
+def _read_members(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The JSON document and the arrays of a model file."""
+    archive = zipfile.ZipFile(BytesIO(content))
+    members = archive.infolist()
+    if _DOCUMENT not in archive.namelist():
+        raise _Unusable(_FOREIGN.format(f"an archive without {_DOCUMENT}"))
+    # Uncompressed members that fit in the file together cannot expand in memory.
+    stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
+    if not stored or sum(member.file_size for member in members) > len(content):
+        raise _Unusable(
+            "does not have the size it declares: expected members stored uncompressed, found ones "
+            "that expand. Do not use a file from this source; ask for one written by nearfar.save."
+        )
+    document = json.loads(archive.read(_DOCUMENT), parse_constant=_refuse_constant)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise _Unusable(_FOREIGN.format("another format"))
+    _check_version(document)
+    arrays = {
+        member.filename.removesuffix(".npy"): _read_array(archive.read(member))
+        for member in members
+        if member.filename != _DOCUMENT
+    }
+    return document, arrays
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _check_version(document: dict[str, Any]) -> None:
+    if int(document["format_version"]) > FORMAT_VERSION:
+        raise _Unusable(
+            f"was written by nearfar {document['nearfar_version']} in format "
+            f"{document['format_version']}; nearfar {__version__} reads up to format "
+            f"{FORMAT_VERSION}. Upgrade: pip install --upgrade nearfar"
+        )
+
+
+def _read_array(content: bytes) -> np.ndarray:
+    """One ``.npy`` member; its header is checked before memory is taken."""
+    stream = BytesIO(content)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError("an array has another .npy version than 1.0")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype.kind not in _ARRAY_KINDS:
+        raise _Unusable(
+            f"holds an array of dtype {dtype}, which may carry code: expected numbers or text. "
+            "It was not opened. Do not use a file from this source."
+        )
+    if math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
+        raise ValueError(f"an array of shape {shape} does not match its bytes")
+    stream.seek(0)
+    array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
+    return array
+
+
+def _restore(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+    name = document["class"]
+    if name not in MODEL_CLASSES:
+        raise _Unusable(
+            f"holds a model of class {name!r}; nearfar {__version__} knows "
+            f"{', '.join(MODEL_CLASSES)}. Load it with the nearfar that wrote it "
+            f"({document['nearfar_version']}), or upgrade: pip install --upgrade nearfar"
+        )
+    cls = _model_class(name)
+    parameters = _decode(document["parameters"], arrays)
+    attributes = _decode(document["attributes"], arrays)
+    unknown = sorted(set(parameters) - set(cls._get_param_names()))
+    unknown += sorted(key for key in attributes if not key.isidentifier() or hasattr(cls, key))
+    if unknown:
+        raise _Unusable(
+            f"sets {', '.join(unknown)}, which {name} of nearfar {__version__} does not "
+            f"have. Load it with the nearfar that wrote it ({document['nearfar_version']})."
+        )
+    model = cls(**parameters)
+    vars(model).update(attributes)
+    check_is_fitted(model)
+    _check_shapes(model)
+    return model
+
+
+def _check_shapes(model: Any) -> None:
+    """`components_` is a real matrix with a column, and perhaps a name, for each feature."""
+    components, n_features = model.components_, model.n_features_in_
+    names = getattr(model, "feature_names_in_", None)
+    if (
+        not isinstance(components, np.ndarray)
+        or components.dtype.kind != "f"
+        or components.ndim != 2
+        or components.shape[1] != n_features
+    ):
+        raise _Unusable(
+            f"holds components_ of shape {np.shape(components)}; expected a matrix with "
+            f"n_features_in_={n_features} columns. Fit and save again."
+        )
+    if names is not None and np.shape(names) != (n_features,):
+        raise _Unusable(
+            f"holds feature_names_in_ of shape {np.shape(names)}; expected "
+            f"n_features_in_={n_features} names. Fit and save again."
+        )
+
+
+def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
+    """`value` as JSON; arrays go to `arrays` under the name `where`."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, np.generic) and value.dtype.name in _SCALARS:
+        return {"$scalar": value.dtype.name, "value": _encode(value.item(), where, arrays)}
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, os.PathLike):
+        return {"$path": os.fspath(value)}
+    if isinstance(value, list | tuple):
+        items = [_encode(item, f"{where}.{i}", arrays) for i, item in enumerate(value)]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, dict):
+        items = [_encode(item, f"{where}.{i}", arrays) for i, item in enumerate(value.values())]
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return dict(zip(value, items, strict=True))
+        keys = [_encode(key, where, arrays) for key in value]
+        return {"$dict": list(zip(keys, items, strict=True))}
+    if _is_tensor(value):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray) and value.dtype.kind in _ARRAY_KINDS:
+        arrays[where] = value
+        return {"$array": where}
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        items = [_encode(item, f"{where}.{i}", arrays) for i, item in enumerate(value.flat)]
+        return {"$objects": items, "shape": list(value.shape)}
+    raise ModelFileError(
+        f"{where.split('.')[0]} cannot be saved: expected arrays, numbers, strings, lists or "
+        f"dicts, found a {type(value).__name__}. Set it to plain data first (for random_state, an "
+        "integer)."
+    )
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether `value` is a torch tensor, told without importing torch."""
+    return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
+
+
+def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """The inverse of `_encode`."""
+    if isinstance(value, list):
+        return [_decode(item, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    tag = next((key for key in value if key.startswith("$")), None)
+    if tag is None:
+        return {key: _decode(item, arrays) for key, item in value.items()}
+    return _DECODERS[tag](value, arrays)
+
+
+def _decode_objects(value: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:
+    items = _decode(value["$objects"], arrays)
+    array = np.empty(len(items), dtype=object)
+    for i, item in enumerate(items):
+        array[i] = item
+    return array.reshape(value["shape"])
+
+
+def _decode_scalar(value: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+    if value["$scalar"] not in _SCALARS:
+        raise ValueError(f"{value['$scalar']!r} is not the name of a number type")
+    return np.dtype(value["$scalar"]).type(_decode(value["value"], arrays))
+
+
+_DECODERS: dict[str, Callable[[dict[str, Any], dict[str, np.ndarray]], Any]] = {
+    "$array": lambda value, arrays: arrays[value["$array"]],
+    "$objects": _decode_objects,
+    "$scalar": _decode_scalar,
+    "$float": lambda value, _: float(value["$float"]),
+    "$path": lambda value, _: Path(value["$path"]),
+    "$tuple": lambda value, arrays: tuple(_decode(value["$tuple"], arrays)),
+    "$dict": lambda value, arrays: dict(_decode(value["$dict"], arrays)),
+}
+
+
+def _model_class(name: str) -> Any:
+    return getattr(importlib.import_module(MODEL_CLASSES[name]), name)

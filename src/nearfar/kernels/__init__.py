@@ -1,0 +1,42 @@
+"""All work over pairs of points, and the only code that knows the device.
+
+Three modules implement the same functions: `reference` (plain loops, the specification),
+`on_numpy` and `on_torch`. Tests bind them together. Callers ask once which one to use::
+
+    kernels = kernels_for(X)
+    heads, tails = kernels.invaders(X, reach, starts)
+
+Apart from these functions, callers may index arrays and use arithmetic, ``@``, ``.T``, ``.sum()``
+and ``.clip()``, which NumPy arrays and torch tensors spell alike.
+
+Shapes: points Z (n, r); edges are two index arrays ``heads`` and ``tails`` (m,); rows are sorted by
+class, and class c holds the rows ``starts[c]:starts[c + 1]``.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from nearfar.errors import MissingExtraError
+
+Array = Any
+"""A NumPy array, or a torch tensor on any device."""
+
+
+def is_torch(X: Any) -> bool:
+    """Tell whether X is a torch tensor, without importing torch."""
+    return type(X).__module__.partition(".")[0] == "torch"
+
+
+def kernels_for(X: Any) -> ModuleType:
+    """Return the kernel module that computes where X lives."""
+    if not is_torch(X):
+        from nearfar.kernels import on_numpy
+
+        return on_numpy
+    try:
+        from nearfar.kernels import on_torch
+    except ImportError as error:  # pragma: no cover - a tensor without torch cannot be made
+        raise MissingExtraError.for_extra("torch", "torch") from error
+    return on_torch

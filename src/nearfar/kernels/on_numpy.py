@@ -1,0 +1,236 @@
+"""The kernels on NumPy arrays: blocked BLAS, sparse products, a thread to a core.
+
+Blocks are cut by size alone, and each output element is written by one block, so results do not
+depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.neighbors import NearestNeighbors
+
+from nearfar.kernels.tiles import labels_of, unlike_tiles
+
+Floats = NDArray[np.floating]
+Index = NDArray[np.intp]
+
+TILE = 1536  # rows of a tile of the all-pairs search: its float32 products are 9 MB, an L3's share
+GATHER_BYTES = 1 << 19  # gathered rows of one edge block: half an L2
+THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than they gain
+
+
+def to_host(x: Any) -> NDArray[Any]:
+    """Return x as a NumPy array."""
+    return np.asarray(x)
+
+
+def like(x: Any, reference: Floats) -> Floats:
+    """Return host array x with the dtype and device of the reference."""
+    return np.asarray(x, dtype=reference.dtype)
+
+
+def index(x: Any, reference: Floats) -> Index:  # noqa: ARG001 - the device twin needs it
+    """Return host integers x as indices on the device of the reference."""
+    return np.asarray(x, dtype=np.intp)
+
+
+def double(x: Floats) -> NDArray[np.float64]:
+    """Return x in float64."""
+    return np.asarray(x, dtype=np.float64)
+
+
+def single(x: Floats) -> NDArray[np.float32]:
+    """Return x in float32."""
+    return np.asarray(x, dtype=np.float32)
+
+
+def where(mask: NDArray[np.bool_]) -> Index:
+    """Positions at which a one-dimensional mask is true."""
+    return np.flatnonzero(mask)
+
+
+def concatenate(parts: list[Any]) -> NDArray[Any]:
+    """Join one-dimensional arrays."""
+    return np.concatenate(parts)
+
+
+def unique(values: Index) -> Index:
+    """The distinct values in ascending order; sorts, since NumPy's own hashes and is slower."""
+    ordered = np.sort(values)
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(values) else values
+
+
+def repeat(values: Any, counts: Any) -> NDArray[Any]:
+    """Repeat each value as often as its count says."""
+    return np.repeat(values, counts)
+
+
+def count_up(size: int, reference: Any) -> Index:  # noqa: ARG001 - the device twin needs it
+    """0, 1, … size − 1."""
+    return np.arange(size)
+
+
+def find_sorted(ordered: Index, values: Index) -> Index:
+    """Positions at which the values would stand in an ordered array."""
+    return np.searchsorted(ordered, values)
+
+
+def cumulative(values: Any) -> NDArray[Any]:
+    """Running sums."""
+    return np.cumsum(values)
+
+
+def segment_sum(index: Index, weights: Floats, size: int) -> Floats:
+    """Sum of the weights that share an index, for indices 0 … size − 1."""
+    return np.bincount(index, weights, minlength=size)
+
+
+def segment_max(index: Index, values: Floats, size: int) -> Floats:
+    """Largest of the values that share an index; −inf where there is none."""
+    out = np.full(size, -np.inf)
+    np.maximum.at(out, index, values)
+    return out
+
+
+def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
+    """Edges from each point to its k nearest others of its class, nearest first.
+
+    A class of m < k + 1 points gives each of its points m − 1 edges. Time O(Σ m² d).
+    """
+    heads: list[Index] = []
+    tails: list[Index] = []
+    for first, last in zip(starts[:-1], starts[1:], strict=True):
+        near = min(k, last - first - 1)
+        if near == 0:
+            continue
+        search = NearestNeighbors(n_neighbors=near).fit(X[first:last])
+        heads.append(np.repeat(np.arange(first, last), near))
+        tails.append(first + search.kneighbors(return_distance=False).ravel())
+    if not heads:
+        return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+    return np.concatenate(heads), np.concatenate(tails)
+
+
+def invaders(
+    Z: Floats, reach: Floats, starts: Index, screen: Floats | None = None
+) -> tuple[Index, Index]:
+    """All (i, l) of different classes with ‖zᵢ − z_l‖² < reachᵢ, by i and then by l.
+
+    Screens every pair once by the product −½‖zᵢ − z_l‖² = zᵢ·z_l − ½‖zᵢ‖² − ½‖z_l‖², lowered by a
+    bound on its rounding error, and decides the few that pass by their exact difference.
+    ``screen`` may give Z rounded to a cheaper type for the first step; the answer is the same.
+    Time O(n² r / 2) of matrix products, memory O(TILE²) and the answer.
+    """
+    n, r = Z.shape
+    if n == 0:
+        return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+    S = Z if screen is None else screen
+    # |computed − true| <= (r + 8) eps (‖zᵢ‖² + ‖z_l‖²): shrink the norms by that much.
+    half = np.einsum("ij,ij->i", S, S) * S.dtype.type(0.5 - (r + 8) * np.finfo(S.dtype).eps)
+    ones = np.ones(n, S.dtype)
+    left = np.column_stack([S, ones, -half])
+    right = np.column_stack([S, -half, ones])
+    bar = np.where(np.isfinite(reach), -0.5 * reach, np.inf).astype(S.dtype)
+    bar = np.nextafter(bar, -np.inf, dtype=S.dtype)
+    labels = labels_of(starts)
+    found: list[Index] = []  # flat codes i n + l
+    for rows, columns in unlike_tiles(starts, TILE):
+        product = left[rows] @ right[columns].T
+        first, width = columns.start, columns.stop - columns.start
+        i, j = np.divmod(np.flatnonzero(product > bar[rows, None]), width)
+        found.append((i + rows.start) * n + j + first)
+        i, j = np.divmod(np.flatnonzero(product > bar[columns]), width)
+        found.append((j + first) * n + i + rows.start)
+    heads, tails = np.divmod(np.concatenate(found), n) if found else (np.empty(0, np.intp),) * 2
+    exact = (labels[heads] != labels[tails]) & (sq_lengths(Z, heads, tails) < reach[heads])
+    code = unique(heads[exact] * n + tails[exact])  # a tile on the diagonal finds pairs twice
+    heads, tails = np.divmod(code, n)
+    return heads, tails
+
+
+def sq_lengths(Z: Floats, heads: Index, tails: Index) -> Floats:
+    """‖z_h − z_t‖² along each edge. Time O(m r)."""
+    out = np.empty(len(heads), Z.dtype)
+
+    def block(part: slice) -> None:
+        difference = _differences(Z, heads[part], tails[part])
+        np.vecdot(difference, difference, out=out[part])
+
+    _over_blocks(block, len(heads), Z.shape[1] * Z.itemsize)
+    return out
+
+
+def edge_products(Z: Floats, D: Floats, heads: Index, tails: Index) -> tuple[Floats, Floats]:
+    """(z_h − z_t)·(d_h − d_t) and ‖d_h − d_t‖² along each edge. Time O(m r)."""
+    cross = np.empty(len(heads), Z.dtype)
+    square = np.empty(len(heads), Z.dtype)
+
+    def block(part: slice) -> None:
+        change = _differences(D, heads[part], tails[part])
+        np.vecdot(_differences(Z, heads[part], tails[part]), change, out=cross[part])
+        np.vecdot(change, change, out=square[part])
+
+    _over_blocks(block, len(heads), 2 * Z.shape[1] * Z.itemsize)
+    return cross, square
+
+
+def _differences(Z: Floats, heads: Index, tails: Index) -> Floats:
+    difference = np.take(Z, heads, axis=0)
+    difference -= np.take(Z, tails, axis=0)
+    return difference
+
+
+def _over_blocks(work: Callable[[slice], None], size: int, row_bytes: int) -> None:
+    """Do the work on consecutive slices that fit the cache, on all cores where it pays."""
+    step = max(64, GATHER_BYTES // row_bytes)
+
+    def share(part: slice) -> None:
+        for first in range(part.start, part.stop, step):
+            work(slice(first, min(first + step, part.stop)))
+
+    _in_threads(share, size, size * row_bytes)
+
+
+def _in_threads(work: Callable[[slice], None], size: int, n_bytes: int) -> None:
+    """Do the work on one slice a core, or at once if it touches too few bytes to share."""
+    n_threads = joblib.cpu_count() if n_bytes > THREADED_BYTES else 1
+    if n_threads == 1:
+        work(slice(0, size))
+        return
+    cuts = [size * part // n_threads for part in range(n_threads + 1)]
+    with ThreadPoolExecutor(n_threads) as pool:
+        for _ in pool.map(work, [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]):
+            pass
+
+
+def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> Floats:
+    """Lap(w) Z, where Lap(w) = Σₑ wₑ (e_h − e_t)(e_h − e_t)ᵀ. Time O(m r)."""
+    n = len(Z)
+    used = weights != 0
+    heads, tails, weights = heads[used], tails[used], weights[used]
+    degree = np.bincount(heads, weights, n) + np.bincount(tails, weights, n)
+    W = sparse.csr_array((weights.astype(Z.dtype), (heads, tails)), shape=(n, n))
+    out = degree.astype(Z.dtype)[:, None] * Z
+    symmetric = (W + W.T.tocsr()).tocsr()
+
+    def block(rows: slice) -> None:
+        out[rows] -= symmetric[rows] @ Z
+
+    _in_threads(block, n, symmetric.nnz * Z.shape[1] * Z.itemsize)
+    return out
+
+
+def gram(A: Floats, B: Floats) -> NDArray[np.float64]:
+    """Aᵀ B on the host, its sums over blocks of rows taken in float64."""
+    total = np.zeros((A.shape[1], B.shape[1]))
+    for first in range(0, len(A), 8192):
+        rows = slice(first, first + 8192)
+        total += A[rows].T @ B[rows]
+    return total

@@ -1,0 +1,51 @@
+"""Dense linear algebra of small symmetric matrices, on the host in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+Matrix = NDArray[np.float64]
+
+
+def symmetric(A: Matrix) -> Matrix:
+    """½(A + Aᵀ)."""
+    return 0.5 * (A + A.T)
+
+
+def project_psd(A: Matrix) -> Matrix:
+    """argmin over M ⪰ 0 of ‖M − A‖_F, for symmetric A: negative eigenvalues become zero."""
+    values, vectors = linalg.eigh(symmetric(A))
+    positive = values > 0
+    return (vectors[:, positive] * values[positive]) @ vectors[:, positive].T
+
+
+def canonical_factor(L: Matrix) -> Matrix:
+    """The factor of LᵀL with orthogonal rows, longest first, each with a positive largest entry.
+
+    It gives the same distances as L and does not depend on a rotation of L's rows.
+    """
+    _, lengths, directions = linalg.svd(L, full_matrices=False)
+    largest = np.abs(directions).argmax(axis=1)
+    signs = np.sign(directions[np.arange(len(directions)), largest])
+    return (lengths * signs)[:, None] * directions
+
+
+def largest_scale(P: Matrix, S: Matrix) -> tuple[float, Matrix, Matrix]:
+    """The largest θ <= 1 with P − θS ⪰ 0, for P ⪰ 0 whose null space S annihilates.
+
+    Also returns the eigenvalues λ (descending) and vectors b of S b = λ P b on the range of P,
+    scaled to bᵀPb = 1; θ = 1 / max(1, λ₁).
+    """
+    values, vectors = linalg.eigh(P)
+    kept = values > null_tolerance(values)
+    root = vectors[:, kept] / np.sqrt(values[kept])  # rootᵀ P root = I
+    ratios, rotation = linalg.eigh(symmetric(root.T @ S @ root))
+    top = ratios[-1] if len(ratios) else 0.0
+    return float(1.0 / max(1.0, top)), ratios[::-1], (root @ rotation)[:, ::-1]
+
+
+def null_tolerance(values: Matrix) -> float:
+    """The size below which eigenvalues of a positive semidefinite matrix are rounding errors."""
+    return float(max(values.max(initial=0.0), 0.0) * len(values) * np.finfo(np.float64).eps * 8)

@@ -1,0 +1,1 @@
+"""The papers' mathematics: objective, gradient, feasible set, dual bound; no iteration, no I/O."""

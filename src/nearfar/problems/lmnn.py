@@ -1,0 +1,442 @@
+"""Large margin nearest neighbours: pull target neighbours close, push impostors past a margin.
+
+With D_M(a, b) = (x_a − x_b)ᵀ M (x_a − x_b), M = LᵀL, target edges e = (i, j), pairs p = (i, l) of
+different classes, and triplets t = (e, p) that share their first point:
+
+(1) slack     s_t(M) = 1 + D_M(e) − D_M(p)
+(2) minimise  f(M) = (1−μ) Σ_e D_M(e) + μ Σ_t [s_t(M)]₊       over M ⪰ 0    [JMLR09, eqs. 13-14]
+(3) dual      maximise μ Σ_t α_t  over 0 ≤ α_t ≤ 1  with  P − S(α) ⪰ 0,
+              P = (1−μ) Σ_e C_e,  S(α) = μ Σ_t α_t (C_p − C_e),  C_ab = (x_a − x_b)(x_a − x_b)ᵀ
+(4) smoothed  [s]₊ ≈ max over 0 ≤ α ≤ 1 of αs − (w/2)(α − a)²,  attained at α = clip(a + s/w, 0, 1)
+(5) gradient  ∂f/∂L = 2 L Xᵀ Lap(ω) X,  ω_e = (1−μ) + μ Σ_{t∋e} α_t,  ω_p = −μ Σ_{t∋p} α_t
+(6) gap       f(M) − μ Σα = ⟨P − S(α), M⟩ + μ Σ_t ([s_t]₊ − α_t s_t)
+
+The multipliers a of (4) start at zero and are replaced by α from time to time, which makes (4)
+exact in the limit at a fixed width w (a proximal method on the dual). Any α in [0, 1] proves a
+bound once scaled by the largest θ ≤ 1 with P − θS ⪰ 0; (6) is how far it is from the objective.
+
+Coordinates: U = (X − centre) B, where B whitens P (and drops directions without variance), so that
+the descent is well conditioned; L below acts on U, and L Bᵀ on X. The value does not change.
+
+Costs: a full search O(n² r); everything else O(m r + n d r) with m edges and pairs at hand.
+
+[JMLR09] Weinberger & Saul, Distance metric learning for large margin nearest neighbor
+classification, JMLR 10 (2009).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg as scipy_linalg
+
+from nearfar.kernels import Array, kernels_for
+from nearfar.linalg import largest_scale, null_tolerance, symmetric
+
+Matrix = NDArray[np.float64]
+
+FLOOR = 1e-4  # share of the overall scatter that steadies the whitening where P is near singular
+RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
+STEP_LIMIT = 4.0  # steps along a direction that a line search may take
+
+
+@dataclass(frozen=True)
+class Triplets:
+    """The triplets at hand, over pairs (head, tail); ``prox`` holds a of (4) and ``width`` w."""
+
+    heads: Array  # (p,) anchors of the pairs
+    tails: Array  # (p,) their impostors
+    pair: Array  # (t,) pair of each triplet
+    edge: Array  # (t,) target edge of each triplet
+    prox: Array  # (t,) float64
+    width: float
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A factor L with all that its objective depends on."""
+
+    L: Matrix  # (r, d) on the host
+    Z: Array  # (n, r) = U Lᵀ
+    edge_lengths: Array  # (m,) float64
+    pair_lengths: Array  # (p,) float64
+    triplets: Triplets
+
+    @property
+    def slack(self) -> Array:
+        """s of (1), (t,)."""
+        return 1 + self.edge_lengths[self.triplets.edge] - self.pair_lengths[self.triplets.pair]
+
+    @property
+    def alpha(self) -> Array:
+        """α of (4), (t,)."""
+        return (self.triplets.prox + self.slack / self.triplets.width).clip(0, 1)
+
+
+@dataclass(frozen=True)
+class Line:
+    """The smoothed objective along L + tΔ: all lengths are quadratic in t, so it costs O(t)."""
+
+    direction: Matrix
+    map: Array  # (n, r) = U Δᵀ
+    edge_change: tuple[Array, Array]  # lengths change by 2t·first + t²·second
+    pair_change: tuple[Array, Array]
+    pull: tuple[float, float, float]  # (1−μ) Σ_e D(e) as a polynomial in t
+    slack: tuple[Array, Array, Array]  # s_t as a polynomial in t, where it can matter
+    prox: Array
+    width: float
+    push_weight: float
+
+    def at(self, t: float) -> tuple[float, float, float]:
+        """Value, slope and curvature at t, up to a constant; 0 ≤ t ≤ STEP_LIMIT."""
+        s0, s1, s2 = self.slack
+        slack = s0 + t * (s1 + t * s2)
+        rate = s1 + (2 * t) * s2
+        alpha = (self.prox + slack / self.width).clip(0, 1)
+        offset = alpha - self.prox
+        inside = (alpha > 0) & (alpha < 1)
+        mu, (p0, p1, p2) = self.push_weight, self.pull
+        value = alpha @ slack - (self.width / 2) * (offset @ offset)
+        slope = alpha @ rate
+        curvature = 2 * (alpha @ s2) + (rate * rate * inside).sum() / self.width
+        return (
+            p0 + t * (p1 + t * p2) + mu * float(value),
+            p1 + 2 * t * p2 + mu * float(slope),
+            2 * p2 + mu * float(curvature),
+        )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved of a factor L: its objective, a bound below every objective, and (6)."""
+
+    objective: float
+    bound: float
+    complementarity: float  # second term of (6)
+    n_active: int
+    n_coinciding: int  # pairs of equal points of different classes
+    ratios: Matrix  # eigenvalues of S against P, descending; dual feasible where all are <= 1
+    directions: Matrix  # (d, ·) their vectors
+
+    @property
+    def gap(self) -> float:
+        """Objective minus bound, relative to the objective or to one violated margin."""
+        return (self.objective - self.bound) / max(self.objective, 1.0)
+
+
+@dataclass(frozen=True)
+class LMNNProblem:
+    """The objective (2) on whitened points U, with rows sorted by class."""
+
+    U: Array  # (n, d)
+    edges: tuple[Array, Array]  # target edges (heads, tails), sorted by head
+    first_edge: Array  # (n + 1,) the edges of row i are first_edge[i]:first_edge[i + 1]
+    starts: NDArray[np.intp]
+    push_weight: float
+    basis: Matrix  # (features, d): U = (X − centre) basis
+    P: Matrix  # (d, d) in the coordinates of U
+    Q: Matrix  # (d, d) what P would be if target neighbours were random points
+    exact: Any  # callable: () -> U recomputed from the data in float64
+
+    @classmethod
+    def build(
+        cls,
+        X: Array,
+        centre: Array,
+        edges: tuple[Array, Array],
+        starts: NDArray[np.intp],
+        push_weight: float,
+    ) -> LMNNProblem:
+        """Whiten the points X (sorted by class, any floating type) by their target edges."""
+        kernels = kernels_for(X)
+        n = len(X)
+        heads, tails = edges
+        points = kernels.double(X) - centre
+        covariance, rotation = _row_space(kernels, points)  # drops what never varies
+        V = points @ kernels.like(rotation, points)  # (n, d), float64
+        ones = kernels.double(heads) * 0 + 1
+        P = (1 - push_weight) * kernels.gram(V, kernels.laplacian_matmul(heads, tails, ones, V))
+        values, vectors = scipy_linalg.eigh(symmetric(P))
+        Q = vectors.T @ (2 * (1 - push_weight) * len(heads) * covariance) @ vectors
+        lengths = np.sqrt(np.maximum(values, 0) + FLOOR * np.diag(Q))
+        whitening = vectors / lengths
+        P = whitening.T @ symmetric(P) @ whitening
+        basis = rotation @ whitening
+        U = V @ kernels.like(whitening, V)
+        counts = kernels.segment_sum(heads, ones, n)
+        empty = points[:0]
+        first = np.concatenate([[0], np.cumsum(kernels.to_host(counts))]).astype(np.intp)
+        return cls(
+            U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
+            edges=edges,
+            first_edge=kernels.index(first, X),
+            starts=starts,
+            push_weight=push_weight,
+            basis=basis,
+            P=symmetric(P),
+            Q=symmetric(Q / lengths / lengths[:, None]),
+            exact=lambda: (kernels.double(X) - centre) @ kernels.like(basis, empty),
+        )
+
+    @property
+    def kernels(self) -> ModuleType:
+        """The kernels of the device that holds the points."""
+        return kernels_for(self.U)
+
+    def factor(self, components: Matrix) -> Matrix:
+        """The factor on U of a factor on the features (exact on the span of the data)."""
+        return components @ np.linalg.pinv(self.basis).T
+
+    def components(self, L: Matrix) -> Matrix:
+        """The factor on the features of a factor on U."""
+        return L @ self.basis.T
+
+    def first_guess(self) -> Matrix:
+        """Whitened directions, each by how much farther apart random points are than targets.
+
+        M = Σ (1 − 1/τ)₊ v vᵀ over the eigenpairs (τ, v) of Q: noise, along which a target is as far
+        as any point, gets no weight. It does not depend on the units of the features.
+        """
+        tau, vectors = scipy_linalg.eigh(self.Q)
+        weights = np.sqrt(np.maximum(1 - 1 / np.maximum(tau, 1e-300), 0.01))
+        return weights[:, None] * vectors.T
+
+    def normalised(self, L: Matrix) -> Matrix:
+        """L scaled so that target edges have a mean squared length of 1."""
+        pull = np.vdot(L @ self.P, L) / ((1 - self.push_weight) * len(self.edges[0]))
+        return L / np.sqrt(pull) if pull > 0 else L
+
+    # -- the working set ---------------------------------------------------------------------
+
+    def search(
+        self, L: Matrix, margin: float, width: float, previous: Triplets | None = None
+    ) -> Triplets:
+        """All triplets with slack above −margin at L, and those of ``previous`` in use."""
+        return self._search(self.U @ self.kernels.like(L, self.U).T, margin, width, previous)
+
+    def _search(
+        self, Z: Array, margin: float, width: float, previous: Triplets | None, screen: Any = None
+    ) -> Triplets:
+        kernels, n = self.kernels, len(self.U)
+        edge_lengths = kernels.double(kernels.sq_lengths(Z, *self.edges))
+        reach = kernels.segment_max(self.edges[0], edge_lengths, n) + (1 + margin)
+        heads, tails = kernels.invaders(Z, reach, self.starts, screen)
+        if previous is not None:  # keep pairs whose multipliers are not zero
+            code = previous.heads[previous.pair] * n + previous.tails[previous.pair]
+            code = code[kernels.where(previous.prox > 0)]
+            code = kernels.unique(kernels.concatenate([heads * n + tails, code]))
+            heads, tails = code // n, code % n
+        pair_lengths = kernels.double(kernels.sq_lengths(Z, heads, tails))
+        count = self.first_edge[heads + 1] - self.first_edge[heads]
+        pair = kernels.repeat(kernels.count_up(len(heads), heads), count)
+        offset = kernels.cumulative(count) - count
+        edge = kernels.count_up(len(pair), heads) - offset[pair] + self.first_edge[heads[pair]]
+        slack = 1 + edge_lengths[edge] - pair_lengths[pair]
+        prox = slack * 0
+        if previous is not None:
+            prox = self._carried(previous, edge * n + tails[pair], prox)
+        kept = kernels.where((slack > -margin) | (prox > 0))
+        return Triplets(heads, tails, pair[kept], edge[kept], prox[kept], width)
+
+    def _carried(self, previous: Triplets, code: Array, prox: Array) -> Array:
+        """The multipliers of ``previous`` at the triplets given by code = edge n + tail."""
+        kernels, n = self.kernels, len(self.U)
+        used = kernels.where(previous.prox > 0)
+        if len(used) == 0:
+            return prox
+        known = previous.edge[used] * n + previous.tails[previous.pair[used]]
+        order = known.argsort()
+        known, values = known[order], previous.prox[used][order]
+        at = kernels.find_sorted(known, code).clip(0, len(known) - 1)
+        return prox + values[at] * (known[at] == code)
+
+    def multipliers(self, triplets: Triplets) -> dict[str, NDArray[Any]]:
+        """The multipliers that are not zero, on the host: enough to continue from them."""
+        kernels = self.kernels
+        used = kernels.where(triplets.prox > 0)
+        found = {
+            "edge": triplets.edge[used],
+            "tail": triplets.tails[triplets.pair[used]],
+            "prox": triplets.prox[used],
+        }
+        return {name: kernels.to_host(values) for name, values in found.items()}
+
+    def with_multipliers(self, found: dict[str, NDArray[Any]], width: float) -> Triplets:
+        """Triplets that hold the given multipliers, and no others."""
+        kernels = self.kernels
+        edge, tails = (kernels.index(found[name], self.U) for name in ("edge", "tail"))
+        prox = kernels.like(found["prox"], kernels.double(self.U[:0]))
+        return Triplets(
+            self.edges[0][edge], tails, kernels.count_up(len(edge), edge), edge, prox, width
+        )
+
+    # -- objective, gradient and line ----------------------------------------------------------
+
+    def place(self, L: Matrix, triplets: Triplets) -> Placement:
+        """Compute all lengths at L."""
+        kernels = self.kernels
+        Z = self.U @ kernels.like(L, self.U).T
+        return self._placed(L, Z, triplets)
+
+    def _placed(self, L: Matrix, Z: Array, triplets: Triplets) -> Placement:
+        kernels = self.kernels
+        edge_lengths = kernels.double(kernels.sq_lengths(Z, *self.edges))
+        pair_lengths = kernels.double(kernels.sq_lengths(Z, triplets.heads, triplets.tails))
+        return Placement(L, Z, edge_lengths, pair_lengths, triplets)
+
+    def objective(self, at: Placement) -> tuple[float, int]:
+        """f of (2) over the triplets at hand, and how many of them are active."""
+        slack = at.slack
+        mu = self.push_weight
+        value = (1 - mu) * float(at.edge_lengths.sum()) + mu * float(slack.clip(0, None).sum())
+        return value, int((slack > 0).sum())
+
+    def complementarity(self, at: Placement) -> float:
+        """The second term of (6) with α of (4)."""
+        slack = at.slack
+        return self.push_weight * float((slack.clip(0, None) - at.alpha * slack).sum())
+
+    def gradient(self, at: Placement) -> Matrix:
+        """(5) with α of (4)."""
+        edge_weights, pair_weights = self._weights(at.triplets, at.alpha)
+        lap = self._laplacian(
+            at.triplets, (1 - self.push_weight) + edge_weights, pair_weights, at.Z
+        )
+        gradient: Matrix = 2 * self.kernels.gram(lap, self.U)
+        return gradient
+
+    def _weights(self, triplets: Triplets, alpha: Array) -> tuple[Array, Array]:
+        """Multiples of C_e and C_p in −S(α)."""
+        kernels, mu = self.kernels, self.push_weight
+        return (
+            mu * kernels.segment_sum(triplets.edge, alpha, len(self.edges[0])),
+            -mu * kernels.segment_sum(triplets.pair, alpha, len(triplets.heads)),
+        )
+
+    def _laplacian(self, triplets: Triplets, edge_weights: Any, pair_weights: Any, Z: Any) -> Any:
+        kernels = self.kernels
+        return kernels.laplacian_matmul(
+            kernels.concatenate([self.edges[0], triplets.heads]),
+            kernels.concatenate([self.edges[1], triplets.tails]),
+            kernels.concatenate([edge_weights, pair_weights]),
+            Z,
+        )
+
+    def line(self, at: Placement, direction: Matrix) -> Line:
+        """The smoothed objective along L + t · direction."""
+        kernels, triplets, mu = self.kernels, at.triplets, self.push_weight
+        map_ = self.U @ kernels.like(direction, self.U).T
+        e1, e2 = map(kernels.double, kernels.edge_products(at.Z, map_, *self.edges))
+        p1, p2 = map(
+            kernels.double, kernels.edge_products(at.Z, map_, triplets.heads, triplets.tails)
+        )
+        edge, pair = triplets.edge, triplets.pair
+        s0, s1, s2 = at.slack, 2 * (e1[edge] - p1[pair]), e2[edge] - p2[pair]
+        highest = s0 + STEP_LIMIT * (s1.clip(0, None) + STEP_LIMIT * s2.clip(0, None))
+        matter = kernels.where(highest > -triplets.width * triplets.prox)
+        return Line(
+            direction=direction,
+            map=map_,
+            edge_change=(e1, e2),
+            pair_change=(p1, p2),
+            pull=(
+                (1 - mu) * float(at.edge_lengths.sum()),
+                (1 - mu) * 2 * float(e1.sum()),
+                (1 - mu) * float(e2.sum()),
+            ),
+            slack=(s0[matter], s1[matter], s2[matter]),
+            prox=triplets.prox[matter],
+            width=triplets.width,
+            push_weight=mu,
+        )
+
+    def move(self, at: Placement, line: Line, t: float) -> Placement:
+        """The placement at L + tΔ; lengths follow without touching the points again."""
+        (e1, e2), (p1, p2) = line.edge_change, line.pair_change
+        return Placement(
+            at.L + t * line.direction,
+            at.Z + t * line.map,
+            at.edge_lengths + t * (2 * e1 + t * e2),
+            at.pair_lengths + t * (2 * p1 + t * p2),
+            at.triplets,
+        )
+
+    def advance_multipliers(self, at: Placement, width: float) -> Placement:
+        """Replace a of (4) by α, and set the width."""
+        return replace(at, triplets=replace(at.triplets, prox=at.alpha, width=width))
+
+    # -- what is proved --------------------------------------------------------------------------
+
+    def bound(self, at: Placement) -> Certificate:
+        """The gap of (6) over the triplets at hand, in working precision: a guide, no proof."""
+        return self._certificate(at, self.U)
+
+    def certify(self, L: Matrix, previous: Triplets) -> tuple[Certificate, Triplets]:
+        """The gap of (6) from the data in float64, over all triplets; previous gives α."""
+        kernels = self.kernels
+        U = self.exact()
+        Z = U @ kernels.like(L, U).T
+        screen = kernels.single(Z) if str(self.U.dtype).endswith("float32") else None
+        triplets = self._search(Z, previous.width, previous.width, previous, screen)
+        return self._certificate(self._placed(L, Z, triplets), U), triplets
+
+    def _certificate(self, at: Placement, U: Array) -> Certificate:
+        kernels, mu = self.kernels, self.push_weight
+        slack, alpha = at.slack, at.alpha
+        objective, n_active = self.objective(at)
+        alpha = self._annihilate_null_space(at.triplets, alpha, U)
+        edge_weights, pair_weights = self._weights(at.triplets, alpha)
+        S = -kernels.gram(U, self._laplacian(at.triplets, edge_weights, pair_weights, U))
+        theta, ratios, directions = largest_scale(self.P, symmetric(S))
+        return Certificate(
+            objective=objective,
+            bound=theta * mu * float(alpha.sum()),
+            complementarity=mu * float((slack.clip(0, None) - alpha * slack).sum()),
+            n_active=n_active,
+            n_coinciding=int((at.pair_lengths == 0).sum()),
+            ratios=ratios,
+            directions=directions,
+        )
+
+    def _annihilate_null_space(self, triplets: Triplets, alpha: Array, U: Array) -> Array:
+        """Zero α where an impostor differs along the null space of P, which S must not reach."""
+        kernels = self.kernels
+        values, vectors = scipy_linalg.eigh(self.P)
+        null = vectors[:, values <= null_tolerance(values)]
+        if null.shape[1] == 0:
+            return alpha
+        N = U @ kernels.like(null, U)
+        lengths = kernels.double(kernels.sq_lengths(N, triplets.heads, triplets.tails))
+        total = kernels.double(kernels.sq_lengths(U, triplets.heads, triplets.tails))
+        reaches = (
+            lengths > 1e-20 * total if str(U.dtype).endswith("64") else lengths > 1e-10 * total
+        )
+        return alpha * ~reaches[triplets.pair]
+
+
+def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
+    """A basis B of the span of centred points, and the covariance of ``points @ B``.
+
+    Features are brought to unit scale first, so that a feature measured in other units is kept.
+    """
+    n, d = points.shape
+    scale = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
+    scale = np.where(scale > 0, scale, 1.0)
+    scaled = points / kernels.like(scale, points)
+    if d <= n:
+        values, vectors = scipy_linalg.eigh(symmetric(kernels.gram(scaled, scaled) / n))
+        kept = values > RANK_TOLERANCE * values.max(initial=0.0)
+        return np.diag(values[kept]), vectors[:, kept] / scale[:, None]
+    # More features than points: the span is that of at most n rows, vectors = scaledᵀ lift.
+    values, vectors = scipy_linalg.eigh(symmetric(kernels.gram(scaled.T, scaled.T) / n))
+    kept = values > RANK_TOLERANCE * values.max(initial=0.0)
+    lift = vectors[:, kept] / np.sqrt(values[kept] * n)
+    basis = kernels.to_host(scaled.T @ kernels.like(lift, scaled))
+    return np.diag(values[kept]), basis / scale[:, None]

@@ -1,0 +1,187 @@
+"""Descent in a factor L of M = LᵀL with proximal multipliers, a working set and an adaptive rank.
+
+For problems min over M ⪰ 0 of a linear part plus hinges (see `nearfar.problems.lmnn`). Four things
+happen, each when it pays:
+
+* every iteration: a limited-memory BFGS step, exact along its line, on the smoothed objective over
+  the triplets at hand;
+* every few iterations, a look at the duality gap over the triplets at hand. When the smoothed
+  objective hardly falls any more, the multipliers advance. Where the dual proves that M should grow
+  in a direction that L lacks, L gains a row; rows that have died are dropped. So the descent costs
+  what the rank of the answer costs, and still ends at the optimum over all M ⪰ 0;
+* ever more rarely: a full search for triplets;
+* when the gap at hand is small enough: a full search and a certificate from the data in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.solvers.lbfgs import LBFGS, Line, exact_step
+from nearfar.solvers.run import Iterate
+
+Matrix = NDArray[np.float64]
+
+MEMORY = 30  # steps that the quasi-Newton method remembers
+STEP_LIMIT = 4.0  # longest step, in units of the proposed one
+FIRST_STEP = 0.1  # length of a step without memory, relative to L
+LOOK_EVERY = 5  # iterations
+FIRST_WIDTH, LAST_WIDTH = 0.2, 0.1  # of the smoothed hinge, in margins
+SETTLED = 0.1  # multipliers advance when a look sees less decrease than this share of their error
+SEARCH_MARGIN = 0.1  # triplets this far outside the margin are kept at hand
+FIRST_SEARCH, SEARCH_GROWTH, LAST_SEARCH = 5, 1.6, 60  # iterations between full searches
+START_LENGTH = 4.0  # mean squared length of a target edge, in margins, to start from above
+WARM_STRETCH = 1.3  # the same for a factor whose scale is about right
+DEAD = 1e-5  # share of the largest eigenvalue of M below which a row of L is dropped
+MISSING = 0.05  # share of a typical eigenvalue of M below which it lacks a direction
+NEW_ROW = 0.1  # first guess of a new row's eigenvalue, as a share of a typical one
+
+
+class HingeProblem(Protocol):
+    """What the solver asks of a problem; `nearfar.problems.lmnn` explains each part."""
+
+    def normalised(self, L: Matrix) -> Matrix: ...  # noqa: D102
+    def search(self, L: Matrix, margin: float, width: float, previous: Any = None) -> Any: ...  # noqa: D102
+    def place(self, L: Matrix, triplets: Any) -> Any: ...  # noqa: D102
+    def objective(self, at: Any) -> tuple[float, int]: ...  # noqa: D102
+    def complementarity(self, at: Any) -> float: ...  # noqa: D102
+    def gradient(self, at: Any) -> Matrix: ...  # noqa: D102
+    def line(self, at: Any, direction: Matrix) -> Any: ...  # noqa: D102
+    def move(self, at: Any, line: Any, t: float) -> Any: ...  # noqa: D102
+    def advance_multipliers(self, at: Any, width: float) -> Any: ...  # noqa: D102
+    def bound(self, at: Any) -> Any: ...  # noqa: D102
+    def certify(self, L: Matrix, previous: Any) -> tuple[Any, Any]: ...  # noqa: D102
+
+
+def descend(
+    problem: HingeProblem,
+    L: Matrix,
+    tol: float,
+    *,
+    warm: bool = False,
+    triplets: Any = None,
+    fixed_rank: bool = False,
+) -> Iterator[Iterate]:
+    """Iterates towards the optimum over all M ⪰ 0, or over L of the given shape if ``fixed_rank``.
+
+    ``warm`` says that the scale of L is about right; ``triplets`` with their multipliers continue
+    an earlier descent from L as it is. The residual of an iterate is the certified relative gap,
+    or for a fixed rank an estimate of the relative decrease that is left; it is given only when it
+    may be at most ``tol``.
+    """
+    at = _start(problem, L, warm, triplets)
+    memory = LBFGS(MEMORY)
+    gradient = problem.gradient(at)
+    level = np.inf  # smoothed objective at the last look
+    n_iter, interval, next_search = 0, FIRST_SEARCH, FIRST_SEARCH
+    while True:
+        direction = memory.direction(gradient)
+        if not len(memory):
+            direction *= FIRST_STEP * np.linalg.norm(at.L) / max(np.linalg.norm(direction), 1e-300)
+        line = problem.line(at, direction)
+        t = exact_step(line.at, STEP_LIMIT)
+        if t == 0 and not len(memory):
+            return  # not even the gradient leads down
+        if t == 0:
+            memory.forget()
+            continue
+        at = problem.move(at, line, t)
+        before, gradient = gradient, problem.gradient(at)
+        memory.remember(t * direction, gradient - before)
+        n_iter += 1
+        value, n_active = problem.objective(at)
+        info: dict[str, Any] = {"active_triplets": n_active, "searched": False}
+        if n_iter % LOOK_EVERY and n_iter != next_search:
+            yield Iterate(at.L, value, None, info, at.triplets)
+            continue
+
+        smoothed = line.at(t)[0]
+        fall, level = level - smoothed, smoothed
+        certificate = None if fixed_rank else problem.bound(at)
+        if certificate is None:
+            error = problem.complementarity(at)
+            estimate = (error + LOOK_EVERY * fall) / max(value, 1.0)
+        else:
+            error, estimate = certificate.complementarity, certificate.gap
+        residual, proof = None, None
+        if estimate <= tol:
+            info["searched"] = True
+            proof, found = problem.certify(at.L, at.triplets)
+            at = problem.place(at.L, found)
+            value, n_active = proof.objective, proof.n_active
+            residual = estimate = estimate if fixed_rank else proof.gap
+        elif n_iter >= next_search:
+            info["searched"] = True
+            found = problem.search(at.L, SEARCH_MARGIN, at.triplets.width, at.triplets)
+            at = problem.place(at.L, found)
+            interval = min(int(SEARCH_GROWTH * interval) + 1, LAST_SEARCH)
+            next_search = n_iter + interval
+            value, n_active = problem.objective(at)
+            level = np.inf
+        info |= {"active_triplets": n_active, "gap_estimate": estimate, "rank": len(at.L)}
+        yield Iterate(at.L, value, residual, info, at.triplets, proof)
+
+        if fall < max(SETTLED * error, 0.01 * tol * value):
+            at = problem.advance_multipliers(at, max(0.5 * at.triplets.width, LAST_WIDTH))
+            level = np.inf
+        if certificate is not None:
+            at = _adapt_rank(problem, at, certificate, memory)
+        gradient = problem.gradient(at)
+
+
+def _start(problem: HingeProblem, L: Matrix, warm: bool, triplets: Any) -> Any:
+    """Place L, at its best scale unless its triplets are given.
+
+    The objective is convex in the squared scale, and its triplets grow in number as the scale
+    shrinks: start from above, with a margin that keeps the set complete down to 1/√2 of the scale.
+    """
+    if triplets is not None:
+        return problem.place(L, problem.search(L, SEARCH_MARGIN, triplets.width, triplets))
+    L = WARM_STRETCH * L if warm else START_LENGTH**0.5 * problem.normalised(L)
+    reach = 1 - 0.5**0.5
+    while True:
+        at = problem.place(L, problem.search(L, 1.0, FIRST_WIDTH))
+        shrink = exact_step(problem.line(at, -reach * L).at, 1.0)
+        L = (1 - reach * shrink) * L
+        if shrink < 1:
+            return problem.place(L, problem.search(L, SEARCH_MARGIN, FIRST_WIDTH))
+
+
+def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS) -> Any:
+    """Drop dead rows of L and add rows where the dual proves that M should grow."""
+    left, lengths, right = linalg.svd(at.L, full_matrices=False, check_finite=False)
+    alive = lengths**2 > DEAD * lengths[0] ** 2
+    typical = (lengths[alive] ** 2).mean()  # of M, in units of P
+    excess = np.maximum(certificate.ratios - 1, 0)
+    wanted = excess > 0.3 * excess[0]
+    wanted[min(max(4, alive.sum() // 4), at.L.shape[1] - alive.sum()) :] = False
+    B = certificate.directions[:, wanted]
+    missing = np.linalg.norm(at.L @ B, axis=0) ** 2 < MISSING * typical
+    B = B[:, missing] * np.sqrt(NEW_ROW * typical * excess[wanted][missing] / max(excess[0], 1e-12))
+    if alive.all() and B.shape[1] == 0:
+        return at
+    kept = lengths[alive, None] * right[alive]
+    memory.transform(np.vstack([left[:, alive].T, np.zeros((B.shape[1], len(at.L)))]))
+    at = problem.place(np.vstack([kept, np.zeros_like(B.T)]), at.triplets)
+    if B.shape[1] == 0:
+        return at
+    line = problem.line(at, np.vstack([np.zeros_like(kept), B.T]))
+    return problem.move(at, line, exact_step(_of_square(line.at), STEP_LIMIT) ** 0.5)
+
+
+def _of_square(along: Line) -> Line:
+    """A function that is even in t, as a function of τ = t²."""
+
+    def at(tau: float) -> tuple[float, float, float]:
+        t = tau**0.5
+        value, slope, curvature = along(t)
+        if t == 0:
+            return value, curvature / 2, 0.0
+        return value, slope / (2 * t), (curvature - slope / t) / (4 * tau)
+
+    return at

@@ -1,0 +1,95 @@
+"""Class labels as a sorted order of the rows."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from nearfar.errors import DataWarning, InvalidInputError
+
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class ClassOrder:
+    """Rows sorted by class: class c holds the rows ``order[starts[c]:starts[c + 1]]``."""
+
+    classes: NDArray[Any]
+    codes: Index  # (n,) class number of each row, in the given order
+    order: Index  # (n,)
+    starts: Index  # (number of classes + 1,)
+
+    @property
+    def sizes(self) -> Index:
+        """How many rows each class has."""
+        return np.diff(self.starts)
+
+
+def class_order(y: Any, name: str) -> ClassOrder:
+    """Sort rows by label; labels may be numbers, strings, booleans or categories."""
+    labels = column_or_1d(np.asarray(y), warn=True)
+    if labels.dtype == object and any(value is None or value != value for value in labels):
+        missing = [i for i, value in enumerate(labels) if value is None or value != value]
+        raise InvalidInputError(
+            f"{name} needs a label for every row; row {missing[0]} has none ({len(missing)} in"
+            " all). Drop these rows or give them a label.",
+            missing,
+        )
+    check_classification_targets(labels)
+    try:
+        classes, codes = np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        kinds = sorted({type(value).__name__ for value in labels})
+        raise InvalidInputError(
+            f"{name} needs labels of one kind; y mixes {' and '.join(kinds)}."
+            " Convert them all, for example with y.astype(str)."
+        ) from error
+    order = np.argsort(codes, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.intp)
+    return ClassOrder(classes, codes.astype(np.intp), order, starts)
+
+
+def check_class_sizes(labels: ClassOrder, n_neighbors: int, name: str) -> None:
+    """Refuse labels that leave nothing to learn; warn of classes too small for n_neighbors."""
+    sizes = labels.sizes
+    if len(sizes) < 2:
+        raise InvalidInputError(
+            f"{name} needs at least two classes; y has 1 class, {labels.classes[0]!r}."
+            " Add rows of another class."
+        )
+    if sizes.max() == 1:
+        raise InvalidInputError(
+            f"{name} needs a class with two or more members; every class has 1 member,"
+            " so that no point has a neighbour of its class. Check that y holds class labels."
+        )
+    single = labels.classes[sizes == 1]
+    if len(single):
+        warnings.warn(
+            f"{_named(single)} 1 member: it has no target neighbour and serves as an impostor only."
+            " Add rows or drop the class.",
+            DataWarning,
+            stacklevel=3,
+        )
+    small = labels.classes[(sizes > 1) & (sizes <= n_neighbors)]
+    if len(small):
+        fewest = sizes[(sizes > 1) & (sizes <= n_neighbors)].min()
+        warnings.warn(
+            f"{_named(small)} fewer than n_neighbors + 1 = {n_neighbors + 1} members: its points"
+            f" get fewer target neighbours (as few as {fewest - 1}). Lower n_neighbors or add rows.",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def _named(classes: NDArray[Any]) -> str:
+    """Classes in words, with the verb that follows."""
+    if len(classes) == 1:
+        return f"class {classes[0]!r} has"
+    shown = ", ".join(repr(value) for value in classes[:5])
+    return f"classes {shown}{', …' if len(classes) > 5 else ''} have"

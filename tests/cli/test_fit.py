@@ -1,0 +1,250 @@
+"""``nearfar fit`` from every kind of table, and everything that can be wrong with one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.datasets import load_iris
+
+from nearfar.cli import commands
+from nearfar.cli.progress import Lines
+from nearfar.estimators.lmnn import LMNN
+from nearfar.evaluation import knn_error, split_points
+from nearfar.io import load
+
+pytestmark = pytest.mark.usefixtures("folder")
+X, Y = load_iris(return_X_y=True)
+
+
+def test_the_built_in_table(run):
+    done = run("fit", "iris", "--output", "iris.nearfar")
+    assert done.code == 0
+    assert done.err == ""
+    assert "105 training and 45 test rows, 4 features, 3 classes" in done.out
+    for method in ("Euclidean", "standardised", "PCA", "LDA", "LMNN"):
+        assert f"  {method} " in done.out
+    assert "lmnn: converged after" in done.out
+    assert "\nsaved iris.nearfar\n" in done.out
+    model = load("iris.nearfar")
+    assert model.feature_names_in_[0] == "sepal length (cm)"
+    assert model.duality_gap_ <= 1e-3
+
+
+def test_without_arguments_it_learns_digits(run):
+    done = run("fit")
+    assert done.code == 0, done.err
+    assert "64 features, 10 classes" in done.out
+    assert load("model.nearfar").n_features_in_ == 64
+
+
+def test_the_table_shows_the_error_of_the_saved_model(run):
+    done = run("fit", "iris", "--seed", 3, "--neighbors", 2, "--test-share", 0.4)
+    split = split_points(X, Y, 0.4, 3)
+    model = load("model.nearfar")
+    del model.feature_names_in_  # else scikit-learn warns that arrays have no names
+    error = knn_error(model, split.X_train, split.y_train, split.X_test, split.y_test, 2)
+    (line,) = [line for line in done.out.splitlines() if line.strip().startswith("LMNN")]
+    assert "2-NN error" in done.out
+    assert f" {100 * error:.2f} ± " in line
+    assert f" {model.duality_gap_:.1e}" in line
+    assert model.n_neighbors == 2
+
+
+def test_options_reach_the_model(run):
+    done = run(
+        *("fit", "iris", "--components", 2, "--reduce", "project", "--push-weight", 0.3),
+        *("--tol", 0.01, "--max-iter", 500, "--max-seconds", 60, "--seed", 5, "--method", "lmnn"),
+    )
+    assert done.code == 0, done.err
+    model = load("model.nearfar")
+    assert model.components_.shape == (2, 4)
+    expected = {
+        "n_components": 2,
+        "reduce": "project",
+        "push_weight": 0.3,
+        "tol": 0.01,
+        "max_iter": 500,
+        "max_seconds": 60.0,
+        "random_state": 5,
+    }
+    assert {name: getattr(model, name) for name in expected} == expected
+
+
+def write_parquet(path):
+    pytest.importorskip("pyarrow", reason="needs the cli extra")
+    frame = pandas.DataFrame(X.astype(np.float32), columns=list("abcd"))
+    frame.assign(kind=pandas.Categorical.from_codes(Y, ["u", "v", "w"])).to_parquet(path)
+
+
+def write_csv(path):
+    pandas.DataFrame(X, columns=list("abcd")).assign(kind=Y).to_csv(path, index=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "arguments"),
+    [
+        ("t.csv", write_csv, ["--target", "kind"]),
+        ("t.parquet", write_parquet, ["-t", "kind"]),
+        ("t.npy", lambda path: np.save(path, np.c_[X, Y]), []),
+        ("first.npy", lambda path: np.save(path, np.c_[Y, X]), ["--target", "0"]),
+        ("t.npz", lambda path: np.savez(path, X=X, y=Y), []),
+        ("named.npz", lambda path: np.savez(path, X=X, kind=Y), ["--target", "kind"]),
+    ],
+)
+def test_every_format_gives_the_same_metric(run, name, write, arguments):
+    run("fit", "iris", "-o", "expected.nearfar")
+    write(name)
+    done = run("fit", name, *arguments)
+    assert done.code == 0, done.err
+    model, expected = load("model.nearfar"), load("expected.nearfar")
+    np.testing.assert_allclose(
+        model.get_mahalanobis_matrix(), expected.get_mahalanobis_matrix(), rtol=0.1, atol=0.5
+    )
+    assert model.components_.dtype == (np.float32 if "parquet" in name else np.float64)
+    assert hasattr(model, "feature_names_in_") == name.endswith((".csv", ".parquet"))
+
+
+def test_a_learned_rectangular_map_has_no_certificate(run):
+    done = run("fit", "iris", "--components", 2, "--reduce", "learn")
+    assert done.code == 0, done.err
+    assert ", no certificate\n" in done.out
+    assert "certified gap" not in done.out
+
+
+def test_all_rows_without_a_test(run):
+    done = run("fit", "iris", "--test-share", 0)
+    assert done.code == 0
+    assert "150 training and 0 test rows" in done.out
+    assert "error" not in done.out
+
+
+def test_warnings_are_lines_on_stderr(run):
+    done = run("fit", "iris", "--max-iter", 1)
+    assert done.code == 0
+    assert done.err.startswith("warning: ")
+    assert done.err.count("\n") == 1
+    assert "lmnn: max_iter after 1 iterations" in done.out
+
+
+def test_an_existing_output_needs_force(run, fails, folder):
+    (folder / "model.nearfar").write_text("precious")
+    assert "model.nearfar exists" in fails("fit", "iris")
+    assert (folder / "model.nearfar").read_text() == "precious"
+    assert run("fit", "iris", "--force").code == 0
+    load("model.nearfar")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no.csv", "-t", "y"], "no.csv: No such file or directory"),
+        (["."], "cannot tell the format"),
+        (["iris.csv"], "Choose the target from: sepal_length, sepal_width"),
+        (["iris.csv", "-t", "specie"], "there is no column 'specie'"),
+        (["iris.csv", "-t", "specie"], "did you mean 'species'?"),
+        (["iris.csv", "-t", "sepal_length"], "column 'species' holds text: 'setosa' in row 1"),
+        (["iris", "-t", "species"], "--target species goes with a file"),
+        (["iris", "--reduce", "learn"], "--reduce learn needs --components R"),
+        (["iris", "--components", "9"], "9"),
+        (["iris", "--test-share", "0.001"], "both sides need one"),
+        (["iris.csv", "-t", "species", "-o", "iris.csv", "--force"], "iris.csv is an input too"),
+        (["iris", "--checkpoint", "m", "-o", "m"], "m is an input too"),
+        (["iris", "--checkpoint", "train.csv"], "'train.csv' is not a checkpoint of nearfar"),
+        (["iris", "-o", "no/m.nearfar"], "cannot write to the folder no: No such file"),
+        (["iris", "--checkpoint", "no/c.npz"], "cannot write to the folder no: No such file"),
+        (["iris", "-o", "."], ". is a folder"),
+    ],
+)
+def test_errors_are_one_line_and_write_nothing(fails, folder, arguments, message):
+    before = sorted(os.listdir(folder))
+    assert message in fails("fit", *arguments)
+    assert sorted(os.listdir(folder)) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.csv", b"", "the file is empty"),
+        ("header.csv", b"a,y\n", "no rows below it"),
+        ("binary.csv", b"\xff\xfe\x00", "not UTF-8 text"),
+        ("text.csv", b"a,y\nred,1\n", "column 'a' holds text: 'red' in row 1"),
+        ("hole.csv", b"a,y\n1,1\n,2\n", "the value in row 2 of column 'a' is missing"),
+        ("twins.csv", b"a,a,y\n1,2,3\n", "2 columns are named 'a'"),
+        ("price.csv", b"a,y\n1,0.5\n2,0.7\n", "holds measurements"),
+        ("class.csv", b"a,y\n" + b"1,0\n2,0\n" * 9, "class"),
+        ("bad.parquet", b"PAR1", "not a readable Parquet file"),
+        ("bad.npy", b"\x93NUMPY", "not a readable NumPy file"),
+        ("bad.npz", b"PK", "not a readable NumPy file"),
+    ],
+)
+def test_bad_tables(fails, folder, name, content, message):
+    (folder / name).write_bytes(content)
+    assert message in fails("fit", name, "--target", "y")
+    assert not (folder / "model.nearfar").exists()
+
+
+def test_outputs_are_checked_before_the_table_is_read(fails, folder):
+    (folder / "model.nearfar").touch()
+    assert "model.nearfar exists" in fails("fit", "no.csv")
+    message = fails("fit", "no.csv", "--output", "/proc/model.nearfar")
+    assert "cannot write to the folder /proc" in message
+
+
+def test_an_interruption_saves_the_best_iterate(run, monkeypatch):
+    def interrupt(_, text, __):
+        if text.startswith("#3 "):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Lines, "show", interrupt)
+    done = run("fit", "iris", "--tol", 0)
+    assert done.code == 130
+    assert "lmnn: interrupted after 3 iterations" in done.out
+    assert "\nsaved model.nearfar\n" in done.out
+    assert done.err.startswith("warning: ")
+    assert load("model.nearfar").status_ == "interrupted"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends a POSIX signal")
+def test_control_c_ends_the_program_with_130(folder):
+    """A first checkpoint shows that the fit has an iterate."""
+    options = ["--tol", "0", "--max-iter", "1000000", "--checkpoint", "c.npz"]
+    command = [sys.executable, "-m", "nearfar", "fit", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not (folder / "c.npz").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert b"lmnn: interrupted" in out
+    assert load(folder / "model.nearfar").status_ == "interrupted"
+
+
+def test_a_fit_resumes_from_its_checkpoint(run):
+    first = run("fit", "iris", "--checkpoint", "c.npz", "-o", "first.nearfar")
+    again = run("fit", "iris", "--checkpoint", "c.npz", "-o", "again.nearfar")
+    assert (first.code, again.code) == (0, 0), first.err + again.err
+    np.testing.assert_allclose(
+        load("again.nearfar").components_, load("first.nearfar").components_, rtol=1e-6
+    )
+
+
+def test_defaults_are_those_of_the_estimator_and_of_the_page():
+    options = {option.name: option.default for option in commands.fit.params}
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    same = {"neighbors": "n_neighbors", "push_weight": "push_weight", "tol": "tol"}
+    for option, parameter in same.items():
+        assert options[option] == getattr(LMNN(), parameter)
+        assert f"--{option.replace('_', '-')}` | {options[option]} |" in page
+    assert options["max_iter"] == LMNN().max_iter
+    assert f"`--max-iter`, `--max-seconds` | {options['max_iter']}, none |" in page
+    assert f"`--test-share` | {options['test_share']} |" in page
+    assert f"`--seed` | {options['seed']} |" in page
+    assert f"| `{options['output']}` |" in page

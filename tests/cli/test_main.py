@@ -1,0 +1,141 @@
+"""The entry point: help without waiting, and one line for every failure."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+import nearfar.cli.fit
+from nearfar import __version__
+from nearfar.cli import explain
+
+
+def python(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, **options
+    )
+
+
+def test_help_loads_neither_numpy_nor_scikit_learn():
+    program = "import sys; from nearfar.cli import main; main(['--help']); print(*sys.modules)"
+    done = python("-c", program)
+    loaded = set(done.stdout.split())
+    assert "click" in loaded
+    assert loaded.isdisjoint({"numpy", "scipy", "sklearn", "rich", "pyarrow", "torch"})
+
+
+def test_help_answers_in_half_a_second():
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = python("-m", "nearfar", "--help")
+        seconds.append(time.perf_counter() - start)
+        assert done.returncode == 0
+        assert "transform" in done.stdout
+    assert min(seconds) < 0.5
+
+
+@pytest.mark.parametrize("command", ["fit", "transform", "evaluate"])
+def test_every_command_has_help(run, command):
+    done = run(command, "--help")
+    assert done.code == 0
+    assert "--debug" in done.out
+
+
+def test_no_arguments_mean_help(run, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["nearfar"])
+    assert run().out == run("--help").out
+
+
+def test_version(run):
+    assert run("--version").out == f"nearfar {__version__}\n"
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_without_the_extra_one_line_names_it(package, tmp_path):
+    program = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from nearfar.cli import main; sys.exit(main(['fit', 'iris']))"
+    )
+    done = python("-c", program, cwd=tmp_path)
+    assert done.returncode == 2
+    line = f"nearfar: {package} is not installed; run: pip install 'nearfar[cli]'\n"
+    assert done.stderr == line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fot"], "No such command 'fot'"),
+        (["fit", "--fast"], "No such option"),
+        (["fit", "--neighbors", "0"], "0 is not in the range x>=1"),
+        (["fit", "--neighbors", "few"], "'few' is not a valid integer"),
+        (["fit", "--push-weight", "1"], "1.0 is not in the range 0<x<1"),
+        (["fit", "--test-share", "1"], "1.0 is not in the range 0<=x<1"),
+        (["fit", "--reduce", "cut"], "'cut' is not one of 'learn', 'project'"),
+        (["transform"], "Missing argument 'MODEL'"),
+        (["transform", "m", "t"], "Missing option '-o' / '--output'"),
+        (["evaluate", "m", "t"], "Missing argument 'TEST'"),
+    ],
+)
+def test_wrong_usage_is_one_line(fails, arguments, message):
+    assert message in fails(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ValueError("X\n  is odd"), 2, "X is odd"),
+        (FileNotFoundError(2, "No such file", "a.csv"), 2, "a.csv: No such file"),
+        (OSError("disk full"), 2, "disk full"),
+        (MemoryError("8 TB"), 2, "not enough memory: 8 TB. Give fewer rows or columns."),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (TypeError("oops"), 1, "unexpected TypeError: oops. --debug shows where"),
+    ],
+)
+def test_every_exception_has_a_code_and_a_line(run, monkeypatch, tmp_path, error, code, message):
+    def fail(*_):
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(nearfar.cli.fit, "load_builtin", fail)
+    done = run("fit")
+    # click moves to a new line after the ^C that the terminal shows.
+    assert (done.code, done.err.removeprefix("\n")) == (code, f"nearfar: {message}\n")
+    assert explain(error)[0] == code
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("arguments", [["fit", "no.csv", "--debug"], ["--debug", "fit", "no.csv"]])
+def test_debug_adds_the_traceback(run, arguments):
+    done = run(*arguments)
+    assert done.code == 2
+    assert done.err.startswith("Traceback")
+    assert done.err.endswith("nearfar: no.csv: No such file or directory\n")
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_module_is_the_command():
+    done = python("-m", "nearfar", "fit", "no.csv")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "nearfar: no.csv: No such file or directory\n"
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_reader_that_leaves_is_no_error():
+    command = [sys.executable, "-m", "nearfar", "fit", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.wait(timeout=60)
+    assert process.returncode == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_ascii_terminal_is_no_error():
+    environment = {"PYTHONIOENCODING": "ascii", "PYTHONPATH": ":".join(sys.path)}
+    done = python("-m", "nearfar", "fit", "iris", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert " ? " in done.stdout

@@ -1,0 +1,135 @@
+"""``nearfar transform`` and ``nearfar evaluate``."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from nearfar.datasets import load_table
+from nearfar.evaluation import knn_error
+from nearfar.io import load
+
+pytestmark = pytest.mark.usefixtures("folder", "model")
+
+
+@pytest.fixture
+def model(run):
+    """The model file of the training table, and the model without the names of its features."""
+    assert run("fit", "train.csv", "-t", "species", "--test-share", 0).code == 0
+    model = load("model.nearfar")
+    del model.feature_names_in_
+    return model
+
+
+@pytest.fixture
+def test_points():
+    return load_table("test.csv", "species")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npy", ".npz", ".parquet"])
+@pytest.mark.parametrize("options", [[], ["--target", "species"]])
+def test_transform_writes_every_format(run, model, test_points, suffix, options):
+    done = run("transform", "model.nearfar", "test.csv", "-o", f"out{suffix}", *options)
+    assert (done.code, done.err) == (0, "")
+    rank = len(model.components_)
+    assert done.out == f"saved out{suffix}: 38 rows, {rank} columns\n"
+    written = load_table(f"out{suffix}", labelled=False)
+    np.testing.assert_array_equal(written.X, model.transform(test_points.X))
+    if suffix in (".csv", ".parquet"):
+        assert written.feature_names == tuple(f"lmnn{i}" for i in range(rank))
+
+
+def test_columns_are_found_by_name(run, model, test_points, folder):
+    """The same columns in another order, among others."""
+    order = [2, 0, 3, 1]
+    names = [test_points.feature_names[i] for i in order]
+    rows = [["id", *names], *([f"row_{i}", *x] for i, x in enumerate(test_points.X[:, order]))]
+    text = "\n".join(",".join(map(str, row)) for row in rows)
+    (folder / "mixed.csv").write_text(text)
+    assert run("transform", "model.nearfar", "mixed.csv", "-o", "out.npy").code == 0
+    np.testing.assert_array_equal(np.load("out.npy"), model.transform(test_points.X))
+
+
+def test_tables_without_names_are_matched_by_position(run, model, test_points):
+    np.save("bare.npy", test_points.X)
+    np.save("labelled.npy", np.c_[test_points.X, np.zeros(38)])
+    assert run("transform", "model.nearfar", "bare.npy", "-o", "one.npy").code == 0
+    done = run("transform", "model.nearfar", "labelled.npy", "-o", "two.npy", "--target", "-1")
+    assert done.code == 0, done.err
+    np.testing.assert_array_equal(np.load("one.npy"), model.transform(test_points.X))
+    np.testing.assert_array_equal(np.load("two.npy"), np.load("one.npy"))
+
+
+def test_a_model_without_names_takes_every_column(run, test_points):
+    np.savez("train.npz", X=test_points.X, y=test_points.y)
+    run("fit", "train.npz", "--test-share", 0)
+    done = run("transform", "model.nearfar", "test.csv", "-t", "species", "-o", "out.npy")
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["model.nearfar", "no.csv", "-o", "o.csv"], "no.csv: No such file"),
+        (["no.nearfar", "test.csv", "-o", "o.csv"], "no.nearfar: No such file"),
+        (["test.csv", "test.csv", "-o", "o.csv"], "test.csv is not a model file"),
+        (["model.nearfar", "test.csv", "-o", "o.xlsx"], "cannot write the format '.xlsx'"),
+        (["model.nearfar", "test.csv", "-o", "train.csv"], "train.csv exists"),
+        (["model.nearfar", "test.csv", "-o", "no/o.csv"], "cannot write to the folder no"),
+        (["model.nearfar", "test.csv", "-o", "test.csv", "--force"], "is an input too"),
+        (["model.nearfar", "test.csv", "-o", "model.nearfar", "--force"], "'.nearfar'"),
+        (["model.nearfar", "other.csv", "-o", "o.csv"], "there is no column 'sepal_width'"),
+        (["model.nearfar", "wide.npy", "-o", "o.csv"], "model has 4 features, the table has 5"),
+        (["model.nearfar", "test.csv", "-o", "o.csv", "-t", "kind"], "there is no column 'kind'"),
+    ],
+)
+def test_transform_errors_are_one_line_and_write_nothing(fails, folder, arguments, message):
+    (folder / "other.csv").write_text("sepal_length,sepal_widht\n1,2\n")
+    np.save("wide.npy", np.ones((3, 5)))
+    before = sorted(os.listdir(folder))
+    assert message in fails("transform", *arguments)
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_transform_replaces_with_force(run):
+    assert run("transform", "model.nearfar", "test.csv", "-o", "o.csv").code == 0
+    assert run("transform", "model.nearfar", "test.csv", "-o", "o.csv").code == 2
+    assert run("transform", "model.nearfar", "test.csv", "-o", "o.csv", "--force").code == 0
+
+
+@pytest.mark.parametrize("n_neighbors", [None, 5])
+def test_evaluate(run, model, test_points, n_neighbors):
+    train = load_table("train.csv", "species")
+    options = [] if n_neighbors is None else ["--neighbors", n_neighbors]
+    arguments = ["evaluate", "model.nearfar", "train.csv", "test.csv", "-t", "species", *options]
+    report = json.loads(run(*arguments, "--json").out)
+    k = n_neighbors or model.n_neighbors
+    expected = [
+        knn_error(one, train.X, train.y, test_points.X, test_points.y, k) for one in (None, model)
+    ]
+    assert report["n_neighbors"] == k
+    assert (report["n_train"], report["n_test"]) == (112, 38)
+    assert [row["method"] for row in report["rows"]] == ["Euclidean", "LMNN"]
+    assert [row["error"] for row in report["rows"]] == expected
+    assert report["rows"][1]["duality_gap"] == model.duality_gap_
+    done = run(*arguments)
+    assert done.code == 0
+    assert f"{k}-NN error" in done.out
+    assert f"{100 * expected[1]:.2f} ± " in done.out
+    assert "seconds" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train.csv", "test.csv"], "train.csv: no target is named"),
+        (["train.csv", "test.csv", "-t", "kind"], "train.csv: there is no column 'kind'"),
+        (["train.csv", "numbers.csv", "-t", "species"], "they cannot be compared"),
+        (["train.csv", "test.csv", "-t", "species", "-k", "113"], "the 112 training points"),
+    ],
+)
+def test_evaluate_errors_are_one_line(fails, folder, arguments, message):
+    header = (folder / "test.csv").read_text().splitlines()[0]
+    (folder / "numbers.csv").write_text(f"{header}\n1,2,3,4,0\n")
+    assert message in fails("evaluate", "model.nearfar", *arguments)

@@ -1,0 +1,449 @@
+"""Model files: round trips, and files that must be refused without running anything."""
+
+import copy
+import json
+import os
+import pickle
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+
+from nearfar import io
+from nearfar.errors import ModelFileError
+from nearfar.estimators.lmnn import LMNN
+from nearfar.io import TRUSTED_TYPES, atomic_writer, load, save
+
+X, Y = load_iris(return_X_y=True)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return LMNN(random_state=0).fit(X, Y)
+
+
+@pytest.fixture
+def model(fitted):
+    return copy.deepcopy(fitted)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.nearfar"
+
+
+@pytest.fixture
+def saved(model, path):
+    save(model, path)
+    return path
+
+
+def members(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def rewrite(path, changes, compression=zipfile.ZIP_STORED):
+    """Replace members of an archive; None removes one."""
+    content = {**members(path), **changes}
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in content.items():
+            if data is not None:
+                archive.writestr(name, data)
+
+
+def rewrite_document(path, **changes):
+    document = json.loads(members(path)["model.json"])
+    rewrite(path, {"model.json": json.dumps({**document, **changes})})
+
+
+def npy(array):
+    stream = BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def assert_same(first, second):
+    """Equal values of equal types, all the way down."""
+    assert type(first) is type(second)
+    if isinstance(first, np.ndarray):
+        assert first.dtype == second.dtype
+        np.testing.assert_array_equal(first, second)
+    elif isinstance(first, dict):
+        assert list(first) == list(second)
+        for key in first:
+            assert_same(first[key], second[key])
+    elif isinstance(first, list | tuple):
+        assert len(first) == len(second)
+        for one, other in zip(first, second, strict=True):
+            assert_same(one, other)
+    elif isinstance(first, float | np.floating):
+        np.testing.assert_equal(second, first)
+    else:
+        assert first == second
+
+
+# Round trips
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_fitted_model_comes_back_whole(path, dtype):
+    names = ["a", "b", "c", "größe"]
+    frame = pandas.DataFrame(X.astype(dtype), columns=names)
+    model = LMNN(n_neighbors=2, push_weight=0.3).fit(frame, np.array(["u", "v", "w"])[Y])
+    save(model, path)
+    twin = load(path)
+    assert twin.get_params() == model.get_params()
+    assert set(vars(twin)) == set(vars(model))
+    for name in vars(model):
+        np.testing.assert_equal(vars(twin)[name], vars(model)[name])
+    assert twin.components_.dtype == dtype
+    assert twin.feature_names_in_.tolist() == names
+    np.testing.assert_array_equal(twin.transform(frame), model.transform(frame))
+    assert twin.get_feature_names_out().tolist() == model.get_feature_names_out().tolist()
+
+
+def test_array_parameters_come_back(path):
+    init = np.eye(2, 4)
+    save(LMNN(n_components=2, init=init).fit(X, Y), path)
+    np.testing.assert_array_equal(load(path).init, init)
+
+
+def test_a_loaded_model_can_be_fitted_and_saved_again(saved, model, tmp_path):
+    twin = load(saved).fit(X, Y)
+    np.testing.assert_array_equal(twin.components_, model.components_)
+    save(twin, tmp_path / "again.nearfar")
+
+
+PLAIN = [
+    None,
+    True,
+    -7,
+    10**30,
+    0.1,
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    "größe\n\0",
+    np.float32(0.1),
+    np.float64("nan"),
+    np.int8(-3),
+    np.uint64(2**64 - 1),
+    np.bool_(True),
+    [1, [2.5, None], "a"],
+    (1, (2, 3)),
+    {"a": {"b": [1.0]}, "c": ()},
+    {1: "one", ("x", 2): "pair"},
+    {"$array": "not a tag"},
+    Path("somewhere") / "else.npz",
+    np.zeros((0, 3)),
+    np.array(3.5),
+    np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    np.arange(6)[::-2],
+    np.array([1 + 2j]),
+    np.array(["x", "longer"]),
+    np.array(["2020-01-01"], dtype="M8[D]"),
+    np.array(["x", 1, None, 2.5, True], dtype=object),
+    np.array([["a", "b"], ["c", "d"]], dtype=object),
+    [{"gap": None, "point": np.arange(3.0)}, {"gap": np.float64(1.0), "point": np.arange(2)}],
+]
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=repr)
+def test_plain_values_come_back_with_their_types(model, path, value):
+    model.extra_ = value
+    save(model, path)
+    assert_same(load(path).extra_, value)
+
+
+@pytest.mark.torch
+def test_tensors_come_back_as_arrays(path):
+    torch = pytest.importorskip("torch", reason="needs the torch extra")
+    model = LMNN().fit(torch.tensor(X, dtype=torch.float32), Y)
+    model.extra_ = torch.arange(3.0, requires_grad=True)
+    save(model, path)
+    twin = load(path)
+    assert_same(twin.extra_, np.arange(3, dtype=np.float32))
+    expected = model.transform(torch.tensor(X, dtype=torch.float32)).numpy()
+    np.testing.assert_allclose(twin.transform(X.astype(np.float32)), expected, rtol=1e-5)
+
+
+def test_callbacks_are_left_behind(model, path):
+    callback = pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
+    pytest.importorskip("rich", reason="needs the cli extra")
+    save(model.set_callbacks(callback.ProgressBar()), path)
+    assert "_skl_callbacks" not in vars(load(path))
+
+
+def test_output_configuration_is_kept(model, path):
+    save(model.set_output(transform="pandas"), path)
+    assert isinstance(load(path).transform(X[:2]), pandas.DataFrame)
+
+
+def test_the_same_model_gives_the_same_bytes(model, saved, tmp_path):
+    save(model, tmp_path / "other.nearfar")
+    assert saved.read_bytes() == (tmp_path / "other.nearfar").read_bytes()
+
+
+def test_numpy_opens_the_arrays(saved, model):
+    with np.load(saved, allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(arrays["components_"], model.components_)
+
+
+# What cannot be saved
+
+
+def test_an_unfitted_model_cannot_be_saved(path):
+    with pytest.raises(NotFittedError):
+        save(LMNN(), path)
+    assert not path.exists()
+
+
+class Subclass(LMNN):
+    """A stranger that looks like one of nearfar's estimators."""
+
+
+Subclass.__name__ = "LMNN"
+
+
+@pytest.mark.parametrize("stranger", [Subclass(), object()], ids=["subclass", "object"])
+def test_only_nearfars_own_classes_are_saved(path, stranger):
+    with pytest.raises(ModelFileError, match="holds one of LMNN"):
+        save(stranger, path)
+
+
+@pytest.mark.parametrize(
+    "value", [np.random.RandomState(0), lambda: 0, {1, 2}, [object()], np.array([object()])]
+)
+def test_what_is_not_plain_data_is_named(model, path, value):
+    model.random_state = value
+    with pytest.raises(ModelFileError, match="random_state cannot be saved"):
+        save(model, path)
+    assert os.listdir(path.parent) == []
+
+
+# Writing
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(path):
+    path.write_text("old")
+
+    def write_and_fail():
+        with atomic_writer(path) as stream:
+            stream.write(b"half")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_and_fail()
+    assert path.read_text() == "old"
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_link_keeps_pointing_where_it_did(saved, model, tmp_path):
+    link = tmp_path / "link.nearfar"
+    link.symlink_to(saved)
+    saved.write_text("old")
+    save(model, str(link))
+    assert link.is_symlink()
+    load(saved)
+
+
+def test_a_missing_folder(model, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        save(model, tmp_path / "nothing" / "model.nearfar")
+
+
+# What cannot be loaded
+
+
+def test_a_missing_file(path):
+    with pytest.raises(FileNotFoundError):
+        load(path)
+
+
+class Trap:
+    """Unpickling an instance creates the file at `path`."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def foreign_files(sprung):
+    archive = BytesIO()
+    np.savez(archive, X=np.eye(2))
+    return {
+        "empty": b"",
+        "text": b"a,b\n1,2\n",
+        "random": np.random.default_rng(0).bytes(1000),
+        "pickle": pickle.dumps(Trap(sprung)),
+        "npz": archive.getvalue(),
+        "zip magic only": b"PK\x03\x04",
+        "zip magic and noise": b"PK\x03\x04" + bytes(200),
+    }
+
+
+@pytest.mark.parametrize("kind", foreign_files("unused"))
+def test_foreign_files_are_refused_and_run_nothing(path, tmp_path, kind):
+    sprung = tmp_path / "sprung"
+    path.write_bytes(foreign_files(sprung)[kind])
+    with pytest.raises(ModelFileError, match=f"^{path} is (not a|a damaged) model file"):
+        load(path)
+    assert not sprung.exists()
+
+
+def test_pickled_objects_inside_are_refused_and_run_nothing(saved, tmp_path):
+    sprung = tmp_path / "sprung"
+    rewrite(saved, {"components_.npy": npy(np.array([[Trap(sprung)]], dtype=object))})
+    with pytest.raises(ModelFileError, match="may carry code"):
+        load(saved)
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize("name", ["os.system", "builtins.eval", "Pipeline", "LMNN2", "", None, []])
+def test_classes_outside_the_registry_are_refused(saved, name):
+    rewrite_document(saved, **{"class": name})
+    with pytest.raises(ModelFileError):
+        load(saved)
+
+
+def test_a_newer_format_asks_for_an_upgrade(saved):
+    rewrite_document(saved, format_version=io.FORMAT_VERSION + 1, nearfar_version="99.0")
+    with pytest.raises(ModelFileError, match=r"by nearfar 99\.0 .* pip install --upgrade nearfar"):
+        load(saved)
+
+
+def test_another_format(saved):
+    rewrite_document(saved, format="other")
+    with pytest.raises(ModelFileError, match="is not a model file"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [("parameters", "unheard_of"), ("attributes", "transform"), ("attributes", "not a name")],
+)
+def test_names_that_the_class_does_not_have(saved, section, name):
+    document = json.loads(members(saved)["model.json"])
+    rewrite_document(saved, **{section: {**document[section], name: 1}})
+    with pytest.raises(ModelFileError, match=f"sets {name}, which LMNN"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    "components", [np.ones(4), np.ones((2, 3)), np.ones((2, 4, 1)), np.ones((2, 4), int)]
+)
+def test_components_of_the_wrong_shape(saved, components):
+    rewrite(saved, {"components_.npy": npy(components)})
+    with pytest.raises(ModelFileError, match="expected a matrix with n_features_in_=4 columns"):
+        load(saved)
+
+
+def test_feature_names_of_the_wrong_number(model, path):
+    model.feature_names_in_ = np.array(["a", "b"], dtype=object)
+    save(model, path)
+    with pytest.raises(ModelFileError, match="expected n_features_in_=4 names"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["components_.npy", "model.json"])
+def test_a_missing_member(saved, name):
+    rewrite(saved, {name: None})
+    with pytest.raises(ModelFileError):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", '{"format": NaN}', "[" * 10**5, '{"format": "nearfar-model"}']
+)
+def test_a_document_that_is_not_one(saved, text):
+    rewrite(saved, {"model.json": text})
+    with pytest.raises(ModelFileError):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"$unheard": 1},
+        {"$array": "nowhere"},
+        {"$array": ["components_"]},
+        {"$scalar": "object", "value": 1},
+        {"$scalar": "float64", "value": "x"},
+        {"$objects": [1, 2], "shape": [3]},
+        {"$float": []},
+        {"$dict": [1]},
+    ],
+)
+def test_values_that_do_not_decode(saved, value):
+    document = json.loads(members(saved)["model.json"])
+    rewrite_document(saved, attributes={**document["attributes"], "extra_": value})
+    with pytest.raises(ModelFileError, match="damaged"):
+        load(saved)
+
+
+def test_a_member_that_expands_is_not_read(saved):
+    rewrite(saved, {"components_.npy": bytes(10**7)}, zipfile.ZIP_DEFLATED)
+    with pytest.raises(ModelFileError, match="does not have the size it declares"):
+        load(saved)
+
+
+def test_an_array_header_cannot_ask_for_memory(saved):
+    """The header promises 8 TB; the member holds 8 bytes."""
+    honest = npy(np.zeros((1, 1)))
+    promise = honest.replace(b"(1, 1), }" + 12 * b" ", b"(1000000, 1000000), }")
+    assert len(promise) == len(honest)
+    assert promise != honest
+    rewrite(saved, {"components_.npy": promise})
+    with pytest.raises(ModelFileError, match="does not match its bytes"):
+        load(saved)
+
+
+def test_every_truncation_is_noticed(saved):
+    content = saved.read_bytes()
+    for length in range(0, len(content), 97):
+        saved.write_bytes(content[:length])
+        with pytest.raises(ModelFileError):
+            load(saved)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_changed_byte_is_noticed_or_harmless(saved, model, seed):
+    """Names and data are protected by checksums; the rest of a zip's headers is not read."""
+    rng = np.random.default_rng(seed)
+    content = saved.read_bytes()
+    for position in rng.integers(len(content), size=300):
+        changed = bytearray(content)
+        changed[position] ^= int(rng.integers(1, 256))
+        saved.write_bytes(changed)
+        try:
+            twin = load(saved)
+        except ModelFileError:
+            continue
+        np.testing.assert_array_equal(twin.components_, model.components_)
+
+
+# skops
+
+
+def test_skops_trusts_exactly_the_list(model, tmp_path):
+    skops = pytest.importorskip("skops.io", reason="needs the skops extra")
+    file = tmp_path / "model.skops"
+    skops.dump(model, file)
+    assert set(skops.get_untrusted_types(file=file)) <= set(TRUSTED_TYPES)
+    twin = skops.load(file, trusted=TRUSTED_TYPES)
+    np.testing.assert_array_equal(twin.transform(X), model.transform(X))
+
+
+def test_trusted_types_are_the_public_classes():
+    for name in TRUSTED_TYPES:
+        module, _, attribute = name.rpartition(".")
+        cls = io._model_class(attribute)
+        assert (cls.__module__, cls.__qualname__) == (module, attribute)
