@@ -178,9 +178,13 @@ class LMNN(MetricLearner):
         LMNN
             The fitted estimator.
         """
-        began = time.perf_counter()
         X, labels = self._validated_with_labels(X, y)
         self._check_parameters()
+        with kernels_for(X).one_pool():
+            return self._fit(X, y, labels, target_neighbors)
+
+    def _fit(self, X: Array, y: Any, labels: ClassOrder, target_neighbors: Any) -> LMNN:
+        began = time.perf_counter()
         start = self._given_start()
         check_class_sizes(labels, self.n_neighbors, type(self).__name__)
         random = check_random_state(self.random_state)

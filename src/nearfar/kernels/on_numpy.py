@@ -1,29 +1,54 @@
 """The kernels on NumPy arrays: blocked BLAS, sparse products, a thread to a core.
 
-Blocks are cut by size alone, and each output element is written by one block, so results do not
-depend on the number of threads.
+Work is cut into blocks by size alone, and sums over blocks are taken in their order, so results do
+not depend on the number of threads. Threads run blocks, each with a BLAS of one thread (see
+`one_pool`): BLAS's own threads slow small matrices down, by up to twenty times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import ThreadpoolController
 
 from nearfar.kernels.tiles import labels_of, unlike_tiles
 
 Floats = NDArray[np.floating]
 Index = NDArray[np.intp]
+T = TypeVar("T")
+R = TypeVar("R")
 
 TILE = 1536  # rows of a tile of the all-pairs search: its float32 products are 9 MB, an L3's share
+SMALL_TILE = 128  # and at least, where there are few points
 GATHER_BYTES = 1 << 19  # gathered rows of one edge block: half an L2
+GEMM_ROWS = 4096  # rows of a block of a tall matrix product
 THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than they gain
+
+
+_threads: ContextVar[int | None] = ContextVar("_threads", default=None)
+
+
+@contextmanager
+def one_pool() -> Iterator[None]:
+    """Inside, the kernels' threads are the only ones: as many as BLAS had, which now has one."""
+    controller = ThreadpoolController().select(user_api="blas")
+    allowed = max((pool["num_threads"] for pool in controller.info()), default=joblib.cpu_count())
+    token = _threads.set(allowed)
+    try:
+        with controller.limit(limits=1):
+            yield
+    finally:
+        _threads.reset(token)
 
 
 def to_host(x: Any) -> NDArray[Any]:
@@ -129,9 +154,7 @@ def invaders(
     Time O(n² r / 2) of matrix products, memory O(TILE²) and the answer.
     """
     n, r = Z.shape
-    if n == 0:
-        return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-    S = Z if screen is None else screen
+    S = _screen(Z, reach) if screen is None else screen
     # |computed − true| <= (r + 8) eps (‖zᵢ‖² + ‖z_l‖²): shrink the norms by that much.
     half = np.einsum("ij,ij->i", S, S) * S.dtype.type(0.5 - (r + 8) * np.finfo(S.dtype).eps)
     ones = np.ones(n, S.dtype)
@@ -140,19 +163,32 @@ def invaders(
     bar = np.where(np.isfinite(reach), -0.5 * reach, np.inf).astype(S.dtype)
     bar = np.nextafter(bar, -np.inf, dtype=S.dtype)
     labels = labels_of(starts)
-    found: list[Index] = []  # flat codes i n + l
-    for rows, columns in unlike_tiles(starts, TILE):
+
+    def codes(tile: tuple[slice, slice]) -> Index:  # i n + l of the pairs that pass
+        rows, columns = tile
         product = left[rows] @ right[columns].T
         first, width = columns.start, columns.stop - columns.start
         i, j = np.divmod(np.flatnonzero(product > bar[rows, None]), width)
-        found.append((i + rows.start) * n + j + first)
-        i, j = np.divmod(np.flatnonzero(product > bar[columns]), width)
-        found.append((j + first) * n + i + rows.start)
-    heads, tails = np.divmod(np.concatenate(found), n) if found else (np.empty(0, np.intp),) * 2
+        k, m = np.divmod(np.flatnonzero(product > bar[columns]), width)
+        return np.concatenate(
+            [(i + rows.start) * n + j + first, (m + first) * n + k + rows.start]
+        )
+
+    tiles = list(unlike_tiles(starts, min(TILE, max(SMALL_TILE, n // 8))))
+    found = _in_threads(codes, tiles, n * n * r * S.itemsize)
+    heads, tails = np.divmod(np.concatenate([*found, np.empty(0, np.intp)]), max(n, 1))
     exact = (labels[heads] != labels[tails]) & (sq_lengths(Z, heads, tails) < reach[heads])
     code = unique(heads[exact] * n + tails[exact])  # a tile on the diagonal finds pairs twice
-    heads, tails = np.divmod(code, n)
+    heads, tails = np.divmod(code, max(n, 1))
     return heads, tails
+
+
+def _screen(Z: Floats, reach: Floats) -> Floats:
+    """Z in float32 where its rounding is small against the reach, else Z."""
+    if Z.dtype == np.float32 or len(Z) == 0:
+        return Z
+    error = 2 * (Z.shape[1] + 8) * np.finfo(np.float32).eps * np.einsum("ij,ij->i", Z, Z).max()
+    return Z.astype(np.float32) if error < 0.02 * reach.min(where=np.isfinite(reach), initial=np.inf) else Z
 
 
 def sq_lengths(Z: Floats, heads: Index, tails: Index) -> Floats:
@@ -188,26 +224,29 @@ def _differences(Z: Floats, heads: Index, tails: Index) -> Floats:
 
 
 def _over_blocks(work: Callable[[slice], None], size: int, row_bytes: int) -> None:
-    """Do the work on consecutive slices that fit the cache, on all cores where it pays."""
+    """Do the work on consecutive slices that fit the cache."""
     step = max(64, GATHER_BYTES // row_bytes)
 
     def share(part: slice) -> None:
         for first in range(part.start, part.stop, step):
             work(slice(first, min(first + step, part.stop)))
 
-    _in_threads(share, size, size * row_bytes)
+    _in_threads(share, _shares(size), size * row_bytes)
 
 
-def _in_threads(work: Callable[[slice], None], size: int, n_bytes: int) -> None:
-    """Do the work on one slice a core, or at once if it touches too few bytes to share."""
-    n_threads = joblib.cpu_count() if n_bytes > THREADED_BYTES else 1
-    if n_threads == 1:
-        work(slice(0, size))
-        return
-    cuts = [size * part // n_threads for part in range(n_threads + 1)]
+def _shares(size: int) -> list[slice]:
+    """Consecutive slices, one for each thread."""
+    n_threads = _threads.get() or joblib.cpu_count()
+    return [slice(*ends) for ends in pairwise(size * part // n_threads for part in range(n_threads + 1))]
+
+
+def _in_threads(work: Callable[[T], R], parts: list[T], n_bytes: int) -> list[R]:
+    """The results of the work on each part, in order; in threads if it touches enough bytes."""
+    n_threads = _threads.get() or joblib.cpu_count()
+    if n_threads == 1 or n_bytes < THREADED_BYTES:
+        return [work(part) for part in parts]
     with ThreadPoolExecutor(n_threads) as pool:
-        for _ in pool.map(work, [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]):
-            pass
+        return list(pool.map(work, parts))
 
 
 def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> Floats:
@@ -217,20 +256,38 @@ def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> 
     heads, tails, weights = heads[used], tails[used], weights[used]
     degree = np.bincount(heads, weights, n) + np.bincount(tails, weights, n)
     W = sparse.csr_array((weights.astype(Z.dtype), (heads, tails)), shape=(n, n))
-    out = degree.astype(Z.dtype)[:, None] * Z
     symmetric = (W + W.T.tocsr()).tocsr()
+    out = degree.astype(Z.dtype)[:, None] * Z
 
-    def block(rows: slice) -> None:
+    def rows_of(rows: slice) -> None:
         out[rows] -= symmetric[rows] @ Z
 
-    _in_threads(block, n, symmetric.nnz * Z.shape[1] * Z.itemsize)
+    _in_threads(rows_of, _shares(n), symmetric.nnz * Z.shape[1] * Z.itemsize)
+    return out
+
+
+def apply(U: Floats, L: NDArray[np.float64]) -> Floats:
+    """U Lᵀ in the dtype of U, L on the host."""
+    factor = L.astype(U.dtype).T
+    out = np.empty((len(U), len(L)), U.dtype)
+
+    def rows_of(rows: slice) -> None:
+        np.matmul(U[rows], factor, out=out[rows])
+
+    _in_threads(rows_of, _blocks(len(U)), U.nbytes * len(L))
     return out
 
 
 def gram(A: Floats, B: Floats) -> NDArray[np.float64]:
     """Aᵀ B on the host, its sums over blocks of rows taken in float64."""
     total = np.zeros((A.shape[1], B.shape[1]))
-    for first in range(0, len(A), 8192):
-        rows = slice(first, first + 8192)
-        total += A[rows].T @ B[rows]
+    for product in _in_threads(
+        lambda rows: A[rows].T @ B[rows], _blocks(len(A)), A.nbytes * B.shape[1]
+    ):
+        total += product
     return total
+
+
+def _blocks(size: int) -> list[slice]:
+    """Consecutive slices of a fixed length."""
+    return [slice(first, first + GEMM_ROWS) for first in range(0, size, GEMM_ROWS)]

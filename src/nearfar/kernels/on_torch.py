@@ -7,6 +7,7 @@ rounding only. Float64 is needed (losses are summed in it), which excludes Apple
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,11 @@ Index = NDArray[np.intp]
 
 SPARE = 8  # candidates beyond k, so that rounding cannot hide one of the k nearest
 EDGE_BLOCK = 1 << 28  # bytes of gathered rows at a time
+
+
+def one_pool() -> AbstractContextManager[None]:
+    """Leave torch's threads as they are."""
+    return nullcontext()
 
 
 def to_host(x: Any) -> NDArray[Any]:
@@ -204,6 +210,11 @@ def laplacian_matmul(heads: Tensor, tails: Tensor, weights: Tensor, Z: Tensor) -
         out.index_add_(0, h, flow)
         out.index_add_(0, t, flow, alpha=-1)
     return out
+
+
+def apply(U: Tensor, L: NDArray[np.float64]) -> Tensor:
+    """U Lᵀ in the dtype of U, L on the host."""
+    return U @ like(L, U).T
 
 
 def gram(A: Tensor, B: Tensor) -> NDArray[np.float64]:

@@ -160,7 +160,7 @@ class LMNNProblem:
         heads, tails = edges
         points = kernels.double(X) - centre
         covariance, rotation = _row_space(kernels, points)  # drops what never varies
-        V = points @ kernels.like(rotation, points)  # (n, d), float64
+        V = kernels.apply(points, rotation.T)  # (n, d), float64
         ones = kernels.double(heads) * 0 + 1
         P = (1 - push_weight) * kernels.gram(V, kernels.laplacian_matmul(heads, tails, ones, V))
         values, vectors = scipy_linalg.eigh(symmetric(P))
@@ -169,9 +169,8 @@ class LMNNProblem:
         whitening = vectors / lengths
         P = whitening.T @ symmetric(P) @ whitening
         basis = rotation @ whitening
-        U = V @ kernels.like(whitening, V)
+        U = kernels.apply(V, whitening.T)
         counts = kernels.segment_sum(heads, ones, n)
-        empty = points[:0]
         first = np.concatenate([[0], np.cumsum(kernels.to_host(counts))]).astype(np.intp)
         return cls(
             U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
@@ -182,7 +181,7 @@ class LMNNProblem:
             basis=basis,
             P=symmetric(P),
             Q=symmetric(Q / lengths / lengths[:, None]),
-            exact=lambda: (kernels.double(X) - centre) @ kernels.like(basis, empty),
+            exact=lambda: kernels.apply(kernels.double(X) - centre, basis.T),
         )
 
     @property
@@ -219,7 +218,7 @@ class LMNNProblem:
         self, L: Matrix, margin: float, width: float, previous: Triplets | None = None
     ) -> Triplets:
         """All triplets with slack above −margin at L, and those of ``previous`` in use."""
-        return self._search(self.U @ self.kernels.like(L, self.U).T, margin, width, previous)
+        return self._search(self.kernels.apply(self.U, L), margin, width, previous)
 
     def _search(
         self, Z: Array, margin: float, width: float, previous: Triplets | None, screen: Any = None
@@ -281,9 +280,7 @@ class LMNNProblem:
 
     def place(self, L: Matrix, triplets: Triplets) -> Placement:
         """Compute all lengths at L."""
-        kernels = self.kernels
-        Z = self.U @ kernels.like(L, self.U).T
-        return self._placed(L, Z, triplets)
+        return self._placed(L, self.kernels.apply(self.U, L), triplets)
 
     def _placed(self, L: Matrix, Z: Array, triplets: Triplets) -> Placement:
         kernels = self.kernels
@@ -332,7 +329,7 @@ class LMNNProblem:
     def line(self, at: Placement, direction: Matrix) -> Line:
         """The smoothed objective along L + t · direction."""
         kernels, triplets, mu = self.kernels, at.triplets, self.push_weight
-        map_ = self.U @ kernels.like(direction, self.U).T
+        map_ = kernels.apply(self.U, direction)
         e1, e2 = map(kernels.double, kernels.edge_products(at.Z, map_, *self.edges))
         p1, p2 = map(
             kernels.double, kernels.edge_products(at.Z, map_, triplets.heads, triplets.tails)
@@ -382,7 +379,7 @@ class LMNNProblem:
         """The gap of (6) from the data in float64, over all triplets; previous gives α."""
         kernels = self.kernels
         U = self.exact()
-        Z = U @ kernels.like(L, U).T
+        Z = kernels.apply(U, L)
         screen = kernels.single(Z) if str(self.U.dtype).endswith("float32") else None
         triplets = self._search(Z, previous.width, previous.width, previous, screen)
         return self._certificate(self._placed(L, Z, triplets), U), triplets
@@ -412,7 +409,7 @@ class LMNNProblem:
         null = vectors[:, values <= null_tolerance(values)]
         if null.shape[1] == 0:
             return alpha
-        N = U @ kernels.like(null, U)
+        N = kernels.apply(U, null.T)
         lengths = kernels.double(kernels.sq_lengths(N, triplets.heads, triplets.tails))
         total = kernels.double(kernels.sq_lengths(U, triplets.heads, triplets.tails))
         reaches = (

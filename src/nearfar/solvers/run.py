@@ -1,4 +1,4 @@
-"""The one loop: it draws iterates from a solver, keeps the clock and the trace, and says why it stops.
+"""The one loop: it draws iterates, keeps the clock and the trace, and says why it stops.
 
 A solver is a generator of `Iterate`. It knows nothing of limits, clocks, displays or files.
 """
