@@ -18,6 +18,9 @@ Messages have four parts: what is wrong, what was expected, what was found, what
 
 from __future__ import annotations
 
+import inspect
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,3 +66,14 @@ class DataWarning(NearfarWarning):
 
 class ConvergenceWarning(NearfarWarning, sklearn.exceptions.ConvergenceWarning):
     """A solver stopped before its tolerance; the message gives status, residual and remedy."""
+
+
+_OWN_FOLDERS = tuple(str(Path(module).parent) for module in (__file__, sklearn.__file__))
+
+
+def warn(message: str, category: type[NearfarWarning]) -> None:
+    """Warn at the line of the user's own code that called nearfar."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FOLDERS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level + 1)

@@ -8,6 +8,8 @@ from scipy import linalg
 
 Matrix = NDArray[np.float64]
 
+NULL_TOLERANCE = 1e-10  # of the largest eigenvalue; above the rounding of a sum over many rows
+
 
 def symmetric(A: Matrix) -> Matrix:
     """½(A + Aᵀ)."""
@@ -28,7 +30,7 @@ def canonical_factor(L: Matrix) -> Matrix:
     """
     _, lengths, directions = linalg.svd(L, full_matrices=False)
     largest = np.abs(directions).argmax(axis=1)
-    signs = np.sign(directions[np.arange(len(directions)), largest])
+    signs = np.where(directions[np.arange(len(directions)), largest] < 0, -1.0, 1.0)
     return (lengths * signs)[:, None] * directions
 
 
@@ -47,5 +49,5 @@ def largest_scale(P: Matrix, S: Matrix) -> tuple[float, Matrix, Matrix]:
 
 
 def null_tolerance(values: Matrix) -> float:
-    """The size below which eigenvalues of a positive semidefinite matrix are rounding errors."""
-    return float(max(values.max(initial=0.0), 0.0) * len(values) * np.finfo(np.float64).eps * 8)
+    """The size below which eigenvalues of a positive semidefinite matrix count as zero."""
+    return NULL_TOLERANCE * float(values.max(initial=0.0))

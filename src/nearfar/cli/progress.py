@@ -56,13 +56,13 @@ class ShowIterations:
     def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
         """Show nothing yet."""
 
-    def on_fit_task_end(
-        self, estimator: Any, context: Any, *, metadata: dict[str, Any] | None = None
-    ) -> bool:
-        """Show an iteration and let the fit go on; other tasks carry no record."""
-        if metadata is not None and "n_iter" in metadata:
-            self.gap = first_known(metadata["duality_gap"], metadata.get("gap_estimate"), self.gap)
-            self.display.show(describe(metadata, self.gap), share_done(self.gap, estimator.tol))
+    def on_fit_task_end(self, estimator: Any, context: Any) -> bool:
+        """Show an iteration, the last of the history so far, and let the fit go on."""
+        history = getattr(estimator, "history_", None)
+        if history:
+            record = history[-1]
+            self.gap = first_known(record["duality_gap"], record.get("gap_estimate"), self.gap)
+            self.display.show(describe(record, self.gap), share_done(self.gap, estimator.tol))
         return False
 
     def teardown(self, estimator: Any, context: Any) -> None:

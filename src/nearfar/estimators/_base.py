@@ -57,7 +57,9 @@ class MetricLearner(
             ‖L(a − b)‖, not squared.
         """
         check_is_fitted(self, "components_")
-        if not is_torch(pairs):
+        if is_torch(pairs):
+            pairs = _floating_tensor(pairs, type(self).__name__)
+        else:
             pairs = check_array(pairs, dtype=[np.float64, np.float32], allow_nd=True)
         if pairs.ndim != 3 or tuple(pairs.shape[1:]) != (2, self.n_features_in_):
             raise InvalidInputError(
@@ -107,12 +109,7 @@ class MetricLearner(
         """Points of shape (n, d) in float32 or float64, all finite."""
         if not is_torch(X):
             return validate_data(
-                self,
-                X,
-                reset=reset,
-                dtype=[np.float64, np.float32],
-                order="C",
-                ensure_min_samples=1,
+                self, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=1
             )
         return _validated_tensor(self, X, reset)
 
@@ -138,19 +135,11 @@ def _device(X: Array) -> str:
 def _validated_tensor(estimator: Any, X: Any, reset: bool) -> Array:
     """What ``validate_data`` does, for a tensor, without moving it."""
     name = type(estimator).__name__
+    X = _floating_tensor(X, name)
     if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
         raise InvalidInputError(
             f"{name} expects a tensor of shape (n_samples, n_features), each at least 1;"
             f" got {tuple(X.shape)}. Reshape your data."
-        )
-    if not X.is_floating_point():
-        X = X.double()
-    if X.element_size() < 4:
-        X = X.float()
-    if not bool(X.isfinite().all()):
-        raise InvalidInputError(
-            f"{name} does not accept NaN or infinity in X; the tensor contains such values."
-            " Drop or impute these rows."
         )
     if reset:
         estimator.n_features_in_ = int(X.shape[1])
@@ -161,4 +150,24 @@ def _validated_tensor(estimator: Any, X: Any, reset: bool) -> Array:
             f"X has {X.shape[1]} features, but {name} is expecting"
             f" {estimator.n_features_in_} features as input. Give the features used in fit."
         )
-    return X.detach()
+    return X
+
+
+def _floating_tensor(X: Any, name: str) -> Array:
+    """A dense real tensor in float32 or float64, all finite."""
+    if str(X.layout) != "torch.strided" or X.is_complex():
+        raise InvalidInputError(
+            f"{name} needs a dense tensor of real numbers; got {X.layout} of {X.dtype}."
+            " Convert it, for example with X.to_dense() or X.real."
+        )
+    X = X.detach()
+    if not X.is_floating_point():
+        X = X.double()
+    if X.element_size() < 4:
+        X = X.float()
+    if not bool(X.isfinite().all()):
+        raise InvalidInputError(
+            f"{name} does not accept NaN or infinity in X; the tensor contains such values."
+            " Drop or impute these rows."
+        )
+    return X

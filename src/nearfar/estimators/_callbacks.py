@@ -22,8 +22,8 @@ except ImportError:  # scikit-learn < 1.9
 class CallbackObserver:
     """Tells scikit-learn's callbacks of each iterate; a callback may end the run.
 
-    ``metadata`` holds the last entry of the history, and ``reconstruct`` gives the attributes that
-    turn the estimator into a fitted one at that iterate.
+    ``estimator.history_`` is the trace so far, and ``reconstruct`` gives the attributes that turn
+    the estimator into a fitted one at that iterate.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class CallbackObserver:
 
     def __call__(self, iterate: Iterate, trace: list[Record]) -> Status | None:
         """Report an iterate."""
+        self._estimator.history_ = trace
         if self._context is None or not getattr(self._estimator, "_skl_callbacks", None):
             return None
         task = self._context.subcontext(task_name="iteration")
@@ -51,7 +52,6 @@ class CallbackObserver:
             estimator=self._estimator,
             X=self._X,
             y=self._y,
-            metadata=dict(trace[-1]),
             reconstruction_attributes=lambda: self._reconstruct(iterate),
         )
         return Status.STOPPED if stop else None

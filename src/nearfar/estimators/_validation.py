@@ -49,9 +49,9 @@ class HeldOutError:
         points, labels = self._held_out
         error = 1 - classifier.score(points @ L.T, labels)
         trace[-1]["validation_error"] = error
-        self._resting += 1
-        if error < self.error:
-            self.best, self.error, self._resting = iterate, error, 0
+        self._resting = 0 if error < self.error else self._resting + 1
+        if error <= self.error:  # of equals the later, which is closer to the optimum
+            self.best, self.error = iterate, error
         return Status.EARLY_STOPPED if self._resting >= PATIENCE else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
+from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
 from nearfar.estimators._parameters import check_choice, check_number
@@ -21,7 +21,7 @@ from nearfar.estimators._start import host, projection, robust_centre
 from nearfar.estimators._validation import HeldOutError, held_out_rows
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.linalg import canonical_factor
-from nearfar.problems.lmnn import LMNNProblem, Triplets
+from nearfar.problems.lmnn import LMNNProblem, Triplets, relative_gap
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint, fingerprint
 from nearfar.solvers.multipliers import descend
@@ -31,6 +31,8 @@ from nearfar.supervision.labels import check_class_sizes
 Matrix = NDArray[np.float64]
 
 INITS = ("auto", "identity", "pca", "lda")
+RANK_TOLERANCE = 1e-12  # rows of the map shorter than this share of the longest are dropped
+UNFINISHED = (Status.MAX_ITER, Status.MAX_SECONDS, Status.STALLED)
 COARSE_FACTOR, COARSE_ROWS, COARSE_TOL = 8, 1000, 0.2  # a first guess from every eighth row
 
 
@@ -53,7 +55,7 @@ class LMNN(MetricLearner):
         Weight of the push against impostors, between 0 and 1 (the papers' mu).
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
-        has rank.
+        has rank. If the metric has less rank than asked for, the last rows are zero.
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the full
         metric on its leading directions.
@@ -186,7 +188,8 @@ class LMNN(MetricLearner):
     def _fit(self, X: Array, y: Any, labels: ClassOrder, target_neighbors: Any) -> LMNN:
         began = time.perf_counter()
         start = self._given_start()
-        check_class_sizes(labels, self.n_neighbors, type(self).__name__)
+        given = target_neighbors is not None
+        check_class_sizes(labels, None if given else self.n_neighbors, type(self).__name__)
         random = check_random_state(self.random_state)
         rows, held_out = np.arange(len(labels.codes)), None
         if self.validation_fraction is not None:
@@ -200,6 +203,8 @@ class LMNN(MetricLearner):
         points = X[kernels_for(X).index(rows[part.order], X)]
         level = _Level.build(self, points, part, robust_centre(points), target_neighbors)
 
+        if level.problem.P.size == 0:
+            return self._store_without_variation(level)
         callbacks = CallbackObserver(self, X, y, self.max_iter, level.attributes)
         observers: list[Observer] = [callbacks]
         validation = None
@@ -214,11 +219,14 @@ class LMNN(MetricLearner):
         checkpoint = self._opened_checkpoint(points, part, target_neighbors)
         solution = level.solve(start, checkpoint, observers, random, began)
         kept = solution.iterate
-        if validation is not None and validation.best is not None:
+        if validation is not None and validation.best not in (None, kept):
             kept = validation.best
+            solution = replace(solution, status=Status.EARLY_STOPPED)
         self._store(level, solution, kept)
-        if checkpoint is not None and solution.status in (Status.CONVERGED, Status.EARLY_STOPPED):
+        if checkpoint is not None and self.status_ in (Status.CONVERGED, Status.EARLY_STOPPED):
             checkpoint.remove()
+        elif checkpoint is not None:
+            level.write(checkpoint, solution.iterate, solution.history)
         callbacks.finish(lambda: level.attributes(kept))
         return self
 
@@ -228,7 +236,12 @@ class LMNN(MetricLearner):
         name = type(self).__name__
         if is_torch(X):
             X = self._validated(X, reset=True)
-            y = kernels_for(X).to_host(y)
+            y = np.asarray(kernels_for(X).to_host(y), dtype=None if y is not None else object)
+            if y.ndim == 0:
+                raise InvalidInputError(
+                    f"{name} requires y to be passed, but the target y is {y.item()!r}."
+                    " Pass a label for each row."
+                )
             if len(y) != len(X):
                 raise InvalidInputError(
                     f"X and y need the same number of rows; X has {len(X)}, y has {len(y)}."
@@ -268,21 +281,26 @@ class LMNN(MetricLearner):
         """The map to start from, if the user gave one."""
         d, rows = self.n_features_in_, self._learns_rows
         if self.warm_start and hasattr(self, "components_"):
-            start = host(self.components_)
-            source, remedy = "the last fit", "Set warm_start=False."
+            given, source, remedy = self.components_, "the last fit", "Set warm_start=False."
         elif not isinstance(self.init, str):
-            start = np.array(host(self.init), dtype=np.float64)
-            source, remedy = "init", "Give a map of that shape."
+            given, source, remedy = self.init, "init", "Correct it, or leave it out."
         else:
             return None
-        expected = f"({rows or 'rows'}, {d})"
-        if start.ndim != 2 or start.shape[1] != d or (rows and len(start) != rows):
+        start = host(given)
+        if (
+            start.dtype.kind not in "fiu"
+            or start.ndim != 2
+            or start.shape[1] != d
+            or (rows and len(start) != rows)
+        ):
             raise InvalidInputError(
-                f"the map of {source} must have shape {expected}; it has {start.shape}. {remedy}"
+                f"the map of {source} must hold numbers and have shape ({rows or 'rows'}, {d});"
+                f" it is of {start.dtype} and has shape {start.shape}. {remedy}"
             )
-        if not np.isfinite(start).all() or not start.any():
+        largest = np.abs(start).max()
+        if not np.isfinite(start).all() or largest == 0:
             raise InvalidInputError(f"the map of {source} must be finite and not zero. {remedy}")
-        return start
+        return start / np.float64(largest)
 
     def _opened_checkpoint(
         self, points: Array, labels: ClassOrder, targets: Any
@@ -298,40 +316,57 @@ class LMNN(MetricLearner):
     # -- after -------------------------------------------------------------------------------
 
     def _store(self, level: _Level, solution: Solution, kept: Iterate) -> None:
-        problem, point, certificate = level.problem, kept.point, kept.certificate
-        if self.reduce == "project" and self.n_components is not None:
-            components = canonical_factor(problem.components(point))[: self.n_components]
-            point, certificate = problem.factor(components), None
+        problem, certificate = level.problem, kept.certificate
         if certificate is None:
-            certificate, _ = problem.certify(point, kept.state)
+            certificate, _ = problem.certify(kept.point, kept.state)
+        objective = certificate.objective
+        if self.reduce == "project" and self.n_components is not None:
+            components = canonical_factor(problem.components(kept.point))[: self.n_components]
+            kept = replace(kept, point=problem.factor(components))
+            objective = problem.certify(kept.point)[0].objective
         convex = self._learns_rows is None
-        self.components_ = level.attributes(replace(kept, point=point))["components_"]
-        self.objective_ = float(certificate.objective)
-        self.duality_gap_ = float(certificate.gap) if convex else None
-        self.status_ = str(solution.status.value)
+        status = solution.status
+        if convex and status in UNFINISHED and certificate.gap <= self.tol:
+            status = Status.CONVERGED
+        self.components_ = level.attributes(kept)["components_"]
+        self.objective_ = float(objective)
+        self.duality_gap_ = relative_gap(objective, certificate.bound) if convex else None
+        self.status_ = str(status)
         self.n_iter_ = solution.n_iter
         self.history_ = solution.history
         if certificate.n_coinciding:
-            warnings.warn(
+            warn(
                 f"{certificate.n_coinciding} pairs of equal points have different labels: no"
                 " metric can part them. Check these labels.",
                 DataWarning,
-                stacklevel=3,
             )
-        if solution.status in (Status.MAX_ITER, Status.MAX_SECONDS, Status.STALLED):
-            reached = f"a duality gap of {self.duality_gap_:.1e}" if convex else "no stationarity"
-            warnings.warn(
-                f"LMNN did not converge: {solution.status.sentence}, with {reached} where"
-                f" tol={self.tol:g} was asked. Raise max_iter or max_seconds, or tol.",
+        if status is Status.INTERRUPTED:
+            warn("LMNN was interrupted; the best map so far is kept.", ConvergenceWarning)
+        elif status in UNFINISHED:
+            reached = f", with a duality gap of {certificate.gap:.1e}" if convex else ""
+            remedy = "Raise tol." if status is Status.STALLED else "Raise it, or raise tol."
+            warn(
+                f"LMNN stopped before tol={self.tol:g}: {status.sentence}{reached}. {remedy}",
                 ConvergenceWarning,
-                stacklevel=3,
             )
-        elif solution.status is Status.INTERRUPTED:
-            warnings.warn(
-                "LMNN was interrupted; the best map so far is kept.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+
+    def _store_without_variation(self, level: _Level) -> LMNN:
+        """All points are equal: every metric gives each triplet a slack of 1."""
+        warn(
+            "all points are equal, so that every metric is as good as any other; the identity is"
+            " kept. Check X.",
+            DataWarning,
+        )
+        sizes = level.labels.sizes
+        heads = host(level.problem.edges[0])
+        others = len(level.points) - np.repeat(sizes, sizes)[heads]
+        d = self.n_features_in_
+        identity = np.eye(self.n_components or d, d)
+        self.components_ = kernels_for(level.points).like(identity, level.points)
+        self.objective_ = float(self.push_weight * others.sum())
+        self.duality_gap_ = 0.0 if self._learns_rows is None else None
+        self.status_, self.n_iter_, self.history_ = str(Status.CONVERGED), 0, []
+        return self
 
 
 @dataclass(frozen=True)
@@ -359,7 +394,12 @@ class _Level:
     def attributes(self, iterate: Iterate) -> dict[str, Any]:
         """The fitted attributes that ``transform`` needs."""
         components = canonical_factor(self.problem.components(iterate.point))
-        return {"components_": kernels_for(self.points).like(components, self.points)}
+        lengths = np.linalg.norm(components, axis=1)
+        rank = max(1, int((lengths > RANK_TOLERANCE * lengths.max(initial=0.0)).sum()))
+        wanted = self.owner.n_components or rank
+        rows = np.zeros((wanted, components.shape[1]))
+        rows[: min(rank, wanted)] = components[: min(rank, wanted)]
+        return {"components_": kernels_for(self.points).like(rows, self.points)}
 
     def solve(
         self,
@@ -371,28 +411,32 @@ class _Level:
     ) -> Solution:
         """Run the descent from a checkpoint, from a given start, or from a first guess."""
         saved = None if checkpoint is None else checkpoint.load()
-        triplets, history, warm = None, [], False
+        if checkpoint is not None:
+            observers = [*observers, self._writer(checkpoint)]
         if saved is not None:
             arrays, values = saved
-            start = arrays.pop("components")
+            start, history = arrays.pop("components"), values["history"]
             triplets = self.problem.with_multipliers(arrays, values["width"])
-            history = values["history"]
             began -= history[-1]["seconds"]
-        elif start is None:
-            start, warm = self._first_guess(random, began)
-        if checkpoint is not None:
-            observers = [*observers, _writer(checkpoint, self.problem)]
-        return self._run(start, self.owner.tol, began, observers, history, warm, triplets)
+            return self._run(start, self.owner.tol, began, observers, history, triplets=triplets)
+        warm = False
+        if start is None:
+            start, guess = self._first_guess(random, began)
+            warm = guess is not None
+            if guess is not None and guess.status in (Status.INTERRUPTED, Status.MAX_SECONDS):
+                return replace(guess, iterate=Iterate(self.problem.factor(start), np.nan))
+        return self._run(start, self.owner.tol, began, observers, warm=warm)
 
     def _run(
         self,
         start: Matrix,
         tol: float,
         began: float,
-        observers: list[Observer],
-        history: list[Record],
-        warm: bool,
-        triplets: Triplets | None,
+        observers: Sequence[Observer] = (),
+        history: Sequence[Record] = (),
+        *,
+        warm: bool = False,
+        triplets: Triplets | None = None,
     ) -> Solution:
         iterates = descend(
             self.problem,
@@ -412,23 +456,25 @@ class _Level:
             history=history,
         )
 
-    def _first_guess(self, random: np.random.RandomState, began: float) -> tuple[Matrix, bool]:
-        """A map to start from, and whether its scale is about right."""
+    def _first_guess(
+        self, random: np.random.RandomState, began: float
+    ) -> tuple[Matrix, Solution | None]:
+        """A map to start from, and the solution on fewer rows if it comes from one."""
         owner, rows = self.owner, self.owner._learns_rows
         n, d = self.points.shape
         if owner.init == "identity":
-            return np.eye(rows or d, d), False
+            return np.eye(rows or d, d), None
         if owner.init != "auto":
-            return projection(self.points, self.labels, str(owner.init), rows or d), False
+            return projection(self.points, self.labels, str(owner.init), rows or d), None
         if rows is not None:
             kind = "lda" if rows < len(self.labels.sizes) else "pca"
-            return projection(self.points, self.labels, kind, rows), False
-        if n > 2 * max(COARSE_ROWS, 5 * d) and self.targets is None:
-            coarse = self._coarser(random)
-            guess, warm = coarse._first_guess(random, began)
-            solution = coarse._run(guess, COARSE_TOL, began, [], [], warm, None)
-            return coarse.problem.components(solution.iterate.point), True
-        return self.problem.components(self.problem.first_guess()), False
+            return projection(self.points, self.labels, kind, rows), None
+        if n <= 2 * max(COARSE_ROWS, 5 * d) or self.targets is not None:
+            return self.problem.components(self.problem.first_guess()), None
+        coarse = self._coarser(random)
+        start, guess = coarse._first_guess(random, began)
+        solution = coarse._run(start, COARSE_TOL, began, warm=guess is not None)
+        return coarse.problem.components(solution.iterate.point), solution
 
     def _coarser(self, random: np.random.RandomState) -> _Level:
         """The level of every eighth row."""
@@ -443,14 +489,16 @@ class _Level:
     def _coarse_size(self, size: int) -> int:
         return max(size // COARSE_FACTOR, self.owner.n_neighbors + 1)
 
-
-def _writer(checkpoint: Checkpoint, problem: LMNNProblem) -> Observer:
-    """Write what a later fit needs to continue."""
-
-    def write(iterate: Iterate, trace: list[Record]) -> None:
-        if checkpoint.due:
-            arrays = problem.multipliers(iterate.state)
-            arrays["components"] = problem.components(iterate.point)
+    def write(self, checkpoint: Checkpoint, iterate: Iterate, trace: list[Record]) -> None:
+        """Save what a later fit needs to continue from here."""
+        if iterate.state is not None:
+            arrays = self.problem.multipliers(iterate.state)
+            arrays["components"] = self.problem.components(iterate.point)
             checkpoint.save(arrays, {"history": trace, "width": iterate.state.width})
 
-    return write
+    def _writer(self, checkpoint: Checkpoint) -> Observer:
+        def observe(iterate: Iterate, trace: list[Record]) -> None:
+            if checkpoint.due:
+                self.write(checkpoint, iterate, trace)
+
+        return observe

@@ -21,7 +21,7 @@ from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import ThreadpoolController
 
-from nearfar.kernels.tiles import labels_of, unlike_tiles
+from nearfar.kernels.tiles import SPARE, labels_of, may_hide, unlike_tiles
 
 Floats = NDArray[np.floating]
 Index = NDArray[np.intp]
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 TILE = 1536  # rows of a tile of the all-pairs search: its float32 products are 9 MB, an L3's share
 SMALL_TILE = 128  # and at least, where there are few points
-GATHER_BYTES = 1 << 19  # gathered rows of one edge block: half an L2
+GATHER_BYTES = 1 << 20  # gathered rows of one edge block: an L2
 GEMM_ROWS = 4096  # rows of a block of a tall matrix product
 THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than they gain
 
@@ -127,20 +127,39 @@ def segment_max(index: Index, values: Floats, size: int) -> Floats:
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
     """Edges from each point to its k nearest others of its class, nearest first.
 
-    A class of m < k + 1 points gives each of its points m − 1 edges. Time O(Σ m² d).
+    A class of m < k + 1 points gives each of its points m − 1 edges. Time O(Σ m² d). The search
+    proposes some more than k, and exact differences decide; a point for which rounding may have
+    hidden a neighbour is compared with its whole class.
     """
-    heads: list[Index] = []
-    tails: list[Index] = []
-    for first, last in zip(starts[:-1], starts[1:], strict=True):
+    heads: list[Index] = [np.empty(0, dtype=np.intp)]
+    tails: list[Index] = [np.empty(0, dtype=np.intp)]
+    for first, last in pairwise(starts.tolist()):
         near = min(k, last - first - 1)
         if near == 0:
             continue
-        search = NearestNeighbors(n_neighbors=near).fit(X[first:last])
+        points = X[first:last] - np.median(X[first:last], axis=0)
+        search = NearestNeighbors(n_neighbors=min(near + SPARE, last - first - 1)).fit(points)
+        reported, candidates = search.kneighbors()
+        exact = _exact_nearest(points, np.arange(last - first), candidates, near)
+        squares = np.einsum("ij,ij->i", points, points)
+        hidden = may_hide(squares, reported[:, -1] ** 2, exact[1][:, -1], points.shape[1])
+        nearest = exact[0]
+        for row in np.flatnonzero(hidden) if candidates.shape[1] < last - first - 1 else ():
+            everyone = np.delete(np.arange(last - first), row)[None]
+            nearest[row] = _exact_nearest(points, np.array([row]), everyone, near)[0]
         heads.append(np.repeat(np.arange(first, last), near))
-        tails.append(first + search.kneighbors(return_distance=False).ravel())
-    if not heads:
-        return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+        tails.append(first + nearest.ravel())
     return np.concatenate(heads), np.concatenate(tails)
+
+
+def _exact_nearest(
+    points: Floats, rows: Index, candidates: Index, near: int
+) -> tuple[Index, Floats]:
+    """The nearest of the candidates of each row, and their squared distances; ties by number."""
+    candidates, count = np.sort(candidates, axis=1), candidates.shape[1]
+    lengths = sq_lengths(points, np.repeat(rows, count), candidates.ravel()).reshape(-1, count)
+    order = np.argsort(lengths, axis=1, kind="stable")[:, :near]
+    return np.take_along_axis(candidates, order, 1), np.take_along_axis(lengths, order, 1)
 
 
 def invaders(
@@ -156,23 +175,23 @@ def invaders(
     n, r = Z.shape
     S = _screen(Z, reach) if screen is None else screen
     # |computed − true| <= (r + 8) eps (‖zᵢ‖² + ‖z_l‖²): shrink the norms by that much.
-    half = np.einsum("ij,ij->i", S, S) * S.dtype.type(0.5 - (r + 8) * np.finfo(S.dtype).eps)
+    with np.errstate(over="ignore"):
+        squares = np.einsum("ij,ij->i", S, S)
+    half = squares * S.dtype.type(0.5 - (r + 8) * np.finfo(S.dtype).eps)
     ones = np.ones(n, S.dtype)
     left = np.column_stack([S, ones, -half])
     right = np.column_stack([S, -half, ones])
-    bar = np.where(np.isfinite(reach), -0.5 * reach, np.inf).astype(S.dtype)
-    bar = np.nextafter(bar, -np.inf, dtype=S.dtype)
+    bar = np.nextafter((-0.5 * reach).astype(S.dtype), -np.inf, dtype=S.dtype)
     labels = labels_of(starts)
 
     def codes(tile: tuple[slice, slice]) -> Index:  # i n + l of the pairs that pass
         rows, columns = tile
-        product = left[rows] @ right[columns].T
+        with np.errstate(all="ignore"):  # an overflow gives nan, which passes
+            product = left[rows] @ right[columns].T
         first, width = columns.start, columns.stop - columns.start
-        i, j = np.divmod(np.flatnonzero(product > bar[rows, None]), width)
-        k, m = np.divmod(np.flatnonzero(product > bar[columns]), width)
-        return np.concatenate(
-            [(i + rows.start) * n + j + first, (m + first) * n + k + rows.start]
-        )
+        i, j = np.divmod(np.flatnonzero(~(product <= bar[rows, None])), width)
+        k, m = np.divmod(np.flatnonzero(~(product <= bar[columns])), width)
+        return np.concatenate([(i + rows.start) * n + j + first, (m + first) * n + k + rows.start])
 
     tiles = list(unlike_tiles(starts, min(TILE, max(SMALL_TILE, n // 8))))
     found = _in_threads(codes, tiles, n * n * r * S.itemsize)
@@ -188,7 +207,11 @@ def _screen(Z: Floats, reach: Floats) -> Floats:
     if Z.dtype == np.float32 or len(Z) == 0:
         return Z
     error = 2 * (Z.shape[1] + 8) * np.finfo(np.float32).eps * np.einsum("ij,ij->i", Z, Z).max()
-    return Z.astype(np.float32) if error < 0.02 * reach.min(where=np.isfinite(reach), initial=np.inf) else Z
+    return (
+        Z.astype(np.float32)
+        if error < 0.02 * reach.min(where=np.isfinite(reach), initial=np.inf)
+        else Z
+    )
 
 
 def sq_lengths(Z: Floats, heads: Index, tails: Index) -> Floats:
@@ -237,7 +260,8 @@ def _over_blocks(work: Callable[[slice], None], size: int, row_bytes: int) -> No
 def _shares(size: int) -> list[slice]:
     """Consecutive slices, one for each thread."""
     n_threads = _threads.get() or joblib.cpu_count()
-    return [slice(*ends) for ends in pairwise(size * part // n_threads for part in range(n_threads + 1))]
+    cuts = [size * part // n_threads for part in range(n_threads + 1)]
+    return [slice(*ends) for ends in pairwise(cuts)]
 
 
 def _in_threads(work: Callable[[T], R], parts: list[T], n_bytes: int) -> list[R]:

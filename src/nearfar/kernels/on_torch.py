@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.kernels.tiles import labels_of, unlike_tiles
+from nearfar.kernels.tiles import SPARE, labels_of, may_hide, unlike_tiles
 
 Index = NDArray[np.intp]
 
-SPARE = 8  # candidates beyond k, so that rounding cannot hide one of the k nearest
 EDGE_BLOCK = 1 << 28  # bytes of gathered rows at a time
 
 
@@ -105,26 +105,41 @@ def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
 
     A class of m < k + 1 points gives each of its points m − 1 edges. Time O(Σ m² d).
     """
-    heads, tails = [], []
-    for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+    none = torch.empty(0, dtype=torch.int64, device=X.device)
+    heads, tails = [none], [none]
+    for first, last in pairwise(starts.tolist()):
         near = min(k, last - first - 1)
         if near == 0:
             continue
-        members = X[first:last] - X[first:last].mean(0)
-        half = 0.5 * (members * members).sum(1)
+        points = X[first:last] - X[first:last].median(0).values
+        squares = (points * points).sum(1)
+        everyone = torch.arange(last - first, device=X.device)
         for begin in range(0, last - first, _tile(X)):
-            rows = torch.arange(begin, min(begin + _tile(X), last - first), device=X.device)
-            score = members[rows] @ members.T - half
+            rows = everyone[begin : begin + _tile(X)]
+            score = points[rows] @ points.T - 0.5 * squares  # ½(‖x‖² − D)
             score[torch.arange(len(rows)), rows] = -torch.inf
-            candidates = score.topk(min(near + SPARE, last - first - 1), dim=1).indices
-            exact = ((members[rows, None] - members[candidates]) ** 2).sum(2)
-            chosen = candidates.gather(1, exact.argsort(dim=1, stable=True)[:, :near])
+            proposed = score.topk(min(near + SPARE, last - first - 1), dim=1)
+            nearest, lengths = _exact_nearest(points, rows, proposed.indices, near)
+            reported = squares[rows] - 2 * proposed.values[:, -1]
+            eps = _matmul_eps(points)
+            hidden = may_hide(squares[rows], reported, lengths[:, -1], points.shape[1], eps)
+            if near + SPARE < last - first - 1:
+                for row in where(hidden).tolist():
+                    others = everyone[everyone != rows[row]][None]
+                    nearest[row] = _exact_nearest(points, rows[row][None], others, near)[0]
             heads.append((first + rows).repeat_interleave(near))
-            tails.append(first + chosen.ravel())
-    if not heads:
-        none = torch.empty(0, dtype=torch.int64, device=X.device)
-        return none, none
+            tails.append(first + nearest.ravel())
     return torch.cat(heads), torch.cat(tails)
+
+
+def _exact_nearest(
+    points: Tensor, rows: Tensor, candidates: Tensor, near: int
+) -> tuple[Tensor, Tensor]:
+    """The nearest of the candidates of each row, and their squared distances; ties by number."""
+    candidates, count = candidates.sort(dim=1).values, candidates.shape[1]
+    lengths = sq_lengths(points, rows.repeat_interleave(count), candidates.ravel())
+    lengths, order = lengths.view(-1, count).sort(dim=1, stable=True)
+    return candidates.gather(1, order[:, :near]), lengths[:, :near]
 
 
 def invaders(
@@ -141,14 +156,14 @@ def invaders(
     ones = torch.ones_like(half)
     left = torch.column_stack([S, ones, -half])
     right = torch.column_stack([S, -half, ones])
-    bar = torch.where(torch.isfinite(reach), -0.5 * reach, torch.inf).to(S.dtype)
+    bar = (-0.5 * reach).to(S.dtype)
     bar = torch.nextafter(bar, torch.full_like(bar, -torch.inf))
     found = [torch.empty(0, dtype=torch.int64, device=Z.device)]  # flat codes i n + l
     for rows, columns in unlike_tiles(starts, _tile(Z)):
         product = left[rows] @ right[columns].T
-        i, j = torch.nonzero(product > bar[rows, None], as_tuple=True)
+        i, j = torch.nonzero(~(product <= bar[rows, None]), as_tuple=True)
         found.append((i + rows.start) * n + j + columns.start)
-        i, j = torch.nonzero(product > bar[columns], as_tuple=True)
+        i, j = torch.nonzero(~(product <= bar[columns]), as_tuple=True)
         found.append((j + columns.start) * n + i + rows.start)
     code = torch.cat(found)
     heads, tails = code // n, code % n

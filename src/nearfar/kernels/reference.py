@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,12 +12,12 @@ Index = NDArray[np.intp]
 
 
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
-    """Edges from each point to its k nearest others of its class, nearest first.
+    """Edges from each point to its k nearest others of its class, nearest first, ties by number.
 
     A class of m < k + 1 points gives each of its points m − 1 edges.
     """
     heads, tails = [], []
-    for first, last in zip(starts[:-1], starts[1:], strict=True):
+    for first, last in pairwise(starts):
         for i in range(first, last):
             others = [j for j in range(first, last) if j != i]
             others.sort(key=lambda j: float(np.sum((X[i] - X[j]) ** 2)))

@@ -1,13 +1,17 @@
-"""How the square of all pairs is cut into tiles."""
+"""What both fast versions share: tiles of all pairs, and a bound on rounding."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Index = NDArray[np.intp]
+
+SPARE = 8  # neighbours proposed beyond k, so that rounding rarely hides one of the k nearest
 
 
 def unlike_tiles(starts: Index, size: int) -> Iterator[tuple[slice, slice]]:
@@ -18,7 +22,7 @@ def unlike_tiles(starts: Index, size: int) -> Iterator[tuple[slice, slice]]:
     are visited.
     """
     cuts = [0]
-    for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+    for first, last in pairwise(starts.tolist()):
         large = last - first > size // 2
         if large and first > cuts[-1]:
             cuts.append(first)
@@ -27,7 +31,7 @@ def unlike_tiles(starts: Index, size: int) -> Iterator[tuple[slice, slice]]:
         if large:
             cuts.append(last)
     cuts.append(int(starts[-1]))
-    pieces = [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True) if b > a]
+    pieces = [slice(a, b) for a, b in pairwise(cuts) if b > a]
     labels = labels_of(starts)
     for position, rows in enumerate(pieces):
         for columns in pieces[position:]:
@@ -38,3 +42,13 @@ def unlike_tiles(starts: Index, size: int) -> Iterator[tuple[slice, slice]]:
 def labels_of(starts: Index) -> Index:
     """The class number of each row."""
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def may_hide(squares: Any, last: Any, kth: Any, d: int, eps: float = 2.0**-52) -> Any:
+    """Whether a point that was not proposed may be nearer than the k-th of those that were.
+
+    Distances D by products err by c(‖x‖² + ‖y‖²) with c = (d + 8) eps, and ‖y‖² <= 2‖x‖² + 2D, so
+    whoever was reported beyond ``last`` is truly at least (last − 3c‖x‖²)(1 − 2c) away, or 0.
+    """
+    c = (d + 8) * eps
+    return kth > ((last - 3 * c * squares) * (1 - 2 * c)).clip(0, None)

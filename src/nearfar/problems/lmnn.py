@@ -41,7 +41,10 @@ Matrix = NDArray[np.float64]
 
 FLOOR = 1e-4  # share of the overall scatter that steadies the whitening where P is near singular
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
+WHITENING_PASSES = 6  # at most; two where the data are not extreme
+SAMPLE_ROWS = 10_000  # rows that are enough for a median
 STEP_LIMIT = 4.0  # steps along a direction that a line search may take
+CERTIFY_WIDTH = 0.1  # of the smoothed hinge that gives α where there are no multipliers
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,11 @@ class Line:
         )
 
 
+def relative_gap(objective: float, bound: float) -> float:
+    """Objective minus bound, relative to the objective, or to 1 (a margin) if that is larger."""
+    return (objective - bound) / max(objective, 1.0)
+
+
 @dataclass(frozen=True)
 class Certificate:
     """What is proved of a factor L: its objective, a bound below every objective, and (6)."""
@@ -127,8 +135,8 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """Objective minus bound, relative to the objective or to one violated margin."""
-        return (self.objective - self.bound) / max(self.objective, 1.0)
+        """How far the objective is from the bound; see `relative_gap`."""
+        return relative_gap(self.objective, self.bound)
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,7 @@ class LMNNProblem:
     starts: NDArray[np.intp]
     push_weight: float
     basis: Matrix  # (features, d): U = (X − centre) basis
+    dual_basis: Matrix  # (features, d): X − centre = U dual_basisᵀ
     P: Matrix  # (d, d) in the coordinates of U
     Q: Matrix  # (d, d) what P would be if target neighbours were random points
     exact: Any  # callable: () -> U recomputed from the data in float64
@@ -156,31 +165,19 @@ class LMNNProblem:
     ) -> LMNNProblem:
         """Whiten the points X (sorted by class, any floating type) by their target edges."""
         kernels = kernels_for(X)
-        n = len(X)
-        heads, tails = edges
         points = kernels.double(X) - centre
-        covariance, rotation = _row_space(kernels, points)  # drops what never varies
-        V = kernels.apply(points, rotation.T)  # (n, d), float64
-        ones = kernels.double(heads) * 0 + 1
-        P = (1 - push_weight) * kernels.gram(V, kernels.laplacian_matmul(heads, tails, ones, V))
-        values, vectors = scipy_linalg.eigh(symmetric(P))
-        Q = vectors.T @ (2 * (1 - push_weight) * len(heads) * covariance) @ vectors
-        lengths = np.sqrt(np.maximum(values, 0) + FLOOR * np.diag(Q))
-        whitening = vectors / lengths
-        P = whitening.T @ symmetric(P) @ whitening
-        basis = rotation @ whitening
-        U = kernels.apply(V, whitening.T)
-        counts = kernels.segment_sum(heads, ones, n)
-        first = np.concatenate([[0], np.cumsum(kernels.to_host(counts))]).astype(np.intp)
+        basis, dual, U, P, Q = _whitened(kernels, points, edges, push_weight)
+        counts = np.bincount(kernels.to_host(edges[0]), minlength=len(X))
         return cls(
             U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
             edges=edges,
-            first_edge=kernels.index(first, X),
+            first_edge=kernels.index(np.concatenate([[0], np.cumsum(counts)]), X),
             starts=starts,
             push_weight=push_weight,
             basis=basis,
-            P=symmetric(P),
-            Q=symmetric(Q / lengths / lengths[:, None]),
+            dual_basis=dual,
+            P=P,
+            Q=Q,
             exact=lambda: kernels.apply(kernels.double(X) - centre, basis.T),
         )
 
@@ -191,7 +188,7 @@ class LMNNProblem:
 
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""
-        return components @ np.linalg.pinv(self.basis).T
+        return components @ self.dual_basis
 
     def components(self, L: Matrix) -> Matrix:
         """The factor on the features of a factor on U."""
@@ -375,13 +372,14 @@ class LMNNProblem:
         """The gap of (6) over the triplets at hand, in working precision: a guide, no proof."""
         return self._certificate(at, self.U)
 
-    def certify(self, L: Matrix, previous: Triplets) -> tuple[Certificate, Triplets]:
+    def certify(self, L: Matrix, previous: Triplets | None = None) -> tuple[Certificate, Triplets]:
         """The gap of (6) from the data in float64, over all triplets; previous gives α."""
+        width = CERTIFY_WIDTH if previous is None else previous.width
         kernels = self.kernels
         U = self.exact()
         Z = kernels.apply(U, L)
         screen = kernels.single(Z) if str(self.U.dtype).endswith("float32") else None
-        triplets = self._search(Z, previous.width, previous.width, previous, screen)
+        triplets = self._search(Z, width, width, previous, screen)
         return self._certificate(self._placed(L, Z, triplets), U), triplets
 
     def _certificate(self, at: Placement, U: Array) -> Certificate:
@@ -397,10 +395,19 @@ class LMNNProblem:
             bound=theta * mu * float(alpha.sum()),
             complementarity=mu * float((slack.clip(0, None) - alpha * slack).sum()),
             n_active=n_active,
-            n_coinciding=int((at.pair_lengths == 0).sum()),
+            n_coinciding=self._n_coinciding(at, U),
             ratios=ratios,
             directions=directions,
         )
+
+    def _n_coinciding(self, at: Placement, U: Array) -> int:
+        """How many unordered pairs of equal points have different labels."""
+        kernels, n = self.kernels, len(self.U)
+        zero = kernels.where(at.pair_lengths == 0)
+        heads, tails = at.triplets.heads[zero], at.triplets.tails[zero]
+        equal = kernels.where(kernels.sq_lengths(U, heads, tails) == 0)
+        low = (heads[equal] + tails[equal] - abs(heads[equal] - tails[equal])) // 2
+        return len(kernels.unique(low * n + heads[equal] + tails[equal] - low))
 
     def _annihilate_null_space(self, triplets: Triplets, alpha: Array, U: Array) -> Array:
         """Zero α where an impostor differs along the null space of P, which S must not reach."""
@@ -418,22 +425,53 @@ class LMNNProblem:
         return alpha * ~reaches[triplets.pair]
 
 
-def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
-    """A basis B of the span of centred points, and the covariance of ``points @ B``.
+def _whitened(
+    kernels: ModuleType, points: Array, edges: tuple[Array, Array], push_weight: float
+) -> tuple[Matrix, Matrix, Array, Matrix, Matrix]:
+    """Basis, dual basis, U = points · basis, and P and Q in its coordinates, P being near I.
 
-    Features are brought to unit scale first, so that a feature measured in other units is kept.
+    Where the lengths of edges differ so much that one eigendecomposition cannot resolve P (an
+    outlier does that), it is repeated in the coordinates found so far.
+    """
+    ones = kernels.double(edges[0]) * 0 + 1
+    basis, dual = _row_space(kernels, points)
+    for remaining in reversed(range(WHITENING_PASSES)):
+        U = kernels.apply(points, basis.T)
+        lap = kernels.laplacian_matmul(*edges, ones, U)
+        P = (1 - push_weight) * symmetric(kernels.gram(U, lap))
+        share = 2 * (1 - push_weight) * len(edges[0]) / len(points)
+        Q = share * symmetric(kernels.gram(U, U))
+        values, vectors = scipy_linalg.eigh(P)
+        spread = np.einsum("ji,jk,ki->i", vectors, Q, vectors)
+        lengths = np.sqrt(np.maximum(values, 0) + FLOOR * spread)
+        if not remaining or (lengths.min(initial=1.0) > 0.5 and lengths.max(initial=1.0) < 2):
+            break
+        basis, dual = basis @ (vectors / lengths), dual @ (vectors * lengths)
+    return basis, dual, U, P, Q
+
+
+def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
+    """A basis of the span of the points, and its dual.
+
+    Features are brought to a robust unit scale and rows to unit length first, so that neither a
+    feature in other units nor an outlier hides the rest. Directions in which the rows then vary by
+    less than RANK_TOLERANCE (a variance, relative to the largest) are rounding errors.
     """
     n, d = points.shape
-    scale = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
-    scale = np.where(scale > 0, scale, 1.0)
-    scaled = points / kernels.like(scale, points)
+    sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
+    scale = np.median(sample, axis=0)
+    deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
+    scale = np.where(scale > 0, scale, np.where(deviation > 0, deviation, 1.0))
+    unit = points / kernels.like(scale, points)
+    norms = (unit * unit).sum(1) ** 0.5
+    unit = unit / (norms + (norms == 0))[:, None]
     if d <= n:
-        values, vectors = scipy_linalg.eigh(symmetric(kernels.gram(scaled, scaled) / n))
+        values, vectors = scipy_linalg.eigh(symmetric(kernels.gram(unit, unit)))
         kept = values > RANK_TOLERANCE * values.max(initial=0.0)
-        return np.diag(values[kept]), vectors[:, kept] / scale[:, None]
-    # More features than points: the span is that of at most n rows, vectors = scaledᵀ lift.
-    values, vectors = scipy_linalg.eigh(symmetric(kernels.gram(scaled.T, scaled.T) / n))
-    kept = values > RANK_TOLERANCE * values.max(initial=0.0)
-    lift = vectors[:, kept] / np.sqrt(values[kept] * n)
-    basis = kernels.to_host(scaled.T @ kernels.like(lift, scaled))
-    return np.diag(values[kept]), basis / scale[:, None]
+        span = vectors[:, kept]
+    else:  # the span is that of at most n rows: eigenvectors of unitᵀunit from those of unit unitᵀ
+        values, vectors = scipy_linalg.eigh(symmetric(kernels.gram(unit.T, unit.T)))
+        kept = values > RANK_TOLERANCE * values.max(initial=0.0)
+        lift = vectors[:, kept] / np.sqrt(values[kept])
+        span = kernels.gram(unit, kernels.like(lift, unit))
+    return span / scale[:, None], span * scale[:, None]

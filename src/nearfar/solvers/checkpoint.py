@@ -20,6 +20,17 @@ from nearfar.errors import CheckpointError
 
 FORMAT = "nearfar-checkpoint-1"
 EVERY_SECONDS = 0.5
+# What zipfile, numpy and json raise at bytes that are no checkpoint.
+_DAMAGE = (
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+)
 
 
 @contextmanager
@@ -45,7 +56,7 @@ def fingerprint(*parts: Any) -> str:
             digest.update(f"{part.dtype}{part.shape}".encode())
             digest.update(np.ascontiguousarray(part).tobytes())
         else:
-            digest.update(repr(part).encode())
+            digest.update(f"{type(part).__name__}{part!r};".encode())
     return digest.hexdigest()
 
 
@@ -65,11 +76,12 @@ class Checkpoint:
         if not self._path.exists():
             return None
         try:
-            with np.load(self._path, allow_pickle=False) as file:
+            with open(self._path, "rb") as stream:
+                file = np.load(stream, allow_pickle=False)
                 arrays = {name: file[name] for name in file.files if name != "values"}
                 values = json.loads(str(file["values"]))
             known = (values.pop("format"), values.pop("fingerprint"))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except _DAMAGE as error:
             raise CheckpointError(
                 f"{str(self._path)!r} is not a checkpoint of nearfar. Delete it or name another."
             ) from error

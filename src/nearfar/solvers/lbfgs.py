@@ -101,7 +101,7 @@ def exact_step(along: Line, limit: float, first: float = 1.0) -> float:
     start, slope0, _ = along(0.0)
     if slope0 >= 0:
         return 0.0
-    low, high, t = 0.0, np.inf, first
+    low, high, t = 0.0, np.inf, min(first, limit)
     for _ in range(20):
         value, slope, curvature = along(t)
         if abs(slope) <= 0.05 * -slope0 and value <= start:

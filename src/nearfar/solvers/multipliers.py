@@ -32,13 +32,15 @@ STEP_LIMIT = 4.0  # longest step, in units of the proposed one
 FIRST_STEP = 0.1  # length of a step without memory, relative to L
 LOOK_EVERY = 5  # iterations
 FIRST_WIDTH, LAST_WIDTH = 0.2, 0.1  # of the smoothed hinge, in margins
-SETTLED = 0.1  # multipliers advance when a look sees less decrease than this share of their error
+SETTLED = 0.3  # multipliers advance when a look sees less decrease than this share of their error
+ENOUGH = 0.2  # and only while their error is more than this share of the tolerance
+MOST_RESTS = 3  # failures to descend in a row, each answered by new multipliers, before giving up
 SEARCH_MARGIN = 0.1  # triplets this far outside the margin are kept at hand
 FIRST_SEARCH, SEARCH_GROWTH, LAST_SEARCH = 5, 1.6, 60  # iterations between full searches
 START_LENGTH = 4.0  # mean squared length of a target edge, in margins, to start from above
 WARM_STRETCH = 1.3  # the same for a factor whose scale is about right
 DEAD = 1e-5  # share of the largest eigenvalue of M below which a row of L is dropped
-MISSING = 0.05  # share of a typical eigenvalue of M below which it lacks a direction
+MISSING = 0.5  # share of a typical eigenvalue of M below which it lacks a direction
 NEW_ROW = 0.1  # first guess of a new row's eigenvalue, as a share of a typical one
 
 
@@ -55,7 +57,7 @@ class HingeProblem(Protocol):
     def move(self, at: Any, line: Any, t: float) -> Any: ...  # noqa: D102
     def advance_multipliers(self, at: Any, width: float) -> Any: ...  # noqa: D102
     def bound(self, at: Any) -> Any: ...  # noqa: D102
-    def certify(self, L: Matrix, previous: Any) -> tuple[Any, Any]: ...  # noqa: D102
+    def certify(self, L: Matrix, previous: Any = None) -> tuple[Any, Any]: ...  # noqa: D102
 
 
 def descend(
@@ -79,54 +81,59 @@ def descend(
     gradient = problem.gradient(at)
     level = np.inf  # smoothed objective at the last look
     n_iter, interval, next_search = 0, FIRST_SEARCH, FIRST_SEARCH
+    rests = 0  # iterations in a row that could not descend
     while True:
         direction = memory.direction(gradient)
         if not len(memory):
             direction *= FIRST_STEP * np.linalg.norm(at.L) / max(np.linalg.norm(direction), 1e-300)
         line = problem.line(at, direction)
         t = exact_step(line.at, STEP_LIMIT)
-        if t == 0 and not len(memory):
-            return  # not even the gradient leads down
-        if t == 0:
+        if t == 0 and len(memory):
             memory.forget()
             continue
+        rests = rests + 1 if t == 0 else 0
         at = problem.move(at, line, t)
         before, gradient = gradient, problem.gradient(at)
         memory.remember(t * direction, gradient - before)
         n_iter += 1
         value, n_active = problem.objective(at)
         info: dict[str, Any] = {"active_triplets": n_active, "searched": False}
-        if n_iter % LOOK_EVERY and n_iter != next_search:
-            yield Iterate(at.L, value, None, info, at.triplets)
+        if n_iter % LOOK_EVERY and n_iter != next_search and not rests:
+            yield Iterate(at.L, value, info=info, state=at.triplets)
             continue
 
         smoothed = line.at(t)[0]
-        fall, level = level - smoothed, smoothed
+        fall, level = (0.0 if rests else level - smoothed), smoothed
         certificate = None if fixed_rank else problem.bound(at)
         if certificate is None:
             error = problem.complementarity(at)
             estimate = (error + LOOK_EVERY * fall) / max(value, 1.0)
         else:
             error, estimate = certificate.complementarity, certificate.gap
-        residual, proof = None, None
-        if estimate <= tol:
-            info["searched"] = True
+        residual, proof, found = None, None, None
+        if estimate <= tol or rests > MOST_RESTS:
             proof, found = problem.certify(at.L, at.triplets)
-            at = problem.place(at.L, found)
             value, n_active = proof.objective, proof.n_active
             residual = estimate = estimate if fixed_rank else proof.gap
-        elif n_iter >= next_search:
-            info["searched"] = True
+            at = problem.place(at.L, found)
+        elif n_iter >= next_search or rests:
             found = problem.search(at.L, SEARCH_MARGIN, at.triplets.width, at.triplets)
             at = problem.place(at.L, found)
+            value, n_active = problem.objective(at)
             interval = min(int(SEARCH_GROWTH * interval) + 1, LAST_SEARCH)
             next_search = n_iter + interval
-            value, n_active = problem.objective(at)
             level = np.inf
-        info |= {"active_triplets": n_active, "gap_estimate": estimate, "rank": len(at.L)}
-        yield Iterate(at.L, value, residual, info, at.triplets, proof)
+        info = {
+            "active_triplets": n_active,
+            "searched": found is not None,
+            "gap_estimate": estimate,
+            "rank": len(at.L),
+        }
+        yield Iterate(at.L, value, residual, found is not None, info, at.triplets, proof)
 
-        if fall < max(SETTLED * error, 0.01 * tol * value):
+        if rests > MOST_RESTS:
+            return
+        if rests or (error > ENOUGH * tol * value and fall < SETTLED * error):
             at = problem.advance_multipliers(at, max(0.5 * at.triplets.width, LAST_WIDTH))
             level = np.inf
         if certificate is not None:
@@ -138,23 +145,27 @@ def _start(problem: HingeProblem, L: Matrix, warm: bool, triplets: Any) -> Any:
     """Place L, at its best scale unless its triplets are given.
 
     The objective is convex in the squared scale, and its triplets grow in number as the scale
-    shrinks: start from above, with a margin that keeps the set complete down to 1/√2 of the scale.
+    shrinks: start from above, with a margin that keeps the set complete from 1/√2 of the scale up.
     """
     if triplets is not None:
         return problem.place(L, problem.search(L, SEARCH_MARGIN, triplets.width, triplets))
     L = WARM_STRETCH * L if warm else START_LENGTH**0.5 * problem.normalised(L)
-    reach = 1 - 0.5**0.5
-    while True:
-        at = problem.place(L, problem.search(L, 1.0, FIRST_WIDTH))
-        shrink = exact_step(problem.line(at, -reach * L).at, 1.0)
-        L = (1 - reach * shrink) * L
-        if shrink < 1:
+    reach, count = 1 - 0.5**0.5, -1
+    while True:  # ends at the latest when all triplets are at hand
+        before, at = count, problem.place(L, problem.search(L, 1.0, FIRST_WIDTH))
+        count = len(at.triplets)
+        grow = exact_step(problem.line(at, L).at, STEP_LIMIT)
+        shrink = 0.0 if grow > 0 else exact_step(problem.line(at, -reach * L).at, 1.0)
+        L = (1 + grow - reach * shrink) * L
+        if shrink < 1 or count == before > 0:
             return problem.place(L, problem.search(L, SEARCH_MARGIN, FIRST_WIDTH))
 
 
 def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS) -> Any:
     """Drop dead rows of L and add rows where the dual proves that M should grow."""
     left, lengths, right = linalg.svd(at.L, full_matrices=False, check_finite=False)
+    if lengths[0] == 0:
+        return at
     alive = lengths**2 > DEAD * lengths[0] ** 2
     typical = (lengths[alive] ** 2).mean()  # of M, in units of P
     excess = np.maximum(certificate.ratios - 1, 0)

@@ -50,6 +50,7 @@ class Iterate:
     point: NDArray[np.float64]
     value: float
     residual: float | None = None
+    exact: bool = False  # whether value is the objective itself; else it may be too small
     info: dict[str, Any] = field(default_factory=dict)
     state: Any = None  # what the solver needs to go on from here
     certificate: Any = None  # what was proved of this very point
@@ -129,10 +130,8 @@ def run(
 
 
 def _better(new: Iterate, best: Iterate) -> bool:
-    """Prefer a smaller residual where both have one, else the newer: solvers descend."""
-    if best.residual is None:
-        return True
-    return new.residual is not None and new.residual <= best.residual
+    """Prefer the newer, unless the older is surely lower: ``value`` is exact or too small."""
+    return not (best.exact and best.value < new.value)
 
 
 def _ended(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from nearfar.errors import DataWarning, InvalidInputError
+from nearfar.errors import DataWarning, InvalidInputError, warn
 
 Index = NDArray[np.intp]
 
@@ -34,33 +33,44 @@ class ClassOrder:
 def class_order(y: Any, name: str) -> ClassOrder:
     """Sort rows by label; labels may be numbers, strings, booleans or categories."""
     labels = column_or_1d(np.asarray(y), warn=True)
-    if labels.dtype == object and any(value is None or value != value for value in labels):
-        missing = [i for i, value in enumerate(labels) if value is None or value != value]
+    missing = [row for row, value in enumerate(labels) if _is_missing(value)]
+    if missing:
         raise InvalidInputError(
-            f"{name} needs a label for every row; row {missing[0]} has none ({len(missing)} in"
-            " all). Drop these rows or give them a label.",
+            f"{name} needs a label for every row; y has NaN, infinity or no value in row"
+            f" {missing[0]} ({len(missing)} in all). Drop these rows or give them a label.",
             missing,
         )
-    check_classification_targets(labels)
-    try:
-        classes, codes = np.unique(labels, return_inverse=True)
-    except TypeError as error:
+    if labels.dtype == object:
         kinds = sorted({type(value).__name__ for value in labels})
-        raise InvalidInputError(
-            f"{name} needs labels of one kind; y mixes {' and '.join(kinds)}."
-            " Convert them all, for example with y.astype(str)."
-        ) from error
+        if len(kinds) > 1:
+            raise InvalidInputError(
+                f"{name} needs labels of one kind; y mixes {' and '.join(kinds)}."
+                " Convert them all, for example with y.astype(str)."
+            )
+    check_classification_targets(labels)
+    classes, codes = np.unique(labels, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.intp)
     return ClassOrder(classes, codes.astype(np.intp), order, starts)
 
 
-def check_class_sizes(labels: ClassOrder, n_neighbors: int, name: str) -> None:
-    """Refuse labels that leave nothing to learn; warn of classes too small for n_neighbors."""
+def _is_missing(value: Any) -> bool:
+    """None, NaN, NaT, infinity or pandas' NA, whose comparison has no truth value."""
+    try:
+        return value is None or bool(value != value) or value in (np.inf, -np.inf)
+    except TypeError:
+        return True
+
+
+def check_class_sizes(labels: ClassOrder, n_neighbors: int | None, name: str) -> None:
+    """Refuse labels that leave nothing to learn; warn of classes too small for n_neighbors.
+
+    ``n_neighbors`` is None where the target neighbours are given.
+    """
     sizes = labels.sizes
     if len(sizes) < 2:
         raise InvalidInputError(
-            f"{name} needs at least two classes; y has 1 class, {labels.classes[0]!r}."
+            f"{name} needs at least two classes; y has 1 class, {_shown(labels.classes[0])}."
             " Add rows of another class."
         )
     if sizes.max() == 1:
@@ -70,26 +80,31 @@ def check_class_sizes(labels: ClassOrder, n_neighbors: int, name: str) -> None:
         )
     single = labels.classes[sizes == 1]
     if len(single):
-        warnings.warn(
+        warn(
             f"{_named(single)} 1 member: it has no target neighbour and serves as an impostor only."
             " Add rows or drop the class.",
             DataWarning,
-            stacklevel=3,
         )
+    if n_neighbors is None:
+        return
     small = labels.classes[(sizes > 1) & (sizes <= n_neighbors)]
     if len(small):
         fewest = sizes[(sizes > 1) & (sizes <= n_neighbors)].min()
-        warnings.warn(
+        warn(
             f"{_named(small)} fewer than n_neighbors + 1 = {n_neighbors + 1} members: its points"
-            f" get fewer target neighbours (as few as {fewest - 1}). Lower n_neighbors or add rows.",
+            f" get fewer target neighbours, as few as {fewest - 1}. Lower n_neighbors or add rows.",
             DataWarning,
-            stacklevel=3,
         )
 
 
 def _named(classes: NDArray[Any]) -> str:
     """Classes in words, with the verb that follows."""
     if len(classes) == 1:
-        return f"class {classes[0]!r} has"
-    shown = ", ".join(repr(value) for value in classes[:5])
+        return f"class {_shown(classes[0])} has"
+    shown = ", ".join(map(_shown, classes[:5]))
     return f"classes {shown}{', …' if len(classes) > 5 else ''} have"
+
+
+def _shown(value: Any) -> str:
+    """A label as the user wrote it."""
+    return repr(value.item() if isinstance(value, np.generic) else value)

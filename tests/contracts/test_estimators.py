@@ -1,0 +1,367 @@
+"""What every estimator keeps: scikit-learn's rules, and the interface of a metric.
+
+A new estimator joins by standing in ESTIMATORS, once for each way of working. None of
+scikit-learn's checks is expected to fail, and none may be skipped.
+"""
+
+import inspect
+import json
+import pickle
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas
+import polars
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import nearfar.estimators
+from nearfar.errors import InvalidInputError
+from nearfar.estimators import LMNN
+
+ESTIMATORS = [
+    LMNN(),
+    LMNN(n_components=2),
+    LMNN(n_components=2, reduce="project"),
+    LMNN(n_components=1, reduce="project"),
+    LMNN(validation_fraction=0.2, random_state=0),
+]
+CLASSES = sorted({type(estimator) for estimator in ESTIMATORS}, key=lambda cls: cls.__name__)
+METHODS = [
+    "fit",
+    "fit_transform",
+    "get_feature_names_out",
+    "get_mahalanobis_matrix",
+    "get_metric",
+    "pair_distance",
+    "pair_score",
+    "set_output",
+    "transform",
+]
+MAX_PARAMETERS = 12
+# Lines of a numpydoc section such as `tol : float, default=1e-3`.
+DOCUMENTED = re.compile(r"^(\w+) : .*default=(.+)$", re.MULTILINE)
+
+each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
+each_class = pytest.mark.parametrize("cls", CLASSES)
+
+
+@pytest.fixture
+def fitted(estimator, iris):
+    return clone(estimator).fit(*iris)
+
+
+@pytest.fixture
+def pairs(iris):
+    """70 pairs of different points, (70, 2, 4)."""
+    X, _ = iris
+    return np.stack([X[:70], X[75:145]], axis=1)
+
+
+# -- scikit-learn's checks -------------------------------------------------------------------
+
+
+# Some of the checks' data are classes of one or two points, which is warned of.
+@pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@each_class
+def test_no_scikit_learn_check_is_skipped(cls):
+    """Counted in a process of its own, where nothing was imported before the variable was set."""
+    program = (
+        "import json, sys, os\n"
+        "os.environ['SCIPY_ARRAY_API'] = '1'\n"
+        "from sklearn.utils.estimator_checks import check_estimator\n"
+        f"from {cls.__module__} import {cls.__name__}\n"
+        f"results = check_estimator({cls.__name__}(), on_skip=None, on_fail=None)\n"
+        "json.dump([[r['check_name'], r['status']] for r in results], sys.stdout)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
+    )
+    results = json.loads(done.stdout)
+    assert [result for result in results if result[1] != "passed"] == []
+    names = {name for name, _ in results}
+    assert {"check_array_api_input", "check_transformer_preserve_dtypes"} <= names
+    assert len(results) >= 45
+
+
+# -- parameters and their documentation ------------------------------------------------------
+
+
+def test_every_public_estimator_is_listed():
+    public = {getattr(nearfar.estimators, name) for name in nearfar.estimators.__all__}
+    assert public == set(CLASSES)
+    assert {cls.__name__ for cls in CLASSES} <= set(nearfar.__all__)
+
+
+@each_class
+def test_few_parameters(cls):
+    assert len(inspect.signature(cls).parameters) <= MAX_PARAMETERS
+
+
+@each_class
+def test_documented_defaults_are_the_true_ones(cls):
+    """Values are compared, not their spelling: `1e-3` is 0.001."""
+    section = inspect.getdoc(cls).partition("Parameters\n---")[2].partition("\nAttributes\n---")[0]
+    documented = {name: eval(default, {}) for name, default in DOCUMENTED.findall(section)}
+    true = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
+    assert documented == true
+
+
+@each_class
+def test_every_fitted_attribute_is_documented(cls, iris):
+    X, y = iris
+    model = cls().fit(pandas.DataFrame(X, columns=list("abcd")), y)
+    section = inspect.getdoc(cls).partition("\nAttributes\n---")[2].partition("\nNotes\n---")[0]
+    documented = set(re.findall(r"^(\w+_) : ", section, re.MULTILINE))
+    assert {name for name in vars(model) if name.endswith("_")} == documented
+
+
+@each_class
+def test_public_methods_are_documented(cls):
+    public = [name for name in METHODS if name != "set_output"]  # scikit-learn documents its own
+    assert [name for name in public if not inspect.getdoc(getattr(cls, name))] == []
+
+
+@each_estimator
+def test_clone_keeps_parameters_and_drops_what_was_learned(estimator, fitted):
+    copy = clone(fitted)
+    assert copy.get_params() == estimator.get_params()
+    assert not hasattr(copy, "components_")
+
+
+@each_estimator
+def test_repr_shows_what_differs_from_the_defaults(estimator):
+    assert eval(repr(estimator), {type(estimator).__name__: type(estimator)}).get_params() == (
+        estimator.get_params()
+    )
+
+
+# -- the metric --------------------------------------------------------------------------------
+
+
+@each_estimator
+@pytest.mark.parametrize("method", METHODS)
+def test_has_the_methods_of_a_metric(estimator, method):
+    assert callable(getattr(estimator, method))
+
+
+@each_estimator
+@pytest.mark.parametrize("method", [name for name in METHODS if name.startswith(("get_", "pair_"))])
+def test_unfitted_is_an_error(estimator, method, pairs):
+    arguments = (pairs,) if method.startswith("pair_") else ()
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        getattr(clone(estimator), method)(*arguments)
+
+
+@each_estimator
+def test_euclidean_distance_of_images_is_the_mahalanobis_distance(fitted, pairs):
+    """‖La - Lb‖² = (a-b)ᵀ M (a-b)."""
+    M = fitted.get_mahalanobis_matrix()
+    a, b = pairs[:, 0], pairs[:, 1]
+    squared = np.sum((fitted.transform(a) - fitted.transform(b)) ** 2, axis=1)
+    explicit = [(u - v) @ M @ (u - v) for u, v in zip(a, b, strict=True)]
+    np.testing.assert_allclose(squared, explicit, rtol=1e-9)
+
+
+@each_estimator
+def test_pair_distance_is_the_metric_and_the_root_of_the_quadratic_form(fitted, pairs):
+    distance = fitted.pair_distance(pairs)
+    metric, M = fitted.get_metric(), fitted.get_mahalanobis_matrix()
+    assert distance.shape == (len(pairs),)
+    np.testing.assert_allclose(distance, [metric(a, b) for a, b in pairs], rtol=1e-12)
+    np.testing.assert_allclose(
+        distance, [((a - b) @ M @ (a - b)) ** 0.5 for a, b in pairs], rtol=1e-9
+    )
+    np.testing.assert_allclose([metric(a, b, squared=True) for a, b in pairs], distance**2)
+    np.testing.assert_array_equal(fitted.pair_score(pairs), -distance)
+
+
+@each_estimator
+def test_the_metric_works_as_a_metric_of_scikit_learn(fitted, iris):
+    X, y = iris
+    by_metric = KNeighborsClassifier(3, metric=fitted.get_metric()).fit(X[::5], y[::5])
+    by_map = KNeighborsClassifier(3).fit(fitted.transform(X[::5]), y[::5])
+    np.testing.assert_array_equal(
+        by_metric.predict(X[1::7]), by_map.predict(fitted.transform(X[1::7]))
+    )
+
+
+@each_estimator
+def test_the_metric_keeps_its_values_when_the_estimator_is_refitted(fitted, iris):
+    X, y = iris
+    metric = fitted.get_metric()
+    before = metric(X[0], X[100])
+    fitted.fit(3 * X, y)
+    assert metric(X[0], X[100]) == before
+
+
+@each_estimator
+def test_is_a_pseudometric(fitted, iris):
+    X, _ = iris
+    metric = fitted.get_metric()
+    a, b, c = X[0], X[60], X[120]
+    assert metric(a, a) == 0
+    assert metric(a, b) == metric(b, a) > 0
+    assert metric(a, c) <= (metric(a, b) + metric(b, c)) * (1 + 1e-12)
+    assert np.linalg.eigvalsh(fitted.get_mahalanobis_matrix()).min() > -1e-9
+
+
+@each_estimator
+def test_pairs_of_the_wrong_shape_are_an_error(fitted, iris):
+    X, _ = iris
+    with pytest.raises(InvalidInputError, match=r"shape \(n_pairs, 2, 4\); got \(150, 4\)"):
+        fitted.pair_distance(X)
+
+
+@each_estimator
+def test_pairs_with_nan_are_an_error(fitted, pairs):
+    pairs = pairs.copy()
+    pairs[0, 0, 0] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        fitted.pair_distance(pairs)
+
+
+@each_estimator
+def test_rows_of_the_map_are_orthogonal_sorted_by_length_and_of_fixed_sign(fitted):
+    """The canonical factor of M: what a rotation of the rows could change is fixed."""
+    L = fitted.components_
+    gram = L @ L.T
+    lengths = np.sqrt(np.diag(gram))
+    np.testing.assert_allclose(gram, np.diag(lengths**2), atol=1e-9 * lengths[0] ** 2)
+    assert (np.diff(lengths) <= 0).all()
+    assert (L[np.arange(len(L)), np.abs(L).argmax(axis=1)] > 0).all()
+
+
+@each_estimator
+def test_the_map_has_the_rows_that_were_asked_for(fitted, iris):
+    X, _ = iris
+    rows = fitted.n_components or len(fitted.components_)
+    assert fitted.components_.shape == (rows, 4)
+    assert fitted.transform(X).shape == (150, rows)
+    assert fitted.n_features_in_ == 4
+
+
+# -- dtypes, frames, files and composition -----------------------------------------------------
+
+
+@each_estimator
+def test_keeps_the_dtype(estimator, dtype, iris, pairs):
+    X, y = iris
+    model = clone(estimator).fit(X.astype(dtype), y)
+    assert model.components_.dtype == dtype
+    assert model.transform(X.astype(dtype)).dtype == dtype
+    assert model.pair_distance(pairs.astype(dtype)).dtype == dtype
+    assert model.get_mahalanobis_matrix().dtype == np.float64
+
+
+@each_estimator
+def test_float32_and_float64_agree(estimator, iris):
+    """The objective, since the map of a small gap is less well determined than its value."""
+    X, y = iris
+    X = X.astype(np.float32)  # the same values in both, hence the same neighbours
+    single = clone(estimator).fit(X, y)
+    double = clone(estimator).fit(X.astype(np.float64), y)
+    assert single.objective_ == pytest.approx(double.objective_, rel=1e-2)
+
+
+@each_estimator
+@pytest.mark.parametrize(
+    ("library", "frame"), [("pandas", pandas.DataFrame), ("polars", polars.DataFrame)]
+)
+def test_frames_in_frames_out(estimator, library, frame, iris):
+    X, y = iris
+    data = frame(dict(zip("abcd", X.T, strict=True)))
+    model = clone(estimator).set_output(transform=library).fit(data, y)
+    out = model.transform(data)
+    assert isinstance(out, frame)
+    assert list(out.columns) == list(model.get_feature_names_out())
+    assert list(out.columns) == [
+        f"{type(estimator).__name__.lower()}{i}" for i in range(len(model.components_))
+    ]
+    assert list(model.feature_names_in_) == list("abcd")
+    np.testing.assert_array_equal(out.to_numpy(), clone(estimator).fit(X, y).transform(X))
+
+
+@each_estimator
+def test_other_feature_names_are_an_error(estimator, iris):
+    X, y = iris
+    data = pandas.DataFrame(X, columns=list("abcd"))
+    model = clone(estimator).fit(data, y)
+    with pytest.raises(ValueError, match=r"(?s)unseen at fit time:\n- z.*now missing:\n- a"):
+        model.transform(data.rename(columns={"a": "z"}))
+    with pytest.raises(ValueError, match="must be in the same order"):
+        model.transform(data[list("badc")])
+
+
+@each_estimator
+def test_another_number_of_features_is_an_error(fitted, iris):
+    X, _ = iris
+    with pytest.raises(ValueError, match=r"X has 3 features, but .* is expecting 4 features"):
+        fitted.transform(X[:, :3])
+
+
+@each_estimator
+def test_pickle_round_trip(fitted, iris):
+    X, _ = iris
+    copy = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(copy.transform(X), fitted.transform(X))
+    assert copy.get_params() == fitted.get_params()
+    assert copy.history_ == fitted.history_
+
+
+@each_estimator
+def test_fit_changes_neither_data_nor_parameters_nor_the_global_random_state(estimator, iris):
+    """The fixture's arrays are read-only, so that writing to them would raise."""
+    state = np.random.get_state()[1].copy()  # noqa: NPY002 - it is what must not change
+    model = clone(estimator)
+    model.fit(*iris)
+    assert model.get_params() == estimator.get_params()
+    np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
+
+
+@each_estimator
+def test_transform_in_batches_is_the_transform_of_the_whole(fitted, iris):
+    X, _ = iris
+    batches = [fitted.transform(X[first : first + 40]) for first in range(0, 150, 40)]
+    np.testing.assert_allclose(np.vstack(batches), fitted.transform(X), rtol=1e-12)
+
+
+@each_estimator
+def test_prints_nothing(estimator, iris, capfd):
+    clone(estimator).fit(*iris)
+    assert capfd.readouterr() == ("", "")
+
+
+@each_estimator
+def test_in_a_pipeline(estimator, iris):
+    X, y = iris
+    pipeline = make_pipeline(clone(estimator), KNeighborsClassifier(3)).fit(X[::2], y[::2])
+    assert pipeline.score(X[1::2], y[1::2]) > 0.85
+
+
+@each_class
+def test_in_a_grid_search_over_numbers_and_arrays(cls):
+    X, y = load_iris(return_X_y=True)
+    start = np.diag([1.0, 2.0, 3.0, 4.0])
+    start.setflags(write=False)
+    name = cls.__name__.lower()
+    grid = {f"{name}__push_weight": [0.2, 0.8], f"{name}__init": ["pca", start]}
+    search = GridSearchCV(
+        make_pipeline(cls(), KNeighborsClassifier(3)), grid, cv=2, error_score="raise"
+    ).fit(X, y)
+    assert len(search.cv_results_["params"]) == 4
+    assert search.best_score_ > 0.9
+    assert search.best_estimator_[0].push_weight in (0.2, 0.8)

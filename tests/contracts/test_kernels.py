@@ -1,0 +1,419 @@
+"""The kernels: `on_numpy` and `on_torch` offer the same functions and equal the plain loops.
+
+A new kernel joins by being written in `reference` (its specification) or listed in `PLUMBING`.
+"""
+
+import inspect
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from nearfar.kernels import kernels_for, on_numpy, reference
+
+LAYOUTS = {
+    "balanced": (8, 8, 8, 8),
+    "one large class": (30, 2, 3),
+    "singletons": (1, 1, 1, 9, 1),
+    "many tiny classes": (2,) * 14,
+    "one class": (12,),
+}
+# What both twins need beside the kernels: conversions, matrix products, and one-liners that NumPy
+# and torch spell differently.
+PLUMBING = {
+    "apply",
+    "concatenate",
+    "count_up",
+    "cumulative",
+    "double",
+    "find_sorted",
+    "gram",
+    "index",
+    "like",
+    "one_pool",
+    "repeat",
+    "segment_max",
+    "single",
+    "to_host",
+    "unique",
+    "where",
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Points sorted by class, in a library and in NumPy."""
+
+    Z: np.ndarray
+    starts: np.ndarray
+    on_device: object
+    kernels: ModuleType
+
+    def index(self, values):
+        return self.kernels.index(values, self.on_device)
+
+
+@pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS.keys())
+def sizes(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch, request):
+    """Blocks and tiles so small that the data of these tests fill several, in two threads."""
+    monkeypatch.setattr(on_numpy, "TILE", 5)
+    monkeypatch.setattr(on_numpy, "GATHER_BYTES", 0)  # the least block, 64 rows
+    monkeypatch.setattr(on_numpy, "GEMM_ROWS", 7)
+    monkeypatch.setattr(on_numpy, "THREADED_BYTES", 0)
+    monkeypatch.setattr(on_numpy.joblib, "cpu_count", lambda: 2)
+    if request.node.get_closest_marker("torch") is not None:
+        from nearfar.kernels import on_torch
+
+        monkeypatch.setattr(on_torch, "_tile", lambda _: 5)
+        monkeypatch.setattr(on_torch, "EDGE_BLOCK", 1024)
+
+
+@pytest.fixture
+def make(backend, dtype, rng, sizes):
+    """Makes a sample of points, spoiled by a function if one is given."""
+
+    def make(spoil=lambda Z: Z, r=3):
+        Z = spoil(rng.normal(size=(sum(sizes), r))).astype(dtype)
+        starts = np.cumsum([0, *sizes])
+        on_device = backend.asarray(Z)
+        return Sample(Z, starts, on_device, kernels_for(on_device))
+
+    return make
+
+
+def with_duplicates(Z):
+    """Every third point is a copy of the first, across all classes."""
+    Z[::3] = Z[0]
+    return Z
+
+
+def far_away(Z):
+    """Differences of 1e-2 at 1e6, whose squares ‖a‖² + ‖b‖² − 2a·b would lose in float64."""
+    return np.round(Z, 2) + 1e6
+
+
+def clustered(Z):
+    """Two groups so far apart that no common centre brings all points near the origin."""
+    Z[::2] += 3e7
+    return Z
+
+
+def with_outlier(Z):
+    """One point that carries away the mean of its class, and with it any centre made of means."""
+    Z[-1] = 1e12
+    return Z
+
+
+SPOILS = {
+    "random": lambda Z: Z,
+    "duplicates": with_duplicates,
+    "far": far_away,
+    "clustered": clustered,
+    "outlier": with_outlier,
+}
+spoils = pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS.keys())
+
+
+def assert_close(got, expected, dtype, scale=1.0):
+    """Equal up to the rounding of sums of a few dozen terms of the given size."""
+    bound = 200 * np.finfo(dtype).eps * scale
+    np.testing.assert_allclose(got, expected, rtol=bound / scale, atol=bound)
+
+
+def random_edges(rng, n, m):
+    """Edges with repeats, and an edge from a point to itself."""
+    heads, tails = rng.integers(n, size=(2, m))
+    tails[0] = heads[0]
+    return heads, tails
+
+
+# -- the functions that exist ---
+
+
+def functions(module):
+    return {
+        name: function
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
+def parameters(function):
+    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.torch
+def test_twins_have_the_same_functions_with_the_same_parameters():
+    from nearfar.kernels import on_torch
+
+    numpy_twin, torch_twin = functions(on_numpy), functions(on_torch)
+    assert numpy_twin.keys() == torch_twin.keys()
+    for name, function in numpy_twin.items():
+        assert parameters(function) == parameters(torch_twin[name]), name
+        assert function.__doc__, name
+        assert torch_twin[name].__doc__, name
+
+
+def test_every_kernel_has_a_specification_with_the_same_parameters():
+    twin, specification = functions(on_numpy), functions(reference)
+    assert twin.keys() == specification.keys() | PLUMBING
+    for name, function in specification.items():
+        expected = parameters(function)
+        assert parameters(twin[name])[: len(expected)] == expected, name
+        for _, _, default in parameters(twin[name])[len(expected) :]:
+            assert default is not inspect.Parameter.empty, name
+
+
+# -- neighbours and invaders ---
+
+
+@spoils
+@pytest.mark.parametrize("k", [2, 40])
+def test_nearest_in_class(make, backend, k, spoil, dtype):
+    """Heads are exact; among equally near tails any may be taken, so distances are compared."""
+    sample = make(spoil)
+    heads, tails = map(
+        backend.to_numpy, sample.kernels.nearest_in_class(sample.on_device, sample.starts, k)
+    )
+    expected_heads, expected_tails = reference.nearest_in_class(sample.Z, sample.starts, k)
+    np.testing.assert_array_equal(heads, expected_heads)
+    code = heads * len(sample.Z) + tails
+    assert len(np.unique(code)) == len(code), "a neighbour is named twice"
+    assert (heads != tails).all(), "a point is its own neighbour"
+    labels = np.repeat(np.arange(len(sample.starts) - 1), np.diff(sample.starts))
+    np.testing.assert_array_equal(labels[heads], labels[tails])
+    double = sample.Z.astype(np.float64)
+    found = reference.sq_lengths(double, heads, tails)
+    expected = reference.sq_lengths(double, expected_heads, expected_tails)
+    np.testing.assert_allclose(found, expected, rtol=200 * np.finfo(dtype).eps, atol=0)
+
+
+def test_nearest_in_class_of_a_higher_dimension(make, backend, dtype):
+    """In 20 dimensions and 1e6 from the origin: differences of 0.01 to 1 decide the order."""
+    sample = make(far_away, r=20)
+    heads, tails = map(
+        backend.to_numpy, sample.kernels.nearest_in_class(sample.on_device, sample.starts, 2)
+    )
+    expected = reference.nearest_in_class(sample.Z, sample.starts, 2)
+    np.testing.assert_array_equal(heads, expected[0])
+    if dtype == np.float64:
+        np.testing.assert_array_equal(tails, expected[1])
+
+
+@spoils
+@pytest.mark.parametrize("size", [0.3, 3.0, 1e30], ids=lambda size: f"reach{size:g}")
+def test_invaders(make, backend, rng, spoil, size):
+    sample = make(spoil)
+    reach = size * rng.uniform(0.5, 1.5, size=len(sample.Z))
+    expected = reference.invaders(sample.Z, reach, sample.starts)
+    found = sample.kernels.invaders(sample.on_device, backend.asarray(reach), sample.starts)
+    for got, wanted in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(backend.to_numpy(got), wanted)
+
+
+@spoils
+def test_a_screen_in_float32_does_not_change_the_invaders(make, backend, rng, spoil):
+    """The reach of each point is its exact distance to another one, which is then just outside;
+    and then the next larger number, which takes it in. Float32 alone could not tell."""
+    sample = make(spoil)
+    kernels, n = sample.kernels, len(sample.Z)
+    double = kernels.double(sample.on_device)
+    others = sample.index(rng.permutation(n))
+    exact = backend.to_numpy(kernels.sq_lengths(double, sample.index(np.arange(n)), others))
+    for reach in (exact, np.nextafter(exact, np.inf)):
+        reach = backend.asarray(reach)
+        expected = kernels.invaders(double, reach, sample.starts, double)
+        found = kernels.invaders(double, reach, sample.starts, kernels.single(double))
+        for got, wanted in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(backend.to_numpy(got), backend.to_numpy(wanted))
+
+
+def test_a_reach_of_minus_infinity_finds_nothing(make, backend):
+    """A point without targets has no margin: segment_max gives it −inf."""
+    sample = make()
+    reach = np.full(len(sample.Z), -np.inf)
+    reach[-1] = 1e30
+    found = sample.kernels.invaders(sample.on_device, backend.asarray(reach), sample.starts)
+    heads, tails = map(backend.to_numpy, found)
+    others = np.arange(sample.starts[-2])
+    np.testing.assert_array_equal(tails, others)
+    np.testing.assert_array_equal(heads, np.full(len(others), len(sample.Z) - 1))
+
+
+def test_points_that_coincide_invade_any_positive_reach(make, backend):
+    """‖z − z‖² = 0 < reach, also 1e6 from the origin and for the smallest reach."""
+    sample = make(lambda Z: 0 * Z + 1e6 / 3)
+    reach = np.full(len(sample.Z), np.finfo(sample.Z.dtype).tiny)
+    found = sample.kernels.invaders(sample.on_device, backend.asarray(reach), sample.starts)
+    n, sizes = len(sample.Z), np.diff(sample.starts)
+    assert len(backend.to_numpy(found[0])) == n * n - (sizes**2).sum()
+
+
+def test_no_points_and_no_edges(backend, dtype):
+    Z = backend.asarray(np.empty((0, 2), dtype))
+    kernels = kernels_for(Z)
+    none = kernels.index([], Z)
+    starts = np.array([0])
+    for heads, tails in (
+        kernels.invaders(Z, Z[:, 0], starts),
+        kernels.nearest_in_class(Z, starts, 3),
+    ):
+        assert len(backend.to_numpy(heads)) == len(backend.to_numpy(tails)) == 0
+    Z = backend.asarray(np.ones((3, 2), dtype))
+    assert len(backend.to_numpy(kernels.sq_lengths(Z, none, none))) == 0
+    assert not backend.to_numpy(kernels.laplacian_matmul(none, none, Z[:0, 0], Z)).any()
+
+
+# -- edges ---
+
+
+@pytest.fixture(params=[1, 150], ids=["one edge", "many edges"])
+def edges(request, rng, sizes):
+    return random_edges(rng, sum(sizes), request.param)
+
+
+def test_sq_lengths(make, backend, dtype, edges):
+    sample = make()
+    got = sample.kernels.sq_lengths(sample.on_device, *map(sample.index, edges))
+    assert backend.to_numpy(got).dtype == dtype
+    assert_close(backend.to_numpy(got), reference.sq_lengths(sample.Z, *edges), dtype, 10)
+
+
+def test_sq_lengths_far_from_the_origin(make, backend, edges):
+    """Differences on the grid of the type are exact, and so are their short squares."""
+    sample = make(lambda Z: np.round(4 * Z) / 4 + 2**20)
+    got = sample.kernels.sq_lengths(sample.on_device, *map(sample.index, edges))
+    np.testing.assert_array_equal(backend.to_numpy(got), reference.sq_lengths(sample.Z, *edges))
+
+
+def test_edge_products(make, backend, rng, dtype, edges):
+    sample = make()
+    D = rng.normal(size=sample.Z.shape).astype(dtype)
+    got = sample.kernels.edge_products(
+        sample.on_device, backend.asarray(D), *map(sample.index, edges)
+    )
+    expected = reference.edge_products(sample.Z, D, *edges)
+    for values, wanted in zip(got, expected, strict=True):
+        assert_close(backend.to_numpy(values), wanted, dtype, 10)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0], ids=lambda share: f"{share:g} used")
+def test_laplacian_matmul(make, backend, rng, dtype, edges, share):
+    """Weights of both signs, some of them zero; the float64 weights do not change the type."""
+    sample = make()
+    weights = rng.normal(size=len(edges[0])) * (rng.uniform(size=len(edges[0])) < share)
+    got = sample.kernels.laplacian_matmul(
+        *map(sample.index, edges), backend.asarray(weights), sample.on_device
+    )
+    assert backend.to_numpy(got).dtype == dtype
+    expected = reference.laplacian_matmul(*edges, weights, sample.Z.astype(np.float64))
+    assert_close(backend.to_numpy(got), expected, dtype, 20)
+
+
+def test_laplacian_matmul_is_the_gradient_of_the_weighted_lengths(make, backend, rng, edges, dtype):
+    """⟨Z, Lap(w) Z⟩ = Σ wₑ ‖z_h − z_t‖²."""
+    sample = make()
+    weights = rng.normal(size=len(edges[0]))
+    product = sample.kernels.laplacian_matmul(
+        *map(sample.index, edges), backend.asarray(weights), sample.on_device
+    )
+    total = np.vdot(sample.Z, backend.to_numpy(product))
+    assert total == pytest.approx(
+        weights @ reference.sq_lengths(sample.Z, *edges), abs=1e4 * float(np.finfo(dtype).eps)
+    )
+
+
+def test_segment_sum(make, backend, rng, dtype, edges):
+    sample = make()
+    weights = rng.normal(size=len(edges[0])).astype(dtype)
+    got = sample.kernels.segment_sum(
+        sample.index(edges[0]), backend.asarray(weights), len(sample.Z)
+    )
+    assert backend.to_numpy(got).dtype == np.float64
+    expected = reference.segment_sum(edges[0], weights, len(sample.Z))
+    np.testing.assert_allclose(backend.to_numpy(got), expected, rtol=1e-13, atol=1e-13)
+
+
+def test_segment_max(make, backend, rng, dtype, edges):
+    sample = make()
+    values = rng.normal(size=len(edges[0])).astype(dtype)
+    got = sample.kernels.segment_max(sample.index(edges[0]), backend.asarray(values), len(sample.Z))
+    expected = [max(values[edges[0] == i], default=-np.inf) for i in range(len(sample.Z))]
+    np.testing.assert_array_equal(backend.to_numpy(got), expected)
+
+
+# -- plumbing ---
+
+
+def test_gram_sums_blocks_in_float64(backend, dtype):
+    """Blocks sum to 2²⁵, 1 and 1. Float32 has no 2²⁵ + 1; the sum in float64 is exact."""
+    A = np.zeros((3 * 8192, 1), dtype)
+    A[[0, 8192, 2 * 8192]] = [[2.0**25], [1.0], [1.0]]
+    A = backend.asarray(A)
+    kernels = kernels_for(A)
+    total = kernels.gram(A, 0 * A + 1)
+    assert isinstance(total, np.ndarray)
+    assert total.dtype == np.float64
+    assert total.item() == 2.0**25 + 2
+
+
+def test_gram_is_a_product(make, backend, rng, dtype):
+    sample = make()
+    B = rng.normal(size=(len(sample.Z), 5)).astype(dtype)
+    got = sample.kernels.gram(sample.on_device, backend.asarray(B))
+    assert_close(got, sample.Z.astype(np.float64).T @ B, dtype, 20)
+
+
+def test_apply_is_a_product_with_a_factor_on_the_host(make, backend, rng, dtype):
+    """The float64 factor does not change the type."""
+    sample = make()
+    L = rng.normal(size=(4, 3))
+    got = backend.to_numpy(sample.kernels.apply(sample.on_device, L))
+    assert got.dtype == dtype
+    assert_close(got, sample.Z.astype(np.float64) @ L.T, dtype, 10)
+
+
+def test_conversions(backend, dtype):
+    reference_array = backend.asarray(np.ones(1, dtype))
+    kernels = kernels_for(reference_array)
+    alike = kernels.like([1.5, 2.5], reference_array)
+    assert backend.to_numpy(alike).dtype == dtype
+    assert backend.to_numpy(kernels.double(alike)).dtype == np.float64
+    assert backend.to_numpy(kernels.single(alike)).dtype == np.float32
+    assert backend.to_numpy(kernels.index([3, 1], reference_array)).dtype == np.int64
+    host = kernels.to_host(alike)
+    assert isinstance(host, np.ndarray)
+    np.testing.assert_array_equal(host, [1.5, 2.5])
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("where", [[True, False, True]], [0, 2]),
+        ("where", [[False, False]], []),
+        ("unique", [[3, 1, 3, 2, 1]], [1, 2, 3]),
+        ("unique", [np.empty(0, np.int64)], []),
+        ("repeat", [[5, 6, 7], [2, 0, 1]], [5, 5, 7]),
+        ("cumulative", [[2, 0, 3]], [2, 2, 5]),
+        ("find_sorted", [[1, 3, 3, 7], [0, 3, 4, 9]], [0, 1, 3, 4]),
+    ],
+)
+def test_one_liners(backend, name, arguments, expected):
+    given = [backend.asarray(np.asarray(argument)) for argument in arguments]
+    got = backend.to_numpy(getattr(kernels_for(given[0]), name)(*given))
+    np.testing.assert_array_equal(got, expected)
+    assert got.dtype == np.int64
+
+
+def test_concatenate_and_count_up(backend):
+    one = backend.asarray(np.array([1, 2]))
+    kernels = kernels_for(one)
+    joined = kernels.concatenate([one, one[:0], one])
+    np.testing.assert_array_equal(backend.to_numpy(joined), [1, 2, 1, 2])
+    np.testing.assert_array_equal(backend.to_numpy(kernels.count_up(3, one)), [0, 1, 2])

@@ -1,0 +1,106 @@
+"""Arrays of every layout and dtype, and those that are refused."""
+
+import numpy as np
+import pandas
+import polars
+import pytest
+from scipy import sparse
+
+from nearfar import LMNN
+
+
+def memory_map(X, folder):
+    np.save(folder / "X.npy", X)
+    return np.load(folder / "X.npy", mmap_mode="r")
+
+
+LAYOUTS = {
+    "read-only": lambda X, _: X,
+    "memory map": memory_map,
+    "Fortran order": lambda X, _: np.asfortranarray(X),
+    "negative strides": lambda X, _: X[::-1, ::-1].copy()[::-1, ::-1],
+    "strides": lambda X, _: np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3],
+    "big-endian": lambda X, _: X.astype(">f8"),
+    "unaligned": lambda X, _: (
+        np.frombuffer(b"." + X.tobytes(), np.uint8)[1:].view(np.float64).reshape(X.shape)
+    ),
+    "list": lambda X, _: X.tolist(),
+    "objects": lambda X, _: X.astype(object),
+    "pandas": lambda X, _: pandas.DataFrame(X),
+    "polars": lambda X, _: polars.DataFrame(X),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_give_the_same_answer(layout, overlapping, tmp_path):
+    X, y = overlapping
+    data = LAYOUTS[layout](X, tmp_path)
+    before = np.array(data)
+    model = LMNN().fit(data, y)
+    expected = LMNN().fit(X, y)
+    np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-9)
+    np.testing.assert_allclose(
+        np.asarray(model.transform(data)), expected.transform(X), rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_array_equal(np.array(data), before)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint16, bool, np.float16, np.longdouble])
+def test_other_numbers_become_float64(dtype, overlapping):
+    X, y = overlapping
+    X = (20 * X > 0) if dtype is bool else np.abs(20 * X).astype(dtype)
+    model = LMNN(tol=0.1).fit(X, y)
+    assert model.components_.dtype == np.float64
+    assert model.transform(X).dtype == np.float64
+    assert model.objective_ == LMNN(tol=0.1).fit(X.astype(np.float64), y).objective_
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_are_an_error(value, overlapping):
+    X, y = overlapping
+    model = LMNN().fit(X, y)
+    X = X.copy()
+    X[3, 2] = value
+    match = "LMNN does not accept missing values" if np.isnan(value) else "contains infinity"
+    with pytest.raises(ValueError, match=match):
+        LMNN().fit(X, y)
+    with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
+        model.transform(X)
+
+
+@pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.csr_array, sparse.coo_array])
+def test_sparse_input_is_an_error(form, overlapping):
+    X, y = overlapping
+    model = LMNN().fit(X, y)
+    with pytest.raises(TypeError, match="Sparse data was passed for X, but dense data is required"):
+        LMNN().fit(form(X), y)
+    with pytest.raises(TypeError, match="dense data is required"):
+        model.transform(form(X))
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((60,), "Expected 2D array, got 1D array instead"),
+        ((60, 2, 2), "Found array with dim 3"),
+        ((60, 0), r"0 feature\(s\)"),
+        ((0, 3), r"0 sample\(s\)"),
+    ],
+)
+def test_other_shapes_are_an_error(shape, message, overlapping):
+    _, y = overlapping
+    with pytest.raises(ValueError, match=message):
+        LMNN().fit(np.ones(shape), y[: shape[0]])
+
+
+def test_complex_numbers_and_words_are_an_error(overlapping):
+    X, y = overlapping
+    with pytest.raises(ValueError, match="Complex data not supported"):
+        LMNN().fit(X + 0j, y)
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        LMNN().fit(np.full(X.shape, "word"), y)
+
+
+def test_one_row_is_an_error():
+    with pytest.raises(ValueError, match="LMNN needs at least two classes; y has 1 class"):
+        LMNN().fit([[1.0, 2.0]], [0])

@@ -1,0 +1,297 @@
+"""Data that break careless code: small classes, equal points, extreme scales, outliers."""
+
+import numpy as np
+import pytest
+
+from nearfar import LMNN
+from nearfar.errors import DataWarning, InvalidInputError
+
+SCALES = [1e8, 1e-8, 1e100, 1e-100]
+
+
+def distances(model, X):
+    """Learned distances between the rows of X, (n, n)."""
+    Z = model.transform(X)
+    return np.linalg.norm(Z[:, None] - Z[None], axis=2)
+
+
+def assert_sound(model, X):
+    """Converged to its tolerance, with a finite map."""
+    assert model.status_ == "converged"
+    assert model.duality_gap_ is None or model.duality_gap_ <= model.tol
+    assert np.isfinite(model.components_).all()
+    assert np.isfinite(model.transform(X)).all()
+
+
+# -- classes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ["setosa", 3])
+def test_one_class_is_an_error(label, overlapping):
+    X, _ = overlapping
+    with pytest.raises(
+        InvalidInputError, match=rf"needs at least two classes; y has 1 class, {label!r}\. Add rows"
+    ):
+        LMNN().fit(X, [label] * len(X))
+
+
+def test_every_class_of_one_member_is_an_error(overlapping):
+    X, _ = overlapping
+    with pytest.raises(
+        InvalidInputError, match=r"class with two or more members; every class has 1 member"
+    ):
+        LMNN().fit(X[:10], np.arange(10))
+
+
+def test_a_class_of_one_member_serves_as_an_impostor(
+    overlapping, nearest_of_class, paper_objective
+):
+    """It sits amid class 0, so that leaving it out would make the objective smaller."""
+    X, y = overlapping
+    X = np.vstack([X, X[y == 0].mean(axis=0)])
+    y = np.append(y, 7)
+    with pytest.warns(
+        DataWarning, match=r"class 7 has 1 member: .* serves as an impostor only\. Add rows or"
+    ):
+        model = LMNN().fit(X, y)
+    assert_sound(model, X)
+    targets = nearest_of_class(X, y, 3)
+    assert (targets[-1] == -1).all()
+    expected = paper_objective(model.get_mahalanobis_matrix(), X, y, targets, 0.5)
+    assert model.objective_ == pytest.approx(expected, rel=1e-9)
+    assert model.objective_ * (1 - model.duality_gap_) > LMNN().fit(X[:-1], y[:-1]).objective_
+
+
+def test_several_small_classes_are_named_in_one_warning(overlapping):
+    X, y = overlapping
+    y = np.array(["a", "b", "c"], dtype=object)[y]
+    y[[0, 1]] = "lone", "single"
+    with pytest.warns(DataWarning, match="classes 'lone', 'single' have 1 member") as record:
+        LMNN().fit(X, y)
+    assert len(record) == 1
+
+
+def test_a_class_of_at_most_k_members_uses_what_it_has(
+    overlapping, nearest_of_class, paper_objective
+):
+    X, y = overlapping
+    y = y.copy()
+    y[:3] = 7
+    with pytest.warns(
+        DataWarning,
+        match=r"class 7 has fewer than n_neighbors \+ 1 = 4 members.*as few as 2\).*Lower",
+    ):
+        model = LMNN().fit(X, y)
+    assert_sound(model, X)
+    targets = nearest_of_class(X, y, 3)
+    assert (targets[:3, 2] == -1).all()
+    expected = paper_objective(model.get_mahalanobis_matrix(), X, y, targets, 0.5)
+    assert model.objective_ == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_class_of_k_plus_one_members_is_not_warned_of(overlapping, recwarn):
+    X, y = overlapping
+    y = y.copy()
+    y[:4] = 7
+    assert_sound(LMNN().fit(X, y), X)
+    assert len(recwarn) == 0
+
+
+def test_more_neighbours_than_points(overlapping):
+    X, y = overlapping
+    with pytest.warns(DataWarning, match=r"classes 0, 1, 2 have fewer than n_neighbors \+ 1 = 101"):
+        model = LMNN(n_neighbors=100).fit(X, y)
+    assert model.objective_ == pytest.approx(LMNN(n_neighbors=19).fit(X, y).objective_)
+
+
+def test_the_fewest_points_that_can_be_learned_from():
+    """Two of one class and one of another, apart: every margin can be kept, so f = 0 is near."""
+    with pytest.warns(DataWarning):
+        model = LMNN(n_neighbors=1).fit([[0.0, 0], [1, 0], [0, 5]], [0, 0, 1])
+    assert_sound(model, [[0.0, 0]])
+    assert model.objective_ <= 1e-3
+
+
+# -- equal points ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"init": "identity"},
+        {"init": "pca"},
+        {"init": "lda"},
+        {"n_components": 2},
+        {"n_components": 2, "reduce": "project"},
+    ],
+    ids=str,
+)
+def test_all_points_equal(parameters):
+    """Every distance is 0 under every metric: each of 20 x 3 x 10 triplets costs mu."""
+    X, y = np.ones((20, 3)), np.arange(20) % 2
+    with pytest.warns(DataWarning, match="100 pairs of equal points have different labels"):
+        model = LMNN(**parameters).fit(X, y)
+    assert_sound(model, X)
+    assert model.objective_ == pytest.approx(0.5 * 20 * 3 * 10)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"init": "lda"}, {"n_components": 2}], ids=str)
+def test_every_class_one_repeated_point(parameters):
+    """Target neighbours cost nothing, and a large metric keeps all margins: f = 0."""
+    X, y = np.repeat(np.eye(3), 5, axis=0), np.repeat([0, 1, 2], 5)
+    model = LMNN(**parameters).fit(X, y)
+    assert_sound(model, X)
+    assert model.objective_ <= 1e-3
+
+
+def test_duplicated_points(overlapping, nearest_of_class, paper_objective):
+    """A copy is a neighbour like any other; a point is never its own neighbour."""
+    X, y = overlapping
+    X, y = np.vstack([X, X[:30]]), np.concatenate([y, y[:30]])
+    model = LMNN().fit(X, y)
+    assert_sound(model, X)
+    targets = nearest_of_class(X, y, 3)
+    assert (targets != np.arange(90)[:, None]).all()
+    expected = paper_objective(model.get_mahalanobis_matrix(), X, y, targets, 0.5)
+    assert model.objective_ == pytest.approx(expected, rel=1e-9)
+
+
+def test_duplicates_with_different_labels_are_counted(overlapping):
+    X, y = overlapping
+    X, y = np.vstack([X, X[:4]]), np.concatenate([y, (y[:4] + 1) % 3])
+    with pytest.warns(
+        DataWarning, match="^4 pairs of equal points have different labels: no metric can part them"
+    ):
+        model = LMNN().fit(X, y)
+    assert_sound(model, X)
+
+
+def test_equal_points_of_different_classes_count_once_for_a_class_of_one(overlapping):
+    X, y = overlapping
+    X, y = np.vstack([X, X[:1]]), np.append(y, 7)
+    with (
+        pytest.warns(DataWarning, match="class 7 has 1 member"),
+        pytest.warns(DataWarning, match=r"^1 pairs? of equal points"),
+    ):
+        LMNN().fit(X, y)
+
+
+# -- features --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0.0, 3.7, 1e12])
+def test_a_constant_feature_changes_nothing(value, overlapping):
+    X, y = overlapping
+    model = LMNN().fit(X, y)
+    padded = np.insert(X, 2, value, axis=1)
+    other = LMNN().fit(padded, y)
+    assert_sound(other, padded)
+    assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
+    np.testing.assert_allclose(distances(other, padded), distances(model, X), rtol=1e-3, atol=1e-3)
+
+
+def test_a_repeated_feature_changes_nothing(overlapping, nearest_of_class):
+    X, y = overlapping
+    targets = nearest_of_class(X, y, 3)
+    model, other = LMNN().fit(X, y, targets), LMNN().fit(X[:, [0, 1, 2, 3, 4, 0]], y, targets)
+    assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
+    assert np.isfinite(other.components_).all()
+
+
+@pytest.mark.parametrize("parameters", [{}, {"init": "pca"}, {"init": "lda"}, {"n_components": 2}])
+def test_more_features_than_points(parameters, rng):
+    """100 random features part 20 points in any way: all targets coincide, all margins are kept."""
+    X, y = rng.normal(size=(20, 100)), np.arange(20) % 2
+    model = LMNN(**parameters).fit(X, y)
+    assert_sound(model, X)
+    assert model.objective_ <= 1e-3
+
+
+def test_one_feature(overlapping):
+    X, y = overlapping
+    model = LMNN().fit(X[:, :1], y)
+    assert_sound(model, X[:, :1])
+    assert model.components_.shape == (1, 1)
+
+
+# -- scale -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parameters", [{}, {"n_components": 2}], ids=str)
+@pytest.mark.parametrize("scale", SCALES)
+def test_scale_of_all_features_gives_the_same_metric_up_to_scale(parameters, scale, overlapping):
+    X, y = overlapping
+    model, other = LMNN(**parameters).fit(X, y), LMNN(**parameters).fit(scale * X, y)
+    assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
+    np.testing.assert_allclose(scale * other.components_, model.components_, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e8, 1e-8])
+def test_scale_of_one_feature_gives_the_same_metric_up_to_scale(
+    scale, overlapping, nearest_of_class
+):
+    """The nearest points depend on the units, so the target neighbours are given."""
+    X, y = overlapping
+    units = np.array([1, 1, scale, 1, 1])
+    targets = nearest_of_class(X, y, 3)
+    model, other = LMNN().fit(X, y, targets), LMNN().fit(X * units, y, targets)
+    assert other.objective_ == pytest.approx(model.objective_, rel=1e-5)
+    np.testing.assert_allclose(distances(other, X * units), distances(model, X), atol=0.01)
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+def test_scale_in_float32(scale, overlapping):
+    """Squares leave the range of float32, but not that of float64."""
+    X, y = overlapping
+    X = X.astype(np.float32)
+    model, other = LMNN().fit(X, y), LMNN().fit(X * np.float32(scale), y)
+    assert other.components_.dtype == np.float32
+    assert other.objective_ == pytest.approx(model.objective_, rel=2e-3)
+
+
+@pytest.mark.parametrize("scale", [1e150, 1e200, 1e-150, 1e-200])
+def test_squares_beyond_float64_are_an_error(scale, overlapping):
+    X, y = overlapping
+    with pytest.raises(
+        InvalidInputError, match=r"spread of X is .*leave the range of float64\. Scale your data"
+    ):
+        LMNN().fit(scale * X, y)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e8, 1e12])
+def test_one_outlier_does_not_blind_the_metric(size, dtype, iris, nearest_of_class):
+    """A metric that ignores the outlier's direction u = (1, 1, 1, 1) is at hand.
+
+    Any metric of the points projected on the complement of u is a metric of the points, so the
+    optimum is at most that of the projected points, which does not grow with the outlier.
+    """
+    X, y = iris
+    targets = nearest_of_class(X, y, 3)
+    X = X.astype(dtype)
+    X[5] = size
+    model = LMNN().fit(X, y, targets)
+    assert_sound(model, X)
+    complement = np.linalg.qr(np.ones((4, 1)), mode="complete")[0][:, 1:]
+    projected = LMNN().fit(X.astype(np.float64) @ complement, y, targets)
+    assert model.objective_ <= projected.objective_ * (1 + model.tol)
+
+
+def test_one_outlier_in_one_feature(dtype, iris, nearest_of_class):
+    """Its feature can be given no weight: the optimum is at most that of the other features."""
+    X, y = iris
+    targets = nearest_of_class(X, y, 3)
+    X = X.astype(dtype)
+    X[5, 0] = 1e12
+    model = LMNN().fit(X, y, targets)
+    assert_sound(model, X)
+    assert model.objective_ <= LMNN().fit(X[:, 1:], y, targets).objective_ * (1 + model.tol)
+
+
+def test_push_weight_near_its_ends(overlapping):
+    """As mu falls every margin is given up, f -> mu x (number of triplets); never a crash."""
+    X, y = overlapping
+    for push_weight in (1e-9, 1e-6, 1 - 1e-6):
+        model = LMNN(push_weight=push_weight).fit(X, y)
+        assert_sound(model, X)
+        assert model.objective_ <= push_weight * 60 * 3 * 40 * (1 + 1e-9)

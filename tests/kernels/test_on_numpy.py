@@ -1,0 +1,95 @@
+"""What the NumPy kernels promise beyond their contract: results that ignore the threads."""
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from nearfar.kernels import on_numpy
+
+N, R, M = 700, 5, 3000
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Sets the number of threads, all of them used however small the work."""
+    monkeypatch.setattr(on_numpy, "THREADED_BYTES", 0)
+    monkeypatch.setattr(on_numpy, "GEMM_ROWS", 64)
+    monkeypatch.setattr(on_numpy, "TILE", 50)
+
+    def threads(count):
+        monkeypatch.setattr(on_numpy.joblib, "cpu_count", lambda: count)
+
+    return threads
+
+
+def everything(Z, D, weights, edges, starts):
+    """The results of all kernels that use threads."""
+    reach = np.full(len(Z), 2.0)
+    return [
+        *on_numpy.invaders(Z, reach, starts),
+        on_numpy.sq_lengths(Z, *edges),
+        *on_numpy.edge_products(Z, D, *edges),
+        on_numpy.laplacian_matmul(*edges, weights, Z),
+        on_numpy.apply(Z, D[:4].astype(np.float64)),
+        on_numpy.gram(Z, D),
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_results_are_the_same_bits_for_any_number_of_threads(rng, dtype, threads, count):
+    Z, D = rng.normal(size=(2, N, R)).astype(dtype)
+    arguments = Z, D, rng.normal(size=M), rng.integers(N, size=(2, M)), np.array([0, 300, N])
+    threads(1)
+    expected = everything(*arguments)
+    threads(count)
+    for got, wanted in zip(everything(*arguments), expected, strict=True):
+        assert got.dtype == wanted.dtype
+        assert got.tobytes() == wanted.tobytes()
+
+
+def test_an_error_in_a_thread_is_raised(threads):
+    threads(2)
+    with pytest.raises(IndexError, match="out of bounds"):
+        on_numpy.sq_lengths(np.ones((3, 2)), np.array([0, 3]), np.array([1, 1]))
+
+
+def test_one_pool_gives_blas_one_thread_and_the_kernels_its_share(threads, monkeypatch):
+    """A user's limit on BLAS holds for the kernels too, whatever the number of cores."""
+    threads(64)
+    used = []
+    pool = on_numpy.ThreadPoolExecutor
+
+    def counted(n_threads):
+        used.append(n_threads)
+        return pool(n_threads)
+
+    monkeypatch.setattr(on_numpy, "ThreadPoolExecutor", counted)
+    blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    with blas.limit(limits=2):
+        allowed = max(library["num_threads"] for library in blas.info())
+        with on_numpy.one_pool():
+            assert {library["num_threads"] for library in blas.info()} == {1}
+            on_numpy.gram(np.ones((500, 2)), np.ones((500, 2)))
+        assert max(library["num_threads"] for library in blas.info()) == allowed
+    on_numpy.gram(np.ones((500, 2)), np.ones((500, 2)))
+    assert used == [count for count in (allowed, 64) if count > 1]
+
+
+def test_data_of_the_caller_is_not_written(rng, dtype, threads, read_only):
+    threads(2)
+    Z, D = (read_only(part) for part in rng.normal(size=(2, 60, 3)).astype(dtype))
+    weights, edges = read_only(rng.normal(size=90)), read_only(rng.integers(60, size=(2, 90)))
+    everything(Z, D, weights, edges, read_only(np.array([0, 25, 60])))
+    on_numpy.nearest_in_class(Z, np.array([0, 25, 60]), 3)
+
+
+def test_fortran_order_gives_the_same(rng, dtype):
+    Z = rng.normal(size=(60, 4)).astype(dtype)
+    starts = np.array([0, 25, 60])
+    reach = np.full(60, 2.0)
+    for kernel, arguments in (
+        (on_numpy.invaders, (reach, starts)),
+        (on_numpy.nearest_in_class, (starts, 3)),
+    ):
+        got = kernel(np.asfortranarray(Z), *arguments)
+        np.testing.assert_array_equal(got, kernel(Z, *arguments))

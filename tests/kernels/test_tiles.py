@@ -1,0 +1,47 @@
+"""Tiles cover all pairs of different classes, each once."""
+
+import numpy as np
+import pytest
+
+from nearfar.kernels.tiles import labels_of, unlike_tiles
+
+LAYOUTS = [
+    (1,),
+    (7,),
+    (1, 1),
+    (3, 4),
+    (20, 1, 1, 20),
+    (1, 20, 1),
+    (2,) * 9,
+    (5, 5, 5),
+    (0, 3, 0, 2),
+]
+
+
+@pytest.mark.parametrize("sizes", LAYOUTS, ids=str)
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 100])
+def test_each_unlike_pair_lies_in_one_tile(sizes, size):
+    starts = np.cumsum([0, *sizes])
+    labels = labels_of(starts)
+    visits = np.zeros((len(labels), len(labels)), dtype=int)
+    for rows, columns in unlike_tiles(starts, size):
+        assert 0 < rows.stop - rows.start <= size
+        assert 0 < columns.stop - columns.start <= size
+        assert rows == columns or rows.stop <= columns.start
+        visits[rows, columns] += 1
+    unlike = labels[:, None] != labels
+    assert (visits[unlike & np.triu(np.ones_like(unlike))] == 1).all()
+
+
+def test_pairs_within_large_classes_are_not_visited():
+    """Classes of 10, 3 and 9 with tiles of at most 5 rows: each border of a large class is a cut,
+    so that 2 + 1 + 2 pieces hold one class each and 5 · 4 / 2 − 1 − 1 = 8 tiles are left."""
+    tiles = list(unlike_tiles(np.array([0, 10, 13, 22]), 5))
+    assert len(tiles) == 8
+    labels = labels_of(np.array([0, 10, 13, 22]))
+    for rows, columns in tiles:
+        assert set(labels[rows]).isdisjoint(labels[columns])
+
+
+def test_labels_of():
+    np.testing.assert_array_equal(labels_of(np.array([0, 2, 2, 3])), [0, 0, 2])

@@ -1,0 +1,287 @@
+"""Objective, gradient, line and working set of LMNN against the same in plain loops."""
+
+import numpy as np
+import pytest
+
+WIDTH = 0.3
+EVERYTHING = 1e6  # a margin within which all triplets lie
+
+
+@pytest.fixture
+def problem(case, build, backend):
+    return build(case, backend)
+
+
+@pytest.fixture
+def host(problem):
+    return problem.kernels.to_host
+
+
+@pytest.fixture
+def with_prox(problem, factor):
+    """All triplets, with the multipliers of another factor: some are 0, some 1, some between."""
+    L = problem.factor(factor())
+    at = problem.place(L, problem.search(L, EVERYTHING, 2 * WIDTH))
+    triplets = problem.advance_multipliers(at, WIDTH).triplets
+    prox = problem.kernels.to_host(triplets.prox)
+    assert (prox == 0).any()
+    assert (prox == 1).any()
+    assert ((prox > 0) & (prox < 1)).any()
+    return triplets
+
+
+# -- objective and gradient ---
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 6])
+def test_objective_is_that_of_the_papers(case, problem, factor, rows):
+    """With mu != 1/2, so that swapped weights of pull and push are seen."""
+    C = factor(rows)
+    L = problem.factor(C)
+    triplets = problem.search(L, 0.0, WIDTH)
+    objective, n_active = problem.objective(problem.place(L, triplets))
+    certificate, _ = problem.certify(L, triplets)
+    expected = case.objective(C.T @ C)
+    assert objective == pytest.approx(expected, rel=1e-11)
+    assert certificate.objective == pytest.approx(expected, rel=1e-11)
+    assert certificate.n_active == n_active == (case.slacks(C) > 0).sum()
+
+
+def test_the_factor_of_zero_violates_every_margin(case, problem):
+    """D = 0: the objective is mu times the number of triplets."""
+    L = np.zeros((2, problem.basis.shape[1]))
+    value, n_active = problem.objective(problem.place(L, problem.search(L, 0.0, WIDTH)))
+    assert n_active == len(case.triplets)
+    assert value == pytest.approx(case.push_weight * len(case.triplets))
+
+
+def central_differences(function, at, step):
+    """(f(x + h) − f(x − h)) / 2h along each entry of a matrix."""
+    slopes = np.empty(at.shape)
+    for position in np.ndindex(at.shape):
+        change = np.zeros(at.shape)
+        change[position] = step
+        slopes[position] = (function(at + change) - function(at - change)) / (2 * step)
+    return slopes
+
+
+@pytest.mark.parametrize("push_weight", [0.2, 0.9], indirect=True, ids=["mu0.2", "mu0.9"])
+@pytest.mark.parametrize("rows", [2, 4])
+def test_gradient_is_that_of_the_smoothed_objective(case, problem, factor, with_prox, host, rows):
+    prox = case.spread(with_prox, host(with_prox.prox))
+    L = problem.factor(factor(rows))
+    gradient = problem.gradient(problem.place(L, with_prox))
+    expected = central_differences(
+        lambda L: case.smoothed(problem.components(L), prox, WIDTH), L, 1e-6 * np.abs(L).max()
+    )
+    np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+def test_the_smoothed_objective_is_below_the_objective_by_at_most_half_a_width(case, factor):
+    """0 ≤ [s]₊ − smoothed ≤ w/2 for each triplet, with a anywhere in [0, 1]; equal for a = α."""
+    C = factor()
+    exact, slack = case.objective(C.T @ C), case.slacks(C)
+    prox = np.linspace(0, 1, len(slack))
+    room = case.push_weight * len(slack) * WIDTH / 2
+    assert exact - room <= case.smoothed(C, prox, WIDTH) <= exact
+    assert case.smoothed(C, (slack > 0).astype(float), WIDTH) == pytest.approx(exact)
+
+
+def test_alpha_and_complementarity(case, problem, factor, with_prox, host):
+    """α = clip(a + s/w, 0, 1), and μ Σ [s]₊ − αs."""
+    C = factor()
+    at = problem.place(problem.factor(C), with_prox)
+    slack = case.slacks(C)
+    alpha = np.clip(case.spread(with_prox, host(with_prox.prox)) + slack / WIDTH, 0, 1)
+    np.testing.assert_allclose(case.spread(with_prox, host(at.slack)), slack, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(case.spread(with_prox, host(at.alpha)), alpha, rtol=0, atol=1e-9)
+    expected = case.push_weight * (np.maximum(slack, 0) - alpha * slack).sum()
+    assert problem.complementarity(at) == pytest.approx(expected)
+    advanced = problem.advance_multipliers(at, 0.1)
+    assert advanced.triplets.width == 0.1
+    np.testing.assert_array_equal(host(advanced.triplets.prox), host(at.alpha))
+
+
+# -- along a line ---
+
+
+@pytest.fixture
+def line(problem, factor, with_prox):
+    at = problem.place(problem.factor(factor()), with_prox)
+    direction = 0.3 * problem.factor(factor())
+    return at, direction, problem.line(at, direction)
+
+
+@pytest.mark.parametrize("t", [1e-3, 0.4, 1.0, 2.5, 4.0])
+def test_line_is_the_smoothed_objective(case, problem, with_prox, host, line, t):
+    """Differences of values (the constant cancels), and central differences in t.
+
+    The curvature jumps where a triplet becomes active; the step of 1e-7 is unlikely to meet one.
+    """
+    at, direction, along = line
+    prox = case.spread(with_prox, host(with_prox.prox))
+
+    def smoothed(t):
+        return case.smoothed(problem.components(at.L + t * direction), prox, WIDTH)
+
+    value, slope, curvature = along.at(t)
+    assert value - along.at(0.0)[0] == pytest.approx(smoothed(t) - smoothed(0.0), rel=1e-8)
+    assert slope == pytest.approx((smoothed(t + 1e-6) - smoothed(t - 1e-6)) / 2e-6, rel=1e-5)
+    step = 1e-7
+    rise = along.at(t + step)[1] - along.at(t - step)[1]
+    assert curvature == pytest.approx(rise / (2 * step), rel=1e-4)
+
+
+def test_slope_at_zero_is_the_gradient_along_the_direction(problem, line):
+    at, direction, along = line
+    assert along.at(0.0)[1] == pytest.approx(np.vdot(problem.gradient(at), direction))
+
+
+@pytest.mark.parametrize("t", [0.0, 0.7, 3.0])
+def test_move_is_place(problem, host, line, t):
+    at, direction, along = line
+    moved, placed = problem.move(at, along, t), problem.place(at.L + t * direction, at.triplets)
+    for name in ("L", "Z", "edge_lengths", "pair_lengths"):
+        got, wanted = host(getattr(moved, name)), host(getattr(placed, name))
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9 * np.abs(wanted).max())
+    assert moved.triplets is at.triplets
+
+
+def test_normalised_gives_target_edges_a_mean_squared_length_of_one(case, problem, factor):
+    L = problem.normalised(problem.factor(factor()))
+    lengths = case.lengths(problem.components(L), case.heads, case.tails)
+    assert lengths.mean() == pytest.approx(1)
+
+
+def test_normalised_leaves_a_factor_that_maps_all_targets_to_one_point(problem):
+    L = np.zeros((1, problem.basis.shape[1]))
+    np.testing.assert_array_equal(problem.normalised(L), L)
+
+
+# -- the working set ---
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.1, 2.0, EVERYTHING])
+def test_search_finds_the_triplets_within_the_margin(case, problem, factor, host, margin):
+    C = factor()
+    triplets = problem.search(problem.factor(C), margin, WIDTH)
+    expected = case.triplets[case.slacks(C) > -margin]
+    assert sorted(case.keys(triplets)) == sorted(map(tuple, expected.tolist()))
+    assert not host(triplets.prox).any()
+    assert triplets.width == WIDTH
+    assert len(triplets) == len(expected)
+
+
+def test_search_keeps_the_triplets_whose_multipliers_are_used(
+    case, problem, factor, with_prox, host
+):
+    """Those within the margin, and those with a > 0 wherever they are now; each with its own a."""
+    C, margin = 2 * factor(), 0.1
+    before = case.spread(with_prox, host(with_prox.prox))
+    slack = case.slacks(C)
+    assert ((before > 0) & (slack < -margin)).any()
+    triplets = problem.search(problem.factor(C), margin, WIDTH, with_prox)
+    expected = case.triplets[(slack > -margin) | (before > 0)]
+    assert sorted(case.keys(triplets)) == sorted(map(tuple, expected.tolist()))
+    np.testing.assert_array_equal(case.spread(triplets, host(triplets.prox)), before)
+
+
+def test_search_without_violations_finds_nothing(build, make_case, rng):
+    """Two classes 100 apart, each within a unit: at this scale no impostor is near any margin."""
+    X = rng.uniform(size=(10, 2)) + np.repeat([[0.0], [100.0]], 5, axis=0)
+    case = make_case(X, (5, 5), 0.3)
+    problem = build(case)
+    L = problem.factor(np.eye(2))
+    at = problem.place(L, problem.search(L, 1.0, WIDTH))
+    assert len(at.triplets) == 0
+    pull = case.lengths(np.eye(2), case.heads, case.tails).sum()
+    assert problem.objective(at) == (pytest.approx(0.7 * pull), 0)
+    gradient = problem.gradient(at)
+    np.testing.assert_allclose(gradient, 2 * L @ problem.P, atol=1e-9 * np.abs(gradient).max())
+    assert problem.line(at, L).at(1.0)[0] == pytest.approx(4 * 0.7 * pull)
+
+
+def test_multipliers_survive_the_journey_to_the_host(problem, factor, with_prox, case, host):
+    found = problem.multipliers(with_prox)
+    assert {type(values) for values in found.values()} == {np.ndarray}
+    assert (found["prox"] > 0).all()
+    again = problem.with_multipliers(found, WIDTH)
+    assert again.width == WIDTH
+    before = case.spread(with_prox, host(with_prox.prox))
+    np.testing.assert_array_equal(case.spread(again, host(again.prox)), before)
+    L = problem.factor(factor())
+    continued = problem.search(L, 0.1, WIDTH, again)
+    original = problem.search(L, 0.1, WIDTH, with_prox)
+    assert case.keys(continued) == case.keys(original)
+    np.testing.assert_array_equal(host(continued.prox), host(original.prox))
+
+
+def test_no_multipliers_at_all(problem, factor, case):
+    """A run that was stopped before its multipliers advanced."""
+    L = problem.factor(factor())
+    fresh = problem.search(L, 0.1, WIDTH)
+    empty = problem.with_multipliers(problem.multipliers(fresh), WIDTH)
+    assert len(empty) == 0
+    assert case.keys(problem.search(L, 0.1, WIDTH, empty)) == case.keys(fresh)
+
+
+# -- coordinates ---
+
+
+def sq_distances(points):
+    return ((points[:, None] - points[None]) ** 2).sum(axis=2)
+
+
+@pytest.mark.parametrize("kind", ["full", "constant feature", "wide", "repeated feature"])
+def test_factors_on_points_and_on_features_measure_the_same(build, make_case, rng, kind):
+    """U Lᵀ for L = factor(C), X Cᵀ, and X components(L)ᵀ have the same distances."""
+    X = rng.normal(size=(12, 30 if kind == "wide" else 4))
+    if kind == "constant feature":
+        X[:, 2] = 7.0
+    if kind == "repeated feature":
+        X[:, 3] = -5 * X[:, 0]
+    problem = build(make_case(X, (6, 6), 0.3))
+    C = rng.normal(size=(3, X.shape[1]))
+    L = problem.factor(C)
+    expected = sq_distances(X @ C.T)
+    np.testing.assert_allclose(sq_distances(problem.U @ L.T), expected, atol=1e-9)
+    np.testing.assert_allclose(sq_distances(X @ problem.components(L).T), expected, atol=1e-9)
+
+
+def test_whitened_target_edges_have_a_unit_scatter(case, problem):
+    """(1−μ) Σ_e u uᵀ is P in these coordinates, and nearly the identity."""
+    difference = problem.kernels.to_host(problem.U)
+    difference = difference[case.heads] - difference[case.tails]
+    scatter = (1 - case.push_weight) * difference.T @ difference
+    np.testing.assert_allclose(problem.P, scatter, atol=1e-9)
+    np.testing.assert_allclose(problem.P, np.eye(len(problem.P)), atol=0.01)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_the_first_guess_does_not_depend_on_units(build, make_case, points, scale):
+    X, sizes = points
+    units = scale ** np.array([1.0, -0.5, 0.3, 0.0])
+    distances = []
+    for data in (X, X * units):
+        problem = build(make_case(X, sizes, 0.4))
+        if data is not X:
+            problem = build(_with_targets_of(make_case(X, sizes, 0.4), data))
+        distances.append(sq_distances(data @ problem.components(problem.first_guess()).T))
+    np.testing.assert_allclose(distances[1], distances[0], rtol=1e-5)
+
+
+def _with_targets_of(case, X):
+    return type(case)(X, case.starts, case.heads, case.tails, case.push_weight)
+
+
+def test_the_first_guess_gives_noise_little_weight(build, make_case, rng):
+    """Feature 0 separates the classes (random points are far apart, targets near); in feature 1 a
+    target is as far as any point: M has hundreds of times less weight along it."""
+    y = np.repeat([0, 1], 20)
+    X = np.column_stack([20 * y + rng.normal(size=40), 20 * rng.normal(size=40)])
+    case = make_case(X, (20, 20), 0.5)
+    case = _with_targets_of(make_case(X[:, :1], (20, 20), 0.5), case.X)
+    problem = build(case)
+    C = problem.components(problem.first_guess())
+    weights = np.diag(C.T @ C)
+    assert weights[0] > 100 * weights[1]

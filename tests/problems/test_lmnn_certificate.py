@@ -1,0 +1,162 @@
+"""What LMNN proves, recomputed from the original data as dense sums over all triplets."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import linalg
+
+WIDTH = 0.3
+EVERYTHING = 1e6
+
+
+@pytest.fixture
+def problem(case, build, backend):
+    return build(case, backend)
+
+
+@pytest.fixture
+def certified(case, problem, factor):
+    """A factor on the features, its certificate, and α of all triplets as it was used."""
+    L = problem.factor(factor(4))
+    at = problem.place(L, problem.search(L, 0.1, WIDTH))
+    at = problem.advance_multipliers(at, 0.5 * WIDTH)
+    L = L + 0.1 * problem.factor(factor(4))
+    certificate, triplets = problem.certify(L, at.triplets)
+    alpha = problem.kernels.to_host(problem.place(L, triplets).alpha)
+    return problem.components(L), certificate, case.spread(triplets, alpha)
+
+
+def scale_of(case, alpha):
+    """The largest θ ≤ 1 with P − θS ⪰ 0: 1 over the largest eigenvalue of S against P, if > 1."""
+    return 1 / max(1.0, linalg.eigh(case.S(alpha), case.P, eigvals_only=True)[-1])
+
+
+def test_the_bound_is_that_of_the_scaled_multipliers(case, certified):
+    """μθΣα with the largest θ that keeps P − θS ⪰ 0, all summed from the original features."""
+    _, certificate, alpha = certified
+    assert (alpha >= 0).all()
+    assert (alpha <= 1).all()
+    theta = scale_of(case, alpha)
+    assert theta < 1, "the scaling is not tested"
+    assert certificate.bound == pytest.approx(case.push_weight * theta * alpha.sum(), rel=1e-9)
+    assert smallest_eigenvalue(case, theta, alpha) == pytest.approx(0, abs=1e-9)
+    assert smallest_eigenvalue(case, 1.01 * theta, alpha) < -1e-4
+
+
+def smallest_eigenvalue(case, theta, alpha):
+    """Of P − θS against P, which does not depend on the units of the features."""
+    return linalg.eigh(case.P - theta * case.S(alpha), case.P, eigvals_only=True)[0]
+
+
+def test_the_gap_is_its_formula(case, certified):
+    """f(M) − μΣα = ⟨P − S, M⟩ + μΣ([s]₊ − αs), and the gap is relative to f or to one margin."""
+    C, certificate, alpha = certified
+    M = C.T @ C
+    slack = case.slacks(C)
+    complementarity = case.push_weight * (np.maximum(slack, 0) - alpha * slack).sum()
+    assert certificate.complementarity == pytest.approx(complementarity, rel=1e-9)
+    objective = case.objective(M)
+    assert certificate.objective == pytest.approx(objective, rel=1e-11)
+    product = np.vdot(case.P - case.S(alpha), M)
+    dual = case.push_weight * alpha.sum()
+    assert objective - dual == pytest.approx(product + complementarity, rel=1e-9)
+    gap = (objective - certificate.bound) / max(objective, 1)
+    assert certificate.gap == pytest.approx(gap, rel=1e-9)
+
+
+def test_a_gap_of_a_small_objective_is_relative_to_one_margin(certified):
+    _, certificate, _ = certified
+    assert replace(certificate, objective=0.5, bound=0.2).gap == pytest.approx(0.3)
+    assert replace(certificate, objective=5.0, bound=2.0).gap == pytest.approx(0.6)
+
+
+def test_the_bound_is_below_every_objective(case, certified, rng):
+    """Weak duality, at metrics of all ranks and scales."""
+    _, certificate, _ = certified
+    for rank in (1, 2, 4):
+        for scale in (0.0, 0.03, 0.1, 0.3, 1.0, 3.0):
+            C = scale * rng.normal(size=(rank, 4)) / case.X.std(axis=0)
+            assert certificate.bound <= case.objective(C.T @ C)
+
+
+def test_ratios_and_directions_show_where_the_dual_is_not_feasible(case, problem, certified):
+    """S b = λ P b with bᵀPb = 1, descending; in the features b is B⁻ᵀ b, so λ is the same."""
+    _, certificate, alpha = certified
+    ratios = linalg.eigh(case.S(alpha), case.P, eigvals_only=True)[::-1]
+    np.testing.assert_allclose(certificate.ratios, ratios, rtol=1e-8, atol=1e-9)
+    directions = problem.basis @ certificate.directions  # (features, ·)
+    np.testing.assert_allclose(
+        directions.T @ case.S(alpha) @ directions, np.diag(ratios), atol=1e-7
+    )
+    np.testing.assert_allclose(directions.T @ case.P @ directions, np.eye(4), atol=1e-8)
+
+
+def test_the_guide_is_the_certificate_when_all_triplets_are_at_hand(problem, factor):
+    L = problem.factor(factor(4))
+    triplets = problem.search(L, EVERYTHING, WIDTH)
+    guide, proof = problem.bound(problem.place(L, triplets)), problem.certify(L, triplets)[0]
+    for name in ("objective", "bound", "complementarity", "gap"):
+        assert getattr(guide, name) == pytest.approx(getattr(proof, name), rel=1e-9)
+
+
+def test_a_certificate_needs_no_complete_working_set(problem, factor):
+    """With none of the triplets at hand, the full search finds them all again."""
+    L = problem.factor(factor(4))
+    complete = problem.search(L, 0.0, WIDTH)
+    empty = problem.with_multipliers(problem.multipliers(complete), WIDTH)
+    assert len(empty) == 0
+    expected = problem.certify(L, complete)[0]
+    got = problem.certify(L, empty)[0]
+    assert (got.objective, got.bound) == pytest.approx((expected.objective, expected.bound))
+
+
+@pytest.mark.parametrize("push_weight", [0.3], indirect=True)
+def test_float32_is_certified_from_the_data_in_float64(case, build, backend, factor):
+    """The objective of the rounded data, to more digits than float32 has."""
+    single = replace(case, X=case.X.astype(np.float32))
+    problem = build(single, backend)
+    assert backend.to_numpy(problem.U).dtype == np.float32
+    C = factor(4)
+    L = problem.factor(C)
+    certificate, triplets = problem.certify(L, problem.search(L, 0.1, WIDTH))
+    assert certificate.objective == pytest.approx(single.objective(C.T @ C), rel=1e-11)
+    alpha = np.clip(single.slacks(C) / WIDTH, 0, 1)
+    expected = scale_of(single, alpha) * case.push_weight * alpha.sum()
+    assert certificate.bound == pytest.approx(expected, rel=1e-9)
+    assert backend.to_numpy(triplets.prox).dtype == np.float64
+
+
+def test_directions_in_which_targets_coincide_prove_nothing(points, make_case, build, rng):
+    """Feature 3 is the class number, so that targets do not differ in it: P is singular, M may grow
+    along it at no cost, and no multiplier of a pair that differs along it is feasible. Classes 0
+    and 3 share their number, so that some multipliers count."""
+    X, sizes = points
+    X = X.copy()
+    X[:, 3] = np.repeat([0.0, 1.0, 2.0, 0.0], sizes)
+    case = make_case(X, sizes, 0.3)
+    problem = build(case)
+    L = problem.factor(0.3 * np.eye(4) / X.std(axis=0))
+    certificate, triplets = problem.certify(L, problem.search(L, 0.1, WIDTH))
+    alpha = case.spread(triplets, problem.place(L, triplets).alpha)
+    edge, impostor = case.triplets.T
+    alpha[X[case.heads[edge], 3] != X[impostor, 3]] = 0
+    P, S = case.P[:3, :3], case.S(alpha)[:3, :3]
+    theta = 1 / max(1.0, linalg.eigh(S, P, eigvals_only=True)[-1])
+    assert certificate.bound > 0
+    assert certificate.bound == pytest.approx(0.3 * theta * alpha.sum(), rel=1e-7)
+    for scale in (0.0, 0.1, 1.0):
+        C = np.diag([*scale * rng.uniform(size=3) / X.std(axis=0)[:3], 100.0])
+        assert certificate.bound <= case.objective(C)
+
+
+def test_coinciding_points_of_different_classes_are_counted(points, make_case, build):
+    X, sizes = points
+    case = make_case(X, sizes, 0.3)
+    X = X.copy()
+    X[0] = X[8]
+    twin = replace(case, X=X)
+    for data, found in ((case, False), (twin, True)):
+        problem = build(data)
+        L = problem.factor(np.eye(4))
+        assert (problem.certify(L, problem.search(L, 0.1, WIDTH))[0].n_coinciding > 0) == found

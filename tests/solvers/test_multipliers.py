@@ -1,0 +1,193 @@
+"""The descent: it ends at the optimum over all metrics, from anywhere, and can be continued."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from nearfar.kernels import kernels_for
+from nearfar.problems.lmnn import LMNNProblem
+from nearfar.solvers import Status, run
+from nearfar.solvers.multipliers import descend
+from nearfar.supervision import class_order, nearest_targets
+
+TOL = 1e-3
+
+
+def problem_of(X, y, push_weight=0.5):
+    labels = class_order(y, "LMNN")
+    kernels = kernels_for(X)
+    X = X[kernels.index(labels.order, X)]
+    centre = kernels.double(X).mean(0)
+    edges = nearest_targets(X, labels, 3)
+    return LMNNProblem.build(X, centre, edges, labels.starts, push_weight)
+
+
+def solved(problem, L, tol=TOL, **options):
+    return run(descend(problem, L, tol, **options), tol=tol, max_iter=2000)
+
+
+@pytest.fixture(scope="module")
+def problem(wine):
+    X, y = wine
+    return problem_of(X, y)
+
+
+@pytest.fixture(scope="module")
+def optimum(problem):
+    """An objective and a bound with the optimum between them, a thousandth apart."""
+    solution = solved(problem, problem.first_guess())
+    assert solution.status is Status.CONVERGED
+    certificate = solution.iterate.certificate
+    assert 0 <= certificate.gap <= TOL
+    return certificate
+
+
+STARTS = {
+    "identity": lambda d, _: np.eye(d),
+    "one row": lambda d, rng: rng.normal(size=(1, d)),
+    "too many rows": lambda d, rng: rng.normal(size=(2 * d, d)),
+    "a thousand times too large": lambda d, _: 1e3 * np.eye(d),
+    "a thousand times too small": lambda d, _: 1e-3 * np.eye(d),
+}
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS.keys())
+def test_every_start_leads_to_the_optimum(problem, optimum, rng, read_only, start, warm):
+    """The problem is convex in M: rows of L are added and dropped as its optimum needs. Objectives
+    with certified gaps lie above every bound, and within both tolerances of each other."""
+    L = read_only(start(problem.basis.shape[1], rng))
+    solution = solved(problem, L, warm=warm)
+    assert solution.status is Status.CONVERGED
+    certificate = solution.iterate.certificate
+    assert certificate.gap <= TOL
+    assert certificate.objective == solution.iterate.value
+    assert certificate.objective >= optimum.bound
+    assert optimum.objective >= certificate.bound
+    assert certificate.objective == pytest.approx(optimum.objective, rel=2 * TOL)
+
+
+def test_the_objective_at_hand_is_exact_after_a_search(problem):
+    """An iterate that says so has the objective over all triplets; others have at most that."""
+    kinds = set()
+    for iterate in islice(descend(problem, problem.first_guess(), TOL), 30):
+        objective = problem.certify(iterate.point)[0].objective
+        assert iterate.value <= objective * (1 + 1e-9)
+        if iterate.exact:
+            assert iterate.value == pytest.approx(objective, rel=1e-9)
+        assert iterate.info["searched"] == iterate.exact
+        kinds.add(iterate.exact)
+    assert kinds == {True, False}
+
+
+def test_residuals_are_certified_gaps(problem):
+    solution = solved(problem, problem.first_guess(), 1e-2)
+    for iterate in islice(descend(problem, problem.first_guess(), 1e-2), solution.n_iter):
+        if iterate.residual is not None:
+            again, _ = problem.certify(iterate.point, iterate.state)
+            assert iterate.residual == pytest.approx(iterate.certificate.gap)
+            assert again.objective == pytest.approx(iterate.value, rel=1e-9)
+            assert iterate.certificate.bound <= again.objective
+
+
+def test_a_tighter_tolerance_is_reached(problem, optimum):
+    certificate = solved(problem, problem.first_guess(), 1e-5).iterate.certificate
+    assert certificate.gap <= 1e-5
+    assert optimum.bound <= certificate.objective <= optimum.objective * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("after", [1, 7, 30])
+def test_a_descent_continues_from_its_state(problem, optimum, after):
+    """From the point and the multipliers as they went to the host and back."""
+    *_, last = islice(descend(problem, problem.first_guess(), TOL), after)
+    found = problem.multipliers(last.state)
+    triplets = problem.with_multipliers(found, last.state.width)
+    first = next(descend(problem, last.point, TOL, triplets=triplets))
+    assert first.value < 1.1 * problem.certify(last.point)[0].objective
+    certificate = solved(problem, last.point, triplets=triplets).iterate.certificate
+    assert certificate.gap <= TOL
+    assert certificate.objective == pytest.approx(optimum.objective, rel=2 * TOL)
+
+
+def test_continuing_from_the_answer_ends_at_once(problem):
+    solution = solved(problem, problem.first_guess())
+    again = solved(problem, solution.iterate.point, triplets=solution.iterate.state)
+    assert again.status is Status.CONVERGED
+    assert again.n_iter < solution.n_iter / 2
+
+
+@pytest.mark.parametrize("rows", [1, 2, 13])
+def test_a_fixed_rank_is_kept(problem, optimum, rng, rows):
+    """No map of fewer rows is below the bound; one with all rows is at the optimum."""
+    L = rng.normal(size=(rows, problem.basis.shape[1]))
+    iterates = []
+    solution = run(
+        descend(problem, L, TOL, fixed_rank=True),
+        tol=TOL,
+        max_iter=2000,
+        observers=[lambda iterate, _: iterates.append(iterate)],
+    )
+    assert solution.status is Status.CONVERGED
+    assert {iterate.point.shape for iterate in iterates} == {L.shape}
+    objective = problem.certify(solution.iterate.point)[0].objective
+    assert objective == pytest.approx(solution.iterate.value)
+    assert objective >= optimum.bound
+    if rows == 13:
+        assert objective == pytest.approx(optimum.objective, rel=0.01)
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_a_fixed_rank_ends_where_little_is_left_to_gain(problem, start):
+    """Sixty more iterations from there; the residual is an estimate, so ten times it is allowed."""
+    L = np.random.default_rng(start).normal(size=(2, problem.basis.shape[1]))
+    last = solved(problem, L, fixed_rank=True).iterate
+    assert 0 <= last.residual <= TOL
+    objective = problem.certify(last.point)[0].objective
+    assert last.value == pytest.approx(objective)
+    further = descend(problem, last.point, 0.0, triplets=last.state, fixed_rank=True)
+    lowest = min(problem.certify(each.point)[0].objective for each in islice(further, 0, 60, 5))
+    assert lowest > objective * (1 - 10 * TOL)
+
+
+def test_float32_and_devices_reach_the_same_optimum(wine, optimum, backend, dtype):
+    X, y = wine
+    problem = problem_of(backend.asarray(X.astype(dtype)), y)
+    solution = solved(problem, problem.first_guess())
+    assert solution.status is Status.CONVERGED
+    certificate = solution.iterate.certificate
+    assert certificate.objective == pytest.approx(optimum.objective, rel=2 * TOL)
+    assert certificate.bound <= optimum.objective * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("push_weight", [0.05, 0.95])
+def test_unequal_weights(iris, push_weight):
+    problem = problem_of(*iris, push_weight)
+    solution = solved(problem, problem.first_guess(), 1e-4)
+    assert solution.status is Status.CONVERGED
+    assert solution.iterate.certificate.gap <= 1e-4
+
+
+def test_the_same_start_gives_the_same_bits(problem):
+    one, other = (solved(problem, problem.first_guess()) for _ in range(2))
+    assert one.n_iter == other.n_iter
+    assert one.iterate.point.tobytes() == other.iterate.point.tobytes()
+
+
+def test_a_tolerance_that_cannot_be_reached_ends_by_itself_with_a_certificate(iris):
+    """Rounding stops the descent; what was proved by then is reported."""
+    X, y = iris
+    problem = problem_of(X[::5], y[::5])
+    solution = solved(problem, problem.first_guess(), 0.0)
+    assert solution.status in (Status.STALLED, Status.CONVERGED)
+    assert problem.certify(solution.iterate.point, solution.iterate.state)[0].gap < 1e-4
+
+
+def test_nothing_to_push(rng):
+    """Two classes far apart: a small metric keeps every margin, and the optimum is proved."""
+    y = np.repeat([0, 1], 10)
+    X = rng.normal(size=(20, 3)) + 100 * y[:, None]
+    problem = problem_of(X, y)
+    certificate = solved(problem, problem.first_guess()).iterate.certificate
+    assert certificate.gap <= TOL
+    assert certificate.objective < 1

@@ -1,0 +1,125 @@
+"""Small symmetric matrices: each function against its definition."""
+
+import numpy as np
+import pytest
+from scipy import linalg
+
+from nearfar.linalg import (
+    canonical_factor,
+    largest_scale,
+    null_tolerance,
+    project_psd,
+    symmetric,
+)
+
+
+@pytest.fixture
+def A(rng):
+    """A symmetric matrix with eigenvalues of both signs."""
+    A = rng.normal(size=(6, 6))
+    return A + A.T
+
+
+def test_symmetric_is_the_nearest_symmetric_matrix(rng):
+    """A − ½(A + Aᵀ) is antisymmetric, so orthogonal to all symmetric matrices."""
+    A = rng.normal(size=(4, 4))
+    S = symmetric(A)
+    np.testing.assert_array_equal(S, S.T)
+    np.testing.assert_allclose(A - S, -(A - S).T, atol=1e-15)
+
+
+# -- projection ---
+
+
+def test_projection_is_the_nearest_point_of_the_cone(A):
+    """M is it if and only if M ⪰ 0, A − M ⪯ 0 and ⟨A − M, M⟩ = 0."""
+    M = project_psd(A)
+    assert linalg.eigvalsh(M)[0] > -1e-12
+    assert linalg.eigvalsh(A - M)[-1] < 1e-12
+    assert np.vdot(A - M, M) == pytest.approx(0, abs=1e-10)
+
+
+def test_projection_leaves_the_cone_alone_and_maps_its_negative_to_zero(A):
+    np.testing.assert_allclose(project_psd(A @ A), A @ A, atol=1e-12 * np.abs(A @ A).max())
+    np.testing.assert_array_equal(project_psd(-(A @ A) - np.eye(6)), np.zeros((6, 6)))
+
+
+# -- factor ---
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (5, 5), (7, 5)], ids=str)
+def test_canonical_factor_gives_the_same_metric(rng, shape):
+    L = rng.normal(size=shape)
+    C = canonical_factor(L)
+    np.testing.assert_allclose(C.T @ C, L.T @ L, atol=1e-12)
+    products = C @ C.T
+    np.testing.assert_allclose(products, np.diag(np.diag(products)), atol=1e-12)
+    assert (np.diff(np.diag(products)) <= 0).all()
+    assert (C[np.arange(len(C)), np.abs(C).argmax(axis=1)] > 0).all()
+
+
+def test_canonical_factor_does_not_depend_on_a_rotation(rng):
+    L = rng.normal(size=(3, 5))
+    rotation, _ = linalg.qr(rng.normal(size=(3, 3)))
+    np.testing.assert_allclose(canonical_factor(rotation @ L), canonical_factor(L), atol=1e-12)
+    np.testing.assert_allclose(canonical_factor(-L), canonical_factor(L), atol=1e-12)
+
+
+def test_canonical_factor_of_zero_is_zero():
+    np.testing.assert_array_equal(canonical_factor(np.zeros((2, 3))), np.zeros((2, 3)))
+
+
+# -- scale ---
+
+
+@pytest.mark.parametrize("size", [0.1, 10.0])
+def test_largest_scale(A, rng, size):
+    """P − θS ⪰ 0, and for θ < 1 no larger θ will do."""
+    R = rng.normal(size=(6, 6))
+    P, S = R @ R.T + 0.1 * np.eye(6), size * A
+    theta, ratios, vectors = largest_scale(P, S)
+    smallest = linalg.eigvalsh(P - theta * S)[0]
+    if size < 1:
+        assert smallest > -1e-10
+    else:
+        assert theta < 1
+        assert smallest == pytest.approx(0, abs=1e-8)
+        assert linalg.eigvalsh(P - 1.001 * theta * S)[0] < 0
+    assert theta == pytest.approx(1 / max(1.0, ratios[0]))
+    assert (np.diff(ratios) <= 0).all()
+    np.testing.assert_allclose(S @ vectors, P @ vectors * ratios, atol=1e-8)
+    np.testing.assert_allclose(vectors.T @ P @ vectors, np.eye(6), atol=1e-9)
+
+
+def test_nothing_to_scale(rng):
+    """S ⪯ 0 and S = 0 are feasible at any scale, of which 1 is the largest allowed."""
+    R = rng.normal(size=(4, 4))
+    assert largest_scale(np.eye(4), -R @ R.T)[0] == 1
+    assert largest_scale(np.eye(4), np.zeros((4, 4)))[0] == 1
+
+
+def test_the_null_space_of_P_is_left_out(rng):
+    """P has rank 3 of 5 and S lives in its range, so that θ is that of the range alone."""
+    Q, _ = linalg.qr(rng.normal(size=(5, 5)))
+    S = rng.normal(size=(3, 3))
+    S = 10 * (S + S.T + np.eye(3))
+    range_ = Q[:, :3]
+    theta, ratios, vectors = largest_scale(range_ @ range_.T, range_ @ S @ range_.T)
+    np.testing.assert_allclose(ratios, linalg.eigvalsh(S)[::-1], atol=1e-9)
+    assert theta == pytest.approx(1 / linalg.eigvalsh(S)[-1])
+    np.testing.assert_allclose(Q[:, 3:].T @ vectors, np.zeros((2, 3)), atol=1e-12)
+
+
+def test_a_P_of_zero_has_no_range():
+    theta, ratios, vectors = largest_scale(np.zeros((3, 3)), np.zeros((3, 3)))
+    assert theta == 1
+    assert len(ratios) == 0
+    assert vectors.shape == (3, 0)
+
+
+@pytest.mark.parametrize("values", [[], [0.0, 0.0], [1e-3, 1.0, 1e8]], ids=str)
+def test_null_tolerance_is_relative_and_above_rounding(values):
+    values = np.array(values)
+    largest = values.max(initial=0.0)
+    tolerance = null_tolerance(values)
+    assert len(values) * np.finfo(np.float64).eps * largest <= tolerance <= 1e-8 * largest
