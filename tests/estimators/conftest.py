@@ -51,3 +51,12 @@ def paper_objective():
         return total
 
     return objective
+
+
+@pytest.fixture(autouse=True)
+def one_thread_of_torch(request):
+    """Several threads on tiny tensors cost more than they gain, much more on a busy machine."""
+    if request.node.get_closest_marker("torch") is not None:
+        import torch
+
+        torch.set_num_threads(1)

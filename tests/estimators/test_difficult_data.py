@@ -79,7 +79,7 @@ def test_a_class_of_at_most_k_members_uses_what_it_has(
     y[:3] = 7
     with pytest.warns(
         DataWarning,
-        match=r"class 7 has fewer than n_neighbors \+ 1 = 4 members.*as few as 2\).*Lower",
+        match=r"class 7 has fewer than n_neighbors \+ 1 = 4 members.*as few as 2.*Lower",
     ):
         model = LMNN().fit(X, y)
     assert_sound(model, X)
@@ -130,7 +130,7 @@ def test_the_fewest_points_that_can_be_learned_from():
 def test_all_points_equal(parameters):
     """Every distance is 0 under every metric: each of 20 x 3 x 10 triplets costs mu."""
     X, y = np.ones((20, 3)), np.arange(20) % 2
-    with pytest.warns(DataWarning, match="100 pairs of equal points have different labels"):
+    with pytest.warns(DataWarning, match=r"all points are equal.*Check X"):
         model = LMNN(**parameters).fit(X, y)
     assert_sound(model, X)
     assert model.objective_ == pytest.approx(0.5 * 20 * 3 * 10)

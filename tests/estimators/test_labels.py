@@ -120,7 +120,7 @@ def test_missing_labels_are_an_error(kind, data):
         labels = labels[y.tolist()]
     else:
         labels = np.array(labels, dtype=getattr(labels, "dtype", object))[y]
-    with pytest.raises(ValueError, match=r"contains NaN|needs a label for every row; row 0 has"):
+    with pytest.raises(ValueError, match=r"contains NaN|needs a label for every row; .* row 0 \("):
         LMNN().fit(X, labels)
 
 
@@ -128,14 +128,14 @@ def test_missing_labels_are_listed(overlapping):
     X, y = overlapping
     labels = NAMES[y].astype(object)
     labels[[4, 9]] = None
-    with pytest.raises(InvalidInputError, match=r"row 4 has none \(2 in all\)\. Drop") as caught:
+    with pytest.raises(InvalidInputError, match=r"row 4 \(2 in all\)\. Drop") as caught:
         LMNN().fit(X, labels)
     assert caught.value.indices.tolist() == [4, 9]
 
 
 def test_infinite_labels_are_an_error(data):
     X, y = data
-    with pytest.raises(ValueError, match="y contains infinity"):
+    with pytest.raises(ValueError, match=r"y contains infinity|infinity or no value in row 0"):
         LMNN().fit(X, np.where(y == 0, np.inf, y))
 
 

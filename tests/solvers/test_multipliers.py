@@ -81,14 +81,24 @@ def test_the_objective_at_hand_is_exact_after_a_search(problem):
     assert kinds == {True, False}
 
 
-def test_residuals_are_certified_gaps(problem):
-    solution = solved(problem, problem.first_guess(), 1e-2)
-    for iterate in islice(descend(problem, problem.first_guess(), 1e-2), solution.n_iter):
-        if iterate.residual is not None:
-            again, _ = problem.certify(iterate.point, iterate.state)
-            assert iterate.residual == pytest.approx(iterate.certificate.gap)
-            assert again.objective == pytest.approx(iterate.value, rel=1e-9)
-            assert iterate.certificate.bound <= again.objective
+def test_residuals_are_certified_gaps(wine):
+    """In float32 the gap at hand differs from the one that is certified, which is the one given."""
+    X, y = wine
+    problem = problem_of(X.astype(np.float32), y)
+    residuals = []
+    for iterate in descend(problem, problem.first_guess(), 1e-2):
+        if iterate.residual is None:
+            assert iterate.certificate is None
+            continue
+        residuals.append(iterate.residual)
+        assert iterate.residual == iterate.certificate.gap
+        assert iterate.value == iterate.certificate.objective
+        again, _ = problem.certify(iterate.point, iterate.state)
+        assert again.objective == pytest.approx(iterate.value, rel=1e-12)
+        assert again.bound == pytest.approx(iterate.certificate.bound, rel=1e-9)
+        if iterate.residual <= 1e-2:
+            break
+    assert residuals[-1] <= 1e-2
 
 
 def test_a_tighter_tolerance_is_reached(problem, optimum):

@@ -44,7 +44,9 @@ def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matri
     step = -(-len(points) // SAMPLE_ROWS)
     sample = np.asarray(host(points[::step]), dtype=np.float64)
     codes = np.sort(labels.codes)[::step]
-    if init == "pca":
+    means = np.array([sample[codes == code].mean(0) for code in np.unique(codes)])
+    within = sample - means[np.searchsorted(np.unique(codes), codes)]
+    if init == "pca" or not within.any():  # without variance in the classes LDA sees the means only
         found = PCA(svd_solver="full").fit(sample).components_
     else:
         model = LinearDiscriminantAnalysis(solver="svd").fit(sample, codes)

@@ -24,7 +24,7 @@ from nearfar.linalg import canonical_factor
 from nearfar.problems.lmnn import LMNNProblem, Triplets, relative_gap
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint, fingerprint
-from nearfar.solvers.multipliers import descend
+from nearfar.solvers.multipliers import FIRST_WIDTH, descend
 from nearfar.supervision import ClassOrder, class_order, given_targets, nearest_targets
 from nearfar.supervision.labels import check_class_sizes
 
@@ -33,6 +33,7 @@ Matrix = NDArray[np.float64]
 INITS = ("auto", "identity", "pca", "lda")
 RANK_TOLERANCE = 1e-12  # rows of the map shorter than this share of the longest are dropped
 UNFINISHED = (Status.MAX_ITER, Status.MAX_SECONDS, Status.STALLED)
+WARM_WIDTH = 0.02  # of the smoothed hinge, in margins, near an optimum
 COARSE_FACTOR, COARSE_ROWS, COARSE_TOL = 8, 1000, 0.2  # a first guess from every eighth row
 
 
@@ -280,7 +281,7 @@ class LMNN(MetricLearner):
     def _given_start(self) -> Matrix | None:
         """The map to start from, if the user gave one."""
         d, rows = self.n_features_in_, self._learns_rows
-        if self.warm_start and hasattr(self, "components_"):
+        if self._continues:
             given, source, remedy = self.components_, "the last fit", "Set warm_start=False."
         elif not isinstance(self.init, str):
             given, source, remedy = self.init, "init", "Correct it, or leave it out."
@@ -294,13 +295,18 @@ class LMNN(MetricLearner):
             or (rows and len(start) != rows)
         ):
             raise InvalidInputError(
-                f"the map of {source} must hold numbers and have shape ({rows or 'rows'}, {d});"
-                f" it is of {start.dtype} and has shape {start.shape}. {remedy}"
+                f"the map of {source} must have shape ({rows or 'rows'}, {d}) and hold numbers;"
+                f" it has shape {start.shape} and holds {start.dtype}. {remedy}"
             )
         largest = np.abs(start).max()
         if not np.isfinite(start).all() or largest == 0:
             raise InvalidInputError(f"the map of {source} must be finite and not zero. {remedy}")
-        return start / np.float64(largest)
+        return start.astype(np.float64) if self._continues else start / np.float64(largest)
+
+    @property
+    def _continues(self) -> bool:
+        """Whether to start from the map of the last fit."""
+        return bool(self.warm_start) and hasattr(self, "components_")
 
     def _opened_checkpoint(
         self, points: Array, labels: ClassOrder, targets: Any
@@ -344,7 +350,7 @@ class LMNN(MetricLearner):
             warn("LMNN was interrupted; the best map so far is kept.", ConvergenceWarning)
         elif status in UNFINISHED:
             reached = f", with a duality gap of {certificate.gap:.1e}" if convex else ""
-            remedy = "Raise tol." if status is Status.STALLED else "Raise it, or raise tol."
+            remedy = "Raise tol." if status is Status.STALLED else f"Raise {status} or tol."
             warn(
                 f"LMNN stopped before tol={self.tol:g}: {status.sentence}{reached}. {remedy}",
                 ConvergenceWarning,
@@ -419,6 +425,8 @@ class _Level:
             triplets = self.problem.with_multipliers(arrays, values["width"])
             began -= history[-1]["seconds"]
             return self._run(start, self.owner.tol, began, observers, history, triplets=triplets)
+        if self.owner._continues:
+            return self._run(start, self.owner.tol, began, observers, warm=True, width=WARM_WIDTH)
         warm = False
         if start is None:
             start, guess = self._first_guess(random, began)
@@ -436,6 +444,7 @@ class _Level:
         history: Sequence[Record] = (),
         *,
         warm: bool = False,
+        width: float = FIRST_WIDTH,
         triplets: Triplets | None = None,
     ) -> Solution:
         iterates = descend(
@@ -443,6 +452,7 @@ class _Level:
             self.problem.factor(start),
             tol,
             warm=warm,
+            width=width,
             triplets=triplets,
             fixed_rank=self.owner._learns_rows is not None,
         )

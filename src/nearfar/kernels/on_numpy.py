@@ -137,7 +137,8 @@ def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
         near = min(k, last - first - 1)
         if near == 0:
             continue
-        points = X[first:last] - np.median(X[first:last], axis=0)
+        points = X[first:last].astype(np.float64)
+        points -= np.median(points, axis=0)
         search = NearestNeighbors(n_neighbors=min(near + SPARE, last - first - 1)).fit(points)
         reported, candidates = search.kneighbors()
         exact = _exact_nearest(points, np.arange(last - first), candidates, near)

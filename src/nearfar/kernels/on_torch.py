@@ -111,7 +111,8 @@ def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
         near = min(k, last - first - 1)
         if near == 0:
             continue
-        points = X[first:last] - X[first:last].median(0).values
+        points = X[first:last].double()
+        points = points - points.median(0).values
         squares = (points * points).sum(1)
         everyone = torch.arange(last - first, device=X.device)
         for begin in range(0, last - first, _tile(X)):

@@ -166,14 +166,14 @@ class LMNNProblem:
         """Whiten the points X (sorted by class, any floating type) by their target edges."""
         kernels = kernels_for(X)
         points = kernels.double(X) - centre
-        basis, dual, U, P, Q = _whitened(kernels, points, edges, push_weight)
+        basis, dual, U, P, Q = _whitened(kernels, points, edges, float(push_weight))
         counts = np.bincount(kernels.to_host(edges[0]), minlength=len(X))
         return cls(
             U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
             edges=edges,
             first_edge=kernels.index(np.concatenate([[0], np.cumsum(counts)]), X),
             starts=starts,
-            push_weight=push_weight,
+            push_weight=float(push_weight),
             basis=basis,
             dual_basis=dual,
             P=P,
@@ -212,22 +212,41 @@ class LMNNProblem:
     # -- the working set ---------------------------------------------------------------------
 
     def search(
-        self, L: Matrix, margin: float, width: float, previous: Triplets | None = None
+        self,
+        L: Matrix,
+        margin: float,
+        width: float,
+        previous: Triplets | None = None,
+        *,
+        keep: bool = False,
     ) -> Triplets:
-        """All triplets with slack above −margin at L, and those of ``previous`` in use."""
-        return self._search(self.kernels.apply(self.U, L), margin, width, previous)
+        """All triplets with slack above −margin at L, and those of ``previous`` in use.
+
+        ``keep`` also keeps the triplets of all pairs of ``previous``.
+        """
+        Z = self.kernels.apply(self.U, L)
+        return self._search(Z, margin, width, previous, keep=keep)
 
     def _search(
-        self, Z: Array, margin: float, width: float, previous: Triplets | None, screen: Any = None
+        self,
+        Z: Array,
+        margin: float,
+        width: float,
+        previous: Triplets | None,
+        *,
+        keep: bool = False,
+        screen: Array | None = None,
     ) -> Triplets:
         kernels, n = self.kernels, len(self.U)
         edge_lengths = kernels.double(kernels.sq_lengths(Z, *self.edges))
         reach = kernels.segment_max(self.edges[0], edge_lengths, n) + (1 + margin)
         heads, tails = kernels.invaders(Z, reach, self.starts, screen)
-        if previous is not None:  # keep pairs whose multipliers are not zero
-            code = previous.heads[previous.pair] * n + previous.tails[previous.pair]
-            code = code[kernels.where(previous.prox > 0)]
-            code = kernels.unique(kernels.concatenate([heads * n + tails, code]))
+        known = heads[:0]
+        if previous is not None:
+            known = previous.heads * n + previous.tails
+            if not keep:  # only pairs whose multipliers are not zero
+                known = known[previous.pair[kernels.where(previous.prox > 0)]]
+            code = kernels.unique(kernels.concatenate([heads * n + tails, known]))
             heads, tails = code // n, code % n
         pair_lengths = kernels.double(kernels.sq_lengths(Z, heads, tails))
         count = self.first_edge[heads + 1] - self.first_edge[heads]
@@ -238,7 +257,13 @@ class LMNNProblem:
         prox = slack * 0
         if previous is not None:
             prox = self._carried(previous, edge * n + tails[pair], prox)
-        kept = kernels.where((slack > -margin) | (prox > 0))
+        wanted = (slack > -margin) | (prox > 0)
+        if keep and len(known):
+            known = kernels.unique(known)
+            code = heads * n + tails
+            at = kernels.find_sorted(known, code).clip(0, len(known) - 1)
+            wanted = wanted | (known[at] == code)[pair]
+        kept = kernels.where(wanted)
         return Triplets(heads, tails, pair[kept], edge[kept], prox[kept], width)
 
     def _carried(self, previous: Triplets, code: Array, prox: Array) -> Array:
@@ -366,20 +391,26 @@ class LMNNProblem:
         """Replace a of (4) by α, and set the width."""
         return replace(at, triplets=replace(at.triplets, prox=at.alpha, width=width))
 
+    def narrow(self, at: Placement, width: float) -> Placement:
+        """Set the width of (4) and leave its multipliers."""
+        return replace(at, triplets=replace(at.triplets, width=width))
+
     # -- what is proved --------------------------------------------------------------------------
 
     def bound(self, at: Placement) -> Certificate:
         """The gap of (6) over the triplets at hand, in working precision: a guide, no proof."""
         return self._certificate(at, self.U)
 
-    def certify(self, L: Matrix, previous: Triplets | None = None) -> tuple[Certificate, Triplets]:
+    def certify(
+        self, L: Matrix, previous: Triplets | None = None, *, keep: bool = False
+    ) -> tuple[Certificate, Triplets]:
         """The gap of (6) from the data in float64, over all triplets; previous gives α."""
         width = CERTIFY_WIDTH if previous is None else previous.width
         kernels = self.kernels
         U = self.exact()
         Z = kernels.apply(U, L)
         screen = kernels.single(Z) if str(self.U.dtype).endswith("float32") else None
-        triplets = self._search(Z, width, width, previous, screen)
+        triplets = self._search(Z, width, width, previous, keep=keep, screen=screen)
         return self._certificate(self._placed(L, Z, triplets), U), triplets
 
     def _certificate(self, at: Placement, U: Array) -> Certificate:
@@ -443,7 +474,8 @@ def _whitened(
         Q = share * symmetric(kernels.gram(U, U))
         values, vectors = scipy_linalg.eigh(P)
         spread = np.einsum("ji,jk,ki->i", vectors, Q, vectors)
-        lengths = np.sqrt(np.maximum(values, 0) + FLOOR * spread)
+        squares = np.maximum(values, 0) + FLOOR * np.maximum(spread, 0)
+        lengths = np.sqrt(np.maximum(squares, np.finfo(float).eps * squares.max(initial=0)))
         if not remaining or (lengths.min(initial=1.0) > 0.5 and lengths.max(initial=1.0) < 2):
             break
         basis, dual = basis @ (vectors / lengths), dual @ (vectors * lengths)

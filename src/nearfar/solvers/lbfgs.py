@@ -15,6 +15,7 @@ from scipy import linalg
 
 Matrix = NDArray[np.float64]
 
+ROUNDING = 1e-14  # relative rise of a value that rounding may cause
 CURVATURE_FLOOR = 1e-12  # pairs with less cosine between step and change are not kept
 
 
@@ -101,6 +102,7 @@ def exact_step(along: Line, limit: float, first: float = 1.0) -> float:
     start, slope0, _ = along(0.0)
     if slope0 >= 0:
         return 0.0
+    start += ROUNDING * abs(start)
     low, high, t = 0.0, np.inf, min(first, limit)
     for _ in range(20):
         value, slope, curvature = along(t)

@@ -35,8 +35,9 @@ FIRST_WIDTH, LAST_WIDTH = 0.2, 0.1  # of the smoothed hinge, in margins
 SETTLED = 0.3  # multipliers advance when a look sees less decrease than this share of their error
 ENOUGH = 0.2  # and only while their error is more than this share of the tolerance
 MOST_RESTS = 3  # failures to descend in a row, each answered by new multipliers, before giving up
-SEARCH_MARGIN = 0.1  # triplets this far outside the margin are kept at hand
+SEARCH_MARGIN = 0.1  # triplets this far outside the margin are kept at hand, at least
 FIRST_SEARCH, SEARCH_GROWTH, LAST_SEARCH = 5, 1.6, 60  # iterations between full searches
+MISSED = 0.1  # share of the objective beyond which a search was late: search wider and sooner
 START_LENGTH = 4.0  # mean squared length of a target edge, in margins, to start from above
 WARM_STRETCH = 1.3  # the same for a factor whose scale is about right
 DEAD = 1e-5  # share of the largest eigenvalue of M below which a row of L is dropped
@@ -48,7 +49,9 @@ class HingeProblem(Protocol):
     """What the solver asks of a problem; `nearfar.problems.lmnn` explains each part."""
 
     def normalised(self, L: Matrix) -> Matrix: ...  # noqa: D102
-    def search(self, L: Matrix, margin: float, width: float, previous: Any = None) -> Any: ...  # noqa: D102
+    def search(  # noqa: D102
+        self, L: Matrix, margin: float, width: float, previous: Any = None, *, keep: bool = False
+    ) -> Any: ...
     def place(self, L: Matrix, triplets: Any) -> Any: ...  # noqa: D102
     def objective(self, at: Any) -> tuple[float, int]: ...  # noqa: D102
     def complementarity(self, at: Any) -> float: ...  # noqa: D102
@@ -56,8 +59,11 @@ class HingeProblem(Protocol):
     def line(self, at: Any, direction: Matrix) -> Any: ...  # noqa: D102
     def move(self, at: Any, line: Any, t: float) -> Any: ...  # noqa: D102
     def advance_multipliers(self, at: Any, width: float) -> Any: ...  # noqa: D102
+    def narrow(self, at: Any, width: float) -> Any: ...  # noqa: D102
     def bound(self, at: Any) -> Any: ...  # noqa: D102
-    def certify(self, L: Matrix, previous: Any = None) -> tuple[Any, Any]: ...  # noqa: D102
+    def certify(  # noqa: D102
+        self, L: Matrix, previous: Any = None, *, keep: bool = False
+    ) -> tuple[Any, Any]: ...
 
 
 def descend(
@@ -66,21 +72,24 @@ def descend(
     tol: float,
     *,
     warm: bool = False,
+    width: float = FIRST_WIDTH,
     triplets: Any = None,
     fixed_rank: bool = False,
 ) -> Iterator[Iterate]:
-    """Iterates towards the optimum over all M ⪰ 0, or over L of the given shape if ``fixed_rank``.
+    """Iterates towards the optimum over all M ⪰ 0, or over L of its shape if ``fixed_rank``.
 
-    ``warm`` says that the scale of L is about right; ``triplets`` with their multipliers continue
-    an earlier descent from L as it is. The residual of an iterate is the certified relative gap,
-    or for a fixed rank an estimate of the relative decrease that is left; it is given only when it
-    may be at most ``tol``.
+    ``warm`` says that the scale of L is about right, and a smaller ``width`` that L is so close to
+    the optimum that it should not be left for a smoother one; ``triplets`` with their multipliers
+    continue an earlier descent from L as it is. The residual of an iterate is the certified
+    relative gap, or for a fixed rank an estimate of the relative decrease that is left; it is given
+    only when it may be at most ``tol``.
     """
-    at = _start(problem, L, warm, triplets)
+    at = _start(problem, L, warm, width, triplets)
     memory = LBFGS(MEMORY)
     gradient = problem.gradient(at)
     level = np.inf  # smoothed objective at the last look
-    n_iter, interval, next_search = 0, FIRST_SEARCH, FIRST_SEARCH
+    missed = 0.0  # share of the objective that the last search added
+    n_iter, interval, next_search, margin = 0, FIRST_SEARCH, FIRST_SEARCH, SEARCH_MARGIN
     rests = 0  # iterations in a row that could not descend
     while True:
         direction = memory.direction(gradient)
@@ -103,7 +112,7 @@ def descend(
             continue
 
         smoothed = line.at(t)[0]
-        fall, level = (0.0 if rests else level - smoothed), smoothed
+        fall, level = (0.0 if rests else max(level - smoothed, 0.0)), smoothed
         certificate = None if fixed_rank else problem.bound(at)
         if certificate is None:
             error = problem.complementarity(at)
@@ -112,17 +121,24 @@ def descend(
             error, estimate = certificate.complementarity, certificate.gap
         residual, proof, found = None, None, None
         if estimate <= tol or rests > MOST_RESTS:
-            proof, found = problem.certify(at.L, at.triplets)
+            proof, found = problem.certify(at.L, at.triplets, keep=fixed_rank)
+            missed = (proof.objective - value) / max(proof.objective, 1.0)
+            residual = estimate = estimate + missed if fixed_rank else proof.gap
             value, n_active = proof.objective, proof.n_active
-            residual = estimate = estimate if fixed_rank else proof.gap
-            at = problem.place(at.L, found)
         elif n_iter >= next_search or rests:
-            found = problem.search(at.L, SEARCH_MARGIN, at.triplets.width, at.triplets)
+            keep = fixed_rank or missed > MISSED / 10
+            found = problem.search(at.L, margin, at.triplets.width, at.triplets, keep=keep)
+        if found is not None:
             at = problem.place(at.L, found)
-            value, n_active = problem.objective(at)
-            interval = min(int(SEARCH_GROWTH * interval) + 1, LAST_SEARCH)
-            next_search = n_iter + interval
-            level = np.inf
+            if proof is None:
+                known, (value, n_active) = value, problem.objective(at)
+                missed = (value - known) / max(value, 1.0)
+            if missed < MISSED:
+                interval = min(int(SEARCH_GROWTH * interval) + 1, LAST_SEARCH)
+                margin = max(margin / 2, SEARCH_MARGIN)
+            else:
+                interval, margin = FIRST_SEARCH, 2 * margin
+            next_search, level = n_iter + interval, np.inf
         info = {
             "active_triplets": n_active,
             "searched": found is not None,
@@ -134,14 +150,19 @@ def descend(
         if rests > MOST_RESTS:
             return
         if rests or (error > ENOUGH * tol * value and fall < SETTLED * error):
-            at = problem.advance_multipliers(at, max(0.5 * at.triplets.width, LAST_WIDTH))
+            width = 0.5 * at.triplets.width
+            if fixed_rank:  # without convexity multipliers need not settle
+                at = problem.narrow(at, width)
+            else:
+                width = max(width, min(LAST_WIDTH, at.triplets.width))
+                at = problem.advance_multipliers(at, width)
             level = np.inf
         if certificate is not None:
             at = _adapt_rank(problem, at, certificate, memory)
         gradient = problem.gradient(at)
 
 
-def _start(problem: HingeProblem, L: Matrix, warm: bool, triplets: Any) -> Any:
+def _start(problem: HingeProblem, L: Matrix, warm: bool, width: float, triplets: Any) -> Any:
     """Place L, at its best scale unless its triplets are given.
 
     The objective is convex in the squared scale, and its triplets grow in number as the scale
@@ -151,14 +172,14 @@ def _start(problem: HingeProblem, L: Matrix, warm: bool, triplets: Any) -> Any:
         return problem.place(L, problem.search(L, SEARCH_MARGIN, triplets.width, triplets))
     L = WARM_STRETCH * L if warm else START_LENGTH**0.5 * problem.normalised(L)
     reach, count = 1 - 0.5**0.5, -1
-    while True:  # ends at the latest when all triplets are at hand
-        before, at = count, problem.place(L, problem.search(L, 1.0, FIRST_WIDTH))
+    while True:  # ends at the latest when all triplets are at hand, or none is active
+        before, at = count, problem.place(L, problem.search(L, 1.0, width))
         count = len(at.triplets)
         grow = exact_step(problem.line(at, L).at, STEP_LIMIT)
         shrink = 0.0 if grow > 0 else exact_step(problem.line(at, -reach * L).at, 1.0)
         L = (1 + grow - reach * shrink) * L
-        if shrink < 1 or count == before > 0:
-            return problem.place(L, problem.search(L, SEARCH_MARGIN, FIRST_WIDTH))
+        if grow < STEP_LIMIT and (shrink < 1 or count == before > 0):
+            return problem.place(L, problem.search(L, SEARCH_MARGIN, width))
 
 
 def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS) -> Any:
@@ -170,7 +191,7 @@ def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS)
     typical = (lengths[alive] ** 2).mean()  # of M, in units of P
     excess = np.maximum(certificate.ratios - 1, 0)
     wanted = excess > 0.3 * excess[0]
-    wanted[min(max(4, alive.sum() // 4), at.L.shape[1] - alive.sum()) :] = False
+    wanted[max(4, alive.sum() // 4) :] = False
     B = certificate.directions[:, wanted]
     missing = np.linalg.norm(at.L @ B, axis=0) ** 2 < MISSING * typical
     B = B[:, missing] * np.sqrt(NEW_ROW * typical * excess[wanted][missing] / max(excess[0], 1e-12))

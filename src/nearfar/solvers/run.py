@@ -111,9 +111,9 @@ def run(
             )
             if not np.isfinite(iterate.value):
                 break  # keep the last sound iterate
-            if best is None or _better(iterate, best):
-                best = iterate
             ended = _ended(iterate, n_iter, elapsed, tol, max_iter, max_seconds)
+            if best is None or ended is Status.CONVERGED or _better(iterate, best):
+                best = iterate
             for observe in observers:
                 ended = observe(iterate, trace) or ended
             resumed = time.perf_counter() - elapsed
