@@ -157,11 +157,10 @@ def test_the_names_of_the_classes_do_not_matter(parameters, overlapping):
 
 
 @each_variant
-@pytest.mark.parametrize("shift", [1.0, -1e4])
-def test_translation_does_not_matter(parameters, shift, overlapping):
+def test_translation_does_not_matter(parameters, overlapping):
     X, y = overlapping
     model = LMNN(**parameters).fit(X, y)
-    other = LMNN(**parameters).fit(X + shift, y)
+    other = LMNN(**parameters).fit(X - 1e4, y)
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
     np.testing.assert_allclose(other.components_, model.components_, rtol=1e-3, atol=1e-4)
 
@@ -370,7 +369,7 @@ def test_max_iter_warning_gives_the_gap_that_was_reached(overlapping):
     with pytest.warns(ConvergenceWarning, match="duality gap of [0-9]") as record:
         model = LMNN(max_iter=3).fit(*overlapping)
     assert f"{model.duality_gap_:.1e}" in str(record[0].message)
-    assert "Raise it, or raise tol" in str(record[0].message)
+    assert "Raise max_iter or tol" in str(record[0].message)
 
 
 def test_warnings_point_to_the_line_that_fits(overlapping):

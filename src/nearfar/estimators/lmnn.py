@@ -19,7 +19,7 @@ from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._start import host, projection, robust_centre
 from nearfar.estimators._validation import HeldOutError, held_out_rows
-from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.linalg import canonical_factor
 from nearfar.problems.lmnn import LMNNProblem, Triplets, relative_gap
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
@@ -183,7 +183,7 @@ class LMNN(MetricLearner):
         """
         X, labels = self._validated_with_labels(X, y)
         self._check_parameters()
-        with kernels_for(X).one_pool():
+        with one_pool():
             return self._fit(X, y, labels, target_neighbors)
 
     def _fit(self, X: Array, y: Any, labels: ClassOrder, target_neighbors: Any) -> LMNN:
@@ -220,7 +220,7 @@ class LMNN(MetricLearner):
         checkpoint = self._opened_checkpoint(points, part, target_neighbors)
         solution = level.solve(start, checkpoint, observers, random, began)
         kept = solution.iterate
-        if validation is not None and validation.best not in (None, kept):
+        if validation is not None and validation.best is not None and validation.best is not kept:
             kept = validation.best
             solution = replace(solution, status=Status.EARLY_STOPPED)
         self._store(level, solution, kept)

@@ -7,20 +7,17 @@ not depend on the number of threads. Threads run blocks, each with a BLAS of one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
 from itertools import pairwise
 from typing import Any, TypeVar
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
-from threadpoolctl import ThreadpoolController
 
+from nearfar.kernels.threads import n_threads
 from nearfar.kernels.tiles import SPARE, labels_of, may_hide, unlike_tiles
 
 Floats = NDArray[np.floating]
@@ -33,22 +30,6 @@ SMALL_TILE = 128  # and at least, where there are few points
 GATHER_BYTES = 1 << 20  # gathered rows of one edge block: an L2
 GEMM_ROWS = 4096  # rows of a block of a tall matrix product
 THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than they gain
-
-
-_threads: ContextVar[int | None] = ContextVar("_threads", default=None)
-
-
-@contextmanager
-def one_pool() -> Iterator[None]:
-    """Inside, the kernels' threads are the only ones: as many as BLAS had, which now has one."""
-    controller = ThreadpoolController().select(user_api="blas")
-    allowed = max((pool["num_threads"] for pool in controller.info()), default=joblib.cpu_count())
-    token = _threads.set(allowed)
-    try:
-        with controller.limit(limits=1):
-            yield
-    finally:
-        _threads.reset(token)
 
 
 def to_host(x: Any) -> NDArray[Any]:
@@ -260,17 +241,16 @@ def _over_blocks(work: Callable[[slice], None], size: int, row_bytes: int) -> No
 
 def _shares(size: int) -> list[slice]:
     """Consecutive slices, one for each thread."""
-    n_threads = _threads.get() or joblib.cpu_count()
-    cuts = [size * part // n_threads for part in range(n_threads + 1)]
+    n_shares = n_threads()
+    cuts = [size * part // n_shares for part in range(n_shares + 1)]
     return [slice(*ends) for ends in pairwise(cuts)]
 
 
 def _in_threads(work: Callable[[T], R], parts: list[T], n_bytes: int) -> list[R]:
     """The results of the work on each part, in order; in threads if it touches enough bytes."""
-    n_threads = _threads.get() or joblib.cpu_count()
-    if n_threads == 1 or n_bytes < THREADED_BYTES:
+    if n_threads() == 1 or n_bytes < THREADED_BYTES:
         return [work(part) for part in parts]
-    with ThreadPoolExecutor(n_threads) as pool:
+    with ThreadPoolExecutor(n_threads()) as pool:
         return list(pool.map(work, parts))
 
 

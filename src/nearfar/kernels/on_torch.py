@@ -7,7 +7,6 @@ rounding only. Float64 is needed (losses are summed in it), which excludes Apple
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -21,11 +20,6 @@ from nearfar.kernels.tiles import SPARE, labels_of, may_hide, unlike_tiles
 Index = NDArray[np.intp]
 
 EDGE_BLOCK = 1 << 28  # bytes of gathered rows at a time
-
-
-def one_pool() -> AbstractContextManager[None]:
-    """Leave torch's threads as they are."""
-    return nullcontext()
 
 
 def to_host(x: Any) -> NDArray[Any]:

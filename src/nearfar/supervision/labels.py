@@ -33,8 +33,12 @@ class ClassOrder:
 def class_order(y: Any, name: str) -> ClassOrder:
     """Sort rows by label; labels may be numbers, strings, booleans or categories."""
     labels = column_or_1d(np.asarray(y), warn=True)
-    missing = [row for row, value in enumerate(labels) if _is_missing(value)]
-    if missing:
+    if labels.dtype.kind == "f":
+        missing = np.flatnonzero(~np.isfinite(labels))
+    else:
+        values = labels if labels.dtype == object else labels[:0]
+        missing = np.array([row for row, value in enumerate(values) if _is_missing(value)], int)
+    if len(missing):
         raise InvalidInputError(
             f"{name} needs a label for every row; y has NaN, infinity or no value in row"
             f" {missing[0]} ({len(missing)} in all). Drop these rows or give them a label.",
