@@ -170,7 +170,7 @@ def test_tensors_come_back_as_arrays(path):
     twin = load(path)
     assert_same(twin.extra_, np.arange(3, dtype=np.float32))
     expected = model.transform(torch.tensor(X, dtype=torch.float32)).numpy()
-    np.testing.assert_allclose(twin.transform(X.astype(np.float32)), expected, rtol=1e-5)
+    np.testing.assert_allclose(twin.transform(X.astype(np.float32)), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_callbacks_are_left_behind(model, path):

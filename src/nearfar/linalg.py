@@ -20,7 +20,8 @@ def project_psd(A: Matrix) -> Matrix:
     """argmin over M ⪰ 0 of ‖M − A‖_F, for symmetric A: negative eigenvalues become zero."""
     values, vectors = linalg.eigh(symmetric(A))
     positive = values > 0
-    return (vectors[:, positive] * values[positive]) @ vectors[:, positive].T
+    projected: Matrix = (vectors[:, positive] * values[positive]) @ vectors[:, positive].T
+    return projected
 
 
 def canonical_factor(L: Matrix) -> Matrix:
@@ -31,7 +32,8 @@ def canonical_factor(L: Matrix) -> Matrix:
     _, lengths, directions = linalg.svd(L, full_matrices=False)
     largest = np.abs(directions).argmax(axis=1)
     signs = np.where(directions[np.arange(len(directions)), largest] < 0, -1.0, 1.0)
-    return (lengths * signs)[:, None] * directions
+    factor: Matrix = (lengths * signs)[:, None] * directions
+    return factor
 
 
 def largest_scale(P: Matrix, S: Matrix) -> tuple[float, Matrix, Matrix]:

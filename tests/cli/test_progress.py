@@ -2,6 +2,7 @@
 
 import io
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_the_gap_is_the_certified_one_else_the_estimate_else_the_last():
         def show(self, text, _):
             shown.append(text.rpartition(" ")[2])
 
-    callback = ShowIterations(Recorder())
+    callback, model = ShowIterations(Recorder()), LMNN()
     for gaps in (
         {"duality_gap": None},
         {"duality_gap": None, "gap_estimate": 0.5},
@@ -46,12 +47,13 @@ def test_the_gap_is_the_certified_one_else_the_estimate_else_the_last():
         {"duality_gap": 0.2, "gap_estimate": 0.3},
         {"duality_gap": None},
     ):
-        callback.on_fit_task_end(LMNN(), None, metadata=RECORD | gaps)
+        model.history_ = [RECORD, RECORD | gaps]
+        callback.on_fit_task_end(model, SimpleNamespace(task_name="iteration"))
     assert shown == ["triplets", "~5.0e-01", "~5.0e-01", "2.0e-01", "~2.0e-01"]
 
 
 def test_other_tasks_show_nothing():
-    ShowIterations(None).on_fit_task_end(LMNN(), None, metadata=None)
+    ShowIterations(None).on_fit_task_end(LMNN(), SimpleNamespace(task_name="fit"))
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_labels_and_neighbours_may_live_elsewhere(overlapping, tensor, nearest_o
     X, y = overlapping
     targets = nearest_of_class(X, y, 3)
     expected = LMNN().fit(X, y).objective_
-    for labels in (y, tensor(y), tensor(y, "cuda")):
+    for labels in (y, np.array(["a", "b", "c"])[y], tensor(y), tensor(y, "cuda")):
         model = LMNN().fit(tensor(X, "cuda"), labels, tensor(targets, "cuda"))
         assert model.objective_ == pytest.approx(expected, rel=1e-6)
 

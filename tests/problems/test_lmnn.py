@@ -275,13 +275,14 @@ def _with_targets_of(case, X):
 
 
 def test_the_first_guess_gives_noise_little_weight(build, make_case, rng):
-    """Feature 0 separates the classes (random points are far apart, targets near); in feature 1 a
-    target is as far as any point: M has hundreds of times less weight along it."""
-    y = np.repeat([0, 1], 20)
-    X = np.column_stack([20 * y + rng.normal(size=40), 20 * rng.normal(size=40)])
-    case = make_case(X, (20, 20), 0.5)
-    case = _with_targets_of(make_case(X[:, :1], (20, 20), 0.5), case.X)
+    """Whitening alone gives each direction a pull of 1. In feature 0 random points are far apart
+    and targets near, τ ≫ 1, so that the guess leaves it there. Targets are chosen by feature 0 and
+    not by feature 1, in which they are as far apart as any points: τ ≈ 1, and it gets 1 − 1/τ."""
+    y = np.repeat([0, 1], 40)
+    X = np.column_stack([20 * y + rng.normal(size=80), 20 * rng.normal(size=80)])
+    case = _with_targets_of(make_case(X[:, :1], (40, 40), 0.5), X)
     problem = build(case)
     C = problem.components(problem.first_guess())
-    weights = np.diag(C.T @ C)
-    assert weights[0] > 100 * weights[1]
+    pulls = np.diag(C.T @ C) * np.diag(case.P)
+    assert 0.9 < pulls[0] < 1.1
+    assert pulls[1] < 0.4

@@ -17,7 +17,7 @@ import numpy as np
 
 from nearfar.errors import InvalidInputError, MissingExtraError, NearfarWarning
 from nearfar.evaluation import Row
-from nearfar.io import atomic_writer
+from nearfar.solvers.checkpoint import atomic_writer
 
 POINT_SUFFIXES = (".csv", ".npy", ".npz", ".parquet")
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import click
 
 _SECONDS_BETWEEN_LINES = 10.0
+_ITERATION = "iteration"  # the task of a fit whose record is the last of its history
 
 
 @contextmanager
@@ -58,9 +59,8 @@ class ShowIterations:
 
     def on_fit_task_end(self, estimator: Any, context: Any) -> bool:
         """Show an iteration, the last of the history so far, and let the fit go on."""
-        history = getattr(estimator, "history_", None)
-        if history:
-            record = history[-1]
+        if context.task_name == _ITERATION:
+            record = estimator.history_[-1]
             self.gap = first_known(record["duality_gap"], record.get("gap_estimate"), self.gap)
             self.display.show(describe(record, self.gap), share_done(self.gap, estimator.tol))
         return False

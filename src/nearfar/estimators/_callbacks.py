@@ -7,6 +7,8 @@ from typing import Any
 
 from nearfar.solvers import Iterate, Record, Status
 
+__all__ = ["CallbackObserver", "CallbackSupportMixin", "with_callbacks"]
+
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
 except ImportError:  # scikit-learn < 1.9
@@ -17,6 +19,9 @@ except ImportError:  # scikit-learn < 1.9
     def with_callbacks(method: Any) -> Any:
         """Leave the method as it is."""
         return method
+
+
+ITERATION = "iteration"  # the name of the tasks whose record is the last of estimator.history_
 
 
 class CallbackObserver:
@@ -46,7 +51,7 @@ class CallbackObserver:
         self._estimator.history_ = trace
         if self._context is None or not getattr(self._estimator, "_skl_callbacks", None):
             return None
-        task = self._context.subcontext(task_name="iteration")
+        task = self._context.subcontext(task_name=ITERATION)
         task.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
         stop = task.call_on_fit_task_end(
             estimator=self._estimator,

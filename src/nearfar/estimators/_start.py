@@ -21,7 +21,8 @@ SCALE_LIMIT = 1e140  # beyond it squares leave the range of float64
 
 def host(x: Any) -> NDArray[Any]:
     """Return x as a NumPy array."""
-    return kernels_for(x).to_host(x)
+    found: NDArray[Any] = kernels_for(x).to_host(x)
+    return found
 
 
 def robust_centre(X: Array) -> Array:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
@@ -19,7 +18,7 @@ from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._start import host, projection, robust_centre
 from nearfar.estimators._validation import HeldOutError, held_out_rows
-from nearfar.kernels import Array, is_torch, kernels_for, one_pool
+from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.linalg import canonical_factor
 from nearfar.problems.lmnn import LMNNProblem, Triplets, relative_gap
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
@@ -235,20 +234,18 @@ class LMNN(MetricLearner):
 
     def _validated_with_labels(self, X: Any, y: Any) -> tuple[Array, ClassOrder]:
         name = type(self).__name__
-        if is_torch(X):
-            X = self._validated(X, reset=True)
-            y = np.asarray(kernels_for(X).to_host(y), dtype=None if y is not None else object)
-            if y.ndim == 0:
-                raise InvalidInputError(
-                    f"{name} requires y to be passed, but the target y is {y.item()!r}."
-                    " Pass a label for each row."
-                )
-            if len(y) != len(X):
-                raise InvalidInputError(
-                    f"X and y need the same number of rows; X has {len(X)}, y has {len(y)}."
-                )
-        else:
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=1)
+        X = self._validated(X, reset=True)
+        y = kernels_for(y).to_host(y)
+        if y.ndim == 0:
+            raise InvalidInputError(
+                f"{name} requires y to be passed, but the target y is {y.item()!r}."
+                " Pass a label for each row."
+            )
+        if len(y) != len(X):
+            raise InvalidInputError(
+                f"{name} needs a label for each row; X has {len(X)} rows and y has {len(y)}."
+                " Check that they belong together."
+            )
         labels = class_order(y, name)
         self.classes_ = labels.classes
         return X, labels
@@ -275,7 +272,7 @@ class LMNN(MetricLearner):
     def _learns_rows(self) -> int | None:
         """The rows of a map that is learned with a fixed rank, or None for the full metric."""
         if self.reduce == "learn" and self.n_components not in (None, self.n_features_in_):
-            return int(self.n_components)  # type: ignore[arg-type]
+            return int(self.n_components)
         return None
 
     def _given_start(self) -> Matrix | None:
@@ -425,7 +422,7 @@ class _Level:
             triplets = self.problem.with_multipliers(arrays, values["width"])
             began -= history[-1]["seconds"]
             return self._run(start, self.owner.tol, began, observers, history, triplets=triplets)
-        if self.owner._continues:
+        if self.owner._continues and start is not None:
             return self._run(start, self.owner.tol, began, observers, warm=True, width=WARM_WIDTH)
         warm = False
         if start is None:

@@ -95,7 +95,7 @@ def cumulative(values: Any) -> NDArray[Any]:
 
 def segment_sum(index: Index, weights: Floats, size: int) -> Floats:
     """Sum of the weights that share an index, for indices 0 … size − 1."""
-    return np.bincount(index, weights, minlength=size)
+    return np.asarray(np.bincount(index, weights, minlength=size), dtype=np.float64)
 
 
 def segment_max(index: Index, values: Floats, size: int) -> Floats:

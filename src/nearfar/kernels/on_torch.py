@@ -233,4 +233,5 @@ def gram(A: Tensor, B: Tensor) -> NDArray[np.float64]:
     for first in range(0, len(A), 8192):
         rows = slice(first, first + 8192)
         total += A[rows].T @ B[rows]
-    return total.cpu().numpy()
+    product: NDArray[np.float64] = total.cpu().numpy()
+    return product

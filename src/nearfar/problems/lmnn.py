@@ -188,11 +188,13 @@ class LMNNProblem:
 
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""
-        return components @ self.dual_basis
+        L: Matrix = components @ self.dual_basis
+        return L
 
     def components(self, L: Matrix) -> Matrix:
         """The factor on the features of a factor on U."""
-        return L @ self.basis.T
+        components: Matrix = L @ self.basis.T
+        return components
 
     def first_guess(self) -> Matrix:
         """Whitened directions, each by how much farther apart random points are than targets.
@@ -202,7 +204,8 @@ class LMNNProblem:
         """
         tau, vectors = scipy_linalg.eigh(self.Q)
         weights = np.sqrt(np.maximum(1 - 1 / np.maximum(tau, 1e-300), 0.01))
-        return weights[:, None] * vectors.T
+        L: Matrix = weights[:, None] * vectors.T
+        return L
 
     def normalised(self, L: Matrix) -> Matrix:
         """L scaled so that target edges have a mean squared length of 1."""

@@ -97,7 +97,7 @@ class Checkpoint:
         values = {"format": FORMAT, "fingerprint": self._fingerprint, **values}
         document = np.array(json.dumps(values))
         with atomic_writer(self._path) as stream:
-            np.savez(stream, values=document, **arrays)
+            np.savez(stream, values=document, **arrays)  # type: ignore[arg-type]
         self._written = time.monotonic()
 
     @property

@@ -57,7 +57,8 @@ class LBFGS:
         left = rho * inner + gamma * (self._squares @ inner) - yg
         left = linalg.solve_triangular(R, left, trans="T")
         product = gamma * g + left @ S - gamma * (inner @ Y)
-        return -product.reshape(gradient.shape)
+        direction: Matrix = -product.reshape(gradient.shape)
+        return direction
 
     def remember(self, step: Matrix, change: Matrix) -> None:
         """Keep a pair if its curvature is positive."""

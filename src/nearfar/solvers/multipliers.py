@@ -94,7 +94,9 @@ def descend(
     while True:
         direction = memory.direction(gradient)
         if not len(memory):
-            direction *= FIRST_STEP * np.linalg.norm(at.L) / max(np.linalg.norm(direction), 1e-300)
+            direction *= (
+                FIRST_STEP * np.linalg.norm(at.L) / max(float(np.linalg.norm(direction)), 1e-300)
+            )
         line = problem.line(at, direction)
         t = exact_step(line.at, STEP_LIMIT)
         if t == 0 and len(memory):
