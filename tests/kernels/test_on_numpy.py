@@ -1,8 +1,8 @@
 """What the NumPy kernels promise beyond their contract: results that ignore the threads."""
 
+import joblib
 import numpy as np
 import pytest
-import threadpoolctl
 
 from nearfar.kernels import on_numpy
 
@@ -17,7 +17,7 @@ def threads(monkeypatch):
     monkeypatch.setattr(on_numpy, "TILE", 50)
 
     def threads(count):
-        monkeypatch.setattr(on_numpy.joblib, "cpu_count", lambda: count)
+        monkeypatch.setattr(joblib, "cpu_count", lambda: count)
 
     return threads
 
@@ -51,28 +51,6 @@ def test_an_error_in_a_thread_is_raised(threads):
     threads(2)
     with pytest.raises(IndexError, match="out of bounds"):
         on_numpy.sq_lengths(np.ones((3, 2)), np.array([0, 3]), np.array([1, 1]))
-
-
-def test_one_pool_gives_blas_one_thread_and_the_kernels_its_share(threads, monkeypatch):
-    """A user's limit on BLAS holds for the kernels too, whatever the number of cores."""
-    threads(64)
-    used = []
-    pool = on_numpy.ThreadPoolExecutor
-
-    def counted(n_threads):
-        used.append(n_threads)
-        return pool(n_threads)
-
-    monkeypatch.setattr(on_numpy, "ThreadPoolExecutor", counted)
-    blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
-    with blas.limit(limits=2):
-        allowed = max(library["num_threads"] for library in blas.info())
-        with on_numpy.one_pool():
-            assert {library["num_threads"] for library in blas.info()} == {1}
-            on_numpy.gram(np.ones((500, 2)), np.ones((500, 2)))
-        assert max(library["num_threads"] for library in blas.info()) == allowed
-    on_numpy.gram(np.ones((500, 2)), np.ones((500, 2)))
-    assert used == [count for count in (allowed, 64) if count > 1]
 
 
 def test_data_of_the_caller_is_not_written(rng, dtype, threads, read_only):

@@ -53,11 +53,3 @@ def test_tensors_that_ask_for_gradients_come_to_the_host(torch):
     tensor = torch.ones(3, requires_grad=True)
     np.testing.assert_array_equal(on_torch.to_host(tensor), np.ones(3))
     np.testing.assert_array_equal(on_torch.to_host([1, 2]), [1, 2])
-
-
-def test_one_pool_leaves_torch_alone(torch):
-    from nearfar.kernels import on_torch
-
-    threads = torch.get_num_threads()
-    with on_torch.one_pool():
-        assert torch.get_num_threads() == threads

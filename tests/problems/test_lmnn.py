@@ -1,5 +1,7 @@
 """Objective, gradient, line and working set of LMNN against the same in plain loops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,9 @@ def test_alpha_and_complementarity(case, problem, factor, with_prox, host):
     advanced = problem.advance_multipliers(at, 0.1)
     assert advanced.triplets.width == 0.1
     np.testing.assert_array_equal(host(advanced.triplets.prox), host(at.alpha))
+    narrowed = problem.narrow(at, 0.1)
+    assert narrowed.triplets.width == 0.1
+    np.testing.assert_array_equal(host(narrowed.triplets.prox), host(with_prox.prox))
 
 
 # -- along a line ---
@@ -186,6 +191,24 @@ def test_search_keeps_the_triplets_whose_multipliers_are_used(
     np.testing.assert_array_equal(case.spread(triplets, host(triplets.prox)), before)
 
 
+def test_search_can_keep_the_triplets_of_all_pairs_at_hand(case, problem, factor, host):
+    """A wide search, then a narrow one at a larger scale: what was there stays, used or not."""
+    L = problem.factor(factor())
+    before = problem.search(L, 2.0, WIDTH)
+    C = 2 * factor()
+    kept = problem.search(problem.factor(C), 0.0, WIDTH, before, keep=True)
+    keys = case.keys(kept)
+    assert len(set(keys)) == len(keys)
+    pairs = {(case.heads[edge], impostor) for edge, impostor in case.keys(before)}
+    expected = [
+        (edge, impostor)
+        for (edge, impostor), slack in zip(case.triplets.tolist(), case.slacks(C), strict=True)
+        if slack > 0 or (case.heads[edge], impostor) in pairs
+    ]
+    assert sorted(keys) == expected
+    assert not host(kept.prox).any()
+
+
 def test_search_without_violations_finds_nothing(build, make_case, rng):
     """Two classes 100 apart, each within a unit: at this scale no impostor is near any margin."""
     X = rng.uniform(size=(10, 2)) + np.repeat([[0.0], [100.0]], 5, axis=0)
@@ -261,26 +284,22 @@ def test_whitened_target_edges_have_a_unit_scatter(case, problem):
 def test_the_first_guess_does_not_depend_on_units(build, make_case, points, scale):
     X, sizes = points
     units = scale ** np.array([1.0, -0.5, 0.3, 0.0])
+    case = make_case(X, sizes, 0.4)
     distances = []
     for data in (X, X * units):
-        problem = build(make_case(X, sizes, 0.4))
-        if data is not X:
-            problem = build(_with_targets_of(make_case(X, sizes, 0.4), data))
+        problem = build(replace(case, X=data))
         distances.append(sq_distances(data @ problem.components(problem.first_guess()).T))
     np.testing.assert_allclose(distances[1], distances[0], rtol=1e-5)
 
 
-def _with_targets_of(case, X):
-    return type(case)(X, case.starts, case.heads, case.tails, case.push_weight)
-
-
 def test_the_first_guess_gives_noise_little_weight(build, make_case, rng):
-    """Whitening alone gives each direction a pull of 1. In feature 0 random points are far apart
-    and targets near, τ ≫ 1, so that the guess leaves it there. Targets are chosen by feature 0 and
-    not by feature 1, in which they are as far apart as any points: τ ≈ 1, and it gets 1 − 1/τ."""
-    y = np.repeat([0, 1], 40)
-    X = np.column_stack([20 * y + rng.normal(size=80), 20 * rng.normal(size=80)])
-    case = _with_targets_of(make_case(X[:, :1], (40, 40), 0.5), X)
+    """Whitening alone gives each direction a pull of 1. Targets are the next of the class, so that
+    in feature 1, which knows nothing of the class, they are as far apart as any points: τ ≈ 1, and
+    it gets 1 − 1/τ ≈ 0. In feature 0 random points have 100 times their squared length: 0.99."""
+    y = np.repeat([0, 1], 100)
+    X = np.column_stack([20 * y + rng.normal(size=200), 20 * rng.normal(size=200)])
+    case = make_case(X, (100, 100), 0.5, k=1)
+    case = replace(case, tails=np.concatenate([np.roll(np.arange(100), -1) + c for c in (0, 100)]))
     problem = build(case)
     C = problem.components(problem.first_guess())
     pulls = np.diag(C.T @ C) * np.diag(case.P)

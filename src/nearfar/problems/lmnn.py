@@ -91,14 +91,14 @@ class Line:
     map: Array  # (n, r) = U Δᵀ
     edge_change: tuple[Array, Array]  # lengths change by 2t·first + t²·second
     pair_change: tuple[Array, Array]
-    pull: tuple[float, float, float]  # (1−μ) Σ_e D(e) as a polynomial in t
+    pull: tuple[float, float, float]  # (1−μ) Σ_e D(e) and what is constant, a polynomial in t
     slack: tuple[Array, Array, Array]  # s_t as a polynomial in t, where it can matter
     prox: Array
     width: float
     push_weight: float
 
     def at(self, t: float) -> tuple[float, float, float]:
-        """Value, slope and curvature at t, up to a constant; 0 ≤ t ≤ STEP_LIMIT."""
+        """Value, slope and curvature at t, 0 ≤ t ≤ STEP_LIMIT."""
         s0, s1, s2 = self.slack
         slack = s0 + t * (s1 + t * s2)
         rate = s1 + (2 * t) * s2
@@ -363,18 +363,20 @@ class LMNNProblem:
         s0, s1, s2 = at.slack, 2 * (e1[edge] - p1[pair]), e2[edge] - p2[pair]
         highest = s0 + STEP_LIMIT * (s1.clip(0, None) + STEP_LIMIT * s2.clip(0, None))
         matter = kernels.where(highest > -triplets.width * triplets.prox)
+        prox = triplets.prox[matter]
+        left_out = float(triplets.prox @ triplets.prox) - float(prox @ prox)  # their α stays 0
         return Line(
             direction=direction,
             map=map_,
             edge_change=(e1, e2),
             pair_change=(p1, p2),
             pull=(
-                (1 - mu) * float(at.edge_lengths.sum()),
+                (1 - mu) * float(at.edge_lengths.sum()) - mu * triplets.width / 2 * left_out,
                 (1 - mu) * 2 * float(e1.sum()),
                 (1 - mu) * float(e2.sum()),
             ),
             slack=(s0[matter], s1[matter], s2[matter]),
-            prox=triplets.prox[matter],
+            prox=prox,
             width=triplets.width,
             push_weight=mu,
         )
@@ -474,7 +476,8 @@ def _whitened(
         lap = kernels.laplacian_matmul(*edges, ones, U)
         P = (1 - push_weight) * symmetric(kernels.gram(U, lap))
         share = 2 * (1 - push_weight) * len(edges[0]) / len(points)
-        Q = share * symmetric(kernels.gram(U, U))
+        total = kernels.to_host(U.sum(0))
+        Q = share * symmetric(kernels.gram(U, U) - np.outer(total, total) / len(points))
         values, vectors = scipy_linalg.eigh(P)
         spread = np.einsum("ji,jk,ki->i", vectors, Q, vectors)
         squares = np.maximum(values, 0) + FLOOR * np.maximum(spread, 0)

@@ -1,0 +1,69 @@
+"""One pool of threads: the kernels' own, of the size that BLAS was allowed."""
+
+import joblib
+import numpy as np
+import pytest
+import threadpoolctl
+
+from nearfar.kernels import on_numpy, one_pool
+from nearfar.kernels.threads import n_threads
+
+
+@pytest.fixture
+def blas():
+    """The controls of the BLAS libraries in this process."""
+    controls = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    if not controls.info():
+        pytest.skip("threadpoolctl knows no BLAS here")
+    return controls
+
+
+def counts(blas):
+    return [library["num_threads"] for library in blas.info()]
+
+
+@pytest.fixture(autouse=True)
+def cores(monkeypatch):
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 64)
+
+
+def test_as_many_threads_as_cores():
+    assert n_threads() == 64
+
+
+def test_inside_blas_has_one_thread_and_the_kernels_what_it_had(blas):
+    """A user's limit on BLAS holds for the kernels too, whatever the number of cores."""
+    with blas.limit(limits=2):
+        before = counts(blas)
+        with one_pool():
+            assert set(counts(blas)) == {1}
+            assert n_threads() == max(before)
+            with one_pool():
+                assert n_threads() == 1, "threads of threads"
+        assert counts(blas) == before
+    assert n_threads() == 64
+
+
+def test_an_error_gives_the_threads_back(blas):
+    before = counts(blas)
+    with pytest.raises(ZeroDivisionError), one_pool():
+        raise ZeroDivisionError
+    assert counts(blas) == before
+    assert n_threads() == 64
+
+
+def test_the_kernels_obey(monkeypatch):
+    """Work of more parts than threads: the pool has as many workers as are allowed."""
+    asked = []
+    pool = on_numpy.ThreadPoolExecutor
+
+    def noted(count):
+        asked.append(count)
+        return pool(count)
+
+    monkeypatch.setattr(on_numpy, "ThreadPoolExecutor", noted)
+    monkeypatch.setattr(on_numpy, "THREADED_BYTES", 0)
+    on_numpy.sq_lengths(np.ones((5, 2)), np.array([0, 1]), np.array([1, 2]))
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 1)
+    on_numpy.sq_lengths(np.ones((5, 2)), np.array([0, 1]), np.array([1, 2]))
+    assert asked == [64]
