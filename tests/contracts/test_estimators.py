@@ -87,13 +87,16 @@ def test_scikit_learn_checks(estimator, check):
 
 @each_class
 def test_no_scikit_learn_check_is_skipped(cls):
-    """Counted in a process of its own, where nothing was imported before the variable was set."""
+    """Counted in a process of its own, where nothing was imported before the variable was set.
+
+    What is skipped does not depend on the tolerance, so a rough one saves time.
+    """
     program = (
         "import json, sys, os\n"
         "os.environ['SCIPY_ARRAY_API'] = '1'\n"
         "from sklearn.utils.estimator_checks import check_estimator\n"
         f"from {cls.__module__} import {cls.__name__}\n"
-        f"results = check_estimator({cls.__name__}(), on_skip=None, on_fail=None)\n"
+        f"results = check_estimator({cls.__name__}(tol=0.5), on_skip=None, on_fail=None)\n"
         "json.dump([[r['check_name'], r['status']] for r in results], sys.stdout)\n"
     )
     done = subprocess.run(
@@ -301,7 +304,7 @@ def test_frames_in_frames_out(estimator, library, frame, iris, fitted):
         f"{type(estimator).__name__.lower()}{i}" for i in range(len(model.components_))
     ]
     assert list(model.feature_names_in_) == list("abcd")
-    np.testing.assert_array_equal(out.to_numpy(), fitted.transform(X))
+    np.testing.assert_allclose(out.to_numpy(), fitted.transform(X), rtol=1e-6, atol=1e-6)
 
 
 @each_estimator

@@ -394,8 +394,9 @@ def test_a_converged_fit_does_not_warn(overlapping, recwarn):
 
 
 @pytest.mark.parametrize("parameters", [{}, {"n_components": 2}], ids=str)
-def test_warm_start_takes_fewer_iterations(parameters, labelled):
-    X, y = labelled
+@pytest.mark.parametrize("data", ["iris", "wine"])
+def test_warm_start_takes_fewer_iterations(data, parameters, request):
+    X, y = request.getfixturevalue(data)
     model = LMNN(warm_start=True, **parameters).fit(X, y)
     cold, objective = model.n_iter_, model.objective_
     model.fit(X, y)

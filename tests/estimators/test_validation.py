@@ -1,11 +1,13 @@
 """Early stopping on held-out rows."""
 
+# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
+
 import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from nearfar import LMNN
-from nearfar.errors import InvalidInputError
+from nearfar.errors import ConvergenceWarning, InvalidInputError
 from nearfar.estimators._validation import PATIENCE, HeldOutError, held_out_rows
 from nearfar.solvers import Iterate, Status
 from nearfar.supervision import class_order
@@ -95,6 +97,36 @@ def test_a_converged_status_is_that_of_the_stored_map(overlapping):
     model = LMNN(validation_fraction=0.3, random_state=0).fit(*overlapping)
     if model.status_ == "converged":
         assert model.duality_gap_ <= model.tol
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [({"max_iter": 7}, "max_iter"), ({"max_seconds": 1e-9}, "max_seconds")],
+    ids=["iterations", "seconds"],
+)
+def test_limits_are_told_of_all_the_same(limit, status, wine):
+    model = LMNN(validation_fraction=0.2, tol=1e-5, random_state=0, **limit)
+    with pytest.warns(ConvergenceWarning, match=status):
+        model.fit(*wine)
+    assert model.status_ == status
+
+
+def test_interruptions_are_told_of_all_the_same(wine):
+    """The map with the smallest error is that of iteration 5; the signal comes two later."""
+    pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
+
+    class Interrupt:
+        def setup(self, estimator, context): ...
+        def teardown(self, estimator, context): ...
+        def on_fit_task_begin(self, estimator, context): ...
+        def on_fit_task_end(self, estimator, context):
+            if context.task_name == "iteration" and context.task_id == 6:
+                raise KeyboardInterrupt
+
+    model = LMNN(validation_fraction=0.2, tol=1e-5, random_state=0).set_callbacks(Interrupt())
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model.fit(*wine)
+    assert model.status_ == "interrupted"
 
 
 def test_a_seed_fixes_the_rows(overlapping):

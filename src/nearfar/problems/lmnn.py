@@ -36,13 +36,10 @@ from scipy import linalg as scipy_linalg
 
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import largest_scale, null_tolerance, symmetric
+from nearfar.problems.whitening import whitened
 
 Matrix = NDArray[np.float64]
 
-FLOOR = 1e-4  # share of the overall scatter that steadies the whitening where P is near singular
-RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
-WHITENING_PASSES = 6  # at most; two where the data are not extreme
-SAMPLE_ROWS = 10_000  # rows that are enough for a median
 STEP_LIMIT = 4.0  # steps along a direction that a line search may take
 CERTIFY_WIDTH = 0.1  # of the smoothed hinge that gives α where there are no multipliers
 
@@ -166,7 +163,7 @@ class LMNNProblem:
         """Whiten the points X (sorted by class, any floating type) by their target edges."""
         kernels = kernels_for(X)
         points = kernels.double(X) - centre
-        basis, dual, U, P, Q = _whitened(kernels, points, edges, float(push_weight))
+        basis, dual, U, P, Q = whitened(kernels, points, edges, 1 - float(push_weight))
         counts = np.bincount(kernels.to_host(edges[0]), minlength=len(X))
         return cls(
             U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
@@ -459,57 +456,3 @@ class LMNNProblem:
             lengths > 1e-20 * total if str(U.dtype).endswith("64") else lengths > 1e-10 * total
         )
         return alpha * ~reaches[triplets.pair]
-
-
-def _whitened(
-    kernels: ModuleType, points: Array, edges: tuple[Array, Array], push_weight: float
-) -> tuple[Matrix, Matrix, Array, Matrix, Matrix]:
-    """Basis, dual basis, U = points · basis, and P and Q in its coordinates, P being near I.
-
-    Where the lengths of edges differ so much that one eigendecomposition cannot resolve P (an
-    outlier does that), it is repeated in the coordinates found so far.
-    """
-    ones = kernels.double(edges[0]) * 0 + 1
-    basis, dual = _row_space(kernels, points)
-    for remaining in reversed(range(WHITENING_PASSES)):
-        U = kernels.apply(points, basis.T)
-        lap = kernels.laplacian_matmul(*edges, ones, U)
-        P = (1 - push_weight) * symmetric(kernels.gram(U, lap))
-        share = 2 * (1 - push_weight) * len(edges[0]) / len(points)
-        total = kernels.to_host(U.sum(0))
-        Q = share * symmetric(kernels.gram(U, U) - np.outer(total, total) / len(points))
-        values, vectors = scipy_linalg.eigh(P)
-        spread = np.einsum("ji,jk,ki->i", vectors, Q, vectors)
-        squares = np.maximum(values, 0) + FLOOR * np.maximum(spread, 0)
-        lengths = np.sqrt(np.maximum(squares, np.finfo(float).eps * squares.max(initial=0)))
-        if not remaining or (lengths.min(initial=1.0) > 0.5 and lengths.max(initial=1.0) < 2):
-            break
-        basis, dual = basis @ (vectors / lengths), dual @ (vectors * lengths)
-    return basis, dual, U, P, Q
-
-
-def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
-    """A basis of the span of the points, and its dual.
-
-    Features are brought to a robust unit scale and rows to unit length first, so that neither a
-    feature in other units nor an outlier hides the rest. Directions in which the rows then vary by
-    less than RANK_TOLERANCE (a variance, relative to the largest) are rounding errors.
-    """
-    n, d = points.shape
-    sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
-    scale = np.median(sample, axis=0)
-    deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
-    scale = np.where(scale > 0, scale, np.where(deviation > 0, deviation, 1.0))
-    unit = points / kernels.like(scale, points)
-    norms = (unit * unit).sum(1) ** 0.5
-    unit = unit / (norms + (norms == 0))[:, None]
-    if d <= n:
-        values, vectors = scipy_linalg.eigh(symmetric(kernels.gram(unit, unit)))
-        kept = values > RANK_TOLERANCE * values.max(initial=0.0)
-        span = vectors[:, kept]
-    else:  # the span is that of at most n rows: eigenvectors of unitᵀunit from those of unit unitᵀ
-        values, vectors = scipy_linalg.eigh(symmetric(kernels.gram(unit.T, unit.T)))
-        kept = values > RANK_TOLERANCE * values.max(initial=0.0)
-        lift = vectors[:, kept] / np.sqrt(values[kept])
-        span = kernels.gram(unit, kernels.like(lift, unit))
-    return span / scale[:, None], span * scale[:, None]

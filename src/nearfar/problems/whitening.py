@@ -1,0 +1,83 @@
+"""Coordinates in which the pull of target edges is near the identity.
+
+With points X (centred), edges e, C_e = (x_h − x_t)(x_h − x_t)ᵀ and a weight w:
+
+(1) P = w Σ_e C_e             the pull of the edges
+(2) Q = 2 w m Cov(X)          what P would be if the m edges joined random points
+(3) U = X B                   with Bᵀ P B ≈ I, or Bᵀ(P + FLOOR·Q)B = I where P is near singular
+(4) X = U Gᵀ                  on the span of the data, G the dual basis: BᵀG = I
+
+A descent in these coordinates is well conditioned and does not depend on the units of features.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.kernels import Array
+from nearfar.linalg import symmetric
+
+Matrix = NDArray[np.float64]
+
+FLOOR = 1e-4  # share of the overall scatter that steadies the whitening where P is near singular
+RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
+PASSES = 6  # at most; two where the data are not extreme
+SAMPLE_ROWS = 10_000  # rows that are enough for a median
+
+
+def whitened(
+    kernels: ModuleType, points: Array, edges: tuple[Array, Array], weight: float
+) -> tuple[Matrix, Matrix, Array, Matrix, Matrix]:
+    """Basis, dual basis, U = points · basis, and P and Q in its coordinates, P being near I.
+
+    Where the lengths of edges differ so much that one eigendecomposition cannot resolve P (an
+    outlier does that), it is repeated in the coordinates found so far.
+    """
+    ones = kernels.double(edges[0]) * 0 + 1
+    basis, dual = _row_space(kernels, points)
+    for remaining in reversed(range(PASSES)):
+        U = kernels.apply(points, basis.T)
+        lap = kernels.laplacian_matmul(*edges, ones, U)
+        P = weight * symmetric(kernels.gram(U, lap))
+        share = 2 * weight * len(edges[0]) / len(points)
+        total = kernels.to_host(U.sum(0))
+        Q = share * symmetric(kernels.gram(U, U) - np.outer(total, total) / len(points))
+        values, vectors = linalg.eigh(P)
+        spread = np.einsum("ji,jk,ki->i", vectors, Q, vectors)
+        squares = np.maximum(values, 0) + FLOOR * np.maximum(spread, 0)
+        lengths = np.sqrt(np.maximum(squares, np.finfo(float).eps * squares.max(initial=0)))
+        if not remaining or (lengths.min(initial=1.0) > 0.5 and lengths.max(initial=1.0) < 2):
+            break
+        basis, dual = basis @ (vectors / lengths), dual @ (vectors * lengths)
+    return basis, dual, U, P, Q
+
+
+def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
+    """A basis of the span of the points, and its dual.
+
+    Features are brought to a robust unit scale and rows to unit length first, so that neither a
+    feature in other units nor an outlier hides the rest. Directions in which the rows then vary by
+    less than RANK_TOLERANCE (a variance, relative to the largest) are rounding errors.
+    """
+    n, d = points.shape
+    sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
+    scale = np.median(sample, axis=0)
+    deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
+    scale = np.where(scale > 0, scale, np.where(deviation > 0, deviation, 1.0))
+    unit = points / kernels.like(scale, points)
+    norms = (unit * unit).sum(1) ** 0.5
+    unit = unit / (norms + (norms == 0))[:, None]
+    if d <= n:
+        values, vectors = linalg.eigh(symmetric(kernels.gram(unit, unit)))
+        kept = values > RANK_TOLERANCE * values.max(initial=0.0)
+        span = vectors[:, kept]
+    else:  # the span is that of at most n rows: eigenvectors of unitᵀunit from those of unit unitᵀ
+        values, vectors = linalg.eigh(symmetric(kernels.gram(unit.T, unit.T)))
+        kept = values > RANK_TOLERANCE * values.max(initial=0.0)
+        lift = vectors[:, kept] / np.sqrt(values[kept])
+        span = kernels.gram(unit, kernels.like(lift, unit))
+    return span / scale[:, None], span * scale[:, None]
