@@ -41,9 +41,7 @@ def draw(axes, place, title, data):
         axes.scatter(
             *test[y_test == label].T, s=52, edgecolors="white", linewidths=0.8, zorder=3, **style
         )
-    axes.scatter(
-        *test[wrong].T, s=150, facecolors="none", edgecolors=INK, linewidths=1.3, zorder=4
-    )
+    axes.scatter(*test[wrong].T, s=150, facecolors="none", edgecolors=INK, linewidths=1.3, zorder=4)
     axes.set_title(title, loc="left", pad=24, fontsize=12.5, fontweight="bold")
     error = f"3-NN test error {100 * wrong.mean():.1f} %"
     axes.text(0, 1.03, error, transform=axes.transAxes, fontsize=11.5, color=GREY)

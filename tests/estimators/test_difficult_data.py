@@ -295,3 +295,20 @@ def test_push_weight_near_its_ends(overlapping):
         model = LMNN(push_weight=push_weight).fit(X, y)
         assert_sound(model, X)
         assert model.objective_ <= push_weight * 60 * 3 * 40 * (1 + 1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+@pytest.mark.parametrize("number", range(12))
+def test_random_shapes_units_and_parameters(number, seed, nearest_of_class, paper_objective):
+    """Features in any units, classes of any size, as many features as points."""
+    rng = np.random.default_rng([number, seed])
+    n, d, n_classes = rng.integers([8, 1, 2], [40, 9, 5])
+    n_neighbors, push_weight = int(rng.integers(1, 5)), float(rng.choice([0.2, 0.5, 0.9]))
+    y = np.append([0, 0, 1], rng.integers(n_classes, size=n - 3))
+    X = rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d))
+    X *= 10.0 ** rng.uniform(-3, 3, size=d)
+    model = LMNN(n_neighbors, push_weight).fit(X, y)
+    assert_sound(model, X)
+    targets = nearest_of_class(X, y, n_neighbors)
+    expected = paper_objective(model.get_mahalanobis_matrix(), X, y, targets, push_weight)
+    assert model.objective_ == pytest.approx(expected, rel=1e-8, abs=1e-8)

@@ -184,8 +184,10 @@ class LMNN(MetricLearner):
     def _fit(self, X: Array, y: Any, labels: ClassOrder, target_neighbors: Any) -> LMNN:
         began = time.perf_counter()
         start = self._given_start()
-        given = target_neighbors is not None
-        check_class_sizes(labels, None if given else self.n_neighbors, type(self).__name__)
+        k = self.n_neighbors
+        if target_neighbors is not None:
+            target_neighbors, k = host(target_neighbors), None
+        check_class_sizes(labels, k, type(self).__name__)
         random = check_random_state(self.random_state)
         rows, held_out = np.arange(len(labels.codes)), None
         if self.validation_fraction is not None:
@@ -215,9 +217,10 @@ class LMNN(MetricLearner):
         checkpoint = self._opened_checkpoint(points, part, target_neighbors)
         solution = level.solve(start, checkpoint, observers, random, began)
         kept = solution.iterate
-        if validation is not None and validation.best is not None and validation.best is not kept:
+        if validation is not None and validation.best is not None:
+            if solution.status is Status.CONVERGED and validation.best is not kept:
+                solution = replace(solution, status=Status.EARLY_STOPPED)
             kept = validation.best
-            solution = replace(solution, status=Status.EARLY_STOPPED)
         self._store(level, solution, kept)
         if checkpoint is not None and self.status_ in (Status.CONVERGED, Status.EARLY_STOPPED):
             checkpoint.remove()

@@ -1,0 +1,121 @@
+"""The README and the pages say what is so: code runs, commands parse, names exist."""
+
+import importlib
+import re
+import struct
+import subprocess
+import sys
+import tomllib
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+from nearfar.cli.commands import nearfar
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+PYTHON = [text for language, text in BLOCKS if language == "python"]
+PLAIN = [text for language, text in BLOCKS if language == ""]
+COMMANDS = [line.partition("#")[0].split() for block in PLAIN for line in block.splitlines()]
+
+ALGORITHMS = sorted(DOCS.glob("algorithms/*.md"))
+# `nearfar.linalg:largest_scale`, a module and a name in it
+REFERENCE = re.compile(r"`(nearfar[\w.]*):([\w.]+)`")
+GAP = re.compile(r"gap (\S+)")
+
+
+def references():
+    for page in ALGORITHMS:
+        for module, name in REFERENCE.findall(page.read_text(encoding="utf-8")):
+            yield pytest.param(module, name, id=f"{page.stem}-{module}:{name}")
+
+
+# -- the README ---
+
+
+def test_the_ten_lines_are_ten_and_print_what_is_shown(capsys):
+    """All but the gap, whose digits depend on the linear algebra library; it is within tol."""
+    assert len(PYTHON[0].replace("\n\n", "\n").splitlines()) == 10
+    exec(PYTHON[0], {})
+    printed, shown = capsys.readouterr().out, PLAIN[0]
+    assert GAP.sub("", printed) == GAP.sub("", shown)
+    for text in (printed, shown):
+        assert 0 <= float(GAP.search(text)[1]) <= 1e-3
+
+
+@pytest.mark.torch
+def test_the_lines_for_a_gpu_run_on_any_device(torch, capsys):
+    names = {}
+    exec(PYTHON[0], names)
+    exec(PYTHON[1].replace('"cuda"', '"cpu"'), names)
+    assert capsys.readouterr().out.count("\n") == 1
+    assert names["mapped"].dtype == torch.float32
+    assert len(names["mapped"]) == len(names["X"])
+
+
+@pytest.mark.parametrize(
+    "words", [words[1:] for words in COMMANDS if words[:1] == ["nearfar"]], ids=" ".join
+)
+def test_the_lines_of_the_command_parse(words):
+    command = nearfar.commands[words[0]]
+    assert command.make_context(words[0], words[1:]).params
+
+
+def test_the_jobs_of_dev_exist():
+    jobs = {words[2] for words in COMMANDS if words[:2] == ["python", "dev.py"]}
+    usage = subprocess.run(
+        [sys.executable, ROOT / "dev.py", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert jobs == {"demo", "test"}
+    assert jobs <= set(re.search(r"\{(.+?)\}", usage)[1].split(","))
+
+
+def test_every_extra_is_named_and_exists():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"])
+    installed = re.search(r"'\.\[(.+)\]'", README)[1].split(",")
+    assert set(installed) <= extras
+    assert {extra for extra in extras if f"`{extra}`" in README} == extras
+
+
+def test_the_picture_can_be_drawn_anew(tmp_path):
+    script = ROOT / "examples" / "readme_picture.py"
+    drawn = tmp_path / "wine.png"
+    subprocess.run([sys.executable, "-W", "error", script, drawn], check=True, capture_output=True)
+    shown = ROOT / re.search(r"!\[.+?\]\((.+?)\)", README)[1]
+    for picture in (drawn.read_bytes(), shown.read_bytes()):
+        assert picture.startswith(b"\x89PNG")
+        assert struct.unpack(">II", picture[16:24]) == (1000, 420)
+        assert len(picture) < 150_000
+
+
+# -- the pages ---
+
+
+@pytest.mark.parametrize(("module", "name"), list(references()))
+def test_the_code_that_a_page_names_exists(module, name):
+    reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+@pytest.mark.parametrize("page", ALGORITHMS, ids=lambda page: page.stem)
+def test_a_page_has_the_equations_of_its_problem(page):
+    """The numbers of the docstring, of the formulas and of the table are the same."""
+    problem = importlib.import_module(f"nearfar.problems.{page.stem}")
+    text = page.read_text(encoding="utf-8")
+    numbers = re.findall(r"^\((\d+)\) ", problem.__doc__, re.MULTILINE)
+    assert numbers
+    assert re.findall(r"\\tag\{(\d+)\}", text) == numbers
+    rows = [line for line in text.splitlines() if re.match(r"\| \(\d+\) ", line)]
+    assert [re.match(r"\| \((\d+)\)", row)[1] for row in rows] == numbers
+    assert all(REFERENCE.search(row) for row in rows)
+
+
+def test_every_page_is_in_the_index():
+    index = DOCS / "index.md"
+    linked = re.findall(r"\]\(([^)#]+)", index.read_text(encoding="utf-8"))
+    targets = {(DOCS / target).resolve() for target in linked}
+    pages = {page.resolve() for page in DOCS.rglob("*.md") if page.parent.name != "results"}
+    assert pages - targets == {index.resolve()}
