@@ -184,9 +184,9 @@ class LMNN(MetricLearner):
     def _fit(self, X: Array, y: Any, labels: ClassOrder, target_neighbors: Any) -> LMNN:
         began = time.perf_counter()
         start = self._given_start()
-        k = self.n_neighbors
         if target_neighbors is not None:
-            target_neighbors, k = host(target_neighbors), None
+            target_neighbors = host(target_neighbors)
+        k = self.n_neighbors if target_neighbors is None else None
         check_class_sizes(labels, k, type(self).__name__)
         random = check_random_state(self.random_state)
         rows, held_out = np.arange(len(labels.codes)), None
