@@ -67,7 +67,7 @@ def test_without_the_extra_one_line_names_it(package, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fot"], "No such command 'fot'"),
+        (["fitting"], "No such command 'fitting'"),
         (["fit", "--fast"], "No such option"),
         (["fit", "--neighbors", "0"], "0 is not in the range x>=1"),
         (["fit", "--neighbors", "few"], "'few' is not a valid integer"),

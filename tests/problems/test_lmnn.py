@@ -119,7 +119,7 @@ def line(problem, factor, with_prox):
 
 @pytest.mark.parametrize("t", [1e-3, 0.4, 1.0, 2.5, 4.0])
 def test_line_is_the_smoothed_objective(case, problem, with_prox, host, line, t):
-    """Differences of values (the constant cancels), and central differences in t.
+    """Values, and central differences in t.
 
     The curvature jumps where a triplet becomes active; the step of 1e-7 is unlikely to meet one.
     """
@@ -130,7 +130,7 @@ def test_line_is_the_smoothed_objective(case, problem, with_prox, host, line, t)
         return case.smoothed(problem.components(at.L + t * direction), prox, WIDTH)
 
     value, slope, curvature = along.at(t)
-    assert value - along.at(0.0)[0] == pytest.approx(smoothed(t) - smoothed(0.0), rel=1e-8)
+    assert value == pytest.approx(smoothed(t), rel=1e-9)
     assert slope == pytest.approx((smoothed(t + 1e-6) - smoothed(t - 1e-6)) / 2e-6, rel=1e-5)
     step = 1e-7
     rise = along.at(t + step)[1] - along.at(t - step)[1]
@@ -269,15 +269,6 @@ def test_factors_on_points_and_on_features_measure_the_same(build, make_case, rn
     expected = sq_distances(X @ C.T)
     np.testing.assert_allclose(sq_distances(problem.U @ L.T), expected, atol=1e-9)
     np.testing.assert_allclose(sq_distances(X @ problem.components(L).T), expected, atol=1e-9)
-
-
-def test_whitened_target_edges_have_a_unit_scatter(case, problem):
-    """(1−μ) Σ_e u uᵀ is P in these coordinates, and nearly the identity."""
-    difference = problem.kernels.to_host(problem.U)
-    difference = difference[case.heads] - difference[case.tails]
-    scatter = (1 - case.push_weight) * difference.T @ difference
-    np.testing.assert_allclose(problem.P, scatter, atol=1e-9)
-    np.testing.assert_allclose(problem.P, np.eye(len(problem.P)), atol=0.01)
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e8])

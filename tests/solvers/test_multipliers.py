@@ -1,5 +1,6 @@
 """The descent: it ends at the optimum over all metrics, from anywhere, and can be continued."""
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -145,6 +146,28 @@ def test_a_fixed_rank_is_kept(problem, optimum, rng, rows):
     assert objective >= optimum.bound
     if rows == 13:
         assert objective == pytest.approx(optimum.objective, rel=0.01)
+
+
+class Surprising:
+    """A problem whose full search always finds as much again as was known."""
+
+    def __init__(self, problem):
+        self._problem = problem
+
+    def __getattr__(self, name):
+        return getattr(self._problem, name)
+
+    def certify(self, *given, **options):
+        proof, triplets = self._problem.certify(*given, **options)
+        return replace(proof, objective=2 * proof.objective), triplets
+
+
+def test_the_residual_of_a_fixed_rank_contains_what_the_last_search_added(problem):
+    """What was not known cannot have been descended on: at least half of the objective is left."""
+    iterates = descend(Surprising(problem), problem.first_guess()[:2], 10.0, fixed_rank=True)
+    residuals = [each.residual for each in islice(iterates, 40) if each.residual is not None]
+    assert residuals
+    assert min(residuals) >= 0.5
 
 
 @pytest.mark.parametrize("start", range(4))

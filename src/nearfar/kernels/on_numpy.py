@@ -28,6 +28,7 @@ R = TypeVar("R")
 TILE = 1536  # rows of a tile of the all-pairs search: its float32 products are 9 MB, an L3's share
 SMALL_TILE = 128  # and at least, where there are few points
 GATHER_BYTES = 1 << 20  # gathered rows of one edge block: an L2
+SMALL_CLASS = 512  # points of a class whose distances are computed as one matrix
 GEMM_ROWS = 4096  # rows of a block of a tall matrix product
 THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than they gain
 
@@ -120,18 +121,31 @@ def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
             continue
         points = X[first:last].astype(np.float64)
         points -= np.median(points, axis=0)
-        search = NearestNeighbors(n_neighbors=min(near + SPARE, last - first - 1)).fit(points)
-        reported, candidates = search.kneighbors()
-        exact = _exact_nearest(points, np.arange(last - first), candidates, near)
         squares = np.einsum("ij,ij->i", points, points)
-        hidden = may_hide(squares, reported[:, -1] ** 2, exact[1][:, -1], points.shape[1])
-        nearest = exact[0]
+        farthest, candidates = _proposed(points, squares, min(near + SPARE, last - first - 1))
+        nearest, lengths = _exact_nearest(points, np.arange(last - first), candidates, near)
+        hidden = may_hide(squares, farthest, lengths[:, -1], points.shape[1])
         for row in np.flatnonzero(hidden) if candidates.shape[1] < last - first - 1 else ():
             everyone = np.delete(np.arange(last - first), row)[None]
             nearest[row] = _exact_nearest(points, np.array([row]), everyone, near)[0]
         heads.append(np.repeat(np.arange(first, last), near))
         tails.append(first + nearest.ravel())
     return np.concatenate(heads), np.concatenate(tails)
+
+
+def _proposed(points: Floats, squares: Floats, count: int) -> tuple[Floats, Index]:
+    """About the nearest others of each point, and the squared distance of the farthest of them.
+
+    Below SMALL_CLASS points one matrix is quicker than scikit-learn's search, whose threads cost
+    some milliseconds a call.
+    """
+    if len(points) > SMALL_CLASS:
+        distances, found = NearestNeighbors(n_neighbors=count).fit(points).kneighbors()
+        return distances[:, -1] ** 2, found
+    table = squares[:, None] + squares - 2 * (points @ points.T)
+    np.fill_diagonal(table, np.inf)
+    found = np.argpartition(table, count - 1, axis=1)[:, :count]
+    return np.take_along_axis(table, found, 1).max(axis=1), found
 
 
 def _exact_nearest(

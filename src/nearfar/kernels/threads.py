@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 
 import joblib
 from threadpoolctl import ThreadpoolController
@@ -17,13 +18,19 @@ def n_threads() -> int:
     return _allowed.get() or int(joblib.cpu_count())
 
 
+@cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries of this process; looking for them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
+
+
 @contextmanager
 def one_pool() -> Iterator[None]:
     """Inside, the kernels' threads are the only ones: as many as BLAS had, which now has one.
 
     BLAS's own threads slow small matrices down, by twenty times and more.
     """
-    controller = ThreadpoolController().select(user_api="blas")
+    controller = _blas()
     before = max((pool["num_threads"] for pool in controller.info()), default=joblib.cpu_count())
     token = _allowed.set(before)
     try:

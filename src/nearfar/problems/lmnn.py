@@ -40,6 +40,7 @@ from nearfar.problems.whitening import whitened
 
 Matrix = NDArray[np.float64]
 
+FEWEST = 8  # directions of a first guess, where there are as many
 STEP_LIMIT = 4.0  # steps along a direction that a line search may take
 CERTIFY_WIDTH = 0.1  # of the smoothed hinge that gives α where there are no multipliers
 
@@ -196,12 +197,14 @@ class LMNNProblem:
     def first_guess(self) -> Matrix:
         """Whitened directions, each by how much farther apart random points are than targets.
 
-        M = Σ (1 − 1/τ)₊ v vᵀ over the eigenpairs (τ, v) of Q: noise, along which a target is as far
-        as any point, gets no weight. It does not depend on the units of the features.
+        M = Σ (1 − 1/τ) v vᵀ over the eigenpairs (τ, v) of Q with τ ≥ 2, or the largest few. Noise,
+        along which a target is as far as any point, is left out; the descent adds a direction if
+        it is needed after all. It does not depend on the units of the features.
         """
         tau, vectors = scipy_linalg.eigh(self.Q)
-        weights = np.sqrt(np.maximum(1 - 1 / np.maximum(tau, 1e-300), 0.01))
-        L: Matrix = weights[:, None] * vectors.T
+        kept = tau >= min(2.0, np.sort(tau)[-FEWEST:][0])
+        weights = np.sqrt(np.maximum(1 - 1 / np.maximum(tau[kept], 1.0), 0.01))
+        L: Matrix = weights[:, None] * vectors[:, kept].T
         return L
 
     def normalised(self, L: Matrix) -> Matrix:

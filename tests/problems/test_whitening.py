@@ -1,0 +1,125 @@
+"""The coordinates of LMNN: equations (1) to (4), on ordinary and on extreme data."""
+
+import numpy as np
+import pytest
+
+from nearfar.kernels import kernels_for, reference
+from nearfar.problems.whitening import FLOOR, whitened
+
+WEIGHT = 0.3
+N, D, K = 30, 4, 3
+
+
+def spoiled(kind, rng):
+    """Points, and the dimension of their span."""
+    X = rng.normal(size=(N, 60 if kind == "wide" else D))
+    rank = min(X.shape) if kind != "wide" else N - 1
+    if kind == "units":
+        X *= [1e-8, 1.0, 1e8, 1e3]
+    if kind == "outlier":
+        X[7] = 1e12 * rng.normal(size=D)
+    if kind == "outlier in one feature":
+        X[7, 0] = 1e12
+    if kind == "constant feature":
+        X[:, 1], rank = 5.0, D - 1
+    if kind == "repeated feature":
+        X[:, 1], rank = -30 * X[:, 0], D - 1
+    return X - (np.median if "outlier" in kind else np.mean)(X, axis=0), rank
+
+
+@pytest.fixture(
+    params=[
+        "ordinary",
+        "wide",
+        "units",
+        "outlier",
+        "outlier in one feature",
+        "constant feature",
+        "repeated feature",
+    ]
+)
+def points(request, rng):
+    return spoiled(request.param, rng)
+
+
+def coordinates(X, edges=None, backend=None):
+    edges = reference.nearest_in_class(X, np.array([0, len(X)]), K) if edges is None else edges
+    points = X if backend is None else backend.asarray(X)
+    kernels = kernels_for(points)
+    given = tuple(kernels.index(part, points) for part in edges)
+    basis, dual, U, P, Q = whitened(kernels, points, given, WEIGHT)
+    return basis, dual, kernels.to_host(U), P, Q, edges
+
+
+def assert_product(got, left, right):
+    """Equal to left · right up to the rounding of products of its rows and columns."""
+    lengths = np.linalg.norm(left, axis=1)[:, None] * np.linalg.norm(right, axis=0)
+    assert (np.abs(got - left @ right) <= 1e-12 * lengths + 1e-12).all()
+
+
+def test_bases_are_dual_and_span_the_data(points, backend):
+    """BᵀG = I, U = XB and X = UGᵀ."""
+    X, rank = points
+    basis, dual, U, *_ = coordinates(X, backend=backend)
+    assert basis.shape == dual.shape == (X.shape[1], rank)
+    assert_product(np.eye(rank), basis.T, dual)
+    assert_product(U, X, basis)
+    assert_product(X, U, dual.T)
+
+
+def test_pull_and_its_expectation(points):
+    """P = w Σ u uᵀ over the edges, Q = 2wm Cov(U)."""
+    X, _ = points
+    *_, U, P, Q, (heads, tails) = coordinates(X)
+    difference = U[heads] - U[tails]
+    np.testing.assert_allclose(P, WEIGHT * difference.T @ difference, atol=1e-9 * np.abs(P).max())
+    covariance = np.cov(U.T, bias=True)
+    expected = 2 * WEIGHT * len(heads) * covariance
+    np.testing.assert_allclose(Q, expected, atol=1e-9 * np.abs(expected).max())
+
+
+def test_the_pull_is_near_the_identity(points):
+    """P + FLOOR·Q is, within the factor of two in length at which the passes end."""
+    X, _ = points
+    *_, P, Q, _ = coordinates(X)
+    values = np.linalg.eigvalsh(P + FLOOR * Q)
+    assert values.min() > 0.2
+    assert values.max() < 5
+
+
+@pytest.mark.parametrize("kind", ["outlier", "outlier in one feature"])
+def test_an_outlier_does_not_hide_the_other_points(rng, kind):
+    """Differences of 1 beside one of 1e12 come back from U to six digits."""
+    X, _ = spoiled(kind, rng)
+    _, dual, U, *_ = coordinates(X)
+    others = np.delete(np.arange(N), 7)
+    np.testing.assert_allclose(U[others] @ dual.T, X[others], atol=1e-6)
+
+
+def test_units_do_not_matter(rng):
+    """U of rescaled features is a rotation of U: the products of all points are the same."""
+    X = rng.normal(size=(N, D))
+    X -= X.mean(axis=0)
+    edges = reference.nearest_in_class(X, np.array([0, N]), K)
+    one, other = (coordinates(X * units, edges)[2] for units in (1.0, [1e-8, 1.0, 1e8, 1e3]))
+    np.testing.assert_allclose(other @ other.T, one @ one.T, atol=1e-8)
+
+
+def test_targets_that_coincide_in_a_direction_leave_it_finite(rng):
+    """In feature 0 targets never differ: P is singular, and the share of Q bounds its length."""
+    X = rng.normal(size=(N, D))
+    X[:, 0] = np.repeat([-1.0, 1.0], N // 2)
+    heads, tails = reference.nearest_in_class(X[:, 1:], np.array([0, N // 2, N]), K)
+    basis, _, U, P, Q, _ = coordinates(X - X.mean(axis=0), (heads, tails))
+    assert np.isfinite(basis).all()
+    values = np.linalg.eigvalsh(P)
+    assert values[0] == pytest.approx(0, abs=1e-9)
+    assert np.linalg.eigvalsh(P + FLOOR * Q)[0] > 0.2
+    assert np.abs(U).max() < 1e3
+
+
+def test_all_points_equal():
+    basis, dual, U, P, Q, _ = coordinates(np.zeros((5, 3)), (np.arange(4), np.arange(1, 5)))
+    assert basis.shape == dual.shape == (3, 0)
+    assert U.shape == (5, 0)
+    assert P.shape == Q.shape == (0, 0)
