@@ -8,16 +8,8 @@ from nearfar.linalg import (
     canonical_factor,
     largest_scale,
     null_tolerance,
-    project_psd,
     symmetric,
 )
-
-
-@pytest.fixture
-def A(rng):
-    """A symmetric matrix with eigenvalues of both signs."""
-    A = rng.normal(size=(6, 6))
-    return A + A.T
 
 
 def test_symmetric_is_the_nearest_symmetric_matrix(rng):
@@ -26,22 +18,6 @@ def test_symmetric_is_the_nearest_symmetric_matrix(rng):
     S = symmetric(A)
     np.testing.assert_array_equal(S, S.T)
     np.testing.assert_allclose(A - S, -(A - S).T, atol=1e-15)
-
-
-# -- projection ---
-
-
-def test_projection_is_the_nearest_point_of_the_cone(A):
-    """M is it if and only if M ⪰ 0, A − M ⪯ 0 and ⟨A − M, M⟩ = 0."""
-    M = project_psd(A)
-    assert linalg.eigvalsh(M)[0] > -1e-12
-    assert linalg.eigvalsh(A - M)[-1] < 1e-12
-    assert np.vdot(A - M, M) == pytest.approx(0, abs=1e-10)
-
-
-def test_projection_leaves_the_cone_alone_and_maps_its_negative_to_zero(A):
-    np.testing.assert_allclose(project_psd(A @ A), A @ A, atol=1e-12 * np.abs(A @ A).max())
-    np.testing.assert_array_equal(project_psd(-(A @ A) - np.eye(6)), np.zeros((6, 6)))
 
 
 # -- factor ---

@@ -37,7 +37,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfar import __version__
 from nearfar.errors import ModelFileError
-from nearfar.solvers.checkpoint import atomic_writer
+from nearfar.solvers.checkpoint import DAMAGE, atomic_writer
 
 # Every class that a model file may hold, and its module. The registry is closed: a name in a file
 # is looked up here and never imported. A new estimator joins by a line.
@@ -61,19 +61,6 @@ _NOT_STORED = ("_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_
 _FOREIGN = (
     "is not a model file: expected a file written by nearfar.save, found {}. "
     "Check the path; nearfar does not open pickles or files of other libraries."
-)
-
-# What zipfile, json and the decoders raise at bytes that changed after they were written.
-_DAMAGE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    zipfile.BadZipFile,
 )
 
 
@@ -156,7 +143,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         return _restore(*_read_members(content))
     except _Unusable as error:
         raise ModelFileError(f"{path} {error}") from None
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise ModelFileError(
             f"{path} is a damaged model file: expected what nearfar.save wrote, found a "
             f"{type(error).__name__} ({error}). Copy the file again, or fit and save again."

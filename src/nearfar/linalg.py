@@ -16,14 +16,6 @@ def symmetric(A: Matrix) -> Matrix:
     return 0.5 * (A + A.T)
 
 
-def project_psd(A: Matrix) -> Matrix:
-    """argmin over M ⪰ 0 of ‖M − A‖_F, for symmetric A: negative eigenvalues become zero."""
-    values, vectors = linalg.eigh(symmetric(A))
-    positive = values > 0
-    projected: Matrix = (vectors[:, positive] * values[positive]) @ vectors[:, positive].T
-    return projected
-
-
 def canonical_factor(L: Matrix) -> Matrix:
     """The factor of LᵀL with orthogonal rows, longest first, each with a positive largest entry.
 

@@ -105,9 +105,9 @@ class LMNN(MetricLearner):
 
     Notes
     -----
-    With n points, d features, rank r and m pairs at hand: a full search costs O(n² r) and happens
-    ever more rarely; an iteration costs O(m r + n d r). Memory is O(n d + m). Labels in blocks of
-    rows and classes of any size are fine; sparse input is refused.
+    With n points, d features, rank r and m pairs at hand: an iteration costs O(m r + n d r), a
+    look at the gap every few iterations O(m d + n d² + d³), and a full search, ever more rarely,
+    O(n² r). Memory is O(n d + d² + m). Sparse input is refused.
 
     References
     ----------

@@ -18,7 +18,8 @@ bound once scaled by the largest θ ≤ 1 with P − θS ⪰ 0; (6) is how far i
 Coordinates: U = (X − centre) B, where B whitens P (and drops directions without variance), so that
 the descent is well conditioned; L below acts on U, and L Bᵀ on X. The value does not change.
 
-Costs: a full search O(n² r); everything else O(m r + n d r) with m edges and pairs at hand.
+Costs, with m edges and pairs at hand: a full search O(n² r), a step O(m r + n d r), a look at the
+gap O(m d + n d² + d³).
 
 [JMLR09] Weinberger & Saul, Distance metric learning for large margin nearest neighbor
 classification, JMLR 10 (2009).

@@ -20,8 +20,9 @@ from nearfar.errors import CheckpointError
 
 FORMAT = "nearfar-checkpoint-1"
 EVERY_SECONDS = 0.5
-# What zipfile, numpy and json raise at bytes that are no checkpoint.
-_DAMAGE = (
+# What zipfile, numpy and json raise at bytes that are not what was written.
+DAMAGE = (
+    ArithmeticError,
     AttributeError,
     EOFError,
     LookupError,
@@ -81,7 +82,7 @@ class Checkpoint:
                 arrays = {name: file[name] for name in file.files if name != "values"}
                 values = json.loads(str(file["values"]))
             known = (values.pop("format"), values.pop("fingerprint"))
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise CheckpointError(
                 f"{str(self._path)!r} is not a checkpoint of nearfar. Delete it or name another."
             ) from error
