@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from nearfar.linalg import (
-    canonical_factor,
-    largest_scale,
-    null_tolerance,
-    symmetric,
-)
+from nearfar.linalg import canonical_factor, largest_scale, null_tolerance, symmetric
 
 
 def test_symmetric_is_the_nearest_symmetric_matrix(rng):
@@ -49,10 +44,10 @@ def test_canonical_factor_of_zero_is_zero():
 
 
 @pytest.mark.parametrize("size", [0.1, 10.0])
-def test_largest_scale(A, rng, size):
+def test_largest_scale(rng, size):
     """P − θS ⪰ 0, and for θ < 1 no larger θ will do."""
-    R = rng.normal(size=(6, 6))
-    P, S = R @ R.T + 0.1 * np.eye(6), size * A
+    R, A = rng.normal(size=(2, 6, 6))
+    P, S = R @ R.T + 0.1 * np.eye(6), size * (A + A.T)
     theta, ratios, vectors = largest_scale(P, S)
     smallest = linalg.eigvalsh(P - theta * S)[0]
     if size < 1:

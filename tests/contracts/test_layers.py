@@ -60,7 +60,7 @@ CONFINED = {"torch": "kernels"}
 
 @dataclass(frozen=True)
 class Import:
-    """One imported name, absolute: `nearfar.linalg.project_psd`, `torch`."""
+    """One imported name, absolute: `nearfar.linalg.symmetric`, `torch`."""
 
     name: str
     line: int
@@ -155,7 +155,7 @@ PLANTED = [
     # Layers that may import less than what stands before them.
     ("solvers/run.py", "from nearfar.problems.lmnn import LMNNProblem", "solvers must not import"),
     ("solvers/run.py", "from nearfar.kernels import nearest", "solvers must not import"),
-    ("datasets/made.py", "from nearfar.linalg import project_psd", "datasets must not import"),
+    ("datasets/made.py", "from nearfar.linalg import symmetric", "datasets must not import"),
     # Optional packages.
     ("cli.py", "import rich.table", "import rich in the function that needs it"),
     ("io.py", "if True:\n    from pyarrow import parquet", "import pyarrow in the function"),

@@ -52,8 +52,9 @@ def coordinates(X, edges=None, backend=None):
 
 
 def assert_product(got, left, right):
-    """Equal to left · right up to the rounding of products of its rows and columns."""
+    """Equal to left · right up to the rounding of each row."""
     lengths = np.linalg.norm(left, axis=1)[:, None] * np.linalg.norm(right, axis=0)
+    lengths = lengths + np.linalg.norm(got, axis=1)[:, None]
     assert (np.abs(got - left @ right) <= 1e-12 * lengths + 1e-12).all()
 
 

@@ -9,7 +9,7 @@ import pytest
 from nearfar.kernels import kernels_for
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Status, run
-from nearfar.solvers.multipliers import descend
+from nearfar.solvers.multipliers import _of_square, descend
 from nearfar.supervision import class_order, nearest_targets
 
 TOL = 1e-3
@@ -224,3 +224,15 @@ def test_nothing_to_push(rng):
     certificate = solved(problem, problem.first_guess()).iterate.certificate
     assert certificate.gap <= TOL
     assert certificate.objective < 1
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.2, 0.3, 1.7])
+def test_a_function_of_the_square_of_a_step(tau):
+    """f(t) = (t² − 0.3)² is g(τ) = (τ − 0.3)² in τ = t², with g' = 2(τ − 0.3) and g'' = 2; at 0,
+    where t has no say in τ, g'' is not needed and given as 0."""
+
+    def along(t):
+        return (t * t - 0.3) ** 2, 4 * t * (t * t - 0.3), 12 * t * t - 1.2
+
+    expected = (tau - 0.3) ** 2, 2 * (tau - 0.3), 2.0 if tau else 0.0
+    assert _of_square(along)(tau) == pytest.approx(expected)

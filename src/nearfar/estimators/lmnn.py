@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
-from nearfar.estimators._lmnn_level import Level
+from nearfar.estimators._lmnn_descent import Descent
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._start import host, robust_centre
 from nearfar.estimators._validation import HeldOutError, held_out_rows
@@ -58,8 +58,8 @@ class LMNN(MetricLearner):
     init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
         Where to start; it is brought to its best scale first. It decides the speed for a full
         metric, and the answer for a learned rectangular map. "auto" weighs directions by how far
-        apart random points are compared with target neighbours for a full metric (on large data,
-        the answer on every eighth row); else LDA where it has enough directions, else PCA.
+        apart random points are compared with target neighbours for a full metric; for a
+        rectangular map it is LDA where that has enough directions, else PCA.
     validation_fraction : float or None, default=None
         Share of the rows of each class to hold out. Learning stops when their k-nearest-neighbour
         error no longer falls, and the map with the smallest error is kept.
@@ -76,7 +76,7 @@ class LMNN(MetricLearner):
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit ends by itself.
     random_state : int, RandomState instance or None, default=None
-        Chooses the held-out rows, and the rows of the first guess on large data.
+        Chooses the held-out rows.
 
     Attributes
     ----------
@@ -188,7 +188,6 @@ class LMNN(MetricLearner):
             target_neighbors = host(target_neighbors)
         k = self.n_neighbors if target_neighbors is None else None
         check_class_sizes(labels, k, type(self).__name__)
-        random = check_random_state(self.random_state)
         rows, held_out = np.arange(len(labels.codes)), None
         if self.validation_fraction is not None:
             if target_neighbors is not None:
@@ -196,14 +195,15 @@ class LMNN(MetricLearner):
                     "target_neighbors and validation_fraction cannot be used together: held-out"
                     " rows would be missing from the neighbours. Leave one of them out."
                 )
+            random = check_random_state(self.random_state)
             rows, held_out = held_out_rows(labels, self.validation_fraction, random)
         part = class_order(labels.codes[rows], type(self).__name__)
         points = X[kernels_for(X).index(rows[part.order], X)]
-        level = Level.build(self, points, part, robust_centre(points), target_neighbors)
+        descent = Descent.build(self, points, part, robust_centre(points), target_neighbors)
 
-        if level.problem.P.size == 0:
-            return self._store_without_variation(level)
-        callbacks = CallbackObserver(self, X, y, self.max_iter, level.attributes)
+        if descent.problem.P.size == 0:
+            return self._store_without_variation(descent)
+        callbacks = CallbackObserver(self, X, y, self.max_iter, descent.attributes)
         observers: list[Observer] = [callbacks]
         validation = None
         if held_out is not None:
@@ -211,22 +211,22 @@ class LMNN(MetricLearner):
                 (host(points), part.codes[part.order]),
                 (host(X)[held_out], labels.codes[held_out]),
                 self.n_neighbors,
-                lambda iterate: level.problem.components(iterate.point),
+                lambda iterate: descent.problem.components(iterate.point),
             )
             observers.append(validation)
         checkpoint = self._opened_checkpoint(points, part, target_neighbors)
-        solution = level.solve(start, checkpoint, observers, random, began)
+        solution = descent.solve(start, checkpoint, observers, began)
         kept = solution.iterate
         if validation is not None and validation.best is not None:
             if solution.status is Status.CONVERGED and validation.best is not kept:
                 solution = replace(solution, status=Status.EARLY_STOPPED)
             kept = validation.best
-        self._store(level, solution, kept)
+        self._store(descent, solution, kept)
         if checkpoint is not None and self.status_ in (Status.CONVERGED, Status.EARLY_STOPPED):
             checkpoint.remove()
         elif checkpoint is not None:
-            level.write(checkpoint, solution.iterate, solution.history)
-        callbacks.finish(lambda: level.attributes(kept))
+            descent.write(checkpoint, solution.iterate, solution.history)
+        callbacks.finish(lambda: descent.attributes(kept))
         return self
 
     # -- before ------------------------------------------------------------------------------
@@ -317,8 +317,8 @@ class LMNN(MetricLearner):
 
     # -- after -------------------------------------------------------------------------------
 
-    def _store(self, level: Level, solution: Solution, kept: Iterate) -> None:
-        problem, certificate = level.problem, kept.certificate
+    def _store(self, descent: Descent, solution: Solution, kept: Iterate) -> None:
+        problem, certificate = descent.problem, kept.certificate
         if certificate is None:
             certificate, _ = problem.certify(kept.point, kept.state)
         objective = certificate.objective
@@ -330,7 +330,7 @@ class LMNN(MetricLearner):
         status = solution.status
         if convex and status in UNFINISHED and certificate.gap <= self.tol:
             status = Status.CONVERGED
-        self.components_ = level.attributes(kept)["components_"]
+        self.components_ = descent.attributes(kept)["components_"]
         self.objective_ = float(objective)
         self.duality_gap_ = relative_gap(objective, certificate.bound) if convex else None
         self.status_ = str(status)
@@ -352,19 +352,19 @@ class LMNN(MetricLearner):
                 ConvergenceWarning,
             )
 
-    def _store_without_variation(self, level: Level) -> LMNN:
+    def _store_without_variation(self, descent: Descent) -> LMNN:
         """All points are equal: every metric gives each triplet a slack of 1."""
         warn(
             "all points are equal, so that every metric is as good as any other; the identity is"
             " kept. Check X.",
             DataWarning,
         )
-        sizes = level.labels.sizes
-        heads = host(level.problem.edges[0])
-        others = len(level.points) - np.repeat(sizes, sizes)[heads]
+        sizes = descent.labels.sizes
+        heads = host(descent.problem.edges[0])
+        others = len(descent.points) - np.repeat(sizes, sizes)[heads]
         d = self.n_features_in_
         identity = np.eye(self.n_components or d, d)
-        self.components_ = kernels_for(level.points).like(identity, level.points)
+        self.components_ = kernels_for(descent.points).like(identity, descent.points)
         self.objective_ = float(self.push_weight * others.sum())
         self.duality_gap_ = 0.0 if self._learns_rows is None else None
         self.status_, self.n_iter_, self.history_ = str(Status.CONVERGED), 0, []

@@ -90,7 +90,8 @@ def descend(
     level = np.inf  # smoothed objective at the last look
     missed = 0.0  # share of the objective that the last search added
     n_iter, interval, next_search, margin = 0, FIRST_SEARCH, FIRST_SEARCH, SEARCH_MARGIN
-    rests = 0  # iterations in a row that could not descend
+    rests = 0  # iterations in a row that could not descend, nor settle the multipliers
+    rested = np.inf  # error of the multipliers at the last of them
     while True:
         direction = memory.direction(gradient)
         if not len(memory):
@@ -121,6 +122,9 @@ def descend(
             estimate = (error + LOOK_EVERY * fall) / max(value, 1.0)
         else:
             error, estimate = certificate.complementarity, certificate.gap
+        if rests and error < 0.9 * rested:
+            rests = 1
+        rested = error if rests else np.inf
         residual, proof, found = None, None, None
         if estimate <= tol or rests > MOST_RESTS:
             proof, found = problem.certify(at.L, at.triplets, keep=fixed_rank)
@@ -156,7 +160,8 @@ def descend(
             if fixed_rank:  # without convexity multipliers need not settle
                 at = problem.narrow(at, width)
             else:
-                width = max(width, min(LAST_WIDTH, at.triplets.width))
+                if not rests:
+                    width = max(width, min(LAST_WIDTH, at.triplets.width))
                 at = problem.advance_multipliers(at, width)
             level = np.inf
         if certificate is not None:
