@@ -275,8 +275,12 @@ def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> 
     heads, tails, weights = heads[used], tails[used], weights[used]
     degree = np.bincount(heads, weights, n) + np.bincount(tails, weights, n)
     W = sparse.csr_array((weights.astype(Z.dtype), (heads, tails)), shape=(n, n))
-    symmetric = (W + W.T.tocsr()).tocsr()
     out = degree.astype(Z.dtype)[:, None] * Z
+    if 2 * W.nnz * Z.shape[1] * Z.itemsize < THREADED_BYTES:
+        out -= W @ Z
+        out -= W.T @ Z
+        return out
+    symmetric = (W + W.T.tocsr()).tocsr()  # rows that threads can share
 
     def rows_of(rows: slice) -> None:
         out[rows] -= symmetric[rows] @ Z
