@@ -199,6 +199,7 @@ class LMNN(MetricLearner):
             rows, held_out = held_out_rows(labels, self.validation_fraction, random)
         part = class_order(labels.codes[rows], type(self).__name__)
         points = X[kernels_for(X).index(rows[part.order], X)]
+        checkpoint = self._opened_checkpoint(points, part, target_neighbors)
         descent = Descent.build(self, points, part, robust_centre(points), target_neighbors)
 
         if descent.problem.P.size == 0:
@@ -214,7 +215,6 @@ class LMNN(MetricLearner):
                 lambda iterate: descent.problem.components(iterate.point),
             )
             observers.append(validation)
-        checkpoint = self._opened_checkpoint(points, part, target_neighbors)
         solution = descent.solve(start, checkpoint, observers, began)
         kept = solution.iterate
         if validation is not None and validation.best is not None:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,9 +95,10 @@ class Line:
     prox: Array
     width: float
     push_weight: float
+    limit: ClassVar[float] = STEP_LIMIT
 
     def at(self, t: float) -> tuple[float, float, float]:
-        """Value, slope and curvature at t, 0 ≤ t ≤ STEP_LIMIT."""
+        """Value, slope and curvature at t, 0 ≤ t ≤ limit."""
         s0, s1, s2 = self.slack
         slack = s0 + t * (s1 + t * s2)
         rate = s1 + (2 * t) * s2

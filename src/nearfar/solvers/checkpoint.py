@@ -67,6 +67,8 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
         self._path, self._fingerprint = Path(path), fingerprint
         self._written = -np.inf
+        if self._path.is_dir():
+            raise CheckpointError(f"checkpoint {str(path)!r} is a folder. Name a file in it.")
         if not self._path.parent.is_dir():
             raise CheckpointError(
                 f"the folder of checkpoint {str(path)!r} does not exist. Create it first."

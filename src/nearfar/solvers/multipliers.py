@@ -28,7 +28,6 @@ from nearfar.solvers.run import Iterate
 Matrix = NDArray[np.float64]
 
 MEMORY = 30  # steps that the quasi-Newton method remembers
-STEP_LIMIT = 4.0  # longest step, in units of the proposed one
 FIRST_STEP = 0.1  # length of a step without memory, relative to L
 LOOK_EVERY = 5  # iterations
 FIRST_WIDTH, LAST_WIDTH = 0.2, 0.1  # of the smoothed hinge, in margins
@@ -99,7 +98,7 @@ def descend(
                 FIRST_STEP * np.linalg.norm(at.L) / max(float(np.linalg.norm(direction)), 1e-300)
             )
         line = problem.line(at, direction)
-        t = exact_step(line.at, STEP_LIMIT)
+        t = exact_step(line.at, line.limit)
         if t == 0 and len(memory):
             memory.forget()
             continue
@@ -182,10 +181,11 @@ def _start(problem: HingeProblem, L: Matrix, warm: bool, width: float, triplets:
     while True:  # ends at the latest when all triplets are at hand, or none is active
         before, at = count, problem.place(L, problem.search(L, 1.0, width))
         count = len(at.triplets)
-        grow = exact_step(problem.line(at, L).at, STEP_LIMIT)
+        line = problem.line(at, L)
+        grow = exact_step(line.at, line.limit)
         shrink = 0.0 if grow > 0 else exact_step(problem.line(at, -reach * L).at, 1.0)
         L = (1 + grow - reach * shrink) * L
-        if grow < STEP_LIMIT and (shrink < 1 or count == before > 0):
+        if grow < line.limit and (shrink < 1 or count == before > 0):
             return problem.place(L, problem.search(L, SEARCH_MARGIN, width))
 
 
@@ -210,7 +210,7 @@ def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS)
     if B.shape[1] == 0:
         return at
     line = problem.line(at, np.vstack([np.zeros_like(kept), B.T]))
-    return problem.move(at, line, exact_step(_of_square(line.at), STEP_LIMIT) ** 0.5)
+    return problem.move(at, line, exact_step(_of_square(line.at), line.limit) ** 0.5)
 
 
 def _of_square(along: Line) -> Line:
