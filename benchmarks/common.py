@@ -27,6 +27,20 @@ class UnavailableError(Exception):
     """A peer or a data set cannot be used here; the message says why."""
 
 
+def data_file(name: str) -> Path:
+    """The file ``<name>.npz`` in the folder that the environment variable NEARFAR_DATA names."""
+    folder = os.environ.get("NEARFAR_DATA")
+    if not folder:
+        raise UnavailableError(
+            f"{name} needs its data file, and NEARFAR_DATA is not set; set it to the folder that "
+            f"holds {name}.npz"
+        )
+    path = Path(folder) / f"{name}.npz"
+    if not path.exists():
+        raise UnavailableError(f"{name} needs {path.name}, and NEARFAR_DATA has none; put it there")
+    return path
+
+
 @dataclass(frozen=True)
 class Environment:
     """A virtual environment of Python 3.11 with pinned packages.

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from nearfar.linalg import canonical_factor, largest_scale, null_tolerance, symmetric
+from nearfar.linalg import (
+    canonical_factor,
+    largest_scale,
+    null_tolerance,
+    range_and_null,
+    symmetric,
+)
 
 
 def test_symmetric_is_the_nearest_symmetric_matrix(rng):
@@ -36,6 +42,20 @@ def test_canonical_factor_does_not_depend_on_a_rotation(rng):
     np.testing.assert_allclose(canonical_factor(-L), canonical_factor(L), atol=1e-12)
 
 
+def test_canonical_factor_survives_a_failure_of_divide_and_conquer(rng, monkeypatch):
+    """LAPACK's default driver does not converge on some matrices near a multiple of I."""
+    L, svd = rng.normal(size=(3, 4)), linalg.svd
+    expected = canonical_factor(L)
+
+    def failing(A, full_matrices, lapack_driver="gesdd"):
+        if lapack_driver == "gesdd":
+            raise linalg.LinAlgError
+        return svd(A, full_matrices=full_matrices, lapack_driver=lapack_driver)
+
+    monkeypatch.setattr(linalg, "svd", failing)
+    np.testing.assert_allclose(canonical_factor(L), expected)
+
+
 def test_canonical_factor_of_zero_is_zero():
     np.testing.assert_array_equal(canonical_factor(np.zeros((2, 3))), np.zeros((2, 3)))
 
@@ -48,7 +68,7 @@ def test_largest_scale(rng, size):
     """P − θS ⪰ 0, and for θ < 1 no larger θ will do."""
     R, A = rng.normal(size=(2, 6, 6))
     P, S = R @ R.T + 0.1 * np.eye(6), size * (A + A.T)
-    theta, ratios, vectors = largest_scale(P, S)
+    theta, ratios, vectors = largest_scale(range_and_null(P)[0], S)
     smallest = linalg.eigvalsh(P - theta * S)[0]
     if size < 1:
         assert smallest > -1e-10
@@ -75,14 +95,16 @@ def test_the_null_space_of_P_is_left_out(rng):
     S = rng.normal(size=(3, 3))
     S = 10 * (S + S.T + np.eye(3))
     range_ = Q[:, :3]
-    theta, ratios, vectors = largest_scale(range_ @ range_.T, range_ @ S @ range_.T)
+    theta, ratios, vectors = largest_scale(
+        range_and_null(range_ @ range_.T)[0], range_ @ S @ range_.T
+    )
     np.testing.assert_allclose(ratios, linalg.eigvalsh(S)[::-1], atol=1e-9)
     assert theta == pytest.approx(1 / linalg.eigvalsh(S)[-1])
     np.testing.assert_allclose(Q[:, 3:].T @ vectors, np.zeros((2, 3)), atol=1e-12)
 
 
 def test_a_P_of_zero_has_no_range():
-    theta, ratios, vectors = largest_scale(np.zeros((3, 3)), np.zeros((3, 3)))
+    theta, ratios, vectors = largest_scale(range_and_null(np.zeros((3, 3)))[0], np.zeros((3, 3)))
     assert theta == 1
     assert len(ratios) == 0
     assert vectors.shape == (3, 0)

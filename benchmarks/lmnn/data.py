@@ -8,7 +8,6 @@ official split, the row numbers ``train`` and ``test``.
 """
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -16,6 +15,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.model_selection import train_test_split
+
+from benchmarks import common
 
 SEED = 0
 PCA_DIMENSIONS = {"isolet": 172, "mnist": 164}
@@ -55,16 +56,10 @@ def _split(X, y):
 
 
 def _archive(name):
-    folder = os.environ.get("NEARFAR_DATA")
-    if not folder:
-        raise SystemExit(
-            f"{name} needs its data file, and NEARFAR_DATA is not set; set it to the folder that "
-            f"holds {name}.npz"
-        )
-    path = Path(folder) / f"{name}.npz"
-    if not path.exists():
-        raise SystemExit(f"{name} needs {path.name}, and NEARFAR_DATA has none; put it there")
-    return np.load(path, allow_pickle=False)
+    try:
+        return np.load(common.data_file(name), allow_pickle=False)
+    except common.UnavailableError as error:
+        raise SystemExit(str(error)) from error
 
 
 def _reduce(X, archive, name):

@@ -9,19 +9,38 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nearfar.estimators import LMNN
+    from nearfar.estimators import (
+        LMNN,
+        EnergyClassifier,
+        KernelLMNN,
+        MultiMetricLMNN,
+        NearestNeighborClassifier,
+    )
     from nearfar.io import TRUSTED_TYPES, load, save
 
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "EnergyClassifier": "nearfar.estimators",
+    "KernelLMNN": "nearfar.estimators",
     "LMNN": "nearfar.estimators",
+    "MultiMetricLMNN": "nearfar.estimators",
+    "NearestNeighborClassifier": "nearfar.estimators",
     "TRUSTED_TYPES": "nearfar.io",
     "load": "nearfar.io",
     "save": "nearfar.io",
 }
 
-__all__ = ["LMNN", "TRUSTED_TYPES", "load", "save"]
+__all__ = [
+    "LMNN",
+    "TRUSTED_TYPES",
+    "EnergyClassifier",
+    "KernelLMNN",
+    "MultiMetricLMNN",
+    "NearestNeighborClassifier",
+    "load",
+    "save",
+]
 
 
 def __getattr__(name: str) -> Any:

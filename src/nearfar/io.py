@@ -4,7 +4,8 @@
 
     model.nearfar (zip, members stored uncompressed)
     ├── model.json         format, versions, class name, parameters, fitted attributes
-    └── <attribute>.npy    one member for each array; ``numpy.load`` opens them too
+    └── <attribute>.npy    one member for each array; ``numpy.load`` opens them too. An estimator
+                           inside another has its name in front: ``metric_.components_.npy``
 
 JSON holds None, booleans, strings, integers, finite floats and lists as they are. Everything else
 is an object with one key that starts with ``$``:
@@ -16,6 +17,8 @@ is an object with one key that starts with ``$``:
 ``$float``             nan, inf or -inf
 ``$tuple`` ``$path``   a tuple, a path
 ``$dict``              a dict whose keys are not plain strings, as [key, value] pairs
+``$model``             another estimator of nearfar, fitted or not: class, parameters, attributes
+``$frozen``            the same in scikit-learn's ``FrozenEstimator``
 =====================  =============================================================
 """
 
@@ -33,6 +36,7 @@ from typing import Any
 
 import numpy as np
 import sklearn
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar import __version__
@@ -42,7 +46,11 @@ from nearfar.solvers.checkpoint import DAMAGE, atomic_writer
 # Every class that a model file may hold, and its module. The registry is closed: a name in a file
 # is looked up here and never imported. A new estimator joins by a line.
 MODEL_CLASSES = {
+    "EnergyClassifier": "nearfar.estimators.energy",
+    "KernelLMNN": "nearfar.estimators.kernel_lmnn",
     "LMNN": "nearfar.estimators.lmnn",
+    "MultiMetricLMNN": "nearfar.estimators.multi_metric_lmnn",
+    "NearestNeighborClassifier": "nearfar.estimators.nearest",
 }
 
 #: What ``skops.io.load(path, trusted=nearfar.TRUSTED_TYPES)`` has to trust.
@@ -81,27 +89,19 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         The estimator is not one of nearfar's, or it holds a value that is not plain data.
     """
     name = type(model).__name__
-    if name not in MODEL_CLASSES or type(model) is not _model_class(name):
+    if not _is_ours(model):
         raise ModelFileError(
             f"a {name} cannot be saved. A model file holds one of {', '.join(MODEL_CLASSES)}, "
             "not a subclass or another estimator. Save the fitted nearfar estimator itself."
         )
     check_is_fitted(model)
     arrays: dict[str, np.ndarray] = {}
-    values = {
-        attribute: _encode(value, attribute, arrays)
-        for attribute, value in vars(model).items()
-        if attribute not in _NOT_STORED
-    }
-    parameters = model.get_params(deep=False)
     document = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "nearfar_version": __version__,
         "sklearn_version": sklearn.__version__,
-        "class": name,
-        "parameters": {key: values.pop(key) for key in parameters},
-        "attributes": values,
+        **_encode_model(model, "", arrays),
     }
     with atomic_writer(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         text = json.dumps(document, indent=1, allow_nan=False)
@@ -211,49 +211,85 @@ def _read_array(content: bytes) -> np.ndarray:
 
 
 def _restore(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
-    name = document["class"]
+    model = _decode_model(document, arrays, f"that wrote it ({document['nearfar_version']})")
+    check_is_fitted(model)
+    return model
+
+
+def _decode_model(
+    value: dict[str, Any], arrays: dict[str, np.ndarray], writer: str = "that wrote it"
+) -> Any:
+    """The inverse of `_encode_model`; the attributes of a fitted model are checked."""
+    name = value["class"]
     if name not in MODEL_CLASSES:
         raise _Unusable(
             f"holds a model of class {name!r}; nearfar {__version__} knows "
-            f"{', '.join(MODEL_CLASSES)}. Load it with the nearfar that wrote it "
-            f"({document['nearfar_version']}), or upgrade: pip install --upgrade nearfar"
+            f"{', '.join(MODEL_CLASSES)}. Load it with the nearfar {writer}, or upgrade: "
+            "pip install --upgrade nearfar"
         )
     cls = _model_class(name)
-    parameters = _decode(document["parameters"], arrays)
-    attributes = _decode(document["attributes"], arrays)
+    parameters = _decode(value["parameters"], arrays)
+    attributes = _decode(value["attributes"], arrays)
     unknown = sorted(set(parameters) - set(cls._get_param_names()))
     unknown += sorted(key for key in attributes if not key.isidentifier() or hasattr(cls, key))
     if unknown:
         raise _Unusable(
             f"sets {', '.join(unknown)}, which {name} of nearfar {__version__} does not "
-            f"have. Load it with the nearfar that wrote it ({document['nearfar_version']})."
+            f"have. Load it with the nearfar {writer}."
         )
     model = cls(**parameters)
-    vars(model).update(attributes)
-    check_is_fitted(model)
-    _check_shapes(model)
+    if attributes:
+        vars(model).update(attributes)
+        check_is_fitted(model)
+        _check_shapes(model)
     return model
 
 
 def _check_shapes(model: Any) -> None:
-    """`components_` is a real matrix with a column, and perhaps a name, for each feature."""
-    components, n_features = model.components_, model.n_features_in_
-    names = getattr(model, "feature_names_in_", None)
-    if (
-        not isinstance(components, np.ndarray)
-        or components.dtype.kind != "f"
-        or components.ndim != 2
-        or components.shape[1] != n_features
-    ):
-        raise _Unusable(
-            f"holds components_ of shape {np.shape(components)}; expected a matrix with "
-            f"n_features_in_={n_features} columns. Fit and save again."
+    """Arrays have the axes that the class declares, d of them features, and names are as many."""
+    lengths = {"d": model.n_features_in_}
+    for attribute, axes in model._axes.items():
+        array: Any = getattr(model, attribute, None)
+        shape, kind = np.shape(array), getattr(getattr(array, "dtype", None), "kind", "O")
+        fits = isinstance(array, np.ndarray) and len(shape) == len(axes)
+        fits = fits and all(
+            lengths.setdefault(axis, size) == size for axis, size in zip(axes, shape, strict=True)
         )
-    if names is not None and np.shape(names) != (n_features,):
+        if not fits or ("d" in axes and kind != "f"):
+            expected = ", ".join(str(lengths.get(axis, axis)) for axis in axes)
+            raise _Unusable(
+                f"holds {attribute} of shape {shape}; expected an array of shape ({expected}) with "
+                f"n_features_in_={model.n_features_in_}. Fit and save again."
+            )
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and np.shape(names) != (model.n_features_in_,):
         raise _Unusable(
             f"holds feature_names_in_ of shape {np.shape(names)}; expected "
-            f"n_features_in_={n_features} names. Fit and save again."
+            f"n_features_in_={model.n_features_in_} names. Fit and save again."
         )
+    metric = getattr(model, "metric_", model)
+    if not _is_ours(metric) or getattr(metric, "n_features_in_", None) != model.n_features_in_:
+        raise _Unusable(
+            f"holds {metric!r} as metric_; expected a fitted metric learner with "
+            f"n_features_in_={model.n_features_in_}. Fit and save again."
+        )
+
+
+def _is_ours(model: Any) -> bool:
+    """Whether `model` is of a class of the registry, not of a subclass."""
+    name = type(model).__name__
+    return name in MODEL_CLASSES and type(model) is _model_class(name)
+
+
+def _encode_model(model: Any, prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Class, parameters and fitted attributes; names of arrays begin with the prefix."""
+    values = {
+        attribute: _encode(value, prefix + attribute, arrays)
+        for attribute, value in model.__getstate__().items()
+        if attribute not in _NOT_STORED
+    }
+    parameters = {key: values.pop(key) for key in model.get_params(deep=False)}
+    return {"class": type(model).__name__, "parameters": parameters, "attributes": values}
 
 
 def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -277,18 +313,24 @@ def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
             return dict(zip(value, items, strict=True))
         keys = [_encode(key, where, arrays) for key in value]
         return {"$dict": list(zip(keys, items, strict=True))}
+    if isinstance(value, FrozenEstimator) and _is_ours(value.estimator):
+        return {"$frozen": _encode_model(value.estimator, f"{where}.", arrays)}
+    if _is_ours(value):
+        return {"$model": _encode_model(value, f"{where}.", arrays)}
     if _is_tensor(value):
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray) and value.dtype.kind in _ARRAY_KINDS:
-        arrays[where] = value
-        return {"$array": where}
+        same = (name for name, array in arrays.items() if array is value)
+        name = next(same, where)  # an array that several attributes share is stored once
+        arrays[name] = value
+        return {"$array": name}
     if isinstance(value, np.ndarray) and value.dtype.kind == "O":
         items = [_encode(item, f"{where}.{i}", arrays) for i, item in enumerate(value.flat)]
         return {"$objects": items, "shape": list(value.shape)}
     raise ModelFileError(
         f"{where.split('.')[0]} cannot be saved: expected arrays, numbers, strings, lists or "
         f"dicts, found a {type(value).__name__}. Set it to plain data first (for random_state, an "
-        "integer)."
+        "integer; for a kernel of your own, 'precomputed')."
     )
 
 
@@ -331,6 +373,8 @@ _DECODERS: dict[str, Callable[[dict[str, Any], dict[str, np.ndarray]], Any]] = {
     "$path": lambda value, _: Path(value["$path"]),
     "$tuple": lambda value, arrays: tuple(_decode(value["$tuple"], arrays)),
     "$dict": lambda value, arrays: dict(_decode(value["$dict"], arrays)),
+    "$model": lambda value, arrays: _decode_model(value["$model"], arrays),
+    "$frozen": lambda value, arrays: FrozenEstimator(_decode_model(value["$frozen"], arrays)),
 }
 
 

@@ -21,25 +21,33 @@ def canonical_factor(L: Matrix) -> Matrix:
 
     It gives the same distances as L and does not depend on a rotation of L's rows.
     """
-    _, lengths, directions = linalg.svd(L, full_matrices=False)
+    try:
+        _, lengths, directions = linalg.svd(L, full_matrices=False)
+    except linalg.LinAlgError:  # LAPACK's divide and conquer fails on some multiples of I
+        _, lengths, directions = linalg.svd(L, full_matrices=False, lapack_driver="gesvd")
     largest = np.abs(directions).argmax(axis=1)
     signs = np.where(directions[np.arange(len(directions)), largest] < 0, -1.0, 1.0)
     factor: Matrix = (lengths * signs)[:, None] * directions
     return factor
 
 
-def largest_scale(P: Matrix, S: Matrix) -> tuple[float, Matrix, Matrix]:
-    """The largest θ <= 1 with P − θS ⪰ 0, for P ⪰ 0 whose null space S annihilates.
-
-    Also returns the eigenvalues λ (descending) and vectors b of S b = λ P b on the range of P,
-    scaled to bᵀPb = 1; θ = 1 / max(1, λ₁).
-    """
+def range_and_null(P: Matrix) -> tuple[Matrix, Matrix]:
+    """For P ⪰ 0 a basis R of its range with RᵀPR = I, and an orthonormal one of its null space."""
     values, vectors = linalg.eigh(P)
     kept = values > null_tolerance(values)
-    root = vectors[:, kept] / np.sqrt(values[kept])  # rootᵀ P root = I
-    ratios, rotation = linalg.eigh(symmetric(root.T @ S @ root))
+    return vectors[:, kept] / np.sqrt(values[kept]), vectors[:, ~kept]
+
+
+def largest_scale(basis: Matrix, S: Matrix) -> tuple[float, Matrix, Matrix]:
+    """The largest θ <= 1 with P − θS ⪰ 0, for P ⪰ 0 whose null space S annihilates.
+
+    P is given by a ``basis`` R of its range with RᵀPR = I. Also returns the eigenvalues λ
+    (descending) and vectors b of S b = λ P b on the range of P, scaled to bᵀPb = 1;
+    θ = 1 / max(1, λ₁).
+    """
+    ratios, rotation = linalg.eigh(symmetric(basis.T @ S @ basis))
     top = ratios[-1] if len(ratios) else 0.0
-    return float(1.0 / max(1.0, top)), ratios[::-1], (root @ rotation)[:, ::-1]
+    return float(1.0 / max(1.0, top)), ratios[::-1], (basis @ rotation)[:, ::-1]
 
 
 def null_tolerance(values: Matrix) -> float:

@@ -5,6 +5,7 @@ A new kernel joins by being written in `reference` (its specification) or listed
 
 import inspect
 from dataclasses import dataclass
+from fractions import Fraction
 from types import ModuleType
 
 import numpy as np
@@ -71,6 +72,8 @@ def small_blocks(monkeypatch, request):
     monkeypatch.setattr(on_numpy, "TILE", 5)
     monkeypatch.setattr(on_numpy, "GATHER_BYTES", 0)  # the least block, 64 rows
     monkeypatch.setattr(on_numpy, "GEMM_ROWS", 7)
+    monkeypatch.setattr(on_numpy, "TABLE_ENTRIES", 90)
+    monkeypatch.setattr(on_numpy, "CENTRE_ROWS", 10)
     if request.node.get_closest_marker("torch") is not None:
         from nearfar.kernels import on_torch
 
@@ -267,6 +270,211 @@ def test_no_points_and_no_edges(backend, dtype):
     assert not backend.to_numpy(kernels.laplacian_matmul(none, none, Z[:0, 0], Z)).any()
 
 
+@pytest.fixture
+def queries(rng):
+    """Makes queries for a sample: some of its points, and others amid them."""
+
+    def queries(sample):
+        Z = sample.Z
+        others = rng.permutation(Z)[:8] + rng.normal(size=(min(8, len(Z)), Z.shape[1]))
+        return np.concatenate([Z[::4], others.astype(Z.dtype)])
+
+    return queries
+
+
+def assert_same_rows(found, expected, Q, Z):
+    """The same rows in the same order, but for distances that float64 cannot tell apart: swapped
+    rows must agree in rational arithmetic to 4 eps. Rows (m, ·), −1 for none."""
+    for t, place in zip(*np.nonzero(found != expected), strict=True):
+        assert min(found[t, place], expected[t, place]) >= 0
+        one, other = (
+            sum(
+                (Fraction(float(q)) - Fraction(float(z))) ** 2
+                for q, z in zip(Q[t], Z[j], strict=True)
+            )
+            for j in (found[t, place], expected[t, place])
+        )
+        assert abs(one - other) <= 4 * Fraction(2) ** -52 * one
+
+
+@spoils
+@pytest.mark.parametrize("k", [1, 3, None], ids=["one", "three", "all"])
+def test_nearest(make, backend, queries, k, spoil):
+    """Differences decide, and ties go by row number; no row is named twice."""
+    sample = make(spoil)
+    Q = queries(sample)
+    k = len(sample.Z) if k is None else k
+    found = sample.kernels.nearest(backend.asarray(Q), sample.on_device, k)
+    near, lengths = map(backend.to_numpy, found)
+    expected, squares = reference.nearest(Q, sample.Z, k)
+    assert near.dtype == np.int64
+    assert lengths.dtype == np.float64
+    np.testing.assert_allclose(lengths, squares, rtol=1e-12, atol=0)
+    assert_same_rows(near, expected, Q, sample.Z)
+    assert all(len(set(row)) == k for row in near.tolist())
+
+
+@pytest.fixture
+def cross(backend, rng, queries):
+    """Makes what `cross_invaders` takes for a sample: labels are as mixed as they can be."""
+
+    def cross(sample, Q=None, n_labels=3):
+        Q = queries(sample) if Q is None else Q
+        labels, others = (rng.integers(n_labels, size=len(side)) for side in (Q, sample.Z))
+
+        def found(reach, screen=None):
+            arrays = backend.asarray(Q), backend.asarray(reach), sample.on_device
+            if screen is not None:
+                screen = screen(arrays[0]), screen(sample.on_device)
+            pairs = sample.kernels.cross_invaders(
+                *arrays, sample.index(labels), sample.index(others), screen
+            )
+            return [backend.to_numpy(ends) for ends in pairs]
+
+        def expected(reach):
+            return reference.cross_invaders(Q, reach, sample.Z, labels, others)
+
+        return Q, found, expected
+
+    return cross
+
+
+@any_layout
+@spoils
+def test_cross_invaders(make, rng, cross, spoil):
+    """From a reach that finds almost nothing to one that finds all, with rows of both kinds."""
+    sample = make(spoil)
+    Q, found, expected = cross(sample)
+    for size in (0.3, 3.0, 1e30):
+        reach = size * rng.uniform(0.5, 1.5, size=len(Q))
+        reach[:2] = np.inf, -np.inf
+        wanted = expected(reach)
+        assert size == 0.3 or len(wanted[0]) > 2
+        for got, ends in zip(found(reach), wanted, strict=True):
+            np.testing.assert_array_equal(got, ends)
+            assert got.dtype == np.int64
+
+
+@any_layout
+@spoils
+@pytest.mark.parametrize("dtype", [np.float64], ids=["float64"])
+def test_a_screen_in_float32_does_not_change_the_cross_invaders(make, rng, cross, spoil):
+    """As for the invaders: the reach is the exact distance to some point, or just above it."""
+    sample = make(spoil)
+    kernels, n = sample.kernels, len(sample.Z)
+    Q, found, _ = cross(sample, n_labels=40)
+    stack = kernels.like(np.concatenate([Q, sample.Z]), sample.on_device)
+    queries, points = np.arange(len(Q)), len(Q) + rng.integers(n, size=len(Q))
+    exact = kernels.sq_lengths(stack, sample.index(queries), sample.index(points))
+    exact = kernels.to_host(exact)
+    counts = []
+    for reach in (exact, np.nextafter(exact, np.inf)):
+        screened = found(reach, kernels.single)
+        for got, wanted in zip(screened, found(reach), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+        counts.append(len(screened[0]))
+    assert counts[0] < counts[1]
+
+
+@any_layout
+@pytest.mark.parametrize("screened", [False, True])
+def test_squares_that_overflow_hide_no_invader(make, backend, dtype, rng, cross, screened):
+    """Norms are just below and just above the largest number of the type of the products, while
+    distances are a hundredth of it."""
+    kind = np.float32 if screened else dtype
+    edge = np.sqrt(float(np.finfo(kind).max) / 3)
+    sample = make(lambda Z: edge * (1 + 0.01 * Z))
+    Q, found, expected = cross(sample)
+    reach = (0.015 * edge) ** 2 * rng.uniform(0.5, 1.5, size=len(Q))
+    wanted = expected(reach)
+    assert 0 < len(wanted[0]) < len(Q) * len(sample.Z) / 2
+    single = sample.kernels.single if screened else None
+    for got, ends in zip(found(reach, single), wanted, strict=True):
+        np.testing.assert_array_equal(got, ends)
+    reach = np.resize(reach, len(sample.Z))
+    pairs = sample.kernels.invaders(
+        sample.on_device,
+        backend.asarray(reach),
+        sample.starts,
+        single and single(sample.on_device),
+    )
+    wanted = reference.invaders(sample.Z, reach, sample.starts)
+    for got, ends in zip(pairs, wanted, strict=True):
+        np.testing.assert_array_equal(backend.to_numpy(got), ends)
+
+
+def test_cross_invaders_of_nobody(backend, dtype):
+    Z = backend.asarray(np.ones((3, 2), dtype))
+    kernels = kernels_for(Z)
+    labels, reach = kernels.index([0, 1, 2], Z), kernels.double(Z[:, 0])
+    for first, second in ((Z[:0], Z), (Z, Z[:0]), (Z[:0], Z[:0])):
+        heads, tails = kernels.cross_invaders(
+            first, reach[: len(first)], second, labels[: len(first)], labels[: len(second)]
+        )
+        assert len(backend.to_numpy(heads)) == len(backend.to_numpy(tails)) == 0
+
+
+def test_the_nearest_of_points_that_coincide_are_the_first(make, backend):
+    sample = make(lambda Z: 0 * Z + 1e6 / 3)
+    near, lengths = sample.kernels.nearest(sample.on_device, sample.on_device, 4)
+    np.testing.assert_array_equal(backend.to_numpy(near), np.tile(np.arange(4), (len(sample.Z), 1)))
+    assert not backend.to_numpy(lengths).any()
+
+
+@spoils
+def test_nearest_of_classes(make, backend, queries, spoil):
+    sample = make(spoil)
+    Q = queries(sample)
+    found = sample.kernels.nearest_of_classes(
+        backend.asarray(Q), sample.on_device, sample.starts, 3
+    )
+    expected = reference.nearest_of_classes(Q, sample.Z, sample.starts, 3)
+    assert found.shape == expected.shape
+    shape = (len(Q), -1)
+    assert_same_rows(backend.to_numpy(found).reshape(shape), expected.reshape(shape), Q, sample.Z)
+
+
+@spoils
+@pytest.mark.parametrize(("k", "targets"), [(3, 2), (3, 0), (0, 2)])
+def test_hinge_sums(make, backend, dtype, rng, queries, k, targets, spoil):
+    """From no hinge to all of them, some bars being −inf. Distances err by up to a hundredth, and
+    by the rounding of the sums."""
+    sample = make(spoil)
+    Q, n_classes = queries(sample), len(sample.starts) - 1
+    for size in (0.3, 3.0, 30.0):
+        reach = size * rng.uniform(0.5, 1.5, size=(len(Q), n_classes, k))
+        reach[rng.uniform(size=reach.shape) < 0.2] = -np.inf
+        radius = size * rng.uniform(0.5, 1.5, size=(len(sample.Z), targets))
+        radius[rng.uniform(size=radius.shape) < 0.2] = -np.inf
+        found = sample.kernels.hinge_sums(
+            backend.asarray(Q),
+            sample.on_device,
+            sample.starts,
+            backend.asarray(reach),
+            backend.asarray(radius),
+        )
+        expected = reference.hinge_sums(Q, sample.Z, sample.starts, reach, radius)
+        for got, wanted in zip(found, expected, strict=True):
+            got = backend.to_numpy(got)
+            assert got.dtype == np.float64
+            exact = spoil in (SPOILS["random"], with_duplicates)
+            share = 1000 * np.finfo(dtype).eps if exact else 0.02
+            np.testing.assert_allclose(got, wanted, rtol=share, atol=share * size * len(sample.Z))
+
+
+def test_no_queries_and_no_neighbours(backend, dtype):
+    Z = backend.asarray(np.ones((3, 2), dtype))
+    kernels, starts = kernels_for(Z), np.array([0, 2, 3])
+    bars = kernels.double(Z)
+    assert [part.shape for part in kernels.nearest(Z[:0], Z, 2)] == [(0, 2), (0, 2)]
+    assert [part.shape for part in kernels.nearest(Z, Z, 0)] == [(3, 0), (3, 0)]
+    assert kernels.nearest_of_classes(Z[:0], Z, starts, 2).shape == (0, 2, 2)
+    nothing = kernels.hinge_sums(Z[:0], Z, starts, bars[:0, :, None], bars)
+    assert [part.shape for part in nothing] == [(0, 2), (0, 2)]
+    nobody = kernels.hinge_sums(Z, Z[:0], np.array([0, 0, 0]), bars[:, :, None], bars[:0])
+    assert [backend.to_numpy(part).tolist() for part in nobody] == [[[0.0] * 2] * 3] * 2
+
+
 # -- edges ---
 
 
@@ -423,3 +631,16 @@ def test_concatenate_and_count_up(backend):
     joined = kernels.concatenate([one, one[:0], one])
     np.testing.assert_array_equal(backend.to_numpy(joined), [1, 2, 1, 2])
     np.testing.assert_array_equal(backend.to_numpy(kernels.count_up(3, one)), [0, 1, 2])
+
+
+@any_layout
+@pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "sigmoid", "cosine", "laplacian"])
+def test_similarities(make, backend, dtype, kernel):
+    """A row of zeros has a cosine of zero to every other."""
+    sample = make(lambda Z: Z * (np.arange(len(Z)) > 0)[:, None])
+    parameters = {"gamma": 0.3, "degree": 2, "coef0": 0.5}
+    double = sample.Z.astype(np.float64)
+    got = sample.kernels.similarities(sample.on_device, sample.on_device[:7], kernel, **parameters)
+    assert backend.to_numpy(got).dtype == dtype
+    expected = reference.similarities(double, double[:7], kernel, **parameters)
+    assert_close(backend.to_numpy(got), expected, dtype, 20)

@@ -48,14 +48,16 @@ NARROWER = {
 OPTIONAL = {
     "click": {"nearfar.cli"},
     "dask": set(),
+    "faiss": set(),
     "matplotlib": set(),
+    "onnx": set(),
     "pyarrow": set(),
     "rich": set(),
     "skops": set(),
     "torch": {"nearfar.kernels.on_torch"},
 }
 # Packages that only one layer may import at all.
-CONFINED = {"torch": "kernels"}
+CONFINED = {"faiss": "estimators", "onnx": "estimators", "torch": "kernels"}
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,8 @@ PLANTED = [
     ("kernels/on_numpy.py", "import torch", "import torch in the function that needs it"),
     ("estimators/lmnn.py", "def f():\n    import torch", "only kernels may import torch"),
     ("linalg.py", "def f():\n    from torch.linalg import eigh", "only kernels may import torch"),
+    ("estimators/lmnn.py", "import faiss", "import faiss in the function that needs it"),
+    ("io.py", "def f():\n    from onnx import helper", "only estimators may import onnx"),
     # A module outside the layers.
     ("misc.py", "", "belongs to no layer"),
     ("misc/lists.py", "", "belongs to no layer"),

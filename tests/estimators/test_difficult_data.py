@@ -312,3 +312,14 @@ def test_random_shapes_units_and_parameters(number, seed, nearest_of_class, pape
     targets = nearest_of_class(X, y, n_neighbors)
     expected = paper_objective(model.get_mahalanobis_matrix(), X, y, targets, push_weight)
     assert model.objective_ == pytest.approx(expected, rel=1e-8, abs=1e-8)
+
+
+@pytest.mark.parametrize("size", [1e-14, 1e-31, 1e-160])
+def test_a_feature_that_is_rounding_errors_beside_the_others_changes_nothing(size, iris, rng):
+    """Sentence encoders have such dimensions; stretched to the size of the others they would bury
+    what is real."""
+    X, y = iris
+    noise = size * rng.normal(size=(len(X), 1))
+    model, expected = LMNN().fit(np.hstack([X, noise]), y), LMNN().fit(X, y)
+    np.testing.assert_allclose(model.components_[:, :4], expected.components_, atol=1e-9)
+    assert model.objective_ == pytest.approx(expected.objective_, rel=1e-9)

@@ -8,7 +8,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
 from nearfar.errors import InvalidInputError
-from nearfar.evaluation import knn, knn_error, knn_predict, standard_error
+from nearfar.evaluation import knn_error, knn_predict, standard_error
 
 
 def predict_by_loop(X_train, y_train, X_test, n_neighbors):
@@ -47,14 +47,6 @@ def test_without_ties_it_is_the_classifier_of_scikit_learn():
     X, y = rng.normal(size=(200, 4)), rng.integers(2, size=200)
     theirs = KNeighborsClassifier(n_neighbors=3).fit(X[:100], y[:100]).predict(X[100:])
     np.testing.assert_array_equal(knn_predict(X[:100], y[:100], X[100:], 3), theirs)
-
-
-def test_blocks_give_the_same_as_the_whole(monkeypatch):
-    rng = np.random.default_rng(1)
-    nearest = rng.integers(4, size=(101, 6))
-    whole = knn._vote(nearest, 4)
-    monkeypatch.setattr(knn, "_BLOCK_ENTRIES", 4 * 10)
-    np.testing.assert_array_equal(knn._vote(nearest, 4), whole)
 
 
 def test_error_is_the_share_of_wrong_labels_in_the_models_space():

@@ -15,6 +15,7 @@ def threads(monkeypatch):
     monkeypatch.setattr(on_numpy, "THREADED_BYTES", 0)
     monkeypatch.setattr(on_numpy, "GEMM_ROWS", 64)
     monkeypatch.setattr(on_numpy, "TILE", 50)
+    monkeypatch.setattr(on_numpy, "TABLE_ENTRIES", 50 * N)
 
     def threads(count):
         monkeypatch.setattr(joblib, "cpu_count", lambda: count)
@@ -32,6 +33,8 @@ def everything(Z, D, weights, edges, starts):
         on_numpy.laplacian_matmul(*edges, weights, Z),
         on_numpy.apply(Z, D[:4].astype(np.float64)),
         on_numpy.gram(Z, D),
+        *on_numpy.nearest(D, Z, 3),
+        *on_numpy.hinge_sums(D, Z, starts, np.full((len(D), 2, 2), 3.0), np.full((len(Z), 2), 2.0)),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from nearfar.kernels import kernels_for, reference
 from nearfar.problems.lmnn import LMNNProblem
@@ -124,6 +125,55 @@ def build(case, backend=None):
     edges = kernels.index(case.heads, X), kernels.index(case.tails, X)
     centre = kernels.double(X).mean(0)
     return LMNNProblem.build(X, centre, edges, case.starts, case.push_weight)
+
+
+def svec(A):
+    """The upper triangles of symmetric matrices (m, d, d) by columns, off the diagonal times √2, so
+    that ⟨A, B⟩ = svec(A)·svec(B)."""
+    columns, rows = np.tril_indices(A.shape[-1])
+    return A[..., rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2))
+
+
+def by_clarabel(case):
+    """min ⟨P, M⟩ + μ Σ ξ over M ⪰ 0, ξ ≥ 0, ξ_t ≥ 1 − ⟨A_t, M⟩ with A_t = C_il − C_ij.
+
+    Clarabel wants b − A x in a cone, here for x = (svec M, ξ): first ξ + ⟨A, M⟩ − 1 ≥ 0, then
+    ξ ≥ 0, then M ⪰ 0.
+    """
+    import clarabel
+
+    edge, impostor = case.triplets.T
+    far = case.differences(case.heads[edge], impostor)
+    near = case.differences(case.heads[edge], case.tails[edge])
+    A = svec(far[:, :, None] * far[:, None, :] - near[:, :, None] * near[:, None, :])
+    m, size = A.shape
+    eye = sparse.eye(m)
+    constraints = sparse.bmat([[-A, -eye], [None, -eye], [-sparse.eye(size), None]], format="csc")
+    constants = np.concatenate([-np.ones(m), np.zeros(m + size)])
+    cost = np.concatenate([svec(case.P[None])[0], np.full(m, case.push_weight)])
+    cones = [
+        clarabel.NonnegativeConeT(2 * m),
+        clarabel.PSDTriangleConeT(case.X.shape[1]),
+    ]
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    solver = clarabel.DefaultSolver(
+        sparse.csc_matrix((m + size, m + size)), cost, constraints, constants, cones, settings
+    )
+    solution = solver.solve()
+    assert str(solution.status) == "Solved", str(solution.status)
+    triangle = np.array(solution.x[:size])
+    d = case.X.shape[1]
+    columns, rows = np.tril_indices(d)
+    M = np.zeros((d, d))
+    M[rows, columns] = triangle / np.where(rows == columns, 1.0, np.sqrt(2))
+    return solution.obj_val, M + np.triu(M, 1).T
+
+
+@pytest.fixture(name="by_clarabel")
+def by_clarabel_fixture():
+    """Solves a case with an independent solver: objective and metric."""
+    return by_clarabel
 
 
 @pytest.fixture(name="make_case")

@@ -84,8 +84,8 @@ def test_ratios_and_directions_show_where_the_dual_is_not_feasible(case, problem
     """S b = λ P b with bᵀPb = 1, descending; in the features b is B⁻ᵀ b, so λ is the same."""
     _, certificate, alpha = certified
     ratios = linalg.eigh(case.S(alpha), case.P, eigvals_only=True)[::-1]
-    np.testing.assert_allclose(certificate.ratios, ratios, rtol=1e-8, atol=1e-9)
-    directions = problem.basis @ certificate.directions  # (features, ·)
+    np.testing.assert_allclose(certificate.ratios[0], ratios, rtol=1e-8, atol=1e-9)
+    directions = problem.basis @ certificate.directions[0]  # (features, ·)
     np.testing.assert_allclose(
         directions.T @ case.S(alpha) @ directions, np.diag(ratios), atol=1e-7
     )

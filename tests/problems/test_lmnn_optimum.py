@@ -1,9 +1,7 @@
 """The optimum of LMNN against an independent semidefinite solver, to 1e-5."""
 
-import clarabel
 import numpy as np
 import pytest
-from scipy import sparse
 
 from nearfar.solvers import Status, run
 from nearfar.solvers.multipliers import descend
@@ -25,48 +23,7 @@ def small(request, data, make_case):
     return make_case(*data, request.param)
 
 
-def svec(A):
-    """The upper triangles of symmetric matrices (m, d, d) by columns, off the diagonal times √2, so
-    that ⟨A, B⟩ = svec(A)·svec(B)."""
-    columns, rows = np.tril_indices(A.shape[-1])
-    return A[..., rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2))
-
-
-def by_clarabel(case):
-    """min ⟨P, M⟩ + μ Σ ξ over M ⪰ 0, ξ ≥ 0, ξ_t ≥ 1 − ⟨A_t, M⟩ with A_t = C_il − C_ij.
-
-    Clarabel wants b − A x in a cone, here for x = (svec M, ξ): first ξ + ⟨A, M⟩ − 1 ≥ 0, then
-    ξ ≥ 0, then M ⪰ 0.
-    """
-    edge, impostor = case.triplets.T
-    far = case.differences(case.heads[edge], impostor)
-    near = case.differences(case.heads[edge], case.tails[edge])
-    A = svec(far[:, :, None] * far[:, None, :] - near[:, :, None] * near[:, None, :])
-    m, size = A.shape
-    eye = sparse.eye(m)
-    constraints = sparse.bmat([[-A, -eye], [None, -eye], [-sparse.eye(size), None]], format="csc")
-    constants = np.concatenate([-np.ones(m), np.zeros(m + size)])
-    cost = np.concatenate([svec(case.P[None])[0], np.full(m, case.push_weight)])
-    cones = [
-        clarabel.NonnegativeConeT(2 * m),
-        clarabel.PSDTriangleConeT(case.X.shape[1]),
-    ]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    solver = clarabel.DefaultSolver(
-        sparse.csc_matrix((m + size, m + size)), cost, constraints, constants, cones, settings
-    )
-    solution = solver.solve()
-    assert str(solution.status) == "Solved", str(solution.status)
-    triangle = np.array(solution.x[:size])
-    d = case.X.shape[1]
-    columns, rows = np.tril_indices(d)
-    M = np.zeros((d, d))
-    M[rows, columns] = triangle / np.where(rows == columns, 1.0, np.sqrt(2))
-    return solution.obj_val, M + np.triu(M, 1).T
-
-
-def test_the_optimum_is_that_of_a_semidefinite_solver(small, build):
+def test_the_optimum_is_that_of_a_semidefinite_solver(small, build, by_clarabel):
     """Their metric is feasible and has the objective that they report; ours agrees with it, and
     their objective, being attained, is above our bound."""
     theirs, M_theirs = by_clarabel(small)

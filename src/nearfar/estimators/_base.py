@@ -1,9 +1,9 @@
-"""What all linear metric learners share: a learned map, and the distances that it gives."""
+"""What metric learners share: a learned map, and the distances that it gives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,66 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._callbacks import CallbackSupportMixin
+from nearfar.estimators._deploy import DeployMixin
 from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.supervision import ClassOrder, class_order
 
 
-class MetricLearner(
+class Metric(
     CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
+    """The Euclidean distance between the images of points under a learned map of any form."""
+
+    _fitted_by: str  # the attribute whose presence tells a fitted estimator
+    # Fitted arrays and their axes, which model files are checked for: equal letters are equal
+    # lengths, d is the number of features.
+    _axes: ClassVar[dict[str, str]] = {}
+
+    def _image_differences(self, first: Array, second: Array) -> Array:
+        """The images of the first points minus those of the second."""
+        raise NotImplementedError
+
+    def pair_distance(self, pairs: Any) -> Any:
+        """Learned distance within each pair.
+
+        Parameters
+        ----------
+        pairs : array-like or torch.Tensor of shape (n_pairs, 2, n_features)
+            The pairs.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_pairs,)
+            The length of the difference of the images, not squared.
+        """
+        check_is_fitted(self, self._fitted_by)
+        if is_torch(pairs):
+            pairs = _floating_tensor(pairs, type(self).__name__)
+        else:
+            pairs = check_array(pairs, dtype=[np.float64, np.float32], allow_nd=True)
+        if pairs.ndim != 3 or tuple(pairs.shape[1:]) != (2, self.n_features_in_):
+            raise InvalidInputError(
+                f"pairs must have shape (n_pairs, 2, {self.n_features_in_}); got"
+                f" {tuple(pairs.shape)}. Stack them with numpy.stack([a, b], axis=1)."
+            )
+        difference = self._image_differences(pairs[:, 0], pairs[:, 1])
+        return (difference * difference).sum(1) ** 0.5
+
+    def pair_score(self, pairs: Any) -> Any:
+        """Minus the learned distance within each pair: larger means more alike."""
+        return -self.pair_distance(pairs)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _validated(self, X: Any, reset: bool) -> Array:
+        return validated_points(self, X, reset)
+
+
+class MetricLearner(DeployMixin, Metric):
     """A metric D(a, b) = ‖L(a − b)‖ with L = ``components_``.
 
     Computation follows the data: NumPy arrays in, NumPy arrays out; torch tensors in, tensors out
@@ -25,6 +79,8 @@ class MetricLearner(
     """
 
     components_: Array
+    _fitted_by = "components_"
+    _axes: ClassVar[dict[str, str]] = {"components_": "rd"}
 
     def transform(self, X: Any) -> Any:
         """Map points so that the Euclidean distance between images is the learned distance.
@@ -42,36 +98,6 @@ class MetricLearner(
         check_is_fitted(self, "components_")
         X = self._validated(X, reset=False)
         return X @ self._components_for(X).T
-
-    def pair_distance(self, pairs: Any) -> Any:
-        """Learned distance within each pair.
-
-        Parameters
-        ----------
-        pairs : array-like or torch.Tensor of shape (n_pairs, 2, n_features)
-            The pairs.
-
-        Returns
-        -------
-        ndarray or torch.Tensor of shape (n_pairs,)
-            ‖L(a − b)‖, not squared.
-        """
-        check_is_fitted(self, "components_")
-        if is_torch(pairs):
-            pairs = _floating_tensor(pairs, type(self).__name__)
-        else:
-            pairs = check_array(pairs, dtype=[np.float64, np.float32], allow_nd=True)
-        if pairs.ndim != 3 or tuple(pairs.shape[1:]) != (2, self.n_features_in_):
-            raise InvalidInputError(
-                f"pairs must have shape (n_pairs, 2, {self.n_features_in_}); got"
-                f" {tuple(pairs.shape)}. Stack them with numpy.stack([a, b], axis=1)."
-            )
-        difference = (pairs[:, 0] - pairs[:, 1]) @ self._components_for(pairs).T
-        return (difference * difference).sum(1) ** 0.5
-
-    def pair_score(self, pairs: Any) -> Any:
-        """Minus the learned distance within each pair: larger means more alike."""
-        return -self.pair_distance(pairs)
 
     def get_metric(self) -> Callable[..., float]:
         """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
@@ -99,33 +125,57 @@ class MetricLearner(
     def _n_features_out(self) -> int:
         return int(self.components_.shape[0])
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-    def _validated(self, X: Any, reset: bool) -> Array:
-        """Points of shape (n, d) in float32 or float64, all finite."""
-        if not is_torch(X):
-            return validate_data(
-                self, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=1
-            )
-        return _validated_tensor(self, X, reset)
+    def _image_differences(self, first: Array, second: Array) -> Array:
+        return (first - second) @ self._components_for(first).T
 
     def _components_for(self, X: Array) -> Array:
         """``components_`` in the dtype of X, refused where X lives on another device."""
-        here, there = _device(X), _device(self.components_)
-        if here != there:
-            raise InvalidInputError(
-                f"{type(self).__name__} was fitted on {there} and X is on {here};"
-                f" both must be in one place. Move X to {there}, or fit on {here}."
-            )
-        return (
-            kernels_for(X).like(self.components_, X)
-            if here == "NumPy"
-            else (self.components_.to(X.dtype))
+        check_device(self, X, self.components_)
+        return as_dtype_of(X, self.components_)
+
+
+def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
+    """Points of shape (n, d) in float32 or float64, all finite."""
+    if not is_torch(X):
+        return validate_data(
+            estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=1
         )
+    return _validated_tensor(estimator, X, reset)
+
+
+def validated_labels(estimator: Any, X: Array, y: Any) -> ClassOrder:
+    """A label for each row of X; ``classes_`` is set."""
+    name = type(estimator).__name__
+    y = kernels_for(y).to_host(y)
+    if y.ndim == 0:
+        raise InvalidInputError(
+            f"{name} requires y to be passed, but the target y is {y.item()!r}."
+            " Pass a label for each row."
+        )
+    if len(y) != len(X):
+        raise InvalidInputError(
+            f"{name} needs a label for each row; X has {len(X)} rows and y has {len(y)}."
+            " Check that they belong together."
+        )
+    labels = class_order(y, name)
+    estimator.classes_ = labels.classes
+    return labels
+
+
+def check_device(estimator: Any, X: Array, fitted: Array) -> None:
+    """Refuse X where it does not live beside what was fitted."""
+    here, there = _device(X), _device(fitted)
+    if here != there:
+        raise InvalidInputError(
+            f"{type(estimator).__name__} was fitted on {there} and X is on {here};"
+            f" both must be in one place. Move X to {there}, or fit on {here}."
+        )
+
+
+def as_dtype_of(reference: Array, X: Array) -> Array:
+    """X in the dtype of the reference, float32 or float64, where it lives."""
+    kernels = kernels_for(X)
+    return kernels.single(X) if str(reference.dtype).endswith("float32") else kernels.double(X)
 
 
 def _device(X: Array) -> str:

@@ -1,89 +1,110 @@
-"""One fit of LMNN: the problem, where the descent starts, and its checkpoints."""
+"""One descent of the LMNN family: its problem, where it starts, and what a checkpoint holds."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.estimators._start import projection
-from nearfar.kernels import Array, kernels_for
+from nearfar.estimators._validation import HeldOutError
+from nearfar.kernels import Array
 from nearfar.linalg import canonical_factor
-from nearfar.problems.lmnn import LMNNProblem
-from nearfar.solvers import Iterate, Observer, Record, Solution, run
+from nearfar.problems.lmnn import Certificate, LMNNProblem
+from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint
-from nearfar.solvers.multipliers import descend
-from nearfar.supervision import ClassOrder, given_targets, nearest_targets
+from nearfar.solvers.multipliers import FIRST_WIDTH, SEARCH_MARGIN, at_best_scale, descend
+from nearfar.supervision import ClassOrder
 
 if TYPE_CHECKING:
-    from nearfar.estimators.lmnn import LMNN
+    from nearfar.estimators._large_margin import LargeMarginLearner
 
 Matrix = NDArray[np.float64]
+Arrays = dict[str, NDArray[Any]]
 
+UNFINISHED = (Status.MAX_ITER, Status.MAX_SECONDS, Status.STALLED)
 RANK_TOLERANCE = 1e-12  # rows of the map shorter than this share of the longest are dropped
-WARM_WIDTH = 0.02  # of the smoothed hinge, in margins, near an optimum
+
+
+@dataclass(frozen=True)
+class Start:
+    """A map to start from, and what `descend` should know of it."""
+
+    components: Matrix
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def near(cls, components: Matrix, width: float, margin: float = SEARCH_MARGIN) -> Start:
+        """A map near the optimum, not to be left for that of a hinge smoother than this width.
+
+        Triplets up to ``margin`` outside of their margin are at hand at first.
+        """
+        return cls(components, {"warm": True, "width": width, "margin": margin})
 
 
 @dataclass(frozen=True)
 class Descent:
     """The problem on points sorted by class, for the estimator that owns it."""
 
-    owner: LMNN
+    owner: LargeMarginLearner
     points: Array
     labels: ClassOrder
     problem: LMNNProblem
+    rows: int | None = None  # of a map learned with a fixed rank; None for all metrics
 
     @classmethod
     def build(
-        cls, owner: LMNN, points: Array, labels: ClassOrder, centre: Array, targets: Any
+        cls,
+        owner: LargeMarginLearner,
+        points: Array,
+        labels: ClassOrder,
+        centre: Array,
+        edges: tuple[Array, Array],
+        rows: int | None = None,
     ) -> Descent:
-        """Choose the target neighbours, unless they are given, and whiten the points."""
-        if targets is None:
-            edges = nearest_targets(points, labels, owner.n_neighbors)
-        else:
-            edges = given_targets(targets, labels, points)
+        """Whiten the points by their target edges."""
         problem = LMNNProblem.build(points, centre, edges, labels.starts, owner.push_weight)
-        return cls(owner, points, labels, problem)
+        return cls(owner, points, labels, problem, rows)
 
-    def attributes(self, iterate: Iterate) -> dict[str, Any]:
-        """The fitted attributes that ``transform`` needs."""
-        components = canonical_factor(self.problem.components(iterate.point))
-        lengths = np.linalg.norm(components, axis=1)
-        rank = max(1, int((lengths > RANK_TOLERANCE * lengths.max(initial=0.0)).sum()))
-        wanted = self.owner.n_components or rank
-        rows = np.zeros((wanted, components.shape[1]))
-        rows[: min(rank, wanted)] = components[: min(rank, wanted)]
-        return {"components_": kernels_for(self.points).like(rows, self.points)}
+    def components(self, iterate: Iterate) -> Matrix:
+        """The map at an iterate on the features, its rows orthogonal and longest first."""
+        return canonical_factor(self.problem.components(iterate.point))
+
+    def proof(self, iterate: Iterate) -> Certificate:
+        """What is proved of an iterate, over all triplets and from the data in float64."""
+        if iterate.certificate is None:
+            certificate, _ = self.problem.certify(iterate.point, iterate.state)
+            return certificate
+        proved: Certificate = iterate.certificate
+        return proved
+
+    def settled(self, status: Status, certificate: Certificate) -> Status:
+        """The status of what was proved: a limit that was met at the tolerance is none."""
+        solved = self.rows is None and certificate.gap <= self.owner.tol
+        return Status.CONVERGED if solved and status in UNFINISHED else status
+
+    def first_guess(self, init: str = "auto") -> Start:
+        """The map that a word names, at an unknown scale."""
+        rows, d = self.rows, self.points.shape[1]
+        if init == "auto":
+            if rows is None:
+                return Start(self.problem.components(self.problem.first_guess()))
+            init = "lda" if rows < len(self.labels.sizes) else "pca"
+        if init == "identity":
+            return Start(np.eye(rows or d, d))
+        return Start(projection(self.points, self.labels, init, rows or d))
 
     def solve(
-        self,
-        start: Matrix | None,
-        checkpoint: Checkpoint | None,
-        observers: list[Observer],
-        began: float,
+        self, start: Start, observers: list[Observer], began: float, history: list[Record]
     ) -> Solution:
-        """Run the descent from a checkpoint, from a given start, or from a first guess."""
+        """Run from the start until the owner's tolerance, limits or observers end it."""
         owner, problem = self.owner, self.problem
-        saved = None if checkpoint is None else checkpoint.load()
-        history: list[Record] = []
-        options: dict[str, Any] = {}
-        if saved is not None:
-            arrays, values = saved
-            start, history = arrays.pop("components"), values["history"]
-            options["triplets"] = problem.with_multipliers(arrays, values["width"])
-            began -= history[-1]["seconds"]
-        elif start is None:
-            start = self._first_guess()
-        elif owner._continues:
-            options |= {"warm": True, "width": WARM_WIDTH}
-        if checkpoint is not None:
-            observers = [*observers, self._writer(checkpoint)]
-        fixed_rank = owner._learns_rows is not None
+        L, fixed_rank = problem.factor(start.components), self.rows is not None
         return run(
-            descend(problem, problem.factor(start), owner.tol, fixed_rank=fixed_rank, **options),
+            descend(problem, L, owner.tol, fixed_rank=fixed_rank, **start.options),
             tol=owner.tol,
             max_iter=owner.max_iter,
             max_seconds=owner.max_seconds,
@@ -92,28 +113,86 @@ class Descent:
             history=history,
         )
 
-    def _first_guess(self) -> Matrix:
-        """The map that ``init`` names."""
-        rows, d = self.owner._learns_rows, self.points.shape[1]
-        init = str(self.owner.init)
-        if init == "auto":
-            if rows is None:
-                return self.problem.components(self.problem.first_guess())
-            init = "lda" if rows < len(self.labels.sizes) else "pca"
-        if init == "identity":
-            return np.eye(rows or d, d)
-        return projection(self.points, self.labels, init, rows or d)
+    def in_geometry_of(self, start: Start) -> Descent:
+        """The same descent along a path that suits a stop before its end."""
+        L = self.problem.factor(start.components)
+        return replace(self, problem=self.problem.in_geometry_of(L))
 
-    def write(self, checkpoint: Checkpoint, iterate: Iterate, trace: list[Record]) -> None:
-        """Save what a later fit needs to continue from here."""
-        if iterate.state is not None:
-            arrays = self.problem.multipliers(iterate.state)
-            arrays["components"] = self.problem.components(iterate.point)
-            checkpoint.save(arrays, {"history": trace, "width": iterate.state.width})
+    def before(self, start: Start) -> Iterate:
+        """The start as an iterate, at its best scale and without multipliers."""
+        none = np.empty(0, dtype=np.intp)
+        empty = {"edge": none, "tail": none, "prox": np.empty(0)}
+        problem, width = self.problem, start.options.get("width", FIRST_WIDTH)
+        warm = start.options.get("warm", False)
+        L = at_best_scale(problem, problem.factor(start.components), warm=warm, width=width)
+        return Iterate(L, np.inf, state=problem.with_multipliers(empty, width))
 
-    def _writer(self, checkpoint: Checkpoint) -> Observer:
-        def observe(iterate: Iterate, trace: list[Record]) -> None:
-            if checkpoint.due:
-                self.write(checkpoint, iterate, trace)
+    def packed(self, iterate: Iterate) -> tuple[Arrays, float]:
+        """An iterate as arrays, its width apart: enough to continue from it."""
+        multipliers = self.problem.multipliers(iterate.state)
+        components = self.problem.components(iterate.point)
+        return {"components": components, **multipliers}, float(iterate.state.width)
 
-        return observe
+    def unpacked(self, arrays: Arrays, width: float) -> Start:
+        """Where to continue from an iterate that was `packed`."""
+        triplets = self.problem.with_multipliers(arrays, width)
+        return Start(arrays["components"], {"triplets": triplets})
+
+
+class Saver:
+    """Writes a descent, the best of its validation and a context to a checkpoint; an observer."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        descent: Descent,
+        validation: HeldOutError | None = None,
+        context: tuple[Arrays, dict[str, Any]] = ({}, {}),
+    ) -> None:
+        self._checkpoint, self._descent = checkpoint, descent
+        self._validation, self._context = validation, context
+
+    def __call__(self, iterate: Iterate, trace: list[Record]) -> None:
+        """Write if the last time is long enough ago."""
+        if self._checkpoint.due:
+            self.write(iterate, trace)
+
+    def write(self, iterate: Iterate, trace: list[Record]) -> None:
+        """Replace the file by what a later fit needs to continue from here."""
+        if iterate.state is None:
+            return
+        arrays, width = self._descent.packed(iterate)
+        values = {"history": trace, "width": width, **self._context[1]}
+        arrays |= self._context[0]
+        validation = self._validation
+        if validation is not None and validation.best is not None:
+            best, width = self._descent.packed(validation.best)
+            arrays |= {f"best_{name}": array for name, array in best.items()}
+            values["best"] = [width, validation.error, validation.resting]
+        self._checkpoint.save(arrays, values)
+
+
+def resumed(
+    descent: Descent, saved: tuple[Arrays, dict[str, Any]], validation: HeldOutError | None
+) -> Start:
+    """Where to continue from what a `Saver` wrote; the validation continues, too."""
+    arrays, values = saved
+    if validation is not None and "best" in values:
+        width, validation.error, validation.resting = values["best"]
+        names = ("components", "edge", "tail", "prox")
+        best = descent.unpacked({name: arrays[f"best_{name}"] for name in names}, width)
+        point = descent.problem.factor(best.components)
+        validation.best = Iterate(point, np.nan, state=best.options["triplets"])
+    return descent.unpacked(arrays, values["width"])
+
+
+def asked_rows(components: Matrix, wanted: int | None) -> Matrix:
+    """As many rows as were asked for, zeros where there are fewer; else those that matter.
+
+    The rows are sorted by length. One is left in any case.
+    """
+    lengths = np.linalg.norm(components, axis=1)
+    rank = max(1, int((lengths > RANK_TOLERANCE * lengths.max(initial=0.0)).sum()))
+    rows = np.zeros((wanted or rank, components.shape[1]))
+    rows[:rank] = components[: min(rank, len(rows))]
+    return rows

@@ -30,14 +30,14 @@ def robust_centre(X: Array) -> Array:
     kernels = kernels_for(X)
     step = -(-len(X) // SAMPLE_ROWS)
     sample = np.asarray(host(X[::step]), dtype=np.float64)
-    centre = np.median(sample, axis=0)
-    spread = float(abs(kernels.double(X) - kernels.like(centre, kernels.double(X[:0]))).max())
+    centre = kernels.like(np.median(sample, axis=0), kernels.double(X[:0]))
+    spread = float(abs(kernels.double(X) - centre).max())
     if spread > SCALE_LIMIT or 0 < spread < 1 / SCALE_LIMIT:
         raise InvalidInputError(
             f"the spread of X is {spread:.0e}, and its squares leave the range of float64."
             " Scale your data, for example with sklearn.preprocessing.StandardScaler."
         )
-    return kernels.like(centre, kernels.double(X[:0]))
+    return centre
 
 
 def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matrix:

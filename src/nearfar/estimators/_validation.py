@@ -7,52 +7,62 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.neighbors import KNeighborsClassifier
 
 from nearfar.errors import InvalidInputError
-from nearfar.solvers import Iterate, Record, Status
+from nearfar.kernels import Array
+from nearfar.solvers import Iterate, Record, Solution, Status
 from nearfar.supervision import ClassOrder
-
-Matrix = NDArray[np.float64]
+from nearfar.supervision.neighbors import nearest_under, vote
 
 PATIENCE = 5  # looks without a smaller validation error
 
 
 class HeldOutError:
-    """Follows the nearest-neighbour error on held-out rows, and ends the run when it rests.
+    """Follows the error on held-out rows, and ends the run when it rests.
 
-    ``components`` turns an iterate into a map of the features; ``best`` is the iterate with the
-    smallest error so far, and ``error`` its error.
+    ``predict`` gives the class numbers of the held-out rows at an iterate, and ``codes`` are the
+    true ones; ``best`` is the iterate with the smallest error so far, ``error`` its error, and
+    ``resting`` how many looks there were since the last smaller one.
     """
 
-    def __init__(
-        self,
-        train: tuple[NDArray[Any], NDArray[Any]],
-        held_out: tuple[NDArray[Any], NDArray[Any]],
-        n_neighbors: int,
-        components: Callable[[Iterate], Matrix],
-    ) -> None:
-        self._train, self._held_out = train, held_out
-        self._n_neighbors, self._components = n_neighbors, components
+    def __init__(self, predict: Callable[[Iterate], NDArray[Any]], codes: NDArray[np.intp]) -> None:
+        self._predict, self._codes = predict, codes
         self.best: Iterate | None = None
         self.error = np.inf
-        self._resting = 0
+        self.resting = 0
+
+    def begin(self, start: Iterate) -> None:
+        """Measure where the run starts: the iterate to keep if there is no better one."""
+        self.best, self.error = start, self._measured(start)
+
+    def _measured(self, iterate: Iterate) -> float:
+        return float(np.mean(self._predict(iterate) != self._codes))
 
     def __call__(self, iterate: Iterate, trace: list[Record]) -> Status | None:
         """Measure an iterate at which the solver looked up."""
         if "gap_estimate" not in trace[-1]:
             return None
-        L = self._components(iterate)
-        points, labels = self._train
-        classifier = KNeighborsClassifier(min(self._n_neighbors, len(labels)))
-        classifier.fit(points @ L.T, labels)
-        points, labels = self._held_out
-        error = 1 - classifier.score(points @ L.T, labels)
-        trace[-1]["validation_error"] = error
-        self._resting = 0 if error < self.error else self._resting + 1
+        error = trace[-1]["validation_error"] = self._measured(iterate)
+        self.resting = 0 if error < self.error else self.resting + 1
         if error <= self.error:  # of equals the later, which is closer to the optimum
             self.best, self.error = iterate, error
-        return Status.EARLY_STOPPED if self._resting >= PATIENCE else None
+        return Status.EARLY_STOPPED if self.resting >= PATIENCE else None
+
+    def kept(self, solution: Solution) -> tuple[Iterate, Status]:
+        """The iterate of a run with the smallest error, and why the run ended."""
+        if self.best is None:
+            return solution.iterate, solution.status
+        early = solution.status is Status.CONVERGED and self.best is not solution.iterate
+        return self.best, Status.EARLY_STOPPED if early else solution.status
+
+
+def votes_under(
+    L: NDArray[np.float64], points: Array, codes: NDArray[np.intp], new: Array, n_neighbors: int
+) -> NDArray[np.intp]:
+    """The class numbers that new points get from the points nearest to them under a map."""
+    one_metric, k = np.zeros(len(codes), dtype=np.intp), min(n_neighbors, len(codes))
+    nearest = nearest_under(new, points, L[None], one_metric, k)
+    return vote(codes[nearest], int(codes.max()) + 1)
 
 
 def held_out_rows(

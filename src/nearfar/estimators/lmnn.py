@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 
-from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError, warn
+from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
-from nearfar.estimators._lmnn_descent import Descent
+from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_coinciding
+from nearfar.estimators._lmnn_descent import Start, asked_rows
+from nearfar.estimators._lmnn_passes import PASS_WIDTH, Passes
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import host, robust_centre
-from nearfar.estimators._validation import HeldOutError, held_out_rows
+from nearfar.estimators._start import host
 from nearfar.kernels import Array, kernels_for, one_pool
-from nearfar.linalg import canonical_factor
-from nearfar.problems.lmnn import relative_gap
-from nearfar.solvers import Iterate, Observer, Solution, Status
-from nearfar.solvers.checkpoint import Checkpoint, fingerprint
-from nearfar.supervision import ClassOrder, class_order
+from nearfar.solvers import Iterate, Status
+from nearfar.supervision import ClassOrder
 from nearfar.supervision.labels import check_class_sizes
 
 Matrix = NDArray[np.float64]
 
 INITS = ("auto", "identity", "pca", "lda")
-UNFINISHED = (Status.MAX_ITER, Status.MAX_SECONDS, Status.STALLED)
+WARM_WIDTH = 0.02  # of the smoothed hinge, in margins, near an optimum
 
 
-class LMNN(MetricLearner):
+class LMNN(LargeMarginLearner, MetricLearner):
     """Large margin nearest neighbours: a metric for k-nearest-neighbour classification.
 
     Pulls each point's target neighbours close and pushes points of other classes out of a unit
@@ -55,6 +51,10 @@ class LMNN(MetricLearner):
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the full
         metric on its leading directions.
+    n_passes : int, default=1
+        How often to learn. Each further pass chooses the target neighbours anew, as the nearest
+        of the class under the metric of the pass before. With ``validation_fraction`` it is the
+        most passes that are made: they end when one does not lower the held-out error.
     init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
         Where to start; it is brought to its best scale first. It decides the speed for a full
         metric, and the answer for a learned rectangular map. "auto" weighs directions by how far
@@ -62,16 +62,17 @@ class LMNN(MetricLearner):
         rectangular map it is LDA where that has enough directions, else PCA.
     validation_fraction : float or None, default=None
         Share of the rows of each class to hold out. Learning stops when their k-nearest-neighbour
-        error no longer falls, and the map with the smallest error is kept.
+        error no longer falls, and the map with the smallest error of all passes is kept.
     tol : float, default=1e-3
         Certified relative duality gap at which to stop; for a learned rectangular map, the
         estimated relative decrease that is left.
     max_iter : int, default=1000
-        Largest number of iterations.
+        Largest number of iterations, of all passes together.
     max_seconds : float or None, default=None
-        Largest time in seconds.
+        Largest time in seconds, of all passes together.
     warm_start : bool, default=False
-        Start from the map of the last fit.
+        Start from the map of the last fit; its first pass chooses target neighbours among the
+        inputs, as always.
     checkpoint : path or None, default=None
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit ends by itself.
@@ -83,7 +84,8 @@ class LMNN(MetricLearner):
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
     objective_ : float
-        The papers' objective, over all impostors, computed from the data in float64.
+        The papers' objective, over all impostors, computed from the data in float64. It belongs
+        to the target neighbours of the pass whose map is kept, and so does ``duality_gap_``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
@@ -91,11 +93,16 @@ class LMNN(MetricLearner):
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback), "early_stopped" (by validation) or "interrupted".
     n_iter_ : int
-        Number of iterations.
+        Number of iterations, of all passes together.
+    n_passes_ : int
+        The passes behind ``components_``.
+    target_components_ : ndarray, torch.Tensor or None
+        The map under which the last of these passes chose the target neighbours, of shape
+        (rows, n_features); None for the first pass, which chooses among the inputs.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective (over the triplets at hand), duality_gap
         (certified; None where not computed), active_triplets, searched (whether all pairs were
-        searched), and at some iterations gap_estimate and rank.
+        searched), pass, and at some iterations gap_estimate, rank and validation_error.
     classes_ : ndarray
         The labels.
     n_features_in_ : int
@@ -135,6 +142,7 @@ class LMNN(MetricLearner):
         n_components: int | None = None,
         *,
         reduce: str = "learn",
+        n_passes: int = 1,
         init: str | ArrayLike = "auto",
         validation_fraction: float | None = None,
         tol: float = 1e-3,
@@ -148,6 +156,7 @@ class LMNN(MetricLearner):
         self.push_weight = push_weight
         self.n_components = n_components
         self.reduce = reduce
+        self.n_passes = n_passes
         self.init = init
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -169,7 +178,8 @@ class LMNN(MetricLearner):
             Class labels: numbers, strings, booleans or categories.
         target_neighbors : array-like of int of shape (n_samples, k) or None, default=None
             Row numbers of the neighbours that each point should have, of its own class; -1 for
-            none. By default the ``n_neighbors`` nearest of the same class.
+            none. By default the ``n_neighbors`` nearest of the same class, as always after the
+            first pass.
 
         Returns
         -------
@@ -183,87 +193,55 @@ class LMNN(MetricLearner):
 
     def _fit(self, X: Array, y: Any, labels: ClassOrder, target_neighbors: Any) -> LMNN:
         began = time.perf_counter()
-        start = self._given_start()
+        given = self._given_start()
         if target_neighbors is not None:
             target_neighbors = host(target_neighbors)
-        k = self.n_neighbors if target_neighbors is None else None
-        check_class_sizes(labels, k, type(self).__name__)
-        rows, held_out = np.arange(len(labels.codes)), None
-        if self.validation_fraction is not None:
-            if target_neighbors is not None:
+            if self.validation_fraction is not None:
                 raise InvalidInputError(
                     "target_neighbors and validation_fraction cannot be used together: held-out"
                     " rows would be missing from the neighbours. Leave one of them out."
                 )
-            random = check_random_state(self.random_state)
-            rows, held_out = held_out_rows(labels, self.validation_fraction, random)
-        part = class_order(labels.codes[rows], type(self).__name__)
-        points = X[kernels_for(X).index(rows[part.order], X)]
-        checkpoint = self._opened_checkpoint(points, part, target_neighbors)
-        descent = Descent.build(self, points, part, robust_centre(points), target_neighbors)
+        chooses = target_neighbors is None or self.n_passes > 1
+        check_class_sizes(labels, self.n_neighbors if chooses else None, type(self).__name__)
+        order, part, held_out = self._split_rows(labels)
+        points = taken(X, order)
+        settings = [target_neighbors, self.n_components, self.reduce, self.n_passes]
+        checkpoint = self._opened_checkpoint(self.checkpoint, points, part, *settings)
+        validate = None if held_out is None else (taken(X, held_out), labels.codes[held_out])
+        passes = Passes(self, points, part, target_neighbors, validate, checkpoint)
+        if passes.descent.problem.P.size == 0:
+            return self._store_without_variation(points, part, passes.descent.problem.edges[0])
 
-        if descent.problem.P.size == 0:
-            return self._store_without_variation(descent)
-        callbacks = CallbackObserver(self, X, y, self.max_iter, descent.attributes)
-        observers: list[Observer] = [callbacks]
-        validation = None
-        if held_out is not None:
-            validation = HeldOutError(
-                (host(points), part.codes[part.order]),
-                (host(X)[held_out], labels.codes[held_out]),
-                self.n_neighbors,
-                lambda iterate: descent.problem.components(iterate.point),
-            )
-            observers.append(validation)
-        solution = descent.solve(start, checkpoint, observers, began)
-        kept = solution.iterate
-        if validation is not None and validation.best is not None:
-            if solution.status is Status.CONVERGED and validation.best is not kept:
-                solution = replace(solution, status=Status.EARLY_STOPPED)
-            kept = validation.best
-        self._store(descent, solution, kept)
-        if checkpoint is not None and self.status_ in (Status.CONVERGED, Status.EARLY_STOPPED):
+        def attributes(iterate: Iterate) -> dict[str, Any]:
+            return {"components_": self._placed(passes.descent.components(iterate), points)}
+
+        callbacks = CallbackObserver(self, X, y, self.max_iter, attributes)
+        ending = passes.run(given, [callbacks], began)
+        kept = ending.kept
+        self.components_ = self._placed(kept.components, points)
+        self.n_passes_, self.target_components_ = kept.number, None
+        if kept.target_components is not None:
+            chose = asked_rows(kept.target_components, None)
+            self.target_components_ = kernels_for(points).like(chose, points)
+        gap = None if kept.duality_gap is None else kept.gap
+        warn_of_coinciding(kept.n_coinciding)
+        self._store_ending(
+            ending.status, kept.objective, kept.duality_gap, ending.history, ending.before, gap
+        )
+        if checkpoint is not None and ending.status in (Status.CONVERGED, Status.EARLY_STOPPED):
             checkpoint.remove()
-        elif checkpoint is not None:
-            descent.write(checkpoint, solution.iterate, solution.history)
-        callbacks.finish(lambda: descent.attributes(kept))
+        callbacks.finish(lambda: {"components_": self.components_})
         return self
 
     # -- before ------------------------------------------------------------------------------
 
-    def _validated_with_labels(self, X: Any, y: Any) -> tuple[Array, ClassOrder]:
-        name = type(self).__name__
-        X = self._validated(X, reset=True)
-        y = kernels_for(y).to_host(y)
-        if y.ndim == 0:
-            raise InvalidInputError(
-                f"{name} requires y to be passed, but the target y is {y.item()!r}."
-                " Pass a label for each row."
-            )
-        if len(y) != len(X):
-            raise InvalidInputError(
-                f"{name} needs a label for each row; X has {len(X)} rows and y has {len(y)}."
-                " Check that they belong together."
-            )
-        labels = class_order(y, name)
-        self.classes_ = labels.classes
-        return X, labels
-
     def _check_parameters(self) -> None:
         d = self.n_features_in_
-        check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
-        check_number("push_weight", self.push_weight, Real, 0, 1, open_ends=True)
+        self._check_shared_parameters()
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, d)
         check_choice("reduce", self.reduce, ("learn", "project"))
-        if self.validation_fraction is not None:
-            check_number(
-                "validation_fraction", self.validation_fraction, Real, 0, 1, open_ends=True
-            )
-        check_number("tol", self.tol, Real, 0, None)
-        check_number("max_iter", self.max_iter, Integral, 1, None)
-        if self.max_seconds is not None:
-            check_number("max_seconds", self.max_seconds, Real, 0, None)
+        check_number("n_passes", self.n_passes, Integral, 1, None)
         if isinstance(self.init, str) or self.init is None:
             check_choice("init", self.init, INITS, or_else=" or an array")
 
@@ -274,10 +252,11 @@ class LMNN(MetricLearner):
             return int(self.n_components)
         return None
 
-    def _given_start(self) -> Matrix | None:
+    def _given_start(self) -> Start | None:
         """The map to start from, if the user gave one."""
         d, rows = self.n_features_in_, self._learns_rows
-        if self._continues:
+        continues = bool(self.warm_start) and hasattr(self, "components_")
+        if continues:
             given, source, remedy = self.components_, "the last fit", "Set warm_start=False."
         elif not isinstance(self.init, str):
             given, source, remedy = self.init, "init", "Correct it, or leave it out."
@@ -297,75 +276,30 @@ class LMNN(MetricLearner):
         largest = np.abs(start).max()
         if not np.isfinite(start).all() or largest == 0:
             raise InvalidInputError(f"the map of {source} must be finite and not zero. {remedy}")
-        return start.astype(np.float64) if self._continues else start / np.float64(largest)
-
-    @property
-    def _continues(self) -> bool:
-        """Whether to start from the map of the last fit."""
-        return bool(self.warm_start) and hasattr(self, "components_")
-
-    def _opened_checkpoint(
-        self, points: Array, labels: ClassOrder, targets: Any
-    ) -> Checkpoint | None:
-        if self.checkpoint is None:
-            return None
-        settings = [self.n_neighbors, self.push_weight, self.n_components, self.reduce]
-        targets = None if targets is None else host(targets)
-        return Checkpoint(
-            self.checkpoint, fingerprint(host(points), labels.starts, targets, *settings)
-        )
+        if continues:  # the map of a later pass is that of other targets, and not as near
+            width = WARM_WIDTH if self.n_passes_ == 1 else PASS_WIDTH
+            return Start.near(start.astype(np.float64), width)
+        return Start(start / np.float64(largest))
 
     # -- after -------------------------------------------------------------------------------
 
-    def _store(self, descent: Descent, solution: Solution, kept: Iterate) -> None:
-        problem, certificate = descent.problem, kept.certificate
-        if certificate is None:
-            certificate, _ = problem.certify(kept.point, kept.state)
-        objective = certificate.objective
-        if self.reduce == "project" and self.n_components is not None:
-            components = canonical_factor(problem.components(kept.point))[: self.n_components]
-            kept = replace(kept, point=problem.factor(components))
-            objective = problem.certify(kept.point)[0].objective
-        convex = self._learns_rows is None
-        status = solution.status
-        if convex and status in UNFINISHED and certificate.gap <= self.tol:
-            status = Status.CONVERGED
-        self.components_ = descent.attributes(kept)["components_"]
-        self.objective_ = float(objective)
-        self.duality_gap_ = relative_gap(objective, certificate.bound) if convex else None
-        self.status_ = str(status)
-        self.n_iter_ = solution.n_iter
-        self.history_ = solution.history
-        if certificate.n_coinciding:
-            warn(
-                f"{certificate.n_coinciding} pairs of equal points have different labels: no"
-                " metric can part them. Check these labels.",
-                DataWarning,
-            )
-        if status is Status.INTERRUPTED:
-            warn("LMNN was interrupted; the best map so far is kept.", ConvergenceWarning)
-        elif status in UNFINISHED:
-            reached = f", with a duality gap of {certificate.gap:.1e}" if convex else ""
-            remedy = "Raise tol." if status is Status.STALLED else f"Raise {status} or tol."
-            warn(
-                f"LMNN stopped before tol={self.tol:g}: {status.sentence}{reached}. {remedy}",
-                ConvergenceWarning,
-            )
+    def _placed(self, components: Matrix, points: Array) -> Array:
+        """A map with the rows that were asked for, where the points live."""
+        return kernels_for(points).like(asked_rows(components, self.n_components), points)
 
-    def _store_without_variation(self, descent: Descent) -> LMNN:
-        """All points are equal: every metric gives each triplet a slack of 1."""
-        warn(
-            "all points are equal, so that every metric is as good as any other; the identity is"
-            " kept. Check X.",
-            DataWarning,
-        )
-        sizes = descent.labels.sizes
-        heads = host(descent.problem.edges[0])
-        others = len(descent.points) - np.repeat(sizes, sizes)[heads]
+    def _store_without_variation(self, points: Array, labels: ClassOrder, heads: Array) -> LMNN:
+        """All points are equal: the identity is as good as any other metric."""
+        objective = self._objective_without_variation(labels, heads)
         d = self.n_features_in_
         identity = np.eye(self.n_components or d, d)
-        self.components_ = kernels_for(descent.points).like(identity, descent.points)
-        self.objective_ = float(self.push_weight * others.sum())
-        self.duality_gap_ = 0.0 if self._learns_rows is None else None
-        self.status_, self.n_iter_, self.history_ = str(Status.CONVERGED), 0, []
+        self.components_ = kernels_for(points).like(identity, points)
+        self.n_passes_, self.target_components_ = 1, None
+        gap = 0.0 if self._learns_rows is None else None
+        self._store_ending(Status.CONVERGED, objective, gap, [])
         return self
+
+    def _target_space(self, X: Array) -> Array:
+        """Points whose Euclidean distances choose the target neighbours."""
+        if self.target_components_ is None:
+            return X
+        return X @ kernels_for(X).like(host(self.target_components_), X).T

@@ -10,11 +10,11 @@ import math
 from typing import Any
 
 import numpy as np
-from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import check_array
 
 from nearfar.errors import InvalidInputError
-
-_BLOCK_ENTRIES = 2**22  # votes held at a time: 32 MB
+from nearfar.kernels.search import Search
+from nearfar.supervision.neighbors import vote
 
 
 def knn_error(
@@ -75,31 +75,10 @@ def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -
             "label."
         )
     classes, codes = np.unique(np.asarray(y_train), return_inverse=True)
-    search = NearestNeighbors(n_neighbors=n_neighbors).fit(X_train)
-    nearest = codes[search.kneighbors(X_test, return_distance=False)]  # (m, k) class codes
-    predicted: np.ndarray = classes[_vote(nearest, len(classes))]
+    points, queries = (
+        check_array(X, dtype=[np.float64, np.float32], ensure_min_samples=0)
+        for X in (X_train, X_test)
+    )
+    nearest, _ = Search.of(points, k=n_neighbors).nearest(queries, n_neighbors)
+    predicted: np.ndarray = classes[vote(codes[nearest], len(classes))]
     return predicted
-
-
-def _vote(nearest: np.ndarray, n_classes: int) -> np.ndarray:
-    """The winning class of each row of codes, which are sorted from near to far."""
-    block = max(1, _BLOCK_ENTRIES // n_classes)
-    winners = [
-        _vote_block(nearest[start : start + block], n_classes)
-        for start in range(0, len(nearest), block)
-    ]
-    return np.concatenate(winners) if winners else np.empty(0, dtype=np.intp)
-
-
-def _vote_block(nearest: np.ndarray, n_classes: int) -> np.ndarray:
-    m, k = nearest.shape
-    rows = np.arange(m)
-    votes = np.zeros((m, n_classes), dtype=np.int64)
-    for j in range(k):
-        votes[rows, nearest[:, j]] += 1
-    for j in reversed(range(1, k)):
-        most = votes.max(axis=1, keepdims=True)
-        tied = np.flatnonzero((votes == most).sum(axis=1) > 1)
-        votes[tied, nearest[tied, j]] -= 1  # the farthest vote of a tied row is dropped
-    winners: np.ndarray = votes.argmax(axis=1)
-    return winners

@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.neighbors import NearestNeighbors
 
+from nearfar.kernels.slabs import nearer, pruned_invaders
 from nearfar.kernels.threads import n_threads
-from nearfar.kernels.tiles import SPARE, labels_of, may_hide, unlike_tiles
+from nearfar.kernels.tiles import SPARE, inexact, labels_of, may_hide, unlike_tiles
 
 Floats = NDArray[np.floating]
 Index = NDArray[np.intp]
@@ -31,6 +33,9 @@ GATHER_BYTES = 1 << 20  # gathered rows of one edge block: an L2
 SMALL_CLASS = 512  # points of a class whose distances are computed as one matrix
 GEMM_ROWS = 4096  # rows of a block of a tall matrix product
 THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than they gain
+TABLE_ENTRIES = 1 << 22  # distances held at a time where each query needs those to all points
+GROUP = 32  # distances of which one is kept to bound the k-th nearest
+CENTRE_ROWS = 4096  # rows that are enough for a centre
 
 
 def to_host(x: Any) -> NDArray[Any]:
@@ -163,39 +168,56 @@ def invaders(
 ) -> tuple[Index, Index]:
     """All (i, l) of different classes with ‖zᵢ − z_l‖² < reachᵢ, by i and then by l.
 
-    Screens every pair once by the product −½‖zᵢ − z_l‖² = zᵢ·z_l − ½‖zᵢ‖² − ½‖z_l‖², lowered by a
-    bound on its rounding error, and decides the few that pass by their exact difference.
-    ``screen`` may give Z rounded to a cheaper type for the first step; the answer is the same.
-    Time O(n² r / 2) of matrix products, memory O(TILE²) and the answer.
+    Where blocks of near points leave few of the pairs (see `nearfar.kernels.slabs`), only those are
+    compared; else all, in time O(n² r / 2). Memory is O(TILE²), or that of the blocks, and the
+    answer. ``screen`` may give Z rounded to a cheaper type to save time; the answer is the same.
+    """
+    n = len(Z)
+    code = pruned_invaders(Z, reach, starts, _in_threads)
+    if code is None:
+        code = _screened_invaders(Z, reach, starts, _screen(Z, reach) if screen is None else screen)
+    code.sort()
+    heads, tails = np.divmod(code, max(n, 1))
+    return heads, tails
+
+
+def _screened_invaders(Z: Floats, reach: Floats, starts: Index, S: Floats) -> Index:
+    """The invaders as i n + l in any order, from all pairs.
+
+    Screens every pair once by the product −½‖zᵢ − z_l‖² = zᵢ·z_l − ½‖zᵢ‖² − ½‖z_l‖² of rounded
+    points S, lowered by a bound on its rounding error, and decides the few that pass by their exact
+    difference.
     """
     n, r = Z.shape
-    S = _screen(Z, reach) if screen is None else screen
     # |computed − true| <= (r + 8) eps (‖zᵢ‖² + ‖z_l‖²): shrink the norms by that much.
-    with np.errstate(over="ignore"):
-        squares = np.einsum("ij,ij->i", S, S)
-    half = squares * S.dtype.type(0.5 - (r + 8) * np.finfo(S.dtype).eps)
+    half = _lowered_halves(S)
     ones = np.ones(n, S.dtype)
     left = np.column_stack([S, ones, -half])
     right = np.column_stack([S, -half, ones])
-    bar = np.nextafter((-0.5 * reach).astype(S.dtype), -np.inf, dtype=S.dtype)
+    with np.errstate(over="ignore"):
+        bar = np.nextafter((-0.5 * reach).astype(S.dtype), -np.inf, dtype=S.dtype)
     labels = labels_of(starts)
 
-    def codes(tile: tuple[slice, slice]) -> Index:  # i n + l of the pairs that pass
+    def codes(tile: tuple[slice, slice]) -> Index:
         rows, columns = tile
         with np.errstate(all="ignore"):  # an overflow gives nan, which passes
             product = left[rows] @ right[columns].T
-        first, width = columns.start, columns.stop - columns.start
+        width = columns.stop - columns.start
         i, j = np.divmod(np.flatnonzero(~(product <= bar[rows, None])), width)
-        k, m = np.divmod(np.flatnonzero(~(product <= bar[columns])), width)
-        return np.concatenate([(i + rows.start) * n + j + first, (m + first) * n + k + rows.start])
+        heads, tails = rows.start + i, columns.start + j
+        if rows != columns:  # a tile on the diagonal holds each pair both ways
+            j, i = np.divmod(np.flatnonzero(~(product <= bar[columns])), width)
+            heads = np.concatenate([heads, columns.start + i])
+            tails = np.concatenate([tails, rows.start + j])
+        unlike = labels[heads] != labels[tails]
+        heads, tails = heads[unlike], tails[unlike]
+        near = nearer(Z, reach, heads, tails)
+        code: Index = heads[near] * n + tails[near]
+        return code
 
     tiles = list(unlike_tiles(starts, min(TILE, max(SMALL_TILE, n // 8))))
     found = _in_threads(codes, tiles, n * n * r * S.itemsize)
-    heads, tails = np.divmod(np.concatenate([*found, np.empty(0, np.intp)]), max(n, 1))
-    exact = (labels[heads] != labels[tails]) & (sq_lengths(Z, heads, tails) < reach[heads])
-    code = unique(heads[exact] * n + tails[exact])  # a tile on the diagonal finds pairs twice
-    heads, tails = np.divmod(code, max(n, 1))
-    return heads, tails
+    return np.concatenate([np.empty(0, np.intp), *found])
 
 
 def _screen(Z: Floats, reach: Floats) -> Floats:
@@ -208,6 +230,57 @@ def _screen(Z: Floats, reach: Floats) -> Floats:
         if error < 0.02 * reach.min(where=np.isfinite(reach), initial=np.inf)
         else Z
     )
+
+
+def cross_invaders(
+    Q: Floats,
+    reach: Floats,
+    Z: Floats,
+    labels: Index,
+    others: Index,
+    screen: tuple[Floats, Floats] | None = None,
+) -> tuple[Index, Index]:
+    """All (i, l) with ‖qᵢ − z_l‖² < reachᵢ and different labels, by i and then by l.
+
+    As `invaders`, for queries and points that are not the same: Q and Z are screened by products,
+    ``screen`` may give both rounded to a cheaper type, and exact differences decide. Time O(m n r).
+    """
+    A, B = (Q, Z) if screen is None else screen
+    r, width, eps = Q.shape[1], max(len(Z), 1), np.finfo(B.dtype).eps
+    half, bar = _lowered_halves(B), _lowered_halves(A)
+    with np.errstate(over="ignore"):
+        bar -= (0.5 * reach).astype(B.dtype)
+    bar[bar == -np.inf] = np.nan  # a reach beyond the type: all pairs pass
+    bar = np.nextafter(bar * np.where(bar < 0, 1 + eps, 1 - eps), -np.inf, dtype=B.dtype)
+    right = np.column_stack([B, -half]).T
+    left = np.column_stack([A, np.ones(len(A), A.dtype)])
+    stack = np.concatenate([Q, Z])
+
+    def codes(rows: slice) -> Index:
+        with np.errstate(all="ignore"):  # an overflow gives nan, which passes
+            product = left[rows] @ right
+        heads, tails = np.divmod(np.flatnonzero(~(product <= bar[rows, None])), width)
+        heads += rows.start
+        unlike = labels[heads] != others[tails]
+        heads, tails = heads[unlike], tails[unlike]
+        near = sq_lengths(stack, heads, len(Q) + tails) < reach[heads]
+        code: Index = heads[near] * width + tails[near]
+        return code
+
+    step = max(16, TILE * TILE // width)
+    parts = [slice(first, min(first + step, len(Q))) for first in range(0, len(Q), step)]
+    found = _in_threads(codes, parts, len(Q) * width * r * B.itemsize)
+    heads, tails = np.divmod(np.concatenate([*found, np.empty(0, np.intp)]), width)
+    return heads, tails
+
+
+def _lowered_halves(S: Floats) -> Floats:
+    """½‖s‖² of each row less a bound on the rounding of products with it; nan if it overflows."""
+    shrink = S.dtype.type(0.5 - (S.shape[1] + 8) * np.finfo(S.dtype).eps)
+    with np.errstate(over="ignore"):
+        half: Floats = np.einsum("ij,ij->i", S, S) * shrink
+    half[np.isinf(half)] = np.nan
+    return half
 
 
 def sq_lengths(Z: Floats, heads: Index, tails: Index) -> Floats:
@@ -314,3 +387,163 @@ def gram(A: Floats, B: Floats) -> NDArray[np.float64]:
 def _blocks(size: int) -> list[slice]:
     """Consecutive slices of a fixed length."""
     return [slice(first, first + GEMM_ROWS) for first in range(0, size, GEMM_ROWS)]
+
+
+def nearest(Q: Floats, Z: Floats, k: int) -> tuple[Index, Floats]:
+    """Rows (m, k) of Z nearest to each row of Q, nearest first, and their squared distances.
+
+    Ties go by row number; k is at most n. Distances are computed in float64, and which of two that
+    differ by its rounding is the nearer depends on the order of the sum.
+
+    A matrix product gives −½D, raised by a bound on its rounding error. The k-th largest bounds the
+    k-th distance from above, and all points that may be as near are compared by their exact
+    differences. Time O(m n r), memory O(TABLE_ENTRIES) and the answer.
+    """
+    near = np.empty((len(Q), k), dtype=np.intp)
+    lengths = np.empty((len(Q), k))
+    if k == 0:
+        return near, lengths
+    A, B = _centred(Q, Z)
+    c = (Z.shape[1] + 8) * float(np.finfo(B.dtype).eps)
+    squares = np.einsum("ij,ij->i", A, A)
+    shrink = B.dtype.type(0.5 - c)
+    ones = np.ones(len(A), A.dtype)
+    left = np.column_stack([A, ones, -shrink * squares])
+    right = np.column_stack([B, -shrink * np.einsum("ij,ij->i", B, B), np.ones(len(B), B.dtype)]).T
+
+    def search(rows: slice) -> None:
+        with np.errstate(all="ignore"):  # an overflow gives nan, which passes
+            score = left[rows] @ right
+            # Of a point with score s: D <= −2s + 4c(‖q‖² + ‖z‖²), and ‖z‖² <= 2‖q‖² + 2D.
+            reach = 12 * c * squares[rows].astype(np.float64) - 2.0 * _kth_largest(score, k)
+            bar = (-0.5 / (1 - 8 * c) * reach).astype(score.dtype)
+            bar = np.nextafter(bar, -np.inf, dtype=score.dtype)
+        heads, tails = np.divmod(np.flatnonzero(~(score < bar[:, None])), len(Z))
+        squared = _exact_squares(Q, Z, heads + rows.start, tails)
+        order = np.lexsort((squared, heads))  # stable: equals stay in the order of their rows
+        first = np.searchsorted(heads, np.arange(len(score)))
+        chosen = order[first[:, None] + np.arange(k)]
+        near[rows], lengths[rows] = tails[chosen], squared[chosen]
+
+    _in_threads(search, _tables(len(Q), len(Z)), len(Q) * Z.nbytes)
+    return near, lengths
+
+
+def _kth_largest(score: Floats, k: int) -> Floats:
+    """A bound on the k-th largest of each row from below: that of the maxima of small groups."""
+    depth = max(1, min(GROUP, score.shape[1] // (4 * k)))
+    width = score.shape[1] // depth
+    maxima = score[:, : depth * width].reshape(len(score), depth, width).max(axis=1)
+    return np.partition(maxima, width - k, axis=1)[:, width - k].astype(np.float64)
+
+
+def _centred(Q: Floats, Z: Floats) -> tuple[Floats, Floats]:
+    """Both sets about the median of a sample of Z, in the dtype of Z: less is lost to rounding."""
+    if len(Z) == 0:
+        return Q, Z
+    centre = np.median(Z[:: -(-len(Z) // CENTRE_ROWS)].astype(np.float64), axis=0)
+    return (Q - centre).astype(Z.dtype), (Z - centre).astype(Z.dtype)
+
+
+def _exact_squares(Q: Floats, Z: Floats, heads: Index, tails: Index) -> NDArray[np.float64]:
+    """‖q_h − z_t‖² by differences in float64."""
+    out = np.empty(len(heads))
+    step = max(64, GATHER_BYTES // (8 * max(Z.shape[1], 1)))
+    for first in range(0, len(heads), step):
+        part = slice(first, first + step)
+        difference = Q[heads[part]].astype(np.float64)
+        difference -= Z[tails[part]]
+        np.vecdot(difference, difference, out=out[part])
+    return out
+
+
+def _tables(m: int, n: int) -> list[slice]:
+    """Consecutive slices of m queries whose tables of distances to n points have a fixed size."""
+    step = max(1, TABLE_ENTRIES // max(n, 1))
+    return [slice(first, min(first + step, m)) for first in range(0, m, step)]
+
+
+def nearest_of_classes(Q: Floats, X: Floats, starts: Index, k: int) -> Index:
+    """Rows (m, C, k) of each class of X nearest to each row of Q, −1 where a class has fewer."""
+    near = np.full((len(Q), len(starts) - 1, k), -1)
+    for c, (first, last) in enumerate(pairwise(starts.tolist())):
+        count = min(k, last - first)
+        near[:, c, :count] = first + nearest(Q, X[first:last], count)[0]
+    return near
+
+
+def hinge_sums(
+    Q: Floats, Z: Floats, starts: Index, reach: Floats, radius: Floats
+) -> tuple[Floats, Floats]:
+    """Sums of hinges between queries and classes, in float64, with D(t, l) = ‖q_t − z_l‖².
+
+    The first, (m, C), is Σⱼ Σ_l [reach_tcj − D(t, l)]₊ over all l that are not of class c, and the
+    second, (m, C), is Σ_l Σⱼ [radius_lj − D(t, l)]₊ over all l of class c. ``reach`` is (m, C, k)
+    and ``radius`` (n, k'); −inf adds nothing, and k or k' may be zero.
+
+    Distances come from a matrix product in the dtype of Z; where its rounding error may exceed a
+    hundredth of a distance plus the least reach, they are computed from differences. The first sum
+    is taken over all l by sorting the distances, whatever the number of reaches, less the part of
+    class c. Time O(m n (r + k + log n) + m C k log n), memory O(TABLE_ENTRIES).
+    """
+    m, n_classes, k = reach.shape
+    outside, inside = np.zeros((m, n_classes)), np.zeros((m, n_classes))
+    A, B = _centred(Q, Z)
+    with np.errstate(over="ignore"):
+        left = np.column_stack([-2 * A, np.ones(len(A), A.dtype), np.einsum("ij,ij->i", A, A)])
+        right = np.column_stack([B, np.einsum("ij,ij->i", B, B), np.ones(len(B), B.dtype)])
+    bars = np.maximum(reach, 0).astype(Z.dtype)  # as the distances, so that both are rounded alike
+    widest = np.nextafter(radius.max(axis=1, initial=0).astype(Z.dtype), np.inf, dtype=Z.dtype)
+    values = np.concatenate([reach.ravel(), radius.ravel()])
+    least = float(values.min(where=np.isfinite(values), initial=np.inf))
+    labels, eps = labels_of(starts), float(np.finfo(Z.dtype).eps)
+
+    def add_sums(rows: slice) -> None:
+        with np.errstate(all="ignore"):  # what overflows is computed anew
+            table = left[rows] @ right.T
+            doubt = inexact(table, left[rows, -1], right[:, -2], least, Z.shape[1], eps)
+            if doubt is not None:
+                heads, tails = np.divmod(np.flatnonzero(doubt), len(Z))
+                table[heads, tails] = _exact_squares(Q, Z, heads + rows.start, tails)
+        np.maximum(table, 0, out=table)
+        near, place = np.divmod(np.flatnonzero(table < widest), len(Z))
+        hinges = np.maximum(radius[place] - table[near, place, None], 0).sum(axis=1)
+        code = near * n_classes + labels[place]
+        inside[rows] = np.bincount(code, hinges, len(table) * n_classes).reshape(-1, n_classes)
+        if k:
+            own = [
+                _hinges(bars[rows, c], table[:, first:last])
+                for c, (first, last) in enumerate(pairwise(starts.tolist()))
+            ]
+            whole = [_hinges_of_many(bar, row) for bar, row in zip(bars[rows], table, strict=True)]
+            outside[rows] = (np.array(whole) - np.column_stack(own)).clip(0)
+
+    _in_threads(add_sums, _tables(m, len(Z)) if len(Z) else [], m * Z.nbytes)
+    return outside, inside
+
+
+def _hinges(bars: Floats, table: Floats) -> NDArray[np.float64]:
+    """Σⱼ Σ_l [bars_tj − table_tl]₊ for each t."""
+    total = np.zeros(len(table))
+    for bar in bars.T:
+        total += np.maximum(bar[:, None] - table, 0).sum(axis=1, dtype=np.float64)
+    return total
+
+
+def _hinges_of_many(bars: Floats, row: Floats) -> NDArray[np.float64]:
+    """Σⱼ Σ_l [bars_cj − row_l]₊ for each c: the row is sorted once, and its sums are looked up."""
+    below = row[row < bars.max()]
+    below.sort()
+    running = np.concatenate([[0], np.cumsum(below, dtype=np.float64)])
+    count = np.searchsorted(below, bars)
+    total: NDArray[np.float64] = (count * bars.astype(np.float64) - running[count]).sum(axis=1)
+    return total
+
+
+def similarities(
+    X: Floats, Y: Floats, kernel: str, gamma: float = 1.0, degree: int = 3, coef0: float = 1.0
+) -> Floats:
+    """k(x, y) for each row x of X and y of Y, (m, n). Time O(m n d), by scikit-learn."""
+    parameters = {"gamma": gamma, "degree": degree, "coef0": coef0}
+    values = pairwise_kernels(X, Y, metric=kernel, filter_params=True, **parameters)
+    return np.asarray(values, dtype=X.dtype)

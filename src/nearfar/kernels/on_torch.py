@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.kernels.tiles import SPARE, labels_of, may_hide, unlike_tiles
+from nearfar.kernels import on_numpy, slabs
+from nearfar.kernels.tiles import SPARE, inexact, labels_of, may_hide, unlike_tiles
 
 Index = NDArray[np.intp]
 
@@ -143,11 +144,16 @@ def invaders(
     """All (i, l) of different classes with ‖zᵢ − z_l‖² < reachᵢ, by i and then by l.
 
     As in `nearfar.kernels.on_numpy`: every pair is screened by a matrix product that rounding
-    cannot make too small, and those that pass are decided by their exact difference.
+    cannot make too small, and those that pass are decided by their exact difference. Many points on
+    the host are left to that module, which compares only near blocks of them.
     """
-    n, r = Z.shape
+    n = len(Z)
+    if n >= slabs.FEWEST_POINTS and Z.device.type == "cpu":
+        rounded = None if screen is None else to_host(screen)
+        heads, tails = on_numpy.invaders(to_host(Z), to_host(reach), starts, rounded)
+        return index(heads, Z), index(tails, Z)
     S = Z if screen is None else screen
-    half = (S * S).sum(1) * (0.5 - (r + 8) * _matmul_eps(S))
+    half = _lowered_halves(S)
     ones = torch.ones_like(half)
     left = torch.column_stack([S, ones, -half])
     right = torch.column_stack([S, -half, ones])
@@ -166,6 +172,47 @@ def invaders(
     exact = (labels[heads] != labels[tails]) & (sq_lengths(Z, heads, tails) < reach[heads])
     code = torch.unique(code[exact], sorted=True)
     return code // n, code % n
+
+
+def cross_invaders(
+    Q: Tensor,
+    reach: Tensor,
+    Z: Tensor,
+    labels: Tensor,
+    others: Tensor,
+    screen: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """All (i, l) with ‖qᵢ − z_l‖² < reachᵢ and different labels, by i and then by l."""
+    A, B = (Q, Z) if screen is None else screen
+    eps = torch.finfo(B.dtype).eps
+    half = _lowered_halves(B)
+    bar = _lowered_halves(A) - (0.5 * reach).to(B.dtype)
+    bar[bar == -torch.inf] = torch.nan  # a reach beyond the type: all pairs pass
+    bar = bar * torch.where(bar < 0, 1 + eps, 1 - eps)
+    bar = torch.nextafter(bar, torch.full_like(bar, -torch.inf))
+    right = torch.column_stack([B, -half]).T
+    left = torch.column_stack([A, torch.ones_like(A[:, :1])])
+    stack = torch.cat([Q, Z])
+    none = torch.empty(0, dtype=torch.int64, device=Z.device)
+    heads, tails = [none], [none]
+    step = max(1, _tile(Z) ** 2 // max(len(Z), 1))
+    for first in range(0, len(Q), step):
+        rows = slice(first, first + step)
+        product = left[rows] @ right
+        i, j = torch.nonzero(~(product <= bar[rows, None]), as_tuple=True)
+        i = i + first
+        unlike = where(labels[i] != others[j])
+        i, j = i[unlike], j[unlike]
+        near = where(sq_lengths(stack, i, len(Q) + j) < reach[i])
+        heads.append(i[near])
+        tails.append(j[near])
+    return torch.cat(heads), torch.cat(tails)
+
+
+def _lowered_halves(S: Tensor) -> Tensor:
+    """½‖s‖² of each row less a bound on the rounding of products with it; nan if it overflows."""
+    half = (S * S).sum(1) * (0.5 - (S.shape[1] + 8) * _matmul_eps(S))
+    return torch.where(half.isinf(), torch.nan, half)
 
 
 def _matmul_eps(S: Tensor) -> float:
@@ -235,3 +282,135 @@ def gram(A: Tensor, B: Tensor) -> NDArray[np.float64]:
         total += A[rows].T @ B[rows]
     product: NDArray[np.float64] = total.cpu().numpy()
     return product
+
+
+def nearest(Q: Tensor, Z: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Rows (m, k) of Z nearest to each row of Q, nearest first, and their squared distances.
+
+    Ties go by row number; k is at most n. Distances are computed in float64, and which of two that
+    differ by its rounding is the nearer depends on the order of the sum.
+    """
+    near = torch.empty((len(Q), k), dtype=torch.int64, device=Z.device)
+    lengths = torch.empty((len(Q), k), dtype=torch.float64, device=Z.device)
+    if k == 0:
+        return near, lengths
+    n, c = len(Z), (Z.shape[1] + 8) * torch.finfo(torch.float64).eps
+    stack = torch.cat([Z, Q]).double()
+    centred = stack - stack[:n].median(0).values
+    squares = (centred * centred).sum(1)
+    half = (0.5 - c) * squares
+    for rows in _tables(Z, len(Q)):
+        queries = slice(n + rows.start, n + rows.stop)
+        score = centred[queries] @ centred[:n].T - half[queries, None] - half[:n]  # −½D, raised
+        # Of a point with score s: D <= −2s + 4c(‖q‖² + ‖z‖²), and ‖z‖² <= 2‖q‖² + 2D.
+        kth = score.topk(k, dim=1).values[:, -1]
+        bar = (kth - 6 * c * squares[queries]) / (1 - 8 * c)
+        bar = torch.nextafter(bar, torch.full_like(bar, -torch.inf))
+        heads, tails = torch.nonzero(~(score < bar[:, None]), as_tuple=True)
+        squared = sq_lengths(stack, n + rows.start + heads, tails)
+        order = squared.argsort(stable=True)
+        order = order[heads[order].argsort(stable=True)]  # by query, distance and row
+        first = torch.searchsorted(heads, torch.arange(len(score), device=Z.device))
+        chosen = order[first[:, None] + torch.arange(k, device=Z.device)]
+        near[rows], lengths[rows] = tails[chosen], squared[chosen]
+    return near, lengths
+
+
+def _tables(Z: Tensor, m: int) -> Iterator[slice]:
+    """Consecutive slices of m queries whose tables of distances to all points fit the device."""
+    step = max(1, _tile(Z) ** 2 // max(len(Z), 1))
+    for first in range(0, m, step):
+        yield slice(first, min(first + step, m))
+
+
+def nearest_of_classes(Q: Tensor, X: Tensor, starts: Index, k: int) -> Tensor:
+    """Rows (m, C, k) of each class of X nearest to each row of Q, −1 where a class has fewer."""
+    shape = (len(Q), len(starts) - 1, k)
+    near = torch.full(shape, -1, dtype=torch.int64, device=X.device)
+    for c, (first, last) in enumerate(pairwise(starts.tolist())):
+        count = min(k, last - first)
+        near[:, c, :count] = first + nearest(Q, X[first:last], count)[0]
+    return near
+
+
+def hinge_sums(
+    Q: Tensor, Z: Tensor, starts: Index, reach: Tensor, radius: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sums of hinges between queries and classes, in float64, with D(t, l) = ‖q_t − z_l‖².
+
+    The first, (m, C), is Σⱼ Σ_l [reach_tcj − D(t, l)]₊ over all l that are not of class c, and the
+    second, (m, C), is Σ_l Σⱼ [radius_lj − D(t, l)]₊ over all l of class c. ``reach`` is (m, C, k)
+    and ``radius`` (n, k'); −inf adds nothing, and k or k' may be zero.
+
+    As in `nearfar.kernels.on_numpy`.
+    """
+    (m, n_classes, k), n = reach.shape, len(Z)
+    outside = torch.zeros((m, n_classes), dtype=torch.float64, device=Z.device)
+    inside = torch.zeros_like(outside)
+    if n == 0:
+        return outside, inside
+    stack = torch.cat([Z, Q]).double()
+    centred = (stack - stack[:n].median(0).values).to(Z.dtype)
+    A, B = centred[n:], centred[:n]
+    first, second = (A * A).sum(1), (B * B).sum(1)
+    values = torch.cat([reach.ravel(), radius.ravel()])
+    least = float(torch.where(values.isfinite(), values, torch.inf).amin()) if len(values) else 0.0
+    bars = reach.clamp(min=0).to(Z.dtype)
+    radius = torch.column_stack([radius.double(), torch.zeros_like(second).double()])
+    widest = radius.max(1).values.to(Z.dtype)
+    widest = torch.nextafter(widest, torch.full_like(widest, torch.inf))
+    labels = index(labels_of(starts), Z)
+    for rows in _tables(Z, m):
+        table = first[rows, None] + second - 2 * (A[rows] @ B.T)
+        doubt = inexact(table, first[rows], second, least, Z.shape[1], _matmul_eps(Z))
+        if doubt is not None:
+            heads, tails = torch.nonzero(doubt, as_tuple=True)
+            table[heads, tails] = sq_lengths(stack, n + rows.start + heads, tails).to(Z.dtype)
+        table = table.clamp(min=0)
+        near, place = torch.nonzero(table < widest, as_tuple=True)
+        hinges = (radius[place] - table[near, place, None]).clamp(min=0).sum(1)
+        code = near * n_classes + labels[place]
+        inside[rows] = segment_sum(code, hinges, len(table) * n_classes).view(-1, n_classes)
+        if k:
+            own = [
+                _hinges(bars[rows, c], table[:, begin:end])
+                for c, (begin, end) in enumerate(pairwise(starts.tolist()))
+            ]
+            ordered = table.sort(dim=1).values
+            whole = _sorted_hinges(bars[rows].reshape(len(table), -1), ordered)
+            whole = whole.view(len(table), n_classes, k).sum(2)
+            outside[rows] = (whole - torch.column_stack(own)).clamp(min=0)
+    return outside, inside
+
+
+def _hinges(bars: Tensor, table: Tensor) -> Tensor:
+    """Σⱼ Σ_l [bars_tj − table_tl]₊ for each t."""
+    total = torch.zeros(len(table), dtype=torch.float64, device=table.device)
+    for bar in bars.T:
+        total += (bar[:, None] - table).clamp(min=0).sum(1, dtype=torch.float64)
+    return total
+
+
+def _sorted_hinges(bars: Tensor, table: Tensor) -> Tensor:
+    """Σ_l [bars_tj − table_tl]₊ for each t and j; the rows of the table are sorted."""
+    running = table.double().cumsum(1)
+    running = torch.column_stack([torch.zeros_like(running[:, 0]), running])
+    below = torch.searchsorted(table, bars.contiguous())
+    return below * bars.double() - running.gather(1, below)
+
+
+def similarities(
+    X: Tensor, Y: Tensor, kernel: str, gamma: float = 1.0, degree: int = 3, coef0: float = 1.0
+) -> Tensor:
+    """k(x, y) for each row x of X and y of Y, (m, n). Time O(m n d)."""
+    if kernel == "laplacian":
+        return torch.exp(-gamma * torch.cdist(X, Y, p=1))
+    if kernel == "cosine":
+        X, Y = torch.nn.functional.normalize(X), torch.nn.functional.normalize(Y)
+    product = X @ Y.T
+    if kernel == "rbf":
+        squares = (X * X).sum(1)[:, None] + (Y * Y).sum(1) - 2 * product
+        return torch.exp(-gamma * squares.clip(0))
+    if kernel == "poly":
+        return (gamma * product + coef0) ** degree
+    return torch.tanh(gamma * product + coef0) if kernel == "sigmoid" else product

@@ -39,6 +39,19 @@ def invaders(Z: Floats, reach: Floats, starts: Index) -> tuple[Index, Index]:
     return np.array(heads, dtype=np.intp), np.array(tails, dtype=np.intp)
 
 
+def cross_invaders(
+    Q: Floats, reach: Floats, Z: Floats, labels: Index, others: Index
+) -> tuple[Index, Index]:
+    """All (i, l) with ‖qᵢ − z_l‖² < reachᵢ and different labels, by i and then by l."""
+    heads, tails = [], []
+    for i in range(len(Q)):
+        for j in range(len(Z)):
+            if labels[i] != others[j] and np.sum((Q[i] - Z[j]) ** 2) < reach[i]:
+                heads.append(i)
+                tails.append(j)
+    return np.array(heads, dtype=np.intp), np.array(tails, dtype=np.intp)
+
+
 def sq_lengths(Z: Floats, heads: Index, tails: Index) -> Floats:
     """‖z_h − z_t‖² along each edge."""
     return np.array([np.sum((Z[h] - Z[t]) ** 2) for h, t in zip(heads, tails, strict=True)])
@@ -68,3 +81,64 @@ def segment_sum(index: Index, weights: Floats, size: int) -> Floats:
     for position, weight in zip(index, weights, strict=True):
         out[position] += weight
     return out
+
+
+def nearest(Q: Floats, Z: Floats, k: int) -> tuple[Index, Floats]:
+    """Rows (m, k) of Z nearest to each row of Q, nearest first, and their squared distances.
+
+    Ties go by row number; k is at most n. Distances are computed in float64, and which of two that
+    differ by its rounding is the nearer depends on the order of the sum.
+    """
+    near = np.empty((len(Q), k), dtype=np.intp)
+    lengths = np.empty((len(Q), k))
+    for t in range(len(Q)):
+        every = [float(np.sum((Q[t].astype(np.float64) - z) ** 2)) for z in Z]
+        near[t] = sorted(range(len(Z)), key=every.__getitem__)[:k]
+        lengths[t] = [every[j] for j in near[t]]
+    return near, lengths
+
+
+def nearest_of_classes(Q: Floats, X: Floats, starts: Index, k: int) -> Index:
+    """Rows (m, C, k) of each class of X nearest to each row of Q, −1 where a class has fewer."""
+    near = np.full((len(Q), len(starts) - 1, k), -1)
+    for c, (first, last) in enumerate(pairwise(starts)):
+        count = min(k, last - first)
+        near[:, c, :count] = first + nearest(Q, X[first:last], count)[0]
+    return near
+
+
+def hinge_sums(
+    Q: Floats, Z: Floats, starts: Index, reach: Floats, radius: Floats
+) -> tuple[Floats, Floats]:
+    """Sums of hinges between queries and classes, in float64, with D(t, l) = ‖q_t − z_l‖².
+
+    The first, (m, C), is Σⱼ Σ_l [reach_tcj − D(t, l)]₊ over all l that are not of class c, and the
+    second, (m, C), is Σ_l Σⱼ [radius_lj − D(t, l)]₊ over all l of class c. ``reach`` is (m, C, k)
+    and ``radius`` (n, k'); −inf adds nothing, and k or k' may be zero.
+    """
+    outside = np.zeros((len(Q), len(starts) - 1))
+    inside = np.zeros((len(Q), len(starts) - 1))
+    for t in range(len(Q)):
+        for own, (first, last) in enumerate(pairwise(starts)):
+            for row in range(first, last):
+                square = float(np.sum((Q[t].astype(np.float64) - Z[row]) ** 2))
+                inside[t, own] += np.maximum(radius[row] - square, 0).sum()
+                for c in range(len(starts) - 1):
+                    if c != own:
+                        outside[t, c] += np.maximum(reach[t, c] - square, 0).sum()
+    return outside, inside
+
+
+def similarities(
+    X: Floats, Y: Floats, kernel: str, gamma: float = 1.0, degree: int = 3, coef0: float = 1.0
+) -> Floats:
+    """k(x, y) for each row x of X and y of Y, (m, n), by the formulas of scikit-learn."""
+    formulas = {
+        "linear": lambda x, y: x @ y,
+        "poly": lambda x, y: (gamma * (x @ y) + coef0) ** degree,
+        "rbf": lambda x, y: np.exp(-gamma * np.sum((x - y) ** 2)),
+        "sigmoid": lambda x, y: np.tanh(gamma * (x @ y) + coef0),
+        "cosine": lambda x, y: x @ y / ((np.linalg.norm(x) or 1) * (np.linalg.norm(y) or 1)),
+        "laplacian": lambda x, y: np.exp(-gamma * np.sum(np.abs(x - y))),
+    }
+    return np.array([[formulas[kernel](x, y) for y in Y] for x in X], dtype=X.dtype)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Index = NDArray[np.intp]
 
 SPARE = 8  # neighbours proposed beyond k, so that rounding rarely hides one of the k nearest
+INEXACT = 0.01  # share of a distance that rounding may move before it is computed anew
 
 
 def unlike_tiles(starts: Index, size: int) -> Iterator[tuple[slice, slice]]:
@@ -52,3 +53,17 @@ def may_hide(squares: Any, last: Any, kth: Any, d: int, eps: float = 2.0**-52) -
     """
     c = (d + 8) * eps
     return kth > ((last - 3 * c * squares) * (1 - 2 * c)).clip(0, None)
+
+
+def inexact(table: Any, first: Any, second: Any, least: float, d: int, eps: float) -> Any:
+    """Which distances by products rounding may have moved by more than INEXACT (D + least).
+
+    ``table`` holds D between points of squared norms ``first`` and ``second``; its entries err by
+    (d + 8) eps times the sum of both. None if all are exact enough, as almost always.
+    """
+    if len(first) == 0 or len(second) == 0:
+        return None
+    share = (d + 8) * eps / INEXACT
+    if share * (float(first.max()) + float(second.max())) < least:
+        return None
+    return ~(share * (first[:, None] + second) < table + least)  # true for nan

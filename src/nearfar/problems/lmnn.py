@@ -28,6 +28,7 @@ classification, JMLR 10 (2009).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -36,12 +37,13 @@ from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
 
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import largest_scale, null_tolerance, symmetric
+from nearfar.linalg import largest_scale, range_and_null, symmetric
 from nearfar.problems.whitening import whitened
 
 Matrix = NDArray[np.float64]
 
 FEWEST = 8  # directions of a first guess, where there are as many
+BLUR = 0.1  # of the mean eigenvalue of a start's metric, which opens the directions it lacks
 STEP_LIMIT = 4.0  # steps along a direction that a line search may take
 CERTIFY_WIDTH = 0.1  # of the smoothed hinge that gives α where there are no multipliers
 
@@ -130,8 +132,8 @@ class Certificate:
     complementarity: float  # second term of (6)
     n_active: int
     n_coinciding: int  # pairs of equal points of different classes
-    ratios: Matrix  # eigenvalues of S against P, descending; dual feasible where all are <= 1
-    directions: Matrix  # (d, ·) their vectors
+    ratios: tuple[Matrix, ...]  # of each metric: eigenvalues of S against P, descending; dual
+    directions: tuple[Matrix, ...]  # feasible where all are <= 1; and their vectors (d, ·)
 
     @property
     def gap(self) -> float:
@@ -181,6 +183,26 @@ class LMNNProblem:
             exact=lambda: kernels.apply(kernels.double(X) - centre, basis.T),
         )
 
+    def in_geometry_of(self, L: Matrix) -> LMNNProblem:
+        """The same problem in coordinates in which the metric of L is near the identity.
+
+        A descent from L then stays longer in the directions that L finds good. It is the way to go
+        where it will be stopped early; to the optimum it is longer than that of whitened points.
+        """
+        values, vectors = scipy_linalg.eigh(L.T @ L)
+        roots = np.sqrt(np.maximum(values, 0) + BLUR * values.mean())
+        frame, inverse = vectors.T * roots[:, None], vectors / roots
+        kernels, exact = self.kernels, self.exact
+        return replace(
+            self,
+            U=kernels.apply(self.U, frame),
+            basis=self.basis @ frame.T,
+            dual_basis=self.dual_basis @ inverse,
+            P=symmetric(frame @ self.P @ frame.T),
+            Q=symmetric(frame @ self.Q @ frame.T),
+            exact=lambda: kernels.apply(exact(), frame),
+        )
+
     @property
     def kernels(self) -> ModuleType:
         """The kernels of the device that holds the points."""
@@ -214,6 +236,35 @@ class LMNNProblem:
         pull = np.vdot(L @ self.P, L) / ((1 - self.push_weight) * len(self.edges[0]))
         return L / np.sqrt(pull) if pull > 0 else L
 
+    # -- what several metrics do otherwise (`nearfar.problems.multi_metric_lmnn`) ----------------
+
+    def _map(self, L: Matrix, U: Array) -> Array:
+        """The images of the points."""
+        return self.kernels.apply(U, L)
+
+    def _nodes(self, heads: Array, tails: Array) -> tuple[Array, Array]:
+        """The rows of the images between which the lengths of pairs of points are measured."""
+        return heads, tails
+
+    def _invaders(self, Z: Array, reach: Array, screen: Array | None) -> tuple[Array, Array]:
+        """All pairs of points of different classes that are closer than the first one's reach."""
+        pairs: tuple[Array, Array] = self.kernels.invaders(Z, reach, self.starts, screen)
+        return pairs
+
+    def _pulled_back(self, W: Array) -> Matrix:
+        """The adjoint of `_map`: what a change W of the images is for L."""
+        product: Matrix = self.kernels.gram(W, self.U)
+        return product
+
+    def _lengths(self, Z: Array, heads: Array, tails: Array) -> Array:
+        kernels = self.kernels
+        return kernels.double(kernels.sq_lengths(Z, *self._nodes(heads, tails)))
+
+    def _products(self, Z: Array, D: Array, heads: Array, tails: Array) -> tuple[Array, Array]:
+        kernels = self.kernels
+        cross, square = kernels.edge_products(Z, D, *self._nodes(heads, tails))
+        return kernels.double(cross), kernels.double(square)
+
     # -- the working set ---------------------------------------------------------------------
 
     def search(
@@ -229,8 +280,7 @@ class LMNNProblem:
 
         ``keep`` also keeps the triplets of all pairs of ``previous``.
         """
-        Z = self.kernels.apply(self.U, L)
-        return self._search(Z, margin, width, previous, keep=keep)
+        return self._search(self._map(L, self.U), margin, width, previous, keep=keep)
 
     def _search(
         self,
@@ -243,9 +293,9 @@ class LMNNProblem:
         screen: Array | None = None,
     ) -> Triplets:
         kernels, n = self.kernels, len(self.U)
-        edge_lengths = kernels.double(kernels.sq_lengths(Z, *self.edges))
+        edge_lengths = self._lengths(Z, *self.edges)
         reach = kernels.segment_max(self.edges[0], edge_lengths, n) + (1 + margin)
-        heads, tails = kernels.invaders(Z, reach, self.starts, screen)
+        heads, tails = self._invaders(Z, reach, screen)
         known = heads[:0]
         if previous is not None:
             known = previous.heads * n + previous.tails
@@ -253,7 +303,7 @@ class LMNNProblem:
                 known = known[previous.pair[kernels.where(previous.prox > 0)]]
             code = kernels.unique(kernels.concatenate([heads * n + tails, known]))
             heads, tails = code // n, code % n
-        pair_lengths = kernels.double(kernels.sq_lengths(Z, heads, tails))
+        pair_lengths = self._lengths(Z, heads, tails)
         count = self.first_edge[heads + 1] - self.first_edge[heads]
         pair = kernels.repeat(kernels.count_up(len(heads), heads), count)
         offset = kernels.cumulative(count) - count
@@ -307,12 +357,11 @@ class LMNNProblem:
 
     def place(self, L: Matrix, triplets: Triplets) -> Placement:
         """Compute all lengths at L."""
-        return self._placed(L, self.kernels.apply(self.U, L), triplets)
+        return self._placed(L, self._map(L, self.U), triplets)
 
     def _placed(self, L: Matrix, Z: Array, triplets: Triplets) -> Placement:
-        kernels = self.kernels
-        edge_lengths = kernels.double(kernels.sq_lengths(Z, *self.edges))
-        pair_lengths = kernels.double(kernels.sq_lengths(Z, triplets.heads, triplets.tails))
+        edge_lengths = self._lengths(Z, *self.edges)
+        pair_lengths = self._lengths(Z, triplets.heads, triplets.tails)
         return Placement(L, Z, edge_lengths, pair_lengths, triplets)
 
     def objective(self, at: Placement) -> tuple[float, int]:
@@ -333,8 +382,7 @@ class LMNNProblem:
         lap = self._laplacian(
             at.triplets, (1 - self.push_weight) + edge_weights, pair_weights, at.Z
         )
-        gradient: Matrix = 2 * self.kernels.gram(lap, self.U)
-        return gradient
+        return 2 * self._pulled_back(lap)
 
     def _weights(self, triplets: Triplets, alpha: Array) -> tuple[Array, Array]:
         """Multiples of C_e and C_p in −S(α)."""
@@ -346,25 +394,23 @@ class LMNNProblem:
 
     def _laplacian(self, triplets: Triplets, edge_weights: Any, pair_weights: Any, Z: Any) -> Any:
         kernels = self.kernels
-        return kernels.laplacian_matmul(
+        heads, tails = self._nodes(
             kernels.concatenate([self.edges[0], triplets.heads]),
             kernels.concatenate([self.edges[1], triplets.tails]),
-            kernels.concatenate([edge_weights, pair_weights]),
-            Z,
         )
+        weights = kernels.concatenate([edge_weights, pair_weights])
+        return kernels.laplacian_matmul(heads, tails, weights, Z)
 
     def line(self, at: Placement, direction: Matrix) -> Line:
         """The smoothed objective along L + t · direction."""
-        kernels, triplets, mu = self.kernels, at.triplets, self.push_weight
-        map_ = kernels.apply(self.U, direction)
-        e1, e2 = map(kernels.double, kernels.edge_products(at.Z, map_, *self.edges))
-        p1, p2 = map(
-            kernels.double, kernels.edge_products(at.Z, map_, triplets.heads, triplets.tails)
-        )
+        triplets, mu = at.triplets, self.push_weight
+        map_ = self._map(direction, self.U)
+        e1, e2 = self._products(at.Z, map_, *self.edges)
+        p1, p2 = self._products(at.Z, map_, triplets.heads, triplets.tails)
         edge, pair = triplets.edge, triplets.pair
         s0, s1, s2 = at.slack, 2 * (e1[edge] - p1[pair]), e2[edge] - p2[pair]
         highest = s0 + STEP_LIMIT * (s1.clip(0, None) + STEP_LIMIT * s2.clip(0, None))
-        matter = kernels.where(highest > -triplets.width * triplets.prox)
+        matter = self.kernels.where(highest > -triplets.width * triplets.prox)
         prox = triplets.prox[matter]
         left_out = float(triplets.prox @ triplets.prox) - float(prox @ prox)  # their α stays 0
         return Line(
@@ -415,28 +461,49 @@ class LMNNProblem:
         width = CERTIFY_WIDTH if previous is None else previous.width
         kernels = self.kernels
         U = self.exact()
-        Z = kernels.apply(U, L)
+        Z = self._map(L, U)
         screen = kernels.single(Z) if str(self.U.dtype).endswith("float32") else None
         triplets = self._search(Z, width, width, previous, keep=keep, screen=screen)
         return self._certificate(self._placed(L, Z, triplets), U), triplets
 
     def _certificate(self, at: Placement, U: Array) -> Certificate:
-        kernels, mu = self.kernels, self.push_weight
+        mu = self.push_weight
         slack, alpha = at.slack, at.alpha
         objective, n_active = self.objective(at)
         alpha = self._annihilate_null_space(at.triplets, alpha, U)
-        edge_weights, pair_weights = self._weights(at.triplets, alpha)
-        S = -kernels.gram(U, self._laplacian(at.triplets, edge_weights, pair_weights, U))
-        theta, ratios, directions = largest_scale(self.P, symmetric(S))
+        scales, ratios, directions = zip(*self._scales(at.triplets, alpha, U), strict=True)
         return Certificate(
             objective=objective,
-            bound=theta * mu * float(alpha.sum()),
+            bound=mu * self._feasible_sum(at.triplets, alpha, scales, U),
             complementarity=mu * float((slack.clip(0, None) - alpha * slack).sum()),
             n_active=n_active,
             n_coinciding=self._n_coinciding(at, U),
             ratios=ratios,
             directions=directions,
         )
+
+    def _feasible_sum(
+        self,
+        triplets: Triplets,  # noqa: ARG002 - several metrics need it
+        alpha: Array,
+        scales: tuple[float, ...],
+        U: Array,  # noqa: ARG002
+    ) -> float:
+        """Σα of a dual feasible point, given the scales of the metrics."""
+        return min(scales) * float(alpha.sum())
+
+    def _scales(
+        self, triplets: Triplets, alpha: Array, U: Array
+    ) -> list[tuple[float, Matrix, Matrix]]:
+        """For each metric the largest θ <= 1 with P − θS(α) ⪰ 0, and where it is tight."""
+        edge_weights, pair_weights = self._weights(triplets, alpha)
+        S = -self.kernels.gram(U, self._laplacian(triplets, edge_weights, pair_weights, U))
+        return [largest_scale(self._ranges[0][0], S)]
+
+    @cached_property
+    def _ranges(self) -> list[tuple[Matrix, Matrix]]:
+        """Range and null space of the pull of each metric."""
+        return [range_and_null(self.P)]
 
     def _n_coinciding(self, at: Placement, U: Array) -> int:
         """How many unordered pairs of equal points have different labels."""
@@ -449,15 +516,14 @@ class LMNNProblem:
 
     def _annihilate_null_space(self, triplets: Triplets, alpha: Array, U: Array) -> Array:
         """Zero α where an impostor differs along the null space of P, which S must not reach."""
-        kernels = self.kernels
-        values, vectors = scipy_linalg.eigh(self.P)
-        null = vectors[:, values <= null_tolerance(values)]
+        null = self._ranges[0][1]
         if null.shape[1] == 0:
             return alpha
-        N = kernels.apply(U, null.T)
-        lengths = kernels.double(kernels.sq_lengths(N, triplets.heads, triplets.tails))
-        total = kernels.double(kernels.sq_lengths(U, triplets.heads, triplets.tails))
-        reaches = (
-            lengths > 1e-20 * total if str(U.dtype).endswith("64") else lengths > 1e-10 * total
-        )
-        return alpha * ~reaches[triplets.pair]
+        return alpha * ~self._reaches(null, triplets.heads, triplets.tails, U)[triplets.pair]
+
+    def _reaches(self, null: Matrix, heads: Array, tails: Array, U: Array) -> Array:
+        """Whether each pair differs along the columns of ``null``."""
+        kernels = self.kernels
+        lengths = kernels.double(kernels.sq_lengths(kernels.apply(U, null.T), heads, tails))
+        total = kernels.double(kernels.sq_lengths(U, heads, tails))
+        return lengths > (1e-20 if str(U.dtype).endswith("64") else 1e-10) * total

@@ -25,6 +25,7 @@ Matrix = NDArray[np.float64]
 
 FLOOR = 1e-4  # share of the overall scatter that steadies the whitening where P is near singular
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
+FEATURE_TOLERANCE = 1e-12  # size of a feature, relative to the median one, below which it is noise
 PASSES = 6  # at most; two where the data are not extreme
 SAMPLE_ROWS = 10_000  # rows that are enough for a median
 
@@ -47,7 +48,7 @@ def whitened(
         total = kernels.to_host(U.sum(0))
         Q = share * symmetric(kernels.gram(U, U) - np.outer(total, total) / len(points))
         values, vectors = linalg.eigh(P)
-        spread = np.einsum("ji,jk,ki->i", vectors, Q, vectors)
+        spread = ((Q @ vectors) * vectors).sum(axis=0)
         squares = np.maximum(values, 0) + FLOOR * np.maximum(spread, 0)
         lengths = np.sqrt(np.maximum(squares, np.finfo(float).eps * squares.max(initial=0)))
         if not remaining or (lengths.min(initial=1.0) > 0.5 and lengths.max(initial=1.0) < 2):
@@ -61,14 +62,17 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
 
     Features are brought to a robust unit scale and rows to unit length first, so that neither a
     feature in other units nor an outlier hides the rest. Directions in which the rows then vary by
-    less than RANK_TOLERANCE (a variance, relative to the largest) are rounding errors.
+    less than RANK_TOLERANCE (a variance, relative to the largest) are rounding errors, and so are
+    features of less than FEATURE_TOLERANCE of the usual size.
     """
     n, d = points.shape
     sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
     scale = np.median(sample, axis=0)
     deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
     scale = np.where(scale > 0, scale, np.where(deviation > 0, deviation, 1.0))
-    unit = points / kernels.like(scale, points)
+    usual = np.median(scale[deviation > 0]) if deviation.any() else 0.0
+    known = scale > FEATURE_TOLERANCE * usual
+    unit = points * kernels.like(known / scale, points)
     norms = (unit * unit).sum(1) ** 0.5
     unit = unit / (norms + (norms == 0))[:, None]
     if d <= n:

@@ -75,12 +75,15 @@ class LBFGS:
         self._squares = self._changes @ self._changes.T
 
     def transform(self, rows: Matrix) -> None:
-        """Follow a change of variables L → rows · L with orthonormal rows, some of them new."""
+        """Follow a change of variables L → rows · L with orthonormal rows, some of them new.
+
+        Where L is a stack of matrices, so is ``rows``.
+        """
         if not len(self):
             return
-        m, width = len(self), rows.shape[1]
-        self._steps = (rows @ self._steps.reshape(m, width, -1)).reshape(m, -1)
-        self._changes = (rows @ self._changes.reshape(m, width, -1)).reshape(m, -1)
+        m, shape = len(self), (len(self), *rows.shape[:-2], rows.shape[-1], -1)
+        self._steps = (rows @ self._steps.reshape(shape)).reshape(m, -1)
+        self._changes = (rows @ self._changes.reshape(shape)).reshape(m, -1)
         products = np.vecdot(self._steps, self._changes)
         kept = products > CURVATURE_FLOOR * np.sqrt(
             np.vecdot(self._steps, self._steps) * np.vecdot(self._changes, self._changes)

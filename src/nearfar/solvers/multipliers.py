@@ -20,7 +20,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from nearfar.solvers.lbfgs import LBFGS, Line, exact_step
 from nearfar.solvers.run import Iterate
@@ -72,23 +71,25 @@ def descend(
     *,
     warm: bool = False,
     width: float = FIRST_WIDTH,
+    margin: float = SEARCH_MARGIN,
     triplets: Any = None,
     fixed_rank: bool = False,
 ) -> Iterator[Iterate]:
     """Iterates towards the optimum over all M ⪰ 0, or over L of its shape if ``fixed_rank``.
 
     ``warm`` says that the scale of L is about right, and a smaller ``width`` that L is so close to
-    the optimum that it should not be left for a smoother one; ``triplets`` with their multipliers
+    the optimum that it should not be left for a smoother one; a wider ``margin`` is for a start
+    that will soon be left far behind; ``triplets`` with their multipliers
     continue an earlier descent from L as it is. The residual of an iterate is the certified
     relative gap, or for a fixed rank an estimate of the relative decrease that is left; it is given
     only when it may be at most ``tol``.
     """
-    at = _start(problem, L, warm, width, triplets)
+    at = _start(problem, L, warm, width, margin, triplets)
     memory = LBFGS(MEMORY)
     gradient = problem.gradient(at)
     level = np.inf  # smoothed objective at the last look
     missed = 0.0  # share of the objective that the last search added
-    n_iter, interval, next_search, margin = 0, FIRST_SEARCH, FIRST_SEARCH, SEARCH_MARGIN
+    n_iter, interval, next_search = 0, FIRST_SEARCH, FIRST_SEARCH
     rests = 0  # iterations in a row that could not descend, nor settle the multipliers
     rested = np.inf  # error of the multipliers at the last of them
     while True:
@@ -148,7 +149,7 @@ def descend(
             "active_triplets": n_active,
             "searched": found is not None,
             "gap_estimate": estimate,
-            "rank": len(at.L),
+            "rank": at.L.shape[-2],
         }
         yield Iterate(at.L, value, residual, found is not None, info, at.triplets, proof)
 
@@ -168,14 +169,24 @@ def descend(
         gradient = problem.gradient(at)
 
 
-def _start(problem: HingeProblem, L: Matrix, warm: bool, width: float, triplets: Any) -> Any:
-    """Place L, at its best scale unless its triplets are given.
+def _start(
+    problem: HingeProblem, L: Matrix, warm: bool, width: float, margin: float, triplets: Any
+) -> Any:
+    """Place L, at its best scale unless its triplets are given."""
+    if triplets is None:
+        L = at_best_scale(problem, L, warm=warm, width=width)
+        return problem.place(L, problem.search(L, margin, width))
+    return problem.place(L, problem.search(L, margin, triplets.width, triplets))
+
+
+def at_best_scale(
+    problem: HingeProblem, L: Matrix, *, warm: bool = False, width: float = FIRST_WIDTH
+) -> Matrix:
+    """The multiple of L with the smallest objective.
 
     The objective is convex in the squared scale, and its triplets grow in number as the scale
     shrinks: start from above, with a margin that keeps the set complete from 1/√2 of the scale up.
     """
-    if triplets is not None:
-        return problem.place(L, problem.search(L, SEARCH_MARGIN, triplets.width, triplets))
     L = WARM_STRETCH * L if warm else START_LENGTH**0.5 * problem.normalised(L)
     reach, count = 1 - 0.5**0.5, -1
     while True:  # ends at the latest when all triplets are at hand, or none is active
@@ -186,31 +197,53 @@ def _start(problem: HingeProblem, L: Matrix, warm: bool, width: float, triplets:
         shrink = 0.0 if grow > 0 else exact_step(problem.line(at, -reach * L).at, 1.0)
         L = (1 + grow - reach * shrink) * L
         if grow < line.limit and (shrink < 1 or count == before > 0):
-            return problem.place(L, problem.search(L, SEARCH_MARGIN, width))
+            return L
 
 
 def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS) -> Any:
-    """Drop dead rows of L and add rows where the dual proves that M should grow."""
-    left, lengths, right = linalg.svd(at.L, full_matrices=False, check_finite=False)
-    if lengths[0] == 0:
+    """Drop dead rows of L and add rows where the dual proves that M should grow.
+
+    Several metrics keep one number of rows; those with less rank end in rows of zeros.
+    """
+    stack = at.L.reshape(-1, *at.L.shape[-2:])
+    left, lengths, _ = np.linalg.svd(stack, full_matrices=False)
+    if not lengths.any():
         return at
-    alive = lengths**2 > DEAD * lengths[0] ** 2
+    alive = lengths**2 > DEAD * lengths[:, :1] ** 2
     typical = (lengths[alive] ** 2).mean()  # of M, in units of P
-    excess = np.maximum(certificate.ratios - 1, 0)
-    wanted = excess > 0.3 * excess[0]
-    wanted[max(4, alive.sum() // 4) :] = False
-    B = certificate.directions[:, wanted]
-    missing = np.linalg.norm(at.L @ B, axis=0) ** 2 < MISSING * typical
-    B = B[:, missing] * np.sqrt(NEW_ROW * typical * excess[wanted][missing] / max(excess[0], 1e-12))
-    if alive.all() and B.shape[1] == 0:
+    added = [
+        _new_rows(L, ratios, directions, max(4, rank // 4), typical)
+        for L, rank, ratios, directions in zip(
+            stack, alive.sum(axis=1), certificate.ratios, certificate.directions, strict=True
+        )
+    ]
+    rows = int(max(kept.sum() + len(new) for kept, new in zip(alive, added, strict=True)))
+    if rows == stack.shape[1] and not any(map(len, added)):
         return at
-    kept = lengths[alive, None] * right[alive]
-    memory.transform(np.vstack([left[:, alive].T, np.zeros((B.shape[1], len(at.L)))]))
-    at = problem.place(np.vstack([kept, np.zeros_like(B.T)]), at.triplets)
-    if B.shape[1] == 0:
+    rotation = np.zeros((len(stack), rows, stack.shape[1]))
+    direction = np.zeros((len(stack), rows, stack.shape[2]))
+    for metric, (kept, new) in enumerate(zip(alive, added, strict=True)):
+        rank = kept.sum()
+        rotation[metric, :rank] = left[metric][:, kept].T
+        direction[metric, rank : rank + len(new)] = new
+    memory.transform(rotation)
+    shape = (*at.L.shape[:-2], rows, at.L.shape[-1])
+    at = problem.place((rotation @ stack).reshape(shape), at.triplets)
+    if not direction.any():
         return at
-    line = problem.line(at, np.vstack([np.zeros_like(kept), B.T]))
+    line = problem.line(at, direction.reshape(shape))
     return problem.move(at, line, exact_step(_of_square(line.at), line.limit) ** 0.5)
+
+
+def _new_rows(L: Matrix, ratios: Matrix, directions: Matrix, most: int, typical: float) -> Matrix:
+    """Rows along the directions in which the dual is least feasible and L is short."""
+    excess = np.maximum(ratios - 1, 0)
+    wanted = (excess > 0.3 * excess.max(initial=0.0)) & (np.arange(len(excess)) < most)
+    B = directions[:, wanted]
+    missing = np.linalg.norm(L @ B, axis=0) ** 2 < MISSING * typical
+    share = excess[wanted][missing] / max(excess.max(initial=0.0), 1e-12)
+    rows: Matrix = (B[:, missing] * np.sqrt(NEW_ROW * typical * share)).T
+    return rows
 
 
 def _of_square(along: Line) -> Line:

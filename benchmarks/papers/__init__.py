@@ -1,0 +1,1 @@
+"""The papers' own tables, measured again; each module is one of them."""

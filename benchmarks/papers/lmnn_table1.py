@@ -1,0 +1,221 @@
+"""Table 1 of the LMNN paper, measured again: ``python -m benchmarks.papers.lmnn_table1``.
+
+Every split of every row is saved as soon as it is measured, and a run leaves out what is saved, so
+that an interrupted one continues where it was.
+"""
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+
+import joblib
+
+from benchmarks import common
+from benchmarks.papers import table1_data, table1_page
+from benchmarks.papers.table1_methods import GROUPS, METHODS, Result, applies, measure
+from benchmarks.papers.table1_paper import PROTOCOLS
+
+SMOKE = {"data": ["iris", "wine"], "splits": 2}
+PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
+
+
+class Records:
+    """What is measured on one machine: a row for each data set and method, with its splits."""
+
+    def __init__(self, path, facts):
+        self.path = path
+        self.rows = {}
+        if path.exists():
+            saved = json.loads(path.read_text())
+            self.rows = {(row["data"], row["method"]): row for row in saved["rows"]}
+        self.facts = facts
+
+    def missing(self, data, split, methods):
+        """The methods that have not been measured on a split."""
+        return [method for method in methods if split not in self._splits(data, method)]
+
+    def _splits(self, data, method):
+        row = self.rows.get((data, method), {"splits": []})
+        return {split for split, *_ in row["splits"]}
+
+    def add(self, data, split, method, result, stamp):
+        row = self.rows.setdefault(
+            (data, method), {"data": data, "method": method, "stamps": [], "splits": []}
+        )
+        if stamp not in row["stamps"]:
+            row["stamps"].append(stamp)
+        seconds = (round(result.learning, 4), round(result.predicting, 4))
+        row["splits"].append([split, round(result.error, 6), *seconds, result.remark])
+        row["splits"].sort()
+        self.write()
+
+    def write(self):
+        """One row a line."""
+        order = [(data, method) for data in PROTOCOLS for method in METHODS]
+        rows = sorted(self.rows.values(), key=lambda r: order.index((r["data"], r["method"])))
+        body = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+        common.write_text(
+            self.path, json.dumps(self.facts)[:-1] + ', "rows": [\n' + body + "\n]}\n"
+        )
+
+
+def jobs(arguments, records):
+    """(data, split, methods) for all that is missing."""
+    for data in arguments.data:
+        methods = [method for method in arguments.methods if applies(method, data)]
+        splits = PROTOCOLS[data].splits
+        for split in range(min(splits, arguments.splits or splits)):
+            missing = records.missing(data, split, methods)
+            if missing:
+                yield data, split, missing
+
+
+def run(job, device, deadline):
+    """All results of a job, for another process."""
+    return job, list(measure(*job, device, deadline))
+
+
+def results(arguments, records, deadline):
+    """Yield (data, split, method, result) as they come."""
+    work = list(jobs(arguments, records))
+    if arguments.jobs == 1:
+        for data, split, methods in work:
+            if time.time() > deadline:
+                return
+            for method, result in measure(data, split, methods, arguments.device, deadline):
+                yield data, split, method, result
+        return
+    with joblib.parallel_config("loky", n_jobs=arguments.jobs, inner_max_num_threads=1):
+        parallel = joblib.Parallel(return_as="generator_unordered")
+        tasks = (joblib.delayed(run)(job, arguments.device, deadline) for job in work)
+        for (data, split, _), found in parallel(tasks):
+            for method, result in found:
+                yield data, split, method, result
+
+
+def available(data):
+    """The data sets that can be had here; what cannot is said."""
+    kept = []
+    for name in data:
+        try:
+            table1_data.check(name)
+            kept.append(name)
+        except common.UnavailableError as error:
+            print(f"{name}: left out: {error}", flush=True)
+    return kept
+
+
+def facts(arguments):
+    """The machine and the versions."""
+    machine = common.machine()
+    if arguments.device != "cpu":
+        import torch
+
+        machine["device"] = torch.cuda.get_device_name(arguments.device)
+    versions = {"python": platform.python_version()}
+    versions |= {name: metadata.version(name) for name in PACKAGES if _installed(name)}
+    return {"machine": machine, "versions": versions}
+
+
+def _installed(name):
+    try:
+        return bool(metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def write_page(arguments):
+    """docs/results/lmnn_table1.md from the records of all machines."""
+    paths = sorted(arguments.results.glob("lmnn_table1-*.json"))
+    common.write_text(
+        arguments.page, table1_page.page([json.loads(path.read_text()) for path in paths])
+    )
+
+
+def parse(arguments=None):
+    def chosen(known, groups):
+        def read(text):
+            names = [n for name in text.split(",") if name for n in groups.get(name, (name,))]
+            unknown = [name for name in names if name not in known]
+            if unknown:
+                raise argparse.ArgumentTypeError(
+                    f"no {unknown[0]!r}; expected some of {', '.join([*groups, *known])}"
+                )
+            return [name for name in known if name in names]
+
+        return read
+
+    root = common.ROOT
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.papers.lmnn_table1", description=__doc__.splitlines()[0]
+    )
+    add = parser.add_argument
+    add("--data", type=chosen(PROTOCOLS, {}), default=list(PROTOCOLS), help="default: all")
+    groups = ", ".join(GROUPS)
+    add(
+        "--methods",
+        type=chosen(METHODS, GROUPS),
+        default=list(METHODS),
+        help=f"of {', '.join(METHODS)}, or {groups}; default: all",
+    )
+    add("--splits", type=int, help="at most so many of each data set; default: the paper's")
+    add("--device", default="cpu", help="cpu or cuda, for nearfar on the large sets")
+    add("--jobs", type=int, default=1, help="splits at a time, each in a process of one thread")
+    add("--max-seconds", type=float, default=float("inf"), help="then nothing new is begun")
+    add("--machine", help="the name in the record's file name; default: the processor")
+    add("--results", type=Path, default=root / "benchmarks" / "results", help="the records")
+    add("--page", type=Path, default=root / "docs" / "results" / "lmnn_table1.md")
+    add("--table", action="store_true", help="only write the page anew")
+    add("--smoke", action="store_true", help="two splits of iris and wine; writes nothing")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    arguments = parse(arguments)
+    if arguments.table:
+        write_page(arguments)
+        return 0
+    deadline = time.time() + arguments.max_seconds
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.smoke:
+            arguments.data, arguments.splits = SMOKE["data"], SMOKE["splits"]
+            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
+        failures = measure_all(arguments, deadline)
+        write_page(arguments)
+        if arguments.smoke:
+            print(arguments.page.read_text())
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+def measure_all(arguments, deadline):
+    """Measure what is missing, save it, and say it; what has failed."""
+    arguments.data = available(arguments.data)
+    about = facts(arguments)
+    machine = about["machine"]
+    name = arguments.machine or common.slug(
+        machine.get("device") or f"{machine['cpu']} {machine['cores']} cores"
+    )
+    records = Records(arguments.results / f"lmnn_table1-{name}.json", about)
+    stamp = f"{common.commit()} {common.now()[:10]} {arguments.device}"
+    failures = []
+    for data, split, method, result in results(arguments, records, deadline):
+        place = f"{data:<9} {split:>2} {method:<20}"
+        if isinstance(result, Result):
+            records.add(data, split, method, result, stamp)
+            seconds = f"{result.learning:8.2f} s {result.predicting:8.2f} s"
+            print(f"{place} {result.error:7.2%} {seconds}  {result.remark}", flush=True)
+        else:
+            failures.append(f"{place} failed: {result}")
+            print(failures[-1], flush=True)
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

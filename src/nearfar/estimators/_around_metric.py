@@ -1,0 +1,163 @@
+"""Classifiers around a metric: the metric is learned with them or given, and the points vote."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._base import (
+    as_dtype_of,
+    check_device,
+    validated_labels,
+    validated_points,
+)
+from nearfar.estimators.lmnn import LMNN
+from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.supervision import ClassOrder, class_order
+
+Index = NDArray[np.intp]
+
+
+class ClassifierAroundMetric(ClassifierMixin, BaseEstimator):
+    """Keeps the points that vote, in the order of the user's rows, and the metric.
+
+    What is computed from these for predictions stands in ``_prepared``. It is left out of files and
+    pickles and made again when it is needed.
+    """
+
+    metric: Any
+    metric_: Any
+    points_: Array
+    labels_: NDArray[Any]
+    classes_: NDArray[Any]
+    _axes: ClassVar[dict[str, str]] = {"points_": "nd", "labels_": "n"}  # see `Metric`
+
+    def _fit_metric(self, X: Any, y: Any) -> ClassOrder:
+        """Validate, learn or take the metric, and keep the points."""
+        points = validated_points(self, X, reset=True)
+        labels = validated_labels(self, points, y)
+        self._check_parameters()
+        self.__dict__.pop("_prepared", None)
+        self.metric_ = self._fitted_metric(X, points, labels.classes[labels.codes])
+        self.points_, self.labels_ = points, labels.classes[labels.codes]
+        return labels
+
+    def _fitted_metric(self, X: Any, points: Array, y: NDArray[Any]) -> Any:
+        """The metric that was given, if it is fitted, else a copy of it that is fitted here."""
+        metric = LMNN() if self.metric is None else self.metric
+        learns = hasattr(metric, "transform") or self._has_several_metrics(metric)
+        if isinstance(metric, type) or not learns:
+            raise InvalidInputError(
+                "metric must be a metric learner such as LMNN(), fitted or not, or None; got"
+                f" {metric!r}."
+            )
+        if not is_fitted(metric):
+            return clone(metric).fit(points, y)
+        if isinstance(metric, FrozenEstimator):
+            metric = metric.estimator
+        if self._has_several_metrics(metric):
+            check_device(metric, points, metric.components_)
+            unknown = np.setdiff1d(self.classes_, metric.classes_)
+            if len(unknown):
+                raise InvalidInputError(
+                    f"metric was fitted to other classes: it has none called {unknown[0]!r}."
+                    " Fit it to all classes first, or leave it unfitted."
+                )
+        else:
+            metric.transform(X[:1])  # its own checks of features, names and device
+        return metric
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that cannot be used."""
+        raise NotImplementedError
+
+    def _prepare(self) -> Any:
+        """What predictions need, from the fitted attributes alone."""
+        raise NotImplementedError
+
+    @property
+    def _ready(self) -> Any:
+        if "_prepared" not in vars(self):
+            self._prepared = self._prepare()
+        return self._prepared
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_prepared", None)
+        return state
+
+    def _queries(self, X: Any) -> Array:
+        """New points, in the dtype of the points that vote and beside them."""
+        check_is_fitted(self, "metric_")
+        X = validated_points(self, X, reset=False)
+        check_device(self, X, self.points_)
+        return as_dtype_of(self.points_, X)
+
+    # -- the metric ----------------------------------------------------------------------------
+
+    @staticmethod
+    def _has_several_metrics(metric: Any) -> bool:
+        return hasattr(metric, "_metric_of_new")
+
+    @property
+    def _maps(self) -> NDArray[np.float64] | None:
+        """The maps of several metrics, (M, r, d) on the host; None where there is one metric."""
+        if not self._has_several_metrics(self.metric_):
+            return None
+        components = self.metric_.components_
+        return np.asarray(kernels_for(components).to_host(components), dtype=np.float64)
+
+    def _images(self, X: Array) -> Array:
+        """Where D is Euclidean; the points themselves where there are several metrics."""
+        if self._has_several_metrics(self.metric_):
+            return X
+        with warnings.catch_warnings():
+            if hasattr(self.metric_, "feature_names_in_"):  # this estimator checked the names
+                warnings.filterwarnings("ignore", "X does not have valid feature names")
+            images = self.metric_.transform(X)
+        return images if is_torch(images) else np.asarray(images)
+
+    def _target_space(self, X: Array) -> Array:
+        """Where Euclidean distances chose the target neighbours."""
+        return self.metric_._target_space(X) if hasattr(self.metric_, "_target_space") else X
+
+    def _metric_of_points(self, labels: ClassOrder) -> Index | None:
+        """The metric of each point that votes, in the user's order; None for a single one."""
+        metric = self.metric_
+        if not self._has_several_metrics(metric):
+            return None
+        same = metric.points_.shape == self.points_.shape and bool(
+            (metric.points_ == self.points_).all()
+        )
+        if same and np.array_equal(metric.labels_, self.labels_):
+            return np.asarray(kernels_for(metric.metric_of_).to_host(metric.metric_of_))
+        rows: Index = self._metric_of_new(self.points_)[np.arange(len(labels.codes)), labels.codes]
+        return rows
+
+    def _metric_of_new(self, X: Array) -> Index:
+        """The metric of each new point under each label of ours, (m, n_classes)."""
+        metrics = self.metric_._metric_of_new(X)
+        table = np.asarray(kernels_for(metrics).to_host(metrics))
+        return table[:, np.searchsorted(self.metric_.classes_, self.classes_)]
+
+    @property
+    def _order(self) -> ClassOrder:
+        """The points that vote, sorted by class."""
+        return class_order(self.labels_, type(self).__name__)
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Whether an estimator has learned already."""
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True

@@ -1,0 +1,198 @@
+"""Kernel functions as parameters name them, and training points in their feature space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics.pairwise import pairwise_kernels
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._large_margin import taken
+from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._start import host, robust_centre
+from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.problems.kernel_lmnn import KernelSpan
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+INDEFINITE = 1e-6  # share of the largest value by which rounding may spoil a kernel matrix
+PRECOMPUTED = "precomputed"
+# What each named kernel takes beside the points.
+TAKES: dict[str, tuple[str, ...]] = {
+    "linear": (),
+    "poly": ("gamma", "degree", "coef0"),
+    "rbf": ("gamma",),
+    "sigmoid": ("gamma", "coef0"),
+    "cosine": (),
+    "laplacian": ("gamma",),
+}
+DEFAULTS = {"degree": 3, "coef0": 1.0}
+# Their distances do not change when all points move by a vector, so that the points may be centred.
+SHIFTABLE = ("linear", "rbf", "laplacian")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """k(x, x') for all pairs of rows; ``gamma`` is None where it is unknown or does not apply."""
+
+    kernel: str | Callable[..., float]
+    gamma: float | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kernel: Any, gamma: Any, parameters: Any) -> Kernel:
+        """The kernel that parameters name; contradictory ones are refused."""
+        if not callable(kernel):
+            choices = (*TAKES, PRECOMPUTED)
+            check_choice("kernel", kernel, choices, or_else=" or a function of two points")
+        parameters = {} if parameters is None else parameters
+        if not isinstance(parameters, dict):
+            raise InvalidInputError(
+                f"kernel_params must be a dict or None; got {parameters!r}. Write it like"
+                " {'degree': 2}."
+            )
+        takes = TAKES.get(kernel, ()) if isinstance(kernel, str) else ()
+        if gamma is not None:
+            if "gamma" not in takes:
+                raise InvalidInputError(
+                    f"kernel={kernel!r} takes no gamma; got gamma={gamma!r}. Set it to None; for a"
+                    " function of your own, put it into kernel_params."
+                )
+            check_number("gamma", gamma, Real, 0, None, open_ends=True)
+        if isinstance(kernel, str):
+            known = [name for name in takes if name != "gamma"]
+            unknown = sorted(set(parameters) - set(known))
+            if unknown:
+                raise InvalidInputError(
+                    f"kernel_params for kernel={kernel!r} may hold"
+                    f" {' and '.join(known) or 'nothing'}; got {', '.join(map(repr, unknown))}."
+                    " Leave the others out."
+                )
+            parameters = {name: parameters.get(name, DEFAULTS[name]) for name in known}
+            if "degree" in parameters:
+                check_number("kernel_params['degree']", parameters["degree"], Integral, 1, None)
+            if "coef0" in parameters:
+                check_number("kernel_params['coef0']", parameters["coef0"], Real, -np.inf, None)
+        return cls(kernel, gamma, parameters)
+
+    def scaled_to(self, X: Array) -> Kernel:
+        """With a gamma for these points, if it needs one: 1 / (sum of the features' variances)."""
+        if self.gamma is not None or "gamma" not in TAKES.get(str(self.kernel), ()):
+            return self
+        points = kernels_for(X).double(X)
+        variance = float(((points - points.mean(0)) ** 2).mean(0).sum())
+        return self.with_gamma(1 / variance if variance > 0 else 1.0)
+
+    def with_gamma(self, gamma: float | None) -> Kernel:
+        """The same kernel with this gamma."""
+        return replace(self, gamma=gamma)
+
+    def __call__(self, X: Array, Y: Array) -> Array:
+        """The values (m, n) in float64, where the points live."""
+        kernels = kernels_for(X)
+        X, Y = kernels.double(X), kernels.double(Y)
+        if not isinstance(self.kernel, str):
+            if is_torch(X):
+                raise InvalidInputError(
+                    "a function of your own as kernel works on NumPy arrays; X is a torch tensor."
+                    " Pass X.cpu().numpy(), or the kernel matrix with kernel='precomputed'."
+                )
+            return pairwise_kernels(X, Y, metric=self.kernel, **self.parameters)
+        if self.kernel in SHIFTABLE:  # keeps digits where the points are far from the origin
+            centre = Y.mean(0)
+            X, Y = X - centre, Y - centre
+        return kernels.similarities(X, Y, self.kernel, self.gamma or 1.0, **self.parameters)
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The points of X that are learned from, in the feature space of a kernel."""
+
+    kernel: Kernel
+    X: Array
+    rows: Index  # of X, ascending
+    values: Matrix  # (n, n) their kernel matrix, on the host
+    span: KernelSpan
+
+    @classmethod
+    def of(cls, kernel: Kernel, X: Array, rows: Index, rank: float | None) -> Expansion:
+        """Compute the kernel matrix, check that it is one, and find its directions."""
+        if kernel.kernel != PRECOMPUTED:
+            robust_centre(X)  # refuses what leaves the range of float64
+            kernel = kernel.scaled_to(taken(X, rows))
+        values = _values(kernel, X, rows, rows)
+        _check_matrix(values)
+        span = KernelSpan.of(values, rank)
+        if span.lowest < -INDEFINITE * max(span.highest, 0.0):
+            raise InvalidInputError(
+                "the kernel matrix, centred, must have no negative eigenvalue; its smallest is"
+                f" {span.lowest:.2g}, its largest {span.highest:.2g}. Take another kernel or other"
+                " parameters of it; of a precomputed matrix, set negative eigenvalues to zero."
+            )
+        return cls(kernel, X, rows, values, span)
+
+    @property
+    def training_features(self) -> Matrix:
+        """E of the problem (n, rank); equal points have equal rows in spite of rounding."""
+        first, twins = np.unique(host(taken(self.X, self.rows)), True, True, axis=0)[1:]
+        found: Matrix = self.span.features[first[twins]]
+        return found
+
+    def features(self, rows: Index) -> Matrix:
+        """Coordinates (m, rank) of rows of X; distances between them are those in feature space."""
+        values = self.values if rows is self.rows else _values(self.kernel, self.X, rows, self.rows)
+        found: Matrix = values @ self.span.coefficients.T
+        return found
+
+    def attributes(self, components: Matrix) -> dict[str, Any]:
+        """The fitted attributes of a map (r, rank) of the features."""
+        coefficients, vectors = components @ self.span.coefficients, self.span.vectors
+        largest = np.abs(coefficients).argmax(axis=1)
+        negative = coefficients[np.arange(len(coefficients)), largest] < 0
+        coefficients[negative] *= -1
+        precomputed = self.kernel.kernel == PRECOMPUTED
+        if precomputed:  # new points bring kernel values to all rows of X
+            everyone = np.zeros((len(coefficients), len(self.X)))
+            everyone[:, self.rows] = coefficients
+            coefficients = everyone
+            everyone = np.zeros((len(self.X), vectors.shape[1]))
+            everyone[self.rows] = vectors
+            vectors = everyone
+        kernels = kernels_for(self.X)
+        return {
+            "dual_coef_": kernels.like(coefficients, kernels.double(self.X[:0])),
+            "X_fit_": None if precomputed else taken(self.X, self.rows),
+            "eigenvalues_": self.span.values,
+            "eigenvectors_": vectors,
+            "gamma_": self.kernel.gamma,
+        }
+
+
+def _values(kernel: Kernel, X: Array, new: Index, old: Index) -> Matrix:
+    """Kernel values (m, n) between rows of X, on the host."""
+    if kernel.kernel == PRECOMPUTED:
+        return np.asarray(host(X)[np.ix_(new, old)], dtype=np.float64)
+    points = taken(X, old)
+    found: Matrix = host(kernel(points if new is old else taken(X, new), points))
+    return found
+
+
+def _check_matrix(K: Matrix) -> None:
+    """Refuse values that are not finite or not symmetric."""
+    if not np.isfinite(K).all():
+        raise InvalidInputError(
+            "kernel values must be finite; some are NaN or infinite. Scale your data, or take"
+            " smaller parameters of the kernel."
+        )
+    uneven = float(np.abs(K - K.T).max(initial=0.0))
+    if uneven > INDEFINITE * np.abs(K).max(initial=0.0):
+        raise InvalidInputError(
+            f"the kernel matrix must be symmetric; entries differ from their mirror images by up to"
+            f" {uneven:.2g}. Check the order of the points, and that k(x, y) = k(y, x)."
+        )

@@ -1,0 +1,220 @@
+"""Passes of LMNN: each chooses the target neighbours anew, under the map of the one before."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.estimators._lmnn_descent import Arrays, Descent, Saver, Start, resumed
+from nearfar.estimators._start import robust_centre
+from nearfar.estimators._validation import HeldOutError, votes_under
+from nearfar.kernels import Array, kernels_for
+from nearfar.problems.lmnn import relative_gap
+from nearfar.solvers import Iterate, Observer, Record, Solution, Status
+from nearfar.solvers.checkpoint import Checkpoint
+from nearfar.supervision import ClassOrder, given_targets, nearest_targets
+
+if TYPE_CHECKING:
+    from nearfar.estimators.lmnn import LMNN
+
+Matrix = NDArray[np.float64]
+
+PASS_WIDTH = 0.1  # of the smoothed hinge at the start of a later pass, some of its targets new
+COMPLETE = (Status.CONVERGED, Status.EARLY_STOPPED, Status.STALLED)
+MATRICES = ("components", "target_components")  # of a pass, in a checkpoint
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a pass leaves behind."""
+
+    components: Matrix  # (rows, features), longest first
+    target_components: Matrix | None  # the map that chose the targets; None for the inputs
+    number: int
+    status: Status
+    objective: float
+    duality_gap: float | None
+    gap: float  # certified, of the full metric before any projection
+    n_coinciding: int
+    error: float  # on the held-out rows; infinite if there are none
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the passes ended: the one that is kept, and why there is no other."""
+
+    kept: Pass
+    status: Status
+    before: str | None  # what was not reached, in words, if it is not just the tolerance
+    history: list[Record]
+
+
+class Passes:
+    """The passes of one fit; ``descent`` is that of the pass at hand.
+
+    Under validation the pass before is the best so far, since the first that is not better is the
+    last. So a checkpoint needs to hold no other.
+    """
+
+    def __init__(
+        self,
+        owner: LMNN,
+        points: Array,
+        labels: ClassOrder,
+        targets: Any,
+        held_out: tuple[Array, NDArray[np.intp]] | None,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self._owner, self._points, self._labels, self._targets = owner, points, labels, targets
+        self._held_out, self._checkpoint = held_out, checkpoint
+        self._centre = robust_centre(points)
+        self._saved = None if checkpoint is None else checkpoint.load()
+        self._before = None if self._saved is None else _unpacked(*self._saved)
+        self.descent = self._built()
+
+    def run(self, start: Start | None, observers: list[Observer], began: float) -> Ending:
+        """Make the passes; the first begins at the start, or where the owner's ``init`` says.
+
+        An interruption keeps the pass at hand, or the one before while there is no iterate.
+        """
+        history: list[Record] = []
+        if self._saved is not None:
+            history = self._saved[1]["history"]
+            began -= history[-1]["seconds"]
+        while True:
+            try:
+                done, solution = self._made(start, observers, began, history)
+                ending = self._ending(done, solution)
+                if ending is not None:
+                    return ending
+                began, history = time.perf_counter() - solution.seconds, solution.history
+                self._before = done
+                self.descent = self._built()
+            except KeyboardInterrupt:
+                if self._before is None:
+                    raise
+                return Ending(self._before, Status.INTERRUPTED, None, history)
+
+    @property
+    def _number(self) -> int:
+        """The number of the pass at hand."""
+        return 1 if self._before is None else self._before.number + 1
+
+    def _built(self) -> Descent:
+        """The descent of the pass at hand."""
+        points, labels, owner = self._points, self._labels, self._owner
+        if self._before is not None:
+            kernels = kernels_for(points)
+            mapped = kernels.apply(kernels.double(points) - self._centre, self._before.components)
+            edges = nearest_targets(mapped, labels, owner.n_neighbors)
+        elif self._targets is None:
+            edges = nearest_targets(points, labels, owner.n_neighbors)
+        else:
+            edges = given_targets(self._targets, labels, points)
+        return Descent.build(owner, points, labels, self._centre, edges, owner._learns_rows)
+
+    def _made(
+        self, start: Start | None, observers: list[Observer], began: float, history: list[Record]
+    ) -> tuple[Pass, Solution]:
+        """Make the pass at hand: from a checkpoint, from the start, or from a first guess."""
+        number, validation = self._number, None
+        if self._before is not None:
+            start = Start.near(self._before.components, PASS_WIDTH)
+        elif start is None:
+            start = self.descent.first_guess(str(self._owner.init))
+        if self._held_out is not None:
+            self.descent = self.descent.in_geometry_of(start)
+            validation = self._validation(*self._held_out)
+            validation.begin(self.descent.before(start))
+        descent = self.descent
+        if self._saved is not None:
+            start, self._saved = resumed(descent, self._saved, validation), None
+
+        def mark(_: Iterate, trace: list[Record]) -> None:
+            trace[-1]["pass"] = number
+
+        observers = [mark, *observers]
+        if validation is not None:
+            observers.append(validation)
+        if self._checkpoint is None:
+            solution = descent.solve(start, observers, began, history)
+        else:
+            saver = Saver(self._checkpoint, descent, validation, _packed(self._before))
+            solution = descent.solve(start, [*observers, saver], began, history)
+            saver.write(solution.iterate, solution.history)
+        return self._left_behind(solution, validation), solution
+
+    def _validation(self, new: Array, truth: NDArray[np.intp]) -> HeldOutError:
+        """The error on the held-out rows in the pass at hand."""
+        descent, points, k = self.descent, self._points, self._owner.n_neighbors
+        codes = self._labels.codes[self._labels.order]
+        return HeldOutError(
+            lambda iterate: votes_under(descent.components(iterate), points, codes, new, k), truth
+        )
+
+    def _left_behind(self, solution: Solution, validation: HeldOutError | None) -> Pass:
+        owner, descent, problem = self._owner, self.descent, self.descent.problem
+        kept, status = solution.iterate, solution.status
+        if validation is not None:
+            kept, status = validation.kept(solution)
+        certificate, components = descent.proof(kept), descent.components(kept)
+        objective = certificate.objective
+        if owner.reduce == "project" and owner.n_components is not None:
+            projected = problem.factor(components[: owner.n_components])
+            objective = problem.certify(projected)[0].objective
+        gap = None if descent.rows else relative_gap(objective, certificate.bound)
+        return Pass(
+            components,
+            None if self._before is None else self._before.components,
+            self._number,
+            descent.settled(status, certificate),
+            objective,
+            gap,
+            certificate.gap,
+            certificate.n_coinciding,
+            np.inf if validation is None else validation.error,
+        )
+
+    def _ending(self, done: Pass, solution: Solution) -> Ending | None:
+        """How the fit ends with the pass that is done, or None if another one follows."""
+        owner, before, history = self._owner, self._before, solution.history
+        validated = self._held_out is not None
+        better = before is None or not validated or done.error < before.error
+        kept = done if better or before is None else before
+        here = f"in pass {done.number} of {owner.n_passes}, before tol={owner.tol:g}"
+        if done.status not in COMPLETE:
+            return Ending(kept, done.status, here if owner.n_passes > 1 else None, history)
+        if not better or done.error == 0 or done.number == owner.n_passes:
+            return Ending(kept, kept.status, None, history)
+        limit = None
+        if solution.n_iter >= owner.max_iter:
+            limit = Status.MAX_ITER
+        elif owner.max_seconds is not None and solution.seconds >= owner.max_seconds:
+            limit = Status.MAX_SECONDS
+        if limit is None:
+            return None
+        return Ending(kept, limit, f"before pass {done.number + 1} of {owner.n_passes}", history)
+
+
+def _packed(before: Pass | None) -> tuple[Arrays, dict[str, Any]]:
+    """A pass as arrays and plain values."""
+    if before is None:
+        return {}, {}
+    values = {field.name: getattr(before, field.name) for field in fields(before)}
+    matrices = {f"before_{name}": values.pop(name) for name in MATRICES}
+    arrays = {name: matrix for name, matrix in matrices.items() if matrix is not None}
+    return arrays, {"before": values}
+
+
+def _unpacked(arrays: Arrays, values: dict[str, Any]) -> Pass | None:
+    """The pass before, from all that a checkpoint holds."""
+    if "before" not in values:
+        return None
+    parts: dict[str, Any] = dict(values["before"])
+    parts["status"] = Status(parts["status"])
+    parts |= {name: arrays.get(f"before_{name}") for name in MATRICES}
+    return Pass(**parts)

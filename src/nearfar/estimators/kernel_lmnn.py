@@ -1,0 +1,390 @@
+"""Large margin nearest neighbours in the feature space of a kernel, as a transformer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._base import Metric, as_dtype_of, check_device
+from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
+from nearfar.estimators._kernel import PRECOMPUTED, Expansion, Kernel
+from nearfar.estimators._large_margin import LargeMarginLearner, warn_of_coinciding
+from nearfar.estimators._lmnn_descent import Descent, asked_rows
+from nearfar.estimators._parameters import check_number
+from nearfar.estimators._start import host
+from nearfar.estimators._validation import HeldOutError, votes_under
+from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.solvers import Iterate, Observer, Status
+from nearfar.supervision import ClassOrder, nearest_targets
+from nearfar.supervision.labels import check_class_sizes
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+BLOCK_VALUES = 1 << 24  # kernel values of new points at a time, 128 MB
+
+
+class KernelLMNN(LargeMarginLearner, Metric):
+    """Large margin nearest neighbours in the feature space of a kernel.
+
+    Learns ``M = Σ A_lm φ(x_l) φ(x_m)ᵀ`` with A ⪰ 0 over the training points: the metric of `LMNN`
+    after the map φ of a kernel, which is used through kernel values only. The problem is convex,
+    and ``duality_gap_`` proves how close the answer is to the optimum. With the linear kernel it
+    is `LMNN`. See ``docs/algorithms/kernel_lmnn.md`` for the mathematics.
+
+    With a kernel matrix of full rank, such as that of an RBF kernel, some metric maps every class
+    of the training points to one point: the objective falls to zero whatever the labels are. Keep
+    few directions (``rank``), few rows (``n_components``) or hold rows out
+    (``validation_fraction``).
+
+    Parameters
+    ----------
+    kernel : str or callable, default="rbf"
+        "linear", "poly", "rbf", "sigmoid", "cosine" or "laplacian", by the formulas of
+        scikit-learn; "precomputed" for kernel matrices in place of points, of shape (n, n) in
+        ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
+    gamma : float or None, default=None
+        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
+        of the features.
+    kernel_params : dict or None, default=None
+        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        ("coef0"); for a function, its further arguments.
+    rank : int, float or None, default=None
+        How many of the leading principal directions in feature space to learn on; below 1, the
+        share of the variance that they carry. None takes all that are not rounding errors.
+    n_neighbors : int, default=3
+        Target neighbours of each point, the nearest of its class in feature space. A class with
+        fewer members uses what it has.
+    push_weight : float, default=0.5
+        Weight of the push against impostors, between 0 and 1 (the papers' mu).
+    n_components : int or None, default=None
+        Rows of the map. None learns the full metric; its map then has as many rows as the metric
+        has rank. A smaller number learns a map of so many rows, which is not convex.
+    validation_fraction : float or None, default=None
+        Share of the rows of each class to hold out. Learning stops when their k-nearest-neighbour
+        error no longer falls, and the map with the smallest error is kept.
+    tol : float, default=1e-3
+        Certified relative duality gap at which to stop; for a learned map of few rows, the
+        estimated relative decrease that is left.
+    max_iter : int, default=1000
+        Largest number of iterations.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    random_state : int, RandomState instance or None, default=None
+        Chooses the held-out rows.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray or torch.Tensor of shape (n_components, n_fit)
+        The map: a point x goes to ``dual_coef_ @ k`` with k its kernel values to the rows of
+        ``X_fit_``. Rows are orthogonal in feature space, longest first, and sum to zero. Float64.
+    X_fit_ : ndarray, torch.Tensor or None, of shape (n_fit, n_features)
+        The points that were learned from: all but those held out, in the given order. None for
+        precomputed kernels, where n_fit is the number of all training points.
+    eigenvalues_ : ndarray of shape (rank,)
+        Of the centred kernel matrix, descending: n_fit times the variances in feature space.
+    eigenvectors_ : ndarray of shape (n_fit, rank)
+        Their vectors, the principal directions in feature space.
+    gamma_ : float or None
+        The gamma that was used; None for kernels without one.
+    objective_ : float
+        The papers' objective, over all impostors, computed in float64.
+    duality_gap_ : float or None
+        Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
+        None for a learned map of few rows.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback), "early_stopped" (by validation) or "interrupted".
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        For each iteration: n_iter, seconds, objective (over the triplets at hand), duality_gap
+        (certified; None where not computed), active_triplets, searched (whether all pairs were
+        searched), and at some iterations gap_estimate, rank and validation_error.
+    classes_ : ndarray
+        The labels.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points and d features, the kernel matrix costs O(n² d) for the named kernels, its
+    eigenvectors O(n³), and the learning what `LMNN` costs on ``rank`` features. Memory is O(n²).
+    A new point costs O(n d). The number of features matters only for the kernel, so that few
+    points of many features are cheap. Kernel values are float64 in any case, since small
+    eigenvalues need their digits; float32 in gives float32 out. Sparse input is refused.
+
+    References
+    ----------
+    Weinberger & Saul, Distance metric learning for large margin nearest neighbor classification,
+    JMLR 10 (2009), section 5.3; Torresani & Lee, Large margin component analysis, NIPS 2006.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> from nearfar import KernelLMNN
+    >>> X, y = make_circles(200, noise=0.05, factor=0.8, random_state=0)
+    >>> model = KernelLMNN(rank=20).fit(X, y)
+    >>> model.status_, model.duality_gap_ <= 1e-3
+    ('converged', True)
+    >>> model.transform(X).shape[0]
+    200
+    """
+
+    _doc_link_module = "nearfar"
+    _fitted_by = "dual_coef_"
+    _axes: ClassVar[dict[str, str]] = {
+        "dual_coef_": "rn",
+        "eigenvectors_": "nk",
+        "eigenvalues_": "k",
+    }
+    dual_coef_: Array
+
+    def __init__(
+        self,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | None = None,
+        *,
+        kernel_params: dict[str, Any] | None = None,
+        rank: int | float | None = None,
+        n_neighbors: int = 3,
+        push_weight: float = 0.5,
+        n_components: int | None = None,
+        validation_fraction: float | None = None,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.rank = rank
+        self.n_neighbors = n_neighbors
+        self.push_weight = push_weight
+        self.n_components = n_components
+        self.validation_fraction = validation_fraction
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any) -> KernelLMNN:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The points, or with ``kernel="precomputed"`` their kernel matrix. Tensors are computed
+            on their device, except for the eigenvectors of the kernel matrix.
+        y : array-like of shape (n_samples,)
+            Class labels: numbers, strings, booleans or categories.
+
+        Returns
+        -------
+        KernelLMNN
+            The fitted estimator.
+        """
+        began = time.perf_counter()
+        X, labels = self._validated_with_labels(X, y)
+        kernel = self._checked_kernel(X)
+        check_class_sizes(labels, self.n_neighbors, type(self).__name__)
+        order, part, held_out = self._split_rows(labels)
+        points = Expansion.of(kernel, X, np.sort(order), self.rank)
+        with one_pool():
+            descent = self._descent(points, part)
+            if descent is None:
+                return self._store_without_variation(points, part)
+            return self._fit(descent, points, y, labels, held_out, began)
+
+    def _checked_kernel(self, X: Array) -> Kernel:
+        """Refuse parameters out of range or in contradiction."""
+        self._check_shared_parameters()
+        kernel = Kernel.of(self.kernel, self.gamma, self.kernel_params)
+        if self.n_components is not None:
+            check_number("n_components", self.n_components, Integral, 1, len(X))
+        if isinstance(self.rank, int | np.integer):
+            check_number("rank", self.rank, Integral, 1, None)
+        elif self.rank is not None:
+            check_number("rank, if it is no integer,", self.rank, Real, 0, 1, open_ends=True)
+        if kernel.kernel == PRECOMPUTED and X.shape[0] != X.shape[1]:
+            raise InvalidInputError(
+                "kernel='precomputed' needs the kernel matrix of the training points, of shape"
+                f" (n_samples, n_samples); got {tuple(X.shape)}. Compute it, or name a kernel."
+            )
+        return kernel
+
+    def _descent(self, points: Expansion, labels: ClassOrder) -> Descent | None:
+        """The problem on the features of the points, or None if they are all equal."""
+        kernels, rank = kernels_for(points.X), len(points.span.values)
+        if rank == 0:
+            return None
+        E = kernels.like(points.training_features[labels.order], kernels.double(points.X[:0]))
+        edges = nearest_targets(E, labels, self.n_neighbors)
+        learns = self.n_components is not None and self.n_components < rank
+        rows = self.n_components if learns else None
+        return Descent.build(self, E, labels, E[0] * 0, edges, rows)
+
+    def _fit(
+        self,
+        descent: Descent,
+        points: Expansion,
+        y: Any,
+        labels: ClassOrder,
+        held_out: Index | None,
+        began: float,
+    ) -> KernelLMNN:
+        def attributes(iterate: Iterate) -> dict[str, Any]:
+            return points.attributes(asked_rows(descent.components(iterate), self.n_components))
+
+        callbacks = CallbackObserver(self, points.X, y, self.max_iter, attributes)
+        observers: list[Observer] = [callbacks]
+        start, validation = descent.first_guess(), None
+        if held_out is not None:  # the way there matters: it begins at the kernel's own distance
+            if descent.rows is None:
+                start = descent.first_guess("identity")
+            descent = descent.in_geometry_of(start)
+            validation = self._validation(descent, points, labels.codes, held_out)
+            validation.begin(descent.before(start))
+            observers.append(validation)
+        solution = descent.solve(start, observers, began, [])
+        kept, status = solution.iterate, solution.status
+        if validation is not None:
+            kept, status = validation.kept(solution)
+        certificate = descent.proof(kept)
+        self._store(attributes(kept))
+        warn_of_coinciding(certificate.n_coinciding)
+        self._store_ending(
+            descent.settled(status, certificate),
+            certificate.objective,
+            certificate.gap if descent.rows is None else None,
+            solution.history,
+        )
+        callbacks.finish(lambda: attributes(kept))
+        return self
+
+    def _validation(
+        self, descent: Descent, points: Expansion, codes: Index, held_out: Index
+    ) -> HeldOutError:
+        """The error on the held-out rows."""
+        old, new, k = points.features(points.rows), points.features(held_out), self.n_neighbors
+        known = codes[points.rows]
+        return HeldOutError(
+            lambda iterate: votes_under(descent.components(iterate), old, known, new, k),
+            codes[held_out],
+        )
+
+    def _store(self, attributes: dict[str, Any]) -> None:
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def _store_without_variation(self, points: Expansion, labels: ClassOrder) -> KernelLMNN:
+        """All points are equal in feature space: no map can part them, so zero is kept."""
+        heads, _ = nearest_targets(np.zeros((len(labels.codes), 1)), labels, self.n_neighbors)
+        objective = self._objective_without_variation(labels, heads)
+        self._store(points.attributes(np.zeros((self.n_components or 1, 0))))
+        self._store_ending(Status.CONVERGED, objective, 0.0, [])
+        return self
+
+    # -- what was learned ----------------------------------------------------------------------
+
+    def transform(self, X: Any) -> Any:
+        """Map points so that the Euclidean distance between images is the learned distance.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The points, or their kernel values to all training points for a precomputed kernel.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_samples, n_components)
+            Kernel values to ``X_fit_``, times ``dual_coef_.T``, of the dtype of X; all images may
+            be shifted by a common vector.
+        """
+        check_is_fitted(self, "dual_coef_")
+        X = self._validated(X, reset=False)
+        return as_dtype_of(X, self._mapped(X, self.dual_coef_))
+
+    def get_metric(self) -> Callable[..., float]:
+        """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
+
+        The function takes ``squared=True`` to return the squared distance. It evaluates the kernel
+        at every call; to compare many points, ``transform`` them first.
+        """
+        check_is_fitted(self, "dual_coef_")
+        coefficients = host(self.dual_coef_).copy()
+        kernel, points = self._fitted_kernel(), None if self.X_fit_ is None else host(self.X_fit_)
+
+        def image(x: Any) -> Matrix:
+            x = np.asarray(x, dtype=np.float64)[None]
+            mapped: Matrix = coefficients @ (x if points is None else kernel(x, points))[0]
+            return mapped
+
+        def metric(u: Any, v: Any, squared: bool = False) -> float:
+            difference = image(u) - image(v)
+            square = float(difference @ difference)
+            return square if squared else square**0.5
+
+        return metric
+
+    def get_kernel_weights(self) -> Matrix:
+        """A of M = Σ A_lm φ(x_l) φ(x_m)ᵀ over the rows of ``X_fit_``, on the host in float64."""
+        check_is_fitted(self, "dual_coef_")
+        coefficients = host(self.dual_coef_)
+        A: Matrix = coefficients.T @ coefficients
+        return A
+
+    def get_mahalanobis_matrix(self) -> Matrix:
+        """The matrix of the metric in the input space, which only the linear kernel has."""
+        check_is_fitted(self, "dual_coef_")
+        if self.kernel != "linear":
+            raise InvalidInputError(
+                "only kernel='linear' gives a matrix in the input space; this is"
+                f" kernel={self.kernel!r}. Use get_kernel_weights for the matrix in feature space."
+            )
+        points = np.asarray(host(self.X_fit_), dtype=np.float64)
+        components = host(self.dual_coef_) @ (points - points.mean(axis=0))
+        M: Matrix = components.T @ components
+        return M
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.dual_coef_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == PRECOMPUTED
+        return tags
+
+    def _fitted_kernel(self) -> Kernel:
+        return Kernel.of(self.kernel, self.gamma, self.kernel_params).with_gamma(self.gamma_)
+
+    def _mapped(self, X: Array, coefficients: Array) -> Array:
+        """Σ_l c_l k(x_l, x) for each row of X and each row of coefficients, in float64."""
+        check_device(self, X, self.dual_coef_)
+        kernels = kernels_for(X)
+        if self.X_fit_ is None:
+            return kernels.double(X) @ coefficients.T
+        kernel, size = self._fitted_kernel(), max(1, BLOCK_VALUES // len(self.X_fit_))
+        blocks = [X[first : first + size] for first in range(0, len(X), size)]
+        return kernels.concatenate([kernel(x, self.X_fit_) @ coefficients.T for x in blocks])
+
+    def _image_differences(self, first: Array, second: Array) -> Array:
+        images = [self._mapped(points, self.dual_coef_) for points in (first, second)]
+        return as_dtype_of(first, images[0] - images[1])
+
+    def _target_space(self, X: Array) -> Array:
+        """Points whose Euclidean distances choose the target neighbours: those in feature space."""
+        coefficients = (self.eigenvectors_ / np.sqrt(self.eigenvalues_)).T
+        return self._mapped(X, kernels_for(X).like(coefficients, self.dual_coef_))

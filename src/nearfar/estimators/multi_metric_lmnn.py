@@ -1,0 +1,560 @@
+"""Large margin nearest neighbours with several metrics, as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from copy import copy
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._base import check_device, validated_points
+from nearfar.estimators._callbacks import CallbackObserver, CallbackSupportMixin, with_callbacks
+from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_coinciding
+from nearfar.estimators._lmnn_descent import RANK_TOLERANCE, Descent, Saver, Start, resumed
+from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._start import host, robust_centre
+from nearfar.estimators._validation import HeldOutError
+from nearfar.estimators.energy import EnergyClassifier
+from nearfar.estimators.nearest import NearestNeighborClassifier
+from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.linalg import canonical_factor
+from nearfar.problems.lmnn import LMNNProblem
+from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
+from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
+from nearfar.solvers.multipliers import descend
+from nearfar.supervision import ClassOrder, nearest_targets
+from nearfar.supervision.labels import check_class_sizes
+from nearfar.supervision.neighbors import nearest_under, vote
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+PARTITIONS = ("class", "kmeans", "spectral", "given")
+SINGLE_TOL = 1e-2  # gap at which the one metric to start from is good enough
+START_WIDTH = 0.1  # of the smoothed hinge, in margins
+START_MARGIN = 0.5  # the objective falls quickly at first, and other triplets become active
+NO_LENGTH = 1e-12  # share of the largest possible length of an image that counts as none
+SPECTRAL_NEIGHBORS = 10  # of the graph that spectral clustering cuts
+
+
+def _decides_by(decision: str) -> Any:
+    def check(estimator: Any) -> bool:
+        if estimator.decision != decision:
+            raise AttributeError(f"this is available with decision={decision!r}.")
+        return True
+
+    return check
+
+
+class MultiMetricLMNN(LargeMarginLearner, CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+    """Large margin nearest neighbours with a metric for each class or cluster.
+
+    The distance to a training point is measured by the metric of its class or cluster. All metrics
+    are learned together, in one convex program, so that their distances can be compared; and
+    ``duality_gap_`` proves how close the answer is to the optimum. See
+    ``docs/algorithms/multi_metric_lmnn.md`` for the mathematics.
+
+    Parameters
+    ----------
+    partition : {"class", "kmeans", "spectral", "given"}, default="class"
+        What has a metric of its own: a class, a cluster of the points by k-means or by spectral
+        clustering, or a cluster that is given to ``fit``.
+    n_metrics : int or None, default=None
+        Clusters to make by "kmeans" or "spectral"; None for as many as there are classes.
+    n_neighbors : int, default=3
+        Target neighbours of each point, and neighbours that vote.
+    push_weight : float, default=0.5
+        Weight of the push against impostors, between 0 and 1 (the papers' mu).
+    decision : {"knn", "energy"}, default="knn"
+        How ``predict`` decides: by the vote of the nearest neighbours, or by the least energy; see
+        `NearestNeighborClassifier` and `EnergyClassifier`.
+    init : LMNN, array of shape (rows, n_features) or (n_metrics, rows, n_features), or None, \
+default=None
+        Where to start: a fitted learner, one map or a map for each metric, of any scale. None
+        learns one metric for all first. (A copy made by ``clone``, as in cross validation, is not
+        fitted: there give the map.)
+    validation_fraction : float or None, default=None
+        Share of the rows of each class to hold out. Learning stops when their k-nearest-neighbour
+        error no longer falls, and the metrics with the smallest error are kept. The many metrics
+        overfit more than one does, so that this is recommended; all rows vote in the end.
+    tol : float, default=1e-2
+        Certified relative duality gap at which to stop.
+    max_iter : int, default=1000
+        Largest number of iterations, those for the one metric to start from included.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    checkpoint : path or None, default=None
+        File to write the state to, about twice a second, and to continue from if it exists. It is
+        removed when the fit ends by itself. It is begun after the one metric was learned.
+    random_state : int, RandomState instance or None, default=None
+        Chooses the held-out rows and the clusters.
+
+    Attributes
+    ----------
+    components_ : ndarray or torch.Tensor of shape (n_metrics, rows, n_features)
+        The maps L of the metrics, the rows of each sorted by decreasing length; the last are zero
+        where a metric has less rank than others.
+    metric_of_ : ndarray of shape (n_samples,)
+        The metric of each row.
+    centers_ : ndarray of shape (n_metrics, n_features) or None
+        The centres of the clusters of "kmeans". A new point has the metric of the nearest one; for
+        other clusters, of the nearest row.
+    objective_ : float
+        The objective over all impostors, computed from the data in float64.
+    duality_gap_ : float
+        Proved bound on (objective − optimum) of the joint program, relative to the objective, or
+        to 1 if that is larger.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback), "early_stopped" (by validation) or "interrupted".
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        For each iteration what `LMNN` records, and metrics, their number: 1 while the start is
+        learned.
+    points_ : ndarray or torch.Tensor of shape (n_samples, n_features)
+        The points that vote.
+    labels_ : ndarray of shape (n_samples,)
+        Their labels.
+    classes_ : ndarray
+        The distinct labels.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With C metrics, n points, d features, rank r and m pairs at hand: an iteration costs
+    O(m r + C n d r), a look at the gap every few iterations O(m d + C n d² + C d³), and a full
+    search O(n² r). Memory is O(n d + C (n r + d²) + m).
+
+    References
+    ----------
+    Weinberger & Saul, Distance metric learning for large margin nearest neighbor classification,
+    JMLR 10 (2009), section 5.2.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from nearfar import MultiMetricLMNN
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MultiMetricLMNN().fit(X[::2], y[::2])
+    >>> model.components_.shape[0], model.duality_gap_ <= 1e-2
+    (3, True)
+    >>> model.score(X[1::2], y[1::2]) > 0.9
+    True
+    """
+
+    _doc_link_module = "nearfar"
+    _axes: ClassVar[dict[str, str]] = {
+        "components_": "mrd",
+        "metric_of_": "n",
+        "points_": "nd",
+        "labels_": "n",
+    }
+
+    def __init__(
+        self,
+        partition: str = "class",
+        n_metrics: int | None = None,
+        *,
+        n_neighbors: int = 3,
+        push_weight: float = 0.5,
+        decision: str = "knn",
+        init: Any = None,
+        validation_fraction: float | None = None,
+        tol: float = 1e-2,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        checkpoint: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.partition = partition
+        self.n_metrics = n_metrics
+        self.n_neighbors = n_neighbors
+        self.push_weight = push_weight
+        self.decision = decision
+        self.init = init
+        self.validation_fraction = validation_fraction
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, clusters: ArrayLike | None = None) -> MultiMetricLMNN:
+        """Learn the metrics.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The points. Float32 stays float32; tensors are computed on their device.
+        y : array-like of shape (n_samples,)
+            Class labels: numbers, strings, booleans or categories.
+        clusters : array-like of shape (n_samples,) or None, default=None
+            The cluster of each row, of any labels, for ``partition="given"``.
+
+        Returns
+        -------
+        MultiMetricLMNN
+            The fitted estimator.
+        """
+        X, labels = self._validated_with_labels(X, y)
+        self._check_parameters(clusters)
+        check_class_sizes(labels, self.n_neighbors, type(self).__name__)
+        with one_pool():
+            return self._fit(X, y, labels, clusters)
+
+    def _fit(self, X: Array, y: Any, labels: ClassOrder, clusters: Any) -> MultiMetricLMNN:
+        began = time.perf_counter()
+        self.__dict__.pop("components_", None)
+        self._classifiers: dict[str, Any] = {}  # by decision, each made when it is first asked
+        order, part, held_out = self._split_rows(labels)
+        points = taken(X, order)
+        self.points_, self.labels_ = X, labels.classes[labels.codes]
+        self.metric_of_, self.centers_ = self._partitioned(X, labels, order, clusters)
+        metric_of = self.metric_of_[order]
+        edges = nearest_targets(points, part, self.n_neighbors)
+        single = LMNNProblem.build(
+            points, robust_centre(points), edges, part.starts, self.push_weight
+        )
+        if single.P.size == 0:
+            return self._store_without_variation(points, part, edges[0])
+        checkpoint = self._opened_checkpoint(self.checkpoint, points, part, metric_of)
+        saved = None if checkpoint is None else checkpoint.load()
+
+        def attributes(iterate: Iterate) -> dict[str, Any]:
+            return {"components_": self._placed(problem, iterate)}
+
+        def validate(problem: LMNNProblem) -> HeldOutError | None:
+            if held_out is None:
+                return None
+            return self._validation(problem, points, X, labels, order, held_out)
+
+        callbacks = CallbackObserver(self, X, y, self.max_iter, attributes)
+        problem: LMNNProblem = single
+        ended = None  # why the fit ended while it learned one metric, if it did
+        if saved is None:
+            validation = validate(single)
+            components, history, ended = self._start(single, callbacks, began, validation)
+        else:
+            components, history = saved[0]["start"], saved[1]["history"]
+            began -= history[-1]["seconds"]
+        # Where learning is stopped early the path matters, else only its end: see the problem.
+        early = held_out is not None and components.ndim == 2
+        if early:
+            single = single.in_geometry_of(single.factor(components))
+        problem = MultiMetricProblem.of(single, metric_of, self._n_metrics, whiten=not early)
+        descent = Descent(self, points, part, problem)
+        start = Start.near(components, START_WIDTH, START_MARGIN)
+        if self.init is not None:  # of any scale
+            start = replace(start, options=start.options | {"warm": False})
+        validation = validate(problem)
+        if validation is not None:
+            validation.begin(descent.before(start))
+        if saved is not None:
+            start = resumed(descent, saved, validation)
+        observers: list[Observer] = [marked(metrics=problem.n_metrics), callbacks]
+        if validation is not None:
+            observers.append(validation)
+        saver = None
+        if checkpoint is not None:
+            saver = Saver(checkpoint, descent, validation, ({"start": components}, {}))
+            observers.append(saver)
+        if ended is None:
+            solution = descent.solve(start, observers, began, history)
+        else:
+            seconds = history[-1]["seconds"]
+            solution = Solution(descent.before(start), ended, len(history), seconds, history)
+        if saver is not None:
+            saver.write(solution.iterate, solution.history)
+        kept, status = solution.iterate, solution.status
+        if validation is not None:
+            kept, status = validation.kept(solution)
+        self._store(descent, kept, status, solution)
+        if checkpoint is not None and self.status_ in (Status.CONVERGED, Status.EARLY_STOPPED):
+            checkpoint.remove()
+        callbacks.finish(lambda: {"components_": self.components_})
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The label of each point, as ``decision`` says, as an array on the host.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (m, n_features)
+            The points.
+        """
+        labels: NDArray[Any] = self._decide("predict", X)
+        return labels
+
+    @available_if(_decides_by("knn"))
+    def predict_proba(self, X: Any) -> Any:
+        """The share of the nearest neighbours that have each label, with ``decision="knn"``."""
+        return self._decide("predict_proba", X)
+
+    @available_if(_decides_by("energy"))
+    def decision_function(self, X: Any) -> Any:
+        """Minus the energy of each label, with ``decision="energy"``; see `EnergyClassifier`."""
+        return self._decide("decision_function", X)
+
+    def get_mahalanobis_matrix(self) -> Matrix:
+        """M = LᵀL of each metric, (n_metrics, n_features, n_features), on the host in float64."""
+        check_is_fitted(self, "components_")
+        components = host(self.components_).astype(np.float64)
+        M: Matrix = components.transpose(0, 2, 1) @ components
+        return M
+
+    def _decide(self, method: str, X: Any) -> Any:
+        """What the classifier of ``decision`` says; it is left out of files and copies."""
+        check_is_fitted(self, "components_")
+        X = self._validated(X, reset=False)
+        check_device(self, X, self.points_)
+        known = self.__dict__.setdefault("_classifiers", {})
+        if self.decision not in known:
+            rule: Any = EnergyClassifier(copy(self))
+            if self.decision == "knn":
+                most = min(self.n_neighbors, len(self.points_))
+                rule = NearestNeighborClassifier(copy(self), n_neighbors=most)
+            known[self.decision] = rule.fit(self.points_, self.labels_)
+        return getattr(known[self.decision], method)(X)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_classifiers", None)
+        return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    # -- before ------------------------------------------------------------------------------
+
+    def _validated(self, X: Any, reset: bool) -> Array:
+        return validated_points(self, X, reset)
+
+    def _check_parameters(self, clusters: Any) -> None:
+        self._check_shared_parameters()
+        check_choice("partition", self.partition, PARTITIONS)
+        check_choice("decision", self.decision, ("knn", "energy"))
+        if self.n_metrics is not None:
+            check_number("n_metrics", self.n_metrics, Integral, 1, None)
+            if self.partition in ("class", "given"):
+                raise InvalidInputError(
+                    f"n_metrics={self.n_metrics} cannot be used with partition={self.partition!r},"
+                    " whose parts are counted. Leave it out, or use partition='kmeans'."
+                )
+        if (clusters is not None) != (self.partition == "given"):
+            raise InvalidInputError(
+                "clusters belong to partition='given', and only to it; got"
+                f" partition={self.partition!r} {'with' if clusters is not None else 'without'}"
+                " clusters. Set partition='given' and give fit the cluster of each row."
+            )
+
+    def _partitioned(
+        self, X: Array, labels: ClassOrder, learned: Index, clusters: Any
+    ) -> tuple[Index, Matrix | None]:
+        """The metric of each row, and the centres of its clusters where they have any.
+
+        Clusters are made of the rows that are learned from.
+        """
+        if self.partition == "class":
+            return labels.codes, None
+        if self.partition == "given":
+            return _codes_of(clusters, len(labels.codes)), None
+        points = np.asarray(host(X), dtype=np.float64)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        count = self.n_metrics or len(labels.classes)
+        most = len(learned) - (self.partition == "spectral")
+        if count > most:
+            raise InvalidInputError(
+                f"partition={self.partition!r} makes at most {most} clusters of {len(learned)} rows"
+                f" that are learned from; n_metrics is {count}. Lower n_metrics."
+            )
+        if self.partition == "kmeans":
+            model = KMeans(count, n_init=10, random_state=seed).fit(points[learned])
+            # Of equal centres, and these are there if points are equal, only the first has points.
+            used, codes = np.unique(
+                _nearest_row(points, model.cluster_centers_), return_inverse=True
+            )
+            return codes, model.cluster_centers_[used]
+        model = SpectralClustering(
+            count,
+            affinity="nearest_neighbors",
+            n_neighbors=min(SPECTRAL_NEIGHBORS, len(learned)),
+            random_state=seed,
+        )
+        with warnings.catch_warnings():  # clusters that are far apart are no reason to worry
+            warnings.filterwarnings("ignore", "Graph is not fully connected")
+            codes = _codes_of(model.fit_predict(points[learned]), len(learned))
+        return codes[_nearest_row(points, points[learned])], None
+
+    @property
+    def _n_metrics(self) -> int:
+        return int(self.metric_of_.max()) + 1
+
+    def _metric_of_new(self, X: Array) -> Index:
+        """The metric that each new point would have with each label, (m, n_classes)."""
+        n_classes = len(self.classes_)
+        if self.partition == "class":
+            return np.tile(np.arange(n_classes), (len(X), 1))
+        if self.centers_ is not None:
+            found = _nearest_row(host(X), self.centers_)
+        else:
+            found = self.metric_of_[_nearest_row(host(X), host(self.points_))]
+        return np.repeat(found[:, None], n_classes, axis=1)
+
+    def _start(
+        self,
+        single: LMNNProblem,
+        callbacks: Observer,
+        began: float,
+        validation: HeldOutError | None,
+    ) -> tuple[Matrix, list[Record], Status | None]:
+        """The maps to start from, the trace of learning one if none was given, and its end.
+
+        That is None unless the fit must not go on.
+        """
+        if self.init is not None:
+            return self._given_start(single), [], None
+        observers = [marked(metrics=1), callbacks]
+        if validation is not None:
+            observers.append(validation)
+        solution = run(
+            descend(single, single.first_guess(), SINGLE_TOL),
+            tol=SINGLE_TOL,
+            max_iter=self.max_iter,
+            max_seconds=self.max_seconds,
+            observers=observers,
+            seconds=time.perf_counter() - began,
+        )
+        status: Status | None = solution.status
+        if status in (Status.CONVERGED, Status.STALLED, Status.EARLY_STOPPED):
+            status = Status.MAX_ITER if solution.n_iter >= self.max_iter else None
+        best = solution.iterate if validation is None else validation.kept(solution)[0]
+        return single.components(best.point), solution.history, status
+
+    def _given_start(self, single: LMNNProblem) -> Matrix:
+        """The maps of ``init``, at any scale."""
+        given = host(getattr(self.init, "components_", self.init))
+        d, n_metrics = self.n_features_in_, self._n_metrics
+        if (
+            given.dtype.kind not in "fiu"
+            or given.ndim not in (2, 3)
+            or given.shape[-1] != d
+            or (given.ndim == 3 and len(given) != n_metrics)
+            or not np.isfinite(given).all()
+            or not given.any()
+        ):
+            raise InvalidInputError(
+                "init must be a fitted LMNN, or finite numbers of shape (rows, n_features) or"
+                f" (n_metrics, rows, n_features), here (rows, {d}) or ({n_metrics}, rows, {d});"
+                f" got {given.dtype} of shape {given.shape}. Correct it, or leave it out."
+            )
+        maps: Matrix = given / np.float64(np.abs(given).max())
+        smallest = NO_LENGTH * np.abs(single.dual_basis).max()
+        if not np.abs(single.factor(maps)).max() > smallest:
+            raise InvalidInputError(
+                "init maps all points to one: along its rows X does not vary. Correct it, or leave"
+                " it out."
+            )
+        return maps
+
+    def _validation(
+        self,
+        problem: LMNNProblem,
+        points: Array,
+        X: Array,
+        labels: ClassOrder,
+        learned: Index,
+        held_out: Index,
+    ) -> HeldOutError:
+        """The error of the vote of the nearest among the rows that are learned from."""
+        new, codes = taken(X, held_out), labels.codes[learned]
+        k = min(self.n_neighbors, len(learned))
+
+        def predict(iterate: Iterate) -> Index:
+            maps, metric_of = problem.components(iterate.point), self.metric_of_[learned]
+            if maps.ndim == 2:
+                maps, metric_of = maps[None], np.zeros_like(metric_of)
+            nearest = nearest_under(new, points, maps, metric_of, k)
+            return vote(codes[nearest], len(labels.classes))
+
+        return HeldOutError(predict, labels.codes[held_out])
+
+    # -- after -------------------------------------------------------------------------------
+
+    def _placed(self, problem: LMNNProblem, iterate: Iterate) -> Array:
+        """The maps at an iterate, each in its canonical form, where the points live."""
+        maps = problem.components(iterate.point)
+        maps = np.broadcast_to(maps, (self._n_metrics, *maps.shape[-2:]))
+        canonical = np.array([canonical_factor(L) for L in maps])
+        lengths = np.linalg.norm(canonical, axis=2)
+        canonical[lengths <= RANK_TOLERANCE * lengths[:, :1]] = 0
+        used = np.abs(canonical).max(axis=(0, 2)) > 0
+        used[0] = True
+        return kernels_for(self.points_).like(canonical[:, used], self.points_)
+
+    def _store(self, descent: Descent, kept: Iterate, status: Status, solution: Solution) -> None:
+        certificate = descent.proof(kept)
+        self.components_ = self._placed(descent.problem, kept)
+        warn_of_coinciding(certificate.n_coinciding)
+        status = descent.settled(status, certificate)
+        self._store_ending(status, certificate.objective, certificate.gap, solution.history)
+
+    def _store_without_variation(
+        self, points: Array, labels: ClassOrder, heads: Array
+    ) -> MultiMetricLMNN:
+        """All points are equal: identities are as good as any other metrics."""
+        objective = self._objective_without_variation(labels, heads)
+        identities = np.array([np.eye(self.n_features_in_)] * self._n_metrics)
+        self.components_ = kernels_for(points).like(identities, points)
+        self._store_ending(Status.CONVERGED, objective, 0.0, [])
+        return self
+
+
+def marked(**values: Any) -> Observer:
+    """An observer that writes values into each record."""
+
+    def mark(_: Iterate, trace: list[Record]) -> None:
+        trace[-1].update(values)
+
+    return mark
+
+
+def _codes_of(clusters: ArrayLike, n: int) -> Index:
+    """Clusters of any names as 0, 1, …"""
+    given = host(clusters)
+    try:
+        names, codes = np.unique(given, return_inverse=True)
+        sound = given.shape == (n,) and not (names != names).any()
+    except TypeError:  # what cannot be compared
+        sound = False
+    if not sound:
+        raise InvalidInputError(
+            f"clusters must have a value for each of the {n} rows of X, all of one kind and none"
+            f" missing; got {given.dtype} of shape {given.shape}. Check that they belong together."
+        )
+    return codes
+
+
+def _nearest_row(X: NDArray[Any], points: NDArray[Any]) -> Index:
+    """The number of the nearest of the points for each row of X."""
+    queries = np.asarray(X, dtype=np.float64)
+    near, _ = kernels_for(queries).nearest(queries, np.asarray(points, dtype=np.float64), 1)
+    found: Index = near[:, 0]
+    return found

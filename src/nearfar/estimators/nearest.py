@@ -1,0 +1,238 @@
+"""The nearest neighbours in a learned space vote."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._around_metric import ClassifierAroundMetric
+from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.kernels import Array, is_torch, kernels_for, one_pool
+from nearfar.kernels.search import ALGORITHMS, TREES, Search
+from nearfar.supervision.neighbors import Found, Index, merged, metric_groups, vote, votes_of
+
+
+class _Part(NamedTuple):
+    """The points of one metric."""
+
+    map: NDArray[np.float64] | None  # None if the images of new points are given
+    rows: Index
+    search: Search  # among their images
+
+
+class NearestNeighborClassifier(ClassifierAroundMetric):
+    """k-nearest-neighbour classification under a learned metric, with the papers' rule for ties.
+
+    A point gets the majority label of the k nearest training points. When classes tie, k is reduced
+    by one until the tie breaks. With several metrics, the distance to a training point is measured
+    by that point's metric.
+
+    Parameters
+    ----------
+    metric : estimator or None, default=None
+        A metric learner. None is ``LMNN()``. One that is not fitted is copied and fitted with the
+        classifier; a fitted one is used as it is, and ``fit`` only takes the points that vote.
+        ``sklearn.frozen.FrozenEstimator`` keeps it fitted also where the classifier is cloned, as
+        in cross validation.
+    n_neighbors : int, default=3
+        How many neighbours vote.
+    algorithm : {"auto", "ball_tree", "kd_tree", "brute"}, default="auto"
+        How neighbours are found: in a tree, or by blocked matrix products with all points. "auto"
+        takes whichever is the quickest on a few of the points, and tries no tree in more than 40
+        dimensions. All find the same neighbours. Tensors are searched on their device, by "brute".
+
+    Attributes
+    ----------
+    metric_ : estimator
+        The fitted metric learner.
+    algorithm_ : str
+        How neighbours are found.
+    points_ : ndarray or torch.Tensor of shape (n_samples, n_features)
+        The points that vote.
+    labels_ : ndarray of shape (n_samples,)
+        Their labels.
+    classes_ : ndarray
+        The distinct labels.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    For m new points, n training points and a map of r rows the search costs O(m n r) by matrix
+    products, and less in a tree where r is small. Memory is O(n r + m k) and blocks of fixed size.
+    See ``docs/algorithms/nearest.md``.
+
+    References
+    ----------
+    Weinberger & Saul, Distance metric learning for large margin nearest neighbor classification,
+    JMLR 10 (2009).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from nearfar import LMNN, NearestNeighborClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> classifier = NearestNeighborClassifier(LMNN(n_components=2)).fit(X[::2], y[::2])
+    >>> classifier.score(X[1::2], y[1::2]) > 0.9
+    True
+    """
+
+    _doc_link_module = "nearfar"
+
+    def __init__(
+        self, metric: Any = None, *, n_neighbors: int = 3, algorithm: str = "auto"
+    ) -> None:
+        self.metric = metric
+        self.n_neighbors = n_neighbors
+        self.algorithm = algorithm
+
+    def fit(self, X: Any, y: Any) -> NearestNeighborClassifier:
+        """Learn the metric, unless it is fitted already, and take the points that vote.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The points.
+        y : array-like of shape (n_samples,)
+            Class labels: numbers, strings, booleans or categories.
+
+        Returns
+        -------
+        NearestNeighborClassifier
+            The fitted estimator.
+        """
+        self._fit_metric(X, y)
+        self._check_count(self.n_neighbors, len(self.points_))
+        with one_pool():
+            self._prepared = self._searches(self.algorithm)
+        self.algorithm_ = self._prepared[0].search.algorithm
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The label of each point, as an array on the host.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (m, n_features)
+            The points.
+        """
+        nearest = self._nearest_codes(X)
+        labels: NDArray[Any] = self.classes_[vote(nearest, len(self.classes_))]
+        return labels
+
+    def predict_proba(self, X: Any) -> Any:
+        """The share of the k neighbours that have each label, (m, n_classes).
+
+        Where labels tie, the one that ``predict`` chooses counts half a vote more.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (m, n_features)
+            The points.
+        """
+        nearest = self._nearest_codes(X)
+        votes = votes_of(nearest, len(self.classes_)).astype(np.float64)
+        tied = (votes == votes.max(axis=1, keepdims=True)).sum(axis=1) > 1
+        votes[tied, vote(nearest[tied], len(self.classes_))] += 0.5
+        shares = votes / votes.sum(axis=1, keepdims=True)
+        return kernels_for(self.points_).like(shares, self.points_)
+
+    def kneighbors(
+        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> Any:
+        """The nearest training points, nearest first, ties by row number.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (m, n_features) or None, default=None
+            The points. None are the training points, of which none is its own neighbour.
+        n_neighbors : int or None, default=None
+            How many; None is the parameter of the classifier.
+        return_distance : bool, default=True
+            Whether to return distances too.
+
+        Returns
+        -------
+        distances : ndarray or torch.Tensor of shape (m, n_neighbors)
+            Learned distances, not squared; only if asked for.
+        rows : ndarray or torch.Tensor of shape (m, n_neighbors)
+            Row numbers of the training points, in the order of ``fit``.
+        """
+        k = self.n_neighbors if n_neighbors is None else n_neighbors
+        check_number("n_neighbors", k, Integral, 1, None)
+        check_is_fitted(self, "metric_")
+        if X is None:
+            queries = self.points_
+            near, squares = self._nearest(queries, k + 1)
+            own = near == np.arange(len(near))[:, None]
+            own[~own.any(axis=1), -1] = True  # it is hidden by equal points, all as near
+            near, squares = near[~own].reshape(-1, k), squares[~own].reshape(-1, k)
+        else:
+            queries = self._queries(X)
+            near, squares = self._nearest(queries, k)
+        kernels = kernels_for(queries)
+        rows = kernels.index(near, queries)
+        return (kernels.like(np.sqrt(squares), queries), rows) if return_distance else rows
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
+        check_choice("algorithm", self.algorithm, ALGORITHMS)
+
+    def _check_count(self, k: int, n: int) -> None:
+        if k > n:
+            raise InvalidInputError(
+                f"n_neighbors={k} needs as many training points; there are {n}."
+                " Lower n_neighbors or add rows."
+            )
+
+    def _prepare(self) -> list[_Part]:
+        return self._searches(self.algorithm_)
+
+    def _searches(self, algorithm: str) -> list[_Part]:
+        """A search among the points of each metric, the largest first, all by one algorithm."""
+        if is_torch(self.points_) and algorithm in TREES:
+            raise InvalidInputError(
+                f"algorithm={algorithm!r} searches arrays on the host, and X is a tensor."
+                ' Set algorithm="brute" or "auto", or pass X.cpu().numpy().'
+            )
+        maps, kernels = self._maps, kernels_for(self.points_)
+        metric_of = self._metric_of_points(self._order)
+        if maps is None or metric_of is None:
+            search = Search.of(self._images(self.points_), algorithm, self.n_neighbors)
+            return [_Part(None, np.arange(len(self.points_)), search)]
+        parts: list[_Part] = []
+        groups = sorted(metric_groups(metric_of), key=lambda group: -len(group[1]))
+        for metric, rows in groups:
+            images = kernels.apply(self.points_[kernels.index(rows, self.points_)], maps[metric])
+            search = Search.of(images, algorithm, min(self.n_neighbors, len(rows)))
+            algorithm = search.algorithm
+            parts.append(_Part(maps[metric], rows, search))
+        return parts
+
+    def _nearest(self, queries: Array, k: int) -> Found:
+        """Rows (m, k) on the host and squared distances."""
+        self._check_count(k, len(self.points_))
+        kernels = kernels_for(queries)
+        with one_pool():
+            images = self._images(queries)
+            found = []
+            for part in self._ready:
+                placed = images if part.map is None else kernels.apply(images, part.map)
+                near, squares = part.search.nearest(placed, min(k, len(part.rows)))
+                found.append((part.rows, (kernels.to_host(near), kernels.to_host(squares))))
+            return merged(found, k)
+
+    def _nearest_codes(self, X: Any) -> Index:
+        """The class numbers of the neighbours, (m, k)."""
+        near, _ = self._nearest(self._queries(X), self.n_neighbors)
+        codes: Index = self._order.codes[near]
+        return codes

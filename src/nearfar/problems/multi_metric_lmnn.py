@@ -1,0 +1,201 @@
+"""Large margin nearest neighbours with several metrics, learned together.
+
+Each point b has one of C metrics, c(b): that of its class or of its cluster. The distance from a to
+b is measured by the metric of b, so that it is not symmetric:
+
+(1) distance  D(a, b) = (x_a − x_b)ᵀ M_c(b) (x_a − x_b)                           [JMLR09, eq. 16]
+(2) minimise  f(M) = (1−μ) Σ_e D(e) + μ Σ_t [1 + D(e) − D(p)]₊   over M_1, …, M_C ⪰ 0
+              with target edges e = (i, j), pairs p = (i, l), triplets t = (e, p) as for one metric
+(3) dual      maximise μ Σ_t α_t  over 0 ≤ α_t ≤ 1  with  P_c − S_c(α) ⪰ 0 for every c,
+              P_c = (1−μ) Σ_{e: c(j)=c} C_e,  S_c(α) = μ Σ_t α_t ([c(l)=c] C_p − [c(j)=c] C_e)
+(4) gap       f(M) − μ Σα = Σ_c ⟨P_c − S_c(α), M_c⟩ + μ Σ_t ([s_t]₊ − α_t s_t)
+
+Everything else is as for one metric (`nearfar.problems.lmnn`), on images of the points under all
+metrics: row i C + c of Z is L_c F_c u_i. A pair (a, b) is the edge between rows a C + c(b) and
+b C + c(b), so lengths, gradients and lines are those of one metric on C n points.
+
+F_c decides the path, not the optimum. It whitens P_c (steadied by a share of the pull of all
+metrics), the quickest way to the optimum; or it is the identity on a problem in the geometry of
+the start (`LMNNProblem.in_geometry_of`), the way to go where learning is stopped early, since C
+metrics overfit along the directions of little pull.
+
+Costs: C times those of one metric, except for the search, which is twice that.
+
+[JMLR09] Weinberger & Saul, Distance metric learning for large margin nearest neighbor
+classification, JMLR 10 (2009), section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.kernels import Array
+from nearfar.kernels.tiles import labels_of
+from nearfar.linalg import largest_scale, range_and_null, symmetric
+from nearfar.problems.lmnn import LMNNProblem, Matrix, Triplets
+
+STEADY = 1e-3  # share of the pull of all metrics in the whitening of each
+
+
+@dataclass(frozen=True)
+class MultiMetricProblem(LMNNProblem):
+    """The objective (2). Factors have the shape (C, r, d); P holds P_c in the coordinates F_c U."""
+
+    metric_of: Array  # (n,) metric of each row of U
+    frames: Matrix  # (C, d, d): F_c
+    inverse_frames: Matrix  # (C, d, d)
+
+    @classmethod
+    def of(
+        cls,
+        single: LMNNProblem,
+        metric_of: NDArray[np.intp],
+        n_metrics: int,
+        *,
+        whiten: bool = True,
+    ) -> MultiMetricProblem:
+        """The same points and target edges with several metrics, that of each row given by number.
+
+        Without ``whiten`` the coordinates remain those of the single problem for all metrics.
+        """
+        kernels, U = single.kernels, single.exact()
+        on_device = kernels.index(metric_of, single.U)
+        pulls, frames, inverses = [], [], []
+        for metric in range(n_metrics):
+            mine = kernels.where(on_device[single.edges[1]] == metric)
+            edges = single.edges[0][mine], single.edges[1][mine]
+            lap = kernels.laplacian_matmul(*edges, kernels.double(mine) * 0 + 1, U)
+            P = (1 - single.push_weight) * symmetric(kernels.gram(U, lap))
+            share = max(len(mine), 1) / len(single.edges[0])
+            steadied = P + STEADY * share * single.P
+            frame, inverse = _whitening(steadied) if whiten else (np.eye(len(P)), np.eye(len(P)))
+            frames.append(frame)
+            inverses.append(inverse)
+            pulls.append(symmetric(frame @ P @ frame.T))
+        inherited = {field.name: getattr(single, field.name) for field in fields(LMNNProblem)}
+        return cls(
+            **inherited | {"P": np.array(pulls)},
+            metric_of=on_device,
+            frames=np.array(frames),
+            inverse_frames=np.array(inverses),
+        )
+
+    @property
+    def n_metrics(self) -> int:
+        """C."""
+        return len(self.frames)
+
+    def factor(self, components: Matrix) -> Matrix:
+        """The factors of maps of the features, (C, r, features), or of one map for all metrics."""
+        L: Matrix = components @ self.dual_basis @ self.inverse_frames
+        return L
+
+    def components(self, L: Matrix) -> Matrix:
+        """The maps of the features, (C, r, features), of factors."""
+        components: Matrix = L @ self.frames @ self.basis.T
+        return components
+
+    def normalised(self, L: Matrix) -> Matrix:
+        """L scaled so that target edges have a mean squared length of 1."""
+        pull = np.vdot(L @ self.P, L) / ((1 - self.push_weight) * len(self.edges[0]))
+        return L / np.sqrt(pull) if pull > 0 else L
+
+    # -- images under all metrics --------------------------------------------------------------
+
+    def _map(self, L: Matrix, U: Array) -> Array:
+        stacked = (L @ self.frames).reshape(-1, L.shape[2])
+        return self.kernels.apply(U, stacked).reshape(len(U) * self.n_metrics, L.shape[1])
+
+    def _pulled_back(self, W: Array) -> Matrix:
+        rows = W.shape[1]
+        product = self.kernels.gram(W.reshape(len(self.U), -1), self.U)
+        pulled: Matrix = product.reshape(self.n_metrics, rows, -1) @ self.frames.transpose(0, 2, 1)
+        return pulled
+
+    def _nodes(self, heads: Array, tails: Array) -> tuple[Array, Array]:
+        metric = self.metric_of[tails]
+        return heads * self.n_metrics + metric, tails * self.n_metrics + metric
+
+    def _invaders(self, Z: Array, reach: Array, screen: Array | None) -> tuple[Array, Array]:
+        kernels, n = self.kernels, len(self.U)
+        labels = kernels.index(labels_of(self.starts), self.U)
+        codes = [labels[:0]]
+        for metric in range(self.n_metrics):
+            points = kernels.where(self.metric_of == metric)
+            images = Z[metric :: self.n_metrics]
+            cheap = None if screen is None else screen[metric :: self.n_metrics]
+            heads, tails = kernels.cross_invaders(
+                images,
+                reach,
+                images[points],
+                labels,
+                labels[points],
+                None if cheap is None else (cheap, cheap[points]),
+            )
+            codes.append(heads * n + points[tails])
+        code = kernels.unique(kernels.concatenate(codes))
+        return code // n, code % n
+
+    # -- what is proved --------------------------------------------------------------------------
+
+    def _scales(
+        self, triplets: Triplets, alpha: Array, U: Array
+    ) -> list[tuple[float, Matrix, Matrix]]:
+        kernels = self.kernels
+        weights = kernels.concatenate(list(self._weights(triplets, alpha)))
+        heads = kernels.concatenate([self.edges[0], triplets.heads])
+        tails = kernels.concatenate([self.edges[1], triplets.tails])
+        scales = []
+        for metric, mine in enumerate(self._by_metric(tails)):
+            nodes = kernels.unique(kernels.concatenate([heads[mine], tails[mine]]))
+            ends = (kernels.find_sorted(nodes, side[mine]) for side in (heads, tails))
+            lap = kernels.laplacian_matmul(*ends, weights[mine], U[nodes])
+            S = -self.frames[metric] @ kernels.gram(U[nodes], lap) @ self.frames[metric].T
+            scales.append(largest_scale(self._ranges[metric][0], S))
+        return scales
+
+    @cached_property
+    def _ranges(self) -> list[tuple[Matrix, Matrix]]:
+        return [range_and_null(P) for P in self.P]
+
+    def _feasible_sum(
+        self, triplets: Triplets, alpha: Array, scales: tuple[float, ...], U: Array
+    ) -> float:
+        """Scale α of each triplet for its impostor's metric, then all by what is still missing.
+
+        What one metric lacks then costs only the triplets that need it.
+        """
+        kernels = self.kernels
+        own = kernels.like(scales, kernels.double(self.U[:0]))
+        scaled = alpha * own[self.metric_of[triplets.tails[triplets.pair]]]
+        rest = min(scale for scale, _, _ in self._scales(triplets, scaled, U))
+        return max(min(scales) * float(alpha.sum()), rest * float(scaled.sum()))
+
+    def _annihilate_null_space(self, triplets: Triplets, alpha: Array, U: Array) -> Array:
+        kernels = self.kernels
+        flags = kernels.double(triplets.heads) * 0
+        for metric, mine in enumerate(self._by_metric(triplets.tails)):
+            null = self._ranges[metric][1]
+            if null.shape[1]:
+                null = self.frames[metric].T @ null
+                reaches = self._reaches(null, triplets.heads[mine], triplets.tails[mine], U)
+                flags[mine] = kernels.double(reaches)
+        return alpha * (flags[triplets.pair] == 0)
+
+    def _by_metric(self, tails: Array) -> Iterator[Array]:
+        """For each metric the positions of the pairs that it measures."""
+        of_pair = self.metric_of[tails]
+        return (self.kernels.where(of_pair == metric) for metric in range(self.n_metrics))
+
+
+def _whitening(pull: Matrix) -> tuple[Matrix, Matrix]:
+    """F with F pull Fᵀ = I, and its inverse."""
+    values, vectors = linalg.eigh(pull)
+    roots = np.sqrt(np.maximum(values, np.finfo(float).eps * values.max(initial=0.0)))
+    return vectors.T / roots[:, None], vectors * roots

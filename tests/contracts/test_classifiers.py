@@ -1,0 +1,204 @@
+"""What every classifier keeps: scikit-learn's rules, and labels that come back as they were.
+
+A new classifier joins by standing in CLASSIFIERS, once for each way of working. None of
+scikit-learn's checks is expected to fail, and none may be skipped.
+"""
+
+import copy
+import inspect
+import json
+import pickle
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.base import ClassifierMixin, clone
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import nearfar.estimators
+from nearfar.estimators import (
+    LMNN,
+    EnergyClassifier,
+    MultiMetricLMNN,
+    NearestNeighborClassifier,
+)
+
+CLASSIFIERS = [
+    EnergyClassifier(),
+    EnergyClassifier(LMNN(n_components=1), n_neighbors=2, probability=True, random_state=0),
+    EnergyClassifier(targets="learned"),
+    MultiMetricLMNN(),
+    MultiMetricLMNN("kmeans", 2, decision="energy", random_state=0),
+    NearestNeighborClassifier(),
+    NearestNeighborClassifier(LMNN(n_components=1), n_neighbors=2, algorithm="kd_tree"),
+]
+ROUGH = {MultiMetricLMNN: "tol=0.5"}  # parameters that save time; by default of the metric
+CLASSES = sorted({type(classifier) for classifier in CLASSIFIERS}, key=lambda cls: cls.__name__)
+MAX_PARAMETERS = 12
+DOCUMENTED = re.compile(r"^(\w+) : .*default=(.+)$", re.MULTILINE)
+
+each_classifier = pytest.mark.parametrize("classifier", CLASSIFIERS, ids=repr)
+each_class = pytest.mark.parametrize("cls", CLASSES)
+
+
+@pytest.fixture(scope="module")
+def fits():
+    """What was fitted so far, by parameters."""
+    return {}
+
+
+@pytest.fixture
+def fitted(classifier, iris, fits):
+    """A copy of the classifier fitted on every other row of iris, which a test may change."""
+    if repr(classifier) not in fits:
+        X, y = iris
+        fits[repr(classifier)] = clone(classifier).fit(X[::2], y[::2])
+    return copy.deepcopy(fits[repr(classifier)])
+
+
+# -- scikit-learn's checks -------------------------------------------------------------------
+
+
+# Some of the checks' data are classes of one or two points, which is warned of.
+@pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
+@parametrize_with_checks(CLASSIFIERS)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@each_class
+def test_no_scikit_learn_check_is_skipped(cls):
+    """Counted in a process of its own, where nothing was imported before the variable was set.
+
+    What is skipped does not depend on the tolerance, so a rough one saves time.
+    """
+    rough = ROUGH.get(cls, "LMNN(tol=0.5)")
+    program = (
+        "import json, sys, os\n"
+        "os.environ['SCIPY_ARRAY_API'] = '1'\n"
+        "from sklearn.utils.estimator_checks import check_estimator\n"
+        f"from nearfar import LMNN, {cls.__name__}\n"
+        f"results = check_estimator({cls.__name__}({rough}), on_skip=None, on_fail=None)\n"
+        "json.dump([[r['check_name'], r['status']] for r in results], sys.stdout)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
+    )
+    results = json.loads(done.stdout)
+    assert [result for result in results if result[1] != "passed"] == []
+    assert {"check_array_api_input", "check_classifiers_train"} <= {name for name, _ in results}
+    assert len(results) >= 50
+
+
+# -- parameters and their documentation ------------------------------------------------------
+
+
+def test_every_public_classifier_is_listed():
+    public = {getattr(nearfar.estimators, name) for name in nearfar.estimators.__all__}
+    assert {cls for cls in public if issubclass(cls, ClassifierMixin)} == set(CLASSES)
+    assert {cls.__name__ for cls in CLASSES} <= set(nearfar.__all__)
+
+
+@each_class
+def test_few_parameters(cls):
+    assert len(inspect.signature(cls).parameters) <= MAX_PARAMETERS
+
+
+@each_class
+def test_documented_defaults_are_the_true_ones(cls):
+    section = inspect.getdoc(cls).partition("Parameters\n---")[2].partition("\nAttributes\n---")[0]
+    documented = {name: eval(default, {}) for name, default in DOCUMENTED.findall(section)}
+    true = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
+    assert documented == true
+
+
+@each_class
+def test_every_fitted_attribute_is_documented(cls, iris):
+    X, y = iris
+    model = cls().fit(pandas.DataFrame(X, columns=list("abcd")), y)
+    section = inspect.getdoc(cls).partition("\nAttributes\n---")[2].partition("\nNotes\n---")[0]
+    documented = set(re.findall(r"^(\w+_) : ", section, re.MULTILINE))
+    assert {name for name in vars(model) if name.endswith("_")} == documented
+
+
+@each_class
+def test_public_methods_are_documented(cls):
+    public = [name for name in vars(cls) if not name.startswith("_")]
+    assert {"fit", "predict"} <= set(public)
+    assert [name for name in public if not inspect.getdoc(getattr(cls, name))] == []
+
+
+@each_classifier
+def test_clone_keeps_parameters_and_drops_what_was_learned(classifier, fitted):
+    twin = clone(fitted)
+    assert repr(twin) == repr(classifier)
+    assert not [name for name in vars(twin) if name.endswith("_")]
+
+
+@each_classifier
+def test_repr_shows_what_differs_from_the_defaults(classifier):
+    names = {"LMNN": LMNN, type(classifier).__name__: type(classifier)}
+    assert repr(eval(repr(classifier), names)) == repr(classifier)
+
+
+# -- labels, dtypes, frames and composition --------------------------------------------------
+
+
+@each_classifier
+def test_classifies(fitted, iris):
+    X, y = iris
+    assert fitted.score(X[1::2], y[1::2]) > 0.9
+
+
+@each_classifier
+@pytest.mark.parametrize("names", [["u", "v", "w"], [-5, 0, 7]], ids=["text", "numbers"])
+@pytest.mark.parametrize("kind", [np.asarray, pandas.Categorical], ids=["array", "categories"])
+def test_labels_come_back_as_they_were(classifier, names, kind, iris):
+    (X, y), names = iris, np.array(names)
+    model = clone(classifier).fit(X[::2], kind(names[y[::2]]))
+    predicted = model.predict(X[1::2])
+    assert set(predicted) <= set(names)
+    assert np.mean(predicted == names[y[1::2]]) > 0.9
+    np.testing.assert_array_equal(model.labels_, names[y[::2]])
+
+
+@each_classifier
+def test_fit_and_predict_change_nothing_that_is_not_theirs(classifier, iris):
+    """The fixture's arrays are read-only, so that writing to them would raise."""
+    X, y = iris
+    state = np.random.get_state()[1].copy()  # noqa: NPY002 - it is what must not change
+    model = clone(classifier)
+    model.fit(X, y).predict(X)
+    assert repr(model) == repr(classifier)
+    np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
+
+
+@each_classifier
+def test_pickle_round_trip(fitted, iris):
+    X, _ = iris
+    twin = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(twin.predict(X), fitted.predict(X))
+    assert repr(twin) == repr(fitted)
+
+
+@each_classifier
+def test_predict_in_batches_is_the_prediction_of_the_whole(fitted, iris):
+    X, _ = iris
+    batches = [fitted.predict(X[first : first + 40]) for first in range(0, 150, 40)]
+    np.testing.assert_array_equal(np.concatenate(batches), fitted.predict(X))
+
+
+@each_classifier
+def test_prints_nothing(classifier, iris, capfd):
+    X, y = iris
+    clone(classifier).fit(X, y).predict(X)
+    assert capfd.readouterr() == ("", "")
+
+
+@each_classifier
+def test_in_cross_validation(classifier, iris):
+    assert cross_val_score(classifier, *iris, cv=3, error_score="raise").mean() > 0.9

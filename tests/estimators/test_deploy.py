@@ -1,0 +1,300 @@
+"""A learned map in faiss and ONNX gives the distances and the images that nearfar gives."""
+
+import gc
+import json
+import sys
+
+import faiss
+import numpy as np
+import onnx
+import onnxruntime
+import pandas
+import pytest
+from onnx import helper, numpy_helper
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import nearfar
+from nearfar.errors import InvalidInputError, MissingExtraError
+from nearfar.estimators import LMNN
+from nearfar.estimators._deploy import ONNX_IR_VERSION, ONNX_OPSET
+
+FLOAT32 = 1e-5  # relative; sums of a few products of numbers that carry 6e-8
+
+MODELS = [
+    LMNN(max_iter=20, tol=0.1),
+    LMNN(n_components=2),
+    LMNN(n_components=3, reduce="project"),
+]
+each_model = pytest.mark.parametrize("model", MODELS, ids=["full", "learned", "projected"])
+
+
+@pytest.fixture
+def fitted(overlapping):
+    """A map of 2 rows for vectors of length 5."""
+    return LMNN(n_components=2).fit(*overlapping)
+
+
+def squared_distances(model, queries, found):
+    """pair_distance² between each query and each of the points found for it, (m, k)."""
+    m, k, d = found.shape
+    pairs = np.stack([np.broadcast_to(queries[:, None], found.shape), found], axis=2)
+    return model.pair_distance(pairs.reshape(m * k, 2, d)).reshape(m, k) ** 2
+
+
+def run(model, X):
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (answer,) = session.run(None, {"features": X})
+    return answer
+
+
+# -- faiss -----------------------------------------------------------------------------------
+
+
+@each_model
+def test_faiss_returns_the_nearest_points_and_their_squared_learned_distances(
+    model, overlapping, dtype
+):
+    """float64 is rounded to float32 on its way into the index, the distances with it."""
+    X, y = overlapping[0].astype(dtype), overlapping[1]
+    fitted = clone(model).fit(X, y)
+    squared, rows = fitted.to_faiss(X[10:]).search(X[:10], 4)
+    everyone = np.broadcast_to(X[10:], (10, len(X) - 10, 5))
+    expected = squared_distances(fitted, X[:10], everyone)
+    np.testing.assert_array_equal(rows, expected.argsort(axis=1)[:, :4])
+    np.testing.assert_allclose(squared, np.sort(expected, axis=1)[:, :4], rtol=FLOAT32)
+
+
+def test_the_default_index_is_empty_exact_and_takes_original_vectors(fitted):
+    index = fitted.to_faiss()
+    assert isinstance(index, faiss.IndexPreTransform)
+    assert isinstance(faiss.downcast_index(index.index), faiss.IndexFlatL2)
+    assert (index.d, index.index.d, index.ntotal, index.is_trained) == (5, 2, 0, True)
+
+
+def test_the_index_lives_longer_than_what_it_was_made_of(overlapping):
+    X, y = overlapping
+    model = LMNN(n_components=2).fit(X, y)
+    expected = model.to_faiss(X).search(X, 3)
+    index = model.to_faiss(X, index=faiss.IndexFlatL2(2))
+    del model
+    gc.collect()
+    for kept in (index, faiss.deserialize_index(faiss.serialize_index(index))):
+        for got, wanted in zip(kept.search(X, 3), expected, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("factory", ["HNSW16", "SQfp16", "PCA2,Flat", "IDMap,Flat"])
+def test_a_factory_string_chooses_what_searches_among_the_images(fitted, overlapping, factory):
+    X, _ = overlapping
+    index = fitted.to_faiss(index=factory)
+    if factory.startswith("IDMap"):
+        index.add_with_ids(X, np.arange(1000, 1000 + len(X)))
+        _, rows = index.search(X, 1)
+        rows -= 1000
+    else:
+        _, rows = fitted.to_faiss(X, index=factory).search(X, 1)
+    assert np.mean(rows[:, 0] == np.arange(len(X))) > 0.95
+
+
+def test_an_index_that_needs_training_is_trained_on_the_images(fitted, overlapping):
+    """With as many probes as cells IVF is exact."""
+    X, _ = overlapping
+    exact = fitted.to_faiss(X).search(X[:5], 3)
+    with_points = fitted.to_faiss(X, index="IVF2,Flat")
+    later = fitted.to_faiss(index="IVF2,Flat")
+    assert not later.is_trained
+    later.train(X)
+    later.add(X)
+    for index in (with_points, later):
+        faiss.extract_index_ivf(index).nprobe = 2
+        for got, wanted in zip(index.search(X[:5], 3), exact, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=FLOAT32)
+
+
+def test_a_given_index_is_filled(fitted, overlapping):
+    X, _ = overlapping
+    given = faiss.IndexFlatL2(2)
+    fitted.to_faiss(X, index=given)
+    np.testing.assert_allclose(given.reconstruct_n(0, len(X)), fitted.transform(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["zero rows", "dependent rows"])
+def test_a_map_of_deficient_rank_is_as_good_as_any(fitted, overlapping, more):
+    X, _ = overlapping
+    fitted.components_ = np.vstack([fitted.components_, more * fitted.components_])
+    squared, rows = fitted.to_faiss(X).search(X[:5], 4)
+    expected = squared_distances(fitted, X[:5], X[rows])
+    np.testing.assert_allclose(squared, expected, rtol=FLOAT32)
+    np.testing.assert_allclose(run(fitted.to_onnx(), X), fitted.transform(X), rtol=1e-9)
+
+
+def test_points_that_the_metric_does_not_tell_apart_have_distance_zero(fitted, overlapping):
+    """Moving along the null space of the map changes nothing."""
+    X, _ = overlapping
+    null = np.linalg.svd(fitted.components_)[2][-1]
+    squared, _ = fitted.to_faiss(X).search(X[:5] + 3 * null, 1)
+    np.testing.assert_allclose(squared, 0, atol=1e-9 * np.square(fitted.transform(X)).max())
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (faiss.IndexFlatL2(5), r"vectors of length 2, .* it takes 5\. Make it with d = 2"),
+        (faiss.IndexFlatIP(2), r"by faiss.METRIC_L2, .* metric_type is 0\. Make it with METRIC_L2"),
+        (faiss.IndexBinaryFlat(8), r"a faiss.Index or None; got IndexBinaryFlat\. Leave it out"),
+        (3, r"got int\. Leave it out"),
+        ("Flatt", r"cannot make 'Flatt' for vectors of length 2: .* Try 'Flat'"),
+    ],
+    ids=["length", "inner product", "binary", "number", "string"],
+)
+def test_an_index_that_cannot_hold_the_images_is_an_error(fitted, index, message):
+    with pytest.raises(InvalidInputError, match=message):
+        fitted.to_faiss(index=index)
+
+
+def test_too_few_points_to_train_an_index_are_an_error(fitted, overlapping):
+    X, _ = overlapping
+    with pytest.raises(InvalidInputError, match=r"train 'IVF100,Flat' on 60 rows: .* Give more"):
+        fitted.to_faiss(X, index="IVF100,Flat")
+
+
+def test_points_that_transform_refuses_are_refused(fitted, overlapping):
+    X, _ = overlapping
+    with pytest.raises(ValueError, match="X has 4 features, but LMNN is expecting 5"):
+        fitted.to_faiss(X[:, :4])
+    with pytest.raises(ValueError, match="contains NaN"):
+        fitted.to_faiss(np.where(X > 1, np.nan, X))
+
+
+def test_numbers_that_float32_cannot_hold_are_an_error(fitted, overlapping):
+    X, _ = overlapping
+    with pytest.raises(InvalidInputError, match=r"X does not fit into float32: .* 1e\+40\. Scale"):
+        fitted.to_faiss(np.where(X > 2, 1e40, X))
+    fitted.components_ = fitted.components_ * 1e40
+    with pytest.raises(InvalidInputError, match="components_ does not fit into float32"):
+        fitted.to_faiss()
+    with pytest.raises(InvalidInputError, match="components_ does not fit into float32"):
+        fitted.to_onnx(dtype="float32")
+    np.testing.assert_allclose(run(fitted.to_onnx(), X), fitted.transform(X))
+
+
+# -- ONNX ------------------------------------------------------------------------------------
+
+
+@each_model
+@pytest.mark.parametrize("rows", [0, 1, 60])
+def test_onnx_is_transform_for_any_number_of_rows(model, overlapping, dtype, rows):
+    X, y = overlapping[0].astype(dtype), overlapping[1]
+    fitted = clone(model).fit(X, y)
+    images = run(fitted.to_onnx(), X[:rows])
+    assert images.dtype == dtype
+    assert images.shape == (rows, len(fitted.components_))
+    if rows:
+        accuracy = FLOAT32 if dtype == np.float32 else 1e-12
+        scale = np.abs(fitted.transform(X)).max()
+        np.testing.assert_allclose(images, fitted.transform(X[:rows]), atol=accuracy * scale)
+
+
+def test_onnx_is_one_matmul_with_named_ends(fitted):
+    model = fitted.to_onnx()
+    (node,), (matrix,) = model.graph.node, model.graph.initializer
+    assert (node.op_type, list(node.input), list(node.output)) == (
+        "MatMul",
+        ["features", "map"],
+        ["transformed"],
+    )
+    np.testing.assert_array_equal(numpy_helper.to_array(matrix), fitted.components_.T)
+    shapes = {
+        end.name: [side.dim_param or side.dim_value for side in end.type.tensor_type.shape.dim]
+        for end in (*model.graph.input, *model.graph.output)
+    }
+    assert shapes == {"features": ["rows", 5], "transformed": ["rows", 2]}
+
+
+def test_the_opset_is_the_one_where_matmul_last_changed():
+    assert onnx.defs.get_schema("MatMul").since_version == ONNX_OPSET
+    opset = helper.make_opsetid("", ONNX_OPSET)
+    assert helper.find_min_ir_version_for([opset]) == ONNX_IR_VERSION
+
+
+def test_the_metadata_say_where_a_model_comes_from(overlapping):
+    X, y = overlapping
+    names = ["malic acid", "ash", "é", "d", "e"]
+    model = LMNN(n_components=2).fit(pandas.DataFrame(X, columns=names), y).to_onnx()
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    assert json.loads(metadata.pop("feature_names")) == names
+    assert metadata == {"class": "LMNN", "nearfar_version": nearfar.__version__}
+    assert (model.producer_name, model.producer_version) == ("nearfar", nearfar.__version__)
+    assert (model.opset_import[0].version, model.ir_version) == (ONNX_OPSET, ONNX_IR_VERSION)
+
+
+def test_without_names_there_are_none_in_the_metadata(fitted):
+    assert {entry.key for entry in fitted.to_onnx().metadata_props} == {"class", "nearfar_version"}
+
+
+@pytest.mark.parametrize("wanted", ["float32", np.float32, np.dtype("float64")])
+def test_the_dtype_of_the_model_can_be_chosen(fitted, overlapping, wanted):
+    X = overlapping[0].astype(wanted)
+    images = run(fitted.to_onnx(dtype=wanted), X)
+    assert images.dtype == X.dtype
+    np.testing.assert_allclose(images, fitted.transform(X), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("wanted", ["float16", int, "wide"])
+def test_another_dtype_is_an_error(fitted, wanted):
+    with pytest.raises(InvalidInputError, match="dtype must be float32, float64 or None; got"):
+        fitted.to_onnx(dtype=wanted)
+
+
+def test_the_file_is_the_model(fitted, overlapping, tmp_path):
+    path = tmp_path / "metric.onnx"
+    path.write_text("older")
+    model = fitted.to_onnx(path)
+    assert onnx.load(path) == model
+    assert [file.name for file in tmp_path.iterdir()] == ["metric.onnx"]
+    X, _ = overlapping
+    np.testing.assert_array_equal(run(onnx.load(path), X), run(model, X))
+
+
+def test_a_path_that_cannot_become_a_file_is_an_error(fitted, tmp_path):
+    with pytest.raises(InvalidInputError, match=r"is a folder\. Name a file in it"):
+        fitted.to_onnx(tmp_path)
+    file = tmp_path / "file"
+    file.touch()
+    for parent in (tmp_path / "missing", file):
+        with pytest.raises(InvalidInputError, match=r"does not exist\. Create it first"):
+            fitted.to_onnx(parent / "metric.onnx")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+# -- both ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["to_faiss", "to_onnx"])
+def test_unfitted_is_an_error(method):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        getattr(LMNN(), method)()
+
+
+@pytest.mark.parametrize("package", ["faiss", "onnx"])
+def test_a_missing_package_is_named_with_the_line_that_installs_it(fitted, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'nearfar\[{package}\]'"):
+        getattr(fitted, f"to_{package}")()
+
+
+@pytest.mark.torch
+def test_tensors_come_to_the_host(backend, overlapping):
+    X, y = overlapping
+    on_device = LMNN(n_components=2).fit(backend.asarray(X), y)
+    squared, rows = on_device.to_faiss(backend.asarray(X)).search(X[:5], 3)
+    pairs = np.stack([np.repeat(X[:5], 3, axis=0), X[rows.ravel()]], axis=1)
+    expected = backend.to_numpy(on_device.pair_distance(backend.asarray(pairs))) ** 2
+    np.testing.assert_allclose(squared.ravel(), expected, rtol=FLOAT32)
+    images = backend.to_numpy(on_device.transform(backend.asarray(X)))
+    np.testing.assert_allclose(run(on_device.to_onnx(), X), images, atol=1e-12)
+    # An array can be indexed although transform would refuse it beside a map on a device.
+    np.testing.assert_array_equal(on_device.to_faiss(X).search(X[:5], 3)[1], rows)

@@ -1,0 +1,520 @@
+"""Passes of LMNN: target neighbours chosen anew under the map of the pass before."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar import LMNN
+from nearfar.errors import CheckpointError, ConvergenceWarning, InvalidInputError
+from nearfar.estimators import _lmnn_passes
+from nearfar.estimators._validation import held_out_rows, votes_under
+from nearfar.supervision import class_order
+
+VARIANTS = [
+    {},
+    {"push_weight": 0.2, "n_neighbors": 2},
+    {"n_components": 2},
+    {"n_components": 2, "reduce": "project"},
+]
+each_variant = pytest.mark.parametrize("parameters", VARIANTS, ids=str)
+
+
+def passes_of(model):
+    """The pass of each iteration."""
+    return [record["pass"] for record in model.history_]
+
+
+# -- what a pass learns --------------------------------------------------------------------------
+
+
+@each_variant
+@pytest.mark.parametrize("n_passes", [2, 3])
+def test_the_objective_is_that_of_the_last_targets(
+    parameters, n_passes, overlapping, nearest_of_class, paper_objective
+):
+    """They are the nearest of the class among the images under ``target_components_``."""
+    X, y = overlapping
+    model = LMNN(n_passes=n_passes, **parameters).fit(X, y)
+    targets = nearest_of_class(X @ model.target_components_.T, y, model.n_neighbors)
+    M = model.get_mahalanobis_matrix()
+    expected = paper_objective(M, X, y, targets, model.push_weight)
+    assert model.n_passes_ == n_passes
+    assert model.objective_ == pytest.approx(expected, rel=1e-9)
+    if model.duality_gap_ is not None and model.reduce == "learn":
+        assert model.duality_gap_ <= model.tol
+
+
+@each_variant
+def test_two_passes_are_two_fits(parameters, overlapping, nearest_of_class):
+    """By hand: the second with the neighbours under the map of the first, which for "project" is
+    the map before the projection, that of a fit without it. A rectangular map is learned from where
+    the first ended."""
+    X, y = overlapping
+    full = {key: value for key, value in parameters.items() if key != "n_components"}
+    first = LMNN(**(full if "reduce" in parameters else parameters)).fit(X, y)
+    model = LMNN(n_passes=2, **parameters).fit(X, y)
+    targets = nearest_of_class(first.transform(X), y, model.n_neighbors)
+    start = {"init": first.components_} if model.duality_gap_ is None else {}
+    second = LMNN(**parameters, **start).fit(X, y, targets)
+    np.testing.assert_allclose(model.target_components_, first.components_, rtol=1e-9, atol=1e-12)
+    tolerance = 5e-2 if "n_components" in parameters else 2e-3
+    assert model.objective_ == pytest.approx(second.objective_, rel=tolerance)
+
+
+def test_one_pass_has_no_map_of_the_targets(overlapping):
+    model = LMNN().fit(*overlapping)
+    assert (model.n_passes_, model.target_components_) == (1, None)
+    assert set(passes_of(model)) == {1}
+
+
+def test_every_composed_map_is_among_those_compared(wine, nearest_of_class):
+    """The papers learn the second pass on images L₁x, here with the same targets: its map L₂L₁ is a
+    map of x, so the optimum over all maps of x is at most as large."""
+    X, y = wine
+    first, model = LMNN().fit(X, y), LMNN(n_passes=2).fit(X, y)
+    images = first.transform(X)
+    composed = LMNN().fit(images, y, nearest_of_class(images, y, 3))
+    assert model.objective_ * (1 - model.duality_gap_) <= composed.objective_
+
+
+@pytest.mark.parametrize("data", ["iris", "wine"])
+def test_the_objective_does_not_rise_from_pass_to_pass(data, request):
+    """At the map M of a pass, the nearest of the class are at most as far as any other targets,
+    each in its place, so pull and push can only fall when they become the targets. The next pass
+    then minimises from there."""
+    X, y = request.getfixturevalue(data)
+    objectives = [LMNN(n_passes=n).fit(X, y).objective_ for n in (1, 2, 3, 4)]
+    for before, after in itertools.pairwise(objectives):
+        assert after <= before * (1 + LMNN().tol)
+    assert objectives[1] < 0.95 * objectives[0]
+
+
+def test_given_neighbours_are_those_of_the_first_pass(rng, overlapping, nearest_of_class):
+    X, y = overlapping
+    given = nearest_of_class(rng.normal(size=X.shape), y, 2)
+    first = LMNN().fit(X, y, given)
+    model = LMNN(n_passes=2).fit(X, y, given)
+    assert model.history_[first.n_iter_ - 1]["objective"] == pytest.approx(first.objective_)
+    second = LMNN().fit(X, y, nearest_of_class(first.transform(X), y, 3))
+    assert model.objective_ == pytest.approx(second.objective_, rel=2e-3)
+
+
+def test_a_class_too_small_for_a_later_pass_is_warned_of(overlapping, nearest_of_class):
+    X, y = overlapping
+    given = nearest_of_class(X, y, 1)
+    with pytest.warns(nearfar.errors.DataWarning, match=r"fewer than n_neighbors \+ 1 = 26"):
+        LMNN(n_neighbors=25, n_passes=2, tol=0.1).fit(X, y, given)
+    LMNN(n_neighbors=25).fit(X, y, given)  # no later pass, no warning
+
+
+def test_a_projected_map_chooses_with_all_its_rows(overlapping):
+    """The projection is of the last metric only."""
+    X, y = overlapping
+    model = LMNN(n_passes=2, n_components=1, reduce="project").fit(X, y)
+    full = LMNN(n_passes=2).fit(X, y)
+    assert model.components_.shape == (1, 5)
+    assert len(model.target_components_) > 1
+    np.testing.assert_allclose(model.target_components_, full.target_components_, rtol=1e-6)
+    np.testing.assert_allclose(model.components_, full.components_[:1], rtol=1e-6)
+
+
+def test_the_space_in_which_targets_are_chosen(overlapping):
+    X, y = overlapping
+    assert LMNN().fit(X, y)._target_space(X) is X
+    model = LMNN(n_passes=2).fit(X, y)
+    np.testing.assert_array_equal(model._target_space(X), X @ model.target_components_.T)
+
+
+def test_equal_points_need_one_pass(overlapping):
+    _, y = overlapping
+    with pytest.warns(nearfar.errors.DataWarning, match="all points are equal"):
+        model = LMNN(n_passes=3).fit(np.ones((60, 2)), y)
+    assert (model.n_passes_, model.target_components_) == (1, None)
+
+
+@pytest.mark.parametrize("n_passes", [0, -1, 1.0, True, None, "2"])
+def test_other_numbers_of_passes_are_an_error(n_passes, overlapping):
+    with pytest.raises(InvalidInputError, match=r"n_passes must be an integer of at least 1; got"):
+        LMNN(n_passes=n_passes).fit(*overlapping)
+
+
+# -- history and limits --------------------------------------------------------------------------
+
+
+def test_history_goes_on_from_pass_to_pass(overlapping):
+    model = LMNN(n_passes=3).fit(*overlapping)
+    assert [record["n_iter"] for record in model.history_] == list(range(1, model.n_iter_ + 1))
+    assert sorted(set(passes_of(model))) == [1, 2, 3]
+    assert passes_of(model) == sorted(passes_of(model))
+    seconds = [record["seconds"] for record in model.history_]
+    assert seconds == sorted(seconds)
+    assert model.history_[-1]["objective"] == pytest.approx(model.objective_)
+    assert model.history_[-1]["duality_gap"] == model.duality_gap_
+
+
+def test_a_later_pass_starts_near_its_optimum(wine):
+    """A fit from the first guess has 17 times the optimum after its first iteration."""
+    model = LMNN(n_passes=2).fit(*wine)
+    first = model.history_[passes_of(model).index(2)]
+    assert first["objective"] < 3 * model.objective_
+
+
+def test_max_iter_counts_the_iterations_of_all_passes(overlapping):
+    one = LMNN().fit(*overlapping)
+    with pytest.warns(
+        ConvergenceWarning,
+        match=r"LMNN stopped in pass 2 of 3, before tol=0\.001: max_iter iterations were done, "
+        r"with a duality gap of .*\. Raise max_iter or tol",
+    ):
+        model = LMNN(n_passes=3, max_iter=one.n_iter_ + 3).fit(*overlapping)
+    assert (model.status_, model.n_iter_, model.n_passes_) == ("max_iter", one.n_iter_ + 3, 2)
+
+
+def test_a_limit_that_is_met_between_passes(overlapping):
+    """The map of the first pass is optimal for its targets, but there should have been two."""
+    one = LMNN().fit(*overlapping)
+    with pytest.warns(ConvergenceWarning, match=r"stopped before pass 2 of 2: max_iter"):
+        model = LMNN(n_passes=2, max_iter=one.n_iter_).fit(*overlapping)
+    assert (model.status_, model.n_iter_, model.n_passes_) == ("max_iter", one.n_iter_, 1)
+    assert model.target_components_ is None
+    np.testing.assert_array_equal(model.components_, one.components_)
+
+
+def test_max_seconds_is_for_all_passes(overlapping, monkeypatch):
+    """With a clock that moves by one at each look, the second pass ends on its share."""
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+    limit = LMNN().fit(*overlapping).history_[-1]["seconds"] + 12
+    with pytest.warns(ConvergenceWarning, match=r"in pass 2 of 3, before tol.*max_seconds"):
+        model = LMNN(n_passes=3, max_seconds=limit).fit(*overlapping)
+    assert (model.status_, model.n_passes_) == ("max_seconds", 2)
+    assert limit <= model.history_[-1]["seconds"] < limit + 6
+
+
+# -- validation ----------------------------------------------------------------------------------
+
+
+def held_out_error(model, X, y):
+    """Of the rows that a model with this seed and a share of 0.3 does not learn from."""
+    random = np.random.RandomState(model.random_state)
+    train, held_out = held_out_rows(class_order(y, "LMNN"), 0.3, random)
+    images = model.transform(X)
+    votes = votes_under(np.eye(images.shape[1]), images[train], y[train], images[held_out], 3)
+    return np.mean(votes != y[held_out])
+
+
+@pytest.mark.parametrize("data", ["iris", "wine"])
+@pytest.mark.parametrize("random_state", range(6))
+def test_passes_end_when_one_does_not_lower_the_error(data, random_state, request):
+    """The map that is kept has the smallest error of all, and there is at most one pass after it,
+    which is not made where the limit or an error of zero is reached."""
+    X, y = request.getfixturevalue(data)
+    model = LMNN(n_passes=3, validation_fraction=0.3, random_state=random_state).fit(X, y)
+    errors = [r["validation_error"] for r in model.history_ if "validation_error" in r]
+    kept, made = held_out_error(model, X, y), max(passes_of(model))
+    assert kept <= min(errors)
+    assert made in (model.n_passes_, model.n_passes_ + 1)
+    assert made > model.n_passes_ or made == 3 or kept == 0
+    assert model.status_ in ("converged", "early_stopped")
+
+
+def test_a_pass_that_lowers_the_error_is_followed_by_another(wine):
+    """Among these splits there are some where a second pass helps."""
+    X, y = wine
+    found = 0
+    for seed in range(12):
+        one = LMNN(validation_fraction=0.3, random_state=seed).fit(X, y)
+        two = LMNN(n_passes=2, validation_fraction=0.3, random_state=seed).fit(X, y)
+        errors = [held_out_error(model, X, y) for model in (one, two)]
+        assert (two.n_passes_ == 2) == (errors[1] < errors[0])
+        found += two.n_passes_ == 2
+    assert 0 < found < 12
+
+
+def test_objective_and_gap_belong_to_the_pass_that_is_kept(
+    overlapping, nearest_of_class, paper_objective
+):
+    """Among these splits the first pass is kept for some and a later one for others."""
+    X, y = overlapping
+    seen = set()
+    for seed in range(8):
+        model = LMNN(n_passes=3, validation_fraction=0.3, random_state=seed).fit(X, y)
+        train, _ = held_out_rows(class_order(y, "LMNN"), 0.3, np.random.RandomState(seed))
+        targets = nearest_of_class(model._target_space(X[train]), y[train], 3)
+        M = model.get_mahalanobis_matrix()
+        expected = paper_objective(M, X[train], y[train], targets, 0.5)
+        assert model.objective_ == pytest.approx(expected, rel=1e-9)
+        best = LMNN(tol=1e-5).fit(X[train], y[train], targets)
+        assert model.objective_ * (1 - model.duality_gap_) <= best.objective_
+        seen.add(model.n_passes_)
+    assert len(seen) > 1
+
+
+def test_a_limit_in_a_later_pass_keeps_the_better_pass(wine):
+    model = LMNN(n_passes=4, validation_fraction=0.3, random_state=0).fit(*wine)
+    first = passes_of(model).count(1)
+    assert model.n_passes_ == 1
+    cut = LMNN(n_passes=4, max_iter=first + 3, validation_fraction=0.3, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="in pass 2 of 4, before tol"):
+        cut.fit(*wine)
+    assert (cut.status_, cut.n_passes_, cut.n_iter_) == ("max_iter", 1, first + 3)
+    np.testing.assert_array_equal(cut.components_, model.components_)
+
+
+# -- interruption, callbacks, warm starts ----------------------------------------------------------
+
+
+class Recorder:
+    """Notes the maps and records of a fit; ``act`` is called at iteration ``number``."""
+
+    def __init__(self, number=None, act=None):
+        self.number, self.act = number, act
+        self.maps, self.records = [], []
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        if context.task_name != "iteration":
+            return False
+        self.records.append(dict(estimator.history_[-1]))
+        self.maps.append(fitted_estimator)
+        return self.act() if len(self.records) == self.number else False
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+needs_callbacks = pytest.mark.skipif(
+    not hasattr(LMNN, "set_callbacks"), reason="needs scikit-learn 1.9"
+)
+
+
+@needs_callbacks
+def test_callbacks_see_all_passes(overlapping):
+    X, y = overlapping
+    recorder = Recorder()
+    model = LMNN(n_passes=2).set_callbacks(recorder).fit(X, y)
+    assert recorder.records == model.history_
+    assert {record["pass"] for record in recorder.records} == {1, 2}
+    np.testing.assert_allclose(recorder.maps[-1].transform(X), model.transform(X), rtol=1e-9)
+
+
+@needs_callbacks
+@pytest.mark.parametrize(("act", "status"), [(lambda: True, "stopped"), (interrupt, "interrupted")])
+@pytest.mark.filterwarnings("ignore:LMNN was interrupted")
+def test_the_second_pass_can_be_left(act, status, overlapping, nearest_of_class, paper_objective):
+    X, y = overlapping
+    first = LMNN().fit(X, y).n_iter_
+    model = LMNN(n_passes=3).set_callbacks(Recorder(first + 4, act)).fit(X, y)
+    assert (model.status_, model.n_iter_, model.n_passes_) == (status, first + 4, 2)
+    targets = nearest_of_class(X @ model.target_components_.T, y, 3)
+    expected = paper_objective(model.get_mahalanobis_matrix(), X, y, targets, 0.5)
+    assert model.objective_ == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_interruption_between_passes_keeps_the_pass_before(overlapping, monkeypatch):
+    one = LMNN().fit(*overlapping)
+    choose = _lmnn_passes.nearest_targets
+
+    def interrupted(points, *arguments):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(points)
+        return choose(points, *arguments)
+
+    calls = []
+    monkeypatch.setattr(_lmnn_passes, "nearest_targets", interrupted)
+    with pytest.warns(ConvergenceWarning, match="LMNN was interrupted"):
+        model = LMNN(n_passes=2).fit(*overlapping)
+    assert len(calls) == 1
+    assert (model.status_, model.n_passes_, model.n_iter_) == ("interrupted", 1, one.n_iter_)
+    np.testing.assert_array_equal(model.components_, one.components_)
+
+
+def test_warm_start_begins_its_passes_anew(wine):
+    model = LMNN(n_passes=2, warm_start=True).fit(*wine)
+    iterations, objective = passes_of(model).count(1), model.objective_
+    model.fit(*wine)
+    assert sorted(set(passes_of(model))) == [1, 2]
+    assert passes_of(model).count(1) <= iterations
+    assert model.objective_ == pytest.approx(objective, rel=2e-2)
+
+
+# -- dtypes, tensors, files ----------------------------------------------------------------------
+
+
+def test_the_map_of_the_targets_has_the_dtype_of_the_points(dtype, overlapping):
+    X, y = overlapping
+    model = LMNN(n_passes=2).fit(X.astype(dtype), y)
+    assert model.target_components_.dtype == dtype
+    assert model.objective_ == pytest.approx(LMNN(n_passes=2).fit(X, y).objective_, rel=1e-2)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("parameters", [{}, {"validation_fraction": 0.3, "random_state": 1}])
+def test_tensors(device, parameters, overlapping, torch):
+    X, y = overlapping
+    tensor = torch.tensor(X, device=device)
+    model = LMNN(n_passes=2, **parameters).fit(tensor, y)
+    expected = LMNN(n_passes=2, **parameters).fit(X, y)
+    assert model.n_passes_ == expected.n_passes_
+    assert model.objective_ == pytest.approx(expected.objective_, rel=1e-6)
+    if model.n_passes_ == 2:
+        assert model.target_components_.device.type == device
+        np.testing.assert_allclose(
+            model._target_space(tensor).cpu(), expected._target_space(X), rtol=1e-3, atol=1e-3
+        )
+
+
+def test_a_model_file_holds_the_passes(overlapping, tmp_path):
+    model = LMNN(n_passes=2).fit(*overlapping)
+    nearfar.save(model, tmp_path / "model.nearfar")
+    twin = nearfar.load(tmp_path / "model.nearfar")
+    assert (twin.n_passes, twin.n_passes_) == (2, 2)
+    np.testing.assert_array_equal(twin.target_components_, model.target_components_)
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+TOL = 1e-5
+# Slowed down, so that it is still in its second pass when it is killed.
+PROGRAM = """
+import json, sys, time
+import numpy as np
+from nearfar import LMNN
+from nearfar.estimators import _lmnn_descent as lmnn
+
+def slowly(*arguments, descend=lmnn.descend, **options):
+    for iterate in descend(*arguments, **options):
+        time.sleep(0.01 if "warm" in options else 0)
+        yield iterate
+
+lmnn.descend = slowly
+data = np.load(sys.argv[1])
+LMNN(checkpoint=sys.argv[2], **json.loads(sys.argv[3])).fit(data["X"], data["y"])
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "fit.checkpoint"
+
+
+def saved(path):
+    """The plain values of a checkpoint."""
+    with np.load(path) as file:
+        return json.loads(str(file["values"]))
+
+
+def kill_in_the_second_pass(path, data, parameters):
+    X, y = data
+    np.savez(path.parent / "data.npz", X=X, y=y)
+    arguments = [str(path.parent / "data.npz"), str(path), json.dumps(parameters)]
+    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROGRAM, *arguments]) as process:
+        deadline = time.monotonic() + 60
+        while not (path.exists() and saved(path)["history"][-1]["pass"] == 2):
+            assert process.poll() is None, "the fit ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert process.returncode == -signal.SIGKILL
+    return saved(path)["history"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
+@pytest.mark.parametrize("reduce", [{}, {"n_components": 3, "reduce": "project"}], ids=str)
+def test_a_fit_killed_in_its_second_pass_reaches_the_same_answer(reduce, path, wine):
+    X, y = wine
+    parameters = {"n_passes": 2, "tol": TOL, **reduce}
+    history = kill_in_the_second_pass(path, wine, parameters)
+    resumed = LMNN(checkpoint=path, **parameters).fit(X, y)
+    whole = LMNN(**parameters).fit(X, y)
+    assert (resumed.status_, resumed.n_passes_) == ("converged", 2)
+    np.testing.assert_array_equal(resumed.target_components_, whole.target_components_)
+    if not reduce:
+        assert resumed.objective_ == pytest.approx(whole.objective_, rel=TOL)
+    np.testing.assert_allclose(
+        resumed.get_mahalanobis_matrix(), whole.get_mahalanobis_matrix(), atol=0.02
+    )
+    assert resumed.history_[: len(history)] == history
+    assert [record["n_iter"] for record in resumed.history_] == list(range(1, resumed.n_iter_ + 1))
+    assert not path.exists()
+
+
+def test_a_limit_in_the_second_pass_is_continued_there(path, wine):
+    one = LMNN(tol=TOL).fit(*wine)
+    with pytest.warns(ConvergenceWarning):
+        LMNN(n_passes=2, tol=TOL, max_iter=one.n_iter_ + 10, checkpoint=path).fit(*wine)
+    assert saved(path)["before"]["number"] == 1
+    model = LMNN(n_passes=2, tol=TOL, checkpoint=path).fit(*wine)
+    assert passes_of(model).count(1) == one.n_iter_
+    assert (model.status_, model.n_passes_) == ("converged", 2)
+    np.testing.assert_array_equal(model.target_components_, one.components_)
+    assert not path.exists()
+
+
+def test_a_limit_between_passes_is_continued_with_the_next(path, wine):
+    one = LMNN().fit(*wine)
+    with pytest.warns(ConvergenceWarning, match="before pass 2 of 2"):
+        LMNN(n_passes=2, max_iter=one.n_iter_, checkpoint=path).fit(*wine)
+    model = LMNN(n_passes=2, checkpoint=path).fit(*wine)
+    assert (model.status_, model.n_passes_) == ("converged", 2)
+    assert model.objective_ == pytest.approx(LMNN(n_passes=2).fit(*wine).objective_, rel=2e-2)
+
+
+def test_the_better_pass_before_survives_an_interruption(path, wine):
+    """On this split the first pass is kept; its errors stand in no later record of the history."""
+    parameters = {"n_passes": 4, "validation_fraction": 0.3, "random_state": 0}
+    whole = LMNN(**parameters).fit(*wine)
+    assert whole.n_passes_ == 1
+    first = passes_of(whole).count(1)
+    with pytest.warns(ConvergenceWarning):
+        LMNN(max_iter=first + 3, checkpoint=path, **parameters).fit(*wine)
+    resumed = LMNN(checkpoint=path, **parameters).fit(*wine)
+    assert resumed.n_passes_ == 1
+    np.testing.assert_array_equal(resumed.components_, whole.components_)
+    assert resumed.objective_ == whole.objective_
+    assert resumed.duality_gap_ == whole.duality_gap_
+    assert not path.exists()
+
+
+def test_the_best_map_within_a_pass_survives_an_interruption(path, wine):
+    """On a split where an early map is better than all later ones; the fit is cut after it."""
+    for seed in range(50):
+        parameters = {"validation_fraction": 0.3, "random_state": seed, "tol": 1e-8}
+        whole = LMNN(**parameters).fit(*wine)
+        looks = [
+            (record["n_iter"], record["validation_error"])
+            for record in whole.history_
+            if "validation_error" in record
+        ]
+        best, smallest = min(looks, key=lambda look: look[1])
+        if looks[0][0] < best < whole.n_iter_ - 1 and looks[-1][1] > smallest:
+            break
+    else:
+        pytest.fail("no such split")
+    with pytest.warns(ConvergenceWarning):
+        LMNN(max_iter=best + 1, checkpoint=path, **parameters).fit(*wine)
+    assert saved(path)["best"][1] == smallest
+    resumed = LMNN(checkpoint=path, **parameters).fit(*wine)
+    assert resumed.status_ == "early_stopped"
+    assert held_out_error(resumed, *wine) <= smallest
+
+
+def test_another_number_of_passes_is_an_error(path, wine):
+    with pytest.warns(ConvergenceWarning):
+        LMNN(max_iter=5, checkpoint=path).fit(*wine)
+    with pytest.raises(CheckpointError, match="belongs to other data or other parameters"):
+        LMNN(n_passes=2, checkpoint=path).fit(*wine)
