@@ -260,7 +260,7 @@ def svm(learners):
     else:
         scale = np.sqrt(np.square(train - train.mean(axis=0)).sum(axis=1).mean())
         train, test = train / scale, test / scale
-        if task.data == "mnist":
+        if task.data.startswith("mnist"):
             model = SVC(kernel="poly", degree=4, coef0=1, gamma=1, C=10, cache_size=4000)
         else:
             model = _chosen_svm(train, y_train)
