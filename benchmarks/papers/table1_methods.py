@@ -19,7 +19,6 @@ from nearfar import LMNN, EnergyClassifier, MultiMetricLMNN, NearestNeighborClas
 from nearfar.evaluation import knn_error
 from nearfar.supervision import class_order, nearest_targets
 
-N_NEIGHBORS = 3
 PUSH_WEIGHT = 0.5
 VALIDATION = 0.3  # of the training part, wherever the paper holds rows out
 MOST_PASSES = 8
@@ -52,7 +51,8 @@ class Learners:
         self.task, self.device = task, device if task.data in LARGE else "cpu"
         self.train, self.test = (self.placed(part) for part in task.reduced)
         self.y_train, self.y_test = task.labels
-        self.options = {"n_neighbors": N_NEIGHBORS, "push_weight": PUSH_WEIGHT}
+        self.n_neighbors = PROTOCOLS[task.data].neighbors
+        self.options = {"n_neighbors": self.n_neighbors, "push_weight": PUSH_WEIGHT}
         # Where learning is stopped early its path matters: the paper's begins at the identity.
         self.early = {"validation_fraction": VALIDATION, "random_state": task.split}
         self.single = self.options
@@ -103,11 +103,11 @@ class Learners:
         X, new = self.train[rows], self.train[held_out]
         metric, errors = LMNN(**self.options).fit(X, y[rows]), []
         while True:
-            classifier = NearestNeighborClassifier(metric, n_neighbors=N_NEIGHBORS)
-            errors.append(np.mean(classifier.fit(X, y[rows]).predict(new) != y[held_out]))
+            vote = self.vote(metric).fit(X, y[rows])
+            errors.append(np.mean(vote.predict(new) != y[held_out]))
             if len(errors) == MOST_PASSES:
                 return 1 + int(np.argmin(errors))
-            targets = target_neighbors(metric.transform(X), y[rows])
+            targets = target_neighbors(metric.transform(X), y[rows], self.n_neighbors)
             following = LMNN(init=metric.components_, **self.options)
             metric = following.fit(X, y[rows], target_neighbors=targets)
 
@@ -117,6 +117,9 @@ class Learners:
         init = None if self.single is self.options else self.lmnn[0]
         learner, seconds = self.fitted(MultiMetricLMNN(init=init, **self.options, **self.early))
         return learner, seconds + (0 if init is None else self.lmnn[1])
+
+    def vote(self, metric):
+        return NearestNeighborClassifier(metric, n_neighbors=self.n_neighbors)
 
     def judged(self, classifier, learned, points=None):
         """The result of a classifier around a metric that is learned already."""
@@ -130,13 +133,13 @@ class Learners:
         return Result(error, seconds, predicting, _remark(metric, chosen))
 
 
-def target_neighbors(Z, y):
+def target_neighbors(Z, y, k):
     """Row numbers of the nearest of the same class, (n, k)."""
     labels = class_order(y, "LMNN")
-    _, tails = nearest_targets(Z[labels.order], labels, N_NEIGHBORS)
-    targets = np.empty((len(y), N_NEIGHBORS), dtype=np.int64)
+    _, tails = nearest_targets(Z[labels.order], labels, k)
+    targets = np.empty((len(y), k), dtype=np.int64)
     tails = tails if isinstance(tails, np.ndarray) else tails.cpu().numpy()
-    targets[labels.order] = labels.order[tails.reshape(len(y), N_NEIGHBORS)]
+    targets[labels.order] = labels.order[tails.reshape(len(y), k)]
     return targets
 
 
@@ -148,12 +151,12 @@ def _remark(metric, chosen):
     return ", ".join(parts)
 
 
-def _neighbors(learners, points, learning=0.0, remark="", n_neighbors=N_NEIGHBORS):
+def _neighbors(learners, points, learning=0.0, n_neighbors=None):
     """The k-nearest-neighbour error among points that are mapped already."""
     begin = time.perf_counter()
     (train, test), (y_train, y_test) = points, learners.task.labels
-    error = knn_error(None, train, y_train, test, y_test, n_neighbors)
-    return Result(error, learning, time.perf_counter() - begin, remark)
+    error = knn_error(None, train, y_train, test, y_test, n_neighbors or learners.n_neighbors)
+    return Result(error, learning, time.perf_counter() - begin)
 
 
 def euclidean(learners):
@@ -204,23 +207,19 @@ def nca(learners):
 
 
 def lmnn(learners):
-    metric, _ = learners.lmnn
-    classifier = NearestNeighborClassifier(metric, n_neighbors=N_NEIGHBORS)
-    return learners.judged(classifier, learners.lmnn)
+    return learners.judged(learners.vote(learners.lmnn[0]), learners.lmnn)
 
 
 def lmnn_early(learners):
     learned = learners.fitted(LMNN(init="identity", **learners.options, **learners.early))
-    classifier = NearestNeighborClassifier(learned[0], n_neighbors=N_NEIGHBORS)
-    return learners.judged(classifier, learned)
+    return learners.judged(learners.vote(learned[0]), learned)
 
 
 def lmnn_lda(learners):
     mapped, seconds = _discriminants(learners)
     points = tuple(map(learners.placed, mapped))
     metric, more = learners.fitted(LMNN(**learners.single), points[0])
-    classifier = NearestNeighborClassifier(metric, n_neighbors=N_NEIGHBORS)
-    return learners.judged(classifier, (metric, seconds + more), points)
+    return learners.judged(learners.vote(metric), (metric, seconds + more), points)
 
 
 def energy(learners):
@@ -228,9 +227,7 @@ def energy(learners):
 
 
 def multi_pass(learners):
-    metric, _ = learners.multi_pass
-    classifier = NearestNeighborClassifier(metric, n_neighbors=N_NEIGHBORS)
-    return learners.judged(classifier, learners.multi_pass)
+    return learners.judged(learners.vote(learners.multi_pass[0]), learners.multi_pass)
 
 
 def multi_pass_energy(learners):
@@ -238,9 +235,7 @@ def multi_pass_energy(learners):
 
 
 def multi_metric(learners):
-    metric, _ = learners.multi_metric
-    classifier = NearestNeighborClassifier(metric, n_neighbors=N_NEIGHBORS)
-    return learners.judged(classifier, learners.multi_metric)
+    return learners.judged(learners.vote(learners.multi_metric[0]), learners.multi_metric)
 
 
 def multi_metric_energy(learners):
@@ -305,10 +300,17 @@ GROUPS = {
 
 
 def applies(method, data):
-    """Whether a method is run: NCA where the paper has it, early stopping where it has none."""
+    """Whether a row is measured.
+
+    NCA where the paper has it, early stopping where it has none, and what does not depend on k
+    only once.
+    """
+    protocol = PROTOCOLS[data]
     if method == "nca":
         return table1_paper.error("nca", data) is not None
-    return method != "lmnn_early" or PROTOCOLS[data].validation is None
+    if method in ("svm", "pca_1nn"):
+        return protocol.neighbors > 1
+    return method != "lmnn_early" or protocol.validation is None
 
 
 def measure(data, split, methods, device, deadline):

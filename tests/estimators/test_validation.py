@@ -9,6 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from nearfar import LMNN
 from nearfar.errors import ConvergenceWarning, InvalidInputError
 from nearfar.estimators._validation import (
+    CLOSELY,
     PATIENCE,
     HeldOutError,
     held_out_rows,
@@ -65,10 +66,17 @@ def test_the_run_ends_when_the_error_rests(follower):
 
 
 def test_iterates_between_the_looks_are_not_measured(follower):
-    trace = [{}]
+    trace = [{}] * (CLOSELY + 1)
     assert follower(Iterate(GOOD, 0.0), trace) is None
     assert follower.best is None
-    assert trace == [{}]
+
+
+def test_the_first_iterates_are_all_measured_and_try_no_patience(follower):
+    for count in range(1, CLOSELY + 1):
+        assert follower(Iterate(GOOD, 0.0), [{} for _ in range(count)]) is None
+    assert follower.best.point is GOOD
+    assert follower.resting == 0
+
 
 
 @pytest.mark.parametrize("parameters", [{}, {"n_components": 1}, {"n_components": 2}], ids=str)

@@ -125,10 +125,11 @@ class Passes:
         if self._before is not None:
             start = Start.near(self._before.components, PASS_WIDTH)
         elif start is None:
-            start = self.descent.first_guess(str(self._owner.init))
+            start = self._first_guess(str(self._owner.init))
         if self._held_out is not None:
             self.descent = self.descent.in_geometry_of(start)
-            validation = self._validation(*self._held_out)
+            done = sum(record["pass"] < number for record in history)
+            validation = self._validation(*self._held_out, done)
             validation.begin(self.descent.before(start))
         descent = self.descent
         if self._saved is not None:
@@ -148,12 +149,24 @@ class Passes:
             saver.write(solution.iterate, solution.history)
         return self._left_behind(solution, validation), solution
 
-    def _validation(self, new: Array, truth: NDArray[np.intp]) -> HeldOutError:
-        """The error on the held-out rows in the pass at hand."""
+    def _first_guess(self, init: str) -> Start:
+        """The map that a word names; with held-out rows, "auto" is what serves them better."""
+        if self._held_out is None or init != "auto" or self._owner._learns_rows is not None:
+            return self.descent.first_guess(init)
+        new, truth = self._held_out
+        codes, k = self._labels.codes[self._labels.order], self._owner.n_neighbors
+        return self.descent.better_guess(
+            lambda L: float(np.mean(votes_under(L, self._points, codes, new, k) != truth))
+        )
+
+    def _validation(self, new: Array, truth: NDArray[np.intp], done: int) -> HeldOutError:
+        """The error on the held-out rows in the pass at hand, after so many iterations."""
         descent, points, k = self.descent, self._points, self._owner.n_neighbors
         codes = self._labels.codes[self._labels.order]
         return HeldOutError(
-            lambda iterate: votes_under(descent.components(iterate), points, codes, new, k), truth
+            lambda iterate: votes_under(descent.components(iterate), points, codes, new, k),
+            truth,
+            done,
         )
 
     def _left_behind(self, solution: Solution, validation: HeldOutError | None) -> Pass:

@@ -15,35 +15,44 @@ from nearfar.supervision import ClassOrder
 from nearfar.supervision.neighbors import nearest_under, vote
 
 PATIENCE = 5  # looks without a smaller validation error
+CLOSELY = 10  # iterations at first that are all measured: where points are few, the best is there
 
 
 class HeldOutError:
     """Follows the error on held-out rows, and ends the run when it rests.
 
     ``predict`` gives the class numbers of the held-out rows at an iterate, and ``codes`` are the
-    true ones; ``best`` is the iterate with the smallest error so far, ``error`` its error, and
-    ``resting`` how many looks there were since the last smaller one.
+    true ones; ``began`` is the number of records before the descent at hand; ``best`` is the
+    iterate with the smallest error so far, ``error`` its error, and ``resting`` how many looks
+    there were since the last smaller one.
     """
 
-    def __init__(self, predict: Callable[[Iterate], NDArray[Any]], codes: NDArray[np.intp]) -> None:
-        self._predict, self._codes = predict, codes
+    def __init__(
+        self,
+        predict: Callable[[Iterate], NDArray[Any]],
+        codes: NDArray[np.intp],
+        began: int = 0,
+    ) -> None:
+        self._predict, self._codes, self._began = predict, codes, began
         self.best: Iterate | None = None
         self.error = np.inf
         self.resting = 0
 
     def begin(self, start: Iterate) -> None:
         """Measure where the run starts: the iterate to keep if there is no better one."""
-        self.best, self.error = start, self._measured(start)
+        self.best, self.error = start, self.measured(start)
 
-    def _measured(self, iterate: Iterate) -> float:
+    def measured(self, iterate: Iterate) -> float:
+        """The error at an iterate."""
         return float(np.mean(self._predict(iterate) != self._codes))
 
     def __call__(self, iterate: Iterate, trace: list[Record]) -> Status | None:
-        """Measure an iterate at which the solver looked up."""
-        if "gap_estimate" not in trace[-1]:
+        """Measure one of the first iterates, or one at which the solver looked up."""
+        looked = "gap_estimate" in trace[-1]
+        if not looked and len(trace) - self._began > CLOSELY:
             return None
-        error = trace[-1]["validation_error"] = self._measured(iterate)
-        self.resting = 0 if error < self.error else self.resting + 1
+        error = trace[-1]["validation_error"] = self.measured(iterate)
+        self.resting = 0 if error < self.error else self.resting + looked
         if error <= self.error:  # of equals the later, which is closer to the optimum
             self.best, self.error = iterate, error
         return Status.EARLY_STOPPED if self.resting >= PATIENCE else None

@@ -58,8 +58,9 @@ class LMNN(LargeMarginLearner, MetricLearner):
     init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
         Where to start; it is brought to its best scale first. It decides the speed for a full
         metric, and the answer for a learned rectangular map. "auto" weighs directions by how far
-        apart random points are compared with target neighbours for a full metric; for a
-        rectangular map it is LDA where that has enough directions, else PCA.
+        apart random points are compared with target neighbours for a full metric, or is the
+        identity if held-out rows prefer that; for a rectangular map it is LDA where that has enough
+        directions, else PCA.
     validation_fraction : float or None, default=None
         Share of the rows of each class to hold out. Learning stops when their k-nearest-neighbour
         error no longer falls, and the map with the smallest error of all passes is kept.

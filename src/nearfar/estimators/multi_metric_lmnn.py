@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from numbers import Integral
@@ -239,19 +240,21 @@ default=None
         def attributes(iterate: Iterate) -> dict[str, Any]:
             return {"components_": self._placed(problem, iterate)}
 
-        def validate(problem: LMNNProblem) -> HeldOutError | None:
+        def validate(problem: LMNNProblem, done: int) -> HeldOutError | None:
             if held_out is None:
                 return None
-            return self._validation(problem, points, X, labels, order, held_out)
+            return self._validation(problem, points, X, labels, order, held_out, done)
 
         callbacks = CallbackObserver(self, X, y, self.max_iter, attributes)
         problem: LMNNProblem = single
         ended = None  # why the fit ended while it learned one metric, if it did
         if saved is None:
-            validation = validate(single)
-            components, history, ended = self._start(single, callbacks, began, validation)
+            first = Descent(self, points, part, single)
+            components, history, ended = self._start(first, callbacks, began, validate)
+            n_single = len(history)
         else:
             components, history = saved[0]["start"], saved[1]["history"]
+            n_single = saved[1]["n_single"]
             began -= history[-1]["seconds"]
         # Where learning is stopped early the path matters, else only its end: see the problem.
         early = held_out is not None and components.ndim == 2
@@ -262,7 +265,7 @@ default=None
         start = Start.near(components, START_WIDTH, START_MARGIN)
         if self.init is not None:  # of any scale
             start = replace(start, options=start.options | {"warm": False})
-        validation = validate(problem)
+        validation = validate(problem, n_single)
         if validation is not None:
             validation.begin(descent.before(start))
         if saved is not None:
@@ -272,7 +275,8 @@ default=None
             observers.append(validation)
         saver = None
         if checkpoint is not None:
-            saver = Saver(checkpoint, descent, validation, ({"start": components}, {}))
+            context = {"start": components}, {"n_single": n_single}
+            saver = Saver(checkpoint, descent, validation, context)
             observers.append(saver)
         if ended is None:
             solution = descent.solve(start, observers, began, history)
@@ -420,22 +424,30 @@ default=None
 
     def _start(
         self,
-        single: LMNNProblem,
+        descent: Descent,
         callbacks: Observer,
         began: float,
-        validation: HeldOutError | None,
+        validate: Callable[[LMNNProblem, int], HeldOutError | None],
     ) -> tuple[Matrix, list[Record], Status | None]:
         """The maps to start from, the trace of learning one if none was given, and its end.
 
         That is None unless the fit must not go on.
         """
         if self.init is not None:
-            return self._given_start(single), [], None
-        observers = [marked(metrics=1), callbacks]
+            return self._given_start(descent.problem), [], None
+        start, observers = descent.first_guess(), [marked(metrics=1), callbacks]
+        validation = validate(descent.problem, 0)
         if validation is not None:
+            measured, factor = validation.measured, descent.problem.factor
+            start = descent.better_guess(lambda L: measured(Iterate(factor(L), np.inf)))
+            descent = descent.in_geometry_of(start)
+            validation = validate(descent.problem, 0)
+        if validation is not None:
+            validation.begin(descent.before(start))
             observers.append(validation)
+        problem = descent.problem
         solution = run(
-            descend(single, single.first_guess(), SINGLE_TOL),
+            descend(problem, problem.factor(start.components), SINGLE_TOL),
             tol=SINGLE_TOL,
             max_iter=self.max_iter,
             max_seconds=self.max_seconds,
@@ -446,7 +458,7 @@ default=None
         if status in (Status.CONVERGED, Status.STALLED, Status.EARLY_STOPPED):
             status = Status.MAX_ITER if solution.n_iter >= self.max_iter else None
         best = solution.iterate if validation is None else validation.kept(solution)[0]
-        return single.components(best.point), solution.history, status
+        return problem.components(best.point), solution.history, status
 
     def _given_start(self, single: LMNNProblem) -> Matrix:
         """The maps of ``init``, at any scale."""
@@ -482,8 +494,12 @@ default=None
         labels: ClassOrder,
         learned: Index,
         held_out: Index,
+        done: int,
     ) -> HeldOutError:
-        """The error of the vote of the nearest among the rows that are learned from."""
+        """The error of the vote of the nearest among the rows that are learned from.
+
+        ``done`` iterations were made before.
+        """
         new, codes = taken(X, held_out), labels.codes[learned]
         k = min(self.n_neighbors, len(learned))
 
@@ -494,7 +510,7 @@ default=None
             nearest = nearest_under(new, points, maps, metric_of, k)
             return vote(codes[nearest], len(labels.classes))
 
-        return HeldOutError(predict, labels.codes[held_out])
+        return HeldOutError(predict, labels.codes[held_out], done)
 
     # -- after -------------------------------------------------------------------------------
 

@@ -37,13 +37,13 @@ from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
 
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import largest_scale, range_and_null, symmetric
+from nearfar.linalg import largest_scale, null_tolerance, range_and_null, symmetric
 from nearfar.problems.whitening import whitened
 
 Matrix = NDArray[np.float64]
 
 FEWEST = 8  # directions of a first guess, where there are as many
-BLUR = 0.1  # of the mean eigenvalue of a start's metric, which opens the directions it lacks
+OPEN = 0.1  # of the mean eigenvalue of a start's metric, for the directions that it lacks
 STEP_LIMIT = 4.0  # steps along a direction that a line search may take
 CERTIFY_WIDTH = 0.1  # of the smoothed hinge that gives α where there are no multipliers
 
@@ -184,13 +184,15 @@ class LMNNProblem:
         )
 
     def in_geometry_of(self, L: Matrix) -> LMNNProblem:
-        """The same problem in coordinates in which the metric of L is near the identity.
+        """The same problem in coordinates in which the metric of L is the identity.
 
+        Directions that L lacks stay open, at a tenth of the mean of the others.
         A descent from L then stays longer in the directions that L finds good. It is the way to go
         where it will be stopped early; to the optimum it is longer than that of whitened points.
         """
         values, vectors = scipy_linalg.eigh(L.T @ L)
-        roots = np.sqrt(np.maximum(values, 0) + BLUR * values.mean())
+        missing = values <= null_tolerance(values)
+        roots = np.sqrt(np.where(missing, OPEN * values[~missing].mean(), values))
         frame, inverse = vectors.T * roots[:, None], vectors / roots
         kernels, exact = self.kernels, self.exact
         return replace(
