@@ -30,11 +30,10 @@ FILES = {
     "yale": "yaleb_32x32",
     "balance": "balance_scale",
     "olivetti": "orl_faces",
-    "olivetti_1nn": "orl_faces",
 }
 LARGE = ("mnist", "mnist_smooth", "letters", "20news", "isolet")  # float32, on the device if any
 OFFICIAL = ("mnist", "mnist_smooth", "isolet")  # have a split of their own
-BY_CLASS = ("yale", "olivetti", "olivetti_1nn")  # the same share of every class is drawn
+BY_CLASS = ("yale", "olivetti")  # the same share of every class is drawn
 N_WORDS = 20000
 ILLUMINATION = 5  # leading components of the Yale faces that are left out
 SUBSPACE_ITERATIONS, SPARE_DIRECTIONS = 6, 20  # of the PCA of sparse rows
@@ -63,8 +62,7 @@ NOTES = {
     "balance": """All 625 rows: the table's 375 and 161 are drawn from them, and the others (the
     table has 535 in all) are left out of the split.""",
     "olivetti": """The original 112 x 92 pixels, averaged over blocks of 3 x 3 to 38 x 31; 7 and 3
-    images of every subject. The paper's figures after PCA look like k = 1: see olivetti_1nn.""",
-    "olivetti_1nn": """Not in the paper as such: Olivetti with k = 1 for targets and votes.""",
+    images of every subject.""",
     "wine": """All 178 rows, the features as they are and not standardised: the table's 106 and 46
     are drawn from them.""",
     "iris": """All 150 rows: the table's 90 and 38 are drawn from them.""",
@@ -125,7 +123,7 @@ def _points(data):
         X = deskew(X.reshape(-1, 28, 28)).reshape(len(X), -1) / 255
     elif data == "isolet":
         X = np.round(X, 4)  # the file has them in float32
-    elif data.startswith("olivetti"):
+    elif data == "olivetti":
         X = thirds(X.reshape(-1, *archive["image_shape"])).reshape(len(X), -1)
     return X, y, official
 

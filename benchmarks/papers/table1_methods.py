@@ -19,6 +19,7 @@ from nearfar import LMNN, EnergyClassifier, MultiMetricLMNN, NearestNeighborClas
 from nearfar.evaluation import knn_error
 from nearfar.supervision import class_order, nearest_targets
 
+N_NEIGHBORS = 3
 PUSH_WEIGHT = 0.5
 VALIDATION = 0.3  # of the training part, wherever the paper holds rows out
 MOST_PASSES = 8
@@ -51,8 +52,7 @@ class Learners:
         self.task, self.device = task, device if task.data in LARGE else "cpu"
         self.train, self.test = (self.placed(part) for part in task.reduced)
         self.y_train, self.y_test = task.labels
-        self.n_neighbors = PROTOCOLS[task.data].neighbors
-        self.options = {"n_neighbors": self.n_neighbors, "push_weight": PUSH_WEIGHT}
+        self.options = {"n_neighbors": N_NEIGHBORS, "push_weight": PUSH_WEIGHT}
         # Where learning is stopped early its path matters: the paper's begins at the identity.
         self.early = {"validation_fraction": VALIDATION, "random_state": task.split}
         self.single = self.options
@@ -107,7 +107,7 @@ class Learners:
             errors.append(np.mean(vote.predict(new) != y[held_out]))
             if len(errors) == MOST_PASSES:
                 return 1 + int(np.argmin(errors))
-            targets = target_neighbors(metric.transform(X), y[rows], self.n_neighbors)
+            targets = target_neighbors(metric.transform(X), y[rows], N_NEIGHBORS)
             following = LMNN(init=metric.components_, **self.options)
             metric = following.fit(X, y[rows], target_neighbors=targets)
 
@@ -119,7 +119,7 @@ class Learners:
         return learner, seconds + (0 if init is None else self.lmnn[1])
 
     def vote(self, metric):
-        return NearestNeighborClassifier(metric, n_neighbors=self.n_neighbors)
+        return NearestNeighborClassifier(metric, n_neighbors=N_NEIGHBORS)
 
     def judged(self, classifier, learned, points=None):
         """The result of a classifier around a metric that is learned already."""
@@ -151,11 +151,11 @@ def _remark(metric, chosen):
     return ", ".join(parts)
 
 
-def _neighbors(learners, points, learning=0.0, n_neighbors=None):
+def _neighbors(learners, points, learning=0.0, n_neighbors=N_NEIGHBORS):
     """The k-nearest-neighbour error among points that are mapped already."""
     begin = time.perf_counter()
     (train, test), (y_train, y_test) = points, learners.task.labels
-    error = knn_error(None, train, y_train, test, y_test, n_neighbors or learners.n_neighbors)
+    error = knn_error(None, train, y_train, test, y_test, n_neighbors)
     return Result(error, learning, time.perf_counter() - begin)
 
 
@@ -300,17 +300,10 @@ GROUPS = {
 
 
 def applies(method, data):
-    """Whether a row is measured.
-
-    NCA where the paper has it, early stopping where it has none, and what does not depend on k
-    only once.
-    """
-    protocol = PROTOCOLS[data]
+    """Whether a row is measured: NCA where the paper has it, early stopping where it has none."""
     if method == "nca":
         return table1_paper.error("nca", data) is not None
-    if method in ("svm", "pca_1nn"):
-        return protocol.neighbors > 1
-    return method != "lmnn_early" or protocol.validation is None
+    return method != "lmnn_early" or PROTOCOLS[data].validation is None
 
 
 def measure(data, split, methods, device, deadline):

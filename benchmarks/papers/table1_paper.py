@@ -12,7 +12,7 @@ class Protocol:
     """How the paper used a data set.
 
     ``validation`` is the share of the training part on which the single metric's early stopping
-    was decided, ``dimensions`` what PCA left over, and ``neighbors`` the k of targets and votes.
+    was decided, and ``dimensions`` what PCA left over.
     """
 
     train: int
@@ -21,7 +21,6 @@ class Protocol:
     dimensions: int
     splits: int
     validation: float | None
-    neighbors: int = 3
 
 
 PROTOCOLS = {
@@ -35,10 +34,9 @@ PROTOCOLS = {
     "wine": Protocol(106, 46, 3, 13, 100, None),
     "iris": Protocol(90, 38, 3, 4, 100, 0.3),
     "mnist_smooth": Protocol(60000, 10000, 10, 164, 1, None),  # mnist, deskewed otherwise
-    "olivetti_1nn": Protocol(280, 120, 40, 200, 100, 0.3, neighbors=1),
 }
 # Variants of a data set, which are compared with the paper's figures for it.
-SAME = {"mnist_smooth": "mnist", "olivetti_1nn": "olivetti"}
+SAME = {"mnist_smooth": "mnist"}
 
 # fmt: off
 ERRORS = {  # in the order of PROTOCOLS; None where the paper has none
