@@ -399,7 +399,7 @@ def test_the_metrics_with_the_smallest_validation_error_are_kept(
 
 def test_the_start_is_kept_where_learning_only_does_harm(learn, monkeypatch):
     looks = iter(range(1000))
-    monkeypatch.setattr(multi_metric_lmnn.HeldOutError, "_measured", lambda *_: float(next(looks)))
+    monkeypatch.setattr(multi_metric_lmnn.HeldOutError, "measured", lambda *_: float(next(looks)))
     model = learn(init=np.eye(5), validation_fraction=0.3, random_state=0)
     assert model.status_ == "early_stopped"
     for L in model.components_:

@@ -78,7 +78,6 @@ def test_the_first_iterates_are_all_measured_and_try_no_patience(follower):
     assert follower.resting == 0
 
 
-
 @pytest.mark.parametrize("parameters", [{}, {"n_components": 1}, {"n_components": 2}], ids=str)
 def test_the_stored_map_has_the_smallest_error_of_the_history(parameters, overlapping):
     """Which rows are held out follows from the seed."""

@@ -206,11 +206,13 @@ def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS)
     Several metrics keep one number of rows; those with less rank end in rows of zeros.
     """
     stack = at.L.reshape(-1, *at.L.shape[-2:])
-    left, lengths, _ = np.linalg.svd(stack, full_matrices=False)
-    if not lengths.any():
+    # Of L Lᵀ, which has the eigenvalues of M; an SVD of L may fail on near multiples of I.
+    values, left = np.linalg.eigh(stack @ stack.transpose(0, 2, 1))
+    values, left = values[:, ::-1], left[:, :, ::-1]
+    if not values.max() > 0:
         return at
-    alive = lengths**2 > DEAD * lengths[:, :1] ** 2
-    typical = (lengths[alive] ** 2).mean()  # of M, in units of P
+    alive = values > DEAD * values[:, :1]
+    typical = values[alive].mean()  # of M, in units of P
     added = [
         _new_rows(L, ratios, directions, max(4, rank // 4), typical)
         for L, rank, ratios, directions in zip(
