@@ -203,6 +203,7 @@ def _machines(records):
         lines.append(
             f"- {', '.join(part for part in parts if part)}, {machine['memory_gb']} GB, "
             f"{machine['system']}; {versions}; commits, dates and devices: {'; '.join(stamps)}."
+            + (f" {record['note']}" if "note" in record else "")
         )
     return "\n".join(lines) + "\n"
 
