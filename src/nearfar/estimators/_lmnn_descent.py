@@ -195,6 +195,15 @@ def resumed(
     return descent.unpacked(arrays, values["width"])
 
 
+def marked(**values: Any) -> Observer:
+    """An observer that writes values into each record."""
+
+    def mark(_: Iterate, trace: list[Record]) -> None:
+        trace[-1].update(values)
+
+    return mark
+
+
 def asked_rows(components: Matrix, wanted: int | None) -> Matrix:
     """As many rows as were asked for, zeros where there are fewer; else those that matter.
 

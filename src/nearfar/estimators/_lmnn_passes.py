@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.estimators._lmnn_descent import Arrays, Descent, Saver, Start, resumed
+from nearfar.estimators._lmnn_descent import Arrays, Descent, Saver, Start, marked, resumed
 from nearfar.estimators._start import robust_centre
 from nearfar.estimators._validation import HeldOutError, votes_under
 from nearfar.kernels import Array, kernels_for
 from nearfar.problems.lmnn import relative_gap
-from nearfar.solvers import Iterate, Observer, Record, Solution, Status
+from nearfar.solvers import Observer, Record, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.supervision import ClassOrder, given_targets, nearest_targets
 
@@ -135,10 +135,7 @@ class Passes:
         if self._saved is not None:
             start, self._saved = resumed(descent, self._saved, validation), None
 
-        def mark(_: Iterate, trace: list[Record]) -> None:
-            trace[-1]["pass"] = number
-
-        observers = [mark, *observers]
+        observers = [marked(**{"pass": number}), *observers]
         if validation is not None:
             observers.append(validation)
         if self._checkpoint is None:

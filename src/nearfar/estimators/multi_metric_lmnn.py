@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -13,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -21,8 +19,16 @@ from sklearn.utils.validation import check_is_fitted
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import check_device, validated_points
 from nearfar.estimators._callbacks import CallbackObserver, CallbackSupportMixin, with_callbacks
+from nearfar.estimators._clusters import codes_of, made_clusters, nearest_row
 from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_coinciding
-from nearfar.estimators._lmnn_descent import RANK_TOLERANCE, Descent, Saver, Start, resumed
+from nearfar.estimators._lmnn_descent import (
+    RANK_TOLERANCE,
+    Descent,
+    Saver,
+    Start,
+    marked,
+    resumed,
+)
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._start import host, robust_centre
 from nearfar.estimators._validation import HeldOutError
@@ -46,7 +52,6 @@ SINGLE_TOL = 1e-2  # gap at which the one metric to start from is good enough
 START_WIDTH = 0.1  # of the smoothed hinge, in margins
 START_MARGIN = 0.5  # the objective falls quickly at first, and other triplets become active
 NO_LENGTH = 1e-12  # share of the largest possible length of an image that counts as none
-SPECTRAL_NEIGHBORS = 10  # of the graph that spectral clustering cuts
 
 
 def _decides_by(decision: str) -> Any:
@@ -379,33 +384,10 @@ default=None
         if self.partition == "class":
             return labels.codes, None
         if self.partition == "given":
-            return _codes_of(clusters, len(labels.codes)), None
-        points = np.asarray(host(X), dtype=np.float64)
+            return codes_of(clusters, len(labels.codes)), None
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         count = self.n_metrics or len(labels.classes)
-        most = len(learned) - (self.partition == "spectral")
-        if count > most:
-            raise InvalidInputError(
-                f"partition={self.partition!r} makes at most {most} clusters of {len(learned)} rows"
-                f" that are learned from; n_metrics is {count}. Lower n_metrics."
-            )
-        if self.partition == "kmeans":
-            model = KMeans(count, n_init=10, random_state=seed).fit(points[learned])
-            # Of equal centres, and these are there if points are equal, only the first has points.
-            used, codes = np.unique(
-                _nearest_row(points, model.cluster_centers_), return_inverse=True
-            )
-            return codes, model.cluster_centers_[used]
-        model = SpectralClustering(
-            count,
-            affinity="nearest_neighbors",
-            n_neighbors=min(SPECTRAL_NEIGHBORS, len(learned)),
-            random_state=seed,
-        )
-        with warnings.catch_warnings():  # clusters that are far apart are no reason to worry
-            warnings.filterwarnings("ignore", "Graph is not fully connected")
-            codes = _codes_of(model.fit_predict(points[learned]), len(learned))
-        return codes[_nearest_row(points, points[learned])], None
+        return made_clusters(self.partition, host(X), learned, count, seed)
 
     @property
     def _n_metrics(self) -> int:
@@ -417,9 +399,9 @@ default=None
         if self.partition == "class":
             return np.tile(np.arange(n_classes), (len(X), 1))
         if self.centers_ is not None:
-            found = _nearest_row(host(X), self.centers_)
+            found = nearest_row(host(X), self.centers_)
         else:
-            found = self.metric_of_[_nearest_row(host(X), host(self.points_))]
+            found = self.metric_of_[nearest_row(host(X), host(self.points_))]
         return np.repeat(found[:, None], n_classes, axis=1)
 
     def _start(
@@ -541,36 +523,3 @@ default=None
         self.components_ = kernels_for(points).like(identities, points)
         self._store_ending(Status.CONVERGED, objective, 0.0, [])
         return self
-
-
-def marked(**values: Any) -> Observer:
-    """An observer that writes values into each record."""
-
-    def mark(_: Iterate, trace: list[Record]) -> None:
-        trace[-1].update(values)
-
-    return mark
-
-
-def _codes_of(clusters: ArrayLike, n: int) -> Index:
-    """Clusters of any names as 0, 1, …"""
-    given = host(clusters)
-    try:
-        names, codes = np.unique(given, return_inverse=True)
-        sound = given.shape == (n,) and not (names != names).any()
-    except TypeError:  # what cannot be compared
-        sound = False
-    if not sound:
-        raise InvalidInputError(
-            f"clusters must have a value for each of the {n} rows of X, all of one kind and none"
-            f" missing; got {given.dtype} of shape {given.shape}. Check that they belong together."
-        )
-    return codes
-
-
-def _nearest_row(X: NDArray[Any], points: NDArray[Any]) -> Index:
-    """The number of the nearest of the points for each row of X."""
-    queries = np.asarray(X, dtype=np.float64)
-    near, _ = kernels_for(queries).nearest(queries, np.asarray(points, dtype=np.float64), 1)
-    found: Index = near[:, 0]
-    return found

@@ -101,11 +101,6 @@ class MultiMetricProblem(LMNNProblem):
         components: Matrix = L @ self.frames @ self.basis.T
         return components
 
-    def normalised(self, L: Matrix) -> Matrix:
-        """L scaled so that target edges have a mean squared length of 1."""
-        pull = np.vdot(L @ self.P, L) / ((1 - self.push_weight) * len(self.edges[0]))
-        return L / np.sqrt(pull) if pull > 0 else L
-
     # -- images under all metrics --------------------------------------------------------------
 
     def _map(self, L: Matrix, U: Array) -> Array:
