@@ -9,29 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from nearfar.errors import ConvergenceWarning, DataWarning, warn
+from nearfar.errors import DataWarning, warn
 from nearfar.estimators._base import validated_labels
-from nearfar.estimators._lmnn_descent import UNFINISHED
+from nearfar.estimators._iterative import IterativeLearner
 from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import host
 from nearfar.estimators._validation import held_out_rows
 from nearfar.kernels import Array, kernels_for
-from nearfar.solvers import Record, Status
 from nearfar.solvers.checkpoint import Checkpoint, fingerprint
 from nearfar.supervision import ClassOrder, class_order
 
 Index = NDArray[np.intp]
 
 
-class LargeMarginLearner:
+class LargeMarginLearner(IterativeLearner):
     """What does not depend on the form of the map; a mixin beside one that validates points."""
 
     n_neighbors: int
     push_weight: float
     validation_fraction: float | None
-    tol: float
-    max_iter: int
-    max_seconds: float | None
     random_state: Any
 
     # -- before ------------------------------------------------------------------------------
@@ -47,10 +43,7 @@ class LargeMarginLearner:
             check_number(
                 "validation_fraction", self.validation_fraction, Real, 0, 1, open_ends=True
             )
-        check_number("tol", self.tol, Real, 0, None)
-        check_number("max_iter", self.max_iter, Integral, 1, None)
-        if self.max_seconds is not None:
-            check_number("max_seconds", self.max_seconds, Real, 0, None)
+        self._check_limits()
 
     def _split_rows(self, labels: ClassOrder) -> tuple[Index, ClassOrder, Index | None]:
         """Rows to learn from sorted by class, their labels in row order, and rows held out."""
@@ -71,38 +64,6 @@ class LargeMarginLearner:
         return Checkpoint(path, fingerprint(host(points), labels.starts, *settings, *shared))
 
     # -- after -------------------------------------------------------------------------------
-
-    def _store_ending(
-        self,
-        status: Status,
-        objective: float,
-        duality_gap: float | None,
-        history: list[Record],
-        before: str | None = None,
-        gap: float | None = None,
-    ) -> None:
-        """Store what every fit leaves behind, and warn if it did not get where it should.
-
-        ``before`` is what the fit did not reach, by default its tolerance; ``gap`` is what the
-        warning tells, by default ``duality_gap``.
-        """
-        self.objective_ = float(objective)
-        self.duality_gap_ = duality_gap
-        self.status_ = str(status)
-        self.n_iter_ = len(history)
-        self.history_ = history
-        name = type(self).__name__
-        if status is Status.INTERRUPTED:
-            warn(f"{name} was interrupted; the best map so far is kept.", ConvergenceWarning)
-        elif status in UNFINISHED:
-            gap = duality_gap if gap is None else gap
-            reached = "" if gap is None else f", with a duality gap of {gap:.1e}"
-            remedy = "Raise tol." if status is Status.STALLED else f"Raise {status} or tol."
-            before = before or f"before tol={self.tol:g}"
-            warn(
-                f"{name} stopped {before}: {status.sentence}{reached}. {remedy}",
-                ConvergenceWarning,
-            )
 
     def _objective_without_variation(self, labels: ClassOrder, heads: Array) -> float:
         """All points are equal, so that every triplet has a slack of 1 whatever the metric."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.estimators._iterative import UNFINISHED
 from nearfar.estimators._start import projection
 from nearfar.estimators._validation import HeldOutError
 from nearfar.kernels import Array
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 Matrix = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
-UNFINISHED = (Status.MAX_ITER, Status.MAX_SECONDS, Status.STALLED)
 RANK_TOLERANCE = 1e-12  # rows of the map shorter than this share of the longest are dropped
 
 

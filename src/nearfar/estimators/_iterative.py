@@ -1,0 +1,89 @@
+"""What learners share whose answer comes from a run of a solver: limits, callbacks, endings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from numbers import Integral, Real
+from typing import Any
+
+from nearfar.errors import ConvergenceWarning, warn
+from nearfar.estimators._callbacks import CallbackObserver
+from nearfar.estimators._parameters import check_number
+from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
+
+UNFINISHED = (Status.MAX_ITER, Status.MAX_SECONDS, Status.STALLED)
+
+
+class IterativeLearner:
+    """Limits and endings; a mixin beside a form of metric."""
+
+    tol: float
+    max_iter: int
+    max_seconds: float | None
+
+    def _check_limits(self) -> None:
+        check_number("tol", self.tol, Real, 0, None)
+        check_number("max_iter", self.max_iter, Integral, 1, None)
+        if self.max_seconds is not None:
+            check_number("max_seconds", self.max_seconds, Real, 0, None)
+
+    def _run(
+        self,
+        iterates: Iterator[Iterate],
+        X: Any,
+        y: Any,
+        attributes: Callable[[Iterate], dict[str, Any]],
+        *,
+        observers: Iterable[Observer] = (),
+        seconds: float = 0.0,
+        history: Iterable[Record] = (),
+    ) -> Solution:
+        """Run a solver within the limits, tell callbacks, and answer with the best iterate.
+
+        ``attributes`` gives what turns the estimator into a fitted one at an iterate; ``observers``
+        are called before the callbacks, ``seconds`` and ``history`` continue an earlier run.
+        """
+        callbacks = CallbackObserver(self, X, y, self.max_iter, attributes)
+        solution = run(
+            iterates,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            max_seconds=self.max_seconds,
+            observers=[*observers, callbacks],
+            seconds=seconds,
+            history=history,
+        )
+        callbacks.finish(lambda: attributes(solution.iterate))
+        return solution
+
+    def _store_ending(
+        self,
+        status: Status,
+        objective: float,
+        duality_gap: float | None,
+        history: list[Record],
+        before: str | None = None,
+        gap: float | None = None,
+    ) -> None:
+        """Store what every fit leaves behind, and warn if it did not get where it should.
+
+        ``before`` is what the fit did not reach, by default its tolerance; ``gap`` is what the
+        warning tells, by default ``duality_gap``.
+        """
+        self.objective_ = float(objective)
+        self.duality_gap_ = duality_gap
+        self.status_ = str(status)
+        self.n_iter_ = len(history)
+        self.history_ = history
+        name = type(self).__name__
+        if status is Status.INTERRUPTED:
+            warn(f"{name} was interrupted; the best map so far is kept.", ConvergenceWarning)
+        elif status in UNFINISHED:
+            gap = duality_gap if gap is None else gap
+            reached = "" if gap is None else f", with a duality gap of {gap:.1e}"
+            remedy = "Raise tol." if status is Status.STALLED else f"Raise {status} or tol."
+            before = before or f"before tol={self.tol:g}"
+            warn(
+                f"{name} stopped {before}: {status.sentence}{reached}. {remedy}",
+                ConvergenceWarning,
+            )
