@@ -45,11 +45,13 @@ def data_file(name: str) -> Path:
 class Environment:
     """A virtual environment of Python 3.11 with pinned packages.
 
-    ``stand_ins`` maps files below site-packages to their text: modules that a peer imports
-    although the benchmark never uses them.
+    ``build`` is what a peer without a wheel is built with, installed first. ``stand_ins`` maps
+    files below site-packages to their text: modules that a peer imports although the benchmark
+    never uses them.
     """
 
     requirements: tuple[str, ...]
+    build: tuple[str, ...] = ()
     stand_ins: dict[str, str] = field(default_factory=dict)
 
 
@@ -65,6 +67,22 @@ ENVIRONMENTS = {
         },
     ),
     "mlpack": Environment(("mlpack==4.8.0", "numpy==2.4.*")),
+    "clarabel": Environment(("clarabel==0.11.1", "numpy==2.4.*", "scipy==1.17.*")),
+    "scs": Environment(("scs==3.3.1", "numpy==2.4.*", "scipy==1.17.*")),
+    "pydml": Environment(
+        (
+            "pyDML==0.1.0",
+            "six",
+            "pandas==1.5.3",
+            "matplotlib==3.7.*",
+            "seaborn==0.12.*",
+            "scikit-learn==1.2.2",
+            "numpy==1.23.5",
+            "scipy==1.10.1",
+        ),
+        # its setup.py imports NumPy and the Cython of its time
+        build=("setuptools<66", "wheel", "Cython==0.29.*", "numpy==1.23.5"),
+    ),
 }
 
 _VERSIONS = """
@@ -88,8 +106,11 @@ def python_of(peer: str, folder: Path) -> Path:
         _call([interpreter, "-m", "venv", str(home)], f"{peer}: no virtual environment")
     site_packages, missing = _missing(python, environment.requirements)
     if missing:
-        install = [str(python), "-m", "pip", "install", "--quiet", *environment.requirements]
-        _call(install, f"{peer} does not install")
+        install = [str(python), "-m", "pip", "install", "--quiet"]
+        if environment.build:
+            _call([*install, *environment.build], f"{peer}: what builds it does not install")
+            install.append("--no-build-isolation")
+        _call([*install, *environment.requirements], f"{peer} does not install")
     for name, text in environment.stand_ins.items():
         path = site_packages / name
         if not path.exists():

@@ -12,6 +12,7 @@ import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -138,3 +139,206 @@ def wine() -> tuple[NDArray[Any], NDArray[Any]]:
     from sklearn.datasets import load_wine
 
     return _standardised(load_wine())
+
+
+@dataclass(frozen=True)
+class CollapsingByLoops:
+    """MCML of Globerson & Roweis, equations (1) to (6), one pair of points after the other.
+
+    Points that are alone in their class have no p0(j|i) and choose nobody, but can be chosen.
+    Distributions are matrices (n, n) with row i for p(.|i), zeros on the diagonal; A is a metric.
+    ``regularization`` is lambda of (6), or a matrix R for <R, A> in place of lambda trace(A).
+    """
+
+    X: NDArray[Any]
+    y: NDArray[Any]
+    regularization: Any = 0.0
+
+    @cached_property
+    def ridge(self) -> NDArray[np.float64]:
+        """R, which is lambda times the identity unless it is given."""
+        R = np.asarray(self.regularization, np.float64)
+        return R if R.ndim == 2 else R * np.eye(self.X.shape[1])
+
+    @cached_property
+    def anchors(self) -> list[int]:
+        """Points with another one of their class."""
+        return [i for i, label in enumerate(self.y) if np.sum(self.y == label) > 1]
+
+    @cached_property
+    def target(self) -> NDArray[np.float64]:
+        """p0(j|i) of (3), scaled to sum to 1: 1 / (n_c - 1) for the others of a class of n_c."""
+        p0 = np.zeros((len(self.X), len(self.X)))
+        for i in self.anchors:
+            mates = [j for j in range(len(self.X)) if j != i and self.y[j] == self.y[i]]
+            p0[i, mates] = 1 / len(mates)
+        return p0
+
+    def distance(self, A: NDArray[Any], i: int, j: int) -> float:
+        """(1)"""
+        difference = np.asarray(self.X[i], np.float64) - self.X[j]
+        return float(difference @ A @ difference)
+
+    def log_chosen(self, A: NDArray[Any]) -> NDArray[np.float64]:
+        """log p(j|i) of (2), minus infinity on the diagonal and where nobody is chosen."""
+        log_p = np.full((len(self.X), len(self.X)), -np.inf)
+        for i in self.anchors:
+            others = [j for j in range(len(self.X)) if j != i]
+            energies = np.array([-self.distance(A, i, j) for j in others])
+            log_p[i, others] = energies - np.logaddexp.reduce(energies)
+        return log_p
+
+    def chosen(self, A: NDArray[Any]) -> NDArray[np.float64]:
+        """p(j|i) of (2)."""
+        return np.exp(self.log_chosen(A))
+
+    def objective(self, A: NDArray[Any]) -> float:
+        """(4) and (6): sum over i of KL[p0(.|i) | p(.|i)], plus lambda trace(A)."""
+        p0, log_p, total = self.target, self.log_chosen(A), 0.0
+        for i, j in zip(*np.nonzero(p0), strict=True):
+            total += p0[i, j] * (np.log(p0[i, j]) - log_p[i, j])
+        return float(total + np.sum(self.ridge * A))
+
+    def spread(self, weights: NDArray[Any]) -> NDArray[np.float64]:
+        """Sum over i and j of w(j|i) (x_j - x_i)(x_j - x_i)^T."""
+        S = np.zeros((self.X.shape[1], self.X.shape[1]))
+        for i, j in zip(*np.nonzero(weights), strict=True):
+            difference = np.asarray(self.X[j], np.float64) - self.X[i]
+            S += weights[i, j] * np.outer(difference, difference)
+        return S
+
+    def slack(self, q: NDArray[Any]) -> NDArray[np.float64]:
+        """The matrix of (5), which must be positive semidefinite, with lambda I of (6) added.
+
+        At q = p of A it is the gradient of the objective, section 2.2.
+        """
+        return self.spread(self.target) - self.spread(q) + self.ridge
+
+    def gradient(self, A: NDArray[Any]) -> NDArray[np.float64]:
+        """Of the objective, section 2.2 and (6)."""
+        return self.slack(self.chosen(A))
+
+    def entropy(self, q: NDArray[Any]) -> float:
+        """(5): sum over i of H[q(.|i)] - H[p0(.|i)]."""
+        return _entropy(q[self.anchors]) - _entropy(self.target)
+
+    def bound(self, q: NDArray[Any]) -> float:
+        """(5), which lies below every objective if q is feasible; if not, the test fails.
+
+        log Z_i >= H[q] - E_q[d] for any q, so that the objective at A is at least the entropy plus
+        <slack(q), A>.
+        """
+        assert (q >= 0).all()
+        assert not np.diag(q).any()
+        np.testing.assert_allclose(q[self.anchors].sum(axis=1), 1, rtol=1e-12)
+        scale = np.trace(self.spread(self.target) + self.ridge)
+        assert np.linalg.eigvalsh(self.slack(q))[0] >= -1e-12 * scale
+        return self.entropy(q)
+
+    def by_clarabel(self) -> tuple[float, NDArray[np.float64]]:
+        """Objective and metric of the optimum, by a general solver of conic programs.
+
+        Minimise E_p0[d] + lambda trace(A) + sum over i of t_i over A, t and u with
+        exp(-d_ij - t_i) <= u_ij, sum over j of u_ij <= 1, hence t_i >= log Z_i, and A psd.
+        Clarabel wants b - M v in a cone, here for v = (triangle of A, t, u): first
+        1 - sum over j of u_ij >= 0, then A psd, then (-d_ij - t_i, 1, u_ij) with x, y, z in the
+        cone y exp(x / y) <= z. Off the diagonal the triangle holds A times the root of 2.
+        """
+        import clarabel
+        from scipy import sparse
+
+        d, m = self.X.shape[1], len(self.anchors)
+        pairs = [(row, i, j) for row, i in enumerate(self.anchors) for j in range(len(self.X))]
+        pairs = [(row, i, j) for row, i, j in pairs if i != j]
+        columns, rows = np.tril_indices(d)
+        scale = np.where(rows == columns, 1.0, np.sqrt(2))
+        size = len(scale)
+        sums = sparse.lil_matrix((m, size + m + len(pairs)))
+        cones = sparse.lil_matrix((3 * len(pairs), size + m + len(pairs)))
+        constants = np.zeros(m + size + 3 * len(pairs))
+        constants[:m] = 1
+        for number, (row, i, j) in enumerate(pairs):
+            difference = np.asarray(self.X[i], np.float64) - self.X[j]
+            sums[row, size + m + number] = 1
+            cones[3 * number, :size] = np.outer(difference, difference)[rows, columns] * scale
+            cones[3 * number, size + row] = 1
+            constants[m + size + 3 * number + 1] = 1
+            cones[3 * number + 2, size + m + number] = -1
+        psd = sparse.hstack([-sparse.eye(size), sparse.csc_matrix((size, m + len(pairs)))])
+        pull = self.spread(self.target) + self.ridge
+        cost = np.concatenate([pull[rows, columns] * scale, np.ones(m), np.zeros(len(pairs))])
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        solution = clarabel.DefaultSolver(
+            sparse.csc_matrix((len(cost), len(cost))),
+            cost,
+            sparse.vstack([sums, psd, cones], format="csc"),
+            constants,
+            [
+                clarabel.NonnegativeConeT(m),
+                clarabel.PSDTriangleConeT(d),
+                *[clarabel.ExponentialConeT()] * len(pairs),
+            ],
+            settings,
+        ).solve()
+        # The looser status will do: the caller evaluates the metric.
+        assert str(solution.status) in ("Solved", "AlmostSolved"), str(solution.status)
+        A = np.zeros((d, d))
+        A[rows, columns] = np.array(solution.x[:size]) / scale
+        return solution.obj_val - _entropy(self.target), A + np.triu(A, 1).T
+
+
+def _entropy(p: NDArray[Any]) -> float:
+    """Sum of -p log p."""
+    return float(-sum(value * np.log(value) for value in p[p > 0]))
+
+
+@pytest.fixture(scope="session")
+def mcml_by_loops() -> type[CollapsingByLoops]:
+    """MCML of (X, y, regularization) in plain loops, and its optimum by another solver."""
+    return CollapsingByLoops
+
+
+class NeighbourhoodsByLoops:
+    """NCA of Goldberger et al., equations (1) to (5), one pair of points after the other."""
+
+    @staticmethod
+    def chosen(images: NDArray[Any]) -> NDArray[np.float64]:
+        """p_ij of (1), row i for the choice of point i, from the images Ax of the points."""
+        Z = np.asarray(images, np.float64)
+        p = np.zeros((len(Z), len(Z)))
+        for i in range(len(Z)):
+            others = [j for j in range(len(Z)) if j != i]
+            energies = np.array([-np.sum((Z[i] - Z[j]) ** 2) for j in others])
+            p[i, others] = np.exp(energies - np.logaddexp.reduce(energies))
+        return p
+
+    @classmethod
+    def objective(cls, images: NDArray[Any], y: NDArray[Any]) -> float:
+        """(2) and (3): the sum of p_ij over all i and the others j of its class."""
+        p, total = cls.chosen(images), 0.0
+        for i in range(len(p)):
+            total += sum(p[i, j] for j in range(len(p)) if j != i and y[i] == y[j])
+        return float(total)
+
+    @classmethod
+    def gradient(
+        cls, A: NDArray[Any], X: NDArray[Any], y: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """(5): 2A sum_i (p_i sum_k p_ik x_ik x_ik^T - sum_j in class p_ij x_ij x_ij^T)."""
+        p = cls.chosen(X @ A.T)
+        total = np.zeros((X.shape[1], X.shape[1]))
+        for i in range(len(X)):
+            mates = [j for j in range(len(X)) if j != i and y[i] == y[j]]
+            share = p[i, mates].sum()
+            for j in range(len(X)):
+                if j != i:
+                    weight = share * p[i, j] - (p[i, j] if j in mates else 0.0)
+                    total += weight * np.outer(X[i] - X[j], X[i] - X[j])
+        return 2 * A @ total
+
+
+@pytest.fixture(scope="session")
+def nca_by_loops() -> type[NeighbourhoodsByLoops]:
+    """NCA in plain loops."""
+    return NeighbourhoodsByLoops

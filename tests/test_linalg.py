@@ -6,8 +6,10 @@ from scipy import linalg
 
 from nearfar.linalg import (
     canonical_factor,
+    factor_psd,
     largest_scale,
     null_tolerance,
+    project_psd,
     range_and_null,
     symmetric,
 )
@@ -116,3 +118,51 @@ def test_null_tolerance_is_relative_and_above_rounding(values):
     largest = values.max(initial=0.0)
     tolerance = null_tolerance(values)
     assert len(values) * np.finfo(np.float64).eps * largest <= tolerance <= 1e-8 * largest
+
+
+# -- the cone ---
+
+
+@pytest.fixture
+def indefinite(rng):
+    """A symmetric matrix with eigenvalues -2, -1, 0, 1 and 3."""
+    Q, _ = linalg.qr(rng.normal(size=(5, 5)))
+    return (Q * [-2.0, -1.0, 0.0, 1.0, 3.0]) @ Q.T
+
+
+def test_project_psd_is_the_nearest_of_the_cone(indefinite):
+    """B is the projection of A if B ⪰ 0, B − A ⪰ 0 and ⟨B, B − A⟩ = 0: then for every C ⪰ 0,
+    ‖C − A‖² = ‖C − B‖² + ‖B − A‖² + 2⟨C, B − A⟩ ≥ ‖B − A‖²."""
+    B = project_psd(indefinite)
+    np.testing.assert_array_equal(B, B.T)
+    assert linalg.eigvalsh(B)[0] > -1e-12
+    assert linalg.eigvalsh(B - indefinite)[0] > -1e-12
+    assert np.sum(B * (B - indefinite)) == pytest.approx(0, abs=1e-12)
+    assert np.linalg.norm(B - indefinite) == pytest.approx(5**0.5)
+
+
+def test_project_psd_leaves_the_cone_alone(rng):
+    R = rng.normal(size=(3, 5))
+    np.testing.assert_allclose(project_psd(R.T @ R), R.T @ R, atol=1e-12)
+    np.testing.assert_allclose(project_psd(-R.T @ R), 0, atol=1e-12)
+
+
+def test_project_psd_takes_the_symmetric_part(indefinite, rng):
+    skew = np.triu(rng.normal(size=(5, 5)), 1)
+    np.testing.assert_allclose(
+        project_psd(indefinite + skew - skew.T), project_psd(indefinite), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("rank", [0, 2, 5])
+def test_factor_psd(rng, rank):
+    R = rng.normal(size=(rank, 5))
+    A = R.T @ R
+    L = factor_psd(A)
+    assert L.shape == (5, 5)
+    np.testing.assert_allclose(L.T @ L, A, atol=1e-12)
+
+
+def test_factor_psd_drops_what_is_below_zero(indefinite):
+    L = factor_psd(indefinite)
+    np.testing.assert_allclose(L.T @ L, project_psd(indefinite), atol=1e-12)

@@ -34,10 +34,10 @@ def load(name):
         mean, deviation = train.mean(0), train.std(0)
         return (train - mean) / deviation, (test - mean) / deviation, *labels
     if name == "letter":
-        archive = _archive("letter")
+        archive = read_archive("letter")
         return _split(archive["X"].astype(np.float64), archive["y"])
     if name == "isolet":
-        archive = _archive("isolet")
+        archive = read_archive("isolet")
         return _reduce(np.round(archive["X"].astype(np.float64), 4), archive, "isolet")
     size = re.fullmatch(r"mnist([0-9]+)", name)
     if size is None:
@@ -45,7 +45,7 @@ def load(name):
             f"no data set {name!r}; expected iris, wine, digits, letter, isolet or mnist<rows>, "
             "such as mnist2000"
         )
-    archive = _archive("mnist")
+    archive = read_archive("mnist")
     train, test, y_train, y_test = _reduce(archive["X"] / 255.0, archive, "mnist")
     rows = np.random.default_rng(SEED).permutation(len(train))[: int(size[1])]
     return train[rows], test, y_train[rows], y_test
@@ -55,7 +55,7 @@ def _split(X, y):
     return train_test_split(X, y, test_size=0.3, random_state=SEED)
 
 
-def _archive(name):
+def read_archive(name):
     try:
         return np.load(common.data_file(name), allow_pickle=False)
     except common.UnavailableError as error:

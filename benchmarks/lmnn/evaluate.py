@@ -45,7 +45,7 @@ def target_neighbors(X, y, k=N_NEIGHBORS):
         points = X[members] - X[members].mean(0)
         sq_norms = (points**2).sum(1)
         unit = 1e-9 * (2 * sq_norms.mean() or 1.0)
-        for rows in _blocks(0, size, size):
+        for rows in blocks(0, size, size):
             D = sq_norms[rows, None] + sq_norms - 2 * points[rows] @ points.T
             key = np.rint(D / unit).astype(np.int64) * size + np.arange(size)
             key[np.arange(len(D)), np.arange(rows.start, rows.stop)] = np.iinfo(np.int64).max
@@ -87,7 +87,7 @@ def margins_below(window, Z, y, pull, anchors=None):
     found = []
     for start, stop in pairwise(edges):
         members = start + np.flatnonzero(chosen[start:stop])
-        for block in _blocks(0, len(members), len(Z)):
+        for block in blocks(0, len(members), len(Z)):
             rows = members[block]
             D = left[rows] @ right
             D[:, start:stop] = np.inf
@@ -146,7 +146,7 @@ def knn_error(Z_train, y_train, Z_test, y_test, k=3):
     """
     sq_norms = (Z_train**2).sum(1)
     wrong = 0
-    for rows in _blocks(0, len(Z_test), len(Z_train)):
+    for rows in blocks(0, len(Z_test), len(Z_train)):
         D = sq_norms - 2 * Z_test[rows] @ Z_train.T
         nearest = np.argpartition(D, k - 1, axis=1)[:, :k]
         order = np.argsort(np.take_along_axis(D, nearest, 1), axis=1, kind="stable")
@@ -157,7 +157,7 @@ def knn_error(Z_train, y_train, Z_test, y_test, k=3):
     return float(wrong / len(Z_test))
 
 
-def _blocks(start, stop, width):
+def blocks(start, stop, width):
     step = max(1, BLOCK // max(width, 1))
     return [slice(at, min(at + step, stop)) for at in range(start, stop, step)]
 

@@ -1,70 +1,18 @@
-"""One method on one data set in this process: ``python methods.py METHOD FOLDER OUTPUT …``.
+"""One program on one data set: ``python -m benchmarks.lmnn.methods PROGRAM FOLDER OUTPUT …``.
 
-The file is run by the interpreter of the method's own environment, so it imports only NumPy and
+It is run by the interpreter of the method's own environment, so it imports only NumPy and
 that method. FOLDER holds train.npz. OUTPUT receives ``started`` when the clock starts, L.npy and
 result.json at the end, and targets.npy if the method tells its targets.
 Only fit is timed, and the clock stops during callbacks.
 """
 
-import argparse
-import importlib.metadata
-import json
-import platform
-import resource
-import signal
-import sys
-import time
-import warnings
-from pathlib import Path
-
 import numpy as np
+
+from benchmarks import worker
+from benchmarks.worker import SEED, as_numpy, stopped_after
 
 N_NEIGHBORS = 3
 PUSH_WEIGHT = 0.5
-SEED = 0
-
-
-class OverLimit(BaseException):
-    """The time limit has come; not an Exception, so that no method catches it."""
-
-
-class Clock:
-    """Seconds since start, without the time spent in ``paused``."""
-
-    def __init__(self, started):
-        started.touch()
-        self._pause = 0.0
-        self._start = time.perf_counter()
-
-    def seconds(self):
-        return time.perf_counter() - self._start - self._pause
-
-    def paused(self, function):
-        def call(*arguments):
-            begin = time.perf_counter()
-            try:
-                return function(*arguments)
-            finally:
-                self._pause += time.perf_counter() - begin
-
-        return call
-
-
-def stopped_after(limit, fit):
-    """Call ``fit`` for at most ``limit`` seconds; whether it ended by itself."""
-
-    def raise_over_limit(*_):
-        raise OverLimit
-
-    signal.signal(signal.SIGALRM, raise_over_limit)
-    signal.setitimer(signal.ITIMER_REAL, limit)
-    try:
-        fit()
-        return True
-    except OverLimit:
-        return False
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def run_pylmnn(X, y, options, job):
@@ -148,7 +96,6 @@ def run_nearfar(X, y, options, job):
     model.fit(X, y)
     synchronize()
     seconds = clock.seconds()
-    columns = dict.fromkeys(key for entry in model.history_ for key in entry)
     return as_numpy(model.components_), {
         "seconds": seconds,
         "status": str(model.status_),
@@ -156,7 +103,7 @@ def run_nearfar(X, y, options, job):
         "dtype": str(X.dtype).removeprefix("torch."),
         "reported_objective": float(model.objective_),
         "duality_gap": float(model.duality_gap_),
-        "history": {key: [number(e.get(key)) for e in model.history_] for key in columns},
+        "history": worker.columns(model.history_),
     }
 
 
@@ -170,17 +117,6 @@ def targets_of_nearfar(X, y, job):
     targets = np.empty((len(y), N_NEIGHBORS), dtype=np.int64)
     targets[labels.order] = labels.order[as_numpy(tails).reshape(len(y), N_NEIGHBORS)]
     return targets
-
-
-def as_numpy(array):
-    return array if isinstance(array, np.ndarray) else array.detach().cpu().numpy()
-
-
-def number(value):
-    """A JSON value with 8 digits."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    return float(f"{float(value):.8g}")
 
 
 METHODS = {
@@ -198,80 +134,15 @@ PACKAGES = {
 }
 
 
-class Job:
-    """The command line, and what it means for data and clock."""
-
-    def __init__(self, arguments):
-        self.limit = arguments.limit
-        self.threads = arguments.threads
-        self.device = arguments.device
-        self.dtype = arguments.dtype
-        self.output = arguments.output
-
-    def clock(self):
-        return Clock(self.output / "started")
-
-    def on_device(self, X):
-        """X in the asked precision on the asked device, and a function that waits for it."""
-        X = X.astype(self.dtype)
-        if self.device == "cpu":
-            return X, lambda: None
-        import torch
-
-        tensor = torch.from_numpy(X).to(self.device)
-        tensor[:2] @ tensor[:2].T  # starts the device's BLAS, which is part of importing torch
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        return tensor, torch.cuda.synchronize
-
-    def device_facts(self):
-        if self.device == "cpu":
-            return {}
-        import torch
-
-        return {
-            "device": torch.cuda.get_device_name(self.device),
-            "peak_device_mb": torch.cuda.max_memory_allocated(self.device) / 1e6,
-        }
-
-
-def versions(method):
-    found = {"python": platform.python_version()}
-    for name in PACKAGES[method]:
-        if name == "torch" and "torch" not in sys.modules:
-            continue
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"  # nearfar may run from its source tree
-    return found
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("method", choices=METHODS)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--options", type=json.loads, default={}, help="of the method, as JSON")
-    parser.add_argument("--limit", type=float, default=240)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float64")
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")  # what they say stands in the status
+    arguments = worker.parse(__doc__.splitlines()[0], METHODS)
+    job = worker.Job(arguments)
     with np.load(arguments.folder / "train.npz") as train:
         X, y = train["X"], train["y"]
-    job = Job(arguments)
-    L, result = METHODS[arguments.method](X, y, arguments.options, job)
-    maxrss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    result = {"dtype": "float64", **result, **job.device_facts()}
-    result["peak_mb"] = maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
-    result["versions"] = versions(arguments.method)
-    if L is not None:
-        np.save(arguments.output / "L.npy", np.asarray(L, dtype=np.float64))
-    if arguments.method == "nearfar":
+    L, result = METHODS[arguments.program](X, y, arguments.options, job)
+    worker.write_answer(job, L, result, PACKAGES[arguments.program])
+    if arguments.program == "nearfar":
         np.save(arguments.output / "targets.npy", targets_of_nearfar(X, y, job))
-    (arguments.output / "result.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from itertools import pairwise
 from statistics import median
 
+from benchmarks.tables import SPEED_UP, digits, facts, markdown, seconds_at, seconds_cell, speed_up
+
 INTRODUCTION = """\
 # LMNN: speed, objective, certificate
 
@@ -18,7 +20,7 @@ is the relative duality gap that the method itself proves; only nearfar has one.
 had until then is judged; "over": it ran into the limit and gave no L.
 """
 
-SPEED_UP = """\
+INTRODUCTION_SPEED_UP = """\
 ### Speed-up at equal objective
 
 *nearfar* is the time after which nearfar had an objective at or below the one that the peer ended
@@ -49,17 +51,9 @@ def page(records):
 
 
 def _section(record):
-    machine = record["machine"]
+    machine, runs = record["machine"], record["runs"]
     title = machine.get("device") or machine["cpu"]
-    runs = record["runs"]
-    commits = sorted({run["commit"] for run in runs + record["scaling"]})
-    dates = sorted({run["date"] for run in runs + record["scaling"]})
-    facts = (
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB, "
-        f"{machine['system']}; {record['threads']} threads; seed {record['seed']}; "
-        f"limit {record['limit']:g} s; {_span(dates)}; commit {', '.join(commits)}."
-    )
-    parts = [f"## {title}\n", facts + "\n", "Versions: " + _versions(runs) + ".\n"]
+    parts = [f"## {title}\n", facts(record, runs + record["scaling"])]
     if runs:
         parts.append(_measurements(runs))
         parts.append(_certified(runs))
@@ -69,76 +63,21 @@ def _section(record):
     return "\n".join(part for part in parts if part)
 
 
-def _span(dates):
-    return dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}" if dates else "no runs"
-
-
-def _versions(runs):
-    """Each program with the packages beside it, once."""
-    lines = {}
-    for run in runs:
-        if "versions" in run:
-            found = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-            lines[run["program"]] = f"{run['program']} ran in {run['dtype']} with {found}"
-    return "; ".join(lines.values()) or "none"
-
-
-def _table(header, rows):
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
 def _measurements(runs):
     rows = [
         [
             f"{run['data']} {run['rows']} x {run['columns']}",
             run["method"],
-            _seconds(run),
-            _digits(run.get("peak_mb"), "{:.0f}"),
-            _digits(run.get("objective"), "{:.6g}"),
-            _digits(run.get("duality_gap"), "{:.1e}"),
-            _digits(run.get("test_error"), "{:.2%}"),
+            seconds_cell(run),
+            digits(run.get("peak_mb"), "{:.0f}"),
+            digits(run.get("objective"), "{:.6g}"),
+            digits(run.get("duality_gap"), "{:.1e}"),
+            digits(run.get("test_error"), "{:.2%}"),
         ]
         for run in runs
     ]
     header = ["data", "method", "seconds", "peak MB", "objective", "certified gap", "error"]
-    return _table(header, rows)
-
-
-def _seconds(run):
-    if "reason" in run:
-        return run["reason"]
-    if run["status"] == "killed":
-        return f"over {run['limit']:g}"
-    text = _digits(run.get("seconds"), "{:.3g}")
-    if run["status"] == "stopped":
-        return f"{text} (stopped)"
-    return text
-
-
-def _digits(value, form):
-    return "" if value is None else form.format(value)
-
-
-def first_at_or_below(history, objective):
-    """The number of the first iteration whose objective is at or below ``objective``, or None."""
-    for n_iter, value in zip(history["n_iter"], history["objective"], strict=True):
-        if value is not None and value <= objective:
-            return int(n_iter)
-    return None
-
-
-def seconds_at(run, n_iter):
-    """Seconds from the start of fit to the end of an iteration.
-
-    All that fit does outside its iterations counts as if it were done before.
-    """
-    history = run["history"]
-    outside = run["seconds"] - history["seconds"][-1]
-    numbers = history["n_iter"]
-    return outside + next(
-        s for n, s in zip(numbers, history["seconds"], strict=True) if n >= n_iter
-    )
+    return markdown(header, rows)
 
 
 def seconds_to_gap(run, gap):
@@ -180,37 +119,19 @@ def _certified(runs):
         row = [data]
         for gap in (1e-1, 1e-2, 1e-3):
             times = [seconds_to_gap(run, gap) for run in ours]
-            row.append(_digits(min((t for t in times if t is not None), default=None), "{:.3g}"))
-        rows.append([*row, _digits(finest_run["duality_gap"], "{:.1e}")])
+            row.append(digits(min((t for t in times if t is not None), default=None), "{:.3g}"))
+        rows.append([*row, digits(finest_run["duality_gap"], "{:.1e}")])
     if not rows:
         return ""
     header = ["data", "1e-1", "1e-2", "1e-3", "smallest gap"]
-    return CERTIFIED + "\n" + _table(header, rows)
+    return CERTIFIED + "\n" + markdown(header, rows)
 
 
 def _speed_up(runs):
-    rows = []
-    for data in finest(runs):
-        rivals = peers(runs, data)
-        lowest = min((peer["objective"] for peer in rivals), default=None)
-        for peer in rivals:
-            reached = peer.get("nearfar") or {}
-            seconds = reached.get("seconds")
-            row = [
-                data,
-                peer["method"],
-                _digits(peer["objective"], "{:.6g}"),
-                _seconds(peer),
-                _digits(seconds, "{:.3g}") or "not reached",
-                _digits(seconds and peer["seconds"] / seconds, "{:.3g} x"),
-                _digits(reached.get("objective"), "{:.6g}"),
-            ]
-            bold = peer["objective"] == lowest
-            rows.append([f"**{cell}**" if bold and cell else cell for cell in row])
+    rows = [row for data in finest(runs) for row in speed_up(data, peers(runs, data))]
     if not rows:
         return ""
-    header = ["data", "peer", "its objective", "its seconds", "nearfar", "speed-up", "judged"]
-    return SPEED_UP + "\n" + _table(header, rows)
+    return INTRODUCTION_SPEED_UP + "\n" + markdown(SPEED_UP, rows)
 
 
 def between_searches(history):
@@ -246,15 +167,15 @@ def _scaling(runs):
         rows.append(
             [
                 str(run["rows"]),
-                _digits(active, "{:.0f}"),
-                _digits(seconds and 1e3 * seconds, "{:.3g}"),
-                _digits(active and 1e6 * seconds / active, "{:.3g}"),
-                _digits(seconds and 1e9 * seconds / run["rows"] ** 2, "{:.3g}"),
-                _digits(found.get("search_seconds"), "{:.3g}"),
-                _digits(found.get("searches"), "{}"),
-                _seconds(run),
-                _digits(run.get("peak_mb"), "{:.0f}"),
-                _digits(run.get("duality_gap"), "{:.1e}"),
+                digits(active, "{:.0f}"),
+                digits(seconds and 1e3 * seconds, "{:.3g}"),
+                digits(active and 1e6 * seconds / active, "{:.3g}"),
+                digits(seconds and 1e9 * seconds / run["rows"] ** 2, "{:.3g}"),
+                digits(found.get("search_seconds"), "{:.3g}"),
+                digits(found.get("searches"), "{}"),
+                seconds_cell(run),
+                digits(run.get("peak_mb"), "{:.0f}"),
+                digits(run.get("duality_gap"), "{:.1e}"),
             ]
         )
     header = [
@@ -269,4 +190,4 @@ def _scaling(runs):
         "peak MB",
         "certified gap",
     ]
-    return SCALING + "\n" + _table(header, rows)
+    return SCALING + "\n" + markdown(header, rows)

@@ -6,62 +6,20 @@ that an interrupted one continues where it was.
 
 import argparse
 import json
-import platform
 import sys
 import tempfile
 import time
-from importlib import metadata
 from pathlib import Path
 
 import joblib
 
 from benchmarks import common
 from benchmarks.papers import table1_data, table1_page
+from benchmarks.papers.records import available, chosen, open_records
 from benchmarks.papers.table1_methods import GROUPS, METHODS, Result, applies, measure
 from benchmarks.papers.table1_paper import PROTOCOLS
 
 SMOKE = {"data": ["iris", "wine"], "splits": 2}
-PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
-
-
-class Records:
-    """What is measured on one machine: a row for each data set and method, with its splits."""
-
-    def __init__(self, path, facts):
-        self.path = path
-        self.rows = {}
-        if path.exists():
-            saved = json.loads(path.read_text())
-            self.rows = {(row["data"], row["method"]): row for row in saved["rows"]}
-        self.facts = facts
-
-    def missing(self, data, split, methods):
-        """The methods that have not been measured on a split."""
-        return [method for method in methods if split not in self._splits(data, method)]
-
-    def _splits(self, data, method):
-        row = self.rows.get((data, method), {"splits": []})
-        return {split for split, *_ in row["splits"]}
-
-    def add(self, data, split, method, result, stamp):
-        row = self.rows.setdefault(
-            (data, method), {"data": data, "method": method, "stamps": [], "splits": []}
-        )
-        if stamp not in row["stamps"]:
-            row["stamps"].append(stamp)
-        seconds = (round(result.learning, 4), round(result.predicting, 4))
-        row["splits"].append([split, round(result.error, 6), *seconds, result.remark])
-        row["splits"].sort()
-        self.write()
-
-    def write(self):
-        """One row a line."""
-        order = [(data, method) for data in PROTOCOLS for method in METHODS]
-        rows = sorted(self.rows.values(), key=lambda r: order.index((r["data"], r["method"])))
-        body = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-        common.write_text(
-            self.path, json.dumps(self.facts)[:-1] + ', "rows": [\n' + body + "\n]}\n"
-        )
 
 
 def jobs(arguments, records):
@@ -98,37 +56,6 @@ def results(arguments, records, deadline):
                 yield data, split, method, result
 
 
-def available(data):
-    """The data sets that can be had here; what cannot is said."""
-    kept = []
-    for name in data:
-        try:
-            table1_data.check(name)
-            kept.append(name)
-        except common.UnavailableError as error:
-            print(f"{name}: left out: {error}", flush=True)
-    return kept
-
-
-def facts(arguments):
-    """The machine and the versions."""
-    machine = common.machine()
-    if arguments.device != "cpu":
-        import torch
-
-        machine["device"] = torch.cuda.get_device_name(arguments.device)
-    versions = {"python": platform.python_version()}
-    versions |= {name: metadata.version(name) for name in PACKAGES if _installed(name)}
-    return {"machine": machine, "versions": versions}
-
-
-def _installed(name):
-    try:
-        return bool(metadata.version(name))
-    except metadata.PackageNotFoundError:
-        return False
-
-
 def write_page(arguments):
     """docs/results/lmnn_table1.md from the records of all machines."""
     paths = sorted(arguments.results.glob("lmnn_table1-*.json"))
@@ -138,18 +65,6 @@ def write_page(arguments):
 
 
 def parse(arguments=None):
-    def chosen(known, groups):
-        def read(text):
-            names = [n for name in text.split(",") if name for n in groups.get(name, (name,))]
-            unknown = [name for name in names if name not in known]
-            if unknown:
-                raise argparse.ArgumentTypeError(
-                    f"no {unknown[0]!r}; expected some of {', '.join([*groups, *known])}"
-                )
-            return [name for name in known if name in names]
-
-        return read
-
     root = common.ROOT
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.papers.lmnn_table1", description=__doc__.splitlines()[0]
@@ -196,19 +111,16 @@ def main(arguments=None):
 
 def measure_all(arguments, deadline):
     """Measure what is missing, save it, and say it; what has failed."""
-    arguments.data = available(arguments.data)
-    about = facts(arguments)
-    machine = about["machine"]
-    name = arguments.machine or common.slug(
-        machine.get("device") or f"{machine['cpu']} {machine['cores']} cores"
-    )
-    records = Records(arguments.results / f"lmnn_table1-{name}.json", about)
-    stamp = f"{common.commit()} {common.now()[:10]} {arguments.device}"
+    arguments.data = available(arguments.data, table1_data.check)
+    order = [(data, method) for data in PROTOCOLS for method in METHODS]
+    records, stamp = open_records(arguments, "lmnn_table1", order)
     failures = []
     for data, split, method, result in results(arguments, records, deadline):
         place = f"{data:<9} {split:>2} {method:<20}"
         if isinstance(result, Result):
-            records.add(data, split, method, result, stamp)
+            times = (round(result.learning, 4), round(result.predicting, 4))
+            entry = [split, round(result.error, 6), *times, result.remark]
+            records.add(data, method, entry, stamp)
             seconds = f"{result.learning:8.2f} s {result.predicting:8.2f} s"
             print(f"{place} {result.error:7.2%} {seconds}  {result.remark}", flush=True)
         else:

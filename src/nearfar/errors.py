@@ -4,6 +4,7 @@
 
     NearfarError (Exception)
     ├── InvalidInputError (ValueError)      data or parameters that cannot be used
+    │   └── DisconnectedGraphError          a graph in pieces where it must be in one
     ├── CheckpointError (ValueError)        a checkpoint that does not fit this fit
     ├── ModelFileError (ValueError)         a model file that is corrupt, foreign or too new
     └── MissingExtraError (ImportError)     an optional package that is not installed
@@ -37,6 +38,14 @@ class InvalidInputError(NearfarError, ValueError):
     def __init__(self, message: str, indices: Any = ()) -> None:
         super().__init__(message)
         self.indices = np.asarray(indices, dtype=np.intp)
+
+
+class DisconnectedGraphError(InvalidInputError):
+    """A graph in pieces; ``indices`` names the nodes outside the largest one."""
+
+    def __init__(self, message: str, indices: Any = (), component_sizes: Any = ()) -> None:
+        super().__init__(message, indices)
+        self.component_sizes = tuple(component_sizes)  # largest first
 
 
 class CheckpointError(NearfarError, ValueError):

@@ -46,11 +46,27 @@ from nearfar.solvers.checkpoint import DAMAGE, atomic_writer
 # Every class that a model file may hold, and its module. The registry is closed: a name in a file
 # is looked up here and never imported. A new estimator joins by a line.
 MODEL_CLASSES = {
+    "MVU": "nearfar.estimators.mvu",
+    "NCA": "nearfar.estimators.nca",
+    "MCML": "nearfar.estimators.mcml",
+    "ClassicalMDS": "nearfar.estimators.classical_mds",
+    "DMLEig": "nearfar.estimators.dml_eig",
     "EnergyClassifier": "nearfar.estimators.energy",
     "KernelLMNN": "nearfar.estimators.kernel_lmnn",
+    "KernelMCML": "nearfar.estimators.kernel_mcml",
+    "KernelMMC": "nearfar.estimators.kernel_mmc",
+    "KernelPOLA": "nearfar.estimators.kernel_pola",
     "LMNN": "nearfar.estimators.lmnn",
+    "LinearMetric": "nearfar.estimators.linear_metric",
+    "LocalMDS": "nearfar.estimators.local_mds",
+    "MMC": "nearfar.estimators.mmc",
+    "MetricMDS": "nearfar.estimators.metric_mds",
     "MultiMetricLMNN": "nearfar.estimators.multi_metric_lmnn",
     "NearestNeighborClassifier": "nearfar.estimators.nearest",
+    "NonmetricMDS": "nearfar.estimators.nonmetric_mds",
+    "PairClassifier": "nearfar.estimators.pair_classifier",
+    "POLA": "nearfar.estimators.pola",
+    "RCA": "nearfar.estimators.rca",
 }
 
 #: What ``skops.io.load(path, trusted=nearfar.TRUSTED_TYPES)`` has to trust.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
@@ -25,10 +27,15 @@ def canonical_factor(L: Matrix) -> Matrix:
         _, lengths, directions = linalg.svd(L, full_matrices=False)
     except linalg.LinAlgError:  # LAPACK's divide and conquer fails on some multiples of I
         _, lengths, directions = linalg.svd(L, full_matrices=False, lapack_driver="gesvd")
-    largest = np.abs(directions).argmax(axis=1)
-    signs = np.where(directions[np.arange(len(directions)), largest] < 0, -1.0, 1.0)
-    factor: Matrix = (lengths * signs)[:, None] * directions
+    factor: Matrix = lengths[:, None] * signed(directions)
     return factor
+
+
+def signed(rows: Matrix) -> Matrix:
+    """The rows, each with the sign that makes its largest entry positive."""
+    largest = np.abs(rows).argmax(axis=1)
+    negative = rows[np.arange(len(rows)), largest] < 0
+    return np.where(negative[:, None], -rows, rows)
 
 
 def range_and_null(P: Matrix) -> tuple[Matrix, Matrix]:
@@ -53,3 +60,75 @@ def largest_scale(basis: Matrix, S: Matrix) -> tuple[float, Matrix, Matrix]:
 def null_tolerance(values: Matrix) -> float:
     """The size below which eigenvalues of a positive semidefinite matrix count as zero."""
     return NULL_TOLERANCE * float(values.max(initial=0.0))
+
+
+def project_psd(A: Matrix) -> Matrix:
+    """The positive semidefinite matrix nearest to a symmetric A: negative eigenvalues become 0."""
+    values, vectors = linalg.eigh(symmetric(A))
+    kept = values > 0
+    return symmetric((vectors[:, kept] * values[kept]) @ vectors[:, kept].T)
+
+
+def factor_psd(A: Matrix) -> Matrix:
+    """L with LᵀL = A for A ⪰ 0, of as many rows as A has; what is below zero counts as zero."""
+    values, vectors = linalg.eigh(A)
+    factor: Matrix = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
+    return factor
+
+
+def svec(A: Matrix) -> Matrix:
+    """The upper triangle of a symmetric matrix, so scaled that products of matrices are kept.
+
+    ⟨A, B⟩ = svec(A) · svec(B).
+    """
+    i, j = np.triu_indices(len(A))
+    vector: Matrix = A[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+    return vector
+
+
+def smat(vector: Matrix) -> Matrix:
+    """The symmetric matrix of an `svec`."""
+    m = round((np.sqrt(8 * len(vector) + 1) - 1) / 2)
+    i, j = np.triu_indices(m)
+    A = np.zeros((m, m))
+    A[i, j] = vector * np.where(i == j, 1.0, np.sqrt(0.5))
+    A[j, i] = A[i, j]
+    return A
+
+
+def symmetric_kronecker(A: Matrix, B: Matrix) -> Matrix:
+    """The matrix of X → ½(AXB + BXA) on `svec`, A and B symmetric."""
+    i, j = np.triu_indices(len(A))
+    scale = np.where(i == j, 1.0, np.sqrt(2.0))
+
+    def products(F: Matrix, G: Matrix) -> Matrix:
+        return F[np.ix_(i, i)] * G[np.ix_(j, j)] + F[np.ix_(i, j)] * G[np.ix_(j, i)]
+
+    whole: Matrix = 0.25 * (products(A, B) + products(B, A)) * np.outer(scale, scale)
+    return whole
+
+
+def ldl(A: Any) -> Any:
+    """The factors of A = LDLᵀ for many definite matrices (v, v, m), in one array.
+
+    D is the diagonal, and L, whose diagonal is 1, is below it. The last axis counts the matrices,
+    so that NumPy and torch run along it. Where a pivot is zero the result is not finite.
+    """
+    F = 1 * A
+    for j in range(len(F) - 1):
+        column = F[j + 1 :, j] / F[j, j]
+        F[j + 1 :, j + 1 :] -= column[:, None] * F[j, None, j + 1 :]
+        F[j + 1 :, j] = column
+    return F
+
+
+def ldl_solve(F: Any, b: Any) -> Any:
+    """A⁻¹b (v, m) for many matrices from `ldl` and vectors (v, m)."""
+    x = 1 * b
+    for j in range(len(x) - 1):
+        x[j + 1 :] -= F[j + 1 :, j] * x[j]
+    for j in range(len(x)):
+        x[j] /= F[j, j]
+    for j in reversed(range(len(x) - 1)):
+        x[j] -= (F[j + 1 :, j] * x[j + 1 :]).sum(0)
+    return x

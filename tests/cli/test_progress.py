@@ -28,6 +28,9 @@ def fit():
 def test_an_iteration_in_words():
     assert describe(RECORD, None) == "#7 objective 12.3457, 90 active triplets"
     assert describe(RECORD, 0.0123) == "#7 objective 12.3457, 90 active triplets, gap ~1.2e-02"
+    assert describe({"n_iter": 2, "objective": -0.5, "duality_gap": None}, None) == (
+        "#2 objective -0.5"
+    )
     certified = RECORD | {"duality_gap": 0.01}
     assert describe(certified, 0.01) == "#7 objective 12.3457, 90 active triplets, gap 1.0e-02"
 
@@ -50,6 +53,16 @@ def test_the_gap_is_the_certified_one_else_the_estimate_else_the_last():
         model.history_ = [RECORD, RECORD | gaps]
         callback.on_fit_task_end(model, SimpleNamespace(task_name="iteration"))
     assert shown == ["triplets", "~5.0e-01", "~5.0e-01", "2.0e-01", "~2.0e-01"]
+
+
+def test_without_a_gap_the_share_done_is_that_of_the_iterations():
+    shown = []
+    display = SimpleNamespace(show=lambda text, done: shown.append((text, done)))
+    model = SimpleNamespace(
+        history_=[{"n_iter": 2, "objective": 3.5, "duality_gap": None, "n_updates": 7}], max_iter=8
+    )
+    ShowIterations(display).on_fit_task_end(model, SimpleNamespace(task_name="iteration"))
+    assert shown == [("#2 objective 3.5, 7 updates", 0.25)]
 
 
 def test_other_tasks_show_nothing():

@@ -74,6 +74,9 @@ def small_blocks(monkeypatch, request):
     monkeypatch.setattr(on_numpy, "GEMM_ROWS", 7)
     monkeypatch.setattr(on_numpy, "TABLE_ENTRIES", 90)
     monkeypatch.setattr(on_numpy, "CENTRE_ROWS", 10)
+    monkeypatch.setattr(on_numpy, "SOFTMAX_ENTRIES", 90)
+    monkeypatch.setattr(on_numpy, "SOFTMAX_ROWS", 2)
+    monkeypatch.setattr(on_numpy, "SOFTMAX_SHARES", 3)
     if request.node.get_closest_marker("torch") is not None:
         from nearfar.kernels import on_torch
 
@@ -560,6 +563,32 @@ def test_segment_max(make, backend, rng, dtype, edges):
     np.testing.assert_array_equal(backend.to_numpy(got), expected)
 
 
+@any_layout
+@spoils
+def test_first_equal(make, backend, spoil):
+    sample = make(spoil)
+    got = backend.to_numpy(sample.kernels.first_equal(sample.on_device))
+    np.testing.assert_array_equal(got, reference.first_equal(sample.Z))
+
+
+class NoHash:
+    """Draws factors of zero, so that all rows have the same hash."""
+
+    def integers(self, _low, _high, size, dtype=np.int64):
+        return np.zeros(size, dtype)
+
+
+def test_first_equal_compares_values_and_not_bits_or_hashes(backend, dtype, monkeypatch):
+    """0 equals −0, whatever the order in memory, and rows of one hash may differ."""
+    Z = np.array([[0.0, 1.0], [3.0, 1.0], [-0.0, 1.0], [3.0, 2.0], [3.0, 1.0]], dtype)
+    expected = [0, 1, 0, 3, 1]
+    for Z_device in (backend.asarray(Z), backend.asarray(np.asfortranarray(Z))):
+        kernels = kernels_for(Z_device)
+        np.testing.assert_array_equal(backend.to_numpy(kernels.first_equal(Z_device)), expected)
+    monkeypatch.setattr(np.random, "default_rng", lambda _: NoHash())
+    np.testing.assert_array_equal(backend.to_numpy(kernels.first_equal(Z_device)), expected)
+
+
 # -- plumbing ---
 
 
@@ -644,3 +673,74 @@ def test_similarities(make, backend, dtype, kernel):
     assert backend.to_numpy(got).dtype == dtype
     expected = reference.similarities(double, double[:7], kernel, **parameters)
     assert_close(backend.to_numpy(got), expected, dtype, 20)
+
+
+# -- soft neighbours ---------------------------------------------------------------------------
+
+
+def check_softmax(sample, Y, own, both, rtol):
+    """Weights are at most 1, so that their sums err by the size of Y."""
+    on_device = sample.kernels.like(Y, sample.on_device)
+    found = sample.kernels.softmax_neighbors(sample.on_device, on_device, sample.starts, own, both)
+    expected = reference.softmax_neighbors(sample.Z, Y, sample.starts, own, both)
+    assert (found[4] is None) == (expected[4] is None) == (not both)
+    for part, wanted in zip(found, expected, strict=True):
+        if part is not None:
+            part = sample.kernels.to_host(part)
+            assert part.dtype == wanted.dtype
+            np.testing.assert_allclose(part, wanted, rtol=rtol, atol=rtol * np.abs(Y).max())
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["all", "own class"])
+@pytest.mark.parametrize("both", [False, True], ids=["forward", "both"])
+def test_softmax_neighbors(make, rng, dtype, own, both):
+    sample = make()
+    Y = rng.normal(size=(len(sample.Z), 4)).astype(dtype)
+    check_softmax(sample, Y, own, both, 1e-12 if dtype == np.float64 else 1e-5)
+
+
+@any_layout
+@pytest.mark.parametrize("own", [False, True], ids=["all", "own class"])
+def test_softmax_neighbors_far_apart_do_not_vanish(make, dtype, own):
+    """exp(−D) of the nearest is zero in float32 and in float64; D errs by its own rounding."""
+    sample = make(lambda Z: 40 * Z)
+    assert reference.softmax_neighbors(sample.Z, sample.Z, sample.starts)[0].min() < -800
+    check_softmax(sample, sample.Z, own, True, 1e-10 if dtype == np.float64 else 1e-2)
+
+
+@any_layout
+def test_softmax_neighbors_of_equal_points_are_even(make):
+    sample = make(lambda Z: 0 * Z)
+    n = len(sample.Z)
+    logs, shares, *_ = map(
+        sample.kernels.to_host,
+        sample.kernels.softmax_neighbors(sample.on_device, sample.on_device, sample.starts)[:4],
+    )
+    sizes = np.diff(sample.starts)
+    np.testing.assert_allclose(logs, np.log(n - 1), rtol=1e-6)
+    np.testing.assert_allclose(shares, np.repeat(sizes - 1, sizes) / (n - 1), rtol=1e-6)
+
+
+@any_layout
+@pytest.mark.parametrize("own", [False, True], ids=["all", "own class"])
+def test_softmax_neighbors_give_the_gradient(make, rng, dtype, own):
+    """Along a change of Z: of Σ log Z over points that are not alone, or of Σ shares."""
+    if dtype == np.float32:
+        pytest.skip("differences of float32 sums are too rough")
+    sample = make()
+    change = rng.normal(size=sample.Z.shape)
+    alone = np.repeat(np.diff(sample.starts) == 1, np.diff(sample.starts))
+
+    def value(step):
+        logs, shares, *_ = reference.softmax_neighbors(
+            sample.Z + step * change, sample.Z, sample.starts
+        )
+        return shares.sum() if own else logs[~alone].sum()
+
+    parts = sample.kernels.softmax_neighbors(
+        sample.on_device, sample.on_device, sample.starts, own, True
+    )
+    _, _, degrees, forward, backward = map(sample.kernels.to_host, parts)
+    gradient = -2 * (degrees[:, None] * sample.Z - forward - backward)
+    slope = (value(1e-6) - value(-1e-6)) / 2e-6
+    assert np.vdot(gradient, change) == pytest.approx(slope, rel=1e-5)

@@ -54,7 +54,7 @@ OPTIONAL = {
     "pyarrow": set(),
     "rich": set(),
     "skops": set(),
-    "torch": {"nearfar.kernels.on_torch"},
+    "torch": {"nearfar.kernels.gram_torch", "nearfar.kernels.on_torch"},
 }
 # Packages that only one layer may import at all.
 CONFINED = {"faiss": "estimators", "onnx": "estimators", "torch": "kernels"}

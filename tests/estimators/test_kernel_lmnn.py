@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import nearfar
 from nearfar import LMNN, KernelLMNN
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError, ModelFileError
-from nearfar.estimators import kernel_lmnn
+from nearfar.estimators import _kernel_metric
 from nearfar.estimators._validation import held_out_rows, votes_under
 from nearfar.supervision import class_order
 
@@ -275,7 +275,7 @@ def test_transform_goes_in_blocks(overlapping, monkeypatch):
     X, y = overlapping
     model = KernelLMNN(rank=6).fit(X, y)
     whole = model.transform(X)
-    monkeypatch.setattr(kernel_lmnn, "BLOCK_VALUES", 7 * 60)
+    monkeypatch.setattr(_kernel_metric, "BLOCK_VALUES", 7 * 60)
     np.testing.assert_allclose(model.transform(X), whole, rtol=1e-9, atol=1e-12)
 
 

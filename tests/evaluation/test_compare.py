@@ -1,9 +1,12 @@
 """The rows of the table."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.dummy import DummyClassifier
 from sklearn.preprocessing import StandardScaler
 
 from nearfar.datasets import load_builtin
@@ -53,3 +56,13 @@ def test_measure_fits_nothing(split):
     assert row.method == "StandardScaler"
     assert row.seconds is None
     assert row.duality_gap is None
+
+
+def test_a_classifier_without_a_map_predicts_by_itself(split):
+    """Whatever the labels of the points that vote for the others."""
+    model = DummyClassifier().fit(split.X_train, split.y_train)
+    row = measure(model, replace(split, y_train=split.y_train[::-1]), 5, 0.25)
+    assert row.method == "DummyClassifier"
+    assert row.dimensions == 13
+    assert row.error == np.mean(split.y_test != np.bincount(split.y_train).argmax())
+    assert row.seconds == 0.25

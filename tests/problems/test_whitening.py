@@ -47,7 +47,12 @@ def coordinates(X, edges=None, backend=None):
     points = X if backend is None else backend.asarray(X)
     kernels = kernels_for(points)
     given = tuple(kernels.index(part, points) for part in edges)
-    basis, dual, U, P, Q = whitened(kernels, points, given, WEIGHT)
+    weights = kernels.double(given[0]) * 0 + WEIGHT
+
+    def pull(U):
+        return kernels.gram(U, kernels.laplacian_matmul(*given, weights, U))
+
+    basis, dual, U, P, Q = whitened(kernels, points, pull, WEIGHT * len(weights))
     return basis, dual, kernels.to_host(U), P, Q, edges
 
 

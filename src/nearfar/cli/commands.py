@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from nearfar import __version__
+from nearfar.cli.methods import METHODS, PARAMETERS
 
 _FILE = click.Path(path_type=Path)
 _force = click.option("--force", is_flag=True, help="Replace the output file if it exists.")
@@ -15,6 +16,19 @@ _force = click.option("--force", is_flag=True, help="Replace the output file if 
 _debug = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
+
+
+def _number_or_share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """A count from 1 as an integer, or a share between 0 and 1."""
+    if text is None:
+        return None
+    try:
+        number = int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        number = 0
+    if 0 < number < 1 or (isinstance(number, int) and number >= 1):
+        return number
+    raise click.BadParameter(f"{text!r} is neither a count from 1 nor a share between 0 and 1.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -28,14 +42,26 @@ def nearfar() -> None:
 @click.argument("table", type=_FILE, required=False)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels in TABLE.")
 @click.option("-o", "--output", type=_FILE, default=Path("model.nearfar"), help="Model file.")
-@click.option("--method", type=click.Choice(["lmnn"]), default="lmnn", help="What to learn.")
+@click.option("--method", type=click.Choice(list(METHODS)), default="lmnn", help="What to learn.")
 @click.option(
-    "-k", "--neighbors", type=click.IntRange(min=1), default=3, help="Target neighbours per point."
+    "-k",
+    "--neighbors",
+    type=click.IntRange(min=1),
+    default=3,
+    help="Neighbours that vote in the comparison; of the lmnn methods also the target neighbours.",
+)
+@click.option(
+    "--test-share",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.3,
+    help="Share of the rows kept for testing; 0 fits on all rows and tests nothing.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of the split and of the fit."
 )
 @click.option(
     "--push-weight",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.5,
     help="Weight of pushing impostors away, against pulling neighbours in (mu in the papers).",
 )
 @click.option(
@@ -44,22 +70,52 @@ def nearfar() -> None:
 @click.option(
     "--reduce",
     type=click.Choice(["learn", "project"]),
-    help="How --components gets there: learn the map (default), or project the square metric.",
+    help="How --components gets there: learn the map, or project the square metric.",
+)
+@click.option("--diagonal", is_flag=True, help="Weigh the features only.")
+@click.option(
+    "--passes", type=click.IntRange(min=1), help="How often to choose target neighbours anew."
 )
 @click.option(
-    "--tol", type=click.FloatRange(min=0), default=1e-3, help="Certified relative gap to reach."
+    "--partition",
+    type=click.Choice(["class", "kmeans", "spectral"]),
+    help="What has a metric of its own.",
 )
-@click.option("--max-iter", type=click.IntRange(min=1), default=1000, help="Iterations at most.")
+@click.option("--metrics", type=click.IntRange(min=1), help="How many clusters have one.")
+@click.option(
+    "--kernel",
+    type=click.Choice(["linear", "poly", "rbf", "laplacian", "cosine", "sigmoid"]),
+    help="The kernel of kernel methods.",
+)
+@click.option("--gamma", type=click.FloatRange(min=0, min_open=True), help="Its width.")
+@click.option(
+    "--rank",
+    metavar="N",
+    callback=_number_or_share,
+    help="Directions of its feature space to keep, or the share of the variance.",
+)
+@click.option(
+    "--max-directions", type=click.IntRange(min=1), help="The same for kernel-pola, as it learns."
+)
+@click.option(
+    "--pca",
+    metavar="N",
+    callback=_number_or_share,
+    help="Principal directions to keep first, or the share of the variance.",
+)
+@click.option(
+    "--regularization", type=click.FloatRange(min=0), help="What steadies the metric; see docs."
+)
+@click.option(
+    "--pairs", type=click.IntRange(min=1), help="Near and far pairs to draw, of each as many."
+)
+@click.option("--beta", type=click.FloatRange(min=0), help="Largest loss of a pair that is let be.")
+@click.option("--solver", metavar="NAME", help="How the optimum is found.")
+@click.option("--tol", type=click.FloatRange(min=0), help="Relative gap to the optimum to reach.")
+@click.option("--max-iter", type=click.IntRange(min=1), help="Iterations at most.")
 @click.option(
     "--max-seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds of fit at most."
 )
-@click.option(
-    "--test-share",
-    type=click.FloatRange(0, 1, max_open=True),
-    default=0.3,
-    help="Share of the rows kept for testing; 0 fits on all rows and tests nothing.",
-)
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of the split.")
 @click.option(
     "--checkpoint", type=_FILE, help="Write the state of the fit here, and resume from it."
 )
@@ -71,10 +127,17 @@ def fit(**options: Any) -> int:
     TABLE is a CSV, Parquet, NPY or NPZ file, or the name of a built-in set: breast_cancer, digits,
     iris or wine. Without TABLE, digits. Prints the kNN error of the metric and of the usual ones
     on the same test rows.
+
+    The options from --push-weight to --checkpoint go with some methods each; with others they are
+    an error, which names those that apply. Their defaults are the method's.
     """
     from nearfar.cli.fit import FitOptions, run
 
-    return run(FitOptions(**options))
+    given = {name: options.pop(name) for name in PARAMETERS}
+    given = {
+        name: value for name, value in given.items() if value is not None and value is not False
+    }
+    return run(FitOptions(**options, given=given))
 
 
 @nearfar.command()

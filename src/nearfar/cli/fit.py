@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ import click
 import numpy as np
 
 from nearfar.cli import INTERRUPTED, OK
+from nearfar.cli.methods import make_model
 from nearfar.cli.output import check_folder, check_output, print_rows, shown_warnings
 from nearfar.cli.progress import progress
 from nearfar.datasets import BUILTIN_NAMES, Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
-from nearfar.estimators.lmnn import LMNN
 from nearfar.evaluation import baselines, measure, split_points
 from nearfar.io import save
 
@@ -29,34 +30,29 @@ class FitOptions:
     output: Path
     method: str
     neighbors: int
-    push_weight: float
-    components: int | None
-    reduce: str | None
-    tol: float
-    max_iter: int
-    max_seconds: float | None
     test_share: float
     seed: int
-    checkpoint: Path | None
     force: bool
+    given: Mapping[str, Any]  # those of `PARAMETERS` that were named
 
 
 def run(options: FitOptions) -> int:
     """Do it, and return the exit code."""
+    model = make_model(options.method, options.given, options.neighbors, options.seed)
     _check_options(options)
     table = _read_table(options)
-    model = _make_model(options)
     with shown_warnings():
         code = _fit_and_report(options, table, model)
     return code
 
 
 def _check_options(options: FitOptions) -> None:
-    if options.reduce is not None and options.components is None:
-        raise InvalidInputError(f"--reduce {options.reduce} needs --components R. Give both.")
-    check_output(options.output, options.force, [options.table, options.checkpoint])
-    if options.checkpoint is not None:
-        check_folder(options.checkpoint)
+    reduce, checkpoint = options.given.get("reduce"), options.given.get("checkpoint")
+    if reduce is not None and "components" not in options.given:
+        raise InvalidInputError(f"--reduce {reduce} needs --components R. Give both.")
+    check_output(options.output, options.force, [options.table, checkpoint])
+    if checkpoint is not None:
+        check_folder(checkpoint)
 
 
 def _read_table(options: FitOptions) -> Table:
@@ -71,26 +67,14 @@ def _read_table(options: FitOptions) -> Table:
     return load_table(options.table, options.target)
 
 
-def _make_model(options: FitOptions) -> Any:
-    return LMNN(
-        n_neighbors=options.neighbors,
-        push_weight=options.push_weight,
-        n_components=options.components,
-        reduce=options.reduce or "learn",
-        tol=options.tol,
-        max_iter=options.max_iter,
-        max_seconds=options.max_seconds,
-        checkpoint=options.checkpoint,
-        random_state=options.seed,
-    )
-
-
 def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
     split = split_points(table.X, table.y, options.test_share, options.seed)
     n, d = split.X_train.shape
+    classes, codes = np.unique(split.y_train, return_inverse=True)
+    y = codes if options.method == "rca" else split.y_train  # RCA takes -1 for no label
     start = time.perf_counter()
     with progress(model):
-        model.fit(split.X_train, split.y_train)
+        model.fit(split.X_train, y)
     seconds = time.perf_counter() - start
     if table.feature_names is not None:
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
@@ -100,15 +84,17 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
         if model.duality_gap_ is None
         else f"certified gap {model.duality_gap_:.1e}"
     )
+    iterations = (
+        f"after {model.n_iter_} iterations and" if model.n_iter_ else "without iterations in"
+    )
     click.echo(
-        f"{n} training and {len(split.X_test)} test rows, {d} features, "
-        f"{len(model.classes_)} classes\n"
-        f"{options.method}: {model.status_} after {model.n_iter_} iterations and {seconds:.2f} s, "
+        f"{n} training and {len(split.X_test)} test rows, {d} features, {len(classes)} classes\n"
+        f"{options.method}: {model.status_} {iterations} {seconds:.2f} s, "
         f"objective {model.objective_:.6g}, {gap}\n"
         f"saved {options.output}"
     )
     if len(split.X_test):
-        rows = baselines(split, options.neighbors, options.components)
+        rows = baselines(split, options.neighbors, options.given.get("components"))
         rows.append(measure(model, split, options.neighbors, seconds))
         print_rows(rows, options.neighbors)
     return INTERRUPTED if model.status_ == "interrupted" else OK

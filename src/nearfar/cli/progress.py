@@ -15,6 +15,12 @@ import click
 
 _SECONDS_BETWEEN_LINES = 10.0
 _ITERATION = "iteration"  # the task of a fit whose record is the last of its history
+# What some methods count in each iteration, in words.
+_COUNTS = {
+    "active_triplets": "active triplets",
+    "pairs_at_hand": "pairs at hand",
+    "n_updates": "updates",
+}
 
 
 @contextmanager
@@ -62,7 +68,10 @@ class ShowIterations:
         if context.task_name == _ITERATION:
             record = estimator.history_[-1]
             self.gap = first_known(record["duality_gap"], record.get("gap_estimate"), self.gap)
-            self.display.show(describe(record, self.gap), share_done(self.gap, estimator.tol))
+            done = share_done(self.gap, getattr(estimator, "tol", 0.0))
+            if self.gap is None:
+                done = record["n_iter"] / estimator.max_iter
+            self.display.show(describe(record, self.gap), done)
         return False
 
     def teardown(self, estimator: Any, context: Any) -> None:
@@ -78,11 +87,10 @@ def first_known(*gaps: float | None) -> float | None:
 def describe(record: dict[str, Any], gap: float | None) -> str:
     """One iteration in words; a gap that this iteration did not certify is marked with ~."""
     mark = "~" if record["duality_gap"] is None else ""
-    shown = "" if gap is None else f", gap {mark}{gap:.1e}"
-    return (
-        f"#{record['n_iter']} objective {record['objective']:.6g}, "
-        f"{record['active_triplets']} active triplets{shown}"
-    )
+    counts = [f"{record[key]} {words}" for key, words in _COUNTS.items() if key in record]
+    gaps = [] if gap is None else [f"gap {mark}{gap:.1e}"]
+    objective = f"#{record['n_iter']} objective {record['objective']:.6g}"
+    return ", ".join([objective, *counts, *gaps])
 
 
 def share_done(gap: float | None, tol: float) -> float:
@@ -124,7 +132,7 @@ class Bar:
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = self._bar.add_task("looking for neighbours", total=1.0)
+        self._task = self._bar.add_task("starting", total=1.0)
         self._bar.start()
 
     def show(self, text: str, done: float) -> None:

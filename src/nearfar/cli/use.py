@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from nearfar.cli.output import (
     POINT_SUFFIXES,
@@ -18,8 +19,11 @@ from nearfar.cli.output import (
 )
 from nearfar.datasets import Table, load_table
 from nearfar.errors import InvalidInputError
+from nearfar.estimators.pair_classifier import PairClassifier
 from nearfar.evaluation import Split, measure
 from nearfar.io import load
+
+DEFAULT_NEIGHBORS = 3  # that vote where a model has no number of its own
 
 
 def transform_table(
@@ -33,6 +37,11 @@ def transform_table(
         )
     check_output(output, force, [model_path, table_path])
     model, names = _load_model(model_path)
+    if not hasattr(model, "transform"):
+        raise InvalidInputError(
+            f"{model_path}: a {type(model).__name__} has no map of all points that could be "
+            "written. Give the model of another method, such as lmnn."
+        )
     with shown_warnings():
         table = load_table(table_path, target, features=names, labelled=False)
         _check_width(table, model, table_path)
@@ -58,7 +67,8 @@ def evaluate_model(
         tables.append(table)
     train, test = tables
     split = Split(train.X, train.y, test.X, test.y)
-    n_neighbors = model.n_neighbors if neighbors is None else neighbors
+    n_neighbors = _voters(model, neighbors)
+    _check_labels(model, split.y_test, test_path)
     with shown_warnings():
         rows = [measure(transformer, split, n_neighbors) for transformer in (None, model)]
     if as_json:
@@ -74,14 +84,36 @@ def evaluate_model(
 
 
 def _load_model(path: Path) -> tuple[Any, tuple[str, ...] | None]:
-    """The model and the names of its features.
+    """The model and the names of its features; of a classifier of pairs, its metric.
 
     The tables are read by these names, in this order; the model then sees plain arrays, for which
     scikit-learn would warn that they carry no names.
     """
     model = load(path)
+    if isinstance(model, PairClassifier):
+        model = model.metric_
     names = vars(model).pop("feature_names_in_", None)
     return model, None if names is None else tuple(names)
+
+
+def _voters(model: Any, asked: int | None) -> int:
+    """How many neighbours vote: those that were asked for, else the model's own, else 3."""
+    own: int | None = getattr(model, "n_neighbors", None)
+    if asked is not None and asked != own and not hasattr(model, "transform"):
+        raise InvalidInputError(
+            f"--neighbors {asked} does not go with a {type(model).__name__}, which classifies by "
+            "itself. Leave it out."
+        )
+    return asked or own or DEFAULT_NEIGHBORS
+
+
+def _check_labels(model: Any, labels: Any, path: Path) -> None:
+    """Refuse labels that a model which classifies by itself cannot predict."""
+    if not hasattr(model, "transform") and not np.isin(labels, model.classes_).any():
+        raise InvalidInputError(
+            f"{path}: none of its labels is known to the model, which predicts "
+            f"{', '.join(map(str, model.classes_[:5]))}. Write the labels as for the fit."
+        )
 
 
 def _check_width(table: Table, model: Any, path: Path) -> None:

@@ -14,7 +14,9 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._callbacks import CallbackSupportMixin
 from nearfar.estimators._deploy import DeployMixin
 from nearfar.kernels import Array, is_torch, kernels_for
-from nearfar.supervision import ClassOrder, class_order
+from nearfar.supervision import ClassOrder, Tuples, class_order
+
+Index = NDArray[np.intp]
 
 
 class Metric(
@@ -36,8 +38,8 @@ class Metric(
 
         Parameters
         ----------
-        pairs : array-like or torch.Tensor of shape (n_pairs, 2, n_features)
-            The pairs.
+        pairs : array-like, torch.Tensor or Tuples of shape (n_pairs, 2, n_features)
+            The pairs; those of `Tuples` map each point once.
 
         Returns
         -------
@@ -47,15 +49,24 @@ class Metric(
         check_is_fitted(self, self._fitted_by)
         if is_torch(pairs):
             pairs = _floating_tensor(pairs, type(self).__name__)
-        else:
+        elif not isinstance(pairs, Tuples):
             pairs = check_array(pairs, dtype=[np.float64, np.float32], allow_nd=True)
         if pairs.ndim != 3 or tuple(pairs.shape[1:]) != (2, self.n_features_in_):
             raise InvalidInputError(
                 f"pairs must have shape (n_pairs, 2, {self.n_features_in_}); got"
                 f" {tuple(pairs.shape)}. Stack them with numpy.stack([a, b], axis=1)."
             )
+        if isinstance(pairs, Tuples):
+            points = self._validated(pairs.points, reset=False)
+            return self._edge_distances(points, *pairs.indices.T)
         difference = self._image_differences(pairs[:, 0], pairs[:, 1])
         return (difference * difference).sum(1) ** 0.5
+
+    def _edge_distances(self, points: Array, heads: Index, tails: Index) -> Array:
+        """Learned distances between rows of points; relative to the first, far offsets cancel."""
+        kernels, images = kernels_for(points), self._image_differences(points, points[:1])
+        edges = (kernels.index(rows, points) for rows in (heads, tails))
+        return kernels.sq_lengths(images, *edges) ** 0.5
 
     def pair_score(self, pairs: Any) -> Any:
         """Minus the learned distance within each pair: larger means more alike."""
@@ -145,6 +156,13 @@ def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
 
 def validated_labels(estimator: Any, X: Array, y: Any) -> ClassOrder:
     """A label for each row of X; ``classes_`` is set."""
+    labels = checked_labels(estimator, X, y)
+    estimator.classes_ = labels.classes
+    return labels
+
+
+def checked_labels(estimator: Any, X: Array, y: Any) -> ClassOrder:
+    """A label for each row of X."""
     name = type(estimator).__name__
     y = kernels_for(y).to_host(y)
     if y.ndim == 0:
@@ -157,9 +175,7 @@ def validated_labels(estimator: Any, X: Array, y: Any) -> ClassOrder:
             f"{name} needs a label for each row; X has {len(X)} rows and y has {len(y)}."
             " Check that they belong together."
         )
-    labels = class_order(y, name)
-    estimator.classes_ = labels.classes
-    return labels
+    return class_order(y, name)
 
 
 def check_device(estimator: Any, X: Array, fitted: Array) -> None:

@@ -28,7 +28,8 @@ class CallbackObserver:
     """Tells scikit-learn's callbacks of each iterate; a callback may end the run.
 
     ``estimator.history_`` is the trace so far, and ``reconstruct`` gives the attributes that turn
-    the estimator into a fitted one at that iterate.
+    the estimator into a fitted one at that iterate. ``max_iter`` is None where it is not known how
+    many iterates there may be.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class CallbackObserver:
         estimator: Any,
         X: Any,
         y: Any,
-        max_iter: int,
+        max_iter: int | None,
         reconstruct: Callable[[Iterate], dict[str, Any]],
     ) -> None:
         self._estimator, self._X, self._y = estimator, X, y

@@ -144,6 +144,12 @@ class Expansion:
         found: Matrix = self.span.features[first[twins]]
         return found
 
+    @property
+    def coordinates(self) -> Array:
+        """E of the problem (n, rank) in float64, where X lives."""
+        kernels = kernels_for(self.X)
+        return kernels.like(self.training_features, kernels.double(self.X[:0]))
+
     def features(self, rows: Index) -> Matrix:
         """Coordinates (m, rank) of rows of X; distances between them are those in feature space."""
         values = self.values if rows is self.rows else _values(self.kernel, self.X, rows, self.rows)

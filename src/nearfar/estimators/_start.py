@@ -31,13 +31,17 @@ def robust_centre(X: Array) -> Array:
     step = -(-len(X) // SAMPLE_ROWS)
     sample = np.asarray(host(X[::step]), dtype=np.float64)
     centre = kernels.like(np.median(sample, axis=0), kernels.double(X[:0]))
-    spread = float(abs(kernels.double(X) - centre).max())
+    check_spread(float(abs(kernels.double(X) - centre).max()))
+    return centre
+
+
+def check_spread(spread: float) -> None:
+    """Refuse points whose largest distance from their centre cannot be squared."""
     if spread > SCALE_LIMIT or 0 < spread < 1 / SCALE_LIMIT:
         raise InvalidInputError(
             f"the spread of X is {spread:.0e}, and its squares leave the range of float64."
             " Scale your data, for example with sklearn.preprocessing.StandardScaler."
         )
-    return centre
 
 
 def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matrix:
@@ -58,3 +62,21 @@ def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matri
     rest = np.linalg.qr(found.T, mode="complete")[0].T[len(found) :]
     scale = np.linalg.norm(found, axis=1).mean() if len(found) else 1.0
     return np.vstack([found, 0.1 * scale * rest[: rows - len(found)]])
+
+
+def given_map(given: Any, rows: int | None, d: int, source: str, remedy: str) -> Matrix:
+    """A map to start from that the user gave, or that is left from the last fit, checked."""
+    start = host(given)
+    if (
+        start.dtype.kind not in "fiu"
+        or start.ndim != 2
+        or start.shape[1] != d
+        or (rows and len(start) != rows)
+    ):
+        raise InvalidInputError(
+            f"the map of {source} must have shape ({rows or 'rows'}, {d}) and hold numbers;"
+            f" it has shape {start.shape} and holds {start.dtype}. {remedy}"
+        )
+    if not np.isfinite(start).all() or not start.any():
+        raise InvalidInputError(f"the map of {source} must be finite and not zero. {remedy}")
+    return start.astype(np.float64)

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
-from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import Metric, as_dtype_of, check_device
 from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
-from nearfar.estimators._kernel import PRECOMPUTED, Expansion, Kernel
-from nearfar.estimators._large_margin import LargeMarginLearner, warn_of_coinciding
-from nearfar.estimators._lmnn_descent import Descent, asked_rows
-from nearfar.estimators._parameters import check_number
-from nearfar.estimators._start import host
+from nearfar.estimators._kernel import Expansion
+from nearfar.estimators._kernel_metric import KernelMetricLearner
+from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_coinciding
+from nearfar.estimators._lmnn_descent import Descent
 from nearfar.estimators._validation import HeldOutError, votes_under
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import one_pool
 from nearfar.solvers import Iterate, Observer, Status
 from nearfar.supervision import ClassOrder, nearest_targets
 from nearfar.supervision.labels import check_class_sizes
 
 Index = NDArray[np.intp]
-Matrix = NDArray[np.float64]
-
-BLOCK_VALUES = 1 << 24  # kernel values of new points at a time, 128 MB
 
 
-class KernelLMNN(LargeMarginLearner, Metric):
+class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
     """Large margin nearest neighbours in the feature space of a kernel.
 
     Learns ``M = Σ A_lm φ(x_l) φ(x_m)ᵀ`` with A ⪰ 0 over the training points: the metric of `LMNN`
@@ -141,13 +133,6 @@ class KernelLMNN(LargeMarginLearner, Metric):
     """
 
     _doc_link_module = "nearfar"
-    _fitted_by = "dual_coef_"
-    _axes: ClassVar[dict[str, str]] = {
-        "dual_coef_": "rn",
-        "eigenvectors_": "nk",
-        "eigenvalues_": "k",
-    }
-    dual_coef_: Array
 
     def __init__(
         self,
@@ -197,39 +182,23 @@ class KernelLMNN(LargeMarginLearner, Metric):
         """
         began = time.perf_counter()
         X, labels = self._validated_with_labels(X, y)
-        kernel = self._checked_kernel(X)
+        self._check_shared_parameters()
+        self._checked_kernel(X)
         check_class_sizes(labels, self.n_neighbors, type(self).__name__)
         order, part, held_out = self._split_rows(labels)
-        points = Expansion.of(kernel, X, np.sort(order), self.rank)
+        points = self._expansion(X, np.sort(order))
         with one_pool():
             descent = self._descent(points, part)
             if descent is None:
                 return self._store_without_variation(points, part)
             return self._fit(descent, points, y, labels, held_out, began)
 
-    def _checked_kernel(self, X: Array) -> Kernel:
-        """Refuse parameters out of range or in contradiction."""
-        self._check_shared_parameters()
-        kernel = Kernel.of(self.kernel, self.gamma, self.kernel_params)
-        if self.n_components is not None:
-            check_number("n_components", self.n_components, Integral, 1, len(X))
-        if isinstance(self.rank, int | np.integer):
-            check_number("rank", self.rank, Integral, 1, None)
-        elif self.rank is not None:
-            check_number("rank, if it is no integer,", self.rank, Real, 0, 1, open_ends=True)
-        if kernel.kernel == PRECOMPUTED and X.shape[0] != X.shape[1]:
-            raise InvalidInputError(
-                "kernel='precomputed' needs the kernel matrix of the training points, of shape"
-                f" (n_samples, n_samples); got {tuple(X.shape)}. Compute it, or name a kernel."
-            )
-        return kernel
-
     def _descent(self, points: Expansion, labels: ClassOrder) -> Descent | None:
         """The problem on the features of the points, or None if they are all equal."""
-        kernels, rank = kernels_for(points.X), len(points.span.values)
+        rank = len(points.span.values)
         if rank == 0:
             return None
-        E = kernels.like(points.training_features[labels.order], kernels.double(points.X[:0]))
+        E = taken(points.coordinates, labels.order)
         edges = nearest_targets(E, labels, self.n_neighbors)
         learns = self.n_components is not None and self.n_components < rank
         rows = self.n_components if learns else None
@@ -245,7 +214,7 @@ class KernelLMNN(LargeMarginLearner, Metric):
         began: float,
     ) -> KernelLMNN:
         def attributes(iterate: Iterate) -> dict[str, Any]:
-            return points.attributes(asked_rows(descent.components(iterate), self.n_components))
+            return self._map(points, descent.components(iterate))
 
         callbacks = CallbackObserver(self, points.X, y, self.max_iter, attributes)
         observers: list[Observer] = [callbacks]
@@ -284,107 +253,10 @@ class KernelLMNN(LargeMarginLearner, Metric):
             codes[held_out],
         )
 
-    def _store(self, attributes: dict[str, Any]) -> None:
-        for name, value in attributes.items():
-            setattr(self, name, value)
-
     def _store_without_variation(self, points: Expansion, labels: ClassOrder) -> KernelLMNN:
         """All points are equal in feature space: no map can part them, so zero is kept."""
         heads, _ = nearest_targets(np.zeros((len(labels.codes), 1)), labels, self.n_neighbors)
         objective = self._objective_without_variation(labels, heads)
-        self._store(points.attributes(np.zeros((self.n_components or 1, 0))))
+        self._store(self._zero_map(points))
         self._store_ending(Status.CONVERGED, objective, 0.0, [])
         return self
-
-    # -- what was learned ----------------------------------------------------------------------
-
-    def transform(self, X: Any) -> Any:
-        """Map points so that the Euclidean distance between images is the learned distance.
-
-        Parameters
-        ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
-            The points, or their kernel values to all training points for a precomputed kernel.
-
-        Returns
-        -------
-        ndarray or torch.Tensor of shape (n_samples, n_components)
-            Kernel values to ``X_fit_``, times ``dual_coef_.T``, of the dtype of X; all images may
-            be shifted by a common vector.
-        """
-        check_is_fitted(self, "dual_coef_")
-        X = self._validated(X, reset=False)
-        return as_dtype_of(X, self._mapped(X, self.dual_coef_))
-
-    def get_metric(self) -> Callable[..., float]:
-        """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
-
-        The function takes ``squared=True`` to return the squared distance. It evaluates the kernel
-        at every call; to compare many points, ``transform`` them first.
-        """
-        check_is_fitted(self, "dual_coef_")
-        coefficients = host(self.dual_coef_).copy()
-        kernel, points = self._fitted_kernel(), None if self.X_fit_ is None else host(self.X_fit_)
-
-        def image(x: Any) -> Matrix:
-            x = np.asarray(x, dtype=np.float64)[None]
-            mapped: Matrix = coefficients @ (x if points is None else kernel(x, points))[0]
-            return mapped
-
-        def metric(u: Any, v: Any, squared: bool = False) -> float:
-            difference = image(u) - image(v)
-            square = float(difference @ difference)
-            return square if squared else square**0.5
-
-        return metric
-
-    def get_kernel_weights(self) -> Matrix:
-        """A of M = Σ A_lm φ(x_l) φ(x_m)ᵀ over the rows of ``X_fit_``, on the host in float64."""
-        check_is_fitted(self, "dual_coef_")
-        coefficients = host(self.dual_coef_)
-        A: Matrix = coefficients.T @ coefficients
-        return A
-
-    def get_mahalanobis_matrix(self) -> Matrix:
-        """The matrix of the metric in the input space, which only the linear kernel has."""
-        check_is_fitted(self, "dual_coef_")
-        if self.kernel != "linear":
-            raise InvalidInputError(
-                "only kernel='linear' gives a matrix in the input space; this is"
-                f" kernel={self.kernel!r}. Use get_kernel_weights for the matrix in feature space."
-            )
-        points = np.asarray(host(self.X_fit_), dtype=np.float64)
-        components = host(self.dual_coef_) @ (points - points.mean(axis=0))
-        M: Matrix = components.T @ components
-        return M
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.dual_coef_.shape[0])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.kernel == PRECOMPUTED
-        return tags
-
-    def _fitted_kernel(self) -> Kernel:
-        return Kernel.of(self.kernel, self.gamma, self.kernel_params).with_gamma(self.gamma_)
-
-    def _mapped(self, X: Array, coefficients: Array) -> Array:
-        """Σ_l c_l k(x_l, x) for each row of X and each row of coefficients, in float64."""
-        check_device(self, X, self.dual_coef_)
-        kernels = kernels_for(X)
-        if self.X_fit_ is None:
-            return kernels.double(X) @ coefficients.T
-        kernel, size = self._fitted_kernel(), max(1, BLOCK_VALUES // len(self.X_fit_))
-        blocks = [X[first : first + size] for first in range(0, len(X), size)]
-        return kernels.concatenate([kernel(x, self.X_fit_) @ coefficients.T for x in blocks])
-
-    def _image_differences(self, first: Array, second: Array) -> Array:
-        images = [self._mapped(points, self.dual_coef_) for points in (first, second)]
-        return as_dtype_of(first, images[0] - images[1])
-
-    def _target_space(self, X: Array) -> Array:
-        """Points whose Euclidean distances choose the target neighbours: those in feature space."""
-        coefficients = (self.eigenvectors_ / np.sqrt(self.eigenvalues_)).T
-        return self._mapped(X, kernels_for(X).like(coefficients, self.dual_coef_))

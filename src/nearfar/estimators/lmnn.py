@@ -16,7 +16,7 @@ from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_
 from nearfar.estimators._lmnn_descent import Start, asked_rows
 from nearfar.estimators._lmnn_passes import PASS_WIDTH, Passes
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import host
+from nearfar.estimators._start import given_map, host
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.solvers import Iterate, Status
 from nearfar.supervision import ClassOrder
@@ -263,24 +263,11 @@ class LMNN(LargeMarginLearner, MetricLearner):
             given, source, remedy = self.init, "init", "Correct it, or leave it out."
         else:
             return None
-        start = host(given)
-        if (
-            start.dtype.kind not in "fiu"
-            or start.ndim != 2
-            or start.shape[1] != d
-            or (rows and len(start) != rows)
-        ):
-            raise InvalidInputError(
-                f"the map of {source} must have shape ({rows or 'rows'}, {d}) and hold numbers;"
-                f" it has shape {start.shape} and holds {start.dtype}. {remedy}"
-            )
-        largest = np.abs(start).max()
-        if not np.isfinite(start).all() or largest == 0:
-            raise InvalidInputError(f"the map of {source} must be finite and not zero. {remedy}")
+        start = given_map(given, rows, d, source, remedy)
         if continues:  # the map of a later pass is that of other targets, and not as near
             width = WARM_WIDTH if self.n_passes_ == 1 else PASS_WIDTH
-            return Start.near(start.astype(np.float64), width)
-        return Start(start / np.float64(largest))
+            return Start.near(start, width)
+        return Start(start / np.abs(start).max())
 
     # -- after -------------------------------------------------------------------------------
 

@@ -1,17 +1,47 @@
-"""How good a metric is, in numbers."""
+"""How good a metric or an embedding is, in numbers."""
 
 from nearfar.evaluation.compare import Row, baselines, compare, measure
+from nearfar.evaluation.embeddings import (
+    EmbeddingMeasures,
+    alignment_error,
+    compare_embeddings,
+    local_continuity,
+    local_trust,
+    measure_embedding,
+    neighborhood_intersection,
+    out_of_sample_consistency,
+    trustworthiness,
+)
 from nearfar.evaluation.knn import knn_error, knn_predict, standard_error
 from nearfar.evaluation.split import Split, split_points
+from nearfar.evaluation.verification import (
+    best_threshold,
+    equal_error_rate,
+    roc,
+    true_positive_rate_at,
+)
 
 __all__ = [
+    "EmbeddingMeasures",
     "Row",
     "Split",
+    "alignment_error",
     "baselines",
+    "best_threshold",
     "compare",
+    "compare_embeddings",
+    "equal_error_rate",
     "knn_error",
     "knn_predict",
+    "local_continuity",
+    "local_trust",
     "measure",
+    "measure_embedding",
+    "neighborhood_intersection",
+    "out_of_sample_consistency",
+    "roc",
     "split_points",
     "standard_error",
+    "true_positive_rate_at",
+    "trustworthiness",
 ]

@@ -90,15 +90,19 @@ def measure(
 ) -> Row:
     """The row for a fitted transformer, or for None, the Euclidean distance.
 
-    `method` is by default the transformer's class name.
+    A classifier without ``transform``, such as `MultiMetricLMNN`, predicts by itself. `method` is
+    by default the transformer's class name.
     """
-    error = knn_error(
-        transformer, split.X_train, split.y_train, split.X_test, split.y_test, n_neighbors
-    )
-    if transformer is None:
-        name, dimensions = "Euclidean", split.X_train.shape[1]
+    name, dimensions = type(transformer).__name__, split.X_train.shape[1]
+    if transformer is None or hasattr(transformer, "transform"):
+        error = knn_error(
+            transformer, split.X_train, split.y_train, split.X_test, split.y_test, n_neighbors
+        )
     else:
-        name = type(transformer).__name__
+        error = float(np.mean(transformer.predict(split.X_test) != split.y_test))
+    if transformer is None:
+        name = "Euclidean"
+    elif hasattr(transformer, "transform"):
         dimensions = transformer.transform(split.X_train[:1]).shape[1]
     return Row(
         method=method or name,

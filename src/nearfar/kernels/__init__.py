@@ -21,7 +21,7 @@ from typing import Any
 from nearfar.errors import MissingExtraError
 from nearfar.kernels.threads import one_pool
 
-__all__ = ["Array", "is_torch", "kernels_for", "one_pool"]
+__all__ = ["Array", "gram_kernels_for", "is_torch", "kernels_for", "one_pool"]
 
 Array = Any
 """A NumPy array, or a torch tensor on any device."""
@@ -43,3 +43,14 @@ def kernels_for(X: Any) -> ModuleType:
     except ImportError as error:  # pragma: no cover - a tensor without torch cannot be made
         raise MissingExtraError.for_extra("torch", "torch") from error
     return on_torch
+
+
+def gram_kernels_for(X: Any) -> ModuleType:
+    """Return the module of kernels on Gram matrices that computes where X lives."""
+    if not is_torch(X):
+        from nearfar.kernels import gram_numpy
+
+        return gram_numpy
+    from nearfar.kernels import gram_torch
+
+    return gram_torch

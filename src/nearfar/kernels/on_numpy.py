@@ -20,7 +20,14 @@ from sklearn.neighbors import NearestNeighbors
 
 from nearfar.kernels.slabs import nearer, pruned_invaders
 from nearfar.kernels.threads import n_threads
-from nearfar.kernels.tiles import SPARE, inexact, labels_of, may_hide, unlike_tiles
+from nearfar.kernels.tiles import (
+    SPARE,
+    classes_of,
+    inexact,
+    labels_of,
+    may_hide,
+    unlike_tiles,
+)
 
 Floats = NDArray[np.floating]
 Index = NDArray[np.intp]
@@ -36,6 +43,11 @@ THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than the
 TABLE_ENTRIES = 1 << 22  # distances held at a time where each query needs those to all points
 GROUP = 32  # distances of which one is kept to bound the k-th nearest
 CENTRE_ROWS = 4096  # rows that are enough for a centre
+SOFTMAX_ENTRIES = 1 << 19  # entries of a block of soft neighbours: they stay in the cache
+NEGLIGIBLE = -60  # exponents below it count as it: exp(−60) is lost in any sum of probabilities, but
+# smaller ones become subnormal numbers, with which processors compute a hundred times slower
+SOFTMAX_ROWS = 64  # rows of such a block at least
+SOFTMAX_SHARES = 16  # parts whose sums over columns are kept apart: as many threads can work
 
 
 def to_host(x: Any) -> NDArray[Any]:
@@ -109,6 +121,26 @@ def segment_max(index: Index, values: Floats, size: int) -> Floats:
     out = np.full(size, -np.inf)
     np.maximum.at(out, index, values)
     return out
+
+
+def first_equal(X: Floats) -> Index:
+    """The number of the first row that equals each row; −0 equals 0.
+
+    Rows are compared by a hash of their bits, and then each with the first of its hash; should
+    these differ, by sorting. Time O(n d + n log n).
+    """
+    factors = np.random.default_rng(0).integers(0, 2**64, 2 * X.shape[1], dtype=np.uint64)
+    keys, same = np.empty(len(X), np.uint64), True
+    for block in _blocks(len(X)):
+        words = np.ascontiguousarray(X[block] + 0).view(np.uint32)  # −0 + 0 is 0
+        keys[block] = words.astype(np.uint64) @ factors[: words.shape[1]]
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    for block in _blocks(len(X)):
+        same = same and bool((X[block] == X[first[group[block]]]).all())
+    if not same:
+        _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
+    found: Index = first[group]
+    return found
 
 
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
@@ -547,3 +579,86 @@ def similarities(
     parameters = {"gamma": gamma, "degree": degree, "coef0": coef0}
     values = pairwise_kernels(X, Y, metric=kernel, filter_params=True, **parameters)
     return np.asarray(values, dtype=X.dtype)
+
+
+def softmax_neighbors(
+    Z: Floats, Y: Floats, starts: Index, own: bool = False, both: bool = False
+) -> tuple[Floats, Floats, Floats, Floats, Floats | None]:
+    """Sums over the soft neighbours p_ij = exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} exp(−‖zᵢ − z_l‖²), j ≠ i.
+
+    Returns the logarithm of the denominator (n,), the share of the own class in it (n,), and for
+    the weights w_ij = p_ij, or with ``own`` w_ij = p_ij ([yᵢ = yⱼ] − shareᵢ), the degrees
+    Σⱼ (w_ij + w_ji) (n,), the product W Y (n, c), and Wᵀ Y (n, c) if ``both``, else None. A point
+    alone in its class has weights of zero. All but the products are in float64; n is at least 2.
+
+    Distances come from a matrix product in the dtype of Z, so that Z should be centred. Time
+    O(n² (r + c)), memory O(SOFTMAX_ENTRIES) a thread and SOFTMAX_SHARES times the column sums.
+    """
+    n, columns = len(Z), Y.shape[1]
+    squares = np.einsum("ij,ij->i", Z, Z)
+    logs, shares = np.empty(n), np.empty(n)
+    forward = np.empty((n, columns), Y.dtype)
+    step = max(SOFTMAX_ROWS, SOFTMAX_ENTRIES // n)
+
+    def sums(part: slice) -> tuple[NDArray[np.float64], Floats | None]:
+        degrees = np.zeros(n)
+        backward = np.zeros((n, columns), Y.dtype) if both else None
+        buffer = np.empty((min(step, part.stop - part.start), n), Z.dtype)
+        for first in range(part.start, part.stop, step):
+            rows = slice(first, min(first + step, part.stop))
+            W = np.matmul(2 * Z[rows], Z.T, out=buffer[: rows.stop - rows.start])
+            W -= squares
+            logs[rows] = _softmax(W, rows) - squares[rows]
+            shares[rows] = _weighted(W, rows, starts, own)
+            np.matmul(W, Y, out=forward[rows])
+            degrees += np.ones(len(W), W.dtype) @ W
+            if not own:
+                degrees[rows] += 1
+            if backward is not None:
+                backward += W.T @ Y[rows]
+        return degrees, backward
+
+    size = max(step, -(-n // SOFTMAX_SHARES))
+    parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
+    found = _in_threads(sums, parts, n * n * (Z.shape[1] + columns) * Z.itemsize)
+    degrees = np.zeros(n)
+    backward = np.zeros((n, columns), Y.dtype) if both else None
+    for part, products in found:
+        degrees += part
+        if backward is not None and products is not None:
+            backward += products
+    if not own:
+        degrees[starts[:-1][np.diff(starts) == 1]] -= 1
+    return logs, shares, degrees, forward, backward
+
+
+def _softmax(table: Floats, rows: slice) -> NDArray[np.float64]:
+    """Turn exponents of some rows into probabilities of all but the point itself, in place.
+
+    Returns the logarithms of the denominators.
+    """
+    itself = np.arange(len(table)), np.arange(rows.start, rows.stop)
+    table[itself] = -np.inf
+    top = table.max(axis=1)
+    table -= top[:, None]
+    np.maximum(table, NEGLIGIBLE, out=table)
+    np.exp(table, out=table)
+    table[itself] = 0
+    total = table.sum(axis=1)
+    table /= total[:, None]
+    return np.asarray(top + np.log(total), dtype=np.float64)
+
+
+def _weighted(table: Floats, rows: slice, starts: Index, own: bool) -> NDArray[np.float64]:
+    """Turn probabilities into the weights of `softmax_neighbors`, in place; returns the shares."""
+    shares = np.zeros(len(table))
+    for members, (first, last) in classes_of(rows, starts):
+        same = table[members, first:last]
+        share = shares[members] = same.sum(axis=1)
+        if last - first == 1:
+            table[members] = 0
+        elif own:
+            kept = same * (1 - share)[:, None].astype(table.dtype)
+            table[members] *= -share[:, None].astype(table.dtype)
+            table[members, first:last] = kept
+    return shares

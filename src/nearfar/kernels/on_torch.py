@@ -16,11 +16,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.kernels import on_numpy, slabs
-from nearfar.kernels.tiles import SPARE, inexact, labels_of, may_hide, unlike_tiles
+from nearfar.kernels.tiles import (
+    SPARE,
+    classes_of,
+    inexact,
+    labels_of,
+    may_hide,
+    unlike_tiles,
+)
 
 Index = NDArray[np.intp]
 
 EDGE_BLOCK = 1 << 28  # bytes of gathered rows at a time
+MANY_ON_HOST = 1024  # points of which on_numpy's threads find the soft neighbours sooner
 
 
 def to_host(x: Any) -> NDArray[Any]:
@@ -93,6 +101,30 @@ def segment_max(index: Tensor, values: Tensor, size: int) -> Tensor:
     """Largest of the values that share an index; −inf where there is none."""
     out = torch.full((size,), -torch.inf, dtype=torch.float64, device=values.device)
     return out.scatter_reduce_(0, index, values.to(torch.float64), "amax")
+
+
+def first_equal(X: Tensor) -> Tensor:
+    """The number of the first row that equals each row; −0 equals 0.
+
+    Rows are compared by a hash of their bits, and then each with the first of its hash; should
+    these differ, by sorting.
+    """
+    factors = np.random.default_rng(0).integers(-(2**63), 2**63, 2 * X.shape[1])
+    factors = index(factors[: X.shape[1] * X.element_size() // 4], X)
+    blocks = X.split(max(1, EDGE_BLOCK // (16 * X.shape[1])))
+    words = ((rows + 0.0).contiguous().view(torch.int32) for rows in blocks)  # −0 + 0 is 0
+    keys = torch.cat([(row_words * factors).sum(1) for row_words in words])
+    found = _first_of_group(torch.unique(keys, return_inverse=True)[1])
+    for rows, first in zip(blocks, found.split(len(blocks[0])), strict=True):
+        if not bool((rows == X[first]).all()):
+            return _first_of_group(torch.unique(X, dim=0, return_inverse=True)[1])
+    return found
+
+
+def _first_of_group(group: Tensor) -> Tensor:
+    """For each row the first row of the same group."""
+    rows = torch.arange(len(group), device=group.device)
+    return torch.empty_like(rows).scatter_reduce_(0, group, rows, "amin", include_self=False)[group]
 
 
 def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
@@ -414,3 +446,56 @@ def similarities(
     if kernel == "poly":
         return (gamma * product + coef0) ** degree
     return torch.tanh(gamma * product + coef0) if kernel == "sigmoid" else product
+
+
+def softmax_neighbors(
+    Z: Tensor, Y: Tensor, starts: Index, own: bool = False, both: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """Sums over the soft neighbours p_ij = exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} exp(−‖zᵢ − z_l‖²), j ≠ i.
+
+    Returns the logarithm of the denominator (n,), the share of the own class in it (n,), and for
+    the weights w_ij = p_ij, or with ``own`` w_ij = p_ij ([yᵢ = yⱼ] − shareᵢ), the degrees
+    Σⱼ (w_ij + w_ji) (n,), the product W Y (n, c), and Wᵀ Y (n, c) if ``both``, else None. A point
+    alone in its class has weights of zero. All but the products are in float64; n is at least 2.
+
+    As in `nearfar.kernels.on_numpy`, which computes it for many points on the host.
+    """
+    if Z.device.type == "cpu" and len(Z) >= MANY_ON_HOST:
+        logs, shares, degrees, forward, backward = (
+            None if part is None else torch.from_numpy(part)
+            for part in on_numpy.softmax_neighbors(to_host(Z), to_host(Y), starts, own, both)
+        )
+        return logs, shares, degrees, forward, backward
+    n = len(Z)
+    squares = (Z * Z).sum(1)
+    logs = torch.empty(n, dtype=torch.float64, device=Z.device)
+    shares, degrees = torch.empty_like(logs), torch.zeros_like(logs)
+    forward = torch.empty_like(Y)
+    backward = torch.zeros_like(Y) if both else None
+    everyone = torch.arange(n, device=Z.device)
+    sizes = np.diff(starts)
+    alone = torch.as_tensor(np.repeat(sizes == 1, sizes), device=Z.device)
+    for rows in _tables(Z, n):
+        W = torch.addmm(-squares, Z[rows], Z.T, alpha=2)
+        W[everyone[: len(W)], everyone[rows]] = -torch.inf
+        top = W.amax(1)
+        W.sub_(top[:, None]).exp_()
+        total = W.sum(1)
+        logs[rows] = top.double() + total.double().log() - squares[rows]
+        W.div_(total[:, None])
+        for members, (first, last) in classes_of(rows, starts):
+            same = W[members, first:last]
+            share = same.sum(1)
+            shares[rows][members] = share.double()
+            if own:
+                kept = same * (1 - share)[:, None]
+                W[members].mul_(-share[:, None])
+                W[members, first:last] = kept
+        W[alone[rows]] = 0
+        forward[rows] = W @ Y
+        degrees += W.sum(0, dtype=torch.float64)
+        if not own:
+            degrees[rows] += (~alone[rows]).double()
+        if backward is not None:
+            backward.addmm_(W.T, Y[rows])
+    return logs, shares, degrees, forward, backward

@@ -11,6 +11,11 @@ Floats = NDArray[np.floating]
 Index = NDArray[np.intp]
 
 
+def first_equal(X: Floats) -> Index:
+    """The number of the first row that equals each row; −0 equals 0."""
+    return np.array([next(j for j in range(i + 1) if (X[j] == X[i]).all()) for i in range(len(X))])
+
+
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
     """Edges from each point to its k nearest others of its class, nearest first, ties by number.
 
@@ -142,3 +147,30 @@ def similarities(
         "laplacian": lambda x, y: np.exp(-gamma * np.sum(np.abs(x - y))),
     }
     return np.array([[formulas[kernel](x, y) for y in Y] for x in X], dtype=X.dtype)
+
+
+def softmax_neighbors(
+    Z: Floats, Y: Floats, starts: Index, own: bool = False, both: bool = False
+) -> tuple[Floats, Floats, Floats, Floats, Floats | None]:
+    """Sums over the soft neighbours p_ij = exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} exp(−‖zᵢ − z_l‖²), j ≠ i.
+
+    Returns the logarithm of the denominator (n,), the share of the own class in it (n,), and for
+    the weights w_ij = p_ij, or with ``own`` w_ij = p_ij ([yᵢ = yⱼ] − shareᵢ), the degrees
+    Σⱼ (w_ij + w_ji) (n,), the product W Y (n, c), and Wᵀ Y (n, c) if ``both``, else None. A point
+    alone in its class has weights of zero. All but the products are in float64; n is at least 2.
+    """
+    n, labels = len(Z), np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    Z = Z.astype(np.float64)
+    logs, shares, W = np.empty(n), np.empty(n), np.zeros((n, n))
+    for i in range(n):
+        others = [j for j in range(n) if j != i]
+        exponents = np.array([-np.sum((Z[i] - Z[j]) ** 2) for j in others])
+        logs[i] = exponents.max() + np.log(np.exp(exponents - exponents.max()).sum())
+        p = np.exp(exponents - logs[i])
+        same = labels[others] == labels[i]
+        shares[i] = p[same].sum()
+        if same.any():
+            W[i, others] = p * (same - shares[i]) if own else p
+    degrees = W.sum(axis=0) + W.sum(axis=1)
+    forward = (W @ Y).astype(Y.dtype)
+    return logs, shares, degrees, forward, (W.T @ Y).astype(Y.dtype) if both else None

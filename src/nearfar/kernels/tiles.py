@@ -45,6 +45,21 @@ def labels_of(starts: Index) -> Index:
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
+def classes_of(rows: slice, starts: Index) -> Iterator[tuple[slice, tuple[int, int]]]:
+    """The classes that a range of rows meets, each with its first and last row.
+
+    The slice before is its part of the range, counted from the first row of that.
+    """
+    c = int(np.searchsorted(starts, rows.start, side="right")) - 1
+    begin = rows.start
+    while begin < rows.stop:
+        first, last = int(starts[c]), int(starts[c + 1])
+        end = min(last, rows.stop)
+        if end > begin:
+            yield slice(begin - rows.start, end - rows.start), (first, last)
+        begin, c = end, c + 1
+
+
 def may_hide(squares: Any, last: Any, kth: Any, d: int, eps: float = 2.0**-52) -> Any:
     """Whether a point that was not proposed may be nearer than the k-th of those that were.
 

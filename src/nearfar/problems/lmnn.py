@@ -168,7 +168,14 @@ class LMNNProblem:
         """Whiten the points X (sorted by class, any floating type) by their target edges."""
         kernels = kernels_for(X)
         points = kernels.double(X) - centre
-        basis, dual, U, P, Q = whitened(kernels, points, edges, 1 - float(push_weight))
+        weight = 1 - float(push_weight)
+        ones = kernels.double(edges[0]) * 0 + 1
+
+        def pull(U: Array) -> Matrix:
+            pulled: Matrix = kernels.gram(U, kernels.laplacian_matmul(*edges, ones, U))
+            return weight * pulled
+
+        basis, dual, U, P, Q = whitened(kernels, points, pull, weight * len(ones))
         counts = np.bincount(kernels.to_host(edges[0]), minlength=len(X))
         return cls(
             U=kernels.single(U) if str(X.dtype).endswith("float32") else U,

@@ -1,9 +1,9 @@
-"""Coordinates in which the pull of target edges is near the identity.
+"""Coordinates in which the pull of near pairs is near the identity.
 
-With points X (centred), edges e, C_e = (x_h − x_t)(x_h − x_t)ᵀ and a weight w:
+With points X (centred), near pairs e of weights w_e, C_e = (x_h − x_t)(x_h − x_t)ᵀ and a ridge ρ:
 
-(1) P = w Σ_e C_e             the pull of the edges
-(2) Q = 2 w m Cov(X)          what P would be if the m edges joined random points
+(1) P = Σ_e w_e C_e + ρI      the pull of the pairs
+(2) Q = 2 (Σ w) Cov(X)        what it would be if the pairs joined random points
 (3) U = X B                   with Bᵀ P B ≈ I, or Bᵀ(P + FLOOR·Q)B = I where P is near singular
 (4) X = U Gᵀ                  on the span of the data, G the dual basis: BᵀG = I
 
@@ -12,6 +12,7 @@ A descent in these coordinates is well conditioned and does not depend on the un
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 
 import numpy as np
@@ -31,20 +32,23 @@ SAMPLE_ROWS = 10_000  # rows that are enough for a median
 
 
 def whitened(
-    kernels: ModuleType, points: Array, edges: tuple[Array, Array], weight: float
+    kernels: ModuleType,
+    points: Array,
+    pull: Callable[[Array], Matrix],
+    weight: float,
+    ridge: float = 0.0,
 ) -> tuple[Matrix, Matrix, Array, Matrix, Matrix]:
     """Basis, dual basis, U = points · basis, and P and Q in its coordinates, P being near I.
 
-    Where the lengths of edges differ so much that one eigendecomposition cannot resolve P (an
-    outlier does that), it is repeated in the coordinates found so far.
+    ``pull`` gives the first term of P for points in some coordinates, and ``weight`` is the sum of
+    its weights. Where the lengths of pairs differ so much that one eigendecomposition cannot resolve
+    P (an outlier does that), it is repeated in the coordinates found so far.
     """
-    ones = kernels.double(edges[0]) * 0 + 1
     basis, dual = _row_space(kernels, points)
     for remaining in reversed(range(PASSES)):
         U = kernels.apply(points, basis.T)
-        lap = kernels.laplacian_matmul(*edges, ones, U)
-        P = weight * symmetric(kernels.gram(U, lap))
-        share = 2 * weight * len(edges[0]) / len(points)
+        P = symmetric(pull(U)) + ridge * (basis.T @ basis)
+        share = 2 * weight / len(points)
         total = kernels.to_host(U.sum(0))
         Q = share * symmetric(kernels.gram(U, U) - np.outer(total, total) / len(points))
         values, vectors = linalg.eigh(P)

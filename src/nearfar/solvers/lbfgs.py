@@ -39,6 +39,11 @@ class LBFGS:
     def __len__(self) -> int:
         return len(self._steps)
 
+    @property
+    def pairs(self) -> tuple[Matrix, Matrix]:
+        """The steps and changes, oldest first."""
+        return self._steps, self._changes
+
     def forget(self) -> None:
         """Start anew."""
         self._steps: Matrix = np.empty((0, 0))

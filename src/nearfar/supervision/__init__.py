@@ -1,15 +1,24 @@
-"""Who is near and who is far: labels, target neighbours."""
+"""Who is near and who is far: labels, target neighbours, pairs, triplets, chunklets."""
 
 from __future__ import annotations
 
+from nearfar.supervision.chunklets import make_chunklets
+from nearfar.supervision.generators import make_pairs, make_triplets
 from nearfar.supervision.labels import ClassOrder, class_order
 from nearfar.supervision.neighbors import nearest_under, vote
+from nearfar.supervision.pairs import Pairs
 from nearfar.supervision.targets import given_targets, nearest_targets
+from nearfar.supervision.tuples import Tuples
 
 __all__ = [
     "ClassOrder",
+    "Pairs",
+    "Tuples",
     "class_order",
     "given_targets",
+    "make_chunklets",
+    "make_pairs",
+    "make_triplets",
     "nearest_targets",
     "nearest_under",
     "vote",

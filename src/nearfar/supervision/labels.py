@@ -66,15 +66,12 @@ def _is_missing(value: Any) -> bool:
         return True
 
 
-def check_class_sizes(labels: ClassOrder, n_neighbors: int | None, name: str) -> None:
-    """Refuse labels that leave nothing to learn; warn of classes too small for n_neighbors.
-
-    ``n_neighbors`` is None where the target neighbours are given.
-    """
+def check_near_and_far(labels: ClassOrder, name: str) -> NDArray[Any]:
+    """Refuse labels that leave nothing to learn; return the classes of one member."""
     sizes = labels.sizes
     if len(sizes) < 2:
         raise InvalidInputError(
-            f"{name} needs at least two classes; y has 1 class, {_shown(labels.classes[0])}."
+            f"{name} needs at least two classes; y has 1 class, {shown(labels.classes[0])}."
             " Add rows of another class."
         )
     if sizes.max() == 1:
@@ -82,7 +79,27 @@ def check_class_sizes(labels: ClassOrder, n_neighbors: int | None, name: str) ->
             f"{name} needs a class with two or more members; every class has 1 member,"
             " so that no point has a neighbour of its class. Check that y holds class labels."
         )
-    single = labels.classes[sizes == 1]
+    single: NDArray[Any] = labels.classes[sizes == 1]
+    return single
+
+
+def check_class_pairs(labels: ClassOrder, name: str) -> None:
+    """Refuse labels without near or far pairs; warn of classes of one."""
+    single = check_near_and_far(labels, name)
+    if len(single):
+        warn(
+            f"{_named(single)} 1 member: it is in no near pair, only in far ones."
+            " Add rows or drop the class.",
+            DataWarning,
+        )
+
+
+def check_class_sizes(labels: ClassOrder, n_neighbors: int | None, name: str) -> None:
+    """Refuse labels that leave nothing to learn; warn of classes too small for n_neighbors.
+
+    ``n_neighbors`` is None where the target neighbours are given.
+    """
+    sizes, single = labels.sizes, check_near_and_far(labels, name)
     if len(single):
         warn(
             f"{_named(single)} 1 member: it has no target neighbour and serves as an impostor only."
@@ -104,11 +121,11 @@ def check_class_sizes(labels: ClassOrder, n_neighbors: int | None, name: str) ->
 def _named(classes: NDArray[Any]) -> str:
     """Classes in words, with the verb that follows."""
     if len(classes) == 1:
-        return f"class {_shown(classes[0])} has"
-    shown = ", ".join(map(_shown, classes[:5]))
-    return f"classes {shown}{', …' if len(classes) > 5 else ''} have"
+        return f"class {shown(classes[0])} has"
+    first = ", ".join(map(shown, classes[:5]))
+    return f"classes {first}{', …' if len(classes) > 5 else ''} have"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A label as the user wrote it."""
     return repr(value.item() if isinstance(value, np.generic) else value)

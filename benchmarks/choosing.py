@@ -1,0 +1,167 @@
+"""What stands behind docs/choosing.md: every learner on the same data, errors and times.
+
+``python -m benchmarks.choosing`` runs all of it, ``--smoke`` iris alone, ``--table`` only writes
+the page's table anew from the record. Two uses are measured: the 3-NN error on the test part, and the
+equal error rate of telling pairs of test points of one class from pairs of different classes by
+their distance.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.preprocessing import StandardScaler
+
+from benchmarks import common, tables
+from benchmarks.lmnn.data import load
+from nearfar import (
+    LMNN,
+    MCML,
+    MMC,
+    NCA,
+    POLA,
+    RCA,
+    DMLEig,
+    KernelLMNN,
+    KernelMCML,
+    KernelMMC,
+    MultiMetricLMNN,
+    as_metric,
+    make_pairs,
+)
+from nearfar.evaluation import equal_error_rate, knn_error
+
+RECORD = common.ROOT / "benchmarks" / "results" / "choosing.json"
+PAGE = common.ROOT / "docs" / "choosing.md"
+MARKS = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
+
+DATA = ("wine", "digits", "letter", "isolet", "mnist10000")
+PAIRS = {"n_pairs": 20_000, "random_state": 0}
+KERNEL_ROWS = 2000  # the most points for which a kernel matrix is made
+N_TEST_PAIRS = 5000  # near ones, and as many far ones
+
+LEARNERS = {
+    "as given": lambda: None,
+    "standardised": lambda: StandardScaler(),
+    "PCA, whitened": lambda: PCA(0.95, whiten=True),
+    "LDA": lambda: LinearDiscriminantAnalysis(),
+    "RCA": lambda: RCA(),
+    "LMNN": lambda: LMNN(),
+    "MultiMetricLMNN": lambda: MultiMetricLMNN(),
+    "MCML": lambda: MCML(),
+    "NCA": lambda: NCA(),
+    "MMC, 20000 pairs": lambda: MMC(**PAIRS),
+    "DMLEig, 20000 pairs": lambda: DMLEig(**PAIRS),
+    "POLA, 20000 pairs": lambda: POLA(**PAIRS),
+    "KernelLMNN": lambda: KernelLMNN(),
+    "KernelMCML": lambda: KernelMCML(),
+    "KernelMMC, 20000 pairs": lambda: KernelMMC(**PAIRS),
+}
+
+
+def measured(name, data):
+    """What one learner does on one data set; None where it is left out."""
+    train, test, y_train, y_test = data
+    if name.startswith("Kernel") and len(train) > KERNEL_ROWS:
+        return None
+    train, test = train.astype(np.float32), test.astype(np.float32)
+    learner = LEARNERS[name]()
+    begin = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if learner is not None:
+            learner.fit(train, y_train)
+    seconds = time.perf_counter() - begin
+    row = {"learner": name, "rows": len(train), "columns": train.shape[1], "seconds": seconds}
+    row["gap"] = getattr(learner, "duality_gap_", None)
+    row["status"] = getattr(learner, "status_", None)
+    if name == "MultiMetricLMNN":
+        return row | {"error": float(np.mean(learner.predict(test) != y_test))}
+    row["error"] = knn_error(learner, train, y_train, test, y_test, 3)
+    return row | {"equal_error": _equal_error(learner, test, y_test)}
+
+
+def _equal_error(learner, test, y_test):
+    pairs, kinds = make_pairs(test, y_test, N_TEST_PAIRS, random_state=0)
+    if learner is None:
+        distances = np.linalg.norm(np.diff(pairs.dense(), axis=1)[:, 0], axis=1)
+    elif hasattr(learner, "pair_distance"):
+        distances = learner.pair_distance(pairs)
+    else:
+        distances = as_metric(learner).pair_distance(pairs)
+    return float(equal_error_rate(kinds, distances))
+
+
+def table(record):
+    """The measured part of the page."""
+    runs = record["runs"]
+    text = [
+        f"Measured with `python -m benchmarks.choosing` on {record['machine']['cpu']},"
+        f" {record['machine']['cores']} cores, {record['date']}. 3-NN error on the test part and,"
+        " after the stroke, equal error rate of same or different, both in per cent; then seconds"
+        " of learning. All learners at their defaults, in float32.\n",
+    ]
+    names = [name for name in DATA if any(run["data"] == name for run in runs)]
+    header = ["learner"]
+    for name in names:
+        first = next(run for run in runs if run["data"] == name)
+        header.append(f"{name} ({first['rows']} × {first['columns']})")
+    rows = []
+    for learner in LEARNERS:
+        cells = [learner]
+        for name in names:
+            found = [run for run in runs if (run["data"], run["learner"]) == (name, learner)]
+            cells.append(_cell(found[0]) if found else "")
+        rows.append(cells)
+    return "\n".join([*text, tables.markdown(header, rows)])
+
+
+def _cell(run):
+    errors = f"{100 * run['error']:.1f}"
+    if "equal_error" in run:
+        errors += f" / {100 * run['equal_error']:.1f}"
+    return f"{errors}; {run['seconds']:.2g} s"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.choosing", description=__doc__)
+    parser.add_argument("--data", default=",".join(DATA), help="data sets, by commas")
+    parser.add_argument("--learners", help="learners, by semicolons; all by default")
+    parser.add_argument("--record", type=Path, default=RECORD)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--smoke", action="store_true", help="iris alone, and nothing is kept")
+    parser.add_argument("--table", action="store_true", help="run nothing, write the table anew")
+    options = parser.parse_args(arguments)
+    record = {"runs": []}
+    if options.record.exists() and not options.smoke:
+        record = json.loads(options.record.read_text())
+    learners = options.learners.split(";") if options.learners else list(LEARNERS)
+    names = [] if options.table else ["iris"] if options.smoke else options.data.split(",")
+    for name in names:
+        data = load(name)
+        for learner in learners:
+            run = measured(learner, data)
+            if run is None:
+                continue
+            print(f"{name}, {learner}: {_cell(run)}", flush=True)
+            same = [(name, learner)]
+            record["runs"] = [
+                old for old in record["runs"] if (old["data"], old["learner"]) not in same
+            ] + [{"data": name} | run]
+            if not options.smoke:
+                record |= {"machine": common.machine(), "date": common.now()}
+                common.write_text(options.record, json.dumps(record, indent=1) + "\n")
+    if not options.smoke:
+        before, _, rest = options.page.read_text().partition(MARKS[0])
+        after = rest.partition(MARKS[1])[2]
+        options.page.write_text(before + MARKS[0] + table(record) + MARKS[1] + after)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,193 @@
+"""One program on one task: ``python -m benchmarks.metrics.methods PROGRAM FOLDER OUTPUT …``.
+
+It is run by the interpreter of the program's own environment, so it imports only NumPy and that
+program. FOLDER holds train.npz, pairs.npz and chunklets.npy. OUTPUT receives ``started`` when the
+clock starts, L.npy and result.json at the end. Only fit is timed, by `worker.Job.timed`.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from benchmarks import worker
+from benchmarks.worker import SEED, as_numpy
+
+
+class Task(worker.Job):
+    """What a program gets: the task's name, its options, the data, and the clock."""
+
+    def __init__(self, arguments):
+        super().__init__(arguments)
+        self.options = dict(arguments.options)
+        self.name = self.options.pop("task")
+        self.folder = arguments.folder
+        with np.load(arguments.folder / "train.npz") as train:
+            self.X, self.y = train["X"], train["y"]
+
+    @cached_property
+    def pairs(self):
+        """Rows (m, 2) of the pairs, near ones first, and +1 or -1 for each."""
+        with np.load(self.folder / "pairs.npz") as pairs:
+            near, far = pairs["near"], pairs["far"]
+        if self.name == "dml-eig-one":
+            far = far[:1]
+        return np.concatenate([near, far]), np.repeat([1, -1], [len(near), len(far)])
+
+    @cached_property
+    def chunklets(self):
+        return np.load(self.folder / "chunklets.npy")
+
+
+def factor(A):
+    """L with A = L'L, of a matrix that is positive semidefinite up to rounding."""
+    values, vectors = np.linalg.eigh((A + A.T) / 2)
+    return np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
+
+
+def run_pydml(task):
+    import dml
+
+    if task.name == "mcml":
+        model, facts = task.timed(lambda: dml.MCML(**task.options).fit(task.X, task.y))
+        return factor(model.metric()), facts | {"n_iter": int(model.num_its_)}
+    model, facts = task.timed(lambda: dml.DML_eig(**task.options).fit(task.X, task.y))
+    return factor(model.metric()) @ pydml_whitening(task.X, task.y), facts
+
+
+def pydml_whitening(X, y):
+    """H^(-1/2) of pyDML, whose metric() is that of the whitened points.
+
+    H sums over the ordered near pairs, but for those with the first point of each class.
+    """
+    H = np.zeros((X.shape[1], X.shape[1]))
+    for label in np.unique(y):
+        points = X[y == label]
+        for other in points[1:]:
+            H += (points - other).T @ (points - other)
+    values, vectors = np.linalg.eigh(H)
+    return (vectors / np.sqrt(np.maximum(values, 1e-10))) @ vectors.T
+
+
+def run_metric_learn(task):
+    import metric_learn
+
+    if task.name == "nca":
+        model = metric_learn.NCA(init="identity", random_state=SEED, **task.options)
+        given = task.X, task.y
+    elif task.name == "rca":
+        model = metric_learn.RCA(**task.options)
+        given = task.X, task.chunklets
+    else:
+        model = metric_learn.MMC(random_state=SEED, **task.options)
+        rows, y = task.pairs
+        given = task.X[rows], y
+    model, facts = task.timed(lambda: model.fit(*given))
+    n_iter = getattr(model, "n_iter_", None)
+    return model.components_, facts | {"n_iter": None if n_iter is None else int(n_iter)}
+
+
+def run_scikit_learn(task):
+    from sklearn.neighbors import NeighborhoodComponentsAnalysis
+
+    model = NeighborhoodComponentsAnalysis(init="identity", random_state=SEED, **task.options)
+    model, facts = task.timed(lambda: model.fit(task.X, task.y))
+    return model.components_, facts | {"n_iter": int(model.n_iter_)}
+
+
+def run_eigh(task):
+    """One eigendecomposition of the scatter, alone or with all that comes before it."""
+    scatter_of = chunklet_covariance if task.name == "rca" else near_scatter
+    scatter = scatter_of(task)
+    if task.options["whole"]:
+        (values, vectors), facts = task.timed(lambda: np.linalg.eigh(scatter_of(task)))
+    else:
+        (values, vectors), facts = task.timed(lambda: np.linalg.eigh(scatter))
+    L = (vectors / np.sqrt(values)).T
+    if task.name == "dml-eig-one":
+        a, b = task.pairs[0][-1]
+        L = (L @ (task.X[a] - task.X[b]))[None] @ L
+    return L, facts
+
+
+def chunklet_covariance(task):
+    """C of RCA."""
+    chunklets = task.chunklets
+    rows = np.flatnonzero(chunklets >= 0)
+    points, numbers = task.X[rows], chunklets[rows]
+    order = np.argsort(numbers, kind="stable")
+    points, starts = points[order], np.searchsorted(numbers[order], np.arange(numbers.max() + 1))
+    counts = np.diff([*starts, len(points)])
+    points -= np.repeat(np.add.reduceat(points, starts) / counts[:, None], counts, axis=0)
+    return points.T @ points / len(points)
+
+
+def near_scatter(task):
+    """H of DML-eig."""
+    rows, y = task.pairs
+    a, b = rows[y > 0].T
+    differences = task.X[a] - task.X[b]
+    return differences.T @ differences
+
+
+def run_nearfar(task):
+    import nearfar
+
+    X, synchronize = task.on_device(task.X)
+    options = task.options
+    if options.pop("start", None) == "identity":
+        options["init"] = np.eye(X.shape[1])
+    if task.name in ("mmc", "dml-eig-one"):
+        rows, y = task.pairs
+        X = nearfar.Tuples(X, rows)
+    else:
+        y = task.chunklets if task.name == "rca" else task.y
+    if task.name != "rca":
+        options["max_seconds"] = task.limit
+    learner = getattr(nearfar, LEARNERS[task.name])
+    model, facts = task.timed(lambda: learner(**options).fit(X, y), synchronize)
+    gap = model.duality_gap_
+    facts |= {
+        "status": str(model.status_),
+        "n_iter": int(model.n_iter_),
+        "dtype": str(X.dtype).removeprefix("torch."),
+        "reported_objective": float(model.objective_),
+        "duality_gap": None if gap is None else float(gap),
+        "history": worker.columns(model.history_),
+    }
+    return as_numpy(model.components_), facts
+
+
+LEARNERS = {
+    "mcml": "MCML",
+    "nca": "NCA",
+    "mmc": "MMC",
+    "dml-eig": "DMLEig",
+    "dml-eig-one": "DMLEig",
+    "rca": "RCA",
+}
+PROGRAMS = {
+    "pydml": run_pydml,
+    "metric-learn": run_metric_learn,
+    "scikit-learn": run_scikit_learn,
+    "eigh": run_eigh,
+    "nearfar": run_nearfar,
+}
+# what each program computes with
+PACKAGES = {
+    "pydml": ("pyDML", "scikit-learn", "scipy", "numpy", "Cython"),
+    "metric-learn": ("metric-learn", "scikit-learn", "scipy", "numpy"),
+    "scikit-learn": ("scikit-learn", "scipy", "numpy"),
+    "eigh": ("numpy",),
+    "nearfar": ("nearfar", "scikit-learn", "scipy", "numpy", "torch"),
+}
+
+
+def main():
+    arguments = worker.parse(__doc__.splitlines()[0], PROGRAMS)
+    task = Task(arguments)
+    L, result = PROGRAMS[arguments.program](task)
+    worker.write_answer(task, L, result, PACKAGES[arguments.program])
+
+
+if __name__ == "__main__":
+    main()

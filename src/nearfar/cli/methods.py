@@ -1,0 +1,88 @@
+"""What ``--method`` names, and which options each method takes.
+
+An option goes with every method whose class has the parameter of that name. What is not given
+keeps the default of the class. Classes are looked up when a fit starts, so that this module costs
+``--help`` nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+# The methods, and their classes at the top of nearfar.
+METHODS = {
+    "lmnn": "LMNN",
+    "multi-metric-lmnn": "MultiMetricLMNN",
+    "kernel-lmnn": "KernelLMNN",
+    "mcml": "MCML",
+    "kernel-mcml": "KernelMCML",
+    "nca": "NCA",
+    "mmc": "MMC",
+    "kernel-mmc": "KernelMMC",
+    "pola": "POLA",
+    "kernel-pola": "KernelPOLA",
+    "rca": "RCA",
+    "dml-eig": "DMLEig",
+}
+# The options that not every method takes, and the parameters that they set.
+PARAMETERS = {
+    "push_weight": "push_weight",
+    "components": "n_components",
+    "reduce": "reduce",
+    "diagonal": "diagonal",
+    "passes": "n_passes",
+    "partition": "partition",
+    "metrics": "n_metrics",
+    "kernel": "kernel",
+    "gamma": "gamma",
+    "rank": "rank",
+    "max_directions": "max_directions",
+    "pca": "pca_components",
+    "regularization": "regularization",
+    "pairs": "n_pairs",
+    "beta": "beta",
+    "solver": "solver",
+    "tol": "tol",
+    "max_iter": "max_iter",
+    "max_seconds": "max_seconds",
+    "checkpoint": "checkpoint",
+}
+
+
+def written(option: str) -> str:
+    """An option as it is typed."""
+    return f"--{option.replace('_', '-')}"
+
+
+def taken_by(method: str) -> dict[str, str]:
+    """The options of `PARAMETERS` that a method takes, and the parameters that they set."""
+    parameters = inspect.signature(_class_of(method)).parameters
+    return {option: name for option, name in PARAMETERS.items() if name in parameters}
+
+
+def make_model(method: str, given: Mapping[str, Any], neighbors: int, seed: int) -> Any:
+    """An estimator with the options that were given; those that do not apply are refused."""
+    from nearfar.errors import InvalidInputError
+
+    cls, takes = _class_of(method), taken_by(method)
+    strange = [written(option) for option in given if option not in takes]
+    if strange:
+        *others, last = map(written, takes)
+        do, it = ("does", "it") if len(strange) == 1 else ("do", "them")
+        raise InvalidInputError(
+            f"{' and '.join(strange)} {do} not go with --method {method}, which takes"
+            f" {', '.join(others)} and {last}. Leave {it} out, or choose another method."
+        )
+    parameters = {takes[option]: value for option, value in given.items()}
+    shared = {"n_neighbors": neighbors, "random_state": seed}
+    named = inspect.signature(cls).parameters
+    parameters |= {name: value for name, value in shared.items() if name in named}
+    return cls(**parameters)
+
+
+def _class_of(method: str) -> Any:
+    import nearfar
+
+    return getattr(nearfar, METHODS[method])

@@ -1,0 +1,217 @@
+"""What kernel versions of metric learners share: a map in the feature space of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._base import Metric, as_dtype_of, check_device
+from nearfar.estimators._kernel import PRECOMPUTED, Expansion, Kernel
+from nearfar.estimators._lmnn_descent import asked_rows
+from nearfar.estimators._parameters import check_number
+from nearfar.estimators._start import host
+from nearfar.kernels import Array, kernels_for
+from nearfar.linalg import canonical_factor
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+BLOCK_VALUES = 1 << 24  # kernel values of new points at a time, 128 MB
+
+
+class KernelMetricLearner(Metric):
+    """A metric D(a, b) = ‖C(k_a − k_b)‖ with C = ``dual_coef_``, in the feature space of a kernel.
+
+    k_x = (k(x_1, x), …, k(x_n, x)) are the kernel values of a point to the rows of ``X_fit_``. In
+    the feature space φ this is the metric M = Σ (CᵀC)_lm φ(x_l) φ(x_m)ᵀ.
+
+    **How to make the kernel version of a linear method.** A method that depends on the points by
+    their differences only, and whose answer lies in the span of these, needs no new mathematics:
+    in the coordinates E of the training points along an orthonormal basis of that span (centred
+    kernel principal components, (4) and (5) of `nearfar.problems.kernel_lmnn`), distances are
+    those of the feature space, the trace of a metric on E is its trace there, and every metric of
+    the span is one on E. So solve the linear problem on the rows of E; its objective, its bound
+    and its certificate are those of the kernel problem. A learner is then::
+
+        class KernelThing(IterativeLearner, KernelMetricLearner):
+            def __init__(self, kernel="rbf", gamma=None, *, kernel_params=None, rank=None,
+                         n_components=None, ...): ...
+
+            @with_callbacks
+            def fit(self, X, y):
+                X = self._validated(X, reset=True)            # or the points of the pairs
+                labels = validated_labels(self, X, y)
+                self._check_limits()                          # and its own parameters
+                points = self._expansion(X)                   # checks the kernel; O(n² d + n³)
+                E = points.coordinates                        # (n, r) in float64, where X lives
+                ...                                           # solve the linear problem on E
+                self._store(self._map(points, L))             # L (any, r), on the host
+                self._store_ending(...)
+
+    ``_map`` is also what callbacks want for an iterate. Where all points are equal E has no
+    columns: warn, and store ``_zero_map``. ``points.rows`` are the rows of X that E describes, all
+    of them unless ``_expansion(X, rows)`` was given some; ``points.features(rows)`` are the
+    coordinates of any rows, shifted by a constant. Equal rows of X have equal rows in E, and cost
+    what others cost: give each point once.
+
+    Constructor parameters kernel, gamma, kernel_params, rank and n_components, and the fitted
+    attributes dual_coef_, X_fit_, eigenvalues_, eigenvectors_ and gamma_, are to be documented as
+    in `nearfar.KernelLMNN`. A learner that sets ``dual_coef_``, ``X_fit_`` and ``gamma_`` in
+    another way keeps the rest, if the rows of ``dual_coef_`` sum to zero (so that centring the
+    points or the kernel changes no distance); without eigenvectors it overrides ``_axes`` and
+    ``_target_space``.
+    """
+
+    kernel: str | Callable[..., float]
+    gamma: float | None
+    kernel_params: dict[str, Any] | None
+    rank: int | float | None
+    n_components: int | None
+    dual_coef_: Array
+    X_fit_: Array | None
+    eigenvalues_: Matrix
+    eigenvectors_: Matrix
+    gamma_: float | None
+    _fitted_by = "dual_coef_"
+    _axes: ClassVar[dict[str, str]] = {
+        "dual_coef_": "rn",
+        "eigenvectors_": "nk",
+        "eigenvalues_": "k",
+    }
+
+    # -- for fit -------------------------------------------------------------------------------
+
+    def _checked_kernel(self, X: Array) -> Kernel:
+        """The kernel that the parameters name; what is out of range or in contradiction raises."""
+        kernel = Kernel.of(self.kernel, self.gamma, self.kernel_params)
+        if self.n_components is not None:
+            check_number("n_components", self.n_components, Integral, 1, len(X))
+        if isinstance(self.rank, int | np.integer):
+            check_number("rank", self.rank, Integral, 1, None)
+        elif self.rank is not None:
+            check_number("rank, if it is no integer,", self.rank, Real, 0, 1, open_ends=True)
+        if kernel.kernel == PRECOMPUTED and X.shape[0] != X.shape[1]:
+            raise InvalidInputError(
+                "kernel='precomputed' needs the kernel matrix of the training points, of shape"
+                f" (n_samples, n_samples); got {tuple(X.shape)}. Compute it, or name a kernel."
+            )
+        return kernel
+
+    def _expansion(self, X: Array, rows: Index | None = None) -> Expansion:
+        """The points of X, or these rows of it (ascending), in the feature space of the kernel."""
+        kernel = self._checked_kernel(X)
+        return Expansion.of(kernel, X, np.arange(len(X)) if rows is None else rows, self.rank)
+
+    def _map(self, points: Expansion, L: Matrix) -> dict[str, Any]:
+        """The fitted attributes of a map L (any, r) of the coordinates, on the host.
+
+        Its rows are made orthogonal, longest first, and as many as ``n_components`` asks for.
+        """
+        return points.attributes(asked_rows(canonical_factor(L), self.n_components))
+
+    def _zero_map(self, points: Expansion) -> dict[str, Any]:
+        """The fitted attributes where all points are equal, so that no map can part them."""
+        return points.attributes(np.zeros((self.n_components or 1, 0)))
+
+    def _store(self, attributes: dict[str, Any]) -> None:
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    # -- what was learned ----------------------------------------------------------------------
+
+    def transform(self, X: Any) -> Any:
+        """Map points so that the Euclidean distance between images is the learned distance.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The points, or their kernel values to all training points for a precomputed kernel.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_samples, n_components)
+            Kernel values to ``X_fit_``, times ``dual_coef_.T``, of the dtype of X; all images may
+            be shifted by a common vector.
+        """
+        check_is_fitted(self, "dual_coef_")
+        X = self._validated(X, reset=False)
+        return as_dtype_of(X, self._mapped(X, self.dual_coef_))
+
+    def get_metric(self) -> Callable[..., float]:
+        """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
+
+        The function takes ``squared=True`` to return the squared distance. It evaluates the kernel
+        at every call; to compare many points, ``transform`` them first.
+        """
+        check_is_fitted(self, "dual_coef_")
+        coefficients = host(self.dual_coef_).copy()
+        kernel, points = self._fitted_kernel(), None if self.X_fit_ is None else host(self.X_fit_)
+
+        def image(x: Any) -> Matrix:
+            x = np.asarray(x, dtype=np.float64)[None]
+            mapped: Matrix = coefficients @ (x if points is None else kernel(x, points))[0]
+            return mapped
+
+        def metric(u: Any, v: Any, squared: bool = False) -> float:
+            difference = image(u) - image(v)
+            square = float(difference @ difference)
+            return square if squared else square**0.5
+
+        return metric
+
+    def get_kernel_weights(self) -> Matrix:
+        """A of M = Σ A_lm φ(x_l) φ(x_m)ᵀ over the rows of ``X_fit_``, on the host in float64."""
+        check_is_fitted(self, "dual_coef_")
+        coefficients = host(self.dual_coef_)
+        A: Matrix = coefficients.T @ coefficients
+        return A
+
+    def get_mahalanobis_matrix(self) -> Matrix:
+        """The matrix of the metric in the input space, which only the linear kernel has."""
+        check_is_fitted(self, "dual_coef_")
+        if self.kernel != "linear":
+            raise InvalidInputError(
+                "only kernel='linear' gives a matrix in the input space; this is"
+                f" kernel={self.kernel!r}. Use get_kernel_weights for the matrix in feature space."
+            )
+        points = np.asarray(host(self.X_fit_), dtype=np.float64)
+        components = host(self.dual_coef_) @ (points - points.mean(axis=0))
+        M: Matrix = components.T @ components
+        return M
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.dual_coef_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == PRECOMPUTED
+        return tags
+
+    def _fitted_kernel(self) -> Kernel:
+        return Kernel.of(self.kernel, self.gamma, self.kernel_params).with_gamma(self.gamma_)
+
+    def _mapped(self, X: Array, coefficients: Array) -> Array:
+        """Σ_l c_l k(x_l, x) for each row of X and each row of coefficients, in float64."""
+        check_device(self, X, self.dual_coef_)
+        kernels = kernels_for(X)
+        if self.X_fit_ is None:
+            return kernels.double(X) @ coefficients.T
+        kernel, size = self._fitted_kernel(), max(1, BLOCK_VALUES // len(self.X_fit_))
+        blocks = [X[first : first + size] for first in range(0, len(X), size)]
+        return kernels.concatenate([kernel(x, self.X_fit_) @ coefficients.T for x in blocks])
+
+    def _image_differences(self, first: Array, second: Array) -> Array:
+        images = [self._mapped(points, self.dual_coef_) for points in (first, second)]
+        return as_dtype_of(first, images[0] - images[1])
+
+    def _target_space(self, X: Array) -> Array:
+        """Points whose Euclidean distances choose the target neighbours: those in feature space."""
+        coefficients = (self.eigenvectors_ / np.sqrt(self.eigenvalues_)).T
+        return self._mapped(X, kernels_for(X).like(coefficients, self.dual_coef_))

@@ -1,0 +1,185 @@
+"""Distance metric learning by eigenvalues as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._callbacks import with_callbacks
+from nearfar.estimators._iterative import IterativeLearner
+from nearfar.estimators._lmnn_descent import asked_rows
+from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._start import check_spread
+from nearfar.kernels import kernels_for, one_pool
+from nearfar.linalg import canonical_factor
+from nearfar.problems.dml_eig import DMLEigProblem
+from nearfar.solvers import Iterate
+from nearfar.solvers.covering import cover
+from nearfar.solvers.frank_wolfe import frank_wolfe
+
+LECTURE_SMOOTHING = 1e-5  # σ for each feature
+
+
+class DMLEig(PairLearner, IterativeLearner, MetricLearner):
+    """Distance metric learning by eigenvalues: the closest far pair as far apart as possible.
+
+    Learns the metric A = LᵀL with the largest ``min (a - b)ᵀA(a - b)`` over the far pairs, among
+    all with a sum of squared distances ``Σ (a - b)ᵀA(a - b)`` over the near pairs equal to the
+    number of features.
+
+    The problem is convex, and ``duality_gap_`` proves how close the answer is to the optimum. See
+    ``docs/algorithms/dml_eig.md`` for the mathematics.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        Rows of the map: the metric is projected on its leading directions. None keeps the full
+        metric; its map then has as many rows as the metric has rank. If the metric has less rank
+        than asked for, the last rows are zero.
+    regularization : float, default=1e-9
+        What is added to the diagonal of the scatter H of the near pairs, as a share of its mean.
+        It matters where near pairs hardly differ and far pairs do, which is warned of; with 0 such
+        pairs are an error where near pairs do not differ at all.
+    solver : {"interior-point", "lecture"}, default="interior-point"
+        "interior-point" takes in far pairs as they are needed, and reaches small gaps in few
+        iterations. "lecture" is the Frank-Wolfe method of the lecture with smoothing 1e-5 d and
+        steps 1/t, of which the best iterate is kept; its gap seldom gets below a tenth.
+    n_pairs : int or None, default=None
+        For class labels: how many near and how many far pairs to draw. None takes all.
+    tol : float, default=1e-3
+        Certified relative duality gap at which to stop.
+    max_iter : int, default=1000
+        Largest number of iterations.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    random_state : int, RandomState instance or None, default=None
+        Draws the pairs.
+
+    Attributes
+    ----------
+    components_ : ndarray or torch.Tensor of shape (n_components, n_features)
+        The map L, its rows sorted by decreasing length.
+    objective_ : float
+        The smallest squared learned distance of a far pair, before ``n_components`` cut off rows,
+        computed in float64.
+    duality_gap_ : float
+        Proved bound on (optimum − objective) relative to the objective.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback) or "interrupted".
+    n_iter_ : int
+        Number of iterations: looks at all far pairs.
+    history_ : list of dict
+        For each iteration: n_iter, seconds, objective and duality_gap (certified), and for the
+        interior-point method pairs_at_hand and newton_steps.
+    classes_ : ndarray
+        The labels, if y were class labels.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points, d features, m far pairs, of which k are at hand (those that are nearly the
+    closest; often some d), and rank r, an iteration of the interior-point method costs
+    O(n d r + m r) for a look at all and O(k² d + k³) for each of a few steps; one of the lecture's
+    O(n d² + m d + d³). Memory is O(n d + m + k²), or O(m d) where pairs do not share points. Sparse
+    input is refused.
+
+    References
+    ----------
+    Phillips, Data mining: algorithms, geometry, and probability, lecture 15, metric learning.
+    Ying & Li, Distance metric learning with eigenvalue optimization, JMLR 13 (2012).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from nearfar import DMLEig
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = DMLEig().fit(X, y)
+    >>> metric.status_, metric.duality_gap_ <= 1e-3
+    ('converged', True)
+
+    From pairs, +1 near and -1 far:
+
+    >>> from nearfar import make_pairs
+    >>> pairs, kinds = make_pairs(X, y, 50, random_state=0)
+    >>> metric = DMLEig().fit(pairs, kinds)
+    >>> closest = metric.pair_distance(pairs[kinds == -1]).min()
+    >>> bool(abs(closest**2 / metric.objective_ - 1) < 1e-9)
+    True
+    """
+
+    _doc_link_module = "nearfar"
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        regularization: float = 1e-9,
+        solver: str = "interior-point",
+        n_pairs: int | None = None,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.regularization = regularization
+        self.solver = solver
+        self.n_pairs = n_pairs
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None) -> DMLEig:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or Tuples
+            Points of shape (n_samples, n_features), pairs (n_pairs, 2, n_features), triplets
+            (n_triplets, 3, n_features) of a point, a near and a far one, or `Tuples`. Float32 stays
+            float32; tensors are computed on their device.
+        y : array-like or None, default=None
+            Class labels of points; +1 for near and -1 for far pairs; None for triplets.
+
+        Returns
+        -------
+        DMLEig
+            The fitted estimator.
+        """
+        pairs = self._validated_pairs(X, y)
+        self._check_parameters()
+        points = pairs.points
+        check_spread(float(points.max()) - float(points.min()))
+        with one_pool():
+            problem = DMLEigProblem.build(pairs, self.regularization)
+
+            def attributes(iterate: Iterate) -> dict[str, Any]:
+                components = canonical_factor(problem.components(iterate.point))
+                components = asked_rows(components, self.n_components)
+                return {"components_": kernels_for(points).like(components, points)}
+
+            if self.solver == "lecture":
+                iterates = frank_wolfe(problem, LECTURE_SMOOTHING * problem.trace)
+            else:
+                iterates = cover(problem, self.tol)
+            solution = self._run(iterates, X, y, attributes)
+            best = solution.iterate
+            self.components_ = attributes(best)["components_"]
+            proof = problem.certify(best.point, *best.certificate)
+        self._store_ending(solution.status, proof.objective, proof.gap, solution.history)
+        return self
+
+    def _check_parameters(self) -> None:
+        self._check_limits()
+        if self.n_components is not None:
+            check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
+        check_number("regularization", self.regularization, Real, 0, None)
+        check_choice("solver", self.solver, ("interior-point", "lecture"))

@@ -1,0 +1,254 @@
+"""Maximally collapsing metric learning in the feature space of a kernel, as a transformer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.errors import DataWarning, warn
+from nearfar.estimators._callbacks import with_callbacks
+from nearfar.estimators._kernel import Expansion
+from nearfar.estimators._kernel_metric import KernelMetricLearner
+from nearfar.estimators._large_margin import taken
+from nearfar.estimators._soft_neighbors import expected_gain
+from nearfar.estimators.mcml import MCMLLearner
+from nearfar.kernels import one_pool
+from nearfar.problems.kernel_mcml import KernelMCMLProblem
+from nearfar.problems.mcml import CollapsePoint
+from nearfar.problems.soft_neighbors import NARROW
+from nearfar.solvers import Iterate, Solution, Status
+from nearfar.solvers.growing import Proof, growing_descent
+from nearfar.solvers.quasi_newton import Memory
+from nearfar.supervision import ClassOrder
+
+Matrix = NDArray[np.float64]
+
+SPARE_ROWS = 20  # of a first factor, above the number of classes: no row then lacks, mostly
+
+
+class KernelMCML(MCMLLearner, KernelMetricLearner):
+    """Maximally collapsing metric learning in the feature space of a kernel.
+
+    Learns ``A = Σ W_lm φ(x_l) φ(x_m)ᵀ`` with W ⪰ 0 over the training points: the metric of `MCML`
+    after the map φ of a kernel, which is used through kernel values only. It is the minimum of
+    ``Σ KL[p0(·|i) ‖ p(·|i)] + regularization · trace(A)``. The problem is convex, and
+    ``duality_gap_`` proves how close the answer is to the optimum. With the linear kernel it is
+    `MCML`. See ``docs/algorithms/kernel_mcml.md`` for the mathematics.
+
+    With a kernel matrix of full rank, such as that of an RBF kernel, some metrics map every class
+    to one point, whatever the labels are, and without regularization there is no optimum. The
+    trace keeps the metric small; choose its weight and ``gamma`` by cross-validation.
+
+    Parameters
+    ----------
+    kernel : str or callable, default="rbf"
+        "linear", "poly", "rbf", "sigmoid", "cosine" or "laplacian", by the formulas of
+        scikit-learn; "precomputed" for kernel matrices in place of points, of shape (n, n) in
+        ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
+    gamma : float or None, default=None
+        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
+        of the features.
+    kernel_params : dict or None, default=None
+        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        ("coef0"); for a function, its further arguments.
+    rank : int, float or None, default=None
+        How many of the leading principal directions in feature space to learn on; below 1, the
+        share of the variance that they carry. None takes all that are not rounding errors.
+    regularization : float, default=0.1
+        Weight of the trace of the metric in feature space (the paper's lambda). It has the units
+        of the kernel values, which are at most 1 for an RBF kernel.
+    n_components : int or None, default=None
+        Rows of the map. None keeps the full metric; its map then has as many rows as the metric
+        has rank. If the metric has less rank than asked for, the last rows are zero.
+    reduce : {"learn", "project"}, default="project"
+        How to get fewer rows: "project" the full metric on its leading directions, as the paper
+        does, or "learn" a map of so many rows (not convex).
+    tol : float, default=1e-3
+        Certified relative duality gap at which to stop; for a learned map of few rows, the
+        estimated relative decrease that is left.
+    max_iter : int, default=1000
+        Largest number of iterations.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    checkpoint : path or None, default=None
+        File to write the state to, about twice a second, and to continue from if it exists. It is
+        removed when the fit has converged.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray or torch.Tensor of shape (n_components, n_fit)
+        The map: a point x goes to ``dual_coef_ @ k`` with k its kernel values to the rows of
+        ``X_fit_``. Rows are orthogonal in feature space, longest first, and sum to zero. Float64.
+    X_fit_ : ndarray, torch.Tensor or None, of shape (n_fit, n_features)
+        The points that were learned from; None for precomputed kernels.
+    eigenvalues_ : ndarray of shape (rank,)
+        Of the centred kernel matrix, descending: n_fit times the variances in feature space.
+    eigenvectors_ : ndarray of shape (n_fit, rank)
+        Their vectors, the principal directions in feature space.
+    gamma_ : float or None
+        The gamma that was used; None for kernels without one.
+    objective_ : float
+        The paper's objective with the trace, computed in float64; with ``reduce="project"`` that
+        of the full metric.
+    duality_gap_ : float or None
+        Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
+        None for a learned map of few rows.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback) or "interrupted".
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        For each iteration: n_iter, seconds, objective and duality_gap (certified; None where it
+        was not computed).
+    classes_ : ndarray
+        The labels.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points and d features, the kernel matrix costs O(n² d) for the named kernels, its
+    eigenvectors O(n³), and an iteration O(n² rank). Memory is O(n²). A new point costs O(n d).
+    Kernel values are float64 in any case, since small eigenvalues need their digits; float32 in
+    gives float32 out. Sparse input is refused.
+
+    References
+    ----------
+    Globerson & Roweis, Metric learning by collapsing classes, NIPS 2005, section 4.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> from nearfar import KernelMCML
+    >>> X, y = make_circles(200, noise=0.05, factor=0.8, random_state=0)
+    >>> model = KernelMCML(n_components=2).fit(X, y)
+    >>> model.status_, model.duality_gap_ <= 1e-3
+    ('converged', True)
+    >>> model.transform(X).shape
+    (200, 2)
+    """
+
+    _doc_link_module = "nearfar"
+
+    def __init__(
+        self,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | None = None,
+        *,
+        kernel_params: dict[str, Any] | None = None,
+        rank: int | float | None = None,
+        regularization: float = 0.1,
+        n_components: int | None = None,
+        reduce: str = "project",
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.rank = rank
+        self.regularization = regularization
+        self.n_components = n_components
+        self.reduce = reduce
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.checkpoint = checkpoint
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any) -> KernelMCML:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The points, or with ``kernel="precomputed"`` their kernel matrix. Tensors are computed
+            on their device, except for the eigenvectors of the kernel matrix.
+        y : array-like of shape (n_samples,)
+            Class labels: numbers, strings, booleans or categories.
+
+        Returns
+        -------
+        KernelMCML
+            The fitted estimator.
+        """
+        began = time.perf_counter()
+        X, labels = self._validated_with_labels(X, y)
+        self._check_collapse(len(X))
+        points = self._expansion(X)
+        with one_pool():
+            return self._fit(points, y, labels, began)
+
+    def _fit(self, points: Expansion, y: Any, labels: ClassOrder, began: float) -> KernelMCML:
+        E = taken(points.coordinates, labels.order)
+        rank = E.shape[1]
+        if rank == 0:
+            return self._store_without_variation(points, labels)
+        problem = KernelMCMLProblem.of(E, labels.starts, float(self.regularization))
+        rows = self._learns_rows(rank)
+        convex = rows is None
+        few = len(labels.sizes) + SPARE_ROWS
+        grows = convex and few < NARROW * len(problem.P)
+
+        def remaining(at: CollapsePoint, gain: float) -> float:
+            return expected_gain(gain, at.value, least=0.0)
+
+        def prove(L: Matrix) -> Proof:
+            at = problem.whole(L)
+            certificate = problem.certify(at)
+            proved = certificate.gap <= self.tol
+            return Proof(certificate.gap, L[:0] if proved else problem.lacking(at), certificate)
+
+        def iterates(start: Matrix, memory: Memory | None) -> Iterator[Iterate]:
+            if not grows:
+                return self._iterates(problem, start, memory, "quasi-newton", convex)
+            return growing_descent(problem.evaluate, start, remaining, prove, self.tol)
+
+        def attributes(components: Matrix) -> dict[str, Any]:
+            return self._map(points, components)
+
+        solution = self._descended(
+            problem,
+            E,
+            problem.first_guess(few if grows else rows),
+            iterates,
+            points.X,
+            y,
+            attributes,
+            [self.n_components, self.reduce, self.regularization],
+            began,
+        )
+        self._store(attributes(problem.components(solution.iterate.point)))
+        self._store_ending(*self._ending(problem, solution, convex), solution.history)
+        return self
+
+    def _ending(
+        self, problem: KernelMCMLProblem, solution: Solution, convex: bool
+    ) -> tuple[Status, float, float | None]:
+        """Status, objective and gap; features are float64, so that a proof of the run will do."""
+        iterate = solution.iterate
+        if iterate.certificate is not None and solution.status is Status.CONVERGED:
+            return solution.status, iterate.certificate.objective, iterate.certificate.gap
+        L = problem.whole(iterate.point).L if convex else iterate.point
+        return self._finished(problem, L, solution.status, convex)
+
+    def _store_without_variation(self, points: Expansion, labels: ClassOrder) -> KernelMCML:
+        """All points are equal, so that p(j|i) = 1 / (n − 1) whatever the metric."""
+        warn(
+            "all points are equal, so that every metric is as good as any other. Check X.",
+            DataWarning,
+        )
+        sizes = labels.sizes[labels.sizes > 1]
+        objective = float(np.sum(sizes * np.log((len(labels.codes) - 1) / (sizes - 1))))
+        self._store(self._zero_map(points))
+        self._store_ending(Status.CONVERGED, objective, 0.0, [])
+        return self

@@ -1,0 +1,211 @@
+"""Mahalanobis metric for clustering in the feature space of a kernel, as a transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.errors import DataWarning, InvalidInputError, warn
+from nearfar.estimators._callbacks import with_callbacks
+from nearfar.estimators._kernel import PRECOMPUTED, Expansion
+from nearfar.estimators._kernel_metric import KernelMetricLearner
+from nearfar.estimators._pairs import holds_tuples
+from nearfar.estimators._parameters import check_number
+from nearfar.estimators.mmc import MMCLearner
+from nearfar.kernels import one_pool
+from nearfar.problems.kernel_mmc import KernelMMCProblem
+from nearfar.solvers import Status
+from nearfar.supervision import Tuples
+
+Matrix = NDArray[np.float64]
+
+
+class KernelMMC(MMCLearner, KernelMetricLearner):
+    """Mahalanobis metric for clustering in the feature space of a kernel.
+
+    Learns ``M = Σ A_lm φ(x_l) φ(x_m)ᵀ`` with A ⪰ 0 over the training points: the metric of `MMC`
+    after the map φ of a kernel, which is used through kernel values only. The problem is convex,
+    and ``duality_gap_`` proves how close the answer is to the optimum. With the linear kernel and
+    the same regularization it is `MMC`. See ``docs/algorithms/kernel_mmc.md`` for the mathematics.
+
+    Parameters
+    ----------
+    kernel : str or callable, default="rbf"
+        "linear", "poly", "rbf", "sigmoid", "cosine" or "laplacian", by the formulas of
+        scikit-learn; "precomputed" for kernel matrices in place of points, of shape (n, n) in
+        ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
+    gamma : float or None, default=None
+        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
+        of the features.
+    kernel_params : dict or None, default=None
+        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        ("coef0"); for a function, its further arguments.
+    rank : int, float or None, default=None
+        How many of the leading principal directions in feature space to learn on; below 1, the
+        share of the variance that they carry. None takes all that are not rounding errors.
+    n_components : int or None, default=None
+        Rows of the map. None learns the full metric; its map then has as many rows as the metric
+        has rank. A smaller number learns a map of so many rows, which is not convex.
+    regularization : float, default=0.1
+        What is added to the diagonal of the scatter of the near pairs, as a share of its mean:
+        with r directions and T the sum of squared distances in feature space over the near pairs,
+        the constraint is ``Σ D²(a, b) + regularization (T / r) trace(M) <= 1``, D being the learned
+        distance. With a kernel matrix of full rank, such as that of an RBF kernel, it must not be
+        zero.
+    n_pairs : int or None, default=None
+        For class labels: how many near and how many far pairs to draw. None takes all.
+    tol : float, default=1e-3
+        Certified relative duality gap at which to stop; for a learned map of few rows, the
+        estimated relative gain that is left.
+    max_iter : int, default=1000
+        Largest number of iterations.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    random_state : int, RandomState instance or None, default=None
+        Draws the pairs.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray or torch.Tensor of shape (n_components, n_fit)
+        The map: a point x goes to ``dual_coef_ @ k`` with k its kernel values to the rows of
+        ``X_fit_``. Rows are orthogonal in feature space, longest first, and sum to zero. Float64.
+    X_fit_ : ndarray, torch.Tensor or None, of shape (n_fit, n_features)
+        The points of the pairs. None for precomputed kernels, where n_fit is the number of all
+        training points.
+    eigenvalues_ : ndarray of shape (rank,)
+        Of the centred kernel matrix, descending: n_fit times the variances in feature space.
+    eigenvectors_ : ndarray of shape (n_fit, rank)
+        Their vectors, the principal directions in feature space.
+    gamma_ : float or None
+        The gamma that was used; None for kernels without one.
+    objective_ : float
+        The sum of the learned distances over the far pairs.
+    duality_gap_ : float or None
+        Proved bound on (optimum − objective) relative to the objective; None for a learned map of
+        few rows.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback) or "interrupted".
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        For each iteration: n_iter, seconds, objective and duality_gap (for a learned map of few
+        rows an estimate of the relative gain that is left).
+    classes_ : ndarray
+        The labels, if y were class labels.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points in pairs and d features, the kernel matrix costs O(n² d) for the named kernels,
+    its eigenvectors O(n³), and the learning what `MMC` costs on ``rank`` features. Memory is O(n²).
+    A new point costs O(n d). Kernel values are float64 in any case; float32 in gives float32 out.
+    Sparse input is refused.
+
+    References
+    ----------
+    Xing, Ng, Jordan & Russell, Distance metric learning with application to clustering with
+    side-information, NIPS 15 (2002), which maps points by a basis of functions in section 2.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> from nearfar import KernelMMC
+    >>> X, y = make_circles(200, noise=0.05, factor=0.5, random_state=0)
+    >>> model = KernelMMC(n_pairs=100, random_state=0).fit(X, y)
+    >>> model.status_, model.duality_gap_ <= 1e-3
+    ('converged', True)
+    >>> model.score(X, y) > 0.99
+    True
+    """
+
+    _doc_link_module = "nearfar"
+
+    def __init__(
+        self,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | None = None,
+        *,
+        kernel_params: dict[str, Any] | None = None,
+        rank: int | float | None = None,
+        n_components: int | None = None,
+        regularization: float = 0.1,
+        n_pairs: int | None = None,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.rank = rank
+        self.n_components = n_components
+        self.regularization = regularization
+        self.n_pairs = n_pairs
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None) -> KernelMMC:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or Tuples
+            Points of shape (n_samples, n_features), pairs (n_pairs, 2, n_features), triplets
+            (n_triplets, 3, n_features) of a point, a near and a far one, or `Tuples`. With
+            ``kernel="precomputed"`` the kernel matrix of labelled points, or as the points of
+            `Tuples`. Tensors are computed on their device, except for the eigenvectors of the
+            kernel matrix.
+        y : array-like or None, default=None
+            Class labels of points; +1 for near and -1 for far pairs; None for triplets.
+
+        Returns
+        -------
+        KernelMMC
+            The fitted estimator.
+        """
+        if self.kernel == PRECOMPUTED and holds_tuples(X) and not isinstance(X, Tuples):
+            raise InvalidInputError(
+                "kernel='precomputed' needs to know which rows of the kernel matrix make up a pair;"
+                " X holds the rows themselves. Pass Tuples(K, indices), or K and class labels."
+            )
+        pairs = self._validated_pairs(X, y)
+        self._check_limits()
+        check_number("regularization", self.regularization, Real, 0, None)
+        rows = np.unique(np.concatenate([pairs.heads, pairs.tails]))
+        points = self._expansion(pairs.points, rows)
+        rank = len(points.span.values)
+        if rank == 0:
+            return self._store_without_variation(points)
+        with one_pool():
+            E = points.coordinates
+            problem = KernelMMCProblem.of(pairs, points.rows, E, self.regularization)
+            few = self.n_components if (self.n_components or rank) < rank else None
+
+            def attributes(L: Matrix) -> dict[str, Any]:
+                return self._map(points, problem.components(L))
+
+            self._maximise(problem, problem.start(few), few is not None, X, y, attributes)
+        return self
+
+    def _store_without_variation(self, points: Expansion) -> KernelMMC:
+        """All points are equal in feature space: no map can part them, so zero is kept."""
+        warn(
+            "all points are equal in feature space, so that no metric can part them. Check X and"
+            " the kernel.",
+            DataWarning,
+        )
+        self._store(self._zero_map(points))
+        self._store_ending(Status.CONVERGED, 0.0, 0.0, [])
+        return self

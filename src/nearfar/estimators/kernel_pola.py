@@ -1,0 +1,306 @@
+"""The pseudo-metric online learning algorithm in the feature space of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._base import check_device
+from nearfar.estimators._callbacks import with_callbacks
+from nearfar.estimators._kernel import PRECOMPUTED, Kernel
+from nearfar.estimators._kernel_metric import KernelMetricLearner
+from nearfar.estimators._online import OnlinePairLearner, factor
+from nearfar.estimators._parameters import check_number
+from nearfar.kernels import Array, kernels_for
+from nearfar.problems.kernel_pola import Ends, coefficients, products
+from nearfar.solvers.pola import GrowingProjections
+from nearfar.supervision import Pairs
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+BLOCK = 128  # pairs whose products with each other are computed at a time
+
+
+class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
+    """Pseudo-metric online learning in the feature space of a kernel.
+
+    `POLA` after the map φ of a kernel, which is used through kernel values only: the metric lies in
+    the span of the pairs that it took in, and grows with them, up to a limit. See
+    ``docs/algorithms/kernel_pola.md`` for the mathematics. With the linear kernel it is `POLA`.
+
+    Parameters
+    ----------
+    kernel : str or callable, default="rbf"
+        "linear", "poly", "rbf", "sigmoid", "cosine" or "laplacian", by the formulas of
+        scikit-learn, or a function of two vectors that returns a number. Not "precomputed": the
+        points are needed to compare new ones with.
+    gamma : float or None, default=None
+        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
+        of the features; `partial_fit` then takes it from the points of its first call, so that the
+        answer depends on them. For a stream, name it.
+    kernel_params : dict or None, default=None
+        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        ("coef0"); for a function, its further arguments.
+    max_directions : int or None, default=100
+        Largest number of pairs whose directions in feature space span the metric. When there are so
+        many, other pairs still correct the metric within the span. None sets no limit: time and
+        memory grow without bound in a long stream.
+    beta : float or None, default=None
+        Largest loss that is let be, both in `fit` and in `partial_fit`; `fit` ends when no pair has
+        a larger one. None corrects any loss, and lets `fit` make ``max_iter`` epochs without a
+        warning.
+    scale : float or None, default=None
+        The length of a pair, in feature space, that weighs the metric and the threshold alike. None
+        takes the mean length of the pairs so far; the paper has 1.
+    n_pairs : int or None, default=None
+        How many near and far pairs to draw where X are points with labels; None takes all.
+    shuffle : bool, default=True
+        Whether each epoch of `fit` takes the pairs in a new random order, and `partial_fit` those
+        that it makes from labels. Given pairs are never shuffled in `partial_fit`.
+    max_iter : int, default=5
+        Largest number of epochs of `fit`.
+    max_seconds : float or None, default=None
+        Largest time of `fit` in seconds, looked at after each epoch.
+    random_state : int, RandomState instance or None, default=0
+        Draws and shuffles pairs. None does so in another way each time.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray or torch.Tensor of shape (n_components, n_fit)
+        The map: a point x goes to ``dual_coef_ @ k`` with k its kernel values to the rows of
+        ``X_fit_``. Rows are orthogonal in feature space, longest first, as many as the metric has
+        rank, and sum to zero. Float64.
+    X_fit_ : ndarray or torch.Tensor of shape (n_fit, n_features)
+        The first points of the r pairs that span the metric, and then the second ones: n_fit = 2r;
+        while there are none, one pair.
+    matrix_ : ndarray of shape (r, r)
+        The metric in an orthonormal basis of the span, from which `partial_fit` goes on.
+    basis_ : ndarray of shape (r, r)
+        The coordinates of the r pairs in this basis, as rows: a lower triangle.
+    gamma_ : float or None
+        The gamma that was used; None for kernels without one.
+    threshold_ : float
+        The distance √b up to which `predict` calls a pair near.
+    squared_threshold_ : float
+        b.
+    n_pairs_seen_ : int
+        How many pairs were looked at since learning began, in `fit` once for each epoch.
+    n_updates_ : int
+        How many of them changed the metric.
+    squared_loss_ : float
+        Sum of their squared losses, each before its correction: what the mistake bound bounds.
+    total_length_ : float
+        Sum of the lengths, in feature space, of the pairs that were looked at.
+    objective_ : float
+        Sum of the losses of all pairs under the answer, computed in float64. This and what follows,
+        up to ``history_``, are there after `fit` only.
+    duality_gap_ : float
+        Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger.
+        The bound below is zero, so that it is small only where all margins are kept.
+    status_ : str
+        Why the fit ended: "converged" (no loss above beta), "max_iter", "max_seconds", "stopped"
+        (by a callback) or "interrupted".
+    n_iter_ : int
+        Number of epochs.
+    history_ : list of dict
+        For each epoch: n_iter, seconds, objective (the sum of the losses when their pairs were
+        looked at), largest_loss (of these), n_updates, squared_threshold, and duality_gap, which
+        is None.
+    classes_ : ndarray
+        The labels, after a fit to labelled points.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With r directions so far, a pair costs O(r d + r²), and a near pair with a loss O(r³) for one
+    eigenvector; a new point costs O(r d). Memory is O(r² + r d) beside the pairs. Kernel values are
+    computed where the data is, in float64; the rest is sequential and happens on the host. With a
+    kernel of full rank, such as RBF, every separate pair is a new direction until the limit, and
+    the metric of enough epochs keeps all margins whatever the pairs say. Sparse input is refused.
+
+    References
+    ----------
+    Shalev-Shwartz, Singer & Ng, Online and batch learning of pseudo-metrics, ICML 2004.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> from nearfar import KernelPOLA
+    >>> X, y = make_circles(100, noise=0.05, factor=0.5, random_state=0)
+    >>> model = KernelPOLA("poly", kernel_params={"degree": 2}).fit(X, y)
+    >>> model.score(*make_circles(100, noise=0.05, factor=0.5, random_state=1)) > 0.95
+    True
+    """
+
+    _doc_link_module = "nearfar"
+    X_fit_: Array
+    _axes: ClassVar[dict[str, str]] = {
+        "dual_coef_": "rn",
+        "X_fit_": "nd",
+        "matrix_": "kk",
+        "basis_": "kk",
+    }
+
+    def __init__(
+        self,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | None = None,
+        *,
+        kernel_params: dict[str, Any] | None = None,
+        max_directions: int | None = 100,
+        beta: float | None = None,
+        scale: float | None = None,
+        n_pairs: int | None = None,
+        shuffle: bool = True,
+        max_iter: int = 5,
+        max_seconds: float | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.max_directions = max_directions
+        self.beta = beta
+        self.scale = scale
+        self.n_pairs = n_pairs
+        self.shuffle = shuffle
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None) -> KernelPOLA:
+        """Learn from pairs that are all at hand; what was learned before is forgotten.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or Tuples
+            Points of shape (n_samples, n_features), pairs of shape (n_pairs, 2, n_features) or
+            triplets of shape (n_triplets, 3, n_features), whose first two points are near and
+            whose outer two are far.
+        y : array-like or None, default=None
+            Class labels of points; +1 for near and −1 for far pairs; None for triplets.
+
+        Returns
+        -------
+        KernelPOLA
+            The fitted estimator.
+        """
+        self._fit(X, y)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> KernelPOLA:
+        """Learn from the next pairs of a stream, each once and in the given order.
+
+        One call with all pairs and a call for each give the same answer, to rounding, if ``gamma``
+        is named. If a call fails or is interrupted, nothing of it is learned. The pairs of a call
+        may all be near or far, and may contradict earlier ones.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or Tuples
+            As in `fit`; a triplet is its near pair and then its far pair.
+        y : array-like or None, default=None
+            As in `fit`.
+
+        Returns
+        -------
+        KernelPOLA
+            The estimator.
+        """
+        self._learn(X, y)
+        return self
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.max_directions is not None:
+            check_number("max_directions", self.max_directions, Integral, 1, None)
+        if self.kernel == PRECOMPUTED:
+            raise InvalidInputError(
+                f"{type(self).__name__} compares new points with those that it keeps, so that"
+                " kernel='precomputed' does not do. Name a kernel, or give a function of two points"
+                " as kernel."
+            )
+
+    def _begin(self, pairs: Pairs) -> _KernelStream:
+        kernel = Kernel.of(self.kernel, self.gamma, self.kernel_params)
+        return _KernelStream(**self._settings(), kernel=kernel.scaled_to(pairs.points))
+
+    def _resume(self, pairs: Pairs) -> _KernelStream:
+        check_device(self, pairs.points, self.dual_coef_)
+        points, r = self.X_fit_, len(self.basis_)
+        return _KernelStream(
+            self.matrix_.copy(order="F"),
+            **self._memory(),
+            L=self.basis_,
+            kernel=self._fitted_kernel(),
+            ends=(points[:r], points[r:]) if r else None,
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        return {**super()._settings(), "limit": self.max_directions}
+
+    def _visit(self, stream: _KernelStream, pairs: Pairs, order: Index) -> Iterator[Matrix]:
+        points = pairs.points
+        kernels = kernels_for(points)
+        for first in range(0, len(order), BLOCK):
+            rows = order[first : first + BLOCK]
+            ends = (kernels.index(end[rows], points) for end in (pairs.heads, pairs.tails))
+            head, tail = (points[end] for end in ends)
+            yield stream.learn_from_pairs((head, tail), np.where(pairs.near[rows], 1.0, -1.0))
+
+    def _attributes(self, stream: _KernelStream, pairs: Pairs) -> dict[str, Any]:
+        points = pairs.points
+        kernels = kernels_for(points)
+        if stream.ends is None:
+            C, ends = np.zeros((1, 2)), (points[:1], points[:1])
+        else:
+            C, ends = coefficients(factor(stream.matrix), stream.L), stream.ends
+        return {
+            "dual_coef_": kernels.like(C, kernels.double(points[:0])),
+            "X_fit_": kernels.concatenate([*ends]),
+            "basis_": stream.L,
+            "gamma_": stream.kernel.gamma,
+        }
+
+    def _losses(self, pairs: Pairs) -> Matrix:
+        kernels = kernels_for(pairs.points)
+        distances = self._edge_distances(kernels.double(pairs.points), pairs.heads, pairs.tails)
+        signs = np.where(pairs.near, 1.0, -1.0)
+        losses = 1 - signs * (self.squared_threshold_ - kernels.to_host(distances) ** 2)
+        found: Matrix = losses.clip(0)
+        return found
+
+
+@dataclass
+class _KernelStream(GrowingProjections):
+    """Projections with the pairs that they took in."""
+
+    kernel: Kernel = field(kw_only=True)
+    ends: Ends | None = None  # of the pairs of L
+
+    def learn_from_pairs(self, pairs: Ends, signs: Matrix) -> Matrix:
+        """Visit pairs in turn; the losses (m,) before each update."""
+        old = np.zeros((len(signs), 0))
+        if self.ends is not None:
+            old = products(self.kernel, pairs, self.ends)
+        new = products(self.kernel, pairs, pairs)
+        losses, joined = self.learn_from_products(old, new, signs)
+        if joined:
+            kernels = kernels_for(pairs[0])
+            rows = kernels.index(np.array(joined), pairs[0])
+            taken = [end[rows] for end in pairs]
+            if self.ends is not None:
+                taken = [kernels.concatenate(both) for both in zip(self.ends, taken, strict=True)]
+            self.ends = taken[0], taken[1]
+        return losses

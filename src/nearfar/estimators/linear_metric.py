@@ -1,0 +1,262 @@
+"""A linear map as a metric: one that is given, or that of a fitted transformer."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._base import MetricLearner, validated_points
+from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
+from nearfar.estimators._lmnn_descent import asked_rows
+from nearfar.estimators._start import given_map
+from nearfar.kernels import kernels_for
+from nearfar.linalg import canonical_factor, signed
+from nearfar.solvers import Record, Status
+
+Matrix = NDArray[np.float64]
+
+ORTHOGONAL = 1e-12  # cosine of rows that count as orthogonal
+PROBE_ENTRIES = 1 << 22  # of the unit vectors mapped at a time: 32 MB
+TRIALS = 10  # random points on which linearity is tried, at each of SCALES
+SCALES = (1e-3, 1.0, 1e3)
+
+
+class LinearMetric(MetricLearner):
+    """The metric of a linear map that is given: D(a, b) = ‖L(a − b)‖.
+
+    It learns nothing. It gives a map from elsewhere the methods of a metric: ``pair_distance``,
+    ``get_metric``, files, `PairClassifier`, exports. `as_metric` makes one of a fitted transformer.
+
+    Parameters
+    ----------
+    components : array-like of shape (rows, n_features) or None, default=None
+        The map L. None is the identity, the Euclidean distance.
+
+    Attributes
+    ----------
+    components_ : ndarray or torch.Tensor of shape (n_components, n_features)
+        The map, its rows orthogonal and sorted by decreasing length, with the same distances as
+        ``components``; as many as the rank.
+    objective_ : None
+        Nothing is minimised.
+    duality_gap_ : None
+        Nothing is minimised.
+    status_ : str
+        "converged".
+    n_iter_ : int
+        0.
+    history_ : list
+        Empty.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    ``fit`` takes O(r² d) time for r rows and d features, whatever the number of points.
+
+    Examples
+    --------
+    >>> from nearfar import LinearMetric
+    >>> metric = LinearMetric([[3.0, 4.0]]).fit([[0.0, 0.0]])
+    >>> metric.pair_distance([[[0.0, 0.0], [1.0, 1.0]]])
+    array([7.])
+    """
+
+    _doc_link_module = "nearfar"
+
+    def __init__(self, components: ArrayLike | None = None) -> None:
+        self.components = components
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None) -> LinearMetric:
+        """Check that the map fits the points, and place it beside them.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The points.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        LinearMetric
+            The fitted estimator.
+        """
+        X = validated_points(self, X, reset=True)
+        callbacks = CallbackObserver(self, X, y, 1, lambda _: {})
+        L, d = np.eye(self.n_features_in_), self.n_features_in_
+        if self.components is not None:
+            L = given_map(self.components, None, d, "components", "Transpose or correct it.")
+        self.components_ = kernels_for(X).like(_canonical(L), X)
+        self._store_ending()
+        callbacks.finish(lambda: {"components_": self.components_})
+        return self
+
+    def _store_ending(self) -> None:
+        self.objective_ = self.duality_gap_ = None
+        self.status_, self.n_iter_ = str(Status.CONVERGED), 0
+        self.history_: list[Record] = []
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = False
+        return tags
+
+
+def as_metric(transformer: Any) -> LinearMetric:
+    """The metric of a fitted linear transformer: the distance between its images.
+
+    Works with whatever is linear but for a shift, which no distance depends on: scikit-learn's PCA
+    with and without whitening, LDA, NCA, TruncatedSVD, FactorAnalysis, FastICA, PLS, scalers,
+    random projections, feature selection, pipelines and column transformers of these, and
+    transformers of others. The map is read off the images of unit vectors, and tried on random
+    points.
+
+    Parameters
+    ----------
+    transformer : fitted transformer
+        With ``transform`` and ``n_features_in_``. It is not kept.
+
+    Returns
+    -------
+    LinearMetric
+        Fitted, on the host in float64.
+
+    Raises
+    ------
+    InvalidInputError
+        The transformer is not linear, or cannot be asked.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.decomposition import PCA
+    >>> from nearfar import as_metric
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> metric = as_metric(PCA(2, whiten=True).fit(X))
+    >>> metric.components_.shape
+    (2, 4)
+    """
+    if isinstance(transformer, type) or not hasattr(transformer, "transform"):
+        raise InvalidInputError(
+            f"as_metric needs a fitted transformer such as PCA().fit(X); got {transformer!r}."
+        )
+    check_is_fitted(transformer)
+    metric = LinearMetric(_linear_map(transformer))
+    metric.components_ = _canonical(np.asarray(metric.components))
+    metric.n_features_in_ = metric.components_.shape[1]
+    if hasattr(transformer, "feature_names_in_"):
+        metric.feature_names_in_ = np.asarray(transformer.feature_names_in_, dtype=object)
+    metric._store_ending()
+    return metric
+
+
+def _canonical(L: Matrix) -> Matrix:
+    """Rows that are orthogonal and sorted by length; those that are so already keep their order.
+
+    Rows of equal length, as PCA has them, could be turned in any way.
+    """
+    lengths = np.linalg.norm(L, axis=1)
+    cosines = L @ L.T / np.maximum(np.outer(lengths, lengths), np.finfo(float).tiny)
+    if np.abs(cosines - np.diag(np.diag(cosines))).max() > ORTHOGONAL:
+        return asked_rows(canonical_factor(L), None)
+    order = np.argsort(-(lengths / lengths.max()).round(12), kind="stable")
+    return asked_rows(signed(L[order]), None)
+
+
+def _linear_map(transformer: Any) -> Matrix:
+    """L (r, d) with transform(x) = Lx + b, tried on random points.
+
+    Where b is large compared with the image of a unit vector, differences would lose digits, and a
+    longer step is taken.
+    """
+    if not hasattr(transformer, "n_features_in_"):
+        raise InvalidInputError(
+            f"as_metric needs n_features_in_, which a {type(transformer).__name__} does not have."
+            " Set it to the number of features."
+        )
+    d = int(transformer.n_features_in_)
+    offset = _images(transformer, np.zeros((1, d)))[0]
+    steps, size = np.ones(d), float(np.abs(offset).max(initial=0.0))
+    for _ in range(2):
+        columns = _steps_taken(transformer, steps, offset)
+        lengths = np.abs(columns).max(axis=0, initial=0.0)
+        known = np.maximum(lengths, np.finfo(float).eps * size)
+        steps = np.exp2(np.ceil(np.log2(np.maximum(size / np.where(known > 0, known, 1.0), 1.0))))
+    _check_linear(transformer, columns, offset, steps)
+    if not columns.any():
+        raise InvalidInputError(
+            f"this {type(transformer).__name__} maps all points to the same image: there is no"
+            " distance. Check how it was fitted."
+        )
+    return columns
+
+
+def _steps_taken(transformer: Any, steps: Matrix, offset: Matrix) -> Matrix:
+    """(transform(stepᵢ eᵢ) − offset) / stepᵢ in column i, (r, d)."""
+    d = len(steps)
+    L, block = np.empty((len(offset), d)), max(1, PROBE_ENTRIES // d)
+    for first in range(0, d, block):
+        part = np.arange(first, min(first + block, d))
+        probes = np.zeros((len(part), d))
+        probes[np.arange(len(part)), part] = steps[part]
+        L[:, part] = ((_images(transformer, probes) - offset) / steps[part, None]).T
+    return L
+
+
+def _check_linear(transformer: Any, L: Matrix, offset: Matrix, steps: Matrix) -> None:
+    random = np.random.default_rng(0)
+    for scale in SCALES:
+        X = scale * steps * random.standard_normal((TRIALS, len(steps)))
+        images = _images(transformer, X)
+        sizes = np.abs(offset).max(initial=0.0) + (np.abs(X) @ np.abs(L).T).max(axis=1)
+        errors = np.abs(images - offset - X @ L.T).max(axis=1)
+        if (errors > np.sqrt(np.finfo(images.dtype).eps) * sizes).any():
+            raise InvalidInputError(
+                "as_metric needs a transformer that is linear but for a shift; this"
+                f" {type(transformer).__name__} is not: its images of random points differ from"
+                f" Lx + b by up to {(errors / sizes).max():.1g} of their size. Take its images as"
+                " points instead."
+            )
+
+
+def _images(transformer: Any, X: Matrix) -> NDArray[Any]:
+    """Dense images (m, r) in floating point, of new points (m, d)."""
+    X = np.vstack([X, np.zeros_like(X[:1])])  # SparsePCA maps a single row to a vector
+    points: Any = X
+    if hasattr(transformer, "feature_names_in_"):  # a ColumnTransformer finds columns by name
+        try:
+            frames = importlib.import_module("pandas")
+        except ImportError:
+            pass
+        else:
+            points = frames.DataFrame(X, columns=transformer.feature_names_in_)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            images = transformer.transform(points)
+        images = np.asarray(images.toarray() if sparse.issparse(images) else images)
+    except (TypeError, ValueError) as error:
+        reason = str(error).rstrip(".")
+        raise InvalidInputError(
+            f"as_metric asked a {type(transformer).__name__} for the images of zero and of unit"
+            f" vectors, and it refused: {reason}. Only a transformer of all real numbers can be"
+            " linear."
+        ) from error
+    if images.dtype.kind not in "fiub" or images.ndim != 2 or not np.isfinite(images).all():
+        raise InvalidInputError(
+            "as_metric needs finite numbers of shape (n_samples, n_components) from a"
+            f" {type(transformer).__name__}; got shape {images.shape} of {images.dtype}."
+        )
+    images = images[:-1]
+    return images if images.dtype in (np.float32, np.float64) else images.astype(np.float64)

@@ -1,0 +1,252 @@
+"""Mahalanobis metric for clustering as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._callbacks import with_callbacks
+from nearfar.estimators._iterative import IterativeLearner
+from nearfar.estimators._lmnn_descent import asked_rows
+from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._start import given_map, robust_centre
+from nearfar.kernels import kernels_for, one_pool
+from nearfar.linalg import canonical_factor
+from nearfar.problems.mmc import DiagonalMMCProblem, MMCProblem
+from nearfar.solvers import Iterate
+from nearfar.solvers.line_descent import ascend
+
+Matrix = NDArray[np.float64]
+
+
+class MMCLearner(PairLearner, IterativeLearner):
+    """The ascent, which does not depend on the form of the map; a mixin beside a form of metric."""
+
+    regularization: float
+
+    def _maximise(
+        self,
+        problem: MMCProblem,
+        start: Matrix,
+        fixed_rank: bool,
+        X: Any,
+        y: Any,
+        attributes: Callable[[Matrix], dict[str, Any]],
+    ) -> None:
+        """Run from a start, and store the answer; ``attributes`` are those of a factor L."""
+
+        def of_iterate(iterate: Iterate) -> dict[str, Any]:
+            return attributes(iterate.point)
+
+        iterates = ascend(problem, start, self.tol, fixed_rank=fixed_rank)
+        solution = self._run(iterates, X, y, of_iterate)
+        for name, value in of_iterate(solution.iterate).items():
+            setattr(self, name, value)
+        certificate = problem.certify(solution.iterate.point)
+        gap = None if fixed_rank else certificate.gap
+        self._store_ending(solution.status, certificate.objective, gap, solution.history)
+
+
+class MMC(MMCLearner, MetricLearner):
+    """Mahalanobis metric for clustering: far pairs as far apart as near pairs allow.
+
+    Learns the metric A = LᵀL with the largest sum of distances ``Σ ‖a - b‖_A`` over the far pairs,
+    among all with a sum of squared distances ``Σ ‖a - b‖²_A`` over the near pairs of at most 1.
+
+    The problem is convex, and ``duality_gap_`` proves how close the answer is to the optimum. The
+    answer often has few directions, even a single one. See ``docs/algorithms/mmc.md`` for the
+    mathematics.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        Rows of the map. None learns the full metric; its map then has as many rows as the metric
+        has rank. If the metric has less rank than asked for, the last rows are zero.
+    diagonal : bool, default=False
+        Whether to learn a weight for each feature instead, a diagonal A.
+    reduce : {"learn", "project"}, default="learn"
+        How to get fewer rows: "learn" a rectangular map (not convex), or "project" the metric on
+        its leading directions, for a diagonal one on its heaviest features.
+    regularization : float, default=0.0
+        What is added to the diagonal of the scatter of the near pairs, as a share of its mean:
+        with d features and T the sum of squared Euclidean distances over the near pairs, the
+        constraint is ``Σ ‖a - b‖²_A + regularization (T / d) trace(A) <= 1``. It is needed where
+        near pairs do not differ in all directions in which far pairs do.
+    n_pairs : int or None, default=None
+        For class labels: how many near and how many far pairs to draw. None takes all.
+    init : "auto" or array of shape (rows, n_features), default="auto"
+        The map to start from; "auto" whitens the near pairs. It decides the speed, and the answer
+        only for a learned rectangular map.
+    tol : float, default=1e-3
+        Certified relative duality gap at which to stop; for a learned rectangular map, the
+        estimated relative gain that is left.
+    max_iter : int, default=1000
+        Largest number of iterations.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    warm_start : bool, default=False
+        Start from the map of the last fit.
+    random_state : int, RandomState instance or None, default=None
+        Draws the pairs.
+
+    Attributes
+    ----------
+    components_ : ndarray or torch.Tensor of shape (n_components, n_features)
+        The map L, its rows sorted by decreasing length.
+    objective_ : float
+        The sum of the learned distances over the far pairs, before rows were cut off by
+        ``reduce="project"``, computed from the data in float64.
+    duality_gap_ : float or None
+        Proved bound on (optimum − objective) relative to the objective; None for a learned
+        rectangular map.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback) or "interrupted".
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        For each iteration: n_iter, seconds, objective and duality_gap (for a learned rectangular
+        map an estimate of the relative gain that is left).
+    classes_ : ndarray
+        The labels, if y were class labels.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points, d features and m far pairs an iteration costs O(m d² + d³) for few features, and
+    O(m d + n d² + d³) for many; a fit takes about ten. Memory is O(n d + d² + m), and up to 100 MB
+    more for few features. A diagonal metric costs O(m d) an iteration. Sparse input is refused.
+
+    References
+    ----------
+    Xing, Ng, Jordan & Russell, Distance metric learning with application to clustering with
+    side-information, NIPS 15 (2002).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from nearfar import MMC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> mmc = MMC().fit(X, y)
+    >>> mmc.status_, mmc.duality_gap_ <= 1e-3
+    ('converged', True)
+
+    From pairs, +1 near and -1 far:
+
+    >>> from nearfar import make_pairs
+    >>> pairs, kinds = make_pairs(X, y, 50, random_state=0)
+    >>> MMC().fit(pairs, kinds).transform(X).shape[0]
+    150
+    """
+
+    _doc_link_module = "nearfar"
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        diagonal: bool = False,
+        *,
+        reduce: str = "learn",
+        regularization: float = 0.0,
+        n_pairs: int | None = None,
+        init: str | ArrayLike = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.diagonal = diagonal
+        self.reduce = reduce
+        self.regularization = regularization
+        self.n_pairs = n_pairs
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None) -> MMC:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or Tuples
+            Points of shape (n_samples, n_features), pairs (n_pairs, 2, n_features), triplets
+            (n_triplets, 3, n_features) of a point, a near and a far one, or `Tuples`. Float32 stays
+            float32; tensors are computed on their device.
+        y : array-like or None, default=None
+            Class labels of points; +1 for near and -1 for far pairs; None for triplets.
+
+        Returns
+        -------
+        MMC
+            The fitted estimator.
+        """
+        pairs = self._validated_pairs(X, y)
+        self._check_parameters()
+        given, rows = self._given_start(), self._learned_rows
+        points = pairs.points
+        with one_pool():
+            kind = DiagonalMMCProblem if self.diagonal else MMCProblem
+            problem = kind.build(pairs, robust_centre(points), self.regularization)
+
+            def attributes(L: Matrix) -> dict[str, Any]:
+                components = problem.components(L)
+                if not self.diagonal:
+                    components = canonical_factor(components)
+                components = asked_rows(components, self.n_components)
+                return {"components_": kernels_for(points).like(components, points)}
+
+            start = problem.start(rows, given)
+            self._maximise(problem, start, rows is not None, X, y, attributes)
+        return self
+
+    # -- before ------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        self._check_limits()
+        check_number("regularization", self.regularization, Real, 0, None)
+        if self.n_components is not None:
+            check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
+        check_choice("reduce", self.reduce, ("learn", "project"))
+        if self.diagonal and self._learned_rows is not None:
+            raise InvalidInputError(
+                f"diagonal=True cannot learn a map of n_components={self.n_components} rows: to"
+                " choose features is another problem. Set reduce='project' to keep the heaviest"
+                " features, or n_components=None."
+            )
+        if isinstance(self.init, str) or self.init is None:
+            check_choice("init", self.init, ("auto",), or_else=" or an array")
+
+    @property
+    def _learned_rows(self) -> int | None:
+        """The rows of a map that is learned with a fixed rank, or None for the full metric."""
+        if self.reduce == "learn" and self.n_components not in (None, self.n_features_in_):
+            return int(self.n_components)
+        return None
+
+    def _given_start(self) -> Matrix | None:
+        """The map to start from, if the user gave one."""
+        d, rows = self.n_features_in_, self._learned_rows
+        if self.warm_start and hasattr(self, "components_"):
+            given, source, remedy = self.components_, "the last fit", "Set warm_start=False."
+        elif not isinstance(self.init, str):
+            given, source, remedy = self.init, "init", "Correct it, or leave it out."
+        else:
+            return None
+        start = given_map(given, rows, d, source, remedy)
+        return np.asarray(start / np.abs(start).max())

@@ -1,0 +1,210 @@
+"""Neighbourhood components analysis as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._callbacks import with_callbacks
+from nearfar.estimators._large_margin import taken
+from nearfar.estimators._parameters import check_number
+from nearfar.estimators._soft_neighbors import (
+    SoftNeighborsLearner,
+    central_point,
+    expected_gain,
+    identity_without_variation,
+    placed,
+)
+from nearfar.kernels import Array, one_pool
+from nearfar.problems.nca import DiagonalNCAProblem, NCAProblem
+from nearfar.solvers import Iterate, Status
+from nearfar.solvers.quasi_newton import Memory, descend
+from nearfar.supervision import ClassOrder
+
+Matrix = NDArray[np.float64]
+
+
+class NCA(SoftNeighborsLearner, MetricLearner):
+    """Neighbourhood components analysis: as many points as can be name their class at random.
+
+    Every point chooses a neighbour at random, near ones more likely:
+    ``p(j|i) ∝ exp(-D(i, j))`` with D the squared learned distance. The map is one under which many
+    choose a point of their own class: a local maximum of ``Σ p(j|i)`` over pairs of a class, the
+    expected number of points that their neighbour classifies correctly.
+
+    The problem is not convex: the answer depends on the start, and there is no certificate. See
+    ``docs/algorithms/nca.md`` for the mathematics.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        Rows of the map; None for as many as there are features. If the metric has less rank, the
+        last rows are zero, or left out for None. Of a diagonal metric, the heaviest features.
+    diagonal : bool, default=False
+        Whether to learn a weight for each feature and nothing else.
+    init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
+        Where to start. "auto" weighs directions by how far apart random points are compared with
+        those of a class; the other words are brought to its scale. An array is taken as it is, and
+        its scale matters. Of a diagonal metric only "auto", "identity" and an array, whose metric's
+        diagonal counts.
+    tol : float, default=1e-5
+        Estimated relative gain that is left, at which to stop.
+    max_iter : int, default=100
+        Largest number of iterations.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    warm_start : bool, default=False
+        Start from the map of the last fit.
+    checkpoint : path or None, default=None
+        File to write the state to, about twice a second, and to continue from if it exists. It is
+        removed when the fit has converged.
+
+    Attributes
+    ----------
+    components_ : ndarray or torch.Tensor of shape (n_components, n_features)
+        The map L, its rows sorted by decreasing length.
+    objective_ : float
+        The expected number of points that choose one of their class, computed in float64; of a
+        diagonal metric with the weights of all features.
+    duality_gap_ : None
+        There is no certificate.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback) or "interrupted".
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        For each iteration: n_iter, seconds, objective, and as duality_gap the estimated relative
+        gain that is left, which is no bound.
+    classes_ : ndarray
+        The labels.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points, d features and r rows an iteration costs O(n² (r + d)), or O(n² r) for few rows.
+    Memory is O(n d) and some blocks of a few megabytes: no n × n array is made. Sparse input is
+    refused.
+
+    References
+    ----------
+    Goldberger, Roweis, Hinton & Salakhutdinov, Neighbourhood components analysis, NIPS 2004.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from nearfar import NCA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> nca = NCA(n_components=2).fit(X, y)
+    >>> nca.transform(X).shape
+    (150, 2)
+    >>> nca.objective_ > 140
+    True
+    """
+
+    _doc_link_module = "nearfar"
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        diagonal: bool = False,
+        init: str | ArrayLike = "auto",
+        tol: float = 1e-5,
+        max_iter: int = 100,
+        max_seconds: float | None = None,
+        warm_start: bool = False,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.diagonal = diagonal
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any) -> NCA:
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The points. Float32 stays float32; tensors are computed on their device.
+        y : array-like of shape (n_samples,)
+            Class labels: numbers, strings, booleans or categories.
+
+        Returns
+        -------
+        NCA
+            The fitted estimator.
+        """
+        began = time.perf_counter()
+        X, labels = self._validated_with_labels(X, y)
+        self._check_parameters()
+        with one_pool():
+            return self._fit(X, y, labels, began)
+
+    def _check_parameters(self) -> None:
+        self._check_limits()
+        self._check_start()
+        if self.n_components is not None:
+            check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
+        words = ("auto", "identity")
+        if self.diagonal and isinstance(self.init, str) and self.init not in words:
+            raise InvalidInputError(
+                f"a diagonal metric starts from 'auto', 'identity' or an array; got"
+                f" init={self.init!r}. Choose one of these, or set diagonal=False."
+            )
+
+    def _fit(self, X: Array, y: Any, labels: ClassOrder, began: float) -> NCA:
+        d = self.n_features_in_
+        rows = None if self.diagonal else self.n_components
+        given = self._given_start(rows)
+        points = taken(X, labels.order)
+        kind = DiagonalNCAProblem if self.diagonal else NCAProblem
+        problem = kind.build(points, central_point(points), labels.starts)
+
+        def attributes(components: Matrix) -> dict[str, Any]:
+            return {"components_": placed(components, self.n_components, points)}
+
+        if not problem.basis.any():
+            self.components_ = placed(identity_without_variation(d, rows), self.n_components, X)
+            share = float((labels.sizes * (labels.sizes - 1)).sum()) / (len(X) - 1)
+            self._store_ending(Status.CONVERGED, share, None, [])
+            return self
+        if given is None:
+            start = self._named_start(problem, points, labels, rows)
+        else:
+            start = self._start_from(problem, given)
+
+        def iterates(L: Matrix, memory: Memory | None) -> Iterator[Iterate]:
+            return descend(
+                problem.evaluate,
+                L,
+                lambda at, gain: expected_gain(gain, at.value, least=-float(problem.counted.sum())),
+                lambda at: {"objective": -at.value},
+                memory,
+            )
+
+        settings = [self.n_components, bool(self.diagonal)]
+        solution = self._descended(
+            problem, points, start, iterates, X, y, attributes, settings, began
+        )
+        L = solution.iterate.point
+        self.components_ = attributes(self._canonical(problem, L))["components_"]
+        objective = -problem.evaluate(L, problem.exact()).value
+        self._store_ending(solution.status, objective, None, solution.history)
+        return self

@@ -1,0 +1,273 @@
+"""Relevant component analysis as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from sklearn.utils.validation import check_is_fitted
+
+from nearfar.errors import DataWarning, InvalidInputError, warn
+from nearfar.estimators._base import MetricLearner, checked_labels, validated_points
+from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
+from nearfar.estimators._large_margin import taken
+from nearfar.estimators._lmnn_descent import asked_rows
+from nearfar.estimators._pairs import PairLearner, holds_tuples
+from nearfar.estimators._parameters import check_number
+from nearfar.estimators._start import check_spread, host
+from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.problems.rca import RCAProblem, variances_of
+from nearfar.solvers import Record, Status
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+NONE = -1  # the number of no chunklet
+STEADYING = 0.1  # regularization where the chunklets leave directions open
+
+
+class RCA(PairLearner, MetricLearner):
+    """Relevant component analysis: whiten by the covariance within chunklets.
+
+    A chunklet is a set of points that are known to be alike. What varies within chunklets is
+    irrelevant and is shrunk, so that the points of a chunklet vary by one in every direction:
+    M = C⁻¹, with C the covariance of the points about the means of their chunklets. It is the
+    minimum over M of ``Σ (x - m)ᵀ M (x - m) - N log det M`` over the N points in chunklets, found
+    in closed form. See ``docs/algorithms/rca.md`` for the mathematics.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        Rows of the map: the directions in which the least of the variance is within chunklets.
+        None keeps all in which the points vary. If there are fewer than asked for, the last rows
+        are zero.
+    pca_components : int, float or None, default=None
+        Principal directions of all points to keep first, against the noise in the others; below 1,
+        the share of the variance that they carry at least. None keeps all.
+    regularization : float, default=0.0
+        The variance of each feature times this is added to the diagonal of C. Where it is 0 and
+        points vary in directions in which those of a chunklet do not, 0.1 is used, with a warning.
+
+    Attributes
+    ----------
+    components_ : ndarray or torch.Tensor of shape (n_components, n_features)
+        The map L, its rows sorted by decreasing length.
+    n_chunklets_ : int
+        Chunklets of two or more points.
+    regularization_ : float
+        The regularization that was used.
+    objective_ : float
+        The minimum, computed from the data in float64; with the determinant on the row space of L.
+    duality_gap_ : float
+        Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger,
+        among the metrics of the same row space. It is rounding, and tells how much.
+    status_ : str
+        "converged".
+    n_iter_ : int
+        0, since there is a closed form.
+    history_ : list
+        Empty.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points and d features the time is O(n d² + d³), most of it one eigendecomposition, and
+    the memory O(n d + d²). For d > n the squares of d become n d. Sparse input is refused.
+
+    References
+    ----------
+    Bar-Hillel, Hertz, Shental & Weinshall, Learning a Mahalanobis metric from equivalence
+    constraints, JMLR 6 (2005).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from nearfar import RCA, make_chunklets
+    >>> X, y = load_iris(return_X_y=True)
+    >>> chunklets = make_chunklets(y, 30, random_state=0)
+    >>> rca = RCA().fit(X, chunklets)
+    >>> rca.n_chunklets_, rca.transform(X).shape
+    (30, (150, 4))
+    """
+
+    _doc_link_module = "nearfar"
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        pca_components: int | float | None = None,
+        regularization: float = 0.0,
+    ) -> None:
+        self.n_components = n_components
+        self.pca_components = pca_components
+        self.regularization = regularization
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None) -> RCA:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or Tuples
+            Points (n_samples, n_features), or pairs (n_pairs, 2, n_features), or triplets
+            (n_triplets, 3, n_features) whose first two points are near. Float32 stays float32;
+            tensors are computed on their device.
+        y : array-like or None, default=None
+            For points the chunklet of each row: any label, but the number -1 is none, and a
+            chunklet of one point counts as none. Class labels make each class a chunklet. For pairs
+            +1 (near) or -1 (far), or None if all are near: points that near pairs join, directly or
+            through others, are a chunklet, and far pairs are not used. None for triplets.
+
+        Returns
+        -------
+        RCA
+            The fitted estimator.
+        """
+        points, chunklets = self._validated_chunklets(X, y)
+        self._check_parameters()
+        callbacks = CallbackObserver(self, X, y, 1, lambda _: {})
+        with one_pool():
+            self._fit(points, chunklets)
+        callbacks.finish(lambda: {"components_": self.components_})
+        return self
+
+    def _fit(self, X: Array, chunklets: Index) -> None:
+        kernels = kernels_for(X)
+        points = kernels.double(X)
+        points = points - points.mean(0)
+        check_spread(float(abs(points).max()))
+        rows = np.flatnonzero(chunklets != NONE)
+        _, codes = np.unique(chunklets[rows], return_inverse=True)
+        problem = self._posed(points, rows, codes)
+        L = problem.solution(self.n_components)
+        self.objective_, self.duality_gap_ = problem.objective_and_gap(L)
+        self.components_ = kernels.like(asked_rows(L, self.n_components), X)
+        self.n_chunklets_ = int(codes.max()) + 1
+        self.status_, self.n_iter_ = str(Status.CONVERGED), 0
+        self.history_: list[Record] = []
+
+    def _posed(self, points: Array, rows: Index, codes: Index) -> RCAProblem:
+        """The problem in coordinates in which it can be solved; sets ``regularization_``."""
+        kernels, d = kernels_for(points), points.shape[1]
+        self.regularization_ = float(self.regularization)
+        plain = self.n_components in (None, d) and self.pca_components is None
+        if plain and not self.regularization and d <= len(rows) - int(codes.max()) - 1:
+            problem = RCAProblem.in_features(kernels, points, rows, codes)
+            if problem.n_flat == 0:
+                return problem
+        problem = RCAProblem.in_span(kernels, points, rows, codes, self.pca_components)
+        flat, rank = problem.n_flat, problem.rank
+        if flat == rank:
+            raise InvalidInputError(
+                f"{type(self).__name__} needs points that differ within a chunklet; those of every"
+                f" chunklet are equal in the {rank} directions that are kept. Check the chunklets,"
+                " drop repeated points, or raise pca_components."
+            )
+        if flat and not self.regularization:
+            self.regularization_ = STEADYING
+            warn(
+                f"the points vary in {rank} directions, but those of a chunklet in {rank - flat}"
+                f" only: whitening would stretch the other {flat} without bound, and"
+                f" regularization={STEADYING:g} is used. Set it, or set pca_components to less"
+                f" than {rank - flat}, or add chunklets.",
+                DataWarning,
+            )
+        if self.regularization_ == 0:
+            return problem
+        problem = problem.regularized(self.regularization_, variances_of(kernels, points))
+        if problem.n_flat:
+            raise InvalidInputError(
+                f"regularization={self.regularization:g} is lost in the rounding of the"
+                " covariances. Raise it, for example to 0.1."
+            )
+        return problem
+
+    def get_whitening_matrix(self) -> Matrix:
+        """The symmetric root of M, of shape (n_features, n_features), on the host in float64.
+
+        ``X @ get_whitening_matrix()`` has the distances of ``transform(X)`` and as many columns as
+        X. Of all maps that whiten the chunklets it is the one that moves their points least.
+        """
+        check_is_fitted(self, "components_")
+        L = host(self.components_).astype(np.float64)
+        lengths = np.linalg.norm(L, axis=1)
+        L, lengths = L[lengths > 0], lengths[lengths > 0]
+        root: Matrix = (L.T / lengths) @ L
+        return root
+
+    def _scored_pairs(self, X: Any, y: Any) -> tuple[Array, tuple[Index, Index], NDArray[Any]]:
+        """Those of `PairLearner`, without points that are in no chunklet."""
+        if not holds_tuples(X):
+            points = validated_points(self, X, reset=False)
+            known = chunklet_numbers(self, points, y) != NONE
+            X, y = taken(points, np.flatnonzero(known)), host(y)[known]
+        return super()._scored_pairs(X, y)
+
+    # -- before ------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        d = self.n_features_in_
+        if self.n_components is not None:
+            check_number("n_components", self.n_components, Integral, 1, d)
+        pca = self.pca_components
+        if isinstance(pca, int | np.integer):
+            check_number("pca_components", pca, Integral, 1, d)
+        elif pca is not None:
+            check_number("pca_components, if it is no integer,", pca, Real, 0, 1, open_ends=True)
+        check_number("regularization", self.regularization, Real, 0, None)
+
+    def _validated_chunklets(self, X: Any, y: Any) -> tuple[Array, Index]:
+        """Points, and the number of the chunklet of each, NONE where it has no other points."""
+        if holds_tuples(X):
+            if y is None and np.shape(X)[1] == 2:
+                y = np.ones(len(X), dtype=np.intp)
+            pairs = self._validated_pairs(X, y, both=False)
+            points, ids = pairs.points, joined(len(pairs.points), *pairs.near_edges())
+            heads, tails = pairs.far_edges()
+            within = np.count_nonzero(ids[heads] == ids[tails])
+            if within:
+                warn(
+                    f"{within} far pairs are of points that near pairs join through others: they"
+                    " count as near. Check these pairs.",
+                    DataWarning,
+                )
+        else:
+            points = validated_points(self, X, reset=True)
+            ids = chunklet_numbers(self, points, y)
+        sizes = np.bincount(ids[ids != NONE], minlength=1)
+        ids[(ids != NONE) & (sizes[ids] < 2)] = NONE
+        if (ids == NONE).all():
+            found = int((sizes == 1).sum())
+            raise InvalidInputError(
+                f"{type(self).__name__} needs a chunklet of two or more points; got {found} of one"
+                f" point each, for n_samples={len(points)}. Give points that belong together the"
+                " same label."
+            )
+        return points, ids
+
+
+def chunklet_numbers(estimator: Any, points: Array, y: Any) -> Index:
+    """Numbers from 0 for labels of chunklets, NONE for the label −1."""
+    with warnings.catch_warnings():  # chunklets may be as many as half of the points, or more
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        labels = checked_labels(estimator, points, y)
+    numbers = labels.codes.copy()
+    if labels.classes.dtype.kind in "if":
+        numbers[labels.classes[numbers] == NONE] = NONE
+    return numbers
+
+
+def joined(n_points: int, heads: Index, tails: Index) -> Index:
+    """For each point the number of those that pairs join it with, directly or through others."""
+    graph = coo_array((np.ones(len(heads)), (heads, tails)), shape=(n_points, n_points))
+    numbers: Index = connected_components(graph, directed=False)[1].astype(np.intp)
+    return numbers

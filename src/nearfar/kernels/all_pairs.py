@@ -1,0 +1,140 @@
+"""Sums over all pairs of points, in blocks of rows.
+
+One version serves NumPy and torch, which spell all of it alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.kernels.on_numpy import _in_threads
+
+Index = NDArray[np.intp]
+Weigh = Callable[[slice, Array], tuple[Any, Array]]
+"""From a range of rows and their squared distances (b, n) to all: a sum, and weights (b, n)."""
+
+HOST_ENTRIES = 1 << 18  # of a block of distances on the host: it stays in the cache
+CLOSE = 1e-6  # squared distance, relative to the norms, below which products lose too many digits
+DEVICE_ENTRIES = 1 << 26  # and on a card: half a gigabyte
+
+
+def pair_forces(Y: Array, weigh: Weigh) -> tuple[float, Array]:
+    """½ Σᵢⱼ of a value of each pair, and Lap(W) Y with W made of a weight of each pair.
+
+    ``weigh`` gives the sum of the values of a block and its weights; the value of a point with
+    itself must be 0, its weight does not matter but must be finite. Points should be centred. Time
+    O(n² r) and what ``weigh`` takes, memory O(n r) and a block for each thread.
+    """
+
+    def work(rows: slice) -> tuple[float, Array]:
+        value, weights = weigh(rows, sq_distances(Y[rows], Y))
+        return float(value), weights.sum(1)[:, None] * Y[rows] - weights @ Y
+
+    found = _over_rows(work, Y)
+    return 0.5 * sum(value for value, _ in found), kernels_for(Y).concatenate([f for _, f in found])
+
+
+def sq_distances(Q: Array, Y: Array) -> Array:
+    """‖q − y‖² (b, n) of all rows of two arrays, by differences. Time O(b n r)."""
+    total = _squares(Q[:, 0], Y[:, 0])
+    for c in range(1, Y.shape[1]):
+        total += _squares(Q[:, c], Y[:, c])
+    return total
+
+
+def _squares(first: Array, second: Array) -> Array:
+    difference = first[:, None] - second
+    difference *= difference
+    return difference
+
+
+def distances(X: Array) -> Array:
+    """‖xᵢ − xⱼ‖ of all pairs (n, n) in float64, by products, by differences where these are small.
+
+    Time O(n² d), memory O(n²).
+    """
+    kernels = kernels_for(X)
+    Z = kernels.double(X)
+    Z = Z - Z.mean(0)
+    squares = (Z * Z).sum(1)
+
+    def work(rows: slice) -> Array:
+        norms = squares[rows, None] + squares
+        table = (norms - 2 * (Z[rows] @ Z.T)).clip(0)
+        close = kernels.where((table < CLOSE * norms).reshape(-1))
+        heads, tails = close // len(Z) + rows.start, close % len(Z)
+        table[heads - rows.start, tails] = kernels.sq_lengths(Z, heads, tails)
+        return table**0.5
+
+    return kernels.concatenate(_over_rows(work, Z))
+
+
+def ranks(X: Array, heads: Index, tails: Index) -> Index:
+    """How many points are nearer to x_h than x_t is, for each edge; of equals, those before x_t.
+
+    ``heads`` ascend. Products in float64 tell most, and differences those that rounding leaves
+    open. Time O(n² d) and O(n) for each edge, memory O(n d) and some blocks.
+    """
+    kernels = kernels_for(X)
+    points = kernels.double(X)
+    Z = points - points.mean(0)
+    squares, rounding = (Z * Z).sum(1), 2 * (Z.shape[1] + 8) * np.finfo(float).eps
+    numbers = kernels.count_up(len(Z), Z)
+
+    def work(rows: slice) -> Index:
+        norms = squares[rows, None] + squares
+        table, slack = norms - 2 * (Z[rows] @ Z.T), rounding * norms
+        first, last = np.searchsorted(heads, [rows.start, rows.stop])
+        out = np.empty(last - first, dtype=np.intp)
+        for edges in _one_each(heads[first:last]):
+            own, other = (kernels.index(ends[first + edges], Z) for ends in (heads, tails))
+            bar = kernels.sq_lengths(points, own, other)
+            excess = table[own - rows.start] - bar[:, None]
+            sure = (excess < -slack[own - rows.start]) & (numbers != own[:, None])
+            open_ = kernels.where((abs(excess) <= slack[own - rows.start]).reshape(-1))
+            edge, point = open_ // len(Z), open_ % len(Z)
+            square = kernels.sq_lengths(points, own[edge], point)
+            nearer = (square < bar[edge]) | ((square == bar[edge]) & (point < other[edge]))
+            nearer &= point != own[edge]
+            more = kernels.segment_sum(edge, kernels.double(nearer), len(edges))
+            out[edges] = kernels.to_host(sure.sum(1) + more).round()
+        return out
+
+    return np.concatenate(_over_rows(work, Z))
+
+
+def ranks_in(table: Array, start: int, heads: Index, tails: Index) -> Index:
+    """`ranks` for heads whose distances to all are the rows of a table, from row ``start`` on."""
+    kernels = kernels_for(table)
+    numbers = kernels.count_up(table.shape[1], table)
+    out = np.empty(len(heads), dtype=np.intp)
+    for edges in _one_each(heads):
+        own, other = (kernels.index(ends[edges], table) for ends in (heads, tails))
+        near, bar = table[own - start], table[own - start, other][:, None]
+        nearer = (near < bar) | ((near == bar) & (numbers < other[:, None]))
+        nearer &= numbers != own[:, None]
+        out[edges] = kernels.to_host(nearer.sum(1))
+    return out
+
+
+def _one_each(heads: Index) -> Iterator[Index]:
+    """Edges of ascending heads in groups that hold no head twice."""
+    turn = np.arange(len(heads)) - np.searchsorted(heads, heads)
+    for number in range(int(turn.max(initial=-1)) + 1):
+        yield np.flatnonzero(turn == number)
+
+
+def _over_rows(work: Callable[[slice], Any], Y: Array) -> list[Any]:
+    """The work on ranges of rows whose distances to all rows fill a block."""
+    n = len(Y)
+    on_card = is_torch(Y) and Y.is_cuda
+    step = max(1, (DEVICE_ENTRIES if on_card else HOST_ENTRIES) // n)
+    parts = [slice(first, min(first + step, n)) for first in range(0, n, step)]
+    if is_torch(Y):
+        return [work(part) for part in parts]
+    return _in_threads(work, parts, 8 * n * n * Y.shape[1])

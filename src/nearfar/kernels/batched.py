@@ -1,0 +1,45 @@
+"""Many small problems at once, in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.kernels.on_numpy import _in_threads
+
+HOST_ENTRIES = 1 << 18  # of the largest array of a block on the host: two megabytes
+DEVICE_ENTRIES = 1 << 24  # and on a card
+TOUCHED = 100  # times, about, that an iteration to an end touches each entry
+
+
+def in_blocks(work: Callable[[slice], Array], m: int, entries: int, reference: Array) -> Array:
+    """What the work makes of consecutive ranges of m problems, joined; in threads on the host.
+
+    ``entries`` is the size of the largest array that one problem needs. Invalid floating-point
+    operations do not warn: a problem that breaks down becomes nan.
+    """
+    on_card = is_torch(reference) and reference.is_cuda
+    step = max(1, (DEVICE_ENTRIES if on_card else HOST_ENTRIES) // entries)
+    parts = [slice(first, min(first + step, m)) for first in range(0, max(m, 1), step)]
+
+    def quietly(part: slice) -> Array:
+        with np.errstate(all="ignore"):
+            return work(part)
+
+    if is_torch(reference):
+        found = [quietly(part) for part in parts]
+    else:
+        found = _in_threads(quietly, parts, TOUCHED * reference.itemsize * m * entries)
+    return kernels_for(reference).concatenate(found)
+
+
+def eigh(A: Array) -> tuple[Array, Array]:
+    """Eigenvalues (m, r), ascending, and vectors (m, r, r), in columns, of symmetric matrices."""
+    if is_torch(A):
+        import torch
+
+        values, vectors = torch.linalg.eigh(A)
+        return values, vectors
+    return np.linalg.eigh(A)

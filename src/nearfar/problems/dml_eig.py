@@ -1,0 +1,213 @@
+"""Distance metric learning by eigenvalues: the closest far pair as far apart as near pairs allow.
+
+With x the difference of the points of a pair, d features, m far pairs and k ≤ d directions in which
+the points differ:
+
+(1) near scatter  H = Σ_near xxᵀ + ρ (tr Σ_near xxᵀ / d) I            [PL15, section 15.3: H + δI]
+(2) whitened      u = Rᵀx with RᵀHR = I, (k,); where k = d, R is H^(−½) up to a rotation
+(3) maximise      f(M) = min_far uᵀMu  over M ⪰ 0 with tr M = d                            [PL15]
+(4) answer        the metric RMRᵀ of the features
+(5) dual          minimise d λ_max(G(α)) over α ≥ 0 with Σα = 1,  G(α) = Σ_far α uuᵀ       [YL12]
+(6) gap           f(M) ≤ f* ≤ d λ_max(G(α))  for every M and α that (3) and (5) allow
+(7) smoothed      f_σ(M) = −σ log Σ_far exp(−uᵀMu/σ): its gradient is G(α), α ∝ exp(−uᵀMu/σ)  [PL15]
+
+Why (6) holds: a minimum is at most the mean with weights α, Σ α uᵀMu = ⟨G(α), M⟩, and for M ⪰ 0
+that is at most λ_max(G(α)) tr M. A rotation of R rotates M and changes no length and no trace, so R
+need not be the symmetric root. Since Σ_near xᵀ(RMRᵀ)x = tr M = d for ρ = 0, (3) has the closest far
+pair as far apart as possible for a given sum of squares over the near pairs.
+
+Where near pairs do not differ in a direction and far pairs do, (3) has no largest value for ρ = 0.
+
+Costs: all lengths uᵀMu for M of rank r in O(n k r + m r), G in O(n k² + m k); memory O(n k + m), or
+O(m k) where there are fewer far pairs than points.
+
+[PL15] Phillips, Data mining: algorithms, geometry, and probability, lecture 15, metric learning.
+[YL12] Ying & Li, Distance metric learning with eigenvalue optimization, JMLR 13 (2012).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.errors import DataWarning, warn
+from nearfar.kernels import Array, kernels_for
+from nearfar.linalg import symmetric
+from nearfar.problems.near_pairs import near_scatter, whitened_by_near_pairs
+from nearfar.supervision import Pairs
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+BLOCK_ROWS = 1 << 16  # differences that are mapped at a time
+NEGLIGIBLE = 1e-6  # regularization that is not meant to matter, and warned of where it does
+REACH = 1e-6  # share of a far pair's length that is no rounding error
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved of a metric: its objective, and a bound above every objective."""
+
+    objective: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """How much the objective can still grow, relative to it."""
+        return max(self.bound / self.objective - 1, 0.0) if self.objective > 0 else np.inf
+
+
+@dataclass(frozen=True)
+class DMLEigProblem:
+    """The objective (3) on whitened points, or on the whitened differences u themselves."""
+
+    rows: Array  # (n, k) points, or (m, k) differences if these are fewer; float64
+    edges: tuple[Array, Array] | None  # far pairs (heads, tails) of points; None for differences
+    basis: Matrix  # (d, k) R of (2)
+
+    @classmethod
+    def build(cls, pairs: Pairs, regularization: float = 0.0) -> DMLEigProblem:
+        """Whiten by the near pairs; ``regularization`` is ρ of (1).
+
+        The point that is nearest to the mean becomes the origin, so that what the points span is
+        what their differences span.
+        """
+        X = pairs.points
+        kernels = kernels_for(X)
+        n_near = int(np.count_nonzero(pairs.near))
+        if len(pairs) > len(X):
+            rows = kernels.double(X)
+            rows = rows - rows.mean(0)
+            rows = rows - rows[int((rows * rows).sum(1).argmin())]
+            far = edges = tuple(kernels.index(end, X) for end in pairs.far_edges())
+            basis, _, free = whitened_by_near_pairs(
+                kernels,
+                rows,
+                near_scatter(kernels, pairs),
+                lambda U: kernels.sq_lengths(U, *far),
+                n_near,
+                regularization,
+            )
+        else:
+            heads, tails = (kernels.index(end, X) for end in _near_first(pairs))
+            rows, edges = kernels.double(X[heads]) - kernels.double(X[tails]), None
+            basis, _, free = whitened_by_near_pairs(
+                kernels,
+                rows,
+                lambda U: kernels.gram(U[:n_near], U[:n_near]),
+                lambda U: (U[n_near:] * U[n_near:]).sum(1),
+                n_near,
+                regularization,
+            )
+            rows = rows[n_near:]
+        problem = cls(kernels.apply(rows, basis.T), edges, basis)
+        if regularization <= NEGLIGIBLE and free.shape[1]:
+            problem._warn_of_ridge(free)
+        return problem
+
+    @property
+    def kernels(self) -> ModuleType:
+        """The kernels that compute where the points live."""
+        return kernels_for(self.rows)
+
+    @property
+    def size(self) -> int:
+        """k, the rows of M."""
+        return int(self.basis.shape[1])
+
+    @property
+    def trace(self) -> float:
+        """d, the trace of M."""
+        return float(self.basis.shape[0])
+
+    def components(self, L: Matrix) -> Matrix:
+        """A factor of (4), for a factor L of M."""
+        components: Matrix = L @ self.basis.T
+        return components
+
+    # -- the far pairs -----------------------------------------------------------------------
+
+    def lengths(self, L: Matrix) -> Array:
+        """‖Lu‖² of each far pair, (m,) float64."""
+        kernels = self.kernels
+        if self.edges is not None:
+            return kernels.sq_lengths(kernels.apply(self.rows, L), *self.edges)
+        parts = []
+        for first in range(0, len(self.rows), BLOCK_ROWS):
+            image = kernels.apply(self.rows[first : first + BLOCK_ROWS], L)
+            parts.append((image * image).sum(1))
+        return kernels.concatenate(parts)
+
+    def shortest(self, lengths: Array, count: int, below: float = np.inf) -> Index:
+        """The numbers of at most ``count`` far pairs with the smallest lengths, all ``below``."""
+        kernels = self.kernels
+        found = kernels.where(lengths < below)
+        numbers: Index = kernels.to_host(found[lengths[found].argsort()[:count]])
+        return numbers
+
+    def differences(self, numbers: Index) -> Matrix:
+        """u of some far pairs, (·, k) on the host."""
+        kernels = self.kernels
+        chosen = kernels.index(numbers, self.rows)
+        if self.edges is None:
+            found = self.rows[chosen]
+        else:
+            heads, tails = self.edges
+            found = self.rows[heads[chosen]] - self.rows[tails[chosen]]
+        differences: Matrix = kernels.to_host(found)
+        return differences
+
+    def soft_weights(self, lengths: Array, smoothing: float) -> Array:
+        """α of (7), (m,)."""
+        weights = np.e ** ((lengths.min() - lengths) / smoothing)
+        return weights / weights.sum()
+
+    def scatter(self, weights: Array) -> Matrix:
+        """G(α) of (5), for a weight of each far pair."""
+        kernels = self.kernels
+        if self.edges is not None:
+            lap = kernels.laplacian_matmul(*self.edges, weights, self.rows)
+            return symmetric(kernels.gram(self.rows, lap))
+        used = kernels.where(weights > 0)
+        rows = self.rows[used]
+        return symmetric(kernels.gram(rows, weights[used][:, None] * rows))
+
+    # -- what is proved ------------------------------------------------------------------------
+
+    def certify(self, L: Matrix, weights: Any, numbers: Index | None = None) -> Certificate:
+        """(6) of a factor L of M, α being the weights of all far pairs, or of those numbered."""
+        if numbers is None:
+            G = self.scatter(weights)
+        else:
+            rows = np.sqrt(weights)[:, None] * self.differences(numbers)
+            G = rows @ rows.T if len(rows) < self.size else rows.T @ rows  # their λ_max is the same
+        top = linalg.eigvalsh(G, subset_by_index=(len(G) - 1, len(G) - 1))[0]
+        scale = self.trace / float(np.vdot(L, L))
+        return Certificate(
+            objective=scale * float(self.lengths(L).min()),
+            bound=self.trace * float(top) / float(weights.sum()),
+        )
+
+    def _warn_of_ridge(self, free: Matrix) -> None:
+        """Warn where far pairs differ and nothing but the ridge of (1) keeps them together."""
+        part, whole = self.lengths(free.T), self.lengths(np.eye(self.size))
+        apart = int((part > REACH**2 * whole).sum())
+        if apart:
+            warn(
+                f"near pairs hardly differ in {free.shape[1]} of {self.size} directions, along"
+                f" which {apart} of {len(part)} far pairs differ: only regularization limits the"
+                " metric there. Standardise the features, give more near pairs, or raise"
+                f" regularization above {NEGLIGIBLE:g}.",
+                DataWarning,
+            )
+
+
+def _near_first(pairs: Pairs) -> tuple[Index, Index]:
+    """Heads and tails of the near pairs, and then of the far ones."""
+    near, far = pairs.near_edges(), pairs.far_edges()
+    return np.concatenate([near[0], far[0]]), np.concatenate([near[1], far[1]])

@@ -1,0 +1,46 @@
+"""Mahalanobis metric for clustering in the feature space of a kernel.
+
+With k(x, x') = φ(x)·φ(x'), K the kernel matrix of the n points of the pairs, k_x = (k(x_1, x), …,
+k(x_n, x)), H = I − 11ᵀ/n, and near and far pairs (a, b):
+
+(1) metric    M = Σ_lm A_lm φ(x_l) φ(x_m)ᵀ  with A ⪰ 0                         [XNJR02, section 2]
+(2) distance  D_A(a, b)² = (k_a − k_b)ᵀ A (k_a − k_b),  and  tr M = ⟨K, A⟩
+(3) maximise  g(A) = Σ_far D_A  over A ⪰ 0 with  Σ_near D_A² + ρ (T/r) ⟨K, A⟩ ≤ 1,
+              T = Σ_near ‖φ(a) − φ(b)‖² and r the rank of HKH
+(4) features  E = V Λ^½  with  HKH = V Λ Vᵀ,  as (4) and (5) of `nearfar.problems.kernel_lmnn`
+(5) answer    A = CᵀC with C = L Λ^(−½) Vᵀ, where LᵀL solves (1) of `nearfar.problems.mmc` on E
+              with the same ρ
+
+Why (5) solves (3): E holds the coordinates of the points along r orthonormal directions that span
+their differences. A metric M gives them the distances of its part on that span, whose trace is not
+larger; and a metric LᵀL on E is of the form (1) with the A of (5), of the same trace. So both
+problems have the same optimum, and a bound for one is a bound for the other.
+
+Where HKH has full rank n − 1, near pairs agree in the indicator of any set that no near pair leaves
+(for labels: of a class). Far pairs differ in it, so that (3) has no largest value for ρ = 0.
+
+[XNJR02] Xing, Ng, Jordan & Russell, Distance metric learning with application to clustering with
+side-information, NIPS 15 (2002), speaks of a map φ; the rest is ours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.kernels import Array
+from nearfar.problems.mmc import MMCProblem
+from nearfar.supervision import Pairs
+
+Index = NDArray[np.intp]
+
+
+class KernelMMCProblem(MMCProblem):
+    """(3) in the coordinates of (5): MMC on the features of the points of the pairs."""
+
+    @classmethod
+    def of(cls, pairs: Pairs, rows: Index, E: Array, regularization: float) -> MMCProblem:
+        """The problem on features E (m, r) of the given rows of the points, ascending."""
+        heads, tails = (np.searchsorted(rows, end) for end in (pairs.heads, pairs.tails))
+        labels = pairs.labels if len(rows) == len(pairs.points) else None
+        return cls.build(Pairs(E, heads, tails, pairs.near, labels), E[0] * 0, regularization)

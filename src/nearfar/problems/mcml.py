@@ -1,0 +1,181 @@
+"""Maximally collapsing metric learning: points of a class to one place, others far away.
+
+With D_A(i, j) = (xᵢ − xⱼ)ᵀ A (xᵢ − xⱼ), A = LᵀL, soft neighbours p, their denominators Z and
+spread S of `nearfar.problems.soft_neighbors`, nᵢ the size of the class of i, and i running over the
+points that are not alone in their class:
+
+(1) wanted    p₀(j|i) = 1 / (nᵢ − 1) for the others of the class, else 0               [GR05, eq. 3]
+(2) minimise  f(A) = Σᵢ KL[p₀(·|i) ‖ p(·|i)] + λ tr A  over A ⪰ 0                  [GR05, eqs. 4, 6]
+                   = ⟨P, A⟩ + Σᵢ log Zᵢ − Σᵢ log(nᵢ − 1),  P = S(p₀) + λI
+(3) gradient  ∂f/∂A = P − S(p),  ∂f/∂L = 2 L (P − S(p))
+(4) dual      maximise Σᵢ H[p(·|i)] − Σᵢ log(nᵢ − 1)  over p with P − S(p) ⪰ 0         [GR05, eq. 5]
+(5) entropy   Σᵢ H[p(·|i)] = ⟨A, S(p)⟩ + Σᵢ log Zᵢ  for the soft neighbours p of A
+(6) repair    p' = (1 − ε) p + ε q, feasible, where q is so with room:
+              Σ H[p'] ≥ (1 − ε) Σ H[p] + ε Σ H[q]
+(7) nearer    q are the soft neighbours of A + Σ_k n (ρ_k − 1 + η)₊ b_k b_kᵀ, where S(p) b = ρ P b,
+              bᵀPb = 1 and 1 + η is the largest ρ: nearer along the directions that are too wide;
+              or q = p₀, whose room is λI
+
+Classes of different sizes have their own p₀ here, where the paper takes them as equal for
+simplicity. The soft neighbours of the optimum are feasible in (4), those near it almost, and (6)
+costs at most about η⟨P, A⟩: less where the directions that are too wide have little weight in A, as
+they mostly do. The constant in (7) is twice Newton's step for differences that are Gaussian. p₀ is
+needed where classes almost collapse: p is then almost p₀, and all ρ are almost 1. It is feasible,
+so that the bound is never below zero.
+
+In whitened coordinates P is near the identity, and λI has become λBᵀB; the value does not change.
+
+[GR05] Globerson & Roweis, Metric learning by collapsing classes, NIPS 2005.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.kernels import Array
+from nearfar.linalg import range_and_null, symmetric
+from nearfar.problems.soft_neighbors import Point, SoftNeighborsProblem
+
+Matrix = NDArray[np.float64]
+
+NULL = 1e-9  # share of a spread in the null space of P that is rounding
+CHORDS = 4  # steps that look for a smaller ε of (6)
+REPAIRS = 5  # times that (7) is applied, each to the last, until q is feasible
+
+
+@dataclass(frozen=True)
+class CollapsePoint(Point):
+    """A factor with its objective and what its soft neighbours say of the dual (4)."""
+
+    entropy: float  # the objective of (4), a bound where p is feasible
+    spread: Matrix | None  # S(p); None for a map of few rows
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved of a factor: its objective, and a bound below every objective."""
+
+    objective: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """The distance, relative to the objective, or to 1 if that is larger."""
+        return abs(self.objective - self.bound) / max(self.objective, 1.0)
+
+
+class MCMLProblem(SoftNeighborsProblem):
+    """Equations (1) to (7) for points sorted by class."""
+
+    @cached_property
+    def _constant(self) -> float:
+        """Σᵢ log(nᵢ − 1)."""
+        sizes = np.diff(self.starts)
+        sizes = sizes[sizes > 1]
+        return float(sizes @ np.log(sizes - 1))
+
+    @cached_property
+    def _range(self) -> tuple[Matrix, Matrix]:
+        """A basis R of the range of P with RᵀPR = I, and one of its null space."""
+        return range_and_null(self.P)
+
+    def evaluate(self, L: Matrix, U: Array | None = None) -> CollapsePoint:
+        """Objective and gradient at a factor, over the points U if they are given.
+
+        About what rounding may have taken from the value is added to it, lest a descent finds
+        smaller values by a metric so large that they are rounding errors.
+        """
+        sums = self.sums(L, U)
+        LP = L @ self.P
+        normaliser = float(sums.logs[self.counted].sum()) - self._constant
+        return CollapsePoint(
+            L,
+            value=float(np.vdot(LP, L)) + normaliser + sums.rounding,  # (2)
+            gradient=2 * (LP - sums.product),  # (3)
+            entropy=float(np.vdot(sums.product, L)) + normaliser,  # (5)
+            spread=sums.spread,
+        )
+
+    def slope(self, at: CollapsePoint) -> Matrix:
+        """∂f/∂A of (3) at a factor of a full metric."""
+        assert at.spread is not None, "a map of few rows has no full gradient"
+        return self.P - at.spread
+
+    def certify(self, at: CollapsePoint, U: Array | None = None) -> Certificate:
+        """A bound by the dual from the soft neighbours of a factor, repaired by (6) if need be.
+
+        Where they are not feasible this takes one more evaluation, over the points U if given, or a
+        few where classes have hardly more points than directions.
+        """
+        if at.spread is None or not self._within_range(at.spread):
+            return Certificate(at.value, 0.0)
+        ratios, frame = self._widths(at.spread)
+        if ratios.max(initial=0.0) <= 1:
+            return Certificate(at.value, max(0.0, at.entropy))
+
+        def mixed(spread: Matrix, entropy: float) -> float:
+            share = _least_share(np.diag(ratios), frame.T @ spread @ frame)
+            if share > 1 or not self._within_range(spread):
+                return 0.0
+            return (1 - share) * at.entropy + share * entropy  # (6)
+
+        bound, nearer = mixed(self.P - self.ridge, 0.0), at
+        for _ in range(REPAIRS):
+            nearer = self._nearer(nearer, U)
+            repaired = mixed(self.P - self.slope(nearer), nearer.entropy)
+            if repaired > 0:
+                return Certificate(at.value, max(bound, repaired))
+        return Certificate(at.value, max(0.0, bound))
+
+    def _nearer(self, at: CollapsePoint, U: Array | None) -> CollapsePoint:
+        """The factor of (7)."""
+        ratios, frame = self._widths(self.P - self.slope(at))
+        excess = max(ratios[-1] - 1, 0.0)
+        weights = self.counted.sum() * np.maximum(ratios - 1 + excess, 0)
+        tilt = np.sqrt(weights)[:, None] * frame.T
+        return self.evaluate(linalg.qr(np.vstack([at.L, tilt[weights > 0]]), mode="r")[0], U)
+
+    def _widths(self, spread: Matrix) -> tuple[Matrix, Matrix]:
+        """The ratios ρ of (7), ascending, and the directions b, on the range of P."""
+        basis, _ = self._range
+        ratios, rotation = np.linalg.eigh(symmetric(basis.T @ spread @ basis))
+        return ratios, basis @ rotation
+
+    def _within_range(self, spread: Matrix) -> bool:
+        """Whether a spread vanishes in the null space of P, as (4) asks for."""
+        _, null = self._range
+        return bool(np.trace(null.T @ spread @ null) <= NULL * np.trace(spread))
+
+    def expected_gap(self, at: CollapsePoint) -> float:
+        """About what `certify` would prove, at no cost."""
+        if at.spread is None or not self._within_range(at.spread):
+            return Certificate(at.value, 0.0).gap
+        excess = max(float(self._widths(at.spread)[0].max(initial=0.0)) - 1, 0.0)
+        cost = excess * float(np.vdot(at.L @ self.P, at.L))
+        return (abs(at.value - at.entropy) + cost) / max(at.value, 1.0)
+
+
+def _least_share(S: Matrix, T: Matrix) -> float:
+    """A small ε with I − (1 − ε) S − ε T ⪰ 0, or infinity if it is above 1.
+
+    The smallest eigenvalue is a concave function of ε, so that its chord from 0 to an ε where it is
+    positive crosses zero where it is positive, too.
+    """
+    unit = np.eye(len(S))
+
+    def room(share: float) -> float:
+        matrix = symmetric(unit - (1 - share) * S - share * T)
+        return float(linalg.eigh(matrix, eigvals_only=True, subset_by_index=(0, 0))[0])
+
+    lack, share, left = -room(0.0), 1.0, room(1.0)
+    if left < 0:
+        return np.inf
+    for _ in range(CHORDS):
+        share *= lack / (lack + left)
+        left = max(room(share), 0.0)
+    return share

@@ -1,0 +1,402 @@
+"""Mahalanobis metric for clustering: far pairs as far apart as near pairs allow.
+
+With x the difference of the points of a pair and ‖x‖_A = (xᵀAx)^½:
+
+(1) maximise  g(A) = Σ_far ‖x‖_A  over A ⪰ 0 with ⟨S, A⟩ ≤ 1                 [XNJR02, eqs. 6-8]
+    with      S = Σ_near xxᵀ + ρ (tr Σ_near xxᵀ / d) I,  so that ⟨S, A⟩ = Σ_near ‖x‖_A² for ρ = 0
+(2) whitened  A = R B Rᵀ with RᵀSR = I, and u = Rᵀx:  maximise g(B) = Σ_far ‖u‖_B  over B ⪰ 0 with
+              tr B ≤ 1
+(3) bound     g ≤ Σ_far 1/(4w) + λ_max(Σ_far w uuᵀ)  for all weights w > 0
+(4) factor    B = LᵀL/‖L‖², where L minimises f(L) = ½‖L‖² − Σ_far ‖Lu‖
+(5) scale     the best multiple of L has Σ_far ‖Lu‖ = ‖L‖² and f = −½ g(B)²; all L below have it
+(6) gradient  ∂f/∂L = L − L W,  W = Σ_far uuᵀ / ‖Lu‖ = Uᵀ Lap(1/‖Lu‖) U
+(7) gap       with w = c/‖Lu‖ and the best c, (3) is  g ≤ (Σ_far ‖Lu‖ λ_max(W))^½ = ‖L‖ λ_max(W)^½,
+              and g(B) = ‖L‖; with c/max(‖Lu‖, s) it is the same of lengths of at least s
+(8) diagonal  A, S, R, B and L are diagonal, and λ_max(W) is the largest entry of W's diagonal
+
+Why (3) holds: (uᵀBu)^½ is the minimum of w uᵀBu + 1/(4w) over w > 0, and ⟨C, B⟩ ≤ λ_max(C) for
+C ⪰ 0. It is tight at the optimum, where ‖u‖_B > 0 for every far pair: the root is so steep at zero
+that every other direction would lend some of its share.
+
+Where near pairs do not differ in some direction and far pairs do, (1) has no largest value.
+
+Costs, with n points, m far pairs, k dimensions and r rows of L: O(m k + n k² + k³) for W and the
+bound, O(m r + n k r) for a line; memory O(n k + k² + m).
+
+[XNJR02] Xing, Ng, Jordan & Russell, Distance metric learning with application to clustering with
+side-information, NIPS 15 (2002).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from types import ModuleType
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.errors import InvalidInputError
+from nearfar.kernels import Array, kernels_for
+from nearfar.linalg import NULL_TOLERANCE, symmetric
+from nearfar.problems.near_pairs import (
+    near_scatter,
+    refuse_unbounded,
+    whitened_by_near_pairs,
+)
+from nearfar.supervision import Pairs
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+STEP_LIMIT = 100.0  # steps along a direction that a line search may take
+SHORTEST = 1e-9  # of the mean length of a far pair: shorter ones count as this in W and the bound
+SHORT = 0.03  # of it: shorter ones are perhaps too short still
+NARROW = 64  # dimensions up to which products of differences are quicker than sums along edges
+DIFFERENCE_ENTRIES = 1 << 22  # of differences that are held, 32 MB
+FIRST_STEPS = 5  # towards the full metric, from whose leading directions few rows start
+OPEN = 1e-4  # eigenvalues of B for the directions that a start lacks, times their number
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A factor L of the scale (5), with all that its objective depends on."""
+
+    L: Matrix  # (r, k) on the host; (k,) for (8)
+    Z: Array  # (n, r) = U Lᵀ
+    lengths: Array  # (m,) ‖Lu‖, float64
+    W: Matrix  # (k, k) of (6); (k,) for (8)
+    U: Array  # whose lengths these are, in working precision or float64
+
+
+@dataclass(frozen=True)
+class Line:
+    """f along L + tΔ: squared lengths are quadratic in t, so it costs O(m)."""
+
+    direction: Matrix
+    norm: tuple[float, float, float]  # ½‖L + tΔ‖², a polynomial in t
+    squares: tuple[Array, Array, Array]  # ‖(L + tΔ)u‖², a polynomial in t
+    floor: float  # squared lengths below it are rounding errors
+    limit: ClassVar[float] = STEP_LIMIT
+
+    def at(self, t: float) -> tuple[float, float, float]:
+        """Value, slope and curvature at t."""
+        a, b, c = self.norm
+        q0, q1, q2 = self.squares
+        lengths = (q0 + t * (q1 + t * q2)).clip(self.floor, None) ** 0.5
+        rates = (0.5 * q1 + t * q2) / lengths
+        bends = (q2 - rates * rates) / lengths
+        return (
+            a + t * (b + t * c) - float(lengths.sum()),
+            b + 2 * t * c - float(rates.sum()),
+            2 * c - float(bends.sum()),
+        )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved of a factor: its objective, and a bound above every objective."""
+
+    objective: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """How much the objective can still grow, relative to it."""
+        return max(self.bound / self.objective - 1, 0.0)
+
+
+@dataclass(frozen=True)
+class MMCProblem:
+    """The objective (4) on whitened points U, or on the whitened differences u themselves.
+
+    Few differences of few dimensions are quicker than points, which need less memory.
+    """
+
+    U: Array  # (n, k) points, or (m, k) differences
+    edges: tuple[Array, Array] | None  # far pairs (heads, tails) of points; None for differences
+    basis: Matrix  # (d, k) R of (2): U = (X − origin) R; (d,) for (8)
+    exact: Callable[[], Array]  # U recomputed from the data in float64
+
+    @classmethod
+    def build(cls, pairs: Pairs, centre: Array, regularization: float = 0.0) -> MMCProblem:
+        """Whiten the points by their near pairs; ``regularization`` is ρ of (1).
+
+        The point that is nearest to ``centre`` becomes the origin, so that what the points span is
+        what their differences span.
+        """
+        X = pairs.points
+        kernels = kernels_for(X)
+        heads, tails = (kernels.index(end, X) for end in pairs.far_edges())
+        points = kernels.double(X) - centre
+        nearest = int((points * points).sum(1).argmin())
+        origin = kernels.double(X[nearest])
+        points = kernels.double(X) - origin
+        basis = cls._whitened(kernels, points, pairs, (heads, tails), regularization)
+        few = cls._few(len(heads), basis.shape[-1])
+
+        def exact() -> Array:
+            U = cls._apply(kernels, kernels.double(X) - origin, basis.T)
+            return U[heads] - U[tails] if few else U
+
+        U = exact()
+        return cls(
+            U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
+            edges=None if few else (heads, tails),
+            basis=basis,
+            exact=exact,
+        )
+
+    @property
+    def kernels(self) -> ModuleType:
+        """The kernels that compute where the points live."""
+        return kernels_for(self.U)
+
+    # -- what (8) does otherwise ---------------------------------------------------------------
+
+    @staticmethod
+    def _whitened(
+        kernels: ModuleType,
+        points: Array,
+        pairs: Pairs,
+        far: tuple[Array, Array],
+        regularization: float,
+    ) -> Matrix:
+        """R of (2); no weight is given to directions in which no pair differs."""
+        return whitened_by_near_pairs(
+            kernels,
+            points,
+            near_scatter(kernels, pairs),
+            lambda U: kernels.sq_lengths(U, *far),
+            int(np.count_nonzero(pairs.near)),
+            regularization,
+        )[0]
+
+    @staticmethod
+    def _few(n_far: int, k: int) -> bool:
+        """Whether differences are quicker than points."""
+        return k <= NARROW and n_far * k <= DIFFERENCE_ENTRIES
+
+    @staticmethod
+    def _apply(kernels: ModuleType, U: Array, L: Matrix) -> Array:
+        """U Lᵀ."""
+        return kernels.apply(U, L)
+
+    def _moment(self, weights: Array, U: Array, some: Array | None = None) -> Matrix:
+        """Σ w uuᵀ over the far pairs, or some of them."""
+        return symmetric(self.kernels.gram(*self._weighted(weights, U, some)))
+
+    def _product(self, L: Matrix, W: Matrix) -> Matrix:
+        """L W."""
+        return L @ W
+
+    def _largest(self, W: Matrix) -> float:
+        """λ_max(W)."""
+        top = len(W) - 1
+        return float(linalg.eigvalsh(W, subset_by_index=(top, top))[0])
+
+    def components(self, L: Matrix) -> Matrix:
+        """A factor of A in the coordinates of the features, with ⟨S, A⟩ = 1."""
+        components: Matrix = (L / np.linalg.norm(L)) @ self.basis.T
+        return components
+
+    def start(self, rows: int | None = None, components: Matrix | None = None) -> Matrix:
+        """A first guess, or the given ``components`` of the features, as a factor L.
+
+        The guess is the whitening of the near pairs or, for few ``rows``, the leading directions
+        after some steps of length 1 from there, which come near the optimum over all metrics. Given
+        components for a metric of any rank gain the directions that they lack.
+        """
+        k = self.U.shape[1]
+        if components is not None:
+            L: Matrix = linalg.lstsq(self.basis, components.T)[0].T
+            self._check_start(L)
+            if rows is not None:
+                return L
+            values, vectors = linalg.eigh(L.T @ L / float((L * L).sum()))
+            opened: Matrix = np.sqrt(values.clip(0) + OPEN / k)[:, None] * vectors.T
+            return opened
+        if rows is None or rows >= k:
+            return np.eye(k)
+        L = np.eye(k)
+        for _ in range(FIRST_STEPS):
+            L = self._product(L, self.place(L).W)
+        leading: Matrix = linalg.eigh(L.T @ L)[1][:, : -rows - 1 : -1].T
+        return leading
+
+    def _check_start(self, L: Matrix) -> None:
+        if not float(self._squares(self._apply(self.kernels, self.U, L)).sum()) > 0:
+            raise InvalidInputError(
+                "the map to start from must part some far pair; it maps each to one point."
+                " Take another one, or init='auto'."
+            )
+
+    # -- objective, gradient and line ------------------------------------------------------------
+
+    def _squares(self, Z: Array) -> Array:
+        """‖z‖² of each far pair, float64."""
+        kernels = self.kernels
+        lengths = kernels.sq_lengths(Z, *self.edges) if self.edges else (Z * Z).sum(1)
+        return kernels.double(lengths)
+
+    def _weighted(self, weights: Array, U: Array, some: Array | None) -> tuple[Array, Array]:
+        """U and Lap(w) U, or the differences u and w u: their Gram matrix is `_moment`."""
+        kernels = self.kernels
+        if self.edges:
+            edges = self.edges if some is None else tuple(end[some] for end in self.edges)
+            return U, kernels.laplacian_matmul(*edges, weights, U)
+        if str(U.dtype).endswith("float32"):
+            weights = kernels.single(weights)
+        U = U if some is None else U[some]
+        return U, weights[:, None] * U
+
+    def place(self, L: Matrix) -> Placement:
+        """Compute all at L, brought to the scale (5)."""
+        return self._placed(L, self.U)
+
+    def _placed(self, L: Matrix, U: Array) -> Placement:
+        kernels = self.kernels
+        L = L / np.linalg.norm(L)
+        Z = self._apply(kernels, U, L)
+        lengths = self._squares(Z) ** 0.5
+        scale = float(lengths.sum())
+        lengths = lengths * scale
+        W = self._moment(1 / _held(lengths), U)  # (6)
+        return Placement(scale * L, scale * Z, lengths, W, U)
+
+    def gradient(self, at: Placement) -> Matrix:
+        """(6)."""
+        return at.L - self._product(at.L, at.W)
+
+    def line(self, at: Placement, direction: Matrix) -> Line:
+        """f along L + t · direction."""
+        kernels = self.kernels
+        change = self._apply(kernels, self.U, direction)
+        if self.edges:
+            cross, square = kernels.edge_products(at.Z, change, *self.edges)
+        else:
+            cross, square = (at.Z * change).sum(1), (change * change).sum(1)
+        L = at.L
+        return Line(
+            direction=direction,
+            norm=(
+                0.5 * float((L * L).sum()),
+                float((L * direction).sum()),
+                0.5 * float((direction * direction).sum()),
+            ),
+            squares=(at.lengths**2, 2 * kernels.double(cross), kernels.double(square)),
+            floor=(SHORTEST * float(at.lengths.mean())) ** 2,
+        )
+
+    # -- what is proved --------------------------------------------------------------------------
+
+    def bound(self, at: Placement) -> Certificate:
+        """(7), in working precision: a guide, no proof where that is float32.
+
+        Some far pairs may be much shorter than at the optimum still, and make W large; the bound
+        that holds all lengths at SHORT of the mean does not see them.
+        """
+        held = _held(at.lengths)
+        square = float(held.sum()) * self._largest(at.W)
+        some = self.kernels.where(at.lengths < SHORT * at.lengths.mean())
+        if len(some):
+            longer = _held(at.lengths, SHORT)
+            less = self._moment((1 / longer - 1 / held)[some], at.U, some)
+            square = min(square, float(longer.sum()) * self._largest(at.W + less))
+        return Certificate(float(np.linalg.norm(at.L)), square**0.5)
+
+    def certify(self, L: Matrix) -> Certificate:
+        """(7) from the data in float64."""
+        return self.bound(self._placed(L, self.exact()))
+
+
+@dataclass(frozen=True)
+class DiagonalMMCProblem(MMCProblem):
+    """The same over diagonal A, as (8): matrices of the features are vectors."""
+
+    @staticmethod
+    def _whitened(
+        kernels: ModuleType,
+        points: Array,
+        pairs: Pairs,
+        far: tuple[Array, Array],
+        regularization: float,
+    ) -> Matrix:
+        scatter = _near_squares(kernels, pairs, points)
+        scatter = scatter + regularization * scatter.mean()
+        centred = points - points.sum(0) / len(points)
+        spread = kernels.to_host((centred * centred).sum(0)) / len(points)
+        usual = 2 * np.count_nonzero(pairs.near) * spread  # what it would be of random pairs
+        null = scatter <= NULL_TOLERANCE * usual
+        if null.any():
+            scale = np.sqrt(np.where(spread > 0, spread, 1))
+            unit = points / kernels.like(scale, points)
+            along = unit * kernels.like(null, points)
+            refuse_unbounded(
+                kernels, kernels.sq_lengths(along, *far), kernels.sq_lengths(unit, *far)
+            )
+        basis: Matrix = np.where(null, 0, 1 / np.sqrt(np.where(null, 1, scatter)))
+        return basis
+
+    @staticmethod
+    def _few(n_far: int, k: int) -> bool:
+        return n_far * k <= DIFFERENCE_ENTRIES
+
+    @staticmethod
+    def _apply(kernels: ModuleType, U: Array, L: Matrix) -> Array:
+        return U * kernels.like(L, U)
+
+    def _moment(self, weights: Array, U: Array, some: Array | None = None) -> Matrix:
+        kernels = self.kernels
+        left, right = (kernels.double(part) for part in self._weighted(weights, U, some))
+        moment: Matrix = kernels.to_host((left * right).sum(0))
+        return moment
+
+    def _product(self, L: Matrix, W: Matrix) -> Matrix:
+        return L * W
+
+    def _largest(self, W: Matrix) -> float:
+        return float(W.max())
+
+    def components(self, L: Matrix) -> Matrix:
+        """A factor of A, its rows sorted by decreasing length."""
+        weights = np.abs(L / np.linalg.norm(L) * self.basis)
+        order = np.argsort(-weights, kind="stable")
+        components: Matrix = np.diag(weights)[order]
+        return components
+
+    def start(self, rows: int | None = None, components: Matrix | None = None) -> Matrix:  # noqa: ARG002
+        """Equal weights of the whitened features, or those of the given components."""
+        used = self.basis > 0
+        if components is None:
+            return used.astype(np.float64)
+        L = np.linalg.norm(components, axis=0) * used / np.where(used, self.basis, 1)
+        self._check_start(L)
+        opened: Matrix = np.sqrt(L * L / (L @ L) + OPEN / used.sum()) * used
+        return opened
+
+
+def _near_squares(kernels: ModuleType, pairs: Pairs, points: Array) -> Matrix:
+    """The diagonal of Σ_near xxᵀ; all pairs of a class are n_c times its scatter."""
+    total = np.zeros(points.shape[1])
+    if pairs.labels is not None:
+        ordered = points[kernels.index(pairs.labels.order, points)]
+        for first, last in pairwise(pairs.labels.starts.tolist()):
+            part = ordered[first:last]
+            part = part - part.mean(0)
+            total += (last - first) * kernels.to_host((part * part).sum(0))
+        return total
+    heads, tails = (kernels.index(end, points) for end in pairs.near_edges())
+    step = max(1, DIFFERENCE_ENTRIES // len(total))
+    for first in range(0, len(heads), step):
+        part = points[heads[first : first + step]] - points[tails[first : first + step]]
+        total += kernels.to_host((part * part).sum(0))
+    return total
+
+
+def _held(lengths: Array, share: float = SHORTEST) -> Array:
+    """Lengths of far pairs, none of them less than a share of the mean."""
+    return lengths.clip(share * float(lengths.mean()), None)

@@ -1,0 +1,105 @@
+"""Neighbourhood components analysis: the expected number of points that a random neighbour names.
+
+With the soft neighbours p(j|i), shares pᵢ and spread S of `nearfar.problems.soft_neighbors`:
+
+(1) maximise  f(L) = Σᵢ pᵢ,  pᵢ = Σ p(j|i) over the others of i's class         [GRHS04, eqs. 1-3]
+(2) gradient  ∂f/∂L = −2 L S(w) with w_ij = p(j|i) ([yᵢ = yⱼ] − pᵢ)                [GRHS04, eq. 5]
+(3) diagonal  L = diag(s):  ∂f/∂s_k = −2 s_k S(w)_kk
+
+f is not concave: a descent ends in a local optimum, and there is no bound. It starts with random
+points at D = APART or more: from nearer together it would see the means of classes only, not which
+points are neighbours. (1) does not change with the coordinates, so that L may act on whitened
+points; (3) needs the features themselves, each divided by its deviation.
+
+[GRHS04] Goldberger, Roweis, Hinton & Salakhutdinov, Neighbourhood components analysis, NIPS 2004.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.kernels import Array, kernels_for
+from nearfar.problems.soft_neighbors import LEAST, Point, SoftNeighborsProblem, within_classes
+
+Matrix = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+APART = 5.0  # mean of D between random points under the first guess, at least
+
+
+class NCAProblem(SoftNeighborsProblem):
+    """Equations (1) and (2) for points sorted by class; minimised is minus (1)."""
+
+    def first_guess(self, rows: int | None = None) -> Matrix:
+        """That of all soft neighbours, or more."""
+        return _apart(self, super().first_guess(rows))
+
+    def evaluate(self, L: Matrix, U: Array | None = None) -> Point:
+        """Minus the expected number of correct points, and its gradient."""
+        sums = self.sums(L, U, own=True)
+        return Point(L, -float(sums.shares.sum()), 2 * sums.product)  # (2)
+
+
+class DiagonalNCAProblem(SoftNeighborsProblem):
+    """Equations (1) and (3): a weight for each feature, L is the vector s."""
+
+    @classmethod
+    def build(cls, X: Array, centre: Array, starts: Index, regularization: float = 0.0) -> Self:
+        """Divide the features of X by their deviations; those that are constant become zero."""
+        kernels = kernels_for(X)
+        points = kernels.double(X) - centre
+        deviation = np.sqrt(kernels.to_host((points * points).mean(0)))
+        inverse = np.divide(1.0, deviation, where=deviation > 0, out=np.zeros(len(deviation)))
+        U = points * kernels.like(inverse, points)
+        within = within_classes(U, starts)
+        sizes, total = np.diff(starts), kernels.to_host(U.sum(0))
+        ridge = regularization * np.diag(inverse**2)
+        return cls(
+            U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
+            starts=starts,
+            basis=np.diag(inverse),
+            dual_basis=np.diag(deviation),
+            P=kernels.gram(within, within) + ridge,
+            ridge=ridge,
+            Q=2
+            * float(sizes[sizes > 1].sum())
+            / len(X)
+            * (kernels.gram(U, U) - np.outer(total, total) / len(X)),
+            exact=lambda: U,
+        )
+
+    def factor(self, components: Matrix) -> Matrix:
+        """The weights on U of a metric on the features: its diagonal alone."""
+        s: Matrix = np.sqrt((components**2).sum(axis=0)) * np.diag(self.dual_basis)
+        return s
+
+    def components(self, L: Matrix) -> Matrix:
+        """The map on the features of weights on U."""
+        return np.diag(np.abs(L) * np.diag(self.basis))
+
+    def mean_distance(self, L: Matrix) -> float:
+        """The mean of D between random points under weights."""
+        return super().mean_distance(np.diag(L))
+
+    def first_guess(self, rows: int | None = None) -> Matrix:  # noqa: ARG002 - it has all rows
+        """The guess of full metrics, feature by feature."""
+        pull, spread = np.diag(self.P), np.diag(self.Q)
+        ratio = np.divide(pull, spread, where=spread > 0, out=np.ones(len(pull)))
+        floor = np.maximum(pull, spread * LEAST)
+        gain = np.maximum(1 - ratio, LEAST) * (spread > 0)
+        s = np.sqrt(0.25 * self.counted.sum() * gain / (floor + (spread == 0)))
+        return _apart(self, s)
+
+    def evaluate(self, L: Matrix, U: Array | None = None) -> Point:
+        """Minus the expected number of correct points, and its gradient."""
+        sums = self.sums(np.diag(L), U, own=True)
+        return Point(L, -float(sums.shares.sum()), 2 * np.diag(sums.product))  # (3)
+
+
+def _apart(problem: SoftNeighborsProblem, L: Matrix) -> Matrix:
+    """A factor that is lengthened until points are far enough apart."""
+    distance = problem.mean_distance(L)
+    return L * max(1.0, APART / distance) ** 0.5 if distance > 0 else L

@@ -1,0 +1,149 @@
+"""Coordinates in which the scatter of the near pairs is the identity.
+
+With x the difference of the points of a pair, d features and a share ρ:
+
+(1) H = Σ_near xxᵀ + ρ (tr Σ_near xxᵀ / d) I
+(2) R, (d, k), with RᵀHR = I, of the k directions in which pairs differ
+
+Where far pairs differ in a direction in which H is zero, an objective that makes them long has no
+largest value, which is an error.
+
+What is whitened are rows: points about one of them, or the differences of pairs, which need less
+memory where pairs hardly share points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.errors import InvalidInputError
+from nearfar.kernels import Array
+from nearfar.linalg import range_and_null, symmetric
+from nearfar.problems.whitening import whitened
+from nearfar.supervision import Pairs
+
+Matrix = NDArray[np.float64]
+
+STEADY = 1e-6  # eigenvalue, relative to the largest, that one decomposition finds well enough
+MOSTLY_RIDGE = 0.5  # share of H beyond which the ridge, and not the near pairs, makes a direction
+REACH = 1e-10  # share of a far pair's length that is no rounding error
+BLOCK_ROWS = 1 << 16  # pairs whose differences are held at a time
+
+
+def whitened_by_near_pairs(
+    kernels: ModuleType,
+    rows: Array,
+    scatter: Callable[[Array], Matrix],
+    squares: Callable[[Array], Array],
+    n_near: int,
+    regularization: float,
+) -> tuple[Matrix, Matrix, Matrix]:
+    """R of (2), its dual G, and directions (k, ·) that are mostly made by the ridge.
+
+    For rows in some coordinates, ``scatter`` gives Σ_near xxᵀ, and ``squares`` ‖x‖² of each far
+    pair. Directions in which no pair differs get no weight; but for them, rows are X = X R Gᵀ.
+    """
+    d = rows.shape[1]
+    H = symmetric(scatter(rows))
+    ridge = regularization * float(np.trace(H)) / d
+    R = _direct(H + ridge * np.eye(d))
+    if R is not None and ridge * np.sum(R * R) <= MOSTLY_RIDGE:
+        return R, (H + ridge * np.eye(d)) @ R, np.empty((d, 0))
+    basis, dual, U, H, _ = whitened(kernels, rows, scatter, n_near, ridge)
+    if ridge and basis.shape[1] < d:  # the ridge is that of a basis in the span of the rows
+        span = linalg.qr(dual, mode="economic")[0]
+        rows = kernels.apply(rows, span.T)
+        basis, dual, U, H, _ = whitened(kernels, rows, scatter, n_near, ridge)
+        basis, dual = span @ basis, span @ dual
+    inner, null = range_and_null(H)
+    R = basis @ inner
+    if null.shape[1]:
+        refuse_unbounded(kernels, squares(kernels.apply(U, null.T)), squares(U))
+        flat = linalg.orth(basis @ null)
+        R -= flat @ (flat.T @ R)
+    shares, vectors = linalg.eigh(ridge * (R.T @ R))
+    return R, dual @ (H @ inner), vectors[:, shares > MOSTLY_RIDGE]
+
+
+def _direct(H: Matrix) -> Matrix | None:
+    """R with RᵀHR = I by one eigendecomposition, if H is well-conditioned but for units."""
+    units = np.sqrt(np.diag(H))
+    if not units.min() > 0:
+        return None
+    values, vectors = linalg.eigh(H / units / units[:, None])
+    if values[0] < STEADY * values[-1]:
+        return None
+    R: Matrix = vectors / np.sqrt(values) / units[:, None]
+    return R
+
+
+def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]:
+    """For points U in some coordinates: Σ_near uuᵀ, from differences, which lose no digits.
+
+    All pairs of a class are n_c times its scatter, so that they need not be visited.
+    """
+    if pairs.labels is not None:
+        starts = pairs.labels.starts.tolist()
+        order = kernels.index(pairs.labels.order, pairs.points)
+
+        def of_classes(U: Array) -> Matrix:
+            members = [U[order[first:last]] for first, last in pairwise(starts)]
+            total: Matrix = sum(
+                len(part) * kernels.gram(part - part.mean(0), part - part.mean(0))
+                for part in members
+            )
+            return total
+
+        return of_classes
+    heads, tails = (kernels.index(end, pairs.points) for end in pairs.near_edges())
+
+    def of_pairs(U: Array) -> Matrix:
+        total = np.zeros((U.shape[1],) * 2)
+        for first in range(0, len(heads), BLOCK_ROWS):
+            part = slice(first, first + BLOCK_ROWS)
+            difference = U[heads[part]] - U[tails[part]]
+            total += kernels.gram(difference, difference)
+        return total
+
+    return of_pairs
+
+
+def near_laplacian(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], tuple[Array, Array]]:
+    """For points U: V, the same in some order, and Lap V with Vᵀ Lap V = Σ_near uuᵀ.
+
+    All pairs of a class are n_c times its scatter, so that they need not be visited.
+    """
+    if pairs.labels is None:
+        edges = tuple(kernels.index(end, pairs.points) for end in pairs.near_edges())
+        ones = kernels.double(edges[0]) * 0 + 1
+        return lambda U: (U, kernels.laplacian_matmul(*edges, ones, U))
+    labels = pairs.labels
+    order = kernels.index(labels.order, pairs.points)
+
+    def complete(U: Array) -> tuple[Array, Array]:
+        V = U[order]
+        parts = [V[first:last] for first, last in pairwise(labels.starts.tolist())]
+        laps = [len(part) * part - part.sum(0) for part in parts]
+        return V, kernels.concatenate(laps)
+
+    return complete
+
+
+def refuse_unbounded(kernels: ModuleType, part: Array, whole: Array) -> None:
+    """Refuse far pairs with a part of their squares in directions in which near pairs agree."""
+    apart: Any = kernels.to_host(kernels.where(part > REACH**2 * whole))
+    if len(apart):
+        raise InvalidInputError(
+            "the objective has no largest value: near pairs must differ in every direction in"
+            f" which far pairs do; {len(apart)} of {len(part)} far pairs differ where no near"
+            " pair does. Give more near pairs, project with sklearn.decomposition.PCA first, or"
+            " set regularization, for example to 0.01.",
+            apart,
+        )

@@ -1,0 +1,183 @@
+"""Relevant component analysis: whitening by the covariance within chunklets.
+
+Of n points x_i (n, d), N lie in chunklets of two or more. With m_i the mean of the chunklet of x_i,
+m the mean of all points, and ρ >= 0 a weight:
+
+(1) within    C = 1/N Σ_i (x_i − m_i)(x_i − m_i)ᵀ  over the points in chunklets  [thesis, eq. 2.23]
+(2) total     T = 1/n Σ_i (x_i − m)(x_i − m)ᵀ      over all points
+(3) minimise  f(B) = N (⟨C_ρ, B⟩ − log det B)  over B ≻ 0, with C_ρ = C + ρ diag(T)   [JMLR05]
+(4) answer    B = C_ρ⁻¹ = LᵀL, where f = N (d + log det C_ρ)
+(5) relevant  C_ρ v = λ T v with vᵀTv = 1, λ ascending: the share of the variance within chunklets
+(6) map       L = Λ_r^(−1/2) V_rᵀ  of the r first v; all of them give (4)
+(7) bound     f(LᵀL) − min f(LᵀSL) over S ≻ 0 = N (tr W − log det W − r)  with W = L C_ρ Lᵀ
+
+f is, but for constants and a factor 2, minus the log-likelihood of chunklets that are normal with
+one covariance B⁻¹ and means of their own. For r < d, det B is that on the row space of L, and (7)
+is about this row space. Without reduction T is not needed: eigenvectors of C give (4) at once.
+
+Where the points do not vary in every direction, or on principal directions, (3) is about metrics on
+a part of the space, given by coordinates u = basisᵀ x.
+
+Costs: O(n d² + d³) time and O(n d + d²) memory; for d > n both d² and d³ become n d and n² d.
+
+[thesis] Weinberger, Metric learning with convex optimization, 2007.
+[JMLR05] Bar-Hillel, Hertz, Shental & Weinshall, Learning a Mahalanobis metric from equivalence
+constraints, JMLR 6 (2005).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.kernels import Array
+from nearfar.linalg import canonical_factor, null_tolerance, signed, symmetric
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
+RATIO_TOLERANCE = 1e-10  # share of the variance that counts as none: above the rounding of (5)
+
+
+@dataclass(frozen=True)
+class RCAProblem:
+    """(3) in coordinates u = basisᵀ x, x = dual u."""
+
+    C: Matrix  # (s, s) C_ρ
+    count: int  # N
+    T: Matrix | None = None  # (s, s) of (2), near I; None in the coordinates of the features
+    basis: Matrix | None = None  # (d, s); None for the features themselves
+    dual: Matrix | None = None  # (d, s)
+
+    @classmethod
+    def in_features(
+        cls, kernels: ModuleType, points: Array, rows: Index, codes: Index
+    ) -> RCAProblem:
+        """The problem with nothing but C, for centred points of which some are in chunklets.
+
+        ``rows`` (N,) are those in chunklets and ``codes`` (N,) the number of the chunklet of each.
+        """
+        return cls(_within(kernels, points, rows, codes), len(rows))
+
+    @classmethod
+    def in_span(
+        cls,
+        kernels: ModuleType,
+        points: Array,
+        rows: Index,
+        codes: Index,
+        principal: float | None = None,
+    ) -> RCAProblem:
+        """The problem in white coordinates of the span of centred points, whatever the units are.
+
+        With ``principal`` in those of the leading principal directions: how many, or, below 1, the
+        share of the variance that they carry at least.
+        """
+        scale = np.ones(points.shape[1]) if principal else _deviations(kernels, points)
+        basis, dual = _white_coordinates(kernels, points, scale, principal)
+        U = kernels.apply(points, basis.T)
+        T = symmetric(kernels.gram(U, U)) / len(points)
+        return cls(_within(kernels, U, rows, codes), len(rows), T, basis, dual)
+
+    def regularized(self, weight: float, variances: Matrix) -> RCAProblem:
+        """The same with ρ = weight; ``variances`` (d,) is the diagonal of (2) of the features."""
+        basis = np.eye(len(variances)) if self.basis is None else self.basis
+        return replace(self, C=self.C + weight * (basis.T * variances) @ basis)
+
+    @cached_property
+    def _directions(self) -> tuple[Matrix, Matrix]:
+        """λ and V of (5); eigenvalues and eigenvectors of C where there is no T."""
+        if self.T is None:
+            values, vectors = linalg.eigh(self.C, driver="evd")
+        else:
+            values, vectors = linalg.eigh(self.C, self.T)
+        return values, vectors
+
+    @property
+    def n_flat(self) -> int:
+        """Directions in which the points vary, but those of a chunklet do not."""
+        values = self._directions[0]
+        tolerance = null_tolerance(values) if self.T is None else RATIO_TOLERANCE
+        return int((values <= tolerance).sum())
+
+    @property
+    def rank(self) -> int:
+        """Directions in which the points vary."""
+        return len(self.C)
+
+    def solution(self, n_components: int | None = None) -> Matrix:
+        """The canonical L of (6), (r, d)."""
+        values, vectors = self._directions
+        rows = (vectors / np.sqrt(values)).T[:n_components]
+        if self.basis is None:  # orthogonal already, and the longest first
+            return signed(rows)
+        return canonical_factor(rows @ self.basis.T)
+
+    def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
+        """(3) at LᵀL, for orthogonal rows, and (7) relative to it, or to 1 if that is larger."""
+        rows = L if self.dual is None else L @ self.dual
+        W = rows @ self.C @ rows.T  # (r, r)
+        volume = 2 * np.log(np.linalg.norm(L, axis=1)).sum()
+        objective = self.count * (np.trace(W) - volume)
+        excess = self.count * (np.trace(W) - np.linalg.slogdet(W)[1] - len(W))
+        return float(objective), float(max(excess, 0.0) / max(abs(objective), 1.0))
+
+
+def _white_coordinates(
+    kernels: ModuleType, points: Array, scale: Matrix, wanted: float | None
+) -> tuple[Matrix, Matrix]:
+    """Basis (d, s) of coordinates in which the points are white, and its dual.
+
+    Coordinates are along eigenvectors of the covariance of points / scale, of the largest variance
+    first: all, or as many as are wanted, or, below 1, those that carry a share of the variance.
+    """
+    n, d = points.shape
+    unit = points / kernels.like(scale, points)
+    scatter = kernels.gram(unit, unit) if d <= n else kernels.gram(unit.T, unit.T)
+    values, vectors = linalg.eigh(symmetric(scatter) / n)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    kept = int((values > RANK_TOLERANCE * values.max(initial=0.0)).sum())
+    if wanted is not None and wanted < 1:
+        carried = np.cumsum(values[:kept])
+        wanted = 1 + int(np.searchsorted(carried, wanted * carried[-1])) if kept else 0
+    kept = kept if wanted is None else min(kept, int(wanted))
+    lengths, vectors = np.sqrt(values[:kept]), vectors[:, :kept]
+    if d > n:  # eigenvectors of unitᵀunit from those of unit unitᵀ
+        lift = vectors / (lengths * np.sqrt(n))
+        vectors = kernels.gram(unit, kernels.like(lift, unit))
+    return vectors / lengths / scale[:, None], vectors * lengths * scale[:, None]
+
+
+def _deviations(kernels: ModuleType, points: Array) -> Matrix:
+    """Standard deviations of the features of centred points, 1 where they are constant."""
+    deviations = np.sqrt(variances_of(kernels, points))
+    return np.where(deviations > 0, deviations, 1.0)
+
+
+def variances_of(kernels: ModuleType, points: Array) -> Matrix:
+    """The diagonal of (2), for centred points."""
+    variances: Matrix = kernels.to_host((points * points).mean(0))
+    return variances
+
+
+def _within(kernels: ModuleType, points: Array, rows: Index, codes: Index) -> Matrix:
+    """C of (1).
+
+    The means are found along a star in each chunklet, from its first point a to the others: the
+    Laplacian of these edges takes x_a to Σ_i (x_a − x_i).
+    """
+    members = points[kernels.index(rows, points)]
+    _, first, sizes = np.unique(codes, return_index=True, return_counts=True)
+    rim = np.delete(np.arange(len(rows)), first)
+    heads, tails = kernels.index(rim, points), kernels.index(first[codes[rim]], points)
+    star = kernels.laplacian_matmul(heads, tails, kernels.double(heads) * 0 + 1, members)
+    hubs = kernels.index(first, points)
+    means = members[hubs] - star[hubs] / kernels.like(sizes, points)[:, None]
+    deviations = members - means[kernels.index(codes, points)]
+    return symmetric(kernels.gram(deviations, deviations)) / len(rows)

@@ -1,0 +1,201 @@
+"""What MCML and NCA share: points in whitened coordinates, and sums over soft neighbours.
+
+With D(i, j) = ‖L(uᵢ − uⱼ)‖² and rows sorted by class:
+
+(1) soft neighbours  p(j|i) = exp(−D(i, j)) / Zᵢ,  Zᵢ = Σ_{l≠i} exp(−D(i, l)),  j ≠ i
+(2) share            pᵢ = Σ p(j|i) over the others of i's class
+(3) spread           S(w) = Σᵢ Σⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ  with w_ij = p(j|i), or with the weights
+                     w_ij = p(j|i) ([yᵢ = yⱼ] − pᵢ), minus the slope of pᵢ along D(i, j)
+(4) Gaussian guess   A = ¼ n (1 − 1/τ) v vᵀ, summed over the directions v in which random points are
+                     τ times as far apart as those of a class (squared), vᵀPv = 1
+
+(4) is half of what minimises ⟨P, A⟩ + n log E exp(−D) in closed form if differences of random
+points are Gaussian: half, since the nearest points dominate Z. Where classes are far apart, τ being
+large, less will part them: random points at D = ¼ WIDE in all such directions together.
+
+Coordinates: U = (X − centre) B, where B whitens the pull P of `nearfar.problems.whitening` with the
+pairs of each class as near pairs, of weights 1/(n_c − 1); L acts on U, and L Bᵀ on X.
+
+A sum (3) costs O(n² (r + d)); its product with a map of few rows, O(n² r).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.kernels import Array, kernels_for
+from nearfar.linalg import range_and_null, symmetric
+from nearfar.problems.whitening import FLOOR, whitened
+
+Matrix = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+LEAST = 0.02  # of 1 − 1/τ in (4), so that every direction is open to a descent
+WIDE = 400.0  # of τ, beyond which (4) is shortened
+OPENING = 0.03  # share of the guess that opens the directions that a start lacks
+ROUNDINGS = 4  # by so many roundings of a squared length may a sum over images err, about
+NARROW = 0.5  # share of d below which a map has few rows: its sums over images are cheaper
+
+
+@dataclass(frozen=True)
+class Point:
+    """A factor L, the value that is minimised there, and its gradient."""
+
+    L: Matrix
+    value: float
+    gradient: Matrix
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the sums over soft neighbours give at a factor L."""
+
+    logs: Matrix  # (n,) log Zᵢ
+    shares: Matrix  # (n,) pᵢ
+    product: Matrix  # (r, d) L S(w)
+    spread: Matrix | None  # (d, d) S(w); None for a map of few rows
+    rounding: float  # about the error of the sum of the logarithms
+
+
+@dataclass(frozen=True)
+class SoftNeighborsProblem:
+    """Points sorted by class, in whitened coordinates."""
+
+    U: Array  # (n, d)
+    starts: Index
+    basis: Matrix  # B
+    dual_basis: Matrix
+    P: Matrix  # the pull of the classes and the ridge, near the identity
+    ridge: Matrix  # λBᵀB
+    Q: Matrix  # what the pull would be if near pairs joined random points
+    exact: Callable[[], Array]  # U in float64
+
+    @classmethod
+    def build(cls, X: Array, centre: Array, starts: Index, regularization: float = 0.0) -> Self:
+        """Whiten the points X, sorted by class, of any floating type.
+
+        ``centre`` is one of the points or their mean: from elsewhere, n points would seem to differ
+        in n directions instead of n − 1.
+        """
+        kernels = kernels_for(X)
+        sizes = np.diff(starts)
+
+        def pull(U: Array) -> Matrix:
+            within = within_classes(U, starts)
+            pulled: Matrix = kernels.gram(within, within)
+            return pulled
+
+        basis, dual, U, P, Q = whitened(
+            kernels,
+            kernels.double(X) - centre,
+            pull,
+            float(sizes[sizes > 1].sum()),
+            regularization,
+        )
+        return cls(
+            U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
+            starts=starts,
+            basis=basis,
+            dual_basis=dual,
+            P=P,
+            ridge=regularization * (basis.T @ basis),
+            Q=Q,
+            exact=lambda: kernels.apply(kernels.double(X) - centre, basis.T),
+        )
+
+    @property
+    def kernels(self) -> ModuleType:
+        """The kernels of the device that holds the points."""
+        return kernels_for(self.U)
+
+    @cached_property
+    def counted(self) -> NDArray[np.bool_]:
+        """The points that are not alone in their class, (n,)."""
+        sizes = np.diff(self.starts)
+        return np.repeat(sizes > 1, sizes)
+
+    def factor(self, components: Matrix) -> Matrix:
+        """The factor on U of a factor on the features (exact on the span of the data)."""
+        L: Matrix = components @ self.dual_basis
+        return L
+
+    def components(self, L: Matrix) -> Matrix:
+        """The factor on the features of a factor on U."""
+        components: Matrix = L @ self.basis.T
+        return components
+
+    def mean_distance(self, L: Matrix) -> float:
+        """The mean of D between random points under a factor."""
+        return float(np.vdot(L @ self.Q, L)) / float(self.counted.sum())
+
+    def first_guess(self, rows: int | None = None) -> Matrix:
+        """The factor of (4), its most important rows first."""
+        basis, _ = range_and_null(self.P + FLOOR * self.Q)
+        tau, rotation = linalg.eigh(symmetric(basis.T @ self.Q @ basis))
+        order = np.argsort(-tau)[:rows]
+        tau = np.maximum(tau, 1.0)
+        gain = np.maximum(1 - 1 / tau, LEAST)
+        gain = np.minimum(gain, WIDE / tau / max(1, (tau > WIDE).sum()))
+        directions = (basis @ rotation[:, order]).T
+        guess: Matrix = np.sqrt(0.25 * self.counted.sum() * gain[order])[:, None] * directions
+        return guess
+
+    def opened(self, L: Matrix) -> Matrix:
+        """A factor near L of full rank, which a descent in L cannot raise."""
+        guess = self.first_guess()
+        if np.linalg.matrix_rank(L) >= len(guess):
+            return L
+        full: Matrix = linalg.qr(np.vstack([L, OPENING * guess]), mode="r")[0]
+        return full[: L.shape[1]]
+
+    def sums(self, L: Matrix, U: Array | None = None, own: bool = False) -> Sums:
+        """The sums at a factor, over other points U if they are given."""
+        U = self.U if U is None else U
+        kernels = kernels_for(U)
+        Z = kernels.apply(U, L)
+        narrow = len(L) < NARROW * L.shape[1]
+        logs, shares, degrees, forward, backward = kernels.softmax_neighbors(
+            Z, Z if narrow else U, self.starts, own=own, both=narrow
+        )
+        if narrow:
+            flow = degrees[:, None] * Z - forward - backward
+            product, spread = kernels.gram(U, _as(U, flow, kernels)).T, None
+        else:
+            cross = kernels.gram(U, forward)
+            weighted = _as(U, degrees[:, None] * U, kernels)
+            spread = symmetric(kernels.gram(U, weighted)) - cross - cross.T
+            product = L @ spread
+        squares = kernels.to_host(kernels.double((Z * Z).sum(1)))
+        precision = 2.0**-23 if str(Z.dtype).endswith("float32") else 2.0**-52
+        return Sums(
+            kernels.to_host(logs),
+            kernels.to_host(shares),
+            product,
+            spread,
+            rounding=ROUNDINGS * precision * float(np.linalg.norm(squares)),
+        )
+
+
+def within_classes(U: Array, starts: Index) -> Array:
+    """Points less the mean of their class, scaled so that their Gram matrix is the pull P."""
+    parts = []
+    for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        size = last - first
+        scale = (2 * size / (size - 1)) ** 0.5 if size > 1 else 0.0
+        parts.append((U[first:last] - U[first:last].mean(0)) * scale)
+    return kernels_for(U).concatenate(parts)
+
+
+def _as(reference: Array, values: Array, kernels: ModuleType) -> Array:
+    """Values in the dtype of the reference."""
+    if str(reference.dtype).endswith("float32"):
+        return kernels.single(values)
+    return kernels.double(values)

@@ -1,0 +1,284 @@
+"""Interior-point method with a working set for semidefinite programs of many rank-one constraints.
+
+For problems max over M ⪰ 0, tr M = d of min_t uₜᵀMuₜ over very many t (see
+`nearfar.problems.dml_eig`). The scale of M is free there, so they are covering problems: with
+v = u/ν for some unit of length ν, and M = d N / tr N,
+
+(1) primal   minimise tr N  over N ⪰ 0 with yₜ = vₜᵀNvₜ − 1 ≥ 0
+(2) dual     maximise Σ βₜ  over β ≥ 0 with Z = I − Σ βₜ vₜvₜᵀ ⪰ 0
+(3) gap      tr N − Σ β = ⟨N, Z⟩ + Σ βₜ yₜ
+(4) path     NZ = μI and βₜyₜ = μ, for μ falling to zero
+
+Few constraints are tight at the optimum. Those at hand, as rows of V (k, d), make a problem that is
+small whatever the number of all of them, and a step of Newton's method towards (4), both N and β
+staying feasible, is one solution of a k × k system: with HKM's linearisation of NZ = μI
+
+(5) dN = μZ⁻¹ − N − sym(N dZ Z⁻¹),  dZ = −Vᵀ diag(dβ) V,  yₜ dβₜ + βₜ dyₜ = μ − βₜyₜ
+(6) [(VNVᵀ) ∘ (VZ⁻¹Vᵀ) + diag(y/β)] dβ = μ/β + 1 − μ diag(VZ⁻¹Vᵀ)
+
+whose matrix is made of two products, because the constraints have rank one. Mehrotra's corrector
+adds to the right sides what the products dN dZ and dβ ∘ dy of a first try (with μ = 0) left over.
+
+From time to time all lengths are measured. The smallest gives a feasible N of (1), since a multiple
+of N satisfies all constraints; β is feasible in (2) whatever is at hand. So both bound the optimum,
+and with the violated constraints added the bounds meet.
+
+References
+----------
+Helmberg, Rendl, Vanderbei & Wolkowicz, An interior-point method for semidefinite programming, SIAM
+J. Optim. 6 (1996). Mehrotra, On the implementation of a primal-dual interior point method, SIAM J.
+Optim. 2 (1992).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.linalg import symmetric
+from nearfar.solvers.run import Iterate
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+FIRST, ADDED = 4, 4  # constraints at hand at first, and added at a time, for each row of N
+FEWEST = 16  # and at least
+LOOSE, TIGHTEST, LOOSEST = 5.0, 0.05, 1.0
+CLOSER = 0.3  # share of the gap that the problem at hand is solved to before all are measured
+PRUNED = (1.0, 0.1, 0.01)  # shares of Z, in turn, below which a direction of N may go
+MOST_STEPS = 50  # of Newton's method between two measurements
+BACK = 0.95  # share of the way to the boundary that a step may go
+ROOM = 0.1  # slack, at most, that violated constraints are given as they are added
+SHORTEST_STEP = 1e-6  # of Newton's method, below which rounding errors rule
+
+
+class ManyConstraints(Protocol):
+    """What the solver asks of a problem; `nearfar.problems.dml_eig` explains each part."""
+
+    @property
+    def size(self) -> int: ...  # noqa: D102
+    @property
+    def trace(self) -> float: ...  # noqa: D102
+    def lengths(self, L: Matrix) -> Any: ...  # noqa: D102
+    def shortest(self, lengths: Any, count: int, below: float = np.inf) -> Index: ...  # noqa: D102
+    def differences(self, numbers: Index) -> Matrix: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Interior:
+    """A strictly feasible pair of (1) and (2) over the constraints at hand."""
+
+    V: Matrix  # (k, d)
+    N: Matrix  # (d, d)
+    beta: Matrix  # (k,)
+
+    @cached_property
+    def slack(self) -> Matrix:
+        """y of (1)."""
+        return _squares(self.V, self.N) - 1
+
+    @cached_property
+    def covered(self) -> Matrix:
+        """I − Z of (2)."""
+        return self.V.T @ (self.beta[:, None] * self.V)
+
+    @cached_property
+    def Z(self) -> Matrix:
+        """(2)."""
+        return np.eye(len(self.N)) - self.covered
+
+    @property
+    def mu(self) -> float:
+        """The mean of all products of (4)."""
+        gap = np.vdot(self.N, self.Z) + self.beta @ self.slack
+        return float(gap) / (len(self.N) + len(self.beta))
+
+    @cached_property
+    def bound(self) -> float:
+        """Σβ of the largest feasible multiple of β."""
+        top = len(self.N) - 1
+        largest = linalg.eigvalsh(self.covered, subset_by_index=(top, top))[0]
+        return float(self.beta.sum() / largest)
+
+    @property
+    def value(self) -> float:
+        """tr N of the smallest multiple of N that is feasible at hand."""
+        return float(np.trace(self.N) / (1 + self.slack.min()))
+
+
+def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate]:
+    """Iterates towards the optimum; each is some steps of Newton's method and one look at all.
+
+    The first is M = d uuᵀ/‖u‖² of the shortest u, which is the optimum if no other u is shorter
+    under it. The point is a factor of the best M so far, the value −min_t uₜᵀMuₜ, the residual the
+    proved gap relative to that, and the certificate the weights of the bound (6 of
+    `nearfar.problems.dml_eig`) with the numbers of the constraints that have them.
+    """
+    d, size = problem.trace, problem.size
+    lengths = problem.lengths(np.eye(size))
+    unit = float(lengths.min()) ** 0.5
+    numbers = problem.shortest(lengths, max(FIRST * size, FEWEST))
+    V = problem.differences(numbers) / unit
+    at, n_steps = Interior(V, 2 * np.eye(size), np.full(len(V), 0.5 / linalg.norm(V) ** 2)), 0
+    L = V[:1]
+    value, _ = _measured(problem, L, unit)
+    bound, weights = 1.0, (np.ones(1), numbers[:1])
+
+    def iterate() -> Iterate:
+        objective = d * unit**2 / value
+        info = {"objective": objective, "pairs_at_hand": len(at.V), "newton_steps": n_steps}
+        point = d**0.5 / linalg.norm(L) * L
+        return Iterate(point, -objective, gap, True, info, certificate=weights)
+
+    gap = max(value / bound - 1, 0.0)
+    yield iterate()
+    while True:
+        before = gap
+        at, n_steps, moved = _approach(at, CLOSER * max(min(gap, 1.0), tol))
+        if at.bound > bound:
+            bound, weights = at.bound, (at.beta, numbers)
+        factor = _factor(at.N)
+        tried, lengths = _measured(problem, factor, unit)
+        if tried < value:
+            value, L = tried, factor
+        for share in PRUNED if value <= (1 + tol) * bound else ():
+            pruned = _pruned(factor, at.Z, share)
+            tried, _ = _measured(problem, pruned, unit)
+            if tried <= (1 + tol) * bound:
+                value, L = tried, pruned
+                break
+        gap = max(value / bound - 1, 0.0)
+        yield iterate()
+
+        if gap < before:  # else they might come and go for ever
+            loose = min(max(LOOSE * gap, TIGHTEST), LOOSEST)
+            kept = at.slack < loose + (1 + loose) * at.slack.min()
+            at, numbers = Interior(at.V[kept], at.N, at.beta[kept]), numbers[kept]
+        most = max(ADDED * size, FEWEST)
+        violated = problem.shortest(lengths, len(numbers) + most, unit**2)
+        violated = violated[~np.isin(violated, numbers)][:most]
+        if not moved and (len(violated) == 0 or not gap < before):
+            return
+        if len(violated):
+            at = _extended(at, problem.differences(violated) / unit)
+            numbers = np.concatenate([numbers, violated])
+
+
+def _measured(problem: ManyConstraints, L: Matrix, unit: float) -> tuple[float, Any]:
+    """tr N of the smallest feasible multiple of N = LᵀL, and all lengths uᵀNu."""
+    lengths = problem.lengths(L)
+    smallest = float(lengths.min()) / unit**2
+    return float(np.vdot(L, L)) / smallest if smallest > 0 else np.inf, lengths
+
+
+def _factor(N: Matrix) -> Matrix:
+    """L with LᵀL = N and orthogonal rows."""
+    values, vectors = linalg.eigh(N)
+    kept = values > 0
+    factor: Matrix = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    return factor
+
+
+def _pruned(factor: Matrix, Z: Matrix, share: float) -> Matrix:
+    """The rows of N's factor that are not below a share of Z there: at the optimum one is zero."""
+    values = np.vecdot(factor, factor)
+    opposite = np.vecdot(factor @ Z, factor) / values
+    kept = values >= share * opposite * values.sum()
+    return factor[kept] if kept.any() else factor
+
+
+def _extended(at: Interior, V: Matrix) -> Interior:
+    """Take in new constraints, and stay strictly feasible."""
+    V = np.vstack([at.V, V])
+    new = slice(len(at.V), None)
+    squares = _squares(V, at.N)
+    room = min(max(1 - squares.min(), at.value / at.bound - 1), ROOM)
+    scale = max((1 + room) / squares.min(), 1.0)
+    beta = np.concatenate([at.beta, at.mu / (scale * squares[new] - 1)])
+    # Z loses what the new ones cover: let them cover at most half of the room that is made.
+    share = 0.5 * room / linalg.eigvalsh(V[new].T @ (beta[new, None] * V[new]))[-1]
+    beta[new] *= min(1.0, share)
+    return Interior(V, scale * at.N, beta * (1 - room))
+
+
+# -- towards the optimum at hand -------------------------------------------------------------
+
+
+def _approach(at: Interior, gap: float) -> tuple[Interior, int, bool]:
+    """Steps until the gap at hand is small; also their number, and whether it got there."""
+    for n_steps in range(MOST_STEPS):
+        try:
+            after, moved = _step(at)
+        except linalg.LinAlgError:
+            return at, n_steps, False
+        if not moved:
+            return at, n_steps, False
+        at = after
+        if at.value <= (1 + gap) * at.bound:
+            return at, n_steps + 1, True
+    return at, MOST_STEPS, False
+
+
+def _step(at: Interior) -> tuple[Interior, bool]:
+    """Mehrotra's step, and whether it is long enough to be of use."""
+    V, N, beta, y, Z, mu = at.V, at.N, at.beta, at.slack, at.Z, at.mu
+    if not (y.min() > 0 and beta.min() > 0):
+        raise linalg.LinAlgError("rounding errors have left the interior")
+    roots = linalg.cholesky(N, lower=True), linalg.cholesky(Z, lower=True)
+    inverse = linalg.cho_solve((roots[1], True), np.eye(len(Z)))
+    reach = V @ inverse @ V.T
+    system = (V @ N @ V.T) * reach  # (6)
+    system[np.diag_indices_from(system)] += y / beta
+    system = linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+
+    def direction(target: float, left: tuple[Any, Any]) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+        """dN, dZ, dβ and dy of (5), with what is left over of the two products."""
+        right = target / beta + 1 - target * np.diag(reach) - left[1] / beta
+        d_beta = linalg.cho_solve(system, right + _squares(V, left[0]))
+        d_Z = -V.T @ (d_beta[:, None] * V)
+        d_N = target * inverse - N - symmetric(N @ d_Z @ inverse) - left[0]
+        return d_N, d_Z, d_beta, _squares(V, d_N)
+
+    def steps(d_N: Matrix, d_Z: Matrix, d_beta: Matrix, d_y: Matrix) -> tuple[float, float]:
+        """How far N and β may go."""
+        primal = min(_way(roots[0], d_N), _way_of_vector(y, d_y))
+        dual = min(_way(roots[1], d_Z), _way_of_vector(beta, d_beta))
+        return min(1.0, BACK * primal), min(1.0, BACK * dual)
+
+    nothing = np.zeros_like(N), 0.0
+    d_N, d_Z, d_beta, d_y = first = direction(0.0, nothing)
+    primal, dual = steps(*first)
+    products = np.vdot(N + primal * d_N, Z + dual * d_Z)
+    shorter = (y + primal * d_y) @ (beta + dual * d_beta)
+    target = mu * float((products + shorter) / (len(N) + len(y)) / mu) ** 3
+    left = symmetric(d_N @ d_Z @ inverse), d_beta * d_y
+    second = direction(target, left)
+    primal, dual = steps(*second)
+    after = Interior(V, N + primal * second[0], beta + dual * second[2])
+    return after, max(primal, dual) > SHORTEST_STEP
+
+
+def _way(root: Matrix, change: Matrix) -> float:
+    """The largest t with rootᵀ root + t · change ⪰ 0, root being a lower Cholesky factor."""
+    half = linalg.solve_triangular(root, change, lower=True)
+    whole = linalg.solve_triangular(root, half.T, lower=True)
+    least = linalg.eigvalsh(symmetric(whole), subset_by_index=(0, 0))[0]
+    return -1 / float(least) if least < 0 else np.inf
+
+
+def _way_of_vector(x: Matrix, change: Matrix) -> float:
+    """The largest t with x + t · change ≥ 0."""
+    least = float((change / x).min())
+    return -1 / least if least < 0 else np.inf
+
+
+def _squares(V: Matrix, N: Matrix) -> Matrix:
+    """vᵀNv of each row."""
+    squares: Matrix = np.vecdot(V @ N, V)
+    return squares

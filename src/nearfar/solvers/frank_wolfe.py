@@ -1,0 +1,65 @@
+"""Frank-Wolfe ascent to the metric under which the shortest of many vectors is as long as possible.
+
+For problems max over M ⪰ 0, tr M = d of min_t uₜᵀMuₜ (see `nearfar.problems.dml_eig`). The gradient
+of the smoothed minimum is a mean of the uₜuₜᵀ with weights α. Over the matrices of trace d a linear
+function is largest at d vvᵀ with v the leading eigenvector, and M moves towards that.
+
+References
+----------
+Phillips, Data mining: algorithms, geometry, and probability, lecture 15, algorithm 15.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.solvers.run import Iterate
+
+Matrix = NDArray[np.float64]
+
+
+class SmoothedMinimum(Protocol):
+    """What the solver asks of a problem; `nearfar.problems.dml_eig` explains each part."""
+
+    @property
+    def size(self) -> int: ...  # noqa: D102
+    @property
+    def trace(self) -> float: ...  # noqa: D102
+    def lengths(self, L: Matrix) -> Any: ...  # noqa: D102
+    def soft_weights(self, lengths: Any, smoothing: float) -> Any: ...  # noqa: D102
+    def scatter(self, weights: Any) -> Matrix: ...  # noqa: D102
+
+
+def frank_wolfe(problem: SmoothedMinimum, smoothing: float) -> Iterator[Iterate]:
+    """Algorithm 15.3.1: M₀ = I, and Mₜ = (1 − 1/t) Mₜ₋₁ + (d/t) vvᵀ; the point is a factor of Mₜ.
+
+    The lecture has vvᵀ without the factor d and so leaves the matrices of trace d that it speaks
+    of; the factor keeps it there. Lengths are linear in M, so that a step costs a gradient and the
+    lengths along one direction.
+
+    The residual is the smallest of the bounds d λ_max(G(α)) so far against the value, relative to
+    it. It need not go to zero: the weights α are those of a smoothed problem. The certificate is
+    the α of that bound.
+    """
+    d, k = problem.trace, problem.size
+    L = np.sqrt(d / k) * np.eye(k)
+    lengths = problem.lengths(L)
+    bound, best = np.inf, None
+    for t in count(1):
+        alpha = problem.soft_weights(lengths, smoothing)
+        top, v = linalg.eigh(problem.scatter(alpha), subset_by_index=(k - 1, k - 1))
+        if d * top[0] < bound:
+            bound, best = d * float(top[0]), alpha
+        L = np.vstack([np.sqrt(1 - 1 / t) * L, np.sqrt(d / t) * v.T])
+        if len(L) > 2 * k:
+            L = linalg.qr(L, mode="r")[0][:k]
+        lengths = (1 - 1 / t) * lengths + d / t * problem.lengths(v.T)
+        value = float(lengths.min())
+        gap = max(bound / value - 1, 0.0) if value > 0 else np.inf
+        yield Iterate(L, -value, gap, True, {"objective": value}, certificate=(best, None))

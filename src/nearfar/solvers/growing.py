@@ -1,0 +1,91 @@
+"""Descent in a factor L of few rows, for a convex function of LᵀL whose optimum has low rank.
+
+Where a factor of r rows is stationary, either it is the optimum among all metrics, which a proof
+tells, or there are directions v such that the function falls from LᵀL to LᵀL + εvvᵀ. They become
+rows, and the descent goes on. [Journée, Bach, Absil & Sepulchre, Low-rank optimization on the cone
+of positive semidefinite matrices, SIAM J. Optim. 20 (2010)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.solvers.quasi_newton import descend
+from nearfar.solvers.run import Iterate
+
+Matrix = NDArray[np.float64]
+
+SETTLED = 0.01  # of the tolerance: the decrease still to expect at which a proof is tried
+PATIENCE = 0.25  # factor of that after a proof in vain
+OPENED = 0.1  # length of the longest new row, relative to the mean of the others, at first
+HALVINGS = 10  # of that length
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is known of a factor among all metrics, whatever their rank."""
+
+    residual: float
+    directions: Matrix  # (m, d) that the factor lacks, the longer the steeper; perhaps none
+    certificate: Any = None
+
+
+def growing_descent(
+    evaluate: Callable[[Matrix], Any],
+    start: Matrix,
+    remaining: Callable[[Any, float], float],
+    prove: Callable[[Matrix], Proof],
+    tol: float,
+) -> Iterator[Iterate]:
+    """Iterates of descents in ever more rows; only those that a proof was tried of have a residual.
+
+    ``remaining`` estimates the residual of what ``evaluate`` gave from the gain of the next step;
+    ``prove`` is asked where that is small. It ends by itself where nothing lowers the value.
+    """
+    L, threshold = start, SETTLED * tol
+    while True:
+        grown, settled = None, False
+        for iterate in descend(evaluate, L, remaining):
+            settled = iterate.residual is not None and iterate.residual <= threshold
+            if not settled:
+                yield replace(iterate, residual=None)
+                continue
+            proof = prove(iterate.point)
+            yield _proved(iterate, proof)
+            threshold *= PATIENCE
+            grown = _opened(evaluate, iterate, proof.directions)
+            if grown is not None:
+                break
+        if not settled:  # the descent ended by itself
+            proof = prove(iterate.point)
+            yield _proved(iterate, proof)
+            grown = _opened(evaluate, iterate, proof.directions)
+        if grown is None:
+            return
+        L = grown
+
+
+def _proved(iterate: Iterate, proof: Proof) -> Iterate:
+    return replace(iterate, residual=proof.residual, certificate=proof.certificate)
+
+
+def _opened(
+    evaluate: Callable[[Matrix], Any], iterate: Iterate, directions: Matrix
+) -> Matrix | None:
+    """The factor with new rows along the directions, so short that the value falls, if it does."""
+    if not len(directions):
+        return None
+    L = iterate.point
+    length = OPENED * float(np.linalg.norm(L)) / len(L) ** 0.5
+    rows = directions / np.linalg.norm(directions, axis=1).max()
+    for _ in range(HALVINGS):
+        grown = np.vstack([L, length * rows])
+        if evaluate(grown).value < iterate.value:
+            return grown
+        length *= 0.5
+    return None

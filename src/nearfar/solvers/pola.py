@@ -1,0 +1,167 @@
+"""Successive projections onto the margins of pairs and onto the cone of metrics.
+
+The numbers at line ends are those of `nearfar.problems.pola` and, for coordinates that grow, of
+`nearfar.problems.kernel_pola`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+from scipy.linalg import blas
+
+from nearfar.errors import InvalidInputError
+from nearfar.solvers.projections import onto_psd_cone_less
+from nearfar.solvers.run import Iterate
+
+Matrix = NDArray[np.float64]
+
+NEW_DIRECTION = 1e-10  # share of squared lengths above which a direction is new, and not rounding
+INDEFINITE = 1e-6  # share of squared lengths by which rounding may spoil a kernel
+
+
+@dataclass
+class MarginProjections:
+    """A metric M and a threshold b that learn from one pair after another.
+
+    The answer depends on the order of the pairs, and not on how they are cut into blocks.
+    """
+
+    M: Matrix  # (d, d) in Fortran order, of which the lower triangle counts
+    b: float = 1.0
+    scale: float | None = None  # s; None for the mean length of the pairs so far
+    beta: float = 0.0  # losses up to this one are let be
+    total_length: float = 0.0  # of the pairs so far
+    n_seen: int = 0
+    n_updates: int = 0
+    squared_loss: float = 0.0  # Σ ℓ² over the updates
+
+    @property
+    def matrix(self) -> Matrix:
+        """M, both triangles, as a copy."""
+        return np.tril(self.M) + np.tril(self.M, -1).T
+
+    def learn(self, X: Matrix, signs: Matrix) -> Matrix:
+        """Visit pairs of differences X (m, d) in turn; the losses (m,) before each update.
+
+        O(d²) for a pair without loss and for a far one, O(d³) for a near one with a loss.
+        """
+        losses = np.zeros(len(X))
+        for t, (x, sign) in enumerate(zip(X, signs.tolist(), strict=True)):
+            length = math.sqrt(x @ x)
+            losses[t] = loss = self._loss(x, length, sign)
+            if loss > self.beta:
+                self._correct(x, length, sign, loss)
+        return losses
+
+    def copied(self) -> MarginProjections:
+        """What it is now, apart from what it becomes."""
+        twin = copy.copy(self)
+        twin.M = self.M.copy(order="F")
+        return twin
+
+    def _loss(self, x: Matrix, length: float, sign: float) -> float:
+        self.total_length += length
+        self.n_seen += 1
+        distance = float(x @ blas.dsymv(1.0, self.M, x, lower=1)) if len(x) else 0.0  # (1)
+        return max(0.0, 1.0 - sign * (self.b - distance))  # (3)
+
+    def _correct(self, x: Matrix, length: float, sign: float, loss: float) -> None:
+        """Project onto the margin of a pair with a loss, and then onto the cone."""
+        s = self.total_length / self.n_seen if self.scale is None else self.scale
+        alpha = loss / ((length / s) ** 4 + 1)  # (4)
+        weight, x = alpha / s**2, x / s  # alpha / s**4, which may leave the range of floats
+        if sign < 0:
+            self.M = blas.dsyr(weight, x, a=self.M, lower=1, overwrite_a=1)  # (4)
+        else:
+            self.M = onto_psd_cone_less(self.M, weight, x)  # (4), (5)
+        self.b = max(1.0, self.b + sign * alpha)  # (4), (5)
+        self.n_updates += 1
+        self.squared_loss += loss * loss
+
+
+@dataclass
+class GrowingProjections(MarginProjections):
+    """The same for vectors that are known by their inner products, in coordinates that grow.
+
+    M is the N of `nearfar.problems.kernel_pola`.
+    """
+
+    M: Matrix = field(default_factory=lambda: np.zeros((0, 0), order="F"))
+    L: Matrix = field(default_factory=lambda: np.zeros((0, 0)))  # (r, r), lower triangular
+    limit: int | None = None  # of r
+
+    def learn_from_products(
+        self, old: Matrix, new: Matrix, signs: Matrix
+    ) -> tuple[Matrix, list[int]]:
+        """Visit m pairs in turn; the losses (m,), and the numbers of the pairs that joined L.
+
+        ``old`` (m, r) are the products of the pairs with those of L, ``new`` (m, m) with each
+        other. O(r²) for a pair without loss, O(r³) for a near one with a loss.
+        """
+        m, r = old.shape
+        C = np.zeros((m, r + m))
+        if r:
+            C[:, :r] = linalg.solve_triangular(self.L, old.T, lower=True).T  # (3)
+        losses, joined = np.zeros(m), []
+        for t, sign in enumerate(signs.tolist()):
+            square = float(new[t, t])
+            length = math.sqrt(max(square, 0.0))
+            losses[t] = loss = self._loss(C[t, :r], length, sign)
+            if not loss > self.beta:
+                continue
+            rest = square - float(C[t, :r] @ C[t, :r])  # (4)
+            known = max(square, (self.total_length / self.n_seen) ** 2)
+            if rest < -INDEFINITE * known:
+                raise InvalidInputError(
+                    "a kernel must give no vector a negative squared length; one has"
+                    f" {rest:.2g} beside lengths of {known:.2g}. Take another kernel or other"
+                    " parameters of it."
+                )
+            if rest > NEW_DIRECTION * known and (self.limit is None or r < self.limit):
+                C[t:, r] = (new[t:, t] - C[t:, :r] @ C[t, :r]) / math.sqrt(rest)
+                r += 1
+                self._grow(C[t, :r])
+                joined.append(t)
+            self._correct(C[t, :r], length, sign, loss)
+        return losses, joined
+
+    def _grow(self, row: Matrix) -> None:
+        """Add a coordinate; ``row`` (r + 1,) are those of the pair that needs it."""
+        r = len(self.L)
+        M, L = np.zeros((r + 1, r + 1), order="F"), np.zeros((r + 1, r + 1))
+        M[:r, :r], L[:r, :r], L[r] = self.M, self.L, row
+        self.M, self.L = M, L
+
+
+def epochs(stream: MarginProjections, once: Callable[[], Iterable[Matrix]]) -> Iterator[Iterate]:
+    """Visit all pairs again and again, until no loss exceeds beta.
+
+    ``once()`` lets the stream learn from every pair and gives the losses, block by block. An
+    iterate's ``value`` is their sum and its ``state`` a copy of the stream after the epoch. The
+    residual is zero where no loss exceeded beta: then the epoch changed nothing, and its losses are
+    all those of the answer. Elsewhere it is None.
+    """
+    while True:
+        before, total, largest = stream.n_updates, 0.0, 0.0
+        for losses in once():
+            total += float(losses.sum())
+            largest = max(largest, float(losses.max(initial=0.0)))
+        yield Iterate(
+            stream.M,
+            total,
+            0.0 if largest <= stream.beta else None,
+            info={
+                "duality_gap": None,
+                "largest_loss": largest,
+                "n_updates": stream.n_updates - before,
+                "squared_threshold": stream.b,
+            },
+            state=stream.copied(),
+        )

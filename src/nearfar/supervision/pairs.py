@@ -1,0 +1,275 @@
+"""Pairs of points that should be near or far, from class labels or from tuples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.errors import DataWarning, InvalidInputError, warn
+from nearfar.kernels import Array, kernels_for
+from nearfar.supervision.labels import ClassOrder, shown
+
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+Edges = tuple[Index, Index]
+
+MAX_PAIRS = 1 << 26  # pairs held at a time: 1 GB of row numbers
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of rows of shared points, each near or far.
+
+    A pair may occur more than once and then counts as often. Order is the user's; pairs from labels
+    are sorted, the near ones first.
+    """
+
+    points: Array  # (n, d), where the data is, in its dtype
+    heads: Index  # (m,), on the host
+    tails: Index  # (m,), on the host
+    near: Mask  # (m,), on the host
+    labels: ClassOrder | None = None  # of the points, if the near pairs are all those of a class
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def near_edges(self) -> Edges:
+        """Heads and tails of the near pairs."""
+        return self.heads[self.near], self.tails[self.near]
+
+    def far_edges(self) -> Edges:
+        """Heads and tails of the far pairs."""
+        return self.heads[~self.near], self.tails[~self.near]
+
+
+# -- from labels -----------------------------------------------------------------------------
+
+
+class LabelledPairs:
+    """The pairs of labelled points, numbered, so that some can be drawn without all being made.
+
+    In the order of the classes, the partners of a point in near pairs are the points after it in
+    its class, and in far pairs all points of later classes: both are ranges.
+    """
+
+    def __init__(self, labels: ClassOrder) -> None:
+        self._order = labels.order
+        places = np.arange(len(labels.order))
+        ends = np.repeat(labels.starts[1:], labels.sizes)  # (n,) where the class of a place ends
+        self._near = places + 1, np.cumsum(ends - places - 1)
+        self._far = ends, np.cumsum(len(places) - ends)
+
+    @property
+    def n_near(self) -> int:
+        """How many near pairs there are."""
+        return int(self._near[1][-1])
+
+    @property
+    def n_far(self) -> int:
+        """How many far pairs there are."""
+        return int(self._far[1][-1])
+
+    def edges(self, near: Index, far: Index) -> tuple[Index, Index, Mask]:
+        """Heads, tails and kinds of pairs by ascending numbers of each kind, near ones first."""
+        parts = self._edges(near, *self._near), self._edges(far, *self._far)
+        heads, tails = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return heads, tails, np.repeat([True, False], [len(near), len(far)])
+
+    def _edges(self, numbers: Index, first: Index, reached: Index) -> Edges:
+        """Pairs of a kind: ``reached`` counts those of all places up to each."""
+        before = np.concatenate([[0], reached[:-1]])
+        if len(numbers) == reached[-1]:  # all of them
+            places = np.repeat(np.arange(len(first)), reached - before)
+        else:
+            places = np.searchsorted(reached, numbers, side="right")
+        partners = (first - before)[places]
+        partners += numbers
+        return self._order[places], self._order[partners]
+
+
+def labelled_edges(
+    labels: ClassOrder, n_pairs: int | None, random: Any
+) -> tuple[Index, Index, Mask]:
+    """Heads, tails and kinds of all pairs, or of ``n_pairs`` near and far ones each; near first.
+
+    Where there are fewer of a kind, all of them are taken. Time and memory O(n + m).
+    """
+    possible = LabelledPairs(labels)
+    counts = [possible.n_near, possible.n_far]
+    if n_pairs is not None:
+        counts = [min(n_pairs, count) for count in counts]
+    check_count(sum(counts), len(labels.codes), "pairs")
+    return possible.edges(
+        drawn(counts[0], possible.n_near, random), drawn(counts[1], possible.n_far, random)
+    )
+
+
+def check_count(count: int, n_points: int, what: str) -> None:
+    """Refuse more pairs or triplets than memory should hold."""
+    if count > MAX_PAIRS:
+        raise InvalidInputError(
+            f"{n_points} labelled points have {count} {what}; at most {MAX_PAIRS} can be held at a"
+            f" time. Set n_{what}, for example n_{what}=100000, to draw from them."
+        )
+
+
+def pairs_of_labels(
+    points: Array, labels: ClassOrder, n_pairs: int | None, random: Any, name: str
+) -> Pairs:
+    """All pairs of labelled points, or ``n_pairs`` near and far ones each.
+
+    Far pairs of equal points, which no metric parts, are left out with a warning.
+
+    Parameters
+    ----------
+    points : array of shape (n, d)
+        The points.
+    labels : ClassOrder
+        Their labels.
+    n_pairs : int or None
+        How many of each kind, or all that there are; None for all.
+    random : RandomState
+        Draws them.
+    name : str
+        Who asks, for messages.
+    """
+    heads, tails, near = labelled_edges(labels, n_pairs, random)
+    same = equal_points(points)
+    coincide = np.zeros(len(near), dtype=bool)
+    if (same != np.arange(len(same))).any():
+        coincide = ~near & (same[heads] == same[tails])
+    if coincide.any():
+        first = np.flatnonzero(coincide)[0]
+        warn(
+            "far pairs of equal points are left out, since no metric parts them: rows"
+            f" {heads[first]} and {tails[first]} ({coincide.sum()} in all). Check their labels.",
+            DataWarning,
+        )
+        heads, tails, near = heads[~coincide], tails[~coincide], near[~coincide]
+    if near.all():
+        raise InvalidInputError(
+            f"{name} needs points of different classes that differ; all pairs of different classes"
+            " are of equal points. Check the features."
+        )
+    return Pairs(points, heads, tails, near, labels if n_pairs is None else None)
+
+
+def drawn(count: int, total: int, random: Any) -> Index:
+    """Different numbers below ``total``, ascending, every choice as likely; memory O(count)."""
+    if count == total:
+        return np.arange(total)
+    if 2 * count > total:
+        return np.sort(random.permutation(total)[:count])
+    numbers = np.empty(0, dtype=np.int64)
+    while len(numbers) < count:  # more than half of the new ones are new indeed
+        more = random.randint(total, size=count - len(numbers), dtype=np.int64)
+        numbers = np.unique(np.concatenate([numbers, more]))
+    return numbers.astype(np.intp)
+
+
+# -- from tuples -----------------------------------------------------------------------------
+
+
+def pairs_of_tuples(
+    points: Array, indices: Index, near: Mask | None, both: bool, merge: bool
+) -> Pairs:
+    """Pairs (m, 2) with their kind, or triplets (m, 3) as a near and a far pair each, checked.
+
+    Points count as the same where their features are equal. A near pair of a point with itself says
+    nothing and is left out with a warning; a far one, and the same two points both near and far,
+    are refused.
+
+    Parameters
+    ----------
+    points : array of shape (n, d)
+        The points.
+    indices : integers of shape (m, 2) or (m, 3)
+        Their rows.
+    near : mask of shape (m,) or None
+        Which pairs are near; None for triplets.
+    both : bool
+        Whether near and far pairs must both occur.
+    merge : bool
+        Whether equal points become one; the order of the points is kept.
+    """
+    one = "pair" if near is not None else "triplet"
+    same = equal_points(points)
+    if merge:
+        first, group = np.unique(same, return_inverse=True)
+        if len(first) < len(points):
+            points = points[kernels_for(points).index(first, points)]
+            indices, same = group[indices], np.arange(len(first))
+    rows = np.arange(len(indices))
+    heads, tails = np.ascontiguousarray(indices[:, 0]), np.ascontiguousarray(indices[:, 1])
+    if near is None:  # (a, b, c): a and b are near, a and c are far
+        near = np.arange(2 * len(rows)) < len(rows)
+        heads, rows = np.tile(heads, 2), np.tile(rows, 2)
+        tails = np.concatenate([tails, indices[:, 2]])
+    low, high = np.minimum(same[heads], same[tails]), np.maximum(same[heads], same[tails])
+    itself = low == high
+    wrong = np.unique(rows[itself & ~near])
+    if len(wrong):
+        raise InvalidInputError(
+            f"a far pair needs two different points; {one} {wrong[0]} has the same point twice"
+            f" ({len(wrong)} such {one}s), which no metric parts. Drop them.",
+            wrong,
+        )
+    _refuse_contradictions(low * len(same) + high, near, rows, one)
+    if itself.any():
+        warn(
+            "near pairs of a point with itself say nothing and are left out:"
+            f" {one} {rows[itself][0]} ({itself.sum()} in all). Drop them.",
+            DataWarning,
+        )
+        heads, tails, near = heads[~itself], tails[~itself], near[~itself]
+    if both:
+        check_both_kinds(near, "Add pairs of the other kind.")
+    return Pairs(points, heads, tails, near)
+
+
+def _refuse_contradictions(codes: Index, near: Mask, rows: Index, one: str) -> None:
+    """Refuse pairs of which one is near and another, with the same code, is far."""
+    clash = np.isin(codes, np.intersect1d(codes[near], codes[~near]))
+    if not clash.any():
+        return
+    first = np.flatnonzero(clash)[0]
+    other = np.flatnonzero((codes == codes[first]) & (near != near[first]))[0]
+    raise InvalidInputError(
+        "two points must be either near or far; they are near in"
+        f" {one} {rows[first if near[first] else other]} and far in"
+        f" {one} {rows[other if near[first] else first]}"
+        f" ({len(np.unique(codes[clash]))} such contradictions). Keep one of each.",
+        np.unique(rows[clash]),
+    )
+
+
+def near_kinds(y: NDArray[Any]) -> Mask:
+    """Which pairs are near, from +1 and −1."""
+    bad = np.flatnonzero((y != 1) & (y != -1))
+    if len(bad):
+        raise InvalidInputError(
+            f"y must be +1 for near pairs and -1 for far ones; y[{bad[0]}] is {shown(y[bad[0]])}"
+            f" ({len(bad)} such values). Convert it with numpy.where(near, 1, -1).",
+            bad,
+        )
+    near: Mask = y == 1
+    return near
+
+
+def check_both_kinds(near: Mask, remedy: str) -> None:
+    """Refuse pairs of one kind."""
+    n_near = int(np.count_nonzero(near))
+    if n_near in (0, len(near)):
+        raise InvalidInputError(
+            f"near and far pairs are both needed; got {n_near} near and {len(near) - n_near} far"
+            f" ones. {remedy}"
+        )
+
+
+def equal_points(points: Array) -> Index:
+    """For each point the first one with the same features, on the host."""
+    kernels = kernels_for(points)
+    return np.asarray(kernels.to_host(kernels.first_equal(points)), dtype=np.intp)

@@ -1,0 +1,293 @@
+"""MCML: the optimum of the paper's problem, and the proof of it."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+
+from nearfar import MCML
+from nearfar.errors import ConvergenceWarning, InvalidInputError
+from nearfar.problems.mcml import MCMLProblem
+from nearfar.solvers import Status
+
+SOLVERS = ["quasi-newton", "projected-gradient"]
+each_solver = pytest.mark.parametrize("solver", SOLVERS)
+
+
+@pytest.fixture
+def tiny(rng):
+    """Overlapping classes of 9, 6 and 4 points in three features of different units."""
+    y = np.repeat([0, 1, 2], [9, 6, 4])
+    X = rng.normal(size=(19, 3)) + rng.normal(size=(3, 3))[y]
+    return X * [1.0, 10.0, 0.1] + [0.0, 300.0, 0.0], y
+
+
+def bound(model):
+    """What is proved to lie below every objective."""
+    return model.objective_ - model.duality_gap_ * max(model.objective_, 1)
+
+
+# -- the optimum -----------------------------------------------------------------------------------
+
+
+@each_solver
+@pytest.mark.parametrize("regularization", [0.0, 0.5])
+def test_the_optimum_is_that_of_a_conic_solver(solver, regularization, tiny, mcml_by_loops):
+    """An exponential cone for each pair of points and the semidefinite one for the metric."""
+    X, y = tiny
+    case = mcml_by_loops(X / X.std(axis=0), y, regularization)
+    model = MCML(solver=solver, regularization=regularization, tol=1e-6, max_iter=20_000)
+    model.fit(case.X, y)
+    optimum, A = case.by_clarabel()
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(optimum, rel=1e-5)
+    assert bound(model) <= optimum * (1 + 1e-6)
+    assert case.objective(model.get_mahalanobis_matrix()) == pytest.approx(model.objective_)
+    np.testing.assert_allclose(
+        model.get_mahalanobis_matrix(), A, atol=2e-2 * max(np.abs(A).max(), 0.1)
+    )
+
+
+@pytest.mark.parametrize("data", ["iris", "wine"])
+@pytest.mark.parametrize("regularization", [0.0, 2.0])
+def test_both_solvers_reach_the_same_optimum(data, regularization, request):
+    X, y = request.getfixturevalue(data)
+    models = [
+        MCML(solver=solver, regularization=regularization, tol=1e-5, max_iter=5000).fit(X, y)
+        for solver in SOLVERS
+    ]
+    assert models[0].objective_ == pytest.approx(models[1].objective_, rel=1e-5)
+    assert max(bound(model) for model in models) <= min(model.objective_ for model in models)
+
+
+@pytest.mark.parametrize("tol", [0.1, 1e-2, 1e-4])
+def test_the_gap_is_proved(tol, wine):
+    """A loose fit's gap covers the distance to a tight one's objective."""
+    best = MCML(tol=1e-7, max_iter=5000).fit(*wine)
+    model = MCML(tol=tol).fit(*wine)
+    assert model.duality_gap_ <= tol
+    assert bound(model) <= best.objective_ <= model.objective_ * (1 + 1e-9)
+
+
+def test_the_reported_gap_is_that_of_a_feasible_distribution(iris, mcml_by_loops):
+    """p of the answer, mixed with that of a metric which is larger where p is too wide until (5) of
+    the paper holds: its entropy is at least the bound that was reported."""
+    X, y = (part[::3] for part in iris)
+    model = MCML(tol=1e-4).fit(X, y)
+    case = mcml_by_loops(X, y)
+    A = model.get_mahalanobis_matrix()
+    p = case.chosen(A)
+    P = case.spread(case.target)
+    inverse = np.linalg.inv(np.linalg.cholesky(P))
+    ratios, rotation = np.linalg.eigh(inverse @ case.spread(p) @ inverse.T)
+    b = inverse.T @ rotation
+    excess = max(ratios[-1] - 1, 0)
+    q = case.chosen(A + (len(X) * np.maximum(ratios - 1 + excess, 0) * b) @ b.T)
+    low, high = 0.0, 1.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        feasible = np.linalg.eigvalsh(case.slack((1 - middle) * p + middle * q))[0] >= 0
+        low, high = (low, middle) if feasible else (middle, high)
+    proved = case.bound((1 - high) * p + high * q)
+    assert bound(model) - 1e-7 * model.objective_ <= proved <= model.objective_
+
+
+def test_a_fit_that_float32_proved_too_much_of_has_stalled(wine):
+    """The proof is repeated in float64, and what it does not confirm is not told as converged."""
+    X, y = wine
+    order = np.argsort(y, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(y))])
+    problem = MCMLProblem.build(X[order].astype(np.float32), X.mean(axis=0), starts)
+    status, _, gap = MCML(tol=1e-3)._finished(
+        problem, problem.first_guess(), Status.CONVERGED, convex=True
+    )
+    assert gap > 1e-3
+    assert status is Status.STALLED
+
+
+def test_more_than_float32_can_prove_is_warned_of(wine):
+    X, y = wine
+    with pytest.warns(ConvergenceWarning, match="rounding errors allow no further decrease"):
+        model = MCML(tol=1e-9).fit(X.astype(np.float32), y)
+    assert model.status_ == "stalled"
+    assert bound(model) <= MCML(tol=1e-6).fit(X, y).objective_
+
+
+# -- where it starts does not matter ---------------------------------------------------------------
+
+
+@each_solver
+@pytest.mark.parametrize("rows", [1, 3, 20])
+def test_a_start_of_any_rank_and_number_of_rows(solver, rows, wine, rng):
+    """A descent in a factor cannot raise its rank, so that what is lacking is opened."""
+    X, y = wine
+    best = MCML().fit(X, y)
+    model = MCML(solver=solver, init=0.3 * rng.normal(size=(rows, 13))).fit(X, y)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(best.objective_, rel=2e-3)
+
+
+def test_a_square_start_of_rank_one(iris):
+    X, y = iris
+    model = MCML(init=np.ones((4, 4))).fit(X, y)
+    assert model.objective_ == pytest.approx(MCML().fit(X, y).objective_, rel=2e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_a_start_of_any_scale(scale, iris):
+    X, y = iris
+    model = MCML(init=scale * np.eye(4)).fit(X, y)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(MCML().fit(X, y).objective_, rel=2e-3)
+
+
+def test_a_metric_of_almost_nothing_is_a_warm_start(iris):
+    X, y = iris
+    model = MCML(regularization=1e5, warm_start=True).fit(X, y)
+    model.set_params(regularization=0.0).fit(X, y)
+    assert model.objective_ == pytest.approx(MCML().fit(X, y).objective_, rel=2e-3)
+
+
+def test_a_projected_map_is_a_warm_start_for_the_whole_metric(wine):
+    X, y = wine
+    model = MCML(n_components=2, warm_start=True).fit(X, y)
+    before = model.objective_
+    model.fit(X, y)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(before, rel=2e-3)
+
+
+# -- fewer rows ------------------------------------------------------------------------------------
+
+
+def test_project_keeps_the_leading_directions_of_the_whole_metric(wine):
+    """Section 3 of the paper: A_q = Σ λ_k v_k v_kᵀ over the q largest eigenvalues."""
+    X, y = wine
+    whole, model = MCML().fit(X, y), MCML(n_components=2).fit(X, y)
+    values, vectors = np.linalg.eigh(whole.get_mahalanobis_matrix())
+    expected = (vectors[:, -2:] * values[-2:]) @ vectors[:, -2:].T
+    np.testing.assert_allclose(model.get_mahalanobis_matrix(), expected, atol=1e-9)
+    assert (model.objective_, model.duality_gap_) == (whole.objective_, whole.duality_gap_)
+
+
+def test_learn_finds_a_better_map_of_few_rows_than_projection(wine, mcml_by_loops):
+    X, y = wine
+    case = mcml_by_loops(X, y)
+    whole = MCML().fit(X, y)
+    for rows in (1, 2):
+        learned = MCML(n_components=rows, reduce="learn", tol=1e-6).fit(X, y)
+        projected = MCML(n_components=rows).fit(X, y)
+        assert learned.components_.shape == projected.components_.shape == (rows, 13)
+        assert learned.duality_gap_ is None
+        assert bound(whole) <= learned.objective_
+        assert learned.objective_ <= case.objective(projected.get_mahalanobis_matrix())
+
+
+def test_all_rows_are_learned_by_the_convex_problem(iris):
+    X, y = iris
+    model = MCML(n_components=4, reduce="learn").fit(X, y)
+    np.testing.assert_array_equal(model.components_, MCML().fit(X, y).components_)
+    assert model.duality_gap_ <= 1e-3
+
+
+def test_rows_that_the_metric_lacks_are_zero(iris):
+    X, y = iris
+    model = MCML(n_components=4, solver="projected-gradient").fit(X, y)
+    rank = len(MCML(solver="projected-gradient").fit(X, y).components_)
+    assert model.components_.shape == (4, 4)
+    assert rank < 4
+    assert not model.components_[rank:].any()
+
+
+# -- regularization --------------------------------------------------------------------------------
+
+
+def test_regularization_weighs_the_trace(wine):
+    X, y = wine
+    traces, objectives = [], []
+    for weight in (0.0, 1.0, 10.0, 100.0):
+        model = MCML(regularization=weight).fit(X, y)
+        traces.append(np.trace(model.get_mahalanobis_matrix()))
+        objectives.append(model.objective_)
+    assert (np.diff(traces) < 0).all()
+    assert (np.diff(objectives) > 0).all()
+
+
+def test_much_regularization_leaves_no_metric(iris):
+    """At A = 0 the gradient is P − S(p) with p = 1/(n − 1); beyond its most negative eigenvalue the
+    trace costs more than any metric gains, and Σ KL = 150 log(149/49) remains."""
+    X, y = iris
+    model = MCML(regularization=1e5).fit(X, y)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(150 * np.log(149 / 49), rel=1e-3)
+    assert np.trace(model.get_mahalanobis_matrix()) < 1e-5
+
+
+@pytest.mark.parametrize("weight", [1e-2, 1.0])
+def test_regularization_keeps_the_metric_of_separable_classes_finite(weight, rng, mcml_by_loops):
+    """Without it, the divergence falls to zero as the metric grows; with it there is an optimum."""
+    X, y = make_blobs(30, centers=[[0, 0], [20, 0]], random_state=int(rng.integers(1000)))
+    model = MCML(regularization=weight, tol=1e-4).fit(X, y)
+    assert model.status_ == "converged"
+    optimum, _ = mcml_by_loops(X, y, weight).by_clarabel()
+    assert model.objective_ == pytest.approx(optimum, abs=2e-4)
+
+
+@pytest.mark.parametrize("weight", [0.1, 1.0])
+def test_few_points_of_many_features_are_certified(weight, rng):
+    """Points of a class are almost as far from each other as from others, so that p₀ has no room
+    but that of the trace."""
+    X, y = rng.normal(size=(20, 50)), np.arange(20) % 2
+    model = MCML(regularization=weight).fit(X, y)
+    assert model.status_ == "converged"
+    assert 0 < bound(model) <= model.objective_
+
+
+# -- classes ---------------------------------------------------------------------------------------
+
+
+def test_classes_that_can_be_parted_perfectly_end_at_zero(rng):
+    """Pairs, of which each point's mate is its nearest: Σ KL → 0 as the metric grows."""
+    centres = 10 * rng.normal(size=(6, 3))
+    X = np.repeat(centres, 2, axis=0) + 1e-2 * rng.normal(size=(12, 3))
+    model = MCML().fit(X, np.repeat(np.arange(6), 2))
+    assert model.status_ == "converged"
+    assert model.objective_ <= 1e-3
+    assert np.isfinite(model.components_).all()
+
+
+def test_a_feature_that_tells_one_class_by_itself(rng):
+    """Its weight could grow for ever; the fit ends, with a proof about the rest."""
+    y = np.repeat([0, 1, 2], 15)
+    X = np.column_stack([y == 0, rng.normal(size=(45, 2)) + 0.5 * y[:, None]]).astype(float)
+    model = MCML().fit(X, y)
+    assert model.status_ == "converged"
+    assert model.objective_ > 1
+    assert model.duality_gap_ <= 1e-3
+
+
+def test_classes_of_different_sizes_have_their_own_targets(tiny, mcml_by_loops):
+    """p₀ is 1/8, 1/5 and 1/3, as (3) of the paper says up to its scale."""
+    X, y = tiny
+    model = MCML(tol=1e-5).fit(X, y)
+    case = mcml_by_loops(X, y)
+    assert sorted(set(np.round(case.target[case.target > 0], 9))) == pytest.approx(
+        [1 / 8, 1 / 5, 1 / 3]
+    )
+    assert model.objective_ == pytest.approx(case.objective(model.get_mahalanobis_matrix()))
+
+
+# -- parameters ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"regularization": -0.1}, r"regularization must be a number of at least 0; got -0\.1"),
+        ({"reduce": "pca"}, r"reduce must be one of 'learn', 'project'; got 'pca'"),
+        ({"solver": "newton"}, r"solver must be one of 'quasi-newton', 'projected-gradient'; got"),
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_errors(parameters, message, iris):
+    with pytest.raises(InvalidInputError, match=message):
+        MCML(**parameters).fit(*iris)

@@ -1,0 +1,390 @@
+"""RCA: chunklets from ids, labels, pairs and triplets; directions that chunklets leave open."""
+
+# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import nearfar
+from nearfar import RCA, PairClassifier, Tuples, make_chunklets, make_pairs, make_triplets
+from nearfar.errors import DataWarning, InvalidInputError
+from nearfar.estimators.rca import STEADYING
+
+
+@pytest.fixture
+def chunklets(overlapping):
+    """Fifteen of four points each; 0 to 14, of which the labels say nothing more."""
+    _, y = overlapping
+    return make_chunklets(y, 15, chunklet_size=4, random_state=0)
+
+
+def within(X, chunklets):
+    """The covariance about the means of the chunklets."""
+    parts = [X[chunklets == number] for number in np.unique(chunklets) if number != -1]
+    deviations = np.vstack([part - part.mean(axis=0) for part in parts])
+    return deviations.T @ deviations / len(deviations)
+
+
+def test_the_metric_is_the_inverse_covariance_within_chunklets(overlapping, chunklets):
+    X, _ = overlapping
+    model = RCA().fit(X, chunklets)
+    C = within(X, chunklets)
+    np.testing.assert_allclose(model.get_mahalanobis_matrix(), np.linalg.inv(C), rtol=1e-8)
+    assert model.n_chunklets_ == 15
+    assert model.regularization_ == 0
+    assert (model.status_, model.n_iter_, model.history_) == ("converged", 0, [])
+
+
+def test_the_objective_and_its_gap(overlapping, chunklets):
+    """At M = C⁻¹ it is N (d + log det C); the gap is rounding, but not left out."""
+    X, _ = overlapping
+    model = RCA().fit(X, chunklets)
+    count, C = np.sum(chunklets != -1), within(X, chunklets)
+    assert model.objective_ == pytest.approx(count * (5 + np.linalg.slogdet(C)[1]), rel=1e-10)
+    assert 0 <= model.duality_gap_ < 1e-12
+
+
+def test_the_symmetric_root_has_the_same_distances(overlapping, chunklets):
+    X, _ = overlapping
+    for parameters in ({}, {"n_components": 2}, {"pca_components": 3}):
+        model = RCA(**parameters).fit(X, chunklets)
+        root, M = model.get_whitening_matrix(), model.get_mahalanobis_matrix()
+        np.testing.assert_allclose(root, root.T, atol=1e-9)
+        np.testing.assert_allclose(root @ root, M, atol=1e-9 * np.abs(M).max())
+        assert np.linalg.eigvalsh(root)[0] > -1e-9
+    assert root.shape == (5, 5)
+
+
+# -- chunklets -----------------------------------------------------------------------------------
+
+
+def test_points_in_no_chunklet_or_alone_in_one_do_not_count(overlapping, chunklets):
+    X, _ = overlapping
+    ids = chunklets.copy()
+    ids[ids >= 6] = -1
+    members = ids != -1
+    expected = np.linalg.inv(within(X, ids))
+    few = RCA().fit(X, ids)
+    np.testing.assert_allclose(few.get_mahalanobis_matrix(), expected, rtol=1e-8)
+    ids[~members] = 100 + np.arange(np.sum(~members))
+    alone = RCA().fit(X, ids)
+    np.testing.assert_allclose(alone.get_mahalanobis_matrix(), expected, rtol=1e-8)
+    assert few.n_chunklets_ == alone.n_chunklets_ == 6
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda ids: ids.astype(float),
+        lambda ids: ids.tolist(),
+        lambda ids: np.where(ids < 0, -1, 7 * ids - 53),  # some numbers below -1
+    ],
+)
+def test_every_way_to_number_chunklets_gives_the_same(overlapping, chunklets, write):
+    X, _ = overlapping
+    ids = np.where(chunklets == 3, -1, chunklets)
+    expected, model = RCA().fit(X, ids), RCA().fit(X, write(ids))
+    np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-9)
+    assert model.n_chunklets_ == 14
+
+
+def test_labels_make_a_chunklet_of_each_class(overlapping):
+    X, y = overlapping
+    model = RCA().fit(X, np.array(["red", "-1", "blue"])[y])
+    np.testing.assert_allclose(
+        model.get_mahalanobis_matrix(), np.linalg.inv(within(X, y)), rtol=1e-8
+    )
+    assert model.n_chunklets_ == 3
+
+
+def test_near_pairs_are_closed_to_chunklets(overlapping):
+    """0-1, 1-2 and 3-4, and so on: 2 belongs to 0 through 1. Far pairs change nothing."""
+    X, _ = overlapping
+    fives = np.arange(60).reshape(12, 5)
+    near = np.vstack([fives[:, [0, 1]], fives[:, [1, 2]], fives[:, [3, 4]]])
+    ids = 2 * (np.arange(60) // 5) + (np.arange(60) % 5 > 2)
+    expected = RCA().fit(X, ids)
+    far = fives[:, [0, 4]]
+    both, kinds = np.vstack([near, far]), np.repeat([1, -1], [len(near), len(far)])
+    models = [
+        RCA().fit(X[near]),
+        RCA().fit(X[near].tolist(), np.ones(len(near))),
+        RCA().fit(Tuples(X, near)),
+        RCA().fit(Tuples(X, both), kinds),
+        RCA().fit(X[both], kinds),
+        RCA().fit(np.concatenate([X[near], X[(near + 30) % 60][:, :1]], axis=1)),  # triplets
+    ]
+    for model in models:
+        np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-7, atol=1e-9)
+        assert model.n_chunklets_ == 24
+
+
+def test_far_pairs_within_a_chunklet_are_warned_of(overlapping):
+    X, _ = overlapping
+    pairs = np.vstack([np.arange(60).reshape(30, 2), np.arange(1, 59).reshape(29, 2), [[0, 2]]])
+    kinds = np.repeat([1, -1], [59, 1])
+    with pytest.warns(DataWarning, match=r"1 far pairs are of points that near pairs join"):
+        model = RCA().fit(Tuples(X, pairs), kinds)
+    assert model.n_chunklets_ == 1
+
+
+# -- directions that are left open ---------------------------------------------------------------
+
+
+def test_features_that_do_not_vary_or_repeat_others_change_no_distance(overlapping, chunklets):
+    X, _ = overlapping
+    more = np.hstack([X, np.full((60, 1), 3.0), X[:, :2] @ [[1.0], [-30.0]], np.zeros((60, 1))])
+    expected, model = RCA().fit(X, chunklets), RCA().fit(more, chunklets)
+    pairs = np.stack([np.arange(30), np.arange(30, 60)], axis=1)
+    np.testing.assert_allclose(
+        model.pair_distance(more[pairs]), expected.pair_distance(X[pairs]), rtol=1e-6
+    )
+    assert model.components_.shape == (5, 8)
+
+
+def test_too_few_chunklets_are_warned_of_and_steadied(overlapping):
+    """Three pairs leave 2 of 5 directions open. C + ρ diag(T) is inverted, with ρ as documented."""
+    X, _ = overlapping
+    ids = np.full(60, -1)
+    ids[:6] = [0, 0, 1, 1, 2, 2]
+    message = r"vary in 5 directions, but those of a chunklet in 3 only.*regularization=0\.1 is"
+    with pytest.warns(DataWarning, match=message):
+        model = RCA().fit(X, ids)
+    assert model.regularization_ == STEADYING == 0.1
+    expected = np.linalg.inv(within(X, ids) + STEADYING * np.diag(X.var(axis=0)))
+    np.testing.assert_allclose(model.get_mahalanobis_matrix(), expected, rtol=1e-7)
+    same = RCA(regularization=STEADYING).fit(X, ids)  # asked for, so that there is no warning
+    np.testing.assert_allclose(same.components_, model.components_, rtol=1e-9)
+    few = RCA(pca_components=3).fit(X, ids)
+    assert few.components_.shape == (3, 5)
+    assert few.regularization_ == 0
+
+
+def test_more_features_than_points(rng):
+    X, ids = rng.normal(size=(30, 200)), np.arange(30) // 6
+    with pytest.warns(DataWarning, match="vary in 29 directions, but those of a chunklet in 25"):
+        model = RCA().fit(X, ids)
+    assert model.components_.shape == (29, 200)
+    assert model.duality_gap_ < 1e-9
+    exact = RCA(pca_components=20).fit(X, ids)
+    Z = exact.transform(X)
+    np.testing.assert_allclose(within(Z, ids), np.eye(20), atol=1e-8)
+
+
+def test_the_principal_step_is_that_of_scikit_learn(overlapping, chunklets):
+    X, _ = overlapping
+    pca = PCA(3).fit(X)
+    model, after = RCA(pca_components=3).fit(X, chunklets), RCA().fit(pca.transform(X), chunklets)
+    expected = pca.components_.T @ after.get_mahalanobis_matrix() @ pca.components_
+    np.testing.assert_allclose(model.get_mahalanobis_matrix(), expected, rtol=1e-7, atol=1e-9)
+
+
+def test_rows_that_do_not_exist_are_zero(overlapping, chunklets):
+    X, _ = overlapping
+    model = RCA(n_components=4, pca_components=2).fit(X, chunklets)
+    assert model.components_.shape == (4, 5)
+    assert not model.components_[2:].any()
+    assert np.isfinite(model.objective_)
+    assert np.isfinite(model.get_whitening_matrix()).all()
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+@pytest.mark.parametrize("parameters", [{}, {"n_components": 2}, {"regularization": 0.1}])
+def test_units_do_not_matter(overlapping, chunklets, scale, parameters):
+    X, _ = overlapping
+    model, expected = (RCA(**parameters).fit(data, chunklets) for data in (scale * X + scale, X))
+    np.testing.assert_allclose(
+        scale * model.components_, expected.components_, rtol=1e-6, atol=1e-9
+    )
+
+
+def test_far_from_the_origin(overlapping, chunklets):
+    X, _ = overlapping
+    model, expected = RCA().fit(X + 1e6, chunklets), RCA().fit(X, chunklets)
+    np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-6, atol=1e-7)
+
+
+# -- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "requires y to be passed, but the target y is None"),
+        (np.zeros(59), "X has 60 rows and y has 59"),
+        (np.full(60, -1), r"needs a chunklet of two or more points; got 0 of one point each"),
+        (np.arange(60), r"got 60 of one point each, for n_samples=60\. Give points that belong"),
+        (np.linspace(0, 1, 60), "Unknown label type: continuous"),
+        (np.where(np.arange(60) == 7, np.nan, 1.0), "infinity or no value in row 7"),
+    ],
+)
+def test_bad_chunklets(overlapping, y, message):
+    X, _ = overlapping
+    with pytest.raises(ValueError, match=message):
+        RCA().fit(X, y)
+
+
+def test_chunklets_of_equal_points(overlapping):
+    X, _ = overlapping
+    X = np.repeat(X[::2], 2, axis=0)
+    for parameters in ({}, {"regularization": 0.1}):
+        with pytest.raises(InvalidInputError, match="those of every chunklet are equal in the 5"):
+            RCA(**parameters).fit(X, np.arange(60) // 2)
+
+
+def test_one_point(overlapping):
+    X, _ = overlapping
+    with pytest.raises(InvalidInputError, match="n_samples=1"):
+        RCA().fit(X[:1], [0])
+
+
+def test_bad_pairs(overlapping):
+    X, _ = overlapping
+    pairs = X.reshape(30, 2, 5)
+    with pytest.raises(InvalidInputError, match="y must be \\+1 for near pairs and -1 for far"):
+        RCA().fit(pairs, np.zeros(30))
+    with pytest.raises(InvalidInputError, match="needs a chunklet of two or more points"):
+        RCA().fit(pairs, -np.ones(30))
+    with pytest.raises(InvalidInputError, match="row numbers from 0 to 59"):
+        RCA().fit(Tuples(X, [[0, 60]]))
+    itself = np.stack([X, X], axis=1)
+    with (
+        pytest.warns(DataWarning, match="near pairs of a point with itself"),
+        pytest.raises(InvalidInputError, match="needs a chunklet of two or more points"),
+    ):
+        RCA().fit(itself)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_components": 6}, "n_components must be an integer from 1 to 5; got 6"),
+        ({"n_components": 0}, "n_components must be an integer"),
+        ({"pca_components": 6}, "pca_components must be an integer from 1 to 5; got 6"),
+        ({"pca_components": True}, "pca_components must be an integer"),
+        ({"pca_components": 1.5}, "pca_components, if it is no integer, must be a number between"),
+        ({"pca_components": "mle"}, "pca_components, if it is no integer, must be a number"),
+        ({"regularization": -1}, "regularization must be a number of at least 0; got -1"),
+        ({"regularization": None}, "regularization must be a number"),
+    ],
+)
+def test_bad_parameters(overlapping, parameters, message):
+    X, y = overlapping
+    with pytest.raises(InvalidInputError, match=message):
+        RCA(**parameters).fit(X, y)
+
+
+def test_a_regularization_below_rounding_is_refused(overlapping):
+    X, _ = overlapping
+    ids = np.where(np.arange(60) < 4, np.arange(60) // 2, -1)
+    with pytest.raises(InvalidInputError, match="regularization=1e-14 is lost in the rounding"):
+        RCA(regularization=1e-14).fit(X, ids)
+
+
+def test_points_whose_squares_leave_the_range(overlapping):
+    X, y = overlapping
+    with pytest.raises(InvalidInputError, match="leave the range of float64"):
+        RCA().fit(1e200 * X, y)
+
+
+# -- with the rest of the library ----------------------------------------------------------------
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"n_components": 2}, {"pca_components": 0.9, "regularization": 0.1}]
+)
+def test_tensors(overlapping, chunklets, parameters, device, torch):
+    X, _ = overlapping
+    expected = RCA(**parameters).fit(X, chunklets)
+    points = torch.tensor(X, device=device)
+    model = RCA(**parameters).fit(points, torch.tensor(chunklets, device=device))
+    np.testing.assert_allclose(model.components_.cpu(), expected.components_, rtol=1e-6, atol=1e-9)
+    assert model.components_.device.type == model.transform(points).device.type == device
+    single = RCA(**parameters).fit(points.float(), chunklets)
+    assert single.components_.dtype == torch.float32
+    np.testing.assert_allclose(single.components_.cpu(), expected.components_, rtol=1e-3, atol=1e-3)
+    pairs = Tuples(points, np.arange(60).reshape(30, 2))
+    dense = Tuples(X, np.arange(60).reshape(30, 2))
+    np.testing.assert_allclose(
+        RCA(**parameters).fit(pairs).components_.cpu(),
+        RCA(**parameters).fit(dense).components_,
+        rtol=1e-6,
+        atol=1e-9,
+    )
+
+
+def test_float32_gives_the_metric_of_float64(overlapping, chunklets):
+    X, _ = overlapping
+    single = RCA().fit(X.astype(np.float32), chunklets)
+    double = RCA().fit(X.astype(np.float32).astype(np.float64), chunklets)
+    assert single.components_.dtype == np.float32
+    np.testing.assert_allclose(single.components_, double.components_, rtol=1e-5, atol=1e-6)
+
+
+def test_the_score_is_that_of_the_pairs_of_known_points(overlapping, chunklets):
+    """Rows in no chunklet say nothing of who is far."""
+    X, _ = overlapping
+    ids = np.where(chunklets > 9, -1, chunklets)
+    model = RCA().fit(X, ids)
+    known = np.flatnonzero(ids != -1)
+    heads, tails = (known[places] for places in np.triu_indices(len(known), 1))
+    kinds = np.where(ids[heads] == ids[tails], 1, -1)
+    pairs = Tuples(X, np.stack([heads, tails], axis=1))
+    assert model.score(X, ids) == pytest.approx(model.score(pairs, kinds), abs=1e-12)
+
+
+def test_in_a_grid_search_on_pairs(wine):
+    X, y = wine
+    pairs, kinds = make_pairs(X, y, 200, random_state=0)
+    search = GridSearchCV(
+        RCA(), {"regularization": [0.01, 0.1], "n_components": [None, 3]}, error_score="raise", cv=3
+    ).fit(pairs, kinds)
+    assert search.best_score_ > 0.7
+    classifier = PairClassifier(RCA(regularization=0.1)).fit(pairs, kinds)
+    assert classifier.score(pairs, kinds) > 0.7
+
+
+def test_triplets_and_a_pipeline(wine):
+    X, y = wine
+    triplets = make_triplets(X, y, 300, random_state=0)
+    assert RCA(regularization=0.1).fit(triplets).score(triplets) > 0.75
+    pipeline = make_pipeline(StandardScaler(), RCA(2)).fit(X, y)
+    assert pipeline.transform(X).shape == (178, 2)
+
+
+def test_a_file_holds_it_all(overlapping, chunklets, tmp_path):
+    X, _ = overlapping
+    model = RCA(2, regularization=0.1).fit(X, chunklets)
+    nearfar.save(model, tmp_path / "rca.nearfar")
+    twin = nearfar.load(tmp_path / "rca.nearfar")
+    np.testing.assert_array_equal(twin.transform(X), model.transform(X))
+    assert vars(twin).keys() == vars(model).keys()
+
+
+def test_callbacks_hear_of_the_fit(overlapping, chunklets):
+    pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
+    heard = []
+
+    class Listener:
+        def setup(self, estimator, context):
+            heard.append("setup")
+
+        def on_fit_task_begin(self, estimator, context):
+            heard.append("begin")
+
+        def on_fit_task_end(self, estimator, context):
+            heard.append("end")
+            return False
+
+        def teardown(self, estimator, context):
+            heard.append("teardown")
+
+    X, _ = overlapping
+    RCA().set_callbacks(Listener()).fit(X, chunklets)
+    assert heard == ["setup", "begin", "end", "teardown"]

@@ -1,0 +1,101 @@
+"""Sums over all pairs: blocks of rows equal plain loops, on every backend."""
+
+import math
+
+import numpy as np
+import pytest
+
+from nearfar.kernels import all_pairs, kernels_for
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks of a few rows."""
+    monkeypatch.setattr(all_pairs, "HOST_ENTRIES", 100)
+    monkeypatch.setattr(all_pairs, "DEVICE_ENTRIES", 100)
+
+
+def weigh_by(W):
+    """d^3 as value of a pair, and W d^2 as its weight, for a matrix W."""
+
+    def weigh(rows, squares):
+        return (squares**1.5).sum(), W[rows] * squares
+
+    return weigh
+
+
+@pytest.mark.parametrize("r", [1, 2, 5])
+def test_forces_equal_the_loops(backend, rng, r):
+    n = 23
+    Y, W = rng.normal(size=(n, r)), rng.uniform(size=(n, n))
+    W = W + W.T
+    value, expected = 0.0, np.zeros((n, r))
+    for i in range(n):
+        for j in range(i + 1, n):
+            d = math.dist(Y[i], Y[j])
+            value += d**3
+            force = W[i, j] * d**2 * (Y[i] - Y[j])
+            expected[i] += force
+            expected[j] -= force
+    found, forces = all_pairs.pair_forces(backend.asarray(Y), weigh_by(backend.asarray(W)))
+    assert found == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(backend.to_numpy(forces), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_blocks_do_not_matter(rng, monkeypatch):
+    Y, W = rng.normal(size=(40, 2)), np.ones((40, 40))
+    value, forces = all_pairs.pair_forces(Y, weigh_by(W))
+    monkeypatch.setattr(all_pairs, "HOST_ENTRIES", 1 << 20)
+    again, whole = all_pairs.pair_forces(Y, weigh_by(W))
+    assert again == pytest.approx(value, rel=1e-13)
+    np.testing.assert_allclose(whole, forces, rtol=1e-12, atol=1e-11)
+
+
+def test_distances_equal_the_loops(backend, dtype, rng):
+    X = rng.normal(size=(23, 4)).astype(dtype)
+    expected = [[math.dist(a, b) for b in X.astype(float)] for a in X.astype(float)]
+    found = backend.to_numpy(all_pairs.distances(backend.asarray(X)))
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_distances_of_copies_are_zero_and_of_near_points_exact(backend, rng):
+    """By products alone, distances of 1e-7 between points of size 1 would be lost."""
+    X = rng.normal(size=(12, 3)) + 100
+    X[5] = X[2]
+    X[7] = X[3] + [1e-7, 0, 0]
+    found = backend.to_numpy(all_pairs.distances(backend.asarray(X)))
+    assert found[5, 2] == 0
+    assert (np.diag(found) == 0).all()
+    assert found[7, 3] == pytest.approx(X[7, 0] - X[3, 0], rel=1e-6)
+    np.testing.assert_array_equal(found, found.T)
+
+
+def test_ranks_equal_the_loops(backend, rng):
+    X = rng.normal(size=(30, 3))
+    heads = np.sort(rng.integers(0, 30, 50))
+    tails = (heads + rng.integers(1, 30, 50)) % 30
+    expected = []
+    for h, t in zip(heads, tails, strict=True):
+        others = [j for j in range(30) if j != h]
+        others.sort(key=lambda j: math.dist(X[h], X[j]))
+        expected.append(others.index(t))
+    np.testing.assert_array_equal(all_pairs.ranks(backend.asarray(X), heads, tails), expected)
+
+
+def test_ranks_of_equally_far_points_go_by_number(backend):
+    X = backend.asarray(np.array([[0.0], [1.0], [-1.0], [1.0], [2.0]]))
+    heads, tails = np.array([0, 0, 0, 0]), np.array([1, 2, 3, 4])
+    np.testing.assert_array_equal(all_pairs.ranks(X, heads, tails), [0, 1, 2, 3])
+
+
+def test_no_edges_have_no_ranks(backend, rng):
+    none = np.empty(0, dtype=np.intp)
+    assert len(all_pairs.ranks(backend.asarray(rng.normal(size=(8, 2))), none, none)) == 0
+
+
+def test_results_stay_where_the_data_is(backend, rng):
+    Y = backend.asarray(rng.normal(size=(9, 2)))
+    forces = all_pairs.pair_forces(Y, lambda _, squares: (squares.sum(), squares))[1]
+    assert backend.to_numpy(forces).shape == (9, 2)
+    assert kernels_for(forces) is kernels_for(Y)

@@ -1,0 +1,82 @@
+"""Kernel MCML: the problem on features, and the rows that a factor of few rows lacks."""
+
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import pairwise_kernels
+
+from nearfar.problems.kernel_lmnn import KernelSpan
+from nearfar.problems.kernel_mcml import KernelMCMLProblem
+from nearfar.solvers import run
+from nearfar.solvers.quasi_newton import descend
+
+STARTS = np.array([0, 7, 12, 18])
+LABELS = np.repeat([0, 1, 2], np.diff(STARTS))
+
+
+@pytest.fixture
+def span(rng):
+    X = rng.normal(size=(18, 3)) + 0.5 * rng.normal(size=(3, 3))[LABELS]
+    return KernelSpan.of(pairwise_kernels(X, metric="rbf", gamma=0.3)), X
+
+
+@pytest.fixture
+def problem(span, backend):
+    return KernelMCMLProblem.of(backend.asarray(span[0].features), STARTS, 0.4)
+
+
+def test_the_objective_is_the_papers_with_kernel_values(span, problem, rng, mcml_by_loops):
+    """With Â = CᵀC and C = LΛ^(−1/2)Vᵀ for a map L of the features: distances
+    (k_i − k_j)ᵀÂ(k_i − k_j) and a trace of tr(KÂ)."""
+    span, X = span
+    K = pairwise_kernels(X, metric="rbf", gamma=0.3)
+    L = 2 * rng.normal(size=(3, span.features.shape[1]))
+    C = L @ span.coefficients
+    expected = mcml_by_loops(K, LABELS, 0.4 * K).objective(C.T @ C)
+    assert problem.evaluate(problem.factor(L)).value == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17])
+def test_few_rows_have_a_whole_spread(problem, rows, rng, mcml_by_loops):
+    U = problem.kernels.to_host(problem.U)
+    L = rng.normal(size=(rows, U.shape[1]))
+    few, whole = problem.evaluate(L), problem.whole(L)
+    assert whole.value == pytest.approx(few.value, rel=1e-10)
+    assert whole.entropy == pytest.approx(few.entropy, rel=1e-10)
+    np.testing.assert_array_equal(whole.L[:rows], L)
+    assert not whole.L[rows:].any()
+    case = mcml_by_loops(U, LABELS)
+    np.testing.assert_allclose(whole.spread, case.spread(case.chosen(L.T @ L)), atol=1e-10)
+
+
+def test_the_objective_falls_along_what_is_lacking(problem, rng):
+    """Along A + t vvᵀ the slope at t = 0 is vᵀ(P − S(p))v, the steepest first, with vᵀPv = 1 before
+    v was scaled by the root of it. Rows are orthogonal, in the sense of P, to those of L and to one
+    another."""
+    at = problem.whole(rng.normal(size=(2, len(problem.P))))
+    lacking = problem.lacking(at)
+    assert len(lacking)
+    gram = np.vstack([at.L[:2], lacking]) @ problem.P @ lacking.T
+    steepness = np.diag(gram[2:])
+    np.testing.assert_allclose(gram[:2], 0, atol=1e-8)
+    np.testing.assert_allclose(gram[2:], np.diag(steepness), atol=1e-8)
+    assert (np.diff(steepness) <= 0).all()
+    step = 1e-6
+    for row, steep in zip(lacking, steepness, strict=True):
+        direction = row / np.sqrt(steep)
+        grown = problem.whole(np.vstack([at.L[:2], np.sqrt(step) * direction]))
+        assert (grown.value - at.value) / step == pytest.approx(-steep, rel=1e-3, abs=1e-4)
+        assert direction @ problem.slope(at) @ direction == pytest.approx(-steep, rel=1e-6)
+
+
+def test_nothing_is_lacking_at_the_optimum(problem):
+    """P − S(p) ⪰ 0 there, but for what the descent has left."""
+
+    def residual(at, _):
+        return problem.certify(at).gap
+
+    solution = run(
+        descend(problem.evaluate, problem.first_guess(), residual), tol=1e-8, max_iter=500
+    )
+    found = problem.whole(solution.iterate.point)
+    lacking = problem.lacking(found)
+    assert np.einsum("ij,jk,ik->i", lacking, problem.P, lacking).max(initial=0) < 1e-4
