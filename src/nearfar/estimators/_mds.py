@@ -1,0 +1,429 @@
+"""What multidimensional scaling is given, where it starts, and how a fit of it goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components, shortest_path
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from nearfar.errors import DisconnectedGraphError, InvalidInputError
+from nearfar.estimators._base import as_dtype_of, validated_points
+from nearfar.estimators._callbacks import CallbackSupportMixin, with_callbacks
+from nearfar.estimators._iterative import IterativeLearner
+from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.graphs import NeighborhoodGraph
+from nearfar.graphs.checks import weights_of
+from nearfar.graphs.distances import DenseDistances, SparseDistances
+from nearfar.kernels import Array, is_torch, kernels_for, one_pool
+from nearfar.kernels.all_pairs import distances
+from nearfar.linalg import signed
+from nearfar.problems.classical_mds import gram_of_distances, leading_axes
+from nearfar.problems.mds import AllPairs, SomePairs, many
+from nearfar.solvers import Iterate
+from nearfar.solvers.majorization import majorize
+
+Floats = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+METRICS = ("euclidean", "precomputed")
+STARTS = ("classical", "random")
+SMALL = 1e-8  # of the value in one point, below which a value counts as that small
+NUDGE = 1e-3  # of the spread, by which points that start in one place or one line are parted
+SAME_WEIGHTS = 1e-6  # relative difference of weights that should be equal
+
+
+Edges = tuple[Index, Index, Floats, Floats | None]
+"""Heads, tails, lengths and weights of pairs, each pair once, on the host."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The distances that are known: a matrix where the data is, or edges on the host."""
+
+    n: int
+    reference: Array  # of no rows: tells the device, in float64
+    matrix: Array | None = None  # (n, n), 0 where unknown
+    weights: Array | None = None  # (n, n) beside it, 0 where unknown; None if all count alike
+    few: Edges | None = None  # in place of a matrix
+
+    def pairs(self) -> AllPairs | SomePairs:
+        """The form in which stress is computed."""
+        if self.matrix is not None:
+            return AllPairs.of(self.matrix, self.weights)
+        return self.some_pairs()
+
+    def some_pairs(self, *, on_host: bool = False) -> SomePairs:
+        """All that is known as edges."""
+        heads, tails, lengths, weights = self.edges()
+        reference = np.empty(0) if on_host else self.reference
+        return SomePairs.of(self.n, (heads, tails), lengths, weights, reference)
+
+    def size(self) -> float:
+        """Of places at random: the deviation of each coordinate for which d² is δ² in the mean."""
+        lengths = self.edges()[2]
+        return float(np.sqrt(np.mean(lengths**2) / 2))
+
+    def complete(self) -> Array:
+        """The matrix (n, n), with the shortest paths along known distances where unknown."""
+        if self.matrix is not None and self.weights is None:
+            return self.matrix
+        heads, tails, lengths, _ = self.edges()
+        graph = sparse.csr_array((lengths, (heads, tails)), shape=(self.n, self.n))
+        whole = shortest_path(graph, directed=False)
+        whole[heads, tails] = whole[tails, heads] = lengths
+        return kernels_for(self.reference).like(whole, self.reference)
+
+    def check_connected(self, name: str) -> None:
+        """Refuse known distances that do not say how parts lie to each other."""
+        if self.matrix is not None and self.weights is None:
+            return
+        heads, tails, _, _ = self.edges()
+        graph = sparse.csr_array((np.ones(len(heads)), (heads, tails)), shape=(self.n, self.n))
+        count, labels = connected_components(graph, directed=False)
+        if count == 1:
+            return
+        sizes = np.bincount(labels)
+        shown = np.sort(sizes)[::-1].tolist()
+        listed = ", ".join(map(str, shown[:5])) + (", ..." if count > 5 else "")
+        raise DisconnectedGraphError(
+            f"{name} needs known distances that connect all points; these leave {count} parts, of"
+            f" {listed} points, whose places relative to each other nothing tells. Add distances"
+            " between the parts, or embed each by itself.",
+            np.flatnonzero(labels != sizes.argmax()),
+            shown,
+        )
+
+    def edges(self) -> Edges:
+        """All that is known, pair by pair."""
+        if self.few is not None:
+            return self.few
+        kernels = kernels_for(self.matrix)
+        matrix = np.asarray(kernels.to_host(self.matrix))
+        if self.weights is None:
+            heads, tails = np.triu_indices(self.n, 1)
+            return heads, tails, matrix[heads, tails], None
+        weights = np.asarray(kernels.to_host(self.weights))
+        heads, tails = np.nonzero(np.triu(weights, 1))
+        return heads, tails, matrix[heads, tails], weights[heads, tails]
+
+
+def known_distances(estimator: Any, X: Any, weights: Any) -> tuple[Known, Array]:
+    """What an estimator is given, and an array whose library, device and dtype the answer has.
+
+    Sets ``n_features_in_``, and ``feature_names_in_`` where X has names.
+    """
+    if isinstance(X, NeighborhoodGraph):
+        return _of_graph(estimator, X, weights)
+    if estimator.metric == "euclidean":
+        points = validated_points(estimator, X, reset=True)
+        check_components(estimator, len(points))
+        matrix = distances(points)
+        W = None if weights is None else checked_weights(weights, len(points))
+        return _of_matrix(matrix, W), points
+    X = given_distances(estimator, X)
+    if sparse.issparse(X):
+        given = SparseDistances.of(X)
+        check_components(estimator, given.n)
+        once = given.origins < given.targets
+        edges = given.origins[once], given.targets[once]
+        W = None if weights is None else weights_of(weights, given.n, *edges)
+        known = Known(given.n, np.empty(0), few=(*edges, given.values[once], W))
+        return known, np.empty(0, X.dtype)
+    matrix = DenseDistances.of(X).matrix  # on the host, for what is refused
+    check_components(estimator, len(matrix))
+    finite = np.isfinite(matrix)
+    np.fill_diagonal(finite, True)
+    W = None if weights is None else checked_weights(weights, len(matrix))
+    if not finite.all():
+        W = finite * (1.0 - np.eye(len(matrix)) if W is None else W)
+    full: Floats = np.where(finite, matrix, 0.0).astype(np.float64)
+    full = 0.5 * (full + full.T)
+    np.fill_diagonal(full, 0.0)
+    reference = X if is_torch(X) else np.empty(0, X.dtype)
+    double = kernels_for(reference).double(reference)
+    return _of_matrix(kernels_for(double).like(full, double), W), reference
+
+
+def _of_matrix(matrix: Array, W: Floats | None) -> Known:
+    """A matrix and weights, as edges where these are few."""
+    kernels, n = kernels_for(matrix), len(matrix)
+    reference = matrix[:0, 0]
+    if W is None:
+        return Known(n, reference, matrix)
+    heads, tails = np.nonzero(np.triu(W, 1))
+    if many(n, len(heads)):
+        return Known(n, reference, matrix, kernels.like(W, matrix))
+    index = (kernels.index(rows, matrix) for rows in (heads, tails))
+    lengths = np.asarray(kernels.to_host(matrix[tuple(index)]))
+    return Known(n, reference, few=(heads, tails, lengths, W[heads, tails]))
+
+
+def _of_graph(estimator: Any, graph: NeighborhoodGraph, weights: Any) -> tuple[Known, Array]:
+    if weights is not None:
+        raise InvalidInputError(
+            "a NeighborhoodGraph has weights of its own; got weights beside it. Give them to the"
+            " graph, or pass distances."
+        )
+    reference: Array = np.empty(0)
+    if graph.points is None:
+        set_features(estimator, graph.n_nodes)
+    else:
+        reference = validated_points(estimator, graph.points, reset=True)
+    check_components(estimator, graph.n_nodes)
+    double = kernels_for(reference).double(reference[:0])
+    few = (graph.heads, graph.tails, graph.lengths, graph.weights)
+    return Known(graph.n_nodes, double, few=few), reference
+
+
+def given_distances(estimator: Any, X: Any, *, missing: bool = True) -> Any:
+    """A matrix of numbers as it is given; ``n_features_in_`` is set."""
+    if is_torch(X):
+        set_features(estimator, int(X.shape[-1]))
+        X = X.detach() if X.is_floating_point() else X.double()
+    else:
+        X = validate_data(
+            estimator,
+            X,
+            reset=True,
+            accept_sparse=missing,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=not missing,
+        )
+    refuse_negative(X.tocoo().data if sparse.issparse(X) else X)
+    return X
+
+
+def refuse_negative(D: Array) -> None:
+    """Refuse distances below zero."""
+    if bool((D < 0).any()):
+        bad = np.argwhere(np.asarray(kernels_for(D).to_host(D < 0)))
+        where = "" if D.ndim == 1 else f", in row {bad[0][0]} and column {bad[0][1]} for one"
+        raise InvalidInputError(
+            "Negative values in data: distances must not be negative, and"
+            f" {len(bad)} of them are{where}. Check how they were computed.",
+            bad,
+        )
+
+
+def set_features(estimator: Any, count: int) -> None:
+    """Store how many features there are; they have no names."""
+    estimator.n_features_in_ = count
+    if hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def check_components(estimator: Any, n: int) -> None:
+    """Refuse one point, and as many components as points."""
+    name = type(estimator).__name__
+    if n < 2:
+        raise InvalidInputError(f"{name} needs at least 2 points; got n_samples={n}. Add points.")
+    check_number("n_components", estimator.n_components, Integral, 1, n - 1)
+
+
+def checked_weights(weights: Any, n: int) -> Floats:
+    """A symmetric matrix of weights, none negative, with zeros on the diagonal, on the host."""
+    given = weights.toarray() if sparse.issparse(weights) else kernels_for(weights).to_host(weights)
+    W: Floats = np.array(given, dtype=np.float64)
+    if W.shape != (n, n):
+        raise InvalidInputError(
+            f"weights must have the shape of the distances, {(n, n)}; got {W.shape}."
+        )
+    np.fill_diagonal(W, 0.0)
+    bad = np.argwhere(~(np.isfinite(W) & (W >= 0)))
+    if len(bad):
+        i, j = bad[0]
+        raise InvalidInputError(
+            f"weights must be finite and not negative; that of points {i} and {j} is {W[i, j]:g}"
+            f" ({len(bad)} such entries). Use 0 for what does not count.",
+            bad,
+        )
+    bad = np.argwhere(np.abs(W - W.T) > SAME_WEIGHTS * np.maximum(W, W.T))
+    if len(bad):
+        i, j = bad[0]
+        raise InvalidInputError(
+            f"weights must be symmetric; from point {i} to {j} it is {W[i, j]:g}, and back"
+            f" {W[j, i]:g} ({len(bad)} such entries). Make them so, for example by (W + W.T) / 2.",
+            bad,
+        )
+    W = 0.5 * (W + W.T)
+    return W
+
+
+# -- where to start ----------------------------------------------------------------------------
+
+
+def first_places(known: Known, r: int, init: Any, random_state: Any) -> Array:
+    """Places (n, r) to start from, no two of them equal."""
+    kernels, random = kernels_for(known.reference), check_random_state(random_state)
+    if isinstance(init, str) and init == "classical":
+        vectors, roots = leading_axes(gram_of_distances(known.complete()), r)
+        Y = np.asarray(kernels.to_host(vectors * roots))
+    elif isinstance(init, str):
+        Y = random.normal(size=(known.n, r)) * known.size() / np.sqrt(r)
+    else:
+        Y = given_places(init, known.n, r)
+    spread = np.linalg.norm(Y, axis=0) / np.sqrt(known.n)
+    flat = spread <= np.finfo(float).eps * spread.max()
+    if flat.any() or len(np.unique(Y, axis=0)) < known.n:
+        # Forces never part what lies in one place, nor lead out of a line or plane.
+        Y = Y + NUDGE * (spread.max() or known.size()) * random.normal(size=Y.shape)
+    return kernels.like(Y, known.reference)
+
+
+def given_places(init: Any, n: int, r: int) -> Floats:
+    """A start that is given as an array."""
+    Y = np.asarray(kernels_for(init).to_host(init))
+    if Y.shape != (n, r) or Y.dtype.kind not in "iuf" or not np.isfinite(Y).all():
+        raise InvalidInputError(
+            f"init must be 'classical', 'random' or finite numbers of shape {(n, r)}; got an array"
+            f" of shape {Y.shape} of {Y.dtype}."
+        )
+    return Y.astype(np.float64)
+
+
+def principal_places(Y: Array) -> Array:
+    """Y about its mean and along its principal axes, each with a positive largest entry."""
+    kernels = kernels_for(Y)
+    host = np.asarray(kernels.to_host(Y), dtype=np.float64)
+    U, lengths, _ = np.linalg.svd(host - host.mean(axis=0), full_matrices=False)
+    return kernels.like(signed(U.T).T * lengths, Y)
+
+
+# -- a fit -------------------------------------------------------------------------------------
+
+
+class Scaling(
+    IterativeLearner,
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseEstimator,
+):
+    """An estimator that places points by descending a stress; a subclass says which."""
+
+    n_components: int
+    metric: str
+    init: Any
+    random_state: Any
+
+    _axes: ClassVar[dict[str, str]] = {"embedding_": "nr"}
+    _on_host = False  # whether the problem is computed there, wherever the data is
+
+    def _problem(self, known: Known) -> Any:
+        """A problem with ``evaluate`` and ``scale``."""
+        raise NotImplementedError
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that all share; subclasses add their own."""
+        self._check_limits()
+        check_choice("metric", self.metric, METRICS)
+        if isinstance(self.init, str):
+            check_choice("init", self.init, STARTS, " or an array")
+
+    def _objective(self, value: float) -> float:
+        """What is reported of a value of the problem."""
+        return value
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+        """Place the points.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor, sparse array or NeighborhoodGraph
+            Points (n_samples, n_features); or with ``metric="precomputed"`` distances (n_samples,
+            n_samples), dense with NaN or infinity where one is not known, or sparse with the known
+            ones stored, zeros among them; or a graph, whose edges are the known distances. Tensors
+            are computed on their device.
+        y : None
+            Not used.
+        weights : array-like, torch.Tensor or sparse array of shape (n_samples, n_samples), or None
+            How much each distance counts: symmetric, not negative. None counts all alike.
+
+        Returns
+        -------
+        estimator
+            The fitted estimator.
+        """
+        began = time.perf_counter()
+        self._check_parameters()
+        with one_pool():
+            known, reference = known_distances(self, X, weights)
+            known.check_connected(type(self).__name__)
+            self._fit(known, reference, X, y, began)
+        return self
+
+    def _fit(self, known: Known, reference: Array, X: Any, y: Any, began: float) -> None:
+        problem = self._problem(known)
+        start = first_places(known, self.n_components, self.init, self.random_state)
+        if self._on_host:
+            start = np.asarray(kernels_for(start).to_host(start))
+
+        def attributes(iterate: Iterate) -> dict[str, Any]:
+            return {"embedding_": brought(principal_places(iterate.point), reference)}
+
+        solution = self._run(
+            majorize(
+                problem.evaluate,
+                start,
+                relative_gain(problem.scale),
+                lambda at: {"objective": self._objective(at.value)},
+            ),
+            X,
+            y,
+            attributes,
+            seconds=time.perf_counter() - began,
+        )
+        self.embedding_ = attributes(solution.iterate)["embedding_"]
+        objective = self._objective(solution.iterate.value)
+        self._store_ending(solution.status, objective, None, solution.history)
+
+    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Any:
+        """Place the points, and return where they go.
+
+        Parameters
+        ----------
+        X, y, weights
+            As of `fit`.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_samples, n_components)
+            ``embedding_``.
+        """
+        return self.fit(X, y, weights=weights).embedding_
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.embedding_.shape[1])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        given = self.metric == "precomputed"
+        tags.input_tags.pairwise = tags.input_tags.positive_only = given
+        tags.input_tags.sparse = tags.input_tags.allow_nan = given
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def relative_gain(scale: float) -> Callable[[Any, float], float]:
+    """What is left to gain relative to the value, or to a small share of that of one point."""
+    return lambda at, gain: gain / max(at.value, SMALL * scale)
+
+
+def brought(Y: Array, reference: Array) -> Array:
+    """Y beside the reference, of its dtype."""
+    kernels = kernels_for(reference)
+    if is_torch(Y) != is_torch(reference):
+        Y = kernels.like(kernels_for(Y).to_host(Y), kernels.double(reference))
+    return as_dtype_of(reference, Y)

@@ -1,0 +1,148 @@
+"""Local multidimensional scaling as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from nearfar.estimators._mds import Known, first_places, principal_places
+from nearfar.estimators._parameters import check_number
+from nearfar.estimators._unfolding import Task, Unfolded, Unfolding, max_distortion
+from nearfar.graphs import NeighborhoodGraph
+from nearfar.kernels import kernels_for
+from nearfar.problems.local_mds import LocalProblem
+from nearfar.solvers.majorization import majorize
+
+
+class LocalMDS(Unfolding):
+    """Local multidimensional scaling: near distances are kept, all other points pushed apart.
+
+    A local minimum of ``Σ (δ - d)²`` over the edges of a neighbourhood graph, less ``t Σ d`` over
+    all other pairs, with δ the lengths of the edges and d the distances of the embedding. The push
+    t is ``repulsion`` times the median length times the number of edges over that of other pairs.
+    See ``docs/algorithms/mds.md`` for the mathematics and for a way to choose the push.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions of the embedding.
+    n_neighbors : int or None, default=6
+        How many neighbours a point has. None takes all known distances of
+        ``metric="precomputed"``, and 4 neighbours of points.
+    repulsion : float, default=0.05
+        How hard points that are not neighbours are pushed apart: 0 is not at all. Useful values lie
+        between 0.001 and 1.
+    metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
+        Whether X holds points, distances (of which some may be missing) or kernel values.
+    components : {"raise", "link", "separate"}, default="raise"
+        What to do where the graph is not connected: raise an error, link its components by edges
+        between near points, or lay out each by itself about the origin.
+    tol : float, default=1e-6
+        Estimated decrease that is left, relative to ``Σ δ²`` over the edges, at which to stop.
+    max_iter : int, default=300
+        Largest number of iterations.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    random_state : int, RandomState instance or None, default=None
+        Draws links between components, and parts points that start in one place.
+
+    Attributes
+    ----------
+    embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
+        The places, about their mean and along their principal axes.
+    eigenvalues_ : ndarray of shape (n_components,)
+        The squared lengths of the columns of the embedding.
+    graph_ : NeighborhoodGraph
+        The graph whose edges were kept.
+    component_labels_ : ndarray of shape (n_samples,)
+        The component of each point.
+    max_distortion_ : float
+        The largest relative error of a squared edge length.
+    objective_ : float
+        What is minimised, over unordered pairs, in float64. It may be negative.
+    duality_gap_ : None
+        There is no certificate: the problem is not convex.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback) or "interrupted".
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        For each iteration: n_iter, seconds, objective, component, and as duality_gap the estimated
+        relative decrease that is left, which is no bound.
+    X_fit_ : ndarray or torch.Tensor of shape (n_samples, n_features), or None
+        The points. None if X held distances or kernel values.
+    n_features_in_ : int
+        Number of features, or of points if X holds distances.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points an iteration takes O(n² n_components) time in blocks, and a sparse solution. The
+    start, classical scaling of the shortest paths along the graph, takes O(n² (log n +
+    n_neighbors)) time and O(n²) memory.
+
+    References
+    ----------
+    Chen & Buja, Local multidimensional scaling for nonlinear dimension reduction, graph drawing,
+    and proximity analysis, JASA 104 (2009).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_swiss_roll
+    >>> from nearfar import LocalMDS
+    >>> from nearfar.evaluation import neighborhood_intersection
+    >>> X, _ = make_swiss_roll(500, random_state=0)
+    >>> Y = LocalMDS(repulsion=0.001).fit_transform(X)
+    >>> neighborhood_intersection(X, Y) > 0.9
+    True
+    """
+
+    _doc_link_module = "nearfar"
+    angles = False  # neighbours of a point are no neighbours of each other
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        n_neighbors: int | None = 6,
+        repulsion: float = 0.05,
+        metric: str = "euclidean",
+        components: str = "raise",
+        tol: float = 1e-6,
+        max_iter: int = 300,
+        max_seconds: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.repulsion = repulsion
+        self.metric = metric
+        self.components = components
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("repulsion", self.repulsion, Real, 0, None)
+
+    def _unfold(self, graph: NeighborhoodGraph, task: Task) -> Unfolded:
+        kernels, n = kernels_for(task.reference), graph.n_nodes
+        reference = kernels.double(task.reference[:0])
+        known = Known(n, reference, few=(graph.heads, graph.tails, graph.lengths, graph.weights))
+        problem = LocalProblem.of(n, known.some_pairs(), float(self.repulsion))
+        start = first_places(known, min(self.n_components, n - 1), "classical", task.random)
+        scale = problem.scale
+        solution = task.run(
+            majorize(problem.evaluate, start, lambda _, gain: gain / scale),
+            lambda iterate: principal_places(iterate.point),
+        )
+        Y = principal_places(solution.iterate.point)
+        squares = np.asarray(kernels.to_host((Y * Y).sum(0)))
+        value = solution.iterate.value
+        return Unfolded(Y, squares, max_distortion(Y, graph), value, None, solution.status)

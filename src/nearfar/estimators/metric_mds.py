@@ -1,0 +1,119 @@
+"""Metric multidimensional scaling as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._mds import Known, Scaling
+from nearfar.estimators._parameters import check_choice
+from nearfar.problems.mds import SQUARED_STRESS, STRESS, StressProblem
+
+
+class MetricMDS(Scaling):
+    """Metric multidimensional scaling: places whose distances are the given ones, nearly.
+
+    A local minimum of the stress ``Σ w (δ - d)²`` over pairs of points, with δ the given distances,
+    d those of the embedding and w weights, or of the s-stress ``Σ w (δ² - d²)²``. Distances may be
+    missing. See ``docs/algorithms/mds.md`` for the mathematics.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions of the embedding.
+    metric : {"euclidean", "precomputed"}, default="euclidean"
+        Whether X holds points or distances.
+    loss : {"stress", "sstress"}, default="stress"
+        What is minimised. The s-stress, eq. (3.2) of Weinberger's thesis, is mostly about the
+        largest distances.
+    init : {"classical", "random"} or array of shape (n_samples, n_components), default="classical"
+        Where to start: classical scaling, with the shortest paths along known distances for
+        missing ones; normal random numbers; or as given.
+    tol : float, default=1e-6
+        Estimated relative decrease that is left, at which to stop.
+    max_iter : int, default=300
+        Largest number of iterations.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    random_state : int, RandomState instance or None, default=None
+        Draws a random start, and parts points that start in one place.
+
+    Attributes
+    ----------
+    embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
+        The places, about their mean and along their principal axes.
+    objective_ : float
+        The stress, or the s-stress, summed over pairs i < j in float64.
+    duality_gap_ : None
+        There is no certificate: the problem is not convex.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback) or "interrupted".
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        For each iteration: n_iter, seconds, objective, and as duality_gap the estimated relative
+        decrease that is left, which is no bound.
+    n_features_in_ : int
+        Number of features, or of points if X holds distances.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points an iteration takes O(n² n_components) time, with m known distances of fewer than a
+    quarter of all pairs O(m n_components) and a sparse solution. Weights, and missing distances of
+    fewer than three quarters, cost O(n³) once, and so does the classical start. Memory is O(n²).
+
+    References
+    ----------
+    De Leeuw, Applications of convex analysis to multidimensional scaling, 1977.
+    Borg & Groenen, Modern multidimensional scaling, 2nd edition, 2005.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nearfar import MetricMDS
+    >>> D = np.array([[0, 3, 5], [3, 0, 4], [5, 4, 0]])
+    >>> Y = MetricMDS(metric="precomputed").fit_transform(D)
+    >>> np.round(np.linalg.norm(Y[0] - Y[1:], axis=1), 6)
+    array([3., 5.])
+    """
+
+    _doc_link_module = "nearfar"
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        metric: str = "euclidean",
+        loss: str = "stress",
+        init: str | ArrayLike = "classical",
+        tol: float = 1e-6,
+        max_iter: int = 300,
+        max_seconds: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.metric = metric
+        self.loss = loss
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_choice("loss", self.loss, (STRESS, SQUARED_STRESS))
+
+    def _problem(self, known: Known) -> StressProblem:
+        pairs = known.pairs()
+        if pairs.total(2) == 0:
+            raise InvalidInputError(
+                f"MetricMDS needs points that differ; all distances of the {known.n} are 0. Check"
+                " the data."
+            )
+        return StressProblem.of(pairs, self.loss)

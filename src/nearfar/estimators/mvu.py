@@ -1,0 +1,361 @@
+"""Maximum variance unfolding as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.errors import DataWarning, InvalidInputError, warn
+from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._unfolding import Task, Unfolded, Unfolding
+from nearfar.graphs import NeighborhoodGraph
+from nearfar.kernels import Array, gram_kernels_for, kernels_for
+from nearfar.problems.mvu import MVUProgram, State, UnboundedError
+from nearfar.solvers import Iterate, Status
+from nearfar.solvers.interior_point import interior_point
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+CONSTRAINTS = ("equal", "shrink", "slack")
+CONTRADICTION = 1e-3  # change of a length that equal lengths would need, above which none exist
+KEPT = 1e-6  # change of a squared length that is none
+NAMED = 5  # edges that a message names
+FLAT = 0.01  # share of the variance that may be lost without a word
+SPECTRUM = 20  # eigenvalues among which the gap is looked for
+GIGABYTE = 1e9
+
+
+class MVU(Unfolding):
+    """Maximum variance unfolding: as far apart as the distances of neighbours allow.
+
+    Finds the Gram matrix K of largest trace, the variance, among those that keep the lengths of all
+    edges of a neighbourhood graph: a semidefinite program, solved to a certified gap. Its leading
+    eigenvectors are the embedding. See ``docs/algorithms/mvu.md`` for the mathematics.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions of the embedding. The program itself does not depend on it.
+    n_neighbors : int, default=4
+        Neighbours of each point in the graph. Too few do not hold it together, too many lock it up.
+    angles : bool, default=True
+        Whether the distances among the neighbours of a point are kept, too.
+    constraints : {"equal", "shrink", "slack"}, default="equal"
+        Lengths stay equal, may shrink but not grow, or may change at a price.
+    slack_weight : float, default=0.99
+        The thesis' omega between 0 and 1, the weight of the changes of squared lengths against the
+        variance; for "slack" only.
+    variance : {"max", "min"}, default="max"
+        Whether the variance is made largest or, for comparison, smallest.
+    metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
+        Whether X holds points, distances or a kernel matrix.
+    components : {"raise", "link", "separate"}, default="raise"
+        What to do with a graph in several pieces: refuse it, link them by edges between near
+        points, or unfold each by itself.
+    tol : float, default=1e-6
+        Certified relative gap at which to stop.
+    max_iter : int, default=100
+        Largest number of iterations.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    memory_limit : float or None, default=None
+        Gigabytes that may be used; None is all memory of the machine or the device. A problem that
+        needs more is refused before any work.
+    random_state : int, RandomState instance or None, default=None
+        Draws the links of ``components="link"``.
+
+    Attributes
+    ----------
+    embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
+        The leading eigenvectors of the solution, scaled by the roots of their eigenvalues.
+    eigenvalues_ : ndarray of shape (n_samples,)
+        Of the solution, largest first.
+    intrinsic_dimension_ : int
+        The number of eigenvalues before the widest gap in the spectrum.
+    kernel_ : ndarray or torch.Tensor of shape (n_samples, n_samples)
+        The solution K, in float64.
+    locked_up_ : bool
+        Whether nothing was unfolded: the variance is that of the points themselves.
+    dimacs_ : dict
+        The DIMACS error measures of the solution, "err1" to "err6"; of the largest component.
+    max_distortion_ : float
+        Largest relative change of a squared length.
+    objective_ : float
+        The variance, the trace of K; for "slack" less the price of the changes, both as in
+        ``trace − omega / (1 − omega) Σ |change|``; negative for ``variance="min"``.
+    duality_gap_ : float
+        Proved distance of the objective from the bound by the dual, relative to the bound, or the
+        largest relative change of a squared length that was to be kept if that is larger. Where
+        the graph is too stiff to keep lengths exactly, changes are charged at a high price, and it
+        is the distance of the variance less that price.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback) or "interrupted".
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        For each iteration: n_iter, seconds, objective, bound, violation, mu (mean
+        complementary product), duality_gap (certified), component.
+    graph_ : NeighborhoodGraph
+        The graph.
+    component_labels_ : ndarray of shape (n_samples,)
+        The component of each point.
+    X_fit_ : ndarray, torch.Tensor or None
+        The points, if there are any.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points and m edges an iteration takes O(m³ + n³) time, and 8 m² + 100 n² bytes (twice as
+    much on a GPU); some 20 to 40 iterations are needed. With 4 neighbours m is about 4 n.
+    Everything is computed in float64, where the data is. Points that coincide are unfolded as one.
+
+    References
+    ----------
+    Weinberger, Metric learning with convex optimization, PhD thesis, University of Pennsylvania,
+    2007, chapter 3; Weinberger & Saul, Unsupervised learning of image manifolds by semidefinite
+    programming, IJCV 70 (2006).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_s_curve
+    >>> from nearfar import MVU
+    >>> X, _ = make_s_curve(150, noise=0.05, random_state=0)
+    >>> mvu = MVU(constraints="slack", slack_weight=0.999).fit(X)
+    >>> mvu.status_, mvu.embedding_.shape
+    ('converged', (150, 2))
+    """
+
+    _doc_link_module = "nearfar"
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        n_neighbors: int | None = 4,
+        *,
+        angles: bool = True,
+        constraints: str = "equal",
+        slack_weight: float = 0.99,
+        variance: str = "max",
+        metric: str = "euclidean",
+        components: str = "raise",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        max_seconds: float | None = None,
+        memory_limit: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.angles = angles
+        self.constraints = constraints
+        self.slack_weight = slack_weight
+        self.variance = variance
+        self.metric = metric
+        self.components = components
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+
+    # -- before ------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_choice("constraints", self.constraints, CONSTRAINTS)
+        check_number("slack_weight", self.slack_weight, Real, 0, 1, open_ends=True)
+        check_choice("variance", self.variance, ("max", "min"))
+        if self.variance == "min" and self.constraints == "shrink":
+            raise InvalidInputError(
+                "the least variance of lengths that may shrink is zero, with all points in one"
+                " place. Set constraints='equal' or variance='max'."
+            )
+        if self.memory_limit is not None:
+            check_number("memory_limit", self.memory_limit, Real, 0, None, open_ends=True)
+
+    def _check_memory(self, graph: NeighborhoodGraph, gram: Any, reference: Array) -> None:
+        n, m = graph.n_nodes, graph.n_edges
+        needed = (8 * gram.SCHUR_COPIES * m**2 + 100 * n**2) / GIGABYTE
+        limit = self.memory_limit
+        if limit is None:
+            limit = gram.total_memory(reference) / GIGABYTE
+        if needed > limit:
+            raise InvalidInputError(
+                f"exact unfolding of {n} points and {m} edges needs about {needed:.1f} GB, above"
+                f" the limit of {limit:.1f} GB. Use VariationalMVU or LandmarkMVU, which take"
+                " memory in proportion to the number of points, or lower n_neighbors."
+            )
+
+    def _program(self, graph: NeighborhoodGraph, reference: Array) -> MVUProgram:
+        """The program of a connected graph."""
+        try:
+            return MVUProgram.build(
+                graph.heads,
+                graph.tails,
+                graph.lengths**2,
+                graph.n_nodes,
+                reference,
+                self.constraints,
+                float(self.slack_weight),
+                maximise=self.variance == "max",
+            )
+        except UnboundedError as error:
+            raise InvalidInputError(
+                f"with slack_weight={self.slack_weight:g} the variance grows without bound; on this"
+                f" graph it must be above {error.least:.6g}. Set it nearer to 1."
+            ) from None
+
+    # -- the program -------------------------------------------------------------------------
+
+    def _unfold(self, graph: NeighborhoodGraph, task: Task) -> Unfolded:
+        kernels = kernels_for(task.reference)
+        reference = kernels.double(task.reference[:0])
+        gram = gram_kernels_for(reference)
+        self._check_memory(graph, gram, reference)
+        program = self._program(graph, reference)
+
+        def embedding(iterate: Iterate) -> Array:
+            return _leading(gram, iterate.state.K, self.n_components)[1]
+
+        solution = task.run(interior_point(program), embedding)
+        state: State = solution.iterate.state
+        objective, gap, dimacs = _judged(program, state)
+        status = solution.status
+        if status in (Status.CONVERGED, Status.STALLED):
+            self._refuse_contradictions(program, state, graph)
+            status = Status.CONVERGED if gap <= self.tol else status
+        values, vectors = _leading(gram, state.K, graph.n_nodes)
+        lengths = kernels.to_host(program.lengths(state.K))
+        return Unfolded(
+            embedding=vectors[:, : self.n_components],
+            eigenvalues=values,
+            max_distortion=float(np.abs(lengths - 1).max()),
+            objective=objective,
+            duality_gap=gap,
+            status=status,
+            details={
+                "K": state.K,
+                "dimacs": dimacs,
+                "points": graph.points,
+                "violation": program.violation(state),
+            },
+        )
+
+    def _refuse_contradictions(
+        self, program: MVUProgram, state: State, graph: NeighborhoodGraph
+    ) -> None:
+        """Refuse equal lengths that no points have: some change at any price."""
+        if self.constraints != "equal" or program.violation(state) <= CONTRADICTION:
+            return
+        lengths = kernels_for(state.y).to_host(program.lengths(state.K))
+        worst = np.argsort(-np.abs(lengths - 1))
+        worst = worst[np.abs(lengths[worst] - 1) > CONTRADICTION]
+        edges = ", ".join(
+            f"{graph.heads[e]}-{graph.tails[e]} ({lengths[e] ** 0.5 - 1:+.1%})"
+            for e in worst[:NAMED]
+        )
+        raise InvalidInputError(
+            f"no points have these distances: {len(worst)} of {graph.n_edges} edges would have to"
+            f" change, most of all {edges}. Set constraints='slack' or 'shrink', or correct them.",
+            np.unique([graph.heads[worst], graph.tails[worst]]),
+        )
+
+    # -- after -------------------------------------------------------------------------------
+
+    def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:
+        spectrum = parts[0][1].eigenvalues
+        self.intrinsic_dimension_ = _dimension(spectrum)
+        details = parts[0][1].details
+        self.dimacs_ = details.get("dimacs", {})
+        self.locked_up_ = self.variance == "max" and _is_locked_up(
+            details.get("points"), spectrum, self.n_components
+        )
+        if self.locked_up_:
+            warn(
+                "MVU has locked up: the variance is that of the points themselves, so that nothing"
+                " was unfolded. Lower n_neighbors, set angles=False, or constraints='slack'.",
+                DataWarning,
+            )
+        violation = max(found.details.get("violation", 0.0) for _, found in parts)
+        if violation > max(self.tol, KEPT):
+            warn(
+                f"squared lengths could be kept only to {violation:.0e} of themselves: the graph is"
+                " too stiff to keep them exactly. Lower n_neighbors, or set constraints='slack'.",
+                DataWarning,
+            )
+        self.kernel_ = self._joint_kernel(parts)
+
+    def _joint_kernel(self, parts: list[tuple[Index, Unfolded]]) -> Array:
+        """K of all samples: components side by side, copies beside their originals."""
+        graph = self.graph_
+        places = graph.merged()[0] if not graph.lengths.all() else np.arange(graph.n_nodes)
+        blocks = [(rows, found.details.get("K")) for rows, found in parts]
+        whole = np.zeros((int(places.max()) + 1,) * 2)
+        for rows, K in blocks:
+            if K is not None:
+                whole[np.ix_(rows, rows)] = kernels_for(K).to_host(K)
+        whole = whole[np.ix_(places, places)]
+        first = next((K for _, K in blocks if K is not None), whole)
+        return kernels_for(first).like(whole, first)
+
+
+def _leading(gram: Any, K: Array, count: int) -> tuple[Matrix, Array]:
+    """The largest eigenvalues of K, on the host, and its vectors scaled by their roots."""
+    values, vectors = gram.eigh(K)
+    values, vectors = values[-count:], vectors[:, -count:]
+    columns = vectors * values.clip(0, None) ** 0.5
+    order = kernels_for(K).index(np.arange(len(values))[::-1].copy(), K)
+    return np.maximum(kernels_for(K).to_host(values[order]), 0.0), columns[:, order]
+
+
+def _judged(program: MVUProgram, state: State) -> tuple[float, float, dict[str, float]]:
+    """Objective, gap and DIMACS measures of a point, from the matrices themselves."""
+    kernels, gram = kernels_for(state.K), program.gram
+    objective = program.variance(state) - (program.paid(state) if program.priced else 0.0)
+    S = program.dual_slack(state.y)
+    least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
+    bound, gap = float(state.y.sum()), program.gap(state)
+    if least < 0:  # by rounding: y is scaled back into the cone
+        moved = abs(bound / (1 + program.sign * least) - bound)
+        gap += moved / max(1.0, abs(bound))
+    lack = kernels.to_host((program.lengths(state.K) - 1) * program.squares)
+    size = 1 + float(kernels.to_host(program.squares).max())
+    total = 1 + abs(objective) + abs(bound)
+    measures = {
+        "err1": float(np.linalg.norm(lack)) / size,
+        "err2": max(0.0, -float(gram.eigh(state.K)[0][0])) / size,
+        "err3": 0.0,  # S is computed from y
+        "err4": max(0.0, -least) / 2,
+        "err5": (bound - objective) / total,
+        "err6": float((state.K * S).sum()) / total,
+    }
+    return objective, gap, measures
+
+
+def _dimension(spectrum: Matrix) -> int:
+    """How many eigenvalues stand before the widest gap, relative, in the spectrum."""
+    leading = spectrum[: SPECTRUM + 1]
+    if len(leading) < 2 or leading[0] <= 0:
+        return 1
+    floor = 1e-9 * leading[0]
+    ratios = np.maximum(leading[:-1], floor) / np.maximum(leading[1:], floor)
+    return int(ratios.argmax()) + 1
+
+
+def _is_locked_up(points: Any, spectrum: Matrix, n_components: int) -> bool:
+    """Whether the variance is that of the points, although they are not flat."""
+    if points is None:
+        return False
+    kernels = kernels_for(points)
+    X = np.asarray(kernels.to_host(points), dtype=np.float64)
+    before = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
+    lost = before[n_components:].sum() / max(before.sum(), np.finfo(float).tiny)
+    return bool(lost > FLAT and spectrum.sum() < (1 + FLAT) * before.sum())

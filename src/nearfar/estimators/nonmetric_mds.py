@@ -1,0 +1,127 @@
+"""Non-metric multidimensional scaling as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._mds import Known, Scaling
+from nearfar.estimators._parameters import check_choice
+from nearfar.problems.nonmetric_mds import PRIMARY, SECONDARY, NonmetricProblem
+
+
+class NonmetricMDS(Scaling):
+    """Non-metric multidimensional scaling: places whose distances have the order of the given ones.
+
+    A local minimum of Kruskal's stress-1, ``√(Σ w (d̂ - d)² / Σ w d²)`` over pairs of points, with d
+    the distances of the embedding, w weights, and d̂ the numbers nearest to d that rise with the
+    given dissimilarities. Only the order of these matters; some may be missing. See
+    ``docs/algorithms/mds.md`` for the mathematics.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions of the embedding.
+    metric : {"euclidean", "precomputed"}, default="euclidean"
+        Whether X holds points or dissimilarities.
+    ties : {"primary", "secondary"}, default="primary"
+        Whether equal dissimilarities may get any distances between those of smaller and larger
+        ones, or should get equal distances.
+    init : {"classical", "random"} or array of shape (n_samples, n_components), default="classical"
+        Where to start: classical scaling, with the shortest paths along known dissimilarities for
+        missing ones; normal random numbers; or as given.
+    tol : float, default=1e-6
+        Estimated relative decrease of the squared stress that is left, at which to stop.
+    max_iter : int, default=300
+        Largest number of iterations.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    random_state : int, RandomState instance or None, default=None
+        Draws a random start, and parts points that start in one place.
+
+    Attributes
+    ----------
+    embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
+        The places, about their mean and along their principal axes. The weighted mean of their
+        squared distances is 1: their scale tells nothing.
+    objective_ : float
+        Stress-1, computed in float64: 0 is perfect, and Kruskal called 0.025 excellent, 0.05 good,
+        0.1 fair and 0.2 poor.
+    duality_gap_ : None
+        There is no certificate: the problem is not convex.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback) or "interrupted".
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        For each iteration: n_iter, seconds, objective, and as duality_gap the estimated relative
+        decrease of the squared stress that is left, which is no bound.
+    n_features_in_ : int
+        Number of features, or of points if X holds dissimilarities.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points and m known dissimilarities an iteration takes O(m n_components) time, and
+    O(m log m) with ties in the primary approach, on the host, where tensors are copied to. Weights
+    or missing dissimilarities, and the classical start, cost up to O(n³) once. Memory is O(n² + m).
+
+    References
+    ----------
+    Kruskal, Multidimensional scaling by optimizing goodness of fit to a nonmetric hypothesis,
+    Psychometrika 29 (1964).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nearfar import NonmetricMDS
+    >>> x = np.array([0.0, 1.0, 3.0, 7.0])
+    >>> D = np.abs(x[:, None] - x) ** 3  # no distances, but of their order
+    >>> mds = NonmetricMDS(n_components=1, metric="precomputed").fit(D)
+    >>> mds.objective_ < 1e-3
+    True
+    """
+
+    _doc_link_module = "nearfar"
+    _on_host = True
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        metric: str = "euclidean",
+        ties: str = "primary",
+        init: str | ArrayLike = "classical",
+        tol: float = 1e-6,
+        max_iter: int = 300,
+        max_seconds: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.metric = metric
+        self.ties = ties
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_choice("ties", self.ties, (PRIMARY, SECONDARY))
+
+    def _problem(self, known: Known) -> NonmetricProblem:
+        pairs = known.some_pairs(on_host=True)
+        if pairs.lengths.min() == pairs.lengths.max():
+            raise InvalidInputError(
+                "NonmetricMDS needs dissimilarities that differ; all known ones are"
+                f" {pairs.lengths.min():g}, which tells no order. Check the data."
+            )
+        return NonmetricProblem.of(pairs, self.ties)
+
+    def _objective(self, value: float) -> float:
+        return float(value**0.5)

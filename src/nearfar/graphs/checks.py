@@ -1,0 +1,165 @@
+"""What edges and weights must be that a user gives."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from nearfar.errors import InvalidInputError
+from nearfar.kernels import kernels_for
+
+Index = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+SAME = 1e-6  # relative difference of lengths that should be equal
+
+
+def check_number(
+    name: str, value: Any, kind: type, low: float, high: float | None = None, *, above: bool = False
+) -> None:
+    """Refuse an argument of the wrong kind, or outside its range; ``above`` leaves out its end."""
+    good = isinstance(value, kind) and not isinstance(value, bool | np.bool_)
+    if good:
+        good = (low < value if above else low <= value) and (high is None or value <= high)
+    if not good:
+        what = "an integer" if kind is Integral else "a number"
+        span = f"from {low} to {high}" if high is not None else f"of at least {low}"
+        raise InvalidInputError(
+            f"{name} must be {what} {f'above {low}' if above else span}; got {value!r}."
+        )
+
+
+def checked_edges(
+    n: int, heads: Any, tails: Any, lengths: Any, weights: Any
+) -> tuple[Index, Index, Floats, Floats | None]:
+    """Edges with head < tail, sorted, each once. Time O(m log m)."""
+    heads, tails = _numbers("heads", "node", heads, n), _numbers("tails", "node", tails, n)
+    lengths = _column("lengths", lengths, len(heads))
+    _column("tails", tails, len(heads))
+    _refuse(heads == tails, heads, tails, "joins a node with itself. Leave it out")
+    _refuse(~np.isfinite(lengths), heads, tails, "has no finite length. Leave out what is unknown")
+    _refuse(lengths < 0, heads, tails, "has a negative length. Check how it was computed")
+    if weights is not None:
+        weights = _column("weights", weights, len(heads))
+        _refuse_weights(weights, heads, tails)
+    low, high = np.minimum(heads, tails), np.maximum(heads, tails)
+    keys, place, counts = np.unique(low * n + high, return_inverse=True, return_counts=True)
+    mean: Floats = np.bincount(place, lengths, len(keys)) / counts
+    apart = np.abs(lengths - mean[place]) > SAME * mean[place]
+    _refuse(apart, heads, tails, "is given twice, with different lengths. Keep one of them")
+    if weights is not None:
+        weights = np.bincount(place, weights, len(keys)) / counts
+    return *np.divmod(keys, n), mean, weights
+
+
+def edge_numbers(edges: Any, m: int) -> NDArray[Any]:
+    """Numbers of some of m edges, or a mask of all."""
+    found = _host(edges)
+    if found.dtype != bool:
+        return _numbers("edges", "edge", found, m)
+    if found.shape != (m,):
+        raise InvalidInputError(
+            f"a mask of edges must have an entry for each of the {m}; got shape {found.shape}."
+        )
+    return found
+
+
+def weights_of(W: Any, n: int, heads: Index, tails: Index) -> Floats:
+    """The entries of a matrix of weights at the edges."""
+    W = W.tocsr() if sparse.issparse(W) else _host(W)
+    if W.shape != (n, n):
+        raise InvalidInputError(
+            f"weights must have the shape of the distances, {(n, n)}; got {W.shape}."
+        )
+    there = np.asarray(W[heads, tails], dtype=np.float64)
+    back = np.asarray(W[tails, heads], dtype=np.float64)
+    _refuse_weights(there, heads, tails)
+    unequal = ~(np.abs(there - back) <= SAME * there)
+    _refuse(unequal, heads, tails, "has another weight in the other direction. Make them equal")
+    return 0.5 * (there + back)
+
+
+def merged_edges(
+    labels: Index,
+    heads: Index,
+    tails: Index,
+    lengths: Floats,
+    weights: Floats | None,
+    directions: NDArray[np.uint8],
+) -> tuple[Index, Index, Floats, Floats | None, NDArray[np.uint8]]:
+    """Edges between groups of nodes at distance 0, numbered by labels. Time O(m log m)."""
+    n = int(labels.max()) + 1
+    within = labels[heads] == labels[tails]
+    _refuse(within, heads, tails, "joins nodes that edges of length 0 join too. " + _REMEDY)
+    swap = labels[heads] > labels[tails]
+    first, last = np.where(swap, tails, heads), np.where(swap, heads, tails)
+    keys, place, counts = np.unique(
+        labels[first] * n + labels[last], return_inverse=True, return_counts=True
+    )
+    mean: Floats = np.bincount(place, lengths, len(keys)) / counts
+    apart = np.abs(lengths - mean[place]) > SAME * lengths.max(initial=0.0)
+    _refuse(
+        apart, heads, tails, "differs in length from one between nodes at distance 0. " + _REMEDY
+    )
+    if weights is not None:
+        weights = np.bincount(place, weights, len(keys)).astype(np.float64)
+    swapped = np.where(swap, directions >> 1 | (directions & 1) << 1, directions)
+    merged = np.zeros(len(keys), dtype=np.uint8)
+    np.bitwise_or.at(merged, place, swapped.astype(np.uint8))
+    return *np.divmod(keys, n), mean, weights, merged
+
+
+_REMEDY = "Correct the distances, or merge the nodes that are the same"
+
+
+def _host(values: Any) -> NDArray[Any]:
+    return np.asarray(kernels_for(values).to_host(values))
+
+
+def _numbers(name: str, what: str, values: Any, n: int) -> Index:
+    """Numbers of nodes or edges, from 0 to n − 1."""
+    values = _host(values)
+    if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):
+        raise InvalidInputError(
+            f"{name} must be {what} numbers, integers of shape (n_edges,); got shape"
+            f" {values.shape} of {values.dtype}."
+        )
+    bad = np.flatnonzero((values < 0) | (values >= n))
+    if len(bad):
+        raise InvalidInputError(
+            f"{name} must be {what} numbers from 0 to {n - 1}; entry {bad[0]} is {values[bad[0]]}"
+            f" ({len(bad)} such entries). Count {what}s from 0.",
+            bad,
+        )
+    numbers: Index = values.astype(np.intp)
+    return numbers
+
+
+def _column(name: str, values: Any, m: int) -> Floats:
+    column: Floats = np.asarray(_host(values), dtype=np.float64)
+    if column.shape != (m,):
+        raise InvalidInputError(
+            f"{name} must have an entry for each of the {m} heads; got shape {column.shape}."
+        )
+    return column
+
+
+def _refuse_weights(weights: Floats, heads: Index, tails: Index) -> None:
+    bad = ~((weights > 0) & np.isfinite(weights))
+    _refuse(bad, heads, tails, "has no positive weight. Leave out what does not count")
+
+
+def _refuse(bad: NDArray[np.bool_], heads: Index, tails: Index, what: str) -> None:
+    """Refuse edges; the error names the first of them and carries the numbers of all."""
+    found = np.flatnonzero(bad)
+    if len(found):
+        first = found[0]
+        raise InvalidInputError(
+            f"edge {first}, of nodes {heads[first]} and {tails[first]}, {what}"
+            f" ({len(found)} such edges).",
+            found,
+        )

@@ -1,0 +1,45 @@
+"""Edges of an undirected graph, made of directed ones.
+
+An edge is two node numbers, head < tail, and its ``directions`` say who named whom: TO_TAIL where
+the tail is a neighbour of the head, TO_HEAD where the head is one of the tail, both together, or
+neither (ANGLE) where both are neighbours of a third node. Edges are sorted by head, then by tail.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Index = NDArray[np.intp]
+Directions = NDArray[np.uint8]
+
+ANGLE, TO_TAIL, TO_HEAD, BOTH = 0, 1, 2, 3
+
+
+def undirected(n: int, origins: Index, targets: Index) -> tuple[Index, Index, Directions]:
+    """Heads, tails and directions of different directed edges. Time O(m log m)."""
+    forward = origins < targets
+    keys = np.where(forward, origins * n + targets, targets * n + origins)
+    keys, place = np.unique(keys, return_inverse=True)
+    sums = np.bincount(place, np.where(forward, TO_TAIL, TO_HEAD), len(keys))
+    heads, tails = np.divmod(keys, n)
+    return heads, tails, sums.astype(np.uint8)
+
+
+def angle_edges(n: int, heads: Index, tails: Index, directions: Directions) -> tuple[Index, Index]:
+    """Pairs of neighbours of the same node that no edge joins.
+
+    With A the directed graph, A[i, j] = 1 where j is a neighbour of i, these are the entries of AᵀA
+    above its diagonal. Time and memory O(Σ kᵢ²) for nodes with kᵢ neighbours.
+    """
+    there, back = (directions & TO_TAIL) > 0, (directions & TO_HEAD) > 0
+    origins = np.concatenate([heads[there], tails[back]])
+    targets = np.concatenate([tails[there], heads[back]])
+    ones = np.ones(len(origins), dtype=np.int32)
+    A = sparse.csr_array((ones, (origins, targets)), shape=(n, n))
+    pairs = sparse.triu(A.T @ A, 1, format="coo")
+    keys = pairs.row.astype(np.intp) * n + pairs.col
+    more = np.setdiff1d(keys, heads * n + tails)
+    first, last = np.divmod(more, n)
+    return first, last

@@ -1,0 +1,570 @@
+"""The neighbourhood graph [weinberger2007, 3.1.4 and 3.1.12].
+
+[weinberger2007] Weinberger, Metric learning with convex optimization, PhD thesis, 2007.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+from sklearn.utils import check_random_state
+
+from nearfar.errors import DisconnectedGraphError, InvalidInputError
+from nearfar.graphs.checks import (
+    check_number,
+    checked_edges,
+    edge_numbers,
+    merged_edges,
+    weights_of,
+)
+from nearfar.graphs.distances import (
+    Distances,
+    PointDistances,
+    check_size,
+    checked_points,
+    given_distances,
+)
+from nearfar.graphs.edges import ANGLE, BOTH, TO_HEAD, TO_TAIL, angle_edges, undirected
+from nearfar.graphs.landmarks import farthest_first
+from nearfar.graphs.linking import links
+from nearfar.graphs.report import GraphReport, listed
+from nearfar.graphs.walks import holding, low_outliers, walk_probabilities
+from nearfar.kernels import kernels_for
+
+Index = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+NEIGHBORS = 4  # by default
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NeighborhoodGraph:
+    """Nodes, and the distances between those of them that are neighbours.
+
+    Made by `from_points`, `from_distances` or `from_edges`; methods that change something return a
+    new graph. Every unfolding estimator takes one in place of points.
+
+    Attributes
+    ----------
+    n_nodes : int
+        Number of nodes.
+    heads, tails : ndarray of int, of shape (n_edges,)
+        The edges, each once, with head < tail, sorted by head and then by tail.
+    lengths : ndarray of shape (n_edges,)
+        Their distances, not squared, in float64.
+    weights : ndarray of shape (n_edges,) or None
+        How much each edge counts, or None if all count alike.
+    points : ndarray, torch.Tensor or None
+        The points that the graph was made of, if it was.
+    directions : ndarray of uint8, of shape (n_edges,) or None
+        1 where the tail is a neighbour of the head, 2 where the head is one of the tail, 3 for
+        both, and 0 where both are neighbours of a third node. None is 3 everywhere.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_swiss_roll
+    >>> from nearfar import NeighborhoodGraph
+    >>> X, _ = make_swiss_roll(600, noise=0.5, random_state=0)
+    >>> graph = NeighborhoodGraph.from_points(X, n_neighbors=7)
+    >>> print(graph.report())
+    nodes       600 (connected)
+    edges       5152 (2679 of them angles)
+    degrees     7 to 26, mean 17.2
+    lengths     0.102 to 8.7, mean 3.16
+    duplicates  none
+    >>> graph.cut_bad_edges()
+    <NeighborhoodGraph: 600 nodes, 5055 edges>
+    """
+
+    n_nodes: int
+    heads: Index
+    tails: Index
+    lengths: Floats
+    weights: Floats | None = None
+    points: Any = None
+    directions: NDArray[np.uint8] | None = None
+
+    # -- making one --------------------------------------------------------------------------
+
+    @classmethod
+    def from_points(
+        cls,
+        X: Any,
+        n_neighbors: int | None = None,
+        *,
+        radius: float | None = None,
+        angles: bool = True,
+    ) -> NeighborhoodGraph:
+        """Join points to their nearest.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The points. Nearest neighbours of tensors are searched for on their device, those
+            within a radius on the host.
+        n_neighbors : int or None, default=None
+            How many neighbours a point has, or at most has if ``radius`` is given too. None is 4,
+            and all of them if ``radius`` is given.
+        radius : float or None, default=None
+            How far away a neighbour may be.
+        angles : bool, default=True
+            Whether neighbours of a point are joined with each other too, which fixes the angles
+            at that point [weinberger2007, 3.1.4].
+
+        Returns
+        -------
+        NeighborhoodGraph
+            The graph.
+
+        Notes
+        -----
+        Only the first of equal points is searched for neighbours and is one; its copies are joined
+        to it by edges of length 0. With n points of d features and k neighbours, the search takes
+        O(n d log n) where d is small enough for trees, O(n² d) else; the rest takes O(n k² d) time
+        and O(n k²) memory.
+        """
+        X = checked_points(X)
+        distances = PointDistances.of(X)
+        if n_neighbors is None and radius is None:
+            n_neighbors = NEIGHBORS
+        return cls._of(distances, n_neighbors, radius, angles, points=X)
+
+    @classmethod
+    def from_distances(
+        cls,
+        D: Any,
+        n_neighbors: int | None = None,
+        *,
+        radius: float | None = None,
+        angles: bool = False,
+        weights: Any = None,
+    ) -> NeighborhoodGraph:
+        """Join nodes whose distance is known, or the nearest of them.
+
+        Parameters
+        ----------
+        D : array-like, torch.Tensor or sparse array of shape (n_samples, n_samples)
+            Distances, not squared: dense with NaN or infinity where one is not known, or sparse
+            with the known ones stored, zeros among them. Symmetric. Tensors are copied to the
+            host.
+        n_neighbors : int or None, default=None
+            How many neighbours a node has, if as many of its distances are known. None is all.
+        radius : float or None, default=None
+            How far away a neighbour may be.
+        angles : bool, default=False
+            Whether neighbours of a node are joined with each other too, where their distance is
+            known. Changes nothing if neither ``n_neighbors`` nor ``radius`` is given.
+        weights : array-like or sparse array of shape (n_samples, n_samples), or None, default=None
+            How much each distance counts: positive and symmetric where a distance is used.
+
+        Returns
+        -------
+        NeighborhoodGraph
+            The graph.
+
+        Notes
+        -----
+        Takes O(n²) time and O(n_edges) memory beside a dense D, O(m log m) time for m known
+        distances of a sparse one.
+        """
+        graph = cls._of(given_distances(D), n_neighbors, radius, angles)
+        if weights is None:
+            return graph
+        return replace(graph, weights=weights_of(weights, graph.n_nodes, graph.heads, graph.tails))
+
+    @classmethod
+    def from_edges(
+        cls, heads: Any, tails: Any, lengths: Any, n_nodes: int, weights: Any = None
+    ) -> NeighborhoodGraph:
+        """Join the nodes that are named.
+
+        Parameters
+        ----------
+        heads, tails : array-like of int, of shape (n_edges,)
+            The nodes of each edge, numbered from 0, in any order. An edge may be given in both
+            directions, with the same length.
+        lengths : array-like of shape (n_edges,)
+            Distances, not squared.
+        n_nodes : int
+            Number of nodes.
+        weights : array-like of shape (n_edges,) or None, default=None
+            How much each edge counts, positive.
+
+        Returns
+        -------
+        NeighborhoodGraph
+            The graph. Takes O(n_edges log n_edges) time.
+        """
+        check_size(n_nodes)
+        return cls(n_nodes, *checked_edges(n_nodes, heads, tails, lengths, weights))
+
+    @classmethod
+    def _of(
+        cls,
+        distances: Distances,
+        n_neighbors: int | None,
+        radius: float | None,
+        angles: bool,
+        points: Any = None,
+    ) -> NeighborhoodGraph:
+        n = distances.n
+        heads, tails, directions = undirected(n, *distances.neighbors(n_neighbors, radius))
+        lengths = distances.lengths(heads, tails)
+        graph = cls(n, heads, tails, lengths, None, points, directions)
+        return graph._with_angles(distances) if angles else graph
+
+    # -- looking at it -----------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<NeighborhoodGraph: {self.n_nodes} nodes, {self.n_edges} edges>"
+
+    @property
+    def n_edges(self) -> int:
+        """Number of edges."""
+        return len(self.heads)
+
+    def degrees(self) -> Index:
+        """Number of edges (n_nodes,) of each node."""
+        ends = np.concatenate([self.heads, self.tails])
+        return np.bincount(ends, minlength=self.n_nodes)
+
+    def components(self) -> Index:
+        """Number of the component (n_nodes,) of each node, counted from the first node."""
+        ones = np.ones(self.n_edges, dtype=np.int8)  # lengths may be zero
+        labels: Index = connected_components(self.adjacency(ones), directed=False)[1]
+        return labels.astype(np.intp)
+
+    def neighborhoods(self) -> list[Index]:
+        """Each node, followed by its neighbours; edges among these are no neighbours by themselves.
+
+        In a graph of points with angles, all nodes of a neighbourhood are joined to each other.
+        """
+        directions = self._wide_directions()
+        there, back = (directions & TO_TAIL) > 0, (directions & TO_HEAD) > 0
+        origins = np.concatenate([np.arange(self.n_nodes), self.heads[there], self.tails[back]])
+        targets = np.concatenate([np.arange(self.n_nodes), self.tails[there], self.heads[back]])
+        order = np.argsort(origins, kind="stable")
+        return np.split(targets[order], np.cumsum(np.bincount(origins))[:-1])
+
+    def adjacency(self, values: Any = None) -> sparse.csr_array:
+        """Symmetric sparse matrix (n_nodes, n_nodes) of values of the edges, by default lengths.
+
+        Values of zero are stored, as scipy's graph algorithms want it.
+        """
+        values = self.lengths if values is None else np.asarray(values)
+        ends = np.concatenate([self.heads, self.tails]), np.concatenate([self.tails, self.heads])
+        shape = (self.n_nodes, self.n_nodes)
+        return sparse.csr_array((np.concatenate([values, values]), ends), shape=shape)
+
+    def laplacian(self, weights: Any = None) -> sparse.csr_array:
+        """Sparse L = diag(W1) − W with the weights of the edges, or 1 where there are none."""
+        if weights is None:
+            weights = np.ones(self.n_edges) if self.weights is None else self.weights
+        W = self.adjacency(np.asarray(weights, dtype=np.float64))
+        return (sparse.diags_array(W.sum(axis=1)) - W).tocsr()
+
+    def report(self) -> GraphReport:
+        """What to know before unfolding: components, duplicates, degrees, lengths."""
+        degrees, positive = self.degrees(), self.lengths[self.lengths > 0]
+        zero = self._part(self.lengths == 0)
+        return GraphReport(
+            n_nodes=self.n_nodes,
+            n_edges=self.n_edges,
+            n_angles=int((self._directions() == ANGLE).sum()),
+            component_sizes=tuple(np.sort(np.bincount(self.components()))[::-1].tolist()),
+            n_duplicates=self.n_nodes - int(zero.components().max()) - 1,
+            min_degree=int(degrees.min()),
+            mean_degree=float(degrees.mean()),
+            max_degree=int(degrees.max()),
+            min_length=float(positive.min()) if len(positive) else 0.0,
+            mean_length=float(positive.mean()) if len(positive) else 0.0,
+            max_length=float(positive.max(initial=0.0)),
+        )
+
+    def check_connected(self, name: str) -> None:
+        """Raise a `DisconnectedGraphError` in the name of an estimator if there are pieces."""
+        labels = self.components()
+        if not labels.any():
+            return
+        sizes = np.bincount(labels)
+        shown = np.sort(sizes)[::-1].tolist()
+        raise DisconnectedGraphError(
+            f"{name} needs a connected neighbourhood graph; this one has {len(sizes)} components,"
+            f" of {listed(shown)} nodes. Raise n_neighbors, set components='link' to join them"
+            " by edges between near points, or components='separate' to unfold each by itself.",
+            np.flatnonzero(labels != sizes.argmax()),
+            shown,
+        )
+
+    # -- changing it -------------------------------------------------------------------------
+
+    def with_angles(self, distances: Any = None) -> NeighborhoodGraph:
+        """Join the neighbours of each node with each other [weinberger2007, 3.1.4].
+
+        Their distances are those of the points, or, for a graph that was not made of points, of
+        the matrix ``distances``, where they are known. Edges of length 0 count for no angle.
+        """
+        return self._with_angles(self._distances(distances, "angles"))
+
+    def _with_angles(self, distances: Distances) -> NeighborhoodGraph:
+        heads, tails = angle_edges(self.n_nodes, self.heads, self.tails, self._wide_directions())
+        lengths = distances.lengths(heads, tails)
+        known = ~np.isnan(lengths)
+        return self._and(heads[known], tails[known], lengths[known], ANGLE)
+
+    def without_angles(self) -> NeighborhoodGraph:
+        """The graph without the edges that only join neighbours of a third node."""
+        return self.without(self._directions() == ANGLE)
+
+    def without(self, edges: Any) -> NeighborhoodGraph:
+        """The graph without some edges, given by their numbers or as a mask of all edges."""
+        kept = np.ones(self.n_edges, dtype=bool)
+        kept[edge_numbers(edges, self.n_edges)] = False
+        return self._part(kept)
+
+    def linked(self, distances: Any = None, *, random_state: Any = None) -> NeighborhoodGraph:
+        """Join the components by edges between near nodes [weinberger2007, 3.1.12].
+
+        For a random node x of a component, x' is the node outside of it that is nearest to x, and
+        x'' the node of the component that is nearest to x'; the edge joins x' and x''. All
+        components but the largest get such an edge, again and again until there is one.
+
+        Parameters
+        ----------
+        distances : array-like or sparse array of shape (n_nodes, n_nodes), or None, default=None
+            Distances of the nodes, where the graph was not made of points. Those that are not
+            known link nothing.
+        random_state : int, RandomState instance or None, default=None
+            Draws the nodes x.
+
+        Returns
+        -------
+        NeighborhoodGraph
+            The linked graph, with the mean weight on the new edges if edges have weights. Takes
+            O(n log n) time for points of few features, and tensors are copied to the host.
+        """
+        labels = self.components()
+        if not labels.any():
+            return self
+        known = self._distances(distances, "links")
+        heads, tails = links(labels, known, check_random_state(random_state))
+        return self._and(heads, tails, known.lengths(heads, tails), BOTH)
+
+    def separated(self) -> list[tuple[Index, NeighborhoodGraph]]:
+        """Each component by itself: its nodes, and a graph of these. Largest first."""
+        labels = self.components()
+        order = np.argsort(labels, kind="stable")
+        sizes = np.bincount(labels)
+        ends = np.cumsum(sizes)
+        place = np.empty(self.n_nodes, dtype=np.intp)
+        place[order] = np.arange(self.n_nodes) - np.repeat(ends - sizes, sizes)
+        edge_order = np.argsort(labels[self.heads], kind="stable")
+        edge_ends = np.cumsum(np.bincount(labels[self.heads], minlength=len(sizes)))
+        parts = []
+        for c in np.argsort(-sizes, kind="stable"):
+            rows = order[ends[c] - sizes[c] : ends[c]]
+            edges = edge_order[(edge_ends[c - 1] if c else 0) : edge_ends[c]]
+            graph = replace(
+                self._part(edges),
+                n_nodes=len(rows),
+                heads=place[self.heads[edges]],
+                tails=place[self.tails[edges]],
+                points=_rows_of(self.points, rows),
+            )
+            parts.append((rows, graph))
+        return parts
+
+    def merged(self) -> tuple[Index, NeighborhoodGraph]:
+        """Make one node of nodes at distance 0: the new number of each, and the smaller graph.
+
+        New nodes are in the order of the first of the nodes of each, whose point they keep. Edges
+        that become one must agree in their lengths; their weights are summed.
+        """
+        zero, rest = self._part(self.lengths == 0), self._part(self.lengths > 0)
+        labels = zero.components()
+        firsts = np.unique(labels, return_index=True)[1]
+        heads, tails, lengths, weights, directions = merged_edges(
+            labels, rest.heads, rest.tails, rest.lengths, rest.weights, rest._directions()
+        )
+        points = _rows_of(self.points, firsts)
+        return labels, type(self)(len(firsts), heads, tails, lengths, weights, points, directions)
+
+    # -- judging it --------------------------------------------------------------------------
+
+    def edge_probabilities(self, steps: int = 7, sigma: float | None = None) -> Floats:
+        """How likely a random walk leads from one end of an edge to the other.
+
+        A walk takes an edge of length x with a probability in proportion to exp(−x / sigma). Edges
+        that are long and have few other routes beside them get low values [weinberger2007, 3.1.12].
+
+        Parameters
+        ----------
+        steps : int, default=7
+            Steps within which the other end must be reached.
+        sigma : float or None, default=None
+            None is half of the median length of the edges: about 1, the value of the thesis, on
+            its Swiss roll.
+
+        Returns
+        -------
+        ndarray of shape (n_edges,)
+            The sum of the probabilities of both directions, between 0 and 2.
+
+        Notes
+        -----
+        With b nodes within ``steps`` / 2 steps of a node, the time is O(n b) times the degree of
+        a node, and the memory O(n_edges).
+        """
+        check_number("steps", steps, Integral, 1)
+        if sigma is None:
+            sigma = 0.5 * float(np.median(self.lengths)) if self.lengths.any() else 1.0
+        check_number("sigma", sigma, Real, 0, above=True)
+        return walk_probabilities(
+            self.n_nodes, self.heads, self.tails, self.lengths, int(steps), float(sigma)
+        )
+
+    def bad_edges(
+        self, steps: int = 7, sigma: float | None = None, *, threshold: float = 2.0
+    ) -> Index:
+        """Edges that seem to be short circuits between distant parts of the data.
+
+        These are the low outliers of the logarithm of `edge_probabilities`, less those without
+        which there would be more components: a short circuit is never the only way. Edges that
+        only join neighbours of a third node would support short circuits; they are left out of
+        the walk and are never among the bad ones.
+
+        Parameters
+        ----------
+        steps, sigma : int, float or None
+            As of `edge_probabilities`.
+        threshold : float, default=2.0
+            How many interquartile ranges below the lower quartile an outlier lies. A good edge
+            that is cut too does little harm; a bad one that stays prevents the unfolding.
+
+        Returns
+        -------
+        ndarray of int
+            Numbers of the edges.
+        """
+        check_number("threshold", threshold, Real, 0)
+        direct = self._part(self._directions() != ANGLE)
+        walked = direct.lengths > 0
+        if not walked.any():
+            return np.empty(0, dtype=np.intp)
+        q = np.full(direct.n_edges, np.inf)
+        q[walked] = direct._part(walked).edge_probabilities(steps, sigma)
+        doubtful = walked & low_outliers(q, threshold)
+        held = holding(self.n_nodes, direct.heads, direct.tails, q, doubtful)
+        return np.flatnonzero(self._directions() != ANGLE)[doubtful & ~held]
+
+    def cut_bad_edges(
+        self, steps: int = 7, sigma: float | None = None, *, threshold: float = 2.0
+    ) -> NeighborhoodGraph:
+        """The graph without its `bad_edges`, and without the angles that only they gave rise to."""
+        bad = np.zeros(self.n_edges, dtype=bool)
+        bad[self.bad_edges(steps, sigma, threshold=threshold)] = True
+        angle = self._directions() == ANGLE
+        if not angle.any():
+            return self.without(bad)
+        left = self._part(~angle & ~bad)
+        more = angle_edges(self.n_nodes, left.heads, left.tails, left._wide_directions())
+        kept = np.isin(self.heads * self.n_nodes + self.tails, more[0] * self.n_nodes + more[1])
+        return self._part(~bad & (~angle | kept))
+
+    # -- choosing from it --------------------------------------------------------------------
+
+    def landmarks(self, count: int, *, method: str = "farthest", random_state: Any = None) -> Index:
+        """Nodes that stand for all.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+        method : {"farthest", "random"}, default="farthest"
+            "farthest" starts at a random node and always adds the one that is farthest along the
+            graph from all chosen so far; a component that has none comes first. "random" draws.
+        random_state : int, RandomState instance or None, default=None
+            Draws the first node, or all.
+
+        Returns
+        -------
+        ndarray of int, of shape (count,)
+            Node numbers, in the order in which they were chosen.
+        """
+        check_number("count", count, Integral, 1, self.n_nodes)
+        random = check_random_state(random_state)
+        if method == "farthest":
+            return farthest_first(self.adjacency(), int(count), random)
+        if method == "random":
+            drawn: Index = random.permutation(self.n_nodes)[:count]
+            return drawn
+        raise InvalidInputError(f"method must be 'farthest' or 'random'; got {method!r}.")
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _directions(self) -> NDArray[np.uint8]:
+        if self.directions is None:
+            return np.full(self.n_edges, BOTH, dtype=np.uint8)
+        return self.directions
+
+    def _wide_directions(self) -> NDArray[np.uint8]:
+        """Those of edges that angles lie between: a point and its copy have none."""
+        return np.where(self.lengths > 0, self._directions(), ANGLE).astype(np.uint8)
+
+    def _part(self, edges: Any) -> NeighborhoodGraph:
+        """The same nodes with some of the edges, by number or mask."""
+        return replace(
+            self,
+            heads=self.heads[edges],
+            tails=self.tails[edges],
+            lengths=self.lengths[edges],
+            weights=None if self.weights is None else self.weights[edges],
+            directions=None if self.directions is None else self.directions[edges],
+        )
+
+    def _and(
+        self, heads: Index, tails: Index, lengths: Floats, direction: int
+    ) -> NeighborhoodGraph:
+        """The graph with more edges, which it does not have yet."""
+        weights, more = self.weights, np.full(len(heads), direction, dtype=np.uint8)
+        if weights is not None:
+            weights = np.concatenate([weights, np.full(len(heads), weights.mean())])
+        graph = replace(
+            self,
+            heads=np.concatenate([self.heads, heads]),
+            tails=np.concatenate([self.tails, tails]),
+            lengths=np.concatenate([self.lengths, lengths]),
+            weights=weights,
+            directions=np.concatenate([self._directions(), more]),
+        )
+        return graph._part(np.argsort(graph.heads * self.n_nodes + graph.tails, kind="stable"))
+
+    def _distances(self, given: Any, what: str) -> Distances:
+        """Of the points, or those given."""
+        if given is not None:
+            distances = given_distances(given)
+            if distances.n != self.n_nodes:
+                raise InvalidInputError(
+                    f"distances must be those of the {self.n_nodes} nodes; got a matrix of"
+                    f" {distances.n}."
+                )
+            return distances
+        if self.points is None:
+            raise InvalidInputError(
+                f"{what} need distances that are not yet in the graph, and this one was not made"
+                " of points. Pass the matrix as distances=."
+            )
+        return PointDistances.of(self.points)
+
+
+def _rows_of(points: Any, rows: Index) -> Any:
+    """Some of the points, where they live; None stays None."""
+    if points is None:
+        return None
+    return points[kernels_for(points).index(rows, points)]

@@ -1,0 +1,109 @@
+"""Smooth functions on a graph: bottom eigenvectors of its Laplacian, and its inverse.
+
+Two ways lead to them, and where one is slow the other is quick. On a graph of few dimensions the
+smallest eigenvalues crowd near zero, but its Laplacian has a sparse factor; on a graph of many
+dimensions the factor is dense, but the eigenvalues are well apart, and products with the matrix
+find their vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
+
+Matrix = NDArray[np.float64]
+
+SMALL = 200  # nodes up to which the dense matrix is decomposed
+FACTORED = 4000  # nodes up to which any factor is cheap
+RESTARTS = 8  # of the search by products, after which the matrix is factored
+LEAST_BASIS = 40  # vectors that the search keeps, at least
+ACCURACY = 1e-5  # of eigenvalues, relative
+SHIFT = 1e-11  # added to a singular matrix before it is factored, relative to its diagonal
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The smallest eigenvalues of a positive semidefinite matrix beside that of the constants."""
+
+    values: Matrix  # (m,), ascending, all above 0
+    vectors: Matrix  # (n, m), orthonormal, each of mean zero
+    inverse: Callable[[Matrix], Matrix]  # about the pseudoinverse times (n, r); keeps means zero
+
+
+def bottom_spectrum(
+    A: Any, count: int, random: RandomState, *, by_products: bool = True
+) -> Spectrum:
+    """The ``count`` < n smallest eigenpairs of a sparse A ⪰ 0 whose null space are the constants.
+
+    ``by_products=False`` leaves out the search by products, for matrices such as LLE's, whose
+    small eigenvalues it never parts. Memory is O(n count) and that of a sparse factor: O(n log n)
+    for a graph of two dimensions.
+    """
+    n = A.shape[0]
+    start = random.normal(size=n)
+    if by_products and n > FACTORED:
+        try:
+            return _by_products(A, count, start)
+        except ArpackNoConvergence:
+            pass  # which tells that eigenvalues crowd near zero
+    solve = factored(A)
+    if n <= SMALL or count >= n - 1:
+        values, vectors = linalg.eigh(A.toarray(), subset_by_index=[0, min(count, n - 1)])
+        return Spectrum(values[1:], _centred(vectors[:, 1:]), solve)
+    inverse = LinearOperator((n, n), matvec=solve, dtype=np.float64)
+    inverses, vectors = eigsh(inverse, count, which="LA", v0=_centred(start), tol=ACCURACY)
+    order = np.argsort(-inverses)
+    return Spectrum(1 / inverses[order], _centred(vectors[:, order]), solve)
+
+
+def factored(A: Any) -> Callable[[Matrix], Matrix]:
+    """The pseudoinverse of a sparse A ⪰ 0 whose null space are the constants, by a factor."""
+    shift = SHIFT * float(A.diagonal().mean())
+    factor = symmetric_factor(A + shift * sparse.eye_array(A.shape[0]))
+    return lambda G: _centred(factor(_centred(G)))
+
+
+def symmetric_factor(A: Any) -> Callable[[Matrix], Matrix]:
+    """The inverse of a sparse positive definite matrix, by a factor."""
+    factor = splu(
+        A.tocsc(),
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+    solve: Callable[[Matrix], Matrix] = factor.solve
+    return solve
+
+
+def _by_products(A: Any, count: int, start: Matrix) -> Spectrum:
+    """By Lanczos' method; the inverse is exact on what it finds, and a multiple of 1 beyond."""
+    values, vectors = eigsh(
+        A,
+        count + 1,
+        which="SA",
+        v0=start,
+        tol=ACCURACY,
+        ncv=max(LEAST_BASIS, 2 * count + 3),
+        maxiter=RESTARTS,
+    )
+    order = np.argsort(values)[1:]
+    values, vectors = values[order], _centred(vectors[:, order])
+    beyond = float(values[-1])
+
+    def inverse(G: Matrix) -> Matrix:
+        inside = ((1 / values - 1 / beyond) * (vectors.T @ G).T).T
+        return _centred(vectors @ inside + G / beyond)
+
+    return Spectrum(values, vectors, inverse)
+
+
+def _centred(X: Matrix) -> Matrix:
+    centred: Matrix = X - X.mean(axis=0)
+    return centred

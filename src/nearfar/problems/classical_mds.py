@@ -1,0 +1,74 @@
+"""Classical scaling: the embedding whose inner products are nearest to those of the input.
+
+(1) G = −½ H D² H ,   H = I − 11ᵀ/n ,   D² the squared distances (n, n), entry by entry
+(2) S'(Y) = ‖G − Y Yᵀ‖²_F                                      [weinberger2007, (3.3) and (3.4)]
+(3) Y = (√λ₁ u₁, …, √λ_r u_r)   for the eigenvalues λ₁ >= λ₂ >= … and eigenvectors of G
+(4) S'(Y) = Σ λᵢ²   over all other eigenvalues
+(5) y = ½ Λ⁻¹ Yᵀ (diag G − d²)   for a new point with squared distances d² to the others [gower1968]
+
+Negative eigenvalues have no √λ: they count as 0 in (3) and stay in (4). For points, G = X Xᵀ with
+centred X, and (3) are their principal components.
+
+[gower1968] Gower, Adding a point to vector diagrams in multivariate analysis, Biometrika 55, 1968.
+[weinberger2007] Weinberger, Metric learning with convex optimization, PhD thesis, 2007.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import eigsh
+
+from nearfar.kernels import Array, gram_kernels_for, is_torch, kernels_for
+from nearfar.linalg import NULL_TOLERANCE, signed
+
+Floats = NDArray[np.float64]
+
+LARGE = 1000  # points from which on a few axes are found by iteration on the host
+
+
+def gram_of_distances(D: Array) -> Array:
+    """(1)"""
+    G = D * D
+    G = G - G.mean(0)
+    G = G - G.mean(1)[:, None]
+    return -0.25 * (G + G.T)
+
+
+def axes(G: Array, r: int) -> tuple[Floats, Array, Array]:
+    """All eigenvalues of G, largest first, on the host; the first r vectors, and their √λ.
+
+    Roots are 0 where an eigenvalue is not positive, up to rounding. Vectors have the sign that
+    makes their largest entry positive. Time O(n³).
+    """
+    values, vectors = gram_kernels_for(G).eigh(G)
+    kernels = kernels_for(G)
+    spectrum: Floats = np.asarray(kernels.to_host(values), dtype=np.float64)[::-1].copy()
+    return spectrum, *_signed_axes(spectrum, kernels.to_host(vectors[:, -r:]), r, G)
+
+
+def leading_axes(G: Array, r: int) -> tuple[Array, Array]:
+    """The same without the other eigenvalues: on the host in time O(n²) where n is large."""
+    if is_torch(G) or len(G) < LARGE:
+        return axes(G, r)[1:]
+    start = np.random.default_rng(0).normal(size=len(G))  # the answer does not depend on it
+    values, vectors = eigsh(G, r, which="LA", v0=start)
+    return _signed_axes(values[::-1], vectors, r, G)
+
+
+def _signed_axes(spectrum: Floats, vectors: Any, r: int, G: Array) -> tuple[Array, Array]:
+    """Vectors (n, r) of ascending eigenvalues in descending order with fixed signs, and √λ."""
+    first = signed(np.asarray(vectors, dtype=np.float64).T[::-1]).T
+    rounding = NULL_TOLERANCE * float(np.abs(spectrum).max(initial=0.0))
+    roots = np.sqrt(np.where(spectrum[:r] > rounding, spectrum[:r], 0.0))
+    kernels = kernels_for(G)
+    return kernels.like(first, G), kernels.like(roots, G)
+
+
+def strain(spectrum: Floats, roots: Floats) -> float:
+    """(4): what is left of the eigenvalues."""
+    left = spectrum.copy()
+    left[: len(roots)] -= roots**2
+    return float(left @ left)

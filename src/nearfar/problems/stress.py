@@ -1,0 +1,96 @@
+"""Points that fit the lengths of a graph's edges: what remains to do after a relaxation.
+
+With the edges e = (i, j), weights w and squares D of `nearfar.problems.variational_mvu`, Y (n, r)
+the points, ȳ their mean, and ℓₑ = ‖yᵢ − yⱼ‖²:
+
+(1) minimise F(Y) = Σₑ wₑ (ℓₑ − Dₑ)² − 2ρλ Σᵢ ‖yᵢ − ȳ‖²                 [Thesis, 3.1.8 and eq. 3.26]
+(2) gradient ∇F = 4 Lap(w(ℓ − D)) Y − 4ρλ (Y − ȳ)
+(3) line     F(Y + tP) is a polynomial of degree 4 in t, because ℓ − D of it is
+             ℓ − D + 2t ⟨yᵢ − yⱼ, pᵢ − pⱼ⟩ + t² ‖pᵢ − pⱼ‖²
+(4) fixed    nodes that stay where they are have no part in (2) and (3); then ρ = 0
+
+F is not convex. Its global minimum over Y of enough columns is minus the optimum of the program of
+`variational_mvu` for U = I.
+
+[Thesis] Weinberger, Metric learning with convex optimization, University of Pennsylvania 2007.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.kernels import Array, kernels_for
+from nearfar.problems.variational_mvu import Edges
+
+Matrix = NDArray[np.float64]
+
+FLOOR = 1e-10  # share of Σ wD² below which a misfit counts as none
+
+
+@dataclass(frozen=True)
+class Place:
+    """Points on the host, with what (1) and (2) say of them."""
+
+    Y: Matrix  # (n, r)
+    excess: Array  # (e,) ℓ − D, where the edges are
+    value: float  # F
+    gradient: Matrix  # (n, r)
+    size: float  # Σ w(ℓ − D)² + 2ρλ Σ ‖yᵢ − ȳ‖² + FLOOR Σ wD²: what a gain is compared with
+
+
+@dataclass(frozen=True)
+class Stress:
+    """Equations (1) to (4). Time O(e r) for a place and for a line, memory O(e + n r)."""
+
+    edges: Edges
+    pull: float = 0.0  # 2ρλ
+    free: Matrix | None = None  # (n, 1), 0 for fixed nodes and 1 for the others
+
+    def place(self, Y: Matrix) -> Place:
+        """Evaluate (1) and (2) anew."""
+        return self._place(Y, self.edges.excess(self._beside(Y)))
+
+    def _place(self, Y: Matrix, excess: Array) -> Place:
+        edges = self.edges
+        misfit = float(edges.weights @ (excess * excess))
+        centred = Y - Y.mean(axis=0)
+        variance = self.pull * float(np.vdot(centred, centred))
+        product = edges.laplacian_matmul(excess, self._beside(Y))
+        gradient = 4 * kernels_for(excess).to_host(product) - 2 * self.pull * centred  # (2)
+        if self.free is not None:
+            gradient = self.free * gradient
+        none = FLOOR * float(edges.weights @ (edges.squares * edges.squares))
+        return Place(Y, excess, misfit - variance, gradient, misfit + variance + none)
+
+    def line(self, at: Place, direction: Matrix) -> tuple[Matrix, Any]:
+        """Coefficients of t⁴ … t¹ of F(Y + tP) − F(Y), and what `moved` needs."""
+        edges = self.edges
+        cross, square = kernels_for(at.excess).edge_products(
+            self._beside(at.Y), self._beside(direction), edges.heads, edges.tails
+        )
+        w, slope = edges.weights, 2 * cross
+        centred, change = at.Y - at.Y.mean(axis=0), direction - direction.mean(axis=0)
+        coefficients = np.array(
+            [
+                float(w @ (square * square)),
+                2 * float(w @ (slope * square)),
+                float(w @ (slope * slope + 2 * at.excess * square))
+                - self.pull * float(np.vdot(change, change)),
+                2 * float(w @ (at.excess * slope))
+                - 2 * self.pull * float(np.vdot(centred, change)),
+            ]
+        )
+        return coefficients, (direction, slope, square)
+
+    def moved(self, at: Place, line: Any, t: float) -> Place:
+        """The place Y + tP on a `line`."""
+        direction, slope, square = line
+        return self._place(at.Y + t * direction, at.excess + t * slope + t * t * square)  # (3)
+
+    def _beside(self, Y: Matrix) -> Array:
+        """Y where the edges are."""
+        return kernels_for(self.edges.squares).like(Y, self.edges.squares)

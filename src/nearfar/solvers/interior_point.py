@@ -1,0 +1,206 @@
+"""A primal-dual interior point method for semidefinite programs of edge lengths.
+
+The program (see `nearfar.problems.mvu`) has K ⪰ 0 with S ⪰ 0, and prices on slacks x⁺, x⁻ ≥ 0 with
+z⁺ = u − y and z⁻ = v + y ≥ 0. With targets τ for all products:
+
+(1) K S = τI,  x z = τ                                       the central path
+(2) ΔS = Lap(Δy / D),  Δz⁺ = −Δy,  Δz⁻ = Δy                    the dual stays feasible
+(3) ΔK = τS⁻¹ − K − ½(K ΔS S⁻¹ + S⁻¹ ΔS K) − correction        the direction of Helmberg et al.
+(4) M Δy = what (3) and x leave of the constraints,  M = (BKBᵀ) ∘ (BS⁻¹Bᵀ) + diag(x⁺/z⁺ + x⁻/z⁻)
+
+(4) is an elementwise product since every constraint has rank one. A predictor (τ = 0) tells how far
+it goes, which sets τ for the corrector with Mehrotra's second-order terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nearfar.solvers.run import Iterate
+
+Array = Any
+
+LANCZOS = 16  # steps that estimate how far a matrix may go along a direction
+REFINEMENTS = 6  # of the solution of (4), at most
+ROUNDING = 1e-14  # of the right side of (4), which is solved no more exactly
+LEAST_TARGET = 1e-6  # relative to the mean product
+SHARE = 0.9  # of the way to the border of a cone
+SHORTEST = 1e-3  # of both steps: below, rounding errors allow no progress
+
+
+@dataclass(frozen=True)
+class Step:
+    """A direction, and how far it may go."""
+
+    K: Array
+    y: Array
+    S: Array
+    above: Array
+    below: Array
+    primal: float = 0.0
+    dual: float = 0.0
+
+
+def interior_point(program: Any) -> Iterator[Iterate]:
+    """Iterates from the program's start; it ends where rounding allows no further step.
+
+    The residual of an iterate is the program's gap, and its state the program's.
+    """
+    state = program.start()
+    S = program.dual_slack(state.y)
+    factors = program.cholesky(state.K), program.cholesky(S)
+    while True:
+        zp, zm = program.upper - state.y, program.lower + state.y
+        products = float((state.K * S).sum() + state.above @ zp + state.below @ zm)
+        mu = products / program.size
+        value, bound = program.variance(state), float(state.y.sum())
+        violation = program.violation(state)
+        yield Iterate(
+            np.empty(0),
+            -value,
+            program.gap(state),
+            info={"objective": value, "bound": bound, "violation": violation, "mu": mu},
+            state=state,
+        )
+        inverse = program.inverse(factors[1])
+        weights = state.above / zp, state.below / zm
+        M = program.schur(state.K, inverse, weights[0] + weights[1])
+        if M is None:
+            return
+        solver = _Direction(program, state, inverse, M, weights, (zp, zm))
+        step = solver.limited(solver(0.0, None), factors, 1.0)
+        after = solver.products(step, S) / program.size
+        target = mu * max(min(1.0, after / mu) ** 2, LEAST_TARGET)
+        step = solver.limited(solver(target, step), factors, SHARE)
+        if max(step.primal, step.dual) < SHORTEST:
+            return
+        state, S, factors = _moved(program, state, step)
+        if state is None:
+            return
+
+
+class _Direction:
+    """Equations (2) to (4) at a point."""
+
+    def __init__(
+        self, program: Any, state: Any, inverse: Array, M: Any, weights: Any, slacks: Any
+    ) -> None:
+        self._program, self._state, self._inverse, self._M = program, state, inverse, M
+        self._weights, self._slacks = weights, slacks
+        above, below = state.above, state.below
+        self._lack = 1 - (program.lengths(state.K) - above + below)
+
+    def __call__(self, target: float, predictor: Step | None) -> Step:
+        state, inverse, (zp, zm) = self._state, self._inverse, self._slacks
+        R = target * inverse - state.K
+        up, down = target / zp - state.above, target / zm - state.below
+        if predictor is not None:
+            R = R - _symmetric((predictor.K @ predictor.S) @ inverse)
+            up = up + predictor.above * predictor.y / zp
+            down = down - predictor.below * predictor.y / zm
+        dy = self._solved(self._program.lengths(R) - up + down - self._lack)
+        dS = self._program.laplacian(dy)
+        dK = R - _symmetric((state.K @ dS) @ inverse)
+        return Step(dK, dy, dS, up + self._weights[0] * dy, down - self._weights[1] * dy)
+
+    def _solved(self, right: Array) -> Array:
+        """By conjugate gradients, of which the factor takes nearly all the work."""
+        x = self._M.solve(right)
+        left = right - self._M.matvec(x)
+        size = float(right @ right)
+        direction, product = None, 0.0
+        for _ in range(REFINEMENTS):
+            if float(left @ left) <= ROUNDING**2 * size:
+                break
+            corrected = self._M.solve(left)
+            before, product = product, float(left @ corrected)
+            kept = 0.0 if direction is None else (product / before) * direction
+            direction = corrected + kept
+            image = self._M.matvec(direction)
+            length = product / float(direction @ image)
+            x = x + length * direction
+            left = left - length * image
+        return x
+
+    def limited(self, step: Step, factors: tuple[Array, Array], share: float) -> Step:
+        """The step with lengths that keep this share of the way to the border, 1 at most."""
+        state, (zp, zm) = self._state, self._slacks
+        solve = self._program.gram.solve_lower
+        primal = min(
+            _reach(factors[0], step.K, solve),
+            _ratio(state.above, step.above),
+            _ratio(state.below, step.below),
+        )
+        dual = min(_reach(factors[1], step.S, solve), _ratio(zp, -step.y), _ratio(zm, step.y))
+        ends = min(1.0, share * primal), min(1.0, share * dual)
+        return Step(step.K, step.y, step.S, step.above, step.below, *ends)
+
+    def products(self, step: Step, S: Array) -> float:
+        """The sum of all products after a step."""
+        state, (zp, zm), a, b = self._state, self._slacks, step.primal, step.dual
+        matrices = ((state.K + a * step.K) * (S + b * step.S)).sum()
+        above = (state.above + a * step.above) @ (zp - b * step.y)
+        below = (state.below + a * step.below) @ (zm + b * step.y)
+        return max(float(matrices + above + below), 0.0)
+
+
+def _moved(program: Any, state: Any, step: Step) -> tuple[Any, Array, Any]:
+    """The point after a step, shortened where a matrix has left its cone after all."""
+    primal, dual = step.primal, step.dual
+    for _ in range(20):
+        K = program.projected(_symmetric(state.K + primal * step.K))
+        first = program.cholesky(K)
+        if first is not None:
+            break
+        primal *= 0.8
+    for _ in range(20):
+        y = state.y + dual * step.y
+        S = program.dual_slack(y)
+        second = program.cholesky(S)
+        if second is not None:
+            break
+        dual *= 0.8
+    if first is None or second is None:
+        return None, S, None
+    above, below = state.above + primal * step.above, state.below + primal * step.below
+    return type(state)(K, y, above, below), S, (first, second)
+
+
+def _reach(factor: Array, change: Array, solve: Any) -> float:
+    """About how far A + t·change stays definite, A = factor·factorᵀ.
+
+    By Lanczos' method for the least eigenvalue of factor⁻¹·change·factor⁻ᵀ, less its error.
+    """
+    n = len(factor)
+    q = change[0] * 0 + 1
+    q = q + change.diagonal() / (1e-300 + abs(change.diagonal()).max())  # any start that is not 1
+    basis = [q / float((q * q).sum()) ** 0.5]
+    diagonal: list[float] = []
+    off: list[float] = []
+    for _ in range(min(LANCZOS, n)):
+        w = solve(factor, change @ solve(factor, basis[-1], transposed=True))
+        diagonal.append(float((w * basis[-1]).sum()))
+        for vector in basis:
+            w = w - (w * vector).sum() * vector
+        off.append(float((w * w).sum()) ** 0.5)
+        if off[-1] <= 1e-12 * max(map(abs, diagonal)):
+            break
+        basis.append(w / off[-1])
+    T = np.diag(diagonal) + np.diag(off[: len(diagonal) - 1], 1)
+    values, vectors = np.linalg.eigh(T, UPLO="U")
+    least = float(values[0] - abs(off[len(diagonal) - 1] * vectors[-1, 0]))
+    return np.inf if least >= 0 else -1 / least
+
+
+def _ratio(values: Array, changes: Array) -> float:
+    """How far values + t·changes stays positive."""
+    least = float((changes / values).min())
+    return np.inf if least >= 0 else -1 / least
+
+
+def _symmetric(A: Array) -> Array:
+    return 0.5 * (A + A.T)

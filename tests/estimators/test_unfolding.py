@@ -1,0 +1,162 @@
+"""What the base of all unfoldings does beyond the contract: several runs, endings, copies."""
+
+import numpy as np
+import pytest
+
+from nearfar import NeighborhoodGraph
+from nearfar.errors import ConvergenceWarning, InvalidInputError
+from nearfar.estimators._unfolding import Unfolded, Unfolding, max_distortion
+from nearfar.solvers import Iterate, Status
+
+
+class Line(Unfolding):
+    """Nodes at their numbers along a line, by two runs of three iterates each.
+
+    ``gaps`` are the gaps and ``ends`` the endings of the components, one after the other.
+    """
+
+    n_components = 1
+    n_neighbors = 1
+    angles = False
+    metric = "euclidean"
+
+    def __init__(
+        self, components="separate", gaps=(0.0, 0.0), ends=None, tol=1e-3, max_iter=5,
+        max_seconds=None, random_state=None,
+    ):  # fmt: skip
+        self.components = components
+        self.gaps = gaps
+        self.ends = ends
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+
+    def _unfold(self, graph, task):
+        number = {record["component"] for record in task.history}
+        self.seen = [*getattr(self, "seen", []), (graph, task.seconds_left)]
+        places = np.arange(graph.n_nodes, dtype=float)[:, None] - (graph.n_nodes - 1) / 2
+        values = np.sum(places**2, axis=0)
+
+        def iterates():
+            for residual in (1.0, 0.1, 0.0):
+                yield Iterate(places, -values.sum(), residual=residual, exact=True)
+
+        task.run(iterates(), lambda iterate: iterate.point, tol=0.5, stage="first")
+        solution = task.run(iterates(), lambda iterate: iterate.point, max_iter=1, stage="second")
+        assert solution.status is Status.MAX_ITER
+        c = len(number)
+        return Unfolded(
+            places,
+            values,
+            max_distortion(places, graph),
+            float(values.sum()),
+            self.gaps[c],
+            Status.CONVERGED if self.ends is None else self.ends[c],
+            {"number": c},
+        )
+
+    def _store_details(self, parts):
+        self.numbers_ = [(len(rows), found.details.get("number")) for rows, found in parts]
+
+
+def path(n, first=0):
+    """Edges of a path of n nodes."""
+    return np.arange(first, first + n - 1), np.arange(first + 1, first + n)
+
+
+@pytest.fixture
+def two_paths():
+    """Paths of 3 and 5 nodes, with edges of length 1 and 2."""
+    heads, tails = np.concatenate([path(3), path(5, 3)], axis=1)
+    return NeighborhoodGraph.from_edges(heads, tails, [1.0] * 2 + [2.0] * 4, 8)
+
+
+def test_components_are_unfolded_one_after_the_other_largest_first(two_paths):
+    model = Line().fit(two_paths)
+    assert model.numbers_ == [(5, 0), (3, 1)]
+    np.testing.assert_array_equal(
+        np.abs(model.embedding_[:, 0]), np.abs([-1, 0, 1, -2, -1, 0, 1, 2])
+    )
+    np.testing.assert_array_equal(model.component_labels_, [0] * 3 + [1] * 5)
+    np.testing.assert_array_equal(model.eigenvalues_, [12])  # 10 and 2
+    assert model.objective_ == 12
+    assert model.max_distortion_ == 0.75  # 1 instead of 4
+
+
+def test_records_of_all_runs_are_kept_with_their_marks(two_paths):
+    """Two iterates until the residual is at most 0.5, and one; for each of two components."""
+    model = Line().fit(two_paths)
+    stages = ["first", "first", "second"]
+    assert [(r["component"], r["stage"], r["n_iter"]) for r in model.history_] == [
+        *zip([0] * 3, stages, [1, 2, 3], strict=True),
+        *zip([1] * 3, stages, [4, 5, 6], strict=True),
+    ]
+    assert model.n_iter_ == 6
+    assert (np.diff([record["seconds"] for record in model.history_]) > 0).all()
+
+
+def test_the_gap_is_that_of_the_sum(two_paths):
+    """Gaps of 0.1 of 10 and 0.2 of 2 are 1.4 of 12."""
+    assert Line(gaps=(0.1, 0.2)).fit(two_paths).duality_gap_ == pytest.approx(1.4 / 12)
+    assert Line(gaps=(0.1, None)).fit(two_paths).duality_gap_ is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        ((Status.CONVERGED, Status.MAX_ITER), "max_iter"),
+        ((Status.MAX_ITER, Status.CONVERGED), "max_iter"),
+        ((Status.MAX_SECONDS, Status.STALLED), "max_seconds"),
+    ],
+)
+def test_the_worst_ending_is_told(two_paths, ends, told):
+    with pytest.warns(ConvergenceWarning, match="Line stopped before tol=0.001"):
+        assert Line(ends=ends).fit(two_paths).status_ == told
+
+
+def test_after_a_stop_the_other_components_stay_at_the_origin(two_paths):
+    model = Line(ends=(Status.STOPPED, None)).fit(two_paths)
+    assert model.status_ == "stopped"
+    assert np.abs(model.embedding_[3:]).max() == 2
+    np.testing.assert_array_equal(model.embedding_[:3], 0)
+    assert model.numbers_ == [(5, 0), (3, None)]
+
+
+def test_the_clock_runs_through_all_components(two_paths):
+    model = Line(max_seconds=100).fit(two_paths)
+    first, second = (seconds for _, seconds in model.seen)
+    assert 100 > first > second > 0
+
+
+def test_copies_are_merged_unless_the_class_says_otherwise():
+    """Nodes 1 and 2 are at distance 0 on a path of four nodes."""
+    graph = NeighborhoodGraph.from_edges(*path(4), [1.0, 0.0, 1.0], 4)
+    model = Line("raise").fit(graph)
+    np.testing.assert_array_equal(np.abs(model.embedding_[:, 0]), [1, 0, 0, 1])
+    assert model.max_distortion_ == 0
+    assert model.seen[0][0].n_nodes == 3
+    assert model.graph_ is graph
+    apart = type("Apart", (Line,), {"_merges": False})("raise").fit(graph)
+    np.testing.assert_array_equal(np.abs(apart.embedding_[:, 0]), [1.5, 0.5, 0.5, 1.5])
+    assert apart.seen[0][0].n_nodes == 4
+
+
+def test_contradicting_copies_are_refused():
+    graph = NeighborhoodGraph.from_edges([0, 0, 1], [1, 2, 2], [0.0, 1.0, 2.0], 3)
+    with pytest.raises(InvalidInputError, match="differs in length from one between nodes at dist"):
+        Line().fit(graph)
+
+
+def test_distortion_is_of_squares_and_ignores_copies():
+    """Lengths 1 and 2 become 2 and 1: squares 4 instead of 1, and 1 instead of 4."""
+    graph = NeighborhoodGraph.from_edges([0, 1, 2], [1, 2, 3], [1.0, 2.0, 0.0], 4)
+    assert max_distortion(np.array([[0.0], [2.0], [3.0], [9.0]]), graph) == 3.0
+    assert max_distortion(np.array([[0.0], [1.0], [2.0], [9.0]]), graph) == 0.75
+    assert max_distortion(np.zeros((2, 1)), NeighborhoodGraph.from_edges([], [], [], 2)) == 0
+
+
+def test_more_dimensions_than_there_are_become_columns_of_zero(two_paths):
+    wide = type("Wide", (Line,), {"n_components": 3})().fit(two_paths)
+    assert wide.embedding_.shape == (8, 3)
+    np.testing.assert_array_equal(wide.embedding_[:, 1:], 0)
