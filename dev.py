@@ -169,7 +169,10 @@ def main() -> None:
     elif options.job == "test":
         lint()
         say("pytest")
-        call(PYTHON, "-m", "pytest", *extra)
+        # One process to a core, each with one thread; the order of sets, and with it that of the
+        # tests, has to be the same in all of them.
+        os.environ |= {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        call(PYTHON, "-m", "pytest", "-n", "auto", *extra)
     elif options.job == "lint":
         lint()
     else:

@@ -20,6 +20,7 @@ from nearfar import io
 from nearfar.errors import ModelFileError
 from nearfar.estimators.energy import EnergyClassifier
 from nearfar.estimators.lmnn import LMNN
+from nearfar.estimators.local_mds import LocalMDS
 from nearfar.estimators.nearest import NearestNeighborClassifier
 from nearfar.io import TRUSTED_TYPES, atomic_writer, load, save
 
@@ -625,3 +626,17 @@ def test_trusted_types_are_the_public_classes():
         module, _, attribute = name.rpartition(".")
         cls = io._model_class(attribute)
         assert (cls.__module__, cls.__qualname__) == (module, attribute)
+
+
+# -- unfoldings ------------------------------------------------------------------------------
+
+
+def test_an_unfolding_comes_back_with_its_graph(tmp_path):
+    X, _ = load_iris(return_X_y=True)
+    model = LocalMDS(n_neighbors=20).fit(X[:60])
+    save(model, tmp_path / "model")
+    twin = load(tmp_path / "model")
+    np.testing.assert_array_equal(twin.embedding_, model.embedding_)
+    for name in ("heads", "tails", "lengths", "directions", "points"):
+        np.testing.assert_array_equal(getattr(twin.graph_, name), getattr(model.graph_, name))
+    np.testing.assert_array_equal(twin.transform(X[60:65]), model.transform(X[60:65]))

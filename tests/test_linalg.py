@@ -8,10 +8,15 @@ from nearfar.linalg import (
     canonical_factor,
     factor_psd,
     largest_scale,
+    ldl,
+    ldl_solve,
     null_tolerance,
     project_psd,
     range_and_null,
+    smat,
+    svec,
     symmetric,
+    symmetric_kronecker,
 )
 
 
@@ -166,3 +171,39 @@ def test_factor_psd(rng, rank):
 def test_factor_psd_drops_what_is_below_zero(indefinite):
     L = factor_psd(indefinite)
     np.testing.assert_allclose(L.T @ L, project_psd(indefinite), atol=1e-12)
+
+
+@pytest.mark.parametrize("v", [1, 2, 5])
+def test_many_factors_solve_many_systems(rng, backend, v):
+    R = rng.normal(size=(7, v + 2, v))
+    A, b = np.einsum("mkv,mkw->vwm", R, R), rng.normal(size=(v, 7))
+    given = backend.asarray(A)
+    F = ldl(given)
+    np.testing.assert_array_equal(backend.to_numpy(given), A)
+    found = backend.to_numpy(ldl_solve(F, backend.asarray(b)))
+    F = backend.to_numpy(F)
+    for i in range(7):
+        L, D = np.tril(F[..., i], -1) + np.eye(v), np.diag(np.diag(F[..., i]))
+        np.testing.assert_allclose(L @ D @ L.T, A[..., i], atol=1e-12)
+        np.testing.assert_allclose(A[..., i] @ found[:, i], b[:, i], atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_zero_pivot_is_not_finite():
+    A = np.stack([np.ones((2, 2)), np.eye(2)], axis=2)
+    x = ldl_solve(ldl(A), np.ones((2, 2)))
+    assert not np.isfinite(x[:, 0]).any()
+    np.testing.assert_array_equal(x[:, 1], 1)
+
+
+def test_svec_keeps_products_and_smat_undoes_it(rng):
+    A, B = (M + M.T for M in rng.normal(size=(2, 4, 4)))
+    assert svec(A) @ svec(B) == pytest.approx(np.vdot(A, B))
+    np.testing.assert_allclose(smat(svec(A)), A, atol=1e-15)
+    np.testing.assert_array_equal(smat(np.array([3.0])), [[3]])
+
+
+def test_the_symmetric_kronecker_product_is_that_of_matrices(rng):
+    A, B, X = (M + M.T for M in rng.normal(size=(3, 4, 4)))
+    expected = svec(0.5 * (A @ X @ B + B @ X @ A))
+    np.testing.assert_allclose(symmetric_kronecker(A, B) @ svec(X), expected, atol=1e-12)

@@ -1,1 +1,1 @@
-"""Exact MVU against general solvers of semidefinite programs: ``python -m benchmarks.mvu --help``."""
+"""Exact MVU against general semidefinite solvers: ``python -m benchmarks.mvu --help``."""

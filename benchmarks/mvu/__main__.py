@@ -40,17 +40,18 @@ class Benchmark(runner.Runner):
     def _check(self, run):
         """What nearfar says of its answer has to be true, and in a smoke run it has to converge."""
         place = f"{run['data']}, {run['method']}"
-        converged = run.get("status") == "converged"
+        converged, violation = run.get("status") == "converged", run.get("violation")
+        kept = violation is not None and violation <= VIOLATION
         if "objective" in run:
             run["objective_as_given"] = run["objective"]
             self.check_objective(run, place, AGREEMENT)
-        if converged and run["violation"] <= VIOLATION:
+        if converged and kept:
             gap = run["gap"]
             if gap is None or gap > GAP + AGREEMENT:
                 self.failures.append(f"{place}: converged, but the evaluator's gap is {gap}")
-        if self.arguments.smoke and not (converged and run["violation"] <= VIOLATION):
+        if self.arguments.smoke and not (converged and kept):
             self.failures.append(
-                f"{place}: status {run.get('status')!r}, violation {run.get('violation')}; expected "
+                f"{place}: status {run.get('status')!r} and violation {violation}; expected "
                 f"'converged' and at most {VIOLATION:g}"
             )
 

@@ -9,8 +9,8 @@ It needs NumPy alone, works in float64, and shares no code with nearfar or any p
                 S = sum_e (y_e / D_e) a_e a_e' - t P >= 0                                       (3)
     gap         |bound - variance| / bound                                                     (4)
 
-(3) holds for every K that keeps the lengths: 0 <= <S, K> = sum_e y_e - t tr K. That S is definite on
-what 1 is normal to is proved by a Cholesky factor of S + 11'/n times its mean diagonal.
+(3) holds for every K that keeps the lengths: 0 <= <S, K> = sum_e y_e - t tr K. A Cholesky factor of
+S + s 11'/n, s its mean diagonal, proves that S is definite on what 1 is normal to.
 """
 
 import argparse

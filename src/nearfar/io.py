@@ -17,6 +17,7 @@ is an object with one key that starts with ``$``:
 ``$float``             nan, inf or -inf
 ``$tuple`` ``$path``   a tuple, a path
 ``$dict``              a dict whose keys are not plain strings, as [key, value] pairs
+``$graph``             a `NeighborhoodGraph`, field by field
 ``$model``             another estimator of nearfar, fitted or not: class, parameters, attributes
 ``$frozen``            the same in scikit-learn's ``FrozenEstimator``
 =====================  =============================================================
@@ -24,6 +25,7 @@ is an object with one key that starts with ``$``:
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import math
@@ -41,6 +43,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfar import __version__
 from nearfar.errors import ModelFileError
+from nearfar.graphs import NeighborhoodGraph
 from nearfar.solvers.checkpoint import DAMAGE, atomic_writer
 
 # Every class that a model file may hold, and its module. The registry is closed: a name in a file
@@ -56,6 +59,7 @@ MODEL_CLASSES = {
     "KernelMCML": "nearfar.estimators.kernel_mcml",
     "KernelMMC": "nearfar.estimators.kernel_mmc",
     "KernelPOLA": "nearfar.estimators.kernel_pola",
+    "LandmarkMVU": "nearfar.estimators.landmark_mvu",
     "LMNN": "nearfar.estimators.lmnn",
     "LinearMetric": "nearfar.estimators.linear_metric",
     "LocalMDS": "nearfar.estimators.local_mds",
@@ -67,6 +71,8 @@ MODEL_CLASSES = {
     "PairClassifier": "nearfar.estimators.pair_classifier",
     "POLA": "nearfar.estimators.pola",
     "RCA": "nearfar.estimators.rca",
+    "SensorLocalization": "nearfar.estimators.sensor_localization",
+    "VariationalMVU": "nearfar.estimators.variational_mvu",
 }
 
 #: What ``skops.io.load(path, trusted=nearfar.TRUSTED_TYPES)`` has to trust.
@@ -333,6 +339,8 @@ def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"$frozen": _encode_model(value.estimator, f"{where}.", arrays)}
     if _is_ours(value):
         return {"$model": _encode_model(value, f"{where}.", arrays)}
+    if isinstance(value, NeighborhoodGraph):
+        return {"$graph": _encode_graph(value, where, arrays)}
     if _is_tensor(value):
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray) and value.dtype.kind in _ARRAY_KINDS:
@@ -348,6 +356,29 @@ def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
         f"dicts, found a {type(value).__name__}. Set it to plain data first (for random_state, an "
         "integer; for a kernel of your own, 'precomputed')."
     )
+
+
+def _encode_graph(graph: NeighborhoodGraph, where: str, arrays: dict[str, np.ndarray]) -> Any:
+    """The fields of a neighbourhood graph."""
+    values = {field.name: getattr(graph, field.name) for field in dataclasses.fields(graph)}
+    points = values["points"]
+    if points is not None and not _is_tensor(points):
+        values["points"] = np.asarray(points)
+    return {name: _encode(value, f"{where}.{name}", arrays) for name, value in values.items()}
+
+
+def _decode_graph(value: dict[str, Any], arrays: dict[str, np.ndarray]) -> NeighborhoodGraph:
+    fields = {name: _decode(item, arrays) for name, item in value["$graph"].items()}
+    graph = NeighborhoodGraph(**fields)
+    sizes = {
+        len(fields[name])
+        for name in ("heads", "tails", "lengths", "weights", "directions")
+        if fields[name] is not None
+    }
+    ends = np.concatenate([graph.heads, graph.tails])
+    if len(sizes) > 1 or (len(ends) and not 0 <= ends.min() <= ends.max() < graph.n_nodes):
+        raise ValueError("the edges of a graph do not fit its nodes")
+    return graph
 
 
 def _is_tensor(value: Any) -> bool:
@@ -389,6 +420,7 @@ _DECODERS: dict[str, Callable[[dict[str, Any], dict[str, np.ndarray]], Any]] = {
     "$path": lambda value, _: Path(value["$path"]),
     "$tuple": lambda value, arrays: tuple(_decode(value["$tuple"], arrays)),
     "$dict": lambda value, arrays: dict(_decode(value["$dict"], arrays)),
+    "$graph": _decode_graph,
     "$model": lambda value, arrays: _decode_model(value["$model"], arrays),
     "$frozen": lambda value, arrays: FrozenEstimator(_decode_model(value["$frozen"], arrays)),
 }

@@ -1,4 +1,4 @@
-"""Dense linear algebra of small symmetric matrices, on the host in float64."""
+"""Dense linear algebra of small symmetric matrices, on the host in float64; `ldl` anywhere."""
 
 from __future__ import annotations
 

@@ -429,6 +429,20 @@ def test_bad_weights(cls, points):
 
 
 @each_descent_class
+@pytest.mark.parametrize("n_known", [30, 3], ids=["dense", "sparse"])
+def test_weights_of_too_different_sizes_are_an_error(cls, points, n_known):
+    """Two halves whose only link is lost in the sums of their weights."""
+    D, numbers = pairwise_distances(points), np.arange(30)
+    near = np.abs(numbers[:, None] - numbers) <= n_known
+    half = numbers < 15
+    W = np.where(half[:, None] == half, 1.0, 1e-40)
+    with pytest.raises(
+        InvalidInputError, match=r"weights must not be of so different sizes .* 1e-40"
+    ):
+        cls(metric="precomputed").fit(np.where(near, D, np.nan), weights=W)
+
+
+@each_descent_class
 @pytest.mark.parametrize("form", ["dense", "sparse", "graph", "weights"])
 def test_known_distances_that_leave_parts_are_an_error(cls, points, form):
     """Distances are known within the first 18 points and within the other 12."""

@@ -22,7 +22,8 @@ PLAIN = [text for language, text in BLOCKS if language == ""]
 COMMANDS = [line.partition("#")[0].split() for block in PLAIN for line in block.splitlines()]
 
 ALGORITHMS = sorted(DOCS.glob("algorithms/*.md"))
-NO_PROBLEM = {"linear_metric", "nearest", "projections"}  # pages of methods that minimise nothing
+# Pages of methods that minimise nothing, or several things
+NO_PROBLEM = {"linear_metric", "mds", "nearest", "projections"}
 # `nearfar.linalg:largest_scale`, a module and a name in it
 REFERENCE = re.compile(r"`(nearfar[\w.]*):([\w.]+)`")
 GAP = re.compile(r"gap (\S+)")

@@ -1,7 +1,6 @@
 """Metric scaling: exact distances are recovered, and stress is that of loops and of SMACOF."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -110,20 +109,23 @@ def test_the_answer_is_a_local_minimum(dissimilar, rng, loss, weighted):
             assert value_by_loops(moved, D, W, loss) > least * (1 - 1e-10)
 
 
-def test_stress_is_no_worse_than_that_of_smacof_from_the_same_start(rng):
-    """scikit-learn's majorisation, run for long."""
-    for seed in range(3):
-        D = pairwise_distances(np.random.default_rng(seed).normal(size=(40, 6)))
-        start = rng.normal(size=(40, 2))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _, stress = smacof(D, init=start, n_init=1, max_iter=3000, eps=1e-12)
-        model = MetricMDS(metric="precomputed", init=start, tol=1e-10, max_iter=3000).fit(D)
-        assert model.objective_ < 1.1 * stress  # another local minimum, at times
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _, on = smacof(D, init=model.embedding_, n_init=1, max_iter=300, eps=1e-12)
-        assert on == pytest.approx(model.objective_, rel=1e-6)  # nothing left to gain
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_stress_is_no_worse_than_that_of_smacof_from_the_same_starts(rng):
+    """scikit-learn's majorisation, run for long. Either may end in a better local minimum.
+
+    From our answer on it has nothing left to gain.
+    """
+    D = pairwise_distances(np.random.default_rng(0).normal(size=(30, 5)))
+    options = {"n_init": 1, "max_iter": 2000, "eps": 1e-12}
+    theirs, ours = [], []
+    for _ in range(9):
+        start = 2 * rng.normal(size=(30, 2))
+        theirs.append(smacof(D, init=start, **options)[1])
+        model = MetricMDS(metric="precomputed", init=start, tol=1e-10, max_iter=2000).fit(D)
+        ours.append(model.objective_)
+        on = smacof(D, init=model.embedding_, **options)[1]
+        assert on == pytest.approx(model.objective_, rel=1e-6)
+    assert np.median(ours) < 1.1 * np.median(theirs)
 
 
 def test_a_weight_of_zero_is_a_missing_distance(dissimilar):

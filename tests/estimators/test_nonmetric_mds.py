@@ -7,7 +7,7 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.isotonic import IsotonicRegression
 from sklearn.manifold import smacof
 
-from nearfar import NeighborhoodGraph, NonmetricMDS
+from nearfar import ClassicalMDS, NeighborhoodGraph, NonmetricMDS
 
 
 @pytest.fixture
@@ -88,15 +88,22 @@ def test_distances_have_a_mean_square_of_one(D, rng):
     assert np.sum(w * squares) / np.sum(w) == pytest.approx(1)
 
 
-def test_stress_is_no_worse_than_that_of_smacof_from_the_same_start(D, rng):
-    """And scikit-learn's iterations gain nothing from our answer on."""
-    start = rng.normal(size=(25, 2))
-    options = {"metric": False, "n_init": 1, "max_iter": 2000, "eps": 1e-10}
-    _, stress = smacof(D, init=start, normalized_stress=True, **options)
-    model = NonmetricMDS(metric="precomputed", ties="secondary", init=start, tol=1e-9).fit(D)
-    assert model.objective_ < 1.1 * stress  # another local minimum, at times
-    Y, _ = smacof(D, init=model.embedding_, normalized_stress=True, **options)
-    assert stress_1(Y, D) >= model.objective_ * (1 - 1e-3)
+def test_stress_is_no_worse_than_that_of_smacof_from_the_same_starts(D, rng):
+    """Either may end in a better local minimum; scikit-learn gains nothing from our answer on.
+
+    Starts are far from the answer, but know something of it: see the page for those that do not.
+    """
+    places = ClassicalMDS(metric="precomputed").fit_transform(D)
+    options = {"metric": False, "n_init": 1, "max_iter": 1000, "normalized_stress": True}
+    theirs, ours = [], []
+    for _ in range(9):
+        start = places + rng.normal(size=(25, 2))
+        theirs.append(stress_1(smacof(D, init=start, eps=1e-10, **options)[0], D))
+        model = NonmetricMDS(metric="precomputed", ties="secondary", init=start, tol=1e-9).fit(D)
+        ours.append(model.objective_)
+        Y, _ = smacof(D, init=model.embedding_, eps=1e-10, **options)
+        assert stress_1(Y, D) >= model.objective_ * (1 - 1e-3)
+    assert np.median(ours) < 1.1 * np.median(theirs)
 
 
 def test_ties_that_may_be_broken_cost_less(D):

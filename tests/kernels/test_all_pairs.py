@@ -89,6 +89,20 @@ def test_ranks_of_equally_far_points_go_by_number(backend):
     np.testing.assert_array_equal(all_pairs.ranks(X, heads, tails), [0, 1, 2, 3])
 
 
+def test_ranks_among_points_that_products_cannot_tell_apart(backend, rng):
+    """Distances of 1e-9 to 1e-6 between points of size 1, and of 1 to all others."""
+    X = np.concatenate([rng.normal(size=(10, 3)), np.zeros((12, 3)) + 1])
+    X[10:, 0] += 10 ** np.linspace(-9, -6, 12)
+    heads, tails = np.repeat(np.arange(10, 22), 11), np.empty(132, dtype=np.intp)
+    expected = []
+    for i in range(10, 22):
+        others = [j for j in range(10, 22) if j != i]
+        others.sort(key=lambda j: abs(X[i, 0] - X[j, 0]))
+        tails[11 * (i - 10) : 11 * (i - 9)] = others
+        expected.extend(range(11))
+    np.testing.assert_array_equal(all_pairs.ranks(backend.asarray(X), heads, tails), expected)
+
+
 def test_no_edges_have_no_ranks(backend, rng):
     none = np.empty(0, dtype=np.intp)
     assert len(all_pairs.ranks(backend.asarray(rng.normal(size=(8, 2))), none, none)) == 0

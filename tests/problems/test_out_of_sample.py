@@ -19,6 +19,7 @@ from nearfar.solvers.cone_deviations import least_deviations
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # callers silence them
 
 SIZES = [(1, 3), (2, 5), (2, 8), (3, 4), (5, 12)]  # r and k
+ABOVE = np.array([0, 0.1, 1, 2, 3, 4])  # s − ‖y‖²
 sizes = pytest.mark.parametrize(("r", "k"), SIZES, ids=[f"r{r}-k{k}" for r, k in SIZES])
 
 
@@ -89,7 +90,7 @@ def by_clarabel(Y, d):
 def test_value_is_the_objective_of_the_matrix(rng, r, k):
     places, d = random_case(rng, r, k)
     x = rng.normal(size=(r + 1, 6))
-    x[r] = (x[:r] ** 2).sum(axis=0) + [0, 0.1, 1, 2, 3, 4]
+    x[r] = (x[:r] ** 2).sum(axis=0) + ABOVE
     value = OutOfSampleProgram.of(places, d).value(x)
     expected = [objective(places[..., i], d[:, i], x[:r, i], x[r, i]) for i in range(6)]
     np.testing.assert_allclose(value, expected, rtol=1e-12)
@@ -105,18 +106,16 @@ def test_value_raises_s_into_the_cone(rng):
 
 @sizes
 def test_arrays_of_the_solver_say_the_same(rng, r, k):
-    """Σ|Ax + b| + cᵀx is the objective, and u = Gx + h is as far inside its cone as s is above ‖y‖²."""
+    """Σ|Ax + b| + cᵀx is the objective, and u₀² − ‖(u₁, …)‖² is s − ‖y‖²."""
     places, d = random_case(rng, r, k)
     program = OutOfSampleProgram.of(places, d)
     x = rng.normal(size=(r + 1, 6))
-    x[r] = (x[:r] ** 2).sum(axis=0) + [0, 0.1, 1, 2, 3, 4]
+    x[r] = (x[:r] ** 2).sum(axis=0) + ABOVE
     slack = np.einsum("kvm,vm->km", program.A, x) + program.b
     total = np.abs(slack).sum(axis=0) + (program.c.T @ x)[0]
     np.testing.assert_allclose(total, program.value(x), rtol=1e-12)
     u = program.G @ x + program.h
-    np.testing.assert_allclose(
-        u[0] ** 2 - (u[1:] ** 2).sum(axis=0), [0, 0.1, 1, 2, 3, 4], atol=1e-12
-    )
+    np.testing.assert_allclose(u[0] ** 2 - (u[1:] ** 2).sum(axis=0), ABOVE, atol=1e-12)
 
 
 def test_the_start_is_inside_and_fits_no_multipliers(rng):
@@ -175,7 +174,7 @@ def test_true_distances_give_the_true_place(rng, r, k, height):
 
 
 def test_about_another_origin_the_true_place_need_not_be_optimal():
-    """Neighbours 10 + (−1, 0, 1) on a line and y = 10.5: s pulls with 2‖y‖ = 21, more than they can.
+    """Neighbours 9, 10, 11 on a line and y = 10.5: s pulls harder than they can hold.
 
     Optimality asks for Σσᵢ(yᵢ − y) = y with |σᵢ| ≤ 1; the left side is at most 1.5 + 0.5 + 0.5.
     """

@@ -9,6 +9,7 @@ from nearfar.estimators.kernel_lmnn import KernelLMNN
 from nearfar.estimators.kernel_mcml import KernelMCML
 from nearfar.estimators.kernel_mmc import KernelMMC
 from nearfar.estimators.kernel_pola import KernelPOLA
+from nearfar.estimators.landmark_mvu import LandmarkMVU
 from nearfar.estimators.linear_metric import LinearMetric, as_metric
 from nearfar.estimators.lmnn import LMNN
 from nearfar.estimators.local_mds import LocalMDS
@@ -23,6 +24,8 @@ from nearfar.estimators.nonmetric_mds import NonmetricMDS
 from nearfar.estimators.pair_classifier import PairClassifier
 from nearfar.estimators.pola import POLA
 from nearfar.estimators.rca import RCA
+from nearfar.estimators.sensor_localization import SensorLocalization
+from nearfar.estimators.variational_mvu import VariationalMVU
 
 __all__ = [
     "LMNN",
@@ -39,6 +42,7 @@ __all__ = [
     "KernelMCML",
     "KernelMMC",
     "KernelPOLA",
+    "LandmarkMVU",
     "LinearMetric",
     "LocalMDS",
     "MetricMDS",
@@ -46,5 +50,7 @@ __all__ = [
     "NearestNeighborClassifier",
     "NonmetricMDS",
     "PairClassifier",
+    "SensorLocalization",
+    "VariationalMVU",
     "as_metric",
 ]

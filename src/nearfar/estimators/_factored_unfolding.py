@@ -31,6 +31,7 @@ from nearfar.solvers.quadratic_cone import quadratic_cone
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+BASES = ("laplacian", "lle")
 CUT_SHORT = (*ENDED, Status.MAX_SECONDS)  # no further stage follows
 TENSION = 0.1  # stretch at which folds are pulled flat, before lengths become those asked for
 LOOSER = 10.0  # times tol, for the descents that are followed by another
@@ -47,17 +48,21 @@ class Relaxed:
     certificate: Certificate
     Y: Matrix  # (n, m), on the host
     status: Status
+    details: dict[str, Any]  # of the functions
 
 
 def relaxed(
     graph: NeighborhoodGraph,
     task: Task,
-    functions: Callable[[NeighborhoodGraph, Spectrum], Matrix],
+    functions: Callable[[Spectrum], tuple[Matrix, dict[str, Any]]],
     count: int,
     stretch: float,
     n_components: int,
 ) -> Relaxed:
-    """Solve the small semidefinite program on what ``functions`` makes of ``count`` eigenvectors."""
+    """Solve the small semidefinite program on what ``functions`` makes of ``count`` eigenvectors.
+
+    These are of the Laplacian; ``functions`` also gives details that are passed on.
+    """
     edges, unit = Edges.build(
         graph.n_nodes, graph.heads, graph.tails, graph.lengths, graph.weights, task.reference
     )
@@ -65,7 +70,8 @@ def relaxed(
     laplacian = graph.laplacian(kernels.to_host(edges.weights))
     spectrum = bottom_spectrum(laplacian, min(count, graph.n_nodes - 1), task.random)
     pull = 2 * stretch * float(spectrum.values[0])
-    program = VariationalProgram.build(edges, functions(graph, spectrum), pull)
+    basis, details = functions(spectrum)
+    program = VariationalProgram.build(edges, basis, pull)
     solution = task.run(
         quadratic_cone(program),
         lambda iterate: unit * program.embedding(iterate.point)[:, :n_components],
@@ -74,7 +80,7 @@ def relaxed(
     Z = solution.iterate.point
     Y = kernels.to_host(program.embedding(Z))
     certificate = program.exact_certificate(Z)
-    return Relaxed(edges, unit, spectrum, certificate, Y, solution.status)
+    return Relaxed(edges, unit, spectrum, certificate, Y, solution.status, details)
 
 
 def refined(
@@ -123,13 +129,15 @@ class FactoredUnfolding(Unfolding):
     refine: bool
     tol: float
 
-    def _functions(self, graph: NeighborhoodGraph, spectrum: Spectrum, task: Task) -> Matrix:
-        """A basis (n, m) of smooth functions."""
+    def _functions(
+        self, graph: NeighborhoodGraph, spectrum: Spectrum, task: Task
+    ) -> tuple[Matrix, dict[str, Any]]:
+        """A basis (n, m) of smooth functions, and details for `_store_details`."""
         raise NotImplementedError
 
     def _n_eigenvectors(self) -> int:
-        """Of the Laplacian, that `_functions` needs."""
-        raise NotImplementedError
+        """Of the Laplacian, that `_functions` needs; at least 1."""
+        return 1
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -141,7 +149,7 @@ class FactoredUnfolding(Unfolding):
         found = relaxed(
             graph,
             task,
-            lambda graph, spectrum: self._functions(graph, spectrum, task),
+            lambda spectrum: self._functions(graph, spectrum, task),
             self._n_eigenvectors(),
             float(self.stretch),
             self.n_components,
@@ -155,14 +163,14 @@ class FactoredUnfolding(Unfolding):
             solution = self._descent(problem, wide, found, task, "wide", LOOSER)
             wide = along_axes(solution.iterate.point)[0]
             if solution.status in CUT_SHORT:
-                value = -final.place(wide).value
+                value = -final.place(wide[:, : self.n_components]).value
                 return self._unfolded(graph, found, wide, wide, solution.status, value)
         solution = self._descent(final, wide[:, : self.n_components], found, task, "final")
         Y = along_axes(solution.iterate.point)[0]
         return self._unfolded(graph, found, wide, Y, solution.status, -solution.iterate.value)
 
     def _wide_problems(self, found: Relaxed, final: Stress) -> list[Stress]:
-        """What is minimised in all dimensions of the program: first under tension, if that helps."""
+        """What is minimised in all dimensions of the program, first under tension."""
         if found.Y.shape[1] <= self.n_components:
             return []
         tense = Stress(found.edges, 2 * TENSION * float(found.spectrum.values[0]))
@@ -206,10 +214,19 @@ class FactoredUnfolding(Unfolding):
             objective=certificate.objective if objective is None else objective,
             duality_gap=certificate.gap if objective is None else None,
             status=status,
-            details={"program": certificate},
+            details={"program": certificate, **found.details},
         )
 
     def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:
         programs = [found.details["program"] for _, found in parts if "program" in found.details]
         self.program_objective_ = float(sum(program.objective for program in programs))
         self.program_gap_ = max((program.gap for program in programs), default=0.0)
+
+
+def check_points(graph: NeighborhoodGraph, name: str) -> None:
+    """Refuse a graph without points where these are reconstructed from each other."""
+    if graph.points is None:
+        raise InvalidInputError(
+            f"{name} with basis='lle' reconstructs points from their neighbours, but got only"
+            " distances. Set basis='laplacian'."
+        )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,6 +161,8 @@ class Unfolding(
     X_fit_: Array | None
 
     _merges = True  # whether nodes at distance 0 are unfolded as one
+    # What model files are checked for; see `nearfar.estimators._base.Metric`.
+    _axes: ClassVar[dict[str, str]] = {"embedding_": "nr", "component_labels_": "n"}
     _mirrors = True  # whether an embedding and its mirror images are the same answer
 
     def _unfold(self, graph: NeighborhoodGraph, task: Task) -> Unfolded:

@@ -227,17 +227,18 @@ class MVU(Unfolding):
 
         solution = task.run(interior_point(program), embedding)
         state: State = solution.iterate.state
+        program = solution.iterate.certificate
         objective, gap, dimacs = _judged(program, state)
         status = solution.status
         if status in (Status.CONVERGED, Status.STALLED):
             self._refuse_contradictions(program, state, graph)
             status = Status.CONVERGED if gap <= self.tol else status
         values, vectors = _leading(gram, state.K, graph.n_nodes)
-        lengths = kernels.to_host(program.lengths(state.K))
+        changes = kernels.to_host(program.changes(state.K))
         return Unfolded(
             embedding=vectors[:, : self.n_components],
             eigenvalues=values,
-            max_distortion=float(np.abs(lengths - 1).max()),
+            max_distortion=float(np.abs(changes).max()),
             objective=objective,
             duality_gap=gap,
             status=status,

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._factored_unfolding import (
@@ -21,11 +23,14 @@ from nearfar.estimators._factored_unfolding import (
     refined,
     relaxed,
 )
+from nearfar.estimators._out_of_sample import placed
 from nearfar.estimators._parameters import check_number
+from nearfar.estimators._relocation import relocated, resettled
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding, max_distortion
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, kernels_for
-from nearfar.problems.rigidity import Elasticity, core
+from nearfar.graphs.geodesics import geodesic_layout
+from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.problems.rigidity import Elasticity, core, mirrored
 from nearfar.problems.stress import Stress
 from nearfar.solvers import Status
 from nearfar.solvers.linear_cg import linear_cg
@@ -34,11 +39,14 @@ Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-TENSIONS = (TENSION, 0.01)
+LANDMARKS = 30  # of the layout by path lengths
+CORRECTIONS = 10  # rounds of moves of nodes on the wrong side, at most
+WORTHWHILE = 1e-6  # fall of the misfit after such moves, relative
 LOOSE = 10.0  # times the error of a node whose neighbours are known, at which it is not pinned down
-SAMPLES = 16  # of errors, from which standard errors and looseness are estimated
-SOLVED = 1e-2  # relative error of these solutions
-STEPS = 200  # for them at most
+SAMPLES = 12  # of errors, from which standard errors and looseness are estimated
+SOLVED = 1e-2  # relative error of the moves that errors cause
+TREMBLING = 1e-4  # and of those that tell looseness: one loose node among many must show
+STEPS = 200  # to solve for them, at most
 FLAT_ANCHORS = 1e-6  # extent of anchors, relative to the largest, that is none
 
 
@@ -170,6 +178,68 @@ class SensorLocalization(Unfolding):
     def _mirrors(self) -> bool:  # type: ignore[override]
         return self.anchors is None
 
+    def fit(self, X: Any, y: Any = None) -> SensorLocalization:
+        """Locate the sensors.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor, sparse array of shape (n_samples, n_samples) or \
+            NeighborhoodGraph
+            Distances, dense with NaN or infinity where one is not known in either direction, or
+            sparse with the known ones stored; or a graph, which may have weights.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        SensorLocalization
+            The fitted estimator.
+        """
+        if not isinstance(X, NeighborhoodGraph):
+            X = _distances(self, X, reset=True)
+        super().fit(X, y)
+        return self
+
+    def transform(self, X: Any) -> Any:  # type: ignore[override]
+        """Locate new sensors among those of `fit`, which stay where they are.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (n_samples, n_fit)
+            Distances to the sensors of `fit`, with NaN or infinity where one is not known, or
+            sparse with the known ones stored.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_samples, n_components)
+            The places with the least sum of squared misfits of squared distances.
+        """
+        check_is_fitted(self, "embedding_")
+        X = sparse.csr_array(known_entries(_distances(self, X, reset=False)))
+        counts = np.diff(X.indptr)
+        if not counts.all():
+            bad = np.flatnonzero(counts == 0)
+            raise InvalidInputError(
+                f"a new sensor needs distances to some of those that were fitted; row {bad[0]} has"
+                f" none ({len(bad)} such rows). Leave it out.",
+                bad,
+            )
+        kernels = kernels_for(self.embedding_)
+        places = np.empty((X.shape[0], self.n_components))
+        for count in np.unique(counts):
+            rows = np.flatnonzero(counts == count)
+            at = X.indptr[rows][:, None] + np.arange(count)
+            found = placed(self.embedding_, X.indices[at], X.data[at] ** 2, "sdp+cg")
+            places[rows] = kernels.to_host(found)
+        return kernels.like(places, self.embedding_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.positive_only = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("n_eigenvectors", self.n_eigenvectors, Integral, self.n_components, None)
@@ -180,30 +250,36 @@ class SensorLocalization(Unfolding):
         found = relaxed(
             graph,
             task,
-            lambda _, spectrum: spectrum.vectors,
+            lambda spectrum: (spectrum.vectors, {}),
             self.n_eigenvectors,
             TENSION,
             self.n_components,
         )
-        r = min(self.n_components, found.Y.shape[1])
-        whole, Y, status = found.Y, found.Y[:, :r], found.status
-        wide = found.Y[:, : n_wide(found.Y, r)]
-        for tension in TENSIONS if found.Y.shape[1] > r else ():
+        whole, Y, status = found.Y, found.Y[:, : self.n_components], found.status
+        r = Y.shape[1]
+        if status not in CUT_SHORT and found.Y.shape[1] > r:
+            tense = Stress(found.edges, 2 * TENSION * float(found.spectrum.values[0]))
+            start = found.Y[:, : n_wide(found.Y, r)]
+            solution = self._descent(tense, start, found, task, "wide", LOOSER)
+            whole, status = along_axes(solution.iterate.point)[0], solution.status
+            Y = whole[:, :r]
+        problem, least = Stress(found.edges), np.inf
+        for start in (Y, self._paths(graph, task)[:, :r] / found.unit):
             if status not in CUT_SHORT:
-                tense = Stress(found.edges, 2 * tension * float(found.spectrum.values[0]))
-                solution = self._descent(tense, wide, found, task, "wide", LOOSER)
-                wide, status = along_axes(solution.iterate.point)[0], solution.status
-                whole, Y = wide, wide[:, :r]
-        problem = Stress(found.edges)
-        if status not in CUT_SHORT:
-            solution = self._descent(problem, Y, found, task, "final")
-            Y, status = along_axes(solution.iterate.point)[0], solution.status
+                solution = self._descent(problem, start, found, task, "final")
+                if solution.iterate.value < least or solution.status in CUT_SHORT:
+                    status = solution.status
+                if solution.iterate.value < least:
+                    least, Y = solution.iterate.value, along_axes(solution.iterate.point)[0]
         if fixed.any():
             Y = aligned(Y, fixed, positions[task.rows] / found.unit)
+            problem = replace(problem, free=np.where(fixed, 0.0, 1.0)[:, None])
             if status not in CUT_SHORT:
-                problem = replace(problem, free=np.where(fixed, 0.0, 1.0)[:, None])
                 solution = self._descent(problem, Y, found, task, "anchored")
                 Y, status = solution.iterate.point, solution.status
+        Y, status = self._corrected(graph, problem, Y, found, task, fixed, status)
+        if not fixed.any():
+            Y = along_axes(Y)[0]
         place = problem.place(Y)
         errors, looseness, pinned = self._firmness(graph, place.excess, found, Y, fixed, task)
         return Unfolded(
@@ -215,6 +291,38 @@ class SensorLocalization(Unfolding):
             status=status,
             details={"errors": errors, "looseness": looseness, "pinned": pinned},
         )
+
+    def _corrected(
+        self,
+        graph: NeighborhoodGraph,
+        problem: Stress,
+        Y: Matrix,
+        found: Relaxed,
+        task: Task,
+        fixed: Mask,
+        status: Status,
+    ) -> tuple[Matrix, Status]:
+        """Points and status after nodes on the wrong side were moved, while the misfit falls."""
+        value, moves = problem.place(Y).value, [relocated, resettled]
+        for _ in range(CORRECTIONS):
+            if status in CUT_SHORT or not moves:
+                break
+            start, n_moved = moves[0](graph, *found.edges.on_host(), Y, fixed)
+            if n_moved == 0:
+                moves = moves[1:]
+                continue
+            solution = self._descent(problem, start, found, task, "corrected")
+            if solution.iterate.value < (1 - WORTHWHILE) * value:
+                Y, value, status = solution.iterate.point, solution.iterate.value, solution.status
+            else:
+                moves = moves[1:]
+                status = solution.status if solution.status in CUT_SHORT else status
+        return Y, status
+
+    def _paths(self, graph: NeighborhoodGraph, task: Task) -> Matrix:
+        """A layout by path lengths: another start, better for networks that are bent."""
+        landmarks = graph.landmarks(min(LANDMARKS, graph.n_nodes), random_state=task.random)
+        return geodesic_layout(graph, landmarks, self.n_components)
 
     def _descent(
         self,
@@ -260,23 +368,21 @@ class SensorLocalization(Unfolding):
         signs = task.random.choice([-1.0, 1.0], size=(len(misfits), SAMPLES))
         spare = len(misfits) - r * (n - int(fixed.sum()))  # a fit hides errors of its own number
         inflated = misfits * np.sqrt(len(misfits) / max(spare, 1))
-        right = np.concatenate(
-            [
-                elasticity.moved_by(inflated[:, None] * signs),
-                elasticity.shaken(task.random, SAMPLES),
-            ],
-            axis=2,
-        )
 
         def precondition(X: Matrix) -> Matrix:
             image = found.spectrum.inverse(X.reshape(n, -1)).reshape(X.shape)
             return elasticity.free[:, :, None] * image
 
-        X = linear_cg(elasticity.product, right, precondition, SOLVED, STEPS)
-        looseness = elasticity.looseness(elasticity.squares(X[:, :, SAMPLES:]))
+        def solved(right: Matrix, tol: float) -> Matrix:
+            return linear_cg(elasticity.product, right, precondition, tol, STEPS)
+
+        shaken = solved(elasticity.shaken(task.random, SAMPLES), TREMBLING)
+        looseness = elasticity.looseness(elasticity.squares_beside_most(shaken, task.random))
+        moved = solved(elasticity.moved_by(inflated[:, None] * signs), SOLVED)
+        errors = found.unit * np.sqrt(elasticity.squares(moved))
         kept = core(n, graph.heads, graph.tails, r + 1, fixed)
-        pinned = fixed | (kept & (looseness <= LOOSE))
-        errors = found.unit * np.sqrt(elasticity.squares(X[:, :, :SAMPLES]))
+        twofold = mirrored(graph.heads, graph.tails, edges.on_host()[0], Y)
+        pinned = fixed | (kept & (looseness <= LOOSE) & ~twofold)
         return np.where(pinned, errors, np.inf), looseness, pinned
 
     def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:
@@ -307,11 +413,42 @@ class SensorLocalization(Unfolding):
         self.pinned_[unheld], self.standard_errors_[unheld] = False, np.inf
         if loose.any():
             warn(
-                f"anchors of {loose.sum()} of {len(ranks)} components do not tell how these lie: that"
-                f" takes {r + 1} in general position in each. Turned and mirrored networks fit as"
-                " well. Add anchors.",
+                f"the anchors of {loose.sum()} of {len(ranks)} components do not tell how these"
+                f" lie: that takes {r + 1} in general position in each. Turned and mirrored"
+                " networks fit as well. Add anchors.",
                 DataWarning,
             )
+
+
+def _distances(estimator: Any, X: Any, reset: bool) -> Any:
+    """Real numbers of the right shape, where they live; unknown ones are not looked at.
+
+    Among the nodes of a fit, what is known in one direction is known in both.
+    """
+    if is_torch(X):
+        return X
+    X = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr",
+        dtype=np.float64,
+        ensure_all_finite=False,
+        ensure_non_negative=True,
+        ensure_min_samples=2 if reset else 1,
+    )
+    if reset and not sparse.issparse(X) and X.shape[0] == X.shape[1]:
+        return np.where(np.isfinite(X), X, X.T)
+    return X
+
+
+def known_entries(X: Any) -> Any:
+    """A sparse array of the distances that are known; zeros among them are stored."""
+    if sparse.issparse(X):
+        return X
+    X = np.asarray(kernels_for(X).to_host(X), dtype=np.float64)
+    rows, columns = np.nonzero(np.isfinite(X))
+    return sparse.coo_array((X[rows, columns], (rows, columns)), shape=X.shape)
 
 
 def checked_anchors(anchors: Any, n: int, r: int) -> tuple[Mask, Matrix]:
@@ -320,15 +457,12 @@ def checked_anchors(anchors: Any, n: int, r: int) -> tuple[Mask, Matrix]:
     if anchors is None:
         return np.zeros(n, dtype=bool), positions
     if isinstance(anchors, Mapping):
-        nodes = np.array(list(anchors), dtype=object)
-        good = [isinstance(node, Integral) and 0 <= node < n for node in nodes]
-        if not all(good):
-            wrong = nodes[np.logical_not(good)][0]
-            raise InvalidInputError(
-                f"anchors must be a dict from node numbers, from 0 to {n - 1}, to positions; got"
-                f" the node {wrong!r}. Count nodes from 0."
-            )
         for node, position in anchors.items():
+            if not isinstance(node, int | np.integer) or not 0 <= node < n:
+                raise InvalidInputError(
+                    f"anchors must be a dict from node numbers, from 0 to {n - 1}, to positions;"
+                    f" got the node {node!r}. Count nodes from 0."
+                )
             place = np.asarray(kernels_for(position).to_host(position), dtype=np.float64)
             if place.shape != (r,) or not np.isfinite(place).all():
                 raise InvalidInputError(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._factored_unfolding import FactoredUnfolding
+from nearfar.estimators._factored_unfolding import BASES, FactoredUnfolding, check_points
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._unfolding import Task
 from nearfar.graphs import NeighborhoodGraph
@@ -17,8 +17,6 @@ from nearfar.graphs.reconstruction import lle_matrix, lle_weights
 from nearfar.graphs.spectrum import Spectrum, bottom_spectrum
 
 Matrix = NDArray[np.float64]
-
-BASES = ("laplacian", "lle")
 
 
 class VariationalMVU(FactoredUnfolding):
@@ -79,8 +77,10 @@ class VariationalMVU(FactoredUnfolding):
         ``refine``; in units in which the mean squared length is 1.
     duality_gap_ : float or None
         Certified gap of the program; None after a refinement, which is not convex.
-    program_objective_, program_gap_ : float
-        Objective and certified relative gap of the program.
+    program_objective_ : float
+        Objective of the program.
+    program_gap_ : float
+        Its certified relative gap.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -170,20 +170,12 @@ class VariationalMVU(FactoredUnfolding):
     def _n_eigenvectors(self) -> int:
         return self.n_eigenvectors if self.basis == "laplacian" else 1
 
-    def _functions(self, graph: NeighborhoodGraph, spectrum: Spectrum, task: Task) -> Matrix:
+    def _functions(
+        self, graph: NeighborhoodGraph, spectrum: Spectrum, task: Task
+    ) -> tuple[Matrix, dict[str, Any]]:
         if self.basis == "laplacian":
-            return spectrum.vectors
+            return spectrum.vectors, {}
         check_points(graph, type(self).__name__)
         count = min(self.n_eigenvectors, graph.n_nodes - 1)
-        return bottom_spectrum(
-            lle_matrix(lle_weights(graph)), count, task.random, by_products=False
-        ).vectors
-
-
-def check_points(graph: NeighborhoodGraph, name: str) -> None:
-    """Refuse a graph without points where these are reconstructed from each other."""
-    if graph.points is None:
-        raise InvalidInputError(
-            f"{name} with basis='lle' reconstructs points from their neighbours, but got only"
-            " distances. Set basis='laplacian'."
-        )
+        Phi = lle_matrix(lle_weights(graph))
+        return bottom_spectrum(Phi, count, task.random, by_products=False).vectors, {}

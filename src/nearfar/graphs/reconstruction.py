@@ -60,8 +60,9 @@ def _weights(points: NDArray[Any], nodes: Index, neighbors: Index) -> Matrix:
     trace = gram[:, diagonal, diagonal].sum(axis=1)
     gram /= np.where(trace > 0, trace, 1.0)[:, None, None]
     gram[:, diagonal, diagonal] += RIDGE
-    weights: Matrix = np.linalg.solve(gram, np.ones((*neighbors.shape, 1)))[..., 0]
-    return weights / weights.sum(axis=1, keepdims=True)
+    solved = np.linalg.solve(gram, np.ones((*neighbors.shape, 1)))[..., 0]
+    weights: Matrix = solved / solved.sum(axis=1, keepdims=True)
+    return weights
 
 
 def lle_matrix(W: sparse.csr_array) -> sparse.csr_array:

@@ -22,9 +22,10 @@ Matrix = NDArray[np.float64]
 
 SMALL = 200  # nodes up to which the dense matrix is decomposed
 FACTORED = 4000  # nodes up to which any factor is cheap
-RESTARTS = 8  # of the search by products, after which the matrix is factored
+RESTARTS = 20  # of the search by products, after which the matrix is factored
 LEAST_BASIS = 40  # vectors that the search keeps, at least
-ACCURACY = 1e-5  # of eigenvalues, relative
+INVERTED = 10  # eigenvectors on which the inverse that the search gives is exact, at least
+ACCURACY = 1e-4  # of eigenvalues, relative
 SHIFT = 1e-11  # added to a singular matrix before it is factored, relative to its diagonal
 
 
@@ -83,17 +84,21 @@ def symmetric_factor(A: Any) -> Callable[[Matrix], Matrix]:
 
 
 def _by_products(A: Any, count: int, start: Matrix) -> Spectrum:
-    """By Lanczos' method; the inverse is exact on what it finds, and a multiple of 1 beyond."""
+    """By Lanczos' method; the inverse is exact on what it finds, and a multiple of 1 beyond.
+
+    Constants, whose eigenvalue 0 no relative error would tell, are made the vectors of a large one.
+    """
+    large, found = 2 * float(A.diagonal().max()), max(count, INVERTED)
     values, vectors = eigsh(
-        A,
-        count + 1,
+        LinearOperator(A.shape, matvec=lambda x: A @ x + large * x.mean(), dtype=np.float64),
+        found,
         which="SA",
         v0=start,
         tol=ACCURACY,
-        ncv=max(LEAST_BASIS, 2 * count + 3),
+        ncv=max(LEAST_BASIS, 2 * found + 1),
         maxiter=RESTARTS,
     )
-    order = np.argsort(values)[1:]
+    order = np.argsort(values)
     values, vectors = values[order], _centred(vectors[:, order])
     beyond = float(values[-1])
 
@@ -101,7 +106,7 @@ def _by_products(A: Any, count: int, start: Matrix) -> Spectrum:
         inside = ((1 / values - 1 / beyond) * (vectors.T @ G).T).T
         return _centred(vectors @ inside + G / beyond)
 
-    return Spectrum(values, vectors, inverse)
+    return Spectrum(values[:count], vectors[:, :count], inverse)
 
 
 def _centred(X: Matrix) -> Matrix:

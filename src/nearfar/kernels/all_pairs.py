@@ -83,43 +83,52 @@ def ranks(X: Array, heads: Index, tails: Index) -> Index:
     kernels = kernels_for(X)
     points = kernels.double(X)
     Z = points - points.mean(0)
-    squares, rounding = (Z * Z).sum(1), 2 * (Z.shape[1] + 8) * np.finfo(float).eps
-    numbers = kernels.count_up(len(Z), Z)
+    squares, rounding = (Z * Z).sum(1), 4 * (Z.shape[1] + 8) * np.finfo(float).eps
+    slack = rounding * (squares + squares.max())  # of distances from each point
 
     def work(rows: slice) -> Index:
-        norms = squares[rows, None] + squares
-        table, slack = norms - 2 * (Z[rows] @ Z.T), rounding * norms
+        table = squares[rows, None] + squares - 2 * (Z[rows] @ Z.T)
         first, last = np.searchsorted(heads, [rows.start, rows.stop])
         out = np.empty(last - first, dtype=np.intp)
         for edges in _one_each(heads[first:last]):
             own, other = (kernels.index(ends[first + edges], Z) for ends in (heads, tails))
-            bar = kernels.sq_lengths(points, own, other)
-            excess = table[own - rows.start] - bar[:, None]
-            sure = (excess < -slack[own - rows.start]) & (numbers != own[:, None])
-            open_ = kernels.where((abs(excess) <= slack[own - rows.start]).reshape(-1))
-            edge, point = open_ // len(Z), open_ % len(Z)
-            square = kernels.sq_lengths(points, own[edge], point)
-            nearer = (square < bar[edge]) | ((square == bar[edge]) & (point < other[edge]))
-            nearer &= point != own[edge]
-            more = kernels.segment_sum(edge, kernels.double(nearer), len(edges))
-            out[edges] = kernels.to_host(sure.sum(1) + more).round()
+            bar, near = kernels.sq_lengths(points, own, other), table[own - rows.start]
+            low, high = bar - slack[own], bar + slack[own]
+            sure, maybe = _counts(near < low[:, None]), _counts(near <= high[:, None])
+            out[edges] = sure - kernels.to_host(table[own - rows.start, own] < low)  # less itself
+            for e in np.flatnonzero(maybe > sure + 1):  # more than x_t: they are compared exactly
+                out[edges[e]] = _exact_rank(points, int(own[e]), int(other[e]))
         return out
 
     return np.concatenate(_over_rows(work, Z))
 
 
-def ranks_in(table: Array, start: int, heads: Index, tails: Index) -> Index:
+def _exact_rank(points: Array, head: int, tail: int) -> int:
+    kernels, numbers = kernels_for(points), np.arange(len(points))
+    difference = points - points[head]
+    squares = kernels.to_host((difference * difference).sum(1))
+    nearer = (squares < squares[tail]) | ((squares == squares[tail]) & (numbers < tail))
+    return int(nearer.sum() - nearer[head])
+
+
+def ranks_in(table: NDArray[np.float64], start: int, heads: Index, tails: Index) -> Index:
     """`ranks` for heads whose distances to all are the rows of a table, from row ``start`` on."""
-    kernels = kernels_for(table)
-    numbers = kernels.count_up(table.shape[1], table)
+    numbers = np.arange(table.shape[1])
     out = np.empty(len(heads), dtype=np.intp)
     for edges in _one_each(heads):
-        own, other = (kernels.index(ends[edges], table) for ends in (heads, tails))
+        own, other = heads[edges], tails[edges]
         near, bar = table[own - start], table[own - start, other][:, None]
         nearer = (near < bar) | ((near == bar) & (numbers < other[:, None]))
-        nearer &= numbers != own[:, None]
-        out[edges] = kernels.to_host(nearer.sum(1))
+        nearer[np.arange(len(own)), own] = False
+        out[edges] = _counts(nearer)
     return out
+
+
+def _counts(mask: Array) -> Index:
+    """How many entries of each row are true, on the host."""
+    if is_torch(mask):
+        return np.asarray(kernels_for(mask).to_host(mask.sum(1)), dtype=np.intp)
+    return np.array([np.count_nonzero(row) for row in mask], dtype=np.intp)  # sums would convert
 
 
 def _one_each(heads: Index) -> Iterator[Index]:

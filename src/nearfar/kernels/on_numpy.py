@@ -44,8 +44,9 @@ TABLE_ENTRIES = 1 << 22  # distances held at a time where each query needs those
 GROUP = 32  # distances of which one is kept to bound the k-th nearest
 CENTRE_ROWS = 4096  # rows that are enough for a centre
 SOFTMAX_ENTRIES = 1 << 19  # entries of a block of soft neighbours: they stay in the cache
-NEGLIGIBLE = -60  # exponents below it count as it: exp(−60) is lost in any sum of probabilities, but
-# smaller ones become subnormal numbers, with which processors compute a hundred times slower
+# Exponents below it count as it: exp(−60) is lost in any sum of probabilities, but smaller ones
+# become subnormal numbers, with which processors compute a hundred times slower.
+NEGLIGIBLE = -60
 SOFTMAX_ROWS = 64  # rows of such a block at least
 SOFTMAX_SHARES = 16  # parts whose sums over columns are kept apart: as many threads can work
 

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
+from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, gram_kernels_for, kernels_for
 from nearfar.kernels.all_pairs import pair_forces
 
@@ -41,6 +42,7 @@ Solve = Callable[[Array], Array]
 """V⁺ G for G (n, r) whose columns sum to 0."""
 
 STRESS, SQUARED_STRESS = "stress", "sstress"
+LOST = 1e-15  # pivot of a factor, relative to the largest, that is rounding and nothing else
 MANY = 0.25  # share of all pairs from which on matrices are kept dense
 
 
@@ -207,7 +209,7 @@ def dense_inverse(weights: Array) -> Array:
     V = kernels.eye(n, weights) * degrees - weights + degrees.mean() / n
     factor = kernels.cholesky(V)
     if factor is None:
-        raise np.linalg.LinAlgError("the weights are of too different sizes")
+        raise _too_different(kernels_for(weights).to_host(weights))
     return kernels.cholesky_inverse(factor)
 
 
@@ -218,7 +220,23 @@ def sparse_factor(n: int, heads: Any, tails: Any, weights: Any) -> Any:
     W = (W + W.T).tocsr()
     V = (sparse.diags_array(W.sum(axis=1)) - W).tocsc()[1:, 1:]
     options = {"SymmetricMode": True}
-    return splu(V, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    try:
+        factor = splu(V, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    except RuntimeError as error:
+        raise _too_different(weights) from error
+    pivots = np.abs(factor.U.diagonal())
+    if not pivots.min() > LOST * pivots.max():
+        raise _too_different(weights)
+    return factor
+
+
+def _too_different(weights: NDArray[np.float64]) -> InvalidInputError:
+    used = weights[weights > 0]
+    return InvalidInputError(
+        "weights must not be of so different sizes that the small ones are lost in sums; got from"
+        f" {used.min():g} to {used.max():g}. Bring them closer to each other, or set the small ones"
+        " to 0."
+    )
 
 
 def _solved(factor: Any, G: Array) -> Array:

@@ -9,6 +9,7 @@ Laplacian Lap(w) = Σ_e w_e (e_i − e_j)(e_i − e_j)ᵀ and P = I − 11ᵀ/n:
 (3) dual     minimise Σ_e y_e  with  S = Lap(y / D) − σP ⪰ 0,  −v ≤ y ≤ u
 (4) start    y = 2ηg where 1/η is the second smallest eigenvalue of Lap(g / D), so that S ⪰ P;
              K = μ S⁻¹ with μ such that the mean of ℓ is 1; and x such that (2) holds
+(5) thicker  D_e + δ(t_i + t_j) for D_e, with t_i the least D_e at node i
 
 σ is 1, or −1 for the least variance. The programs of the thesis are choices of the prices u and v:
 
@@ -22,18 +23,21 @@ slack      u = v = D ω / (1 − ω), the thesis' price of a change in a squared
 =========  ===================================================================================
 
 So every program has points inside both cones, whatever the distances, and (4) is one near the
-central path. Cliques that are larger than their dimension, or nearly, have no solution of equal
-lengths that could be computed: some |y_e| is infinite or so large that lengths would have to be
-exact to the last digits. There (2) is still well posed. It is solved, lengths keep a slack that is
-small because its price is high, and the sum of y bounds the program with equalities, too. Distances
-that no points have are told by a slack that is large in spite of its price.
+central path. Distances that no points have are told by a slack that is large in spite of its price.
+
+Cliques that are larger than their dimension, or nearly, leave the program with equalities without
+an interior: some |y_e| is infinite, or so large that lengths would have to be exact to the last
+digits, and rounding stops the solver too early. (5) gives each point a dimension of its own, in
+which it is √(δ t_i) away from all others: K + δ P diag(t) P keeps the new lengths if K keeps the old
+ones, and is inside the cone. Squared lengths grow by the share 2δ at most, which counts as gap.
 
 [Thesis] Weinberger, Metric learning with convex optimization, University of Pennsylvania 2007.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -46,6 +50,8 @@ Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 FREE = 1e4  # prices that stand for infinite ones, in units of η
+DEARER = 100.0  # times as much where lengths are thicker, which need larger prices
+THICKNESSES = (1e-5, 1e-4, 1e-3)  # δ, tried in turn
 
 
 @dataclass(frozen=True)
@@ -69,8 +75,10 @@ class MVUProgram:
     lower: Array  # (m,) v
     sign: float  # σ
     first: Array  # (m,) y of (4)
+    least: Array  # (n,) t
     n: int
     priced: bool = False  # whether slack is sold at its price, rather than forbidden or free
+    thickness: float = 0.0  # δ; squares are those of (5)
 
     @classmethod
     def build(
@@ -110,9 +118,31 @@ class MVUProgram:
             lower=0 * price if constraints == "shrink" else price,
             sign=1.0 if maximise else -1.0,
             first=first * shape if maximise else 0 * D,
+            least=kernels.like(_least_at(heads, tails, squares, n), reference),
             n=n,
             priced=constraints == "slack",
         )
+
+    def thicker(self, thickness: float) -> MVUProgram:
+        """The program of (5); this one has no thickness. Its first y is inside, too."""
+        extra = thickness * (self.least[self.heads] + self.least[self.tails])
+        return replace(
+            self,
+            squares=self.squares + extra,
+            upper=DEARER * self.upper,
+            lower=DEARER * self.lower,
+            thickness=thickness,
+        )
+
+    def relaxations(self) -> Iterator[MVUProgram]:
+        """Programs that are better posed; only equal lengths leave none inside the cone."""
+        if not self.priced and float(self.lower.max()) > 0:
+            yield from map(self.thicker, THICKNESSES)
+
+    @property
+    def least_gap(self) -> float:
+        """What `gap` can be at least, about."""
+        return 2 * self.thickness
 
     @property
     def gram(self) -> ModuleType:
@@ -128,6 +158,11 @@ class MVUProgram:
         """ℓ of (1)."""
         lengths: Array = self.gram.gram_lengths(K, self.heads, self.tails) / self.squares
         return lengths
+
+    def changes(self, K: Array) -> Array:
+        """Of squared lengths, relative to those that were given, of which (5) knows nothing."""
+        extra = self.thickness * (self.least[self.heads] + self.least[self.tails])
+        return self.lengths(K) * (self.squares / (self.squares - extra)) - 1
 
     def projected(self, A: Array) -> Array:
         """PAP of a symmetric matrix."""
@@ -189,24 +224,33 @@ class MVUProgram:
     def gap(self, state: State) -> float:
         """How far (2) is from the bound, relative to it.
 
-        Where lengths are kept, so that nothing should be paid, the variance alone counts if that is
-        the larger of the two: its distance and the violation.
+        Where lengths are kept, so that nothing should be paid, the variance alone may count: the
+        larger of its distance and the violation.
         """
         bound = float(state.y.sum())
         size = max(1.0, abs(bound))
         priced = abs(bound - self.variance(state) + self.paid(state)) / size
         if self.priced:
             return priced
-        return min(priced, max(abs(bound - self.variance(state)) / size, self.violation(state)))
+        kept = max(abs(bound - self.variance(state)) / size, self.violation(state))
+        return kept if self.thickness else min(priced, kept)
 
     def violation(self, state: State) -> float:
         """The largest change of a length that is forbidden, relative to it."""
         if self.priced:
             return 0.0
-        excess = self.lengths(state.K) - 1
+        excess = self.changes(state.K)
         if float(self.lower.max()) == 0:  # shrinking is free
             excess = excess.clip(0, None)
         return float(abs(excess).max())
+
+
+def _least_at(heads: Index, tails: Index, squares: Matrix, n: int) -> Matrix:
+    """The least squared length at each node."""
+    least = np.full(n, np.inf)
+    np.minimum.at(least, heads, squares)
+    np.minimum.at(least, tails, squares)
+    return least
 
 
 class UnboundedError(ValueError):

@@ -3,28 +3,30 @@
 The k training points nearest to a new point have places yᵢ (r,) and squared distances dᵢ to it;
 bᵢ = ‖yᵢ‖² − dᵢ. Unknown are its place y and s, which stands for ‖y‖²:
 
-(1) matrix    S = [[I, y], [yᵀ, s]] ⪰ 0  ⇔  s ≥ ‖y‖²                       [Thesis, eqs. 3.30, 3.31]
-(2) slack     ξᵢ = ŷᵢᵀSŷᵢ − dᵢ = s − 2yᵢᵀy + bᵢ,  ŷᵢ = (yᵢ, −1)            [Thesis, eqs. 3.32, 3.33]
-(3) minimise  Σ|ξᵢ| + s  over s ≥ ‖y‖²                                               [Thesis, 3.1.10]
+(1) matrix    S = [[I, y], [yᵀ, s]] ⪰ 0  ⇔  s ≥ ‖y‖²                        [Thesis, eqs. 3.30-31]
+(2) slack     ξᵢ = ŷᵢᵀSŷᵢ − dᵢ = s − 2yᵢᵀy + bᵢ,  ŷᵢ = (yᵢ, −1)             [Thesis, eqs. 3.32-33]
+(3) minimise  Σ|ξᵢ| + s  over s ≥ ‖y‖²                                            [Thesis, 3.1.10]
 (4) dual      maximise bᵀσ − ‖Σσᵢyᵢ‖² / μ  over −1 ≤ σ ≤ 1 with μ = 1 + Σσᵢ > 0
-(5) stress    f(y) = Σ(‖y − yᵢ‖² − dᵢ)²                                            [Thesis, eq. 3.26]
+(5) stress    f(y) = Σ(‖y − yᵢ‖² − dᵢ)²                                         [Thesis, eq. 3.26]
 (6) its least value, where the mean of the yᵢ is the origin, C = Σyᵢyᵢᵀ, g = Σbᵢyᵢ, b̄ = Σbᵢ/k:
               y = 2(4C + λI)⁻¹g  with  ‖y‖² = s,  s = λ/(2k) − b̄,  4C + λI ⪰ 0
-(7) weights   minimise ‖x − Σωᵢxᵢ‖² + ρ tr(Γ) ‖ω‖²  with Σωᵢ = 1, then y = Σωᵢyᵢ              [SR03]
+(7) weights   minimise ‖x − Σωᵢxᵢ‖² + ρ tr(Γ) ‖ω‖²  with Σωᵢ = 1, then y = Σωᵢyᵢ           [SR03]
               Γᵢⱼ = (x − xᵢ)ᵀ(x − xⱼ) = ½(dᵢ + dⱼ − ‖xᵢ − xⱼ‖²),  (Γ + ρ tr(Γ) I)ω ∝ 1
 
-Why (4) bounds (3) from below: |ξᵢ| ≥ σᵢξᵢ, and s = μs − sΣσ; with s ≥ ‖y‖² the sum is at least
-bᵀσ + μ‖y‖² − 2(Σσᵢyᵢ)ᵀy, whose least value over y is (4).
+Why (4) bounds (3): |ξᵢ| ≥ σᵢξᵢ, so Σ|ξᵢ| + s ≥ bᵀσ − 2(Σσᵢyᵢ)ᵀy + μs, and μs ≥ μ‖y‖²; the least
+value of that over y is (4).
 
-The origin matters in (3), since s pulls y towards it. If it is the mean of the yᵢ, places with ξ = 0
-are optimal: σᵢ = −1/k has μ = 0 and Σσᵢyᵢ = 0, and gives them the bound −Σbᵢ/k = s. So a new point
-whose distances are those of a point y of the embedding, or of a point above it at any height h
-(dᵢ = ‖y − yᵢ‖² + h², s = ‖y‖² + h²), goes to y exactly. About an origin far away it does not.
+The origin matters in (3), since s pulls y towards it. If it is the mean of the yᵢ, all (y, s) with
+ξ = 0 are optimal: σᵢ = −1/k has μ = 0 and Σσᵢyᵢ = 0, so that every objective is at least −b̄ = s. A
+new point whose distances are those of a point y of the embedding, or of a point at any height h
+above it (dᵢ = ‖y − yᵢ‖² + h², s = ‖y‖² + h²), goes to y exactly. About an origin far away it does
+not.
 
-(5) is not convex in y, but f = 4yᵀCy − 4gᵀy + k(s + b̄)² + constant is convex in (y, s), and s = ‖y‖²
-is its only constraint. (6) says that its Lagrangian with the multiplier λ is convex and stationary
-there, so no place has less stress. λ is unique: ‖y‖² falls with λ, and s grows. Directions in which
-the neighbours do not differ are left at zero: a place there has a mirror image that is as good.
+The stress is not convex in y, but f = 4yᵀCy − 4gᵀy + k(s + b̄)² + constant is convex in (y, s), and
+its only constraint is ‖y‖² = s. By (6) its Lagrangian with the multiplier λ is convex, and
+stationary there: no place has less stress. λ is unique, since ‖y‖² falls with it and s grows.
+Directions in which the neighbours do not differ are left at zero: a place there has a mirror image
+as good.
 
 [SR03] Saul & Roweis, Think globally, fit locally, JMLR 4 (2003).
 [Thesis] Weinberger, Metric learning with convex optimization, University of Pennsylvania 2007.
@@ -140,7 +142,6 @@ class LocalStress:
     @classmethod
     def of(cls, near: Neighborhoods) -> LocalStress:
         """Of neighbours whose mean is the origin."""
-        k, r, m = near.places.shape
         rows = near.places.swapaxes(0, 2).swapaxes(1, 2)  # (m, k, r)
         c, axes = eigh(rows.swapaxes(1, 2) @ rows)
         c, b = c.T, near.b
@@ -148,7 +149,7 @@ class LocalStress:
         c = c + narrow * (c[-1] - c)  # any but the least: its pull is zero
         pull = 2 * ((b.T[:, None] @ rows) @ axes)[:, 0].T * ~narrow
         least = reduce(lambda least, row: least.clip(max=row), c)
-        return cls(axes, pull, 4 * (c - least), 4 * least + 2 * b.sum(0), k)
+        return cls(axes, pull, 4 * (c - least), 4 * least + 2 * b.sum(0), len(b))
 
     def ends(self) -> tuple[Array, Array]:
         """Values of t (m,) on both sides of the one of (6)."""

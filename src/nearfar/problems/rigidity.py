@@ -1,21 +1,24 @@
 """How firmly lengths hold points in place, by the linear elasticity of the graph.
 
-Edges e = (i, j) are springs between points at rest, δₑ = yᵢ − yⱼ, whose stiffness against a change of
-the squared length ‖δₑ‖² is the weight wₑ; x (n, r) are small displacements, and ε resists across.
+Edges e = (i, j) are springs between points at rest, δₑ = yᵢ − yⱼ, whose stiffness against a change
+of the squared length ‖δₑ‖² is the weight wₑ; x (n, r) are small displacements; ε resists across.
 
 (1) stiffness  xᵀHx = Σₑ 4wₑ (⟨δₑ, xᵢ − xⱼ⟩² + ε ‖δₑ‖² ‖xᵢ − xⱼ‖²)
 (2) errors     an error ξₑ of a squared length moves the fit by x = H⁻¹ Σₑ 2wₑ ξₑ δₑ (eᵢ − eⱼ)
-(3) compliance Cᵢ = trace of the block of i in H⁻¹, without motions of the whole: the mean of ‖xᵢ‖²
-               over x = H⁻¹b, b = Σₑ 2√wₑ (zₑδₑ + √ε ‖δₑ‖ z'ₑ)(eᵢ − eⱼ)ᵀ with normal z and z', so that
-               b has the covariance H and x has H⁻¹
-(4) looseness  √(Cᵢ Hᵢ) / r with Hᵢ the trace of the block of i in H: about 1 where a point is held
-               from all sides by points that are held, 1/√ε where nothing but ε holds it
+(3) tremor     Cᵢ is the mean of ‖xᵢ‖² over x = H⁻¹b, less common motions, b = Σₑ 2√(wₑε) ‖δₑ‖ zₑ
+               (eᵢ − eⱼ)ᵀ with normal zₑ (r,). With Hᵢ the trace of the block of i in H, a point
+               that is held in all directions by κ times the mean Hᵢ/r has C = εr³ / (κ + rε)² Hᵢ
+(4) looseness  (Cᵢ Hᵢ / ε)^¼ / r^¾, then about κ^(−½): 1 where a point is held from all sides by what
+               itself does not move, and some ε^(−½) where in some direction nothing but ε holds it
+(5) mirror     y'ᵢ is the image of yᵢ in the flat that is nearest to its neighbours; where the
+               misfit Σ ((ℓ − D) / σD)² of its lengths hardly rises, both places are possible
 
 Points that are fixed do not move: their rows and columns are left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +31,11 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 ACROSS = 1e-4  # ε
+TRIPLES = 20  # of nodes, whose motions may be those of the largest part
+ROUNDS = 3  # in which it is fitted again
+EXACT = 1e-6  # relative error of squared lengths that is none
+UNLIKELY = 9.0  # rise of (5) that tells two places apart: three standard deviations
+APART = 10.0  # standard errors by which they must differ
 RANK = 1e-8  # singular value, relative, that is zero
 
 
@@ -41,7 +49,7 @@ class Elasticity:
     differences: Matrix  # (e, r) δ
     n: int
     free: Matrix  # (n, 1), 0 for fixed nodes and 1 for the others
-    motions: Matrix  # (n r, q) orthonormal: those of the whole that leave fixed nodes where they are
+    motions: Matrix  # (n r, q) orthonormal: of the whole, with fixed nodes in place
     H: sparse.csr_array  # (n r, n r)
 
     @classmethod
@@ -74,23 +82,46 @@ class Elasticity:
         """Right sides b (n, r, count) of (3)."""
         e, r = self.differences.shape
         lengths = np.sqrt((self.differences**2).sum(axis=1))
-        along = self.differences[:, :, None] * random.normal(size=(e, 1, count))
-        across = ACROSS**0.5 * lengths[:, None, None] * random.normal(size=(e, r, count))
-        return self._summed(2 * np.sqrt(self.weights)[:, None, None] * (along + across))
+        scale = 2 * np.sqrt(self.weights * ACROSS) * lengths
+        return self._summed(scale[:, None, None] * random.normal(size=(e, r, count)))
 
     def squares(self, X: Matrix) -> Matrix:
-        """Mean square (n,) of the displacements (n, r, s) of a point, without common motions."""
-        n, r, s = X.shape
-        flat = X.reshape(n * r, s)
-        flat = flat - self.motions @ (self.motions.T @ flat)
-        squares: Matrix = (flat.reshape(n, r, s) ** 2).sum(axis=1).mean(axis=1)
+        """Mean square (n,) of the displacements (n, r, s) of a point, less their common motion."""
+        n, r, _ = X.shape
+        motions = self.motions.reshape(n, r, -1)
+        left = X - motions @ np.tensordot(motions, X, axes=((0, 1), (0, 1)))
+        squares: Matrix = (left * left).sum(axis=1).mean(axis=1)
         return squares
 
-    def looseness(self, compliance: Matrix) -> Matrix:
-        """(4); 0 for fixed nodes."""
+    def squares_beside_most(self, X: Matrix, random: RandomState) -> Matrix:
+        """The same less the motion of the largest part that moves as a whole.
+
+        A part that moves by itself then does not seem to move the rest. The motion is the one with
+        the least median of squares among those of all points and of some triples, fitted again to
+        the half of the points that follow it best.
+        """
+        n, r, count = X.shape
+        if not self.motions.shape[1]:
+            return self.squares(X)
+        motions = self.motions.reshape(n, r, -1)
+        triples = [random.choice(n, min(n, 3), replace=False) for _ in range(TRIPLES)]
+        total = np.zeros(n)
+        for sample in range(count):
+            x = X[:, :, sample]
+            tried = [_less(x, motions, nodes) for nodes in [np.arange(n), *triples]]
+            lengths = [(left * left).sum(axis=1) for left in tried]
+            best = lengths[int(np.argmin([np.median(values) for values in lengths]))]
+            for _ in range(ROUNDS):
+                left = _less(x, motions, np.flatnonzero(best <= np.median(best)))
+                best = (left * left).sum(axis=1)
+            total += best
+        return total / count
+
+    def looseness(self, tremor: Matrix) -> Matrix:
+        """(4) from C of (3); 0 for fixed nodes."""
         r = self.differences.shape[1]
         stiffness = self.H.diagonal().reshape(-1, r).sum(axis=1)
-        loose: Matrix = self.free[:, 0] * np.sqrt(compliance * stiffness) / r
+        loose: Matrix = self.free[:, 0] * (tremor * stiffness / ACROSS) ** 0.25 / r**0.75
         return loose
 
     def _summed(self, forces: Matrix) -> Matrix:
@@ -100,7 +131,16 @@ class Elasticity:
         ends = np.concatenate([self.heads, self.tails]), np.concatenate([edges, edges])
         incidence = sparse.csr_array((np.concatenate([ones, -ones]), ends), shape=(self.n, e))
         total = np.asarray(incidence @ forces.reshape(e, -1)).reshape(self.n, *forces.shape[1:])
-        return self.free[:, :, None] * total
+        held: Matrix = self.free[:, :, None] * total
+        return held
+
+
+def _less(x: Matrix, motions: Matrix, nodes: Index) -> Matrix:
+    """Displacements (n, r) less the motion nearest to those of some nodes."""
+    basis = motions[nodes].reshape(-1, motions.shape[2])
+    found = np.linalg.lstsq(basis, x[nodes].ravel(), rcond=None)[0]
+    left: Matrix = x - motions @ found
+    return left
 
 
 def core(n: int, heads: Index, tails: Index, least: int, fixed: Mask) -> Mask:
@@ -116,6 +156,39 @@ def core(n: int, heads: Index, tails: Index, least: int, fixed: Mask) -> Mask:
         if not few.any():
             return kept
         kept[few] = False
+
+
+def mirrored(heads: Index, tails: Index, squares: Matrix, Y: Matrix) -> Mask:
+    """Nodes whose lengths D fit a mirror image (5) nearly as well, with σ told by all misfits."""
+    n, r = Y.shape
+    ends, others = np.concatenate([heads, tails]), np.concatenate([tails, heads])
+    D = np.concatenate([squares, squares])
+    sums = _summed_by_node(ends, others, n)
+    counts = np.maximum(sums(np.ones((n, 1))), 1.0)  # (n, 1)
+    means = sums(Y) / counts
+    outer = sums((Y[:, :, None] * Y[:, None]).reshape(n, -1)) / counts
+    scatter = outer.reshape(n, r, r) - means[:, :, None] * means[:, None]
+    normal = np.linalg.eigh(scatter)[1][:, :, 0]  # (n, r), of the flat
+    image = Y - 2 * ((Y - means) * normal).sum(axis=1, keepdims=True) * normal
+
+    def misfits(places: Matrix) -> Matrix:
+        lengths = ((places[ends] - Y[others]) ** 2).sum(axis=1)
+        relative: Matrix = (lengths - D) / np.where(D > 0, D, 1.0)
+        return relative
+
+    now = misfits(Y)
+    sigma = max(float(np.sqrt(np.mean(now * now))), EXACT)
+    rise = np.bincount(ends, (misfits(image) ** 2 - now**2) / sigma**2, n)
+    error = 0.5 * sigma * np.sqrt(r * np.bincount(ends, D, n)) / counts[:, 0]
+    far = np.sqrt(((image - Y) ** 2).sum(axis=1)) > APART * error
+    possible: Mask = far & (rise < UNLIKELY)
+    return possible
+
+
+def _summed_by_node(ends: Index, others: Index, n: int) -> Callable[[Matrix], Matrix]:
+    """Sums over the neighbours of each node, of values (n, s)."""
+    A = sparse.csr_array((np.ones(len(ends)), (ends, others)), shape=(n, n))
+    return lambda values: np.asarray(A @ values)
 
 
 def _assembled(n: int, heads: Index, tails: Index, blocks: Matrix) -> sparse.csr_array:

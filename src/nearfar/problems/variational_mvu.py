@@ -1,4 +1,4 @@
-"""Maximum variance unfolding with K = U Z Uᵀ: a semidefinite program whose size does not grow with n.
+"""Maximum variance unfolding with K = U Z Uᵀ: a program whose size does not grow with n.
 
 U (n, m) is a basis of smooth functions on the graph, wₑ are the weights of its edges e = (i, j), Dₑ
 their squared lengths, divided by their weighted mean, and Lap(w) = Σₑ wₑ (eᵢ − eⱼ)(eᵢ − eⱼ)ᵀ.
@@ -10,7 +10,7 @@ their squared lengths, divided by their weighted mean, and Lap(w) = Σₑ wₑ (
 (5) bound      f* ≤ Σₑ wₑ (ℓₑ + t)² − Σₑ wₑ Dₑ²  for any Z ⪰ 0 and t ≥ 0 with S + tI ⪰ 0
 (6) gap        (bound − f) / (bound − f(0)),  f(0) = −Σₑ wₑ Dₑ²
 (7) one sum    svec(ℓ's gradients) are rows of A (edges, p), p = m(m + 1)/2; only AᵀwA (p, p), AᵀwD
-               and sums over wD remain of the edges
+               and the sums of w and wD² remain of the edges
 
 λ is the second smallest eigenvalue of Lap(w), and ρ the `stretch`: since λ tr K ≤ Σ wℓ, and
 ⟨∇f, Z⟩ = 0 at the optimum, the excess of squared lengths is bounded, Σ wℓ(ℓ − D) ≤ ρ Σ wℓ. The
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import null_tolerance, smat, svec, symmetric
+from nearfar.linalg import null_tolerance, signed, smat, svec, symmetric
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -72,6 +72,11 @@ class Edges:
         )
         return edges, unit
 
+    def on_host(self) -> tuple[Matrix, Matrix]:
+        """Squares and weights."""
+        kernels = kernels_for(self.squares)
+        return kernels.to_host(self.squares), kernels.to_host(self.weights)
+
     def laplacian_matmul(self, factors: Array, Y: Array) -> Array:
         """Lap(w · factors) Y."""
         product = kernels_for(Y).laplacian_matmul(self.heads, self.tails, self.weights * factors, Y)
@@ -102,7 +107,7 @@ class VariationalProgram:
     scatter: Matrix  # (m, m) UᵀU
     G: Matrix  # (p, p) AᵀwA
     g: Matrix  # (p,) AᵀwD + svec(pull UᵀU / 2): S(Z) = smat(G svec(Z) − g)
-    sums: tuple[float, float, float]  # of w, wD and wD²
+    sums: tuple[float, float]  # of w and of wD²
 
     @classmethod
     def build(cls, edges: Edges, basis: Matrix, pull: float) -> VariationalProgram:
@@ -136,7 +141,7 @@ class VariationalProgram:
             scatter,
             symmetric(G),
             AD + svec(0.5 * pull * scatter),
-            (float(w.sum()), float(w @ D), float(w @ (D * D))),
+            (float(w.sum()), float(w @ (D * D))),
         )
 
     @property
@@ -152,11 +157,12 @@ class VariationalProgram:
         """(3), (5) and (6) from the sums (7)."""
         z = svec(Z)
         pulled = self.pull * float(np.vdot(self.scatter, Z))
-        w, wD, wDD = self.sums
-        wl = float(np.trace(Z))  # Σ wℓ, by (1)
-        wll = float(z @ self.G @ z)
-        wlD = float(self.g @ z) - 0.5 * pulled
-        return self._certificate(self.slope(Z), pulled, (w, wD, wDD), (wl, wll, wlD))
+        return _certificate(
+            self.slope(Z),
+            pulled,
+            self.sums,
+            (float(np.trace(Z)), float(z @ self.G @ z), float(self.g @ z) - 0.5 * pulled),
+        )
 
     def exact_certificate(self, Z: Matrix) -> Certificate:
         """The same from the edges themselves."""
@@ -165,28 +171,12 @@ class VariationalProgram:
         excess = edges.excess(Y)
         lengths, w, D = excess + edges.squares, edges.weights, edges.squares
         product = kernels.gram(self.basis, edges.laplacian_matmul(excess, self.basis))
-        return self._certificate(
+        return _certificate(
             symmetric(product - 0.5 * self.pull * self.scatter),
             self.pull * float((Y * Y).sum()),
-            (float(w.sum()), float(w @ D), float(w @ (D * D))),
+            (float(w.sum()), float(w @ (D * D))),
             (float(w @ lengths), float(w @ (lengths * lengths)), float(w @ (lengths * D))),
         )
-
-    def _certificate(
-        self,
-        S: Matrix,
-        pulled: float,
-        sums: tuple[float, float, float],
-        length_sums: tuple[float, float, float],
-    ) -> Certificate:
-        """From S, 2ρλ tr K and the sums of w, wD, wD² and of wℓ, wℓ², wℓD."""
-        (w, wD, wDD), (wl, wll, wlD) = sums, length_sums
-        objective = pulled - (wll - 2 * wlD + wDD)
-        t = max(0.0, -float(linalg.eigvalsh(S, subset_by_index=[0, 0])[0]))
-        reached = wll + 2 * t * wl + t * t * w  # Σ w(ℓ + t)² = bound − f(0)
-        bound = reached - wDD  # (5)
-        gap = (bound - objective) / max(reached, np.finfo(float).tiny)
-        return Certificate(objective, bound, max(gap, 0.0))
 
     def embedding(self, Z: Matrix) -> Array:
         """Points Y (n, m) with K = YYᵀ, along its axes of decreasing variance."""
@@ -195,6 +185,19 @@ class VariationalProgram:
         _, axes = linalg.eigh(symmetric(root.T @ self.scatter @ root))
         embedding: Array = kernels_for(self.basis).apply(self.basis, (root @ axes[:, ::-1]).T)
         return embedding
+
+
+def _certificate(
+    S: Matrix, pulled: float, sums: tuple[float, float], lengths: tuple[float, float, float]
+) -> Certificate:
+    """From S, 2ρλ tr K and the sums of w, wD² and of wℓ, wℓ², wℓD."""
+    (w, wDD), (wl, wll, wlD) = sums, lengths
+    objective = pulled - (wll - 2 * wlD + wDD)
+    t = max(0.0, -float(linalg.eigvalsh(S, subset_by_index=[0, 0])[0]))
+    reached = wll + 2 * t * wl + t * t * w  # Σ w(ℓ + t)² = bound − f(0)
+    bound = reached - wDD  # (5)
+    gap = (bound - objective) / max(reached, np.finfo(float).tiny)
+    return Certificate(objective, bound, max(gap, 0.0))
 
 
 def _whitened(edges: Edges, basis: Array) -> Array:
@@ -206,5 +209,6 @@ def _whitened(edges: Edges, basis: Array) -> Array:
     )
     values, vectors = linalg.eigh(product)
     kept = values > null_tolerance(values)
-    whitened: Array = kernels.apply(centred, (vectors[:, kept] / np.sqrt(values[kept])).T)
+    axes = signed(vectors[:, kept].T) / np.sqrt(values[kept])[:, None]
+    whitened: Array = kernels.apply(centred, axes)
     return whitened

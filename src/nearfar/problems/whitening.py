@@ -41,8 +41,8 @@ def whitened(
     """Basis, dual basis, U = points · basis, and P and Q in its coordinates, P being near I.
 
     ``pull`` gives the first term of P for points in some coordinates, and ``weight`` is the sum of
-    its weights. Where the lengths of pairs differ so much that one eigendecomposition cannot resolve
-    P (an outlier does that), it is repeated in the coordinates found so far.
+    its weights. Where the lengths of pairs differ so much that one eigendecomposition cannot
+    resolve P (an outlier does that), it is repeated in the coordinates found so far.
     """
     basis, dual = _row_space(kernels, points)
     for remaining in reversed(range(PASSES)):

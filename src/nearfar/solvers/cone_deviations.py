@@ -45,9 +45,9 @@ RIDGE = 1e-13  # on the diagonal of (6), scaled to ones: the data may leave dire
 class ConeDeviations(Protocol):
     """What the solver asks of m problems: the arrays of (1), a start, and a certificate.
 
-    A (k, v, m), b (k, m), c (v, 1), G (q, v), h (q, 1). The start is an x (v, m) inside the cone and
-    a z (q, m) inside it that fits σ = 0 in (2). The gap (m,) bounds how far cᵀx + Σ|Ax + b| is from
-    the optimum. ``numbers`` (m,) counts the problems, and ``take`` leaves some of them.
+    A (k, v, m), b (k, m), c (v, 1), G (q, v), h (q, 1). The start is an x (v, m) with u inside the
+    cone, and a z (q, m) inside it that fits σ = 0 in (2). The gap (m,) bounds how far the objective
+    is from the optimum. ``numbers`` (m,) counts the problems, and ``take`` leaves some of them.
     """
 
     @property

@@ -79,7 +79,9 @@ def quartic_step(coefficients: Matrix) -> float:
     if not (np.isfinite(coefficients).all() and c3 < 0):
         return 0.0
     # In units of t₀ = −c₃ / scale the roots are neither huge nor tiny.
-    scale = max(abs(c2), (c0 * c3 * c3) ** (1 / 3), abs(c1 * c3) ** 0.5, np.finfo(float).tiny)
+    scale = max(abs(c2), (c0 * c3 * c3) ** (1 / 3), abs(c1 * c3) ** 0.5)
+    if scale == 0:
+        return 0.0
     unit = -c3 / scale
     scaled = np.array([c0 * unit**4, c1 * unit**3, c2 * unit**2, c3 * unit])
     roots = np.roots(scaled / -scaled[-1] * [4, 3, 2, 1])

@@ -10,6 +10,13 @@ z⁺ = u − y and z⁻ = v + y ≥ 0. With targets τ for all products:
 
 (4) is an elementwise product since every constraint has rank one. A predictor (τ = 0) tells how far
 it goes, which sets τ for the corrector with Mehrotra's second-order terms.
+
+ΔK is a difference of large matrices, and what rounding leaves of the constraints is worse than what
+(4) leaves. So the constraints are evaluated for ΔK itself, (4) is solved again for what is left, and
+the small answer is added: (4) is refined with (3) as its residual.
+
+Where rounding stops the path before the gap is small, the program may be asked for others that
+differ little from it and are better posed: they are solved in turn while they can lower the gap.
 """
 
 from __future__ import annotations
@@ -27,9 +34,14 @@ Array = Any
 LANCZOS = 16  # steps that estimate how far a matrix may go along a direction
 REFINEMENTS = 6  # of the solution of (4), at most
 ROUNDING = 1e-14  # of the right side of (4), which is solved no more exactly
+CORRECTIONS = 3  # of a direction, at most
+ACCURATE = 1e-11  # what a direction may leave of the constraints
+WORTH = 0.3  # of what was left, above which a correction is the last
 LEAST_TARGET = 1e-6  # relative to the mean product
 SHARE = 0.9  # of the way to the border of a cone
 SHORTEST = 1e-3  # of both steps: below, rounding errors allow no progress
+PATIENCE = 30  # steps in which the mean product has to fall to SLOW of itself
+SLOW = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,26 +58,48 @@ class Step:
 
 
 def interior_point(program: Any) -> Iterator[Iterate]:
-    """Iterates from the program's start; it ends where rounding allows no further step.
+    """Iterates along the path of the program, and of its relaxations where that ends too early.
 
-    The residual of an iterate is the program's gap, and its state the program's.
+    The residual of an iterate is the program's gap, which `run` also compares them by; its state is
+    the program's, and its certificate the program that it is a point of.
     """
+    least = np.inf
+    for relaxed in (program, *program.relaxations()):
+        if relaxed.least_gap >= least:
+            return
+        for iterate in _path(relaxed):
+            least = min(least, iterate.value)
+            yield iterate
+
+
+def _path(program: Any) -> Iterator[Iterate]:
+    """Iterates from the program's start; it ends where rounding allows no further step."""
     state = program.start()
     S = program.dual_slack(state.y)
     factors = program.cholesky(state.K), program.cholesky(S)
+    means: list[float] = []
     while True:
         zp, zm = program.upper - state.y, program.lower + state.y
         products = float((state.K * S).sum() + state.above @ zp + state.below @ zm)
         mu = products / program.size
-        value, bound = program.variance(state), float(state.y.sum())
-        violation = program.violation(state)
+        gap = program.gap(state)
         yield Iterate(
             np.empty(0),
-            -value,
-            program.gap(state),
-            info={"objective": value, "bound": bound, "violation": violation, "mu": mu},
+            gap,
+            gap,
+            exact=True,
+            info={
+                "objective": program.variance(state),
+                "bound": float(state.y.sum()),
+                "violation": program.violation(state),
+                "mu": mu,
+            },
             state=state,
+            certificate=program,
         )
+        means.append(mu)
+        if len(means) > PATIENCE and mu > SLOW * means[-1 - PATIENCE]:
+            return
         inverse = program.inverse(factors[1])
         weights = state.above / zp, state.below / zm
         M = program.schur(state.K, inverse, weights[0] + weights[1])
@@ -102,10 +136,19 @@ class _Direction:
             R = R - _symmetric((predictor.K @ predictor.S) @ inverse)
             up = up + predictor.above * predictor.y / zp
             down = down - predictor.below * predictor.y / zm
-        dy = self._solved(self._program.lengths(R) - up + down - self._lack)
-        dS = self._program.laplacian(dy)
-        dK = R - _symmetric((state.K @ dS) @ inverse)
-        return Step(dK, dy, dS, up + self._weights[0] * dy, down - self._weights[1] * dy)
+        dK, dy, size = R, 0 * up, np.inf
+        above, below = up, down
+        for _ in range(1 + CORRECTIONS):
+            left = self._program.lengths(dK) - above + below - self._lack
+            before, size = size, float(abs(left).max())
+            if size <= ACCURATE or size > WORTH * before:
+                break
+            change = self._solved(left)
+            dS = self._program.laplacian(change)
+            dK = dK - _symmetric((state.K @ dS) @ inverse)
+            dy = dy + change
+            above, below = up + self._weights[0] * dy, down - self._weights[1] * dy
+        return Step(dK, dy, self._program.laplacian(dy), above, below)
 
     def _solved(self, right: Array) -> Array:
         """By conjugate gradients, of which the factor takes nearly all the work."""

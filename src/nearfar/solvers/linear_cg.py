@@ -32,12 +32,12 @@ def linear_cg(
             break
         applied = apply(direction)
         curvature = _dots(direction, applied)
-        length = np.where(open_ones, product / np.where(open_ones, curvature, 1.0), 0.0)
+        length = np.where(open_ones, product, 0.0) / np.where(open_ones, curvature, 1.0)
         x = x + length * direction
         left = left - length * applied
         image = precondition(left)
-        before, product = product, _dots(left, image)
-        direction = image + np.where(open_ones, product / np.where(before > 0, before, 1.0), 0.0) * direction
+        before, product = np.where(open_ones, product, 1.0), _dots(left, image)
+        direction = image + product / before * direction
     return x
 
 

@@ -5,10 +5,11 @@ matrices. Its slope S = G(Z) − g must be ⪰ 0 with ⟨S, Z⟩ = 0. With a tar
 
 (1) Z S = τI                                                    the central path
 (2) ΔS = G(ΔZ) + R,  R = G(Z) − g − S                           S becomes the slope
-(3) ΔZ = τS⁻¹ − Z − ½(Z ΔS S⁻¹ + S⁻¹ ΔS Z) − correction          direction of Helmberg, Kojima, Monteiro
+(3) ΔZ = τS⁻¹ − Z − ½(Z ΔS S⁻¹ + S⁻¹ ΔS Z) − correction
 (4) (I + H G) ΔZ = τS⁻¹ − Z − correction − H(R),  H(X) = ½(Z X S⁻¹ + S⁻¹ X Z)
 
-A predictor (τ = 0) tells how far it goes, which sets τ for the corrector with Mehrotra's
+(3) is the direction of Helmberg, Kojima and Monteiro, as in `nearfar.solvers.interior_point`. A
+predictor (τ = 0) tells how far it goes, which sets τ for the corrector with Mehrotra's
 second-order terms. Both matrices make the same step, as (2) is linear in both.
 """
 
@@ -29,14 +30,21 @@ Matrix = NDArray[np.float64]
 SHARE = 0.98  # of the way to the border of the cone
 LEAST_TARGET = 1e-6  # relative to the mean product
 SHORTEST = 1e-4  # step below which rounding errors allow no progress
+LEAST_START = 1e-2  # of the first Z, relative to what g alone would let expect
+EXHAUSTED = 1e-18  # mean product, relative to the first, below which nothing is left to gain
 MARGIN = 1e-3  # of the first S, relative to the largest eigenvalue of the slope
 
 
 class Program(Protocol):
     """What the solver asks of a program."""
 
-    G: Matrix  # (p, p), on svec
-    g: Matrix  # (p,)
+    @property
+    def G(self) -> Matrix:
+        """(p, p), on svec."""
+
+    @property
+    def g(self) -> Matrix:
+        """(p,)."""
 
     @property
     def size(self) -> int: ...  # noqa: D102
@@ -56,15 +64,19 @@ def quadratic_cone(program: Program) -> Iterator[Iterate]:
     values = linalg.eigvalsh(slope)
     floor = max(0.0, -float(values[0])) + MARGIN * float(np.abs(values).max())
     S = slope + floor * np.eye(m)
+    first = 0.0
     while True:
         certificate = program.certificate(Z)
         info = {"objective": certificate.objective, "bound": certificate.bound}
         yield Iterate(Z, -certificate.objective, certificate.gap, True, info)
+        mu = float(np.vdot(Z, S)) / m
+        first = first or mu
+        if mu <= EXHAUSTED * first:
+            return
         inverse = symmetric(linalg.inv(S))
         H = symmetric_kronecker(Z, inverse)
         R = program.slope(Z) - S  # (2)
         factors = linalg.lu_factor(np.eye(len(program.g)) + H @ G)
-        mu = float(np.vdot(Z, S)) / m
 
         def direction(target: float, correction: Matrix) -> tuple[Matrix, Matrix]:
             right = svec(target * inverse - Z - correction) - H @ svec(R)  # noqa: B023
@@ -84,10 +96,10 @@ def quadratic_cone(program: Program) -> Iterator[Iterate]:
 
 def _start(program: Program) -> Matrix:
     """The best multiple of I, or a small one where all multiples are worse than zero."""
-    unit = np.eye(program.size)
-    one = svec(unit)
-    curvature = float(one @ program.G @ one)
-    return max(float(program.g @ one) / curvature, 1e-3 / np.sqrt(curvature)) * unit
+    one = svec(np.eye(program.size))
+    size = float(np.linalg.norm(program.g)) * np.sqrt(program.size)
+    best = max(float(program.g @ one), LEAST_START * size) or 1.0
+    return best / float(one @ program.G @ one) * np.eye(program.size)
 
 
 def _reach(A: Matrix, change: Matrix) -> float:

@@ -1,0 +1,105 @@
+"""Nodes that a descent left on the wrong side of their neighbours, put where they fit best.
+
+With its neighbours in their places the best place of one node is known exactly (see
+`nearfar.problems.out_of_sample`, eq. 6), however far it is. `relocated` moves those that gain most
+among their neighbours, so that no two neighbours move at once and the sum of squared misfits falls
+by the sum of the gains. Neighbours that are on the wrong side together hold each other there;
+`resettled` therefore places all nodes that fit badly anew, by those that fit well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.estimators._out_of_sample import placed
+from nearfar.graphs import NeighborhoodGraph
+from nearfar.kernels import kernels_for
+
+Matrix = NDArray[np.float64]
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+WORTHWHILE = 1e-3  # gain of a move, relative to the misfit of the node
+ROUNDING = 1e-12  # misfit that is none, relative to that of no points at all
+SUSPECT = 10.0  # times the median misfit: nodes that fit badly
+BLOCK_ENTRIES = 1 << 20  # neighbours of a block of nodes
+
+
+def relocated(
+    graph: NeighborhoodGraph, squares: Matrix, weights: Matrix, Y: Matrix, fixed: Mask
+) -> tuple[Matrix, int]:
+    """Points (n, r) after moves that gain, and how many there were. Time O(e r²)."""
+    D, W = graph.adjacency(squares), graph.adjacency(weights)
+    places = _best_places(D, Y, ~fixed)
+    before, none = _misfits(D, W, Y, Y)
+    gains = before - _misfits(D, W, places, Y)[0]
+    gains = np.where(gains > WORTHWHILE * before + ROUNDING * none, gains, 0.0)
+    moving = (gains > 0) & _ahead_of_neighbors(graph, gains)
+    return np.where(moving[:, None], places, Y), int(moving.sum())
+
+
+def resettled(
+    graph: NeighborhoodGraph, squares: Matrix, weights: Matrix, Y: Matrix, fixed: Mask
+) -> tuple[Matrix, int]:
+    """Points (n, r) with those that fit badly placed anew by the others, and how many these are.
+
+    A node needs r + 1 neighbours that fit well or were placed; others stay.
+    """
+    D, W = graph.adjacency(squares), graph.adjacency(weights)
+    misfits, none = _misfits(D, W, Y, Y)
+    share = misfits / np.where(none > 0, none, 1.0)
+    bad = ~fixed & (share > SUSPECT * np.median(share) + ROUNDING)
+    Y, settled = Y.copy(), ~bad
+    while True:
+        near = D.copy()
+        near.data = np.where(settled[D.indices], 1.0, 0.0)
+        ready = ~settled & (near.sum(axis=1) > Y.shape[1])
+        if not ready.any():
+            return Y, int((settled & bad).sum())
+        Y[ready] = _best_places(D, Y, ready, settled)[ready]
+        settled |= ready
+
+
+def _best_places(D: Any, Y: Matrix, nodes: Mask, by: Mask | None = None) -> Matrix:
+    """The best place of each of some nodes with more than r neighbours, the others in theirs.
+
+    D is the sparse matrix of squared lengths; only neighbours in ``by`` count.
+    """
+    kept = nodes[np.repeat(np.arange(len(Y)), np.diff(D.indptr))]
+    if by is not None:
+        kept &= by[D.indices]
+    sums = np.concatenate([[0], np.cumsum(kept)])[D.indptr]
+    starts, counts = sums[:-1], np.diff(sums)
+    neighbors, lengths = D.indices[kept], D.data[kept]
+    places = Y.copy()
+    for count in np.unique(counts[counts > Y.shape[1]]):
+        rows = np.flatnonzero(counts == count)
+        step = max(1, BLOCK_ENTRIES // int(count))
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step]
+            at = starts[some][:, None] + np.arange(count)
+            places[some] = placed(Y, neighbors[at], lengths[at], "sdp+cg")
+    return places
+
+
+def _misfits(D: Any, W: Any, places: Matrix, Y: Matrix) -> tuple[Matrix, Matrix]:
+    """Σⱼ wⱼ (‖pᵢ − yⱼ‖² − Dᵢⱼ)² of nodes i at other places, and Σⱼ wⱼ Dᵢⱼ²."""
+    rows = np.repeat(np.arange(len(Y)), np.diff(D.indptr))
+    lengths = ((places[rows] - Y[D.indices]) ** 2).sum(axis=1)
+    misfits: Matrix = np.bincount(rows, W.data * (lengths - D.data) ** 2, len(Y))
+    none: Matrix = np.bincount(rows, W.data * D.data**2, len(Y))
+    return misfits, none
+
+
+def _ahead_of_neighbors(graph: NeighborhoodGraph, gains: Matrix) -> Mask:
+    """Where a gain is larger than all those of neighbours; equals are ordered by number."""
+    ranks = np.empty(len(gains))
+    ranks[np.argsort(gains, kind="stable")] = np.arange(len(gains))
+    ends = np.concatenate([graph.heads, graph.tails])
+    others = np.concatenate([graph.tails, graph.heads])
+    highest = kernels_for(gains).segment_max(ends, ranks[others], len(gains))
+    ahead: Mask = ranks > highest
+    return ahead

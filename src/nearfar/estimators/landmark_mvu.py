@@ -1,0 +1,199 @@
+"""Landmark maximum variance unfolding as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._factored_unfolding import BASES, FactoredUnfolding, check_points
+from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._unfolding import Task, Unfolded
+from nearfar.graphs import NeighborhoodGraph
+from nearfar.graphs.reconstruction import lle_matrix, lle_weights, reconstruction
+from nearfar.graphs.spectrum import Spectrum
+
+Matrix = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+class LandmarkMVU(FactoredUnfolding):
+    """Maximum variance unfolding of a few landmarks, which all points follow.
+
+    Every point is a combination of landmarks, with weights that reconstruct the points from their
+    neighbours as well as can be: K = Q L Qᵀ, with L the Gram matrix of the landmarks. The program
+    in L is tiny however many points there are; it trades the variance of all points against squared
+    changes of squared lengths. Conjugate gradients then improve the points themselves.
+
+    See ``docs/algorithms/landmark_mvu.md`` for the mathematics.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions of the embedding.
+    n_neighbors : int, default=5
+        Neighbours of each point in the graph.
+    angles : bool, default=True
+        Whether the distances among the neighbours of a point are kept, too.
+    n_landmarks : int, default=20
+        How many landmarks, more than ``n_components``. They are far apart along the graph.
+    basis : {"lle", "laplacian"} or None, default=None
+        How points follow from others: by the weights of locally linear embedding, which needs
+        points, or by the mean of their neighbours. None is "lle" if there are points.
+    stretch : float, default=0.01
+        How much longer squared lengths may become on average for the sake of variance, relative to
+        their mean. 0 fits lengths alone.
+    refine : bool, default=True
+        Whether conjugate gradients follow the semidefinite program.
+    metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
+        Whether X holds points, distances or a kernel matrix.
+    components : {"raise", "link", "separate"}, default="raise"
+        What to do with a graph in several pieces: refuse it, link them by edges between near
+        points, or unfold each by itself.
+    tol : float, default=1e-4
+        Where to stop: the certified relative gap of the program, and for a refinement what its last
+        ten steps gained, relative to misfit and variance together.
+    max_iter : int, default=500
+        Largest number of iterations of each stage.
+    max_seconds : float or None, default=None
+        Largest time in seconds.
+    random_state : int, RandomState instance or None, default=None
+        Draws links of ``components="link"``, the first landmark, and where the search for
+        eigenvectors starts.
+
+    Attributes
+    ----------
+    embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
+        The places, along axes of decreasing variance.
+    landmarks_ : ndarray of int, of shape (n_landmarks,)
+        The landmarks, as row numbers; those of all components.
+    eigenvalues_ : ndarray
+        Of the Gram matrix before the projection on ``n_components``, largest first: how many of
+        them are large tells the dimension.
+    max_distortion_ : float
+        Largest relative change of a squared length before the projection.
+    objective_ : float
+        ``2 * stretch * λ * trace - Σ weight * change²`` of the embedding, or of the program without
+        ``refine``; in units in which the mean squared length is 1.
+    duality_gap_ : float or None
+        Certified gap of the program; None after a refinement, which is not convex.
+    program_objective_ : float
+        Objective of the program.
+    program_gap_ : float
+        Its certified relative gap.
+    status_ : str
+        Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
+        callback) or "interrupted".
+    n_iter_ : int
+        Number of iterations of all stages.
+    history_ : list of dict
+        For each iteration: n_iter, seconds, objective, duality_gap (in a refinement the relative
+        gain of ten steps, which is no bound), stage, component.
+    graph_ : NeighborhoodGraph
+        The graph.
+    component_labels_ : ndarray of shape (n_samples,)
+        The component of each point.
+    X_fit_ : ndarray, torch.Tensor or None
+        The points, if there are any.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With n points, e edges and m landmarks the program takes O(e m⁴) time once and O(m⁶) an
+    iteration; weights of landmarks take O(f m), where f is the size of a sparse factor of a matrix
+    with entries for neighbours of neighbours. Memory is O(e + f + n m). Weights and factor are
+    computed on the host, sums over edges where the data is.
+
+    References
+    ----------
+    Weinberger & Saul, Unsupervised learning of image manifolds by semidefinite programming, IJCV 70
+    (2006), eq. 16; Weinberger, Packer & Saul, Nonlinear dimensionality reduction by semidefinite
+    programming and kernel matrix factorization, AISTATS 2005.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_swiss_roll
+    >>> from nearfar import LandmarkMVU
+    >>> X, _ = make_swiss_roll(600, random_state=0)
+    >>> unfolding = LandmarkMVU(n_neighbors=6, random_state=0).fit(X)
+    >>> unfolding.embedding_.shape, unfolding.program_gap_ <= 1e-4
+    ((600, 2), True)
+    """
+
+    _doc_link_module = "nearfar"
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        n_neighbors: int | None = 5,
+        *,
+        angles: bool = True,
+        n_landmarks: int = 20,
+        basis: str | None = None,
+        stretch: float = 0.01,
+        refine: bool = True,
+        metric: str = "euclidean",
+        components: str = "raise",
+        tol: float = 1e-4,
+        max_iter: int = 500,
+        max_seconds: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.angles = angles
+        self.n_landmarks = n_landmarks
+        self.basis = basis
+        self.stretch = stretch
+        self.refine = refine
+        self.metric = metric
+        self.components = components
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.basis is not None:
+            check_choice("basis", self.basis, BASES, " or None")
+        check_number("n_landmarks", self.n_landmarks, Integral, 2, None)
+        if self.n_landmarks <= self.n_components:
+            raise InvalidInputError(
+                f"n_landmarks must be more than n_components={self.n_components}; got"
+                f" {self.n_landmarks}. Raise n_landmarks: so many points have one dimension less."
+            )
+
+    def _functions(
+        self,
+        graph: NeighborhoodGraph,
+        spectrum: Spectrum,  # noqa: ARG002 - others need it
+        task: Task,  # noqa: ARG002
+    ) -> tuple[Matrix, dict[str, Any]]:
+        count = min(self.n_landmarks, graph.n_nodes)
+        landmarks = graph.landmarks(count, random_state=self.random_state)
+        default = "laplacian" if graph.points is None else "lle"
+        if (self.basis or default) == "lle":
+            check_points(graph, type(self).__name__)
+            Phi = lle_matrix(lle_weights(graph))
+        else:
+            L = graph.laplacian()
+            Phi = (L @ L).tocsr()
+        return reconstruction(Phi, landmarks), {"landmarks": landmarks}
+
+    def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:
+        super()._store_details(parts)
+        graph = self.graph_
+        firsts = np.arange(graph.n_nodes)
+        if not graph.lengths.all():
+            firsts = np.unique(graph.merged()[0], return_index=True)[1]
+        found = [
+            rows[part.details["landmarks"]] for rows, part in parts if "landmarks" in part.details
+        ]
+        self.landmarks_ = firsts[np.concatenate([*found, np.empty(0, dtype=np.intp)])]
