@@ -322,9 +322,7 @@ class NeighbourhoodsByLoops:
         return float(total)
 
     @classmethod
-    def gradient(
-        cls, A: NDArray[Any], X: NDArray[Any], y: NDArray[Any]
-    ) -> NDArray[np.float64]:
+    def gradient(cls, A: NDArray[Any], X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """(5): 2A sum_i (p_i sum_k p_ik x_ik x_ik^T - sum_j in class p_ij x_ij x_ij^T)."""
         p = cls.chosen(X @ A.T)
         total = np.zeros((X.shape[1], X.shape[1]))

@@ -32,9 +32,9 @@ def test_a_swiss_roll_is_unrolled(roll, basis):
 def test_points_follow_their_landmarks(roll):
     """Without refinement Y = Q Y_landmarks, less the mean."""
     X = roll[0][:250]
-    model = LandmarkMVU(
-        5, 6, n_landmarks=12, refine=False, components="link", random_state=0
-    ).fit(X)
+    model = LandmarkMVU(5, 6, n_landmarks=12, refine=False, components="link", random_state=0).fit(
+        X
+    )
     landmarks = model.landmarks_
     assert len(np.unique(landmarks)) == 12
     Q = reconstruction(lle_matrix(lle_weights(model.graph_)), landmarks)

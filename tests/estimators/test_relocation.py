@@ -53,20 +53,6 @@ def test_moves_gain_and_neighbours_do_not_move_together(network, rng):
     assert misfit(graph, squares, weights, moved) < misfit(graph, squares, weights, Y)
 
 
-def test_neighbours_on_the_wrong_side_together_go_home(network):
-    """The four nodes nearest to a corner, mirrored: alone none of them would move far enough."""
-    places, graph, squares, weights = network
-    Y, corner = places.copy(), np.argsort(places.sum(axis=1))[:4]
-    Y[corner] = 0.5 - Y[corner][:, ::-1]
-    moved, count = resettled(graph, squares, weights, Y, NOBODY)
-    assert count >= 4
-    np.testing.assert_allclose(moved, places, atol=1e-6)
-    fixed = NOBODY.copy()
-    fixed[corner] = True
-    moved, _ = resettled(graph, squares, weights, Y, fixed)
-    np.testing.assert_array_equal(moved[corner], Y[corner])
-
-
 def test_where_all_fits_nothing_is_settled_anew(network):
     places, graph, squares, weights = network
     moved, count = resettled(graph, squares, weights, places, NOBODY)

@@ -207,7 +207,7 @@ def test_anchors_in_line_leave_a_mirror_image_open(field):
 
 def test_a_component_without_anchors_is_told(rng):
     first, second = rng.uniform(size=(2, 80, 2))
-    field = Field(np.vstack([first, second + [5, 0]]), 0.3, rng)
+    field = Field(np.vstack([first, second + 5]), 0.3, rng)
     network = field.network(0)
     with pytest.raises(DisconnectedGraphError, match="2 components, of 80 and 80"):
         SensorLocalization().fit(network)
@@ -265,11 +265,13 @@ def test_standard_errors_are_about_the_true_errors(rng, anchored):
 
 
 def test_nodes_that_hang_on_too_few_distances_are_flagged(rng):
-    """On one, two and three distances, on three with one to the fifth, which has no more but one."""
+    """On one, two and three distances, on three with one to the fifth, and that on one more."""
     field = Field(rng.uniform(size=(150, 2)), 0.25, rng)
     network, more = field.network(0), []
     centre = np.argsort(np.linalg.norm(field.places - 0.5, axis=1))[:12:4]
-    for new, nodes in enumerate([centre[:1], centre[:2], centre[:3], [154, *centre[:2]], centre[:1]], 150):
+    for new, nodes in enumerate(
+        [centre[:1], centre[:2], centre[:3], [154, *centre[:2]], centre[:1]], 150
+    ):
         more += [(node, new) for node in nodes]
     extra = [[0.5, 0.6], [0.45, 0.57], [0.55, 0.58], [0.5, 0.4], [0.4, 0.5]]
     places = np.vstack([field.places, extra])

@@ -188,7 +188,7 @@ def test_bad_parameters(roll, parameters, text):
         VariationalMVU(**parameters).fit(roll[0][:50])
 
 
-def test_reconstruction_needs_points(roll):
+def test_reconstruction_needs_points():
     graph = NeighborhoodGraph.from_edges([0, 1], [1, 2], [1.0, 1.0], 3)
     with pytest.raises(InvalidInputError, match=r"got only distances. Set basis='laplacian'"):
         VariationalMVU(n_components=1, basis="lle").fit(graph)

@@ -39,7 +39,7 @@ def test_the_matrix_is_that_of_the_residuals(graph, rng):
     assert y @ (lle_matrix(lle_weights(graph)) @ y) == pytest.approx(expected)
 
 
-def test_landmarks_stay_and_the_others_leave_the_least_residual(graph, rng):
+def test_landmarks_stay_and_the_others_leave_the_least_residual(graph):
     """Any other places of the others have more: the slope there is zero."""
     Phi, landmarks = lle_matrix(lle_weights(graph)), np.array([3, 17, 40, 58])
     Q = reconstruction(Phi, landmarks)

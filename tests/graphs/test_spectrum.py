@@ -23,7 +23,7 @@ def cloud(rng):
 
 
 def check(found, A, count):
-    values, vectors = np.linalg.eigh(A.toarray())
+    values = np.linalg.eigvalsh(A.toarray())
     np.testing.assert_allclose(found.values, values[1 : count + 1], rtol=1e-3)
     assert found.vectors.shape == (A.shape[0], count)
     np.testing.assert_allclose(found.vectors.T @ found.vectors, np.eye(count), atol=1e-8)
@@ -67,6 +67,17 @@ def test_products_give_way_to_a_factor(strip, monkeypatch):
     monkeypatch.setattr(spectrum, "FACTORED", 100)
     monkeypatch.setattr(spectrum, "RESTARTS", 1)
     check(bottom_spectrum(strip, 5, random()), strip, 5)
+
+
+def test_patience_where_the_factor_would_be_dense(strip, monkeypatch):
+    """The strip counts as dense if any entry does; then only the sample is factored."""
+    monkeypatch.setattr(spectrum, "FACTORED", 100)
+    monkeypatch.setattr(spectrum, "RESTARTS", 1)
+    monkeypatch.setattr(spectrum, "DENSE", 0)
+    sizes, factor = [], spectrum._factor
+    monkeypatch.setattr(spectrum, "_factor", lambda A: sizes.append(A.shape[0]) or factor(A))
+    check(bottom_spectrum(strip, 5, random()), strip, 5)
+    assert sizes == [100]
 
 
 def test_the_answer_does_not_depend_on_the_start(strip):

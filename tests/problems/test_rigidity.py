@@ -155,7 +155,7 @@ def test_the_core_is_what_remains():
     assert kept[6]
 
 
-def test_a_mirror_image_that_fits_as_well_is_told(rng):
+def test_a_mirror_image_that_fits_as_well_is_told():
     """Five points on a line and one beside it; then one of the five steps aside."""
     Y = np.array([[0.0, 0], [1, 0], [2, 0], [3, 0], [4, 0], [2, 1]])
     heads, tails = complete(6)
@@ -166,7 +166,7 @@ def test_a_mirror_image_that_fits_as_well_is_told(rng):
     assert not mirrored(heads, tails, squares, Y).any()
 
 
-def test_noise_hides_which_side_a_node_is_on(rng):
+def test_noise_hides_which_side_a_node_is_on():
     """The neighbours are so nearly in line that errors of 5 % are larger than the difference."""
     Y = np.array([[0.0, 0], [1, 0.02], [2, -0.02], [3, 0.01], [4, 0], [2, 1]])
     heads, tails = np.arange(5), np.full(5, 5)

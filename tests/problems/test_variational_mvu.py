@@ -143,7 +143,7 @@ def test_the_optimum_is_that_of_a_semidefinite_solver(network, rng, m, pull):
     assert theirs <= certificate.bound + 1e-7 * scale
 
 
-def test_the_stretch_bounds_the_excess_of_squared_lengths(network, rng):
+def test_the_stretch_bounds_the_excess_of_squared_lengths(network):
     """At the optimum Σwℓ(ℓ − D) = ρλ tr K, and λ tr K ≤ Σwℓ."""
     edges, _ = Edges.build(*network, np.empty(0))
     L = np.zeros((30, 30))

@@ -20,6 +20,7 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._parameters import check_number
 from nearfar.estimators._unfolding import ENDED, Task, Unfolded, Unfolding, max_distortion
 from nearfar.graphs import NeighborhoodGraph
+from nearfar.graphs.ordering import in_near_order
 from nearfar.graphs.spectrum import Spectrum, bottom_spectrum
 from nearfar.kernels import kernels_for
 from nearfar.problems.stress import Stress
@@ -35,6 +36,7 @@ BASES = ("laplacian", "lle")
 CUT_SHORT = (*ENDED, Status.MAX_SECONDS)  # no further stage follows
 TENSION = 0.1  # stretch at which folds are pulled flat, before lengths become those asked for
 LOOSER = 10.0  # times tol, for the descents that are followed by another
+ORDERED = 20000  # nodes from which on their order matters to caches
 FLAT = 1e-3  # variance along an axis, relative to the largest, that is none
 
 
@@ -116,6 +118,15 @@ def along_axes(Y: Matrix) -> tuple[Matrix, Matrix]:
     return centred @ axes[:, ::-1], np.maximum(values[::-1], 0.0)
 
 
+def ordered(part: tuple[Index, NeighborhoodGraph]) -> tuple[Index, NeighborhoodGraph]:
+    """The nodes of a component and its graph, neighbours near each other if there are many."""
+    rows, graph = part
+    if graph.n_nodes < ORDERED:
+        return part
+    order, graph = in_near_order(graph)
+    return rows[order], graph
+
+
 def n_wide(Y: Matrix, n_components: int) -> int:
     """Along how many axes points have variance; at least one more than are asked for."""
     variances = (Y * Y).sum(axis=0)
@@ -128,6 +139,9 @@ class FactoredUnfolding(Unfolding):
     stretch: float
     refine: bool
     tol: float
+
+    def _ordered(self, part: tuple[Index, NeighborhoodGraph]) -> tuple[Index, NeighborhoodGraph]:
+        return ordered(part)
 
     def _functions(
         self, graph: NeighborhoodGraph, spectrum: Spectrum, task: Task

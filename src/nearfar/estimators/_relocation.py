@@ -89,9 +89,10 @@ def _misfits(D: Any, W: Any, places: Matrix, Y: Matrix) -> tuple[Matrix, Matrix]
     """Σⱼ wⱼ (‖pᵢ − yⱼ‖² − Dᵢⱼ)² of nodes i at other places, and Σⱼ wⱼ Dᵢⱼ²."""
     rows = np.repeat(np.arange(len(Y)), np.diff(D.indptr))
     lengths = ((places[rows] - Y[D.indices]) ** 2).sum(axis=1)
-    misfits: Matrix = np.bincount(rows, W.data * (lengths - D.data) ** 2, len(Y))
-    none: Matrix = np.bincount(rows, W.data * D.data**2, len(Y))
-    return misfits, none
+    sums = kernels_for(Y).segment_sum
+    return sums(rows, W.data * (lengths - D.data) ** 2, len(Y)), sums(
+        rows, W.data * D.data**2, len(Y)
+    )
 
 
 def _ahead_of_neighbors(graph: NeighborhoodGraph, gains: Matrix) -> Mask:

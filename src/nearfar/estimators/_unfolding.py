@@ -169,6 +169,10 @@ class Unfolding(
         """Place the nodes of a connected graph of at least two nodes."""
         raise NotImplementedError
 
+    def _ordered(self, part: tuple[Index, NeighborhoodGraph]) -> tuple[Index, NeighborhoodGraph]:
+        """The nodes of a component and its graph, in another order if that is of use."""
+        return part
+
     def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:
         """Store the fitted attributes that only a subclass has.
 
@@ -254,7 +258,7 @@ class Unfolding(
         if self._merges and not graph.lengths.all():
             places, distinct = graph.merged()
         parts: list[tuple[Index, Unfolded]] = []
-        for number, (rows, part) in enumerate(distinct.separated()):
+        for number, (rows, part) in enumerate(map(self._ordered, distinct.separated())):
             done = [(nodes, found.embedding) for nodes, found in parts]
             task.rows = rows
             task.begin_component(

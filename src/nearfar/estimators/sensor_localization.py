@@ -20,6 +20,7 @@ from nearfar.estimators._factored_unfolding import (
     Relaxed,
     along_axes,
     n_wide,
+    ordered,
     refined,
     relaxed,
 )
@@ -243,6 +244,9 @@ class SensorLocalization(Unfolding):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("n_eigenvectors", self.n_eigenvectors, Integral, self.n_components, None)
+
+    def _ordered(self, part: tuple[Index, NeighborhoodGraph]) -> tuple[Index, NeighborhoodGraph]:
+        return ordered(part)
 
     def _unfold(self, graph: NeighborhoodGraph, task: Task) -> Unfolded:
         known, positions = checked_anchors(self.anchors, self.graph_.n_nodes, self.n_components)

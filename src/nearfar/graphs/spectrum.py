@@ -16,13 +16,16 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 from scipy import linalg, sparse
+from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
 Matrix = NDArray[np.float64]
 
 SMALL = 200  # nodes up to which the dense matrix is decomposed
 FACTORED = 4000  # nodes up to which any factor is cheap
-RESTARTS = 20  # of the search by products, after which the matrix is factored
+RESTARTS = 20  # of the search by products, after which the matrix is factored,
+PATIENCE = 300  # and where its factor is dense
+DENSE = 300  # entries a row of the factor of a part of the graph from which on it is
 LEAST_BASIS = 40  # vectors that the search keeps, at least
 INVERTED = 10  # eigenvectors on which the inverse that the search gives is exact, at least
 ACCURACY = 1e-4  # of eigenvalues, relative
@@ -49,11 +52,12 @@ def bottom_spectrum(
     """
     n = A.shape[0]
     start = random.normal(size=n)
-    if by_products and n > FACTORED:
+    for restarts in (RESTARTS, PATIENCE) if by_products and n > FACTORED else ():
         try:
-            return _by_products(A, count, start)
-        except ArpackNoConvergence:
-            pass  # which tells that eigenvalues crowd near zero
+            return _by_products(A, count, start, restarts)
+        except ArpackNoConvergence:  # which tells that eigenvalues crowd near zero
+            if _sample_fill(A) < DENSE:
+                break
     solve = factored(A)
     if n <= SMALL or count >= n - 1:
         values, vectors = linalg.eigh(A.toarray(), subset_by_index=[0, min(count, n - 1)])
@@ -73,17 +77,27 @@ def factored(A: Any) -> Callable[[Matrix], Matrix]:
 
 def symmetric_factor(A: Any) -> Callable[[Matrix], Matrix]:
     """The inverse of a sparse positive definite matrix, by a factor."""
-    factor = splu(
+    solve: Callable[[Matrix], Matrix] = _factor(A).solve
+    return solve
+
+
+def _factor(A: Any) -> Any:
+    return splu(
         A.tocsc(),
         permc_spec="MMD_AT_PLUS_A",
         diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},
     )
-    solve: Callable[[Matrix], Matrix] = factor.solve
-    return solve
 
 
-def _by_products(A: Any, count: int, start: Matrix) -> Spectrum:
+def _sample_fill(A: Any) -> float:
+    """Entries a row of the factor of a part of the graph, FACTORED nodes around the first."""
+    nodes = breadth_first_order(A, 0, directed=False, return_predecessors=False)[:FACTORED]
+    part = A[nodes][:, nodes]
+    return float(_factor(part + SHIFT * sparse.diags_array(A.diagonal()[nodes])).nnz) / len(nodes)
+
+
+def _by_products(A: Any, count: int, start: Matrix, restarts: int) -> Spectrum:
     """By Lanczos' method; the inverse is exact on what it finds, and a multiple of 1 beyond.
 
     Constants, whose eigenvalue 0 no relative error would tell, are made the vectors of a large one.
@@ -96,7 +110,7 @@ def _by_products(A: Any, count: int, start: Matrix) -> Spectrum:
         v0=start,
         tol=ACCURACY,
         ncv=max(LEAST_BASIS, 2 * found + 1),
-        maxiter=RESTARTS,
+        maxiter=restarts,
     )
     order = np.argsort(values)
     values, vectors = values[order], _centred(vectors[:, order])

@@ -28,8 +28,8 @@ central path. Distances that no points have are told by a slack that is large in
 Cliques that are larger than their dimension, or nearly, leave the program with equalities without
 an interior: some |y_e| is infinite, or so large that lengths would have to be exact to the last
 digits, and rounding stops the solver too early. (5) gives each point a dimension of its own, in
-which it is √(δ t_i) away from all others: K + δ P diag(t) P keeps the new lengths if K keeps the old
-ones, and is inside the cone. Squared lengths grow by the share 2δ at most, which counts as gap.
+which it is √(δ t_i) away from all others: K + δ P diag(t) P keeps the new lengths if K keeps the
+old ones, and is inside the cone. Squared lengths grow by the share 2δ at most, which counts as gap.
 
 [Thesis] Weinberger, Metric learning with convex optimization, University of Pennsylvania 2007.
 """

@@ -8,8 +8,8 @@ of the squared length ‖δₑ‖² is the weight wₑ; x (n, r) are small displ
 (3) tremor     Cᵢ is the mean of ‖xᵢ‖² over x = H⁻¹b, less common motions, b = Σₑ 2√(wₑε) ‖δₑ‖ zₑ
                (eᵢ − eⱼ)ᵀ with normal zₑ (r,). With Hᵢ the trace of the block of i in H, a point
                that is held in all directions by κ times the mean Hᵢ/r has C = εr³ / (κ + rε)² Hᵢ
-(4) looseness  (Cᵢ Hᵢ / ε)^¼ / r^¾, then about κ^(−½): 1 where a point is held from all sides by what
-               itself does not move, and some ε^(−½) where in some direction nothing but ε holds it
+(4) looseness  (Cᵢ Hᵢ / ε)^¼ / r^¾, then about κ^(−½): 1 where a point is held from all sides by
+               what does not move, and some ε^(−½) where in a direction nothing but ε holds it
 (5) mirror     y'ᵢ is the image of yᵢ in the flat that is nearest to its neighbours; where the
                misfit Σ ((ℓ − D) / σD)² of its lengths hardly rises, both places are possible
 
@@ -115,7 +115,8 @@ class Elasticity:
                 left = _less(x, motions, np.flatnonzero(best <= np.median(best)))
                 best = (left * left).sum(axis=1)
             total += best
-        return total / count
+        mean: Matrix = total / count
+        return mean
 
     def looseness(self, tremor: Matrix) -> Matrix:
         """(4) from C of (3); 0 for fixed nodes."""

@@ -12,8 +12,8 @@ z⁺ = u − y and z⁻ = v + y ≥ 0. With targets τ for all products:
 it goes, which sets τ for the corrector with Mehrotra's second-order terms.
 
 ΔK is a difference of large matrices, and what rounding leaves of the constraints is worse than what
-(4) leaves. So the constraints are evaluated for ΔK itself, (4) is solved again for what is left, and
-the small answer is added: (4) is refined with (3) as its residual.
+(4) leaves. So the constraints are evaluated for ΔK itself, (4) is solved again for what is left,
+and the small answer is added: (4) is refined with (3) as its residual.
 
 Where rounding stops the path before the gap is small, the program may be asked for others that
 differ little from it and are better posed: they are solved in turn while they can lower the gap.
