@@ -191,10 +191,10 @@ def _certificate(
     S: Matrix, pulled: float, sums: tuple[float, float], lengths: tuple[float, float, float]
 ) -> Certificate:
     """From S, 2ρλ tr K and the sums of w, wD² and of wℓ, wℓ², wℓD."""
-    (w, wDD), (wl, wll, wlD) = sums, lengths
-    objective = pulled - (wll - 2 * wlD + wDD)
+    (w, wDD), (wl, wl2, wlD) = sums, lengths
+    objective = pulled - (wl2 - 2 * wlD + wDD)
     t = max(0.0, -float(linalg.eigvalsh(S, subset_by_index=[0, 0])[0]))
-    reached = wll + 2 * t * wl + t * t * w  # Σ w(ℓ + t)² = bound − f(0)
+    reached = wl2 + 2 * t * wl + t * t * w  # Σ w(ℓ + t)² = bound − f(0)
     bound = reached - wDD  # (5)
     gap = (bound - objective) / max(reached, np.finfo(float).tiny)
     return Certificate(objective, bound, max(gap, 0.0))
