@@ -272,14 +272,16 @@ def test_weights_of_distances(partial, rng):
     with pytest.raises(InvalidInputError, match=r"edge 9, .* another weight in the other direc"):
         NeighborhoodGraph.from_distances(partial, weights=W)
     W[i, j] = W[j, i] = 0
-    with pytest.raises(InvalidInputError, match=r"edge 9, .* has no positive weight\. Leave out"):
+    with pytest.raises(
+        InvalidInputError, match=r"edge 9, .* positive weight \(1 in all\)\. Leave out"
+    ):
         NeighborhoodGraph.from_distances(partial, weights=W)
 
 
 SPOILED = [
-    ({(2, 5): -1.0, (5, 2): -1.0}, "negative; the one of nodes 2 and 5 is -1 (2 such entries)"),
-    ({(2, 5): 7.0}, "symmetric; from node 2 to 5 it is 7, and back 1 (2 such entries)"),
-    ({(4, 4): 2.0}, "a node to itself must be 0; that of node 4 is 2 (1 such nodes)"),
+    ({(2, 5): -1.0, (5, 2): -1.0}, "negative; the one of nodes 2 and 5 is -1 (2 in all)"),
+    ({(2, 5): 7.0}, "symmetric; from node 2 to 5 it is 7, and back 1 (2 in all)"),
+    ({(4, 4): 2.0}, "a node to itself must be 0; that of node 4 is 2 (1 in all)"),
 ]
 
 
@@ -307,7 +309,7 @@ def test_distances_known_in_one_direction_only():
 def test_a_stored_distance_must_be_finite(value):
     D = (1 - np.eye(4)) * 1.0
     D[1, 3] = D[3, 1] = value
-    with pytest.raises(InvalidInputError, match=f"of nodes 1 and 3 is {value} .2 such entries"):
+    with pytest.raises(InvalidInputError, match=f"of nodes 1 and 3 is {value} .2 in all"):
         NeighborhoodGraph.from_distances(sparse.csr_array(D))
 
 
@@ -355,7 +357,7 @@ def test_edges_in_any_order_and_in_both_directions(torch):
         (([0, 1], [1, 1], [1.0, 1.0], 3), "edge 1, of nodes 1 and 1, joins a node with itself"),
         (([0, 1], [1, 2], [1.0, -1.0], 3), "edge 1, of nodes 1 and 2, has a negative length"),
         (([0, 1], [1, 2], [np.nan, 1.0], 3), "edge 0, of nodes 0 and 1, has no finite length"),
-        (([0, 1], [1, 0], [1.0, 2.0], 3), "is given twice, with different lengths. Keep one"),
+        (([0, 1], [1, 0], [1.0, 2.0], 3), "with different lengths (2 in all). Keep one"),
         (([0, 3], [1, 2], [1.0, 1.0], 3), "heads must be node numbers from 0 to 2; entry 1 is 3"),
         (([0, 1], [1, -2], [1.0, 1.0], 3), "tails must be node numbers from 0 to 2; entry 1 is -2"),
         (([0.5], [1], [1.0], 3), "heads must be node numbers, integers of shape (n_edges,)"),

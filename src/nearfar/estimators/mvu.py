@@ -12,7 +12,7 @@ from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, gram_kernels_for, kernels_for
+from nearfar.kernels import Array, blas_pool, gram_kernels_for, kernels_for
 from nearfar.problems.mvu import MVUProgram, State, UnboundedError
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.interior_point import interior_point
@@ -20,13 +20,14 @@ from nearfar.solvers.interior_point import interior_point
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-CONSTRAINTS = ("equal", "shrink", "slack")
+CONSTRAINTS = ("equal", "exact", "shrink", "slack")
 CONTRADICTION = 1e-3  # change of a length that equal lengths would need, above which none exist
 KEPT = 1e-6  # change of a squared length that is none
 NAMED = 5  # edges that a message names
 FLAT = 0.01  # share of the variance that may be lost without a word
 SPECTRUM = 20  # eigenvalues among which the gap is looked for
 GIGABYTE = 1e9
+SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
 
 
 class MVU(Unfolding):
@@ -44,8 +45,13 @@ class MVU(Unfolding):
         Neighbours of each point in the graph. Too few do not hold it together, too many lock it up.
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
-    constraints : {"equal", "shrink", "slack"}, default="equal"
-        Lengths stay equal, may shrink but not grow, or may change at a price.
+    constraints : {"equal", "exact", "shrink", "slack"}, default="equal"
+        Lengths stay equal, may shrink but not grow ("shrink"), or may change at a price ("slack").
+        A graph in which more points are tied to each other than their dimension needs, such as the
+        five of ``n_neighbors=4`` in three dimensions, is stiff: unfolding would have to change some
+        length, however little. There "equal" gives each point a small dimension of its own, which
+        makes lengths up to 1 % longer and lets the graph bend (see ``thickness_``), and "exact"
+        does not.
     slack_weight : float, default=0.99
         The thesis' omega between 0 and 1, the weight of the changes of squared lengths against the
         variance; for "slack" only.
@@ -84,14 +90,16 @@ class MVU(Unfolding):
         The DIMACS error measures of the solution, "err1" to "err6"; of the largest component.
     max_distortion_ : float
         Largest relative change of a squared length.
+    thickness_ : float
+        Of the points: 0, or for a stiff graph 0.01. The squared length of an edge has then grown
+        by this times the squares of the shortest edges at both its ends, and it is these lengths
+        that were kept, and that ``duality_gap_`` and ``dimacs_`` are about.
     objective_ : float
         The variance, the trace of K; for "slack" less the price of the changes, both as in
         ``trace − omega / (1 − omega) Σ |change|``; negative for ``variance="min"``.
     duality_gap_ : float
         Proved distance of the objective from the bound by the dual, relative to the bound, or the
-        largest relative change of a squared length that was to be kept if that is larger. Where
-        the graph is too stiff to keep lengths exactly, changes are charged at a high price, and it
-        is the distance of the variance less that price.
+        largest relative change of a squared length that was to be kept if that is larger.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -132,8 +140,6 @@ class MVU(Unfolding):
     >>> mvu.status_, mvu.embedding_.shape
     ('converged', (150, 2))
     """
-
-    _doc_link_module = "nearfar"
 
     def __init__(
         self,
@@ -196,17 +202,20 @@ class MVU(Unfolding):
 
     def _program(self, graph: NeighborhoodGraph, reference: Array) -> MVUProgram:
         """The program of a connected graph."""
+        equal = self.constraints == "equal"
         try:
-            return MVUProgram.build(
+            program = MVUProgram.build(
                 graph.heads,
                 graph.tails,
                 graph.lengths**2,
                 graph.n_nodes,
                 reference,
-                self.constraints,
+                "equal" if self.constraints == "exact" else self.constraints,
                 float(self.slack_weight),
                 maximise=self.variance == "max",
+                may_relax=equal,
             )
+            return program.thicker() if equal and graph.is_stiff() else program
         except UnboundedError as error:
             raise InvalidInputError(
                 f"with slack_weight={self.slack_weight:g} the variance grows without bound; on this"
@@ -223,27 +232,27 @@ class MVU(Unfolding):
         program = self._program(graph, reference)
 
         def embedding(iterate: Iterate) -> Array:
-            return _leading(gram, iterate.state.K, self.n_components)[1]
+            return _leading(gram, _kernel(iterate), self.n_components)[1]
 
-        solution = task.run(interior_point(program), embedding)
-        state: State = solution.iterate.state
-        program = solution.iterate.certificate
-        objective, gap, dimacs = _judged(program, state)
-        status = solution.status
-        if status in (Status.CONVERGED, Status.STALLED):
+        with blas_pool():
+            solution = task.run(interior_point(program), embedding)
+        iterate, status = solution.iterate, solution.status
+        state, program = iterate.state, iterate.certificate
+        values, vectors = _leading(gram, _kernel(iterate), graph.n_nodes)
+        objective, gap, dimacs = _judged(program, state, values)
+        if status in SOLVED:
             self._refuse_contradictions(program, state, graph)
             status = Status.CONVERGED if gap <= self.tol else status
-        values, vectors = _leading(gram, state.K, graph.n_nodes)
-        changes = kernels.to_host(program.changes(state.K))
         return Unfolded(
             embedding=vectors[:, : self.n_components],
-            eigenvalues=values,
-            max_distortion=float(np.abs(changes).max()),
+            eigenvalues=np.maximum(values, 0.0),
+            max_distortion=float(abs(program.changes(state.K)).max()),
             objective=objective,
             duality_gap=gap,
             status=status,
             details={
-                "K": state.K,
+                "thickness": program.thickness,
+                "K": _kernel(iterate),
                 "dimacs": dimacs,
                 "points": graph.points,
                 "violation": program.violation(state),
@@ -254,9 +263,10 @@ class MVU(Unfolding):
         self, program: MVUProgram, state: State, graph: NeighborhoodGraph
     ) -> None:
         """Refuse equal lengths that no points have: some change at any price."""
-        if self.constraints != "equal" or program.violation(state) <= CONTRADICTION:
-            return
         lengths = kernels_for(state.y).to_host(program.lengths(state.K))
+        equal = self.constraints in ("equal", "exact")
+        if not equal or np.abs(lengths - 1).max() <= CONTRADICTION:
+            return
         worst = np.argsort(-np.abs(lengths - 1))
         worst = worst[np.abs(lengths[worst] - 1) > CONTRADICTION]
         edges = ", ".join(
@@ -274,10 +284,13 @@ class MVU(Unfolding):
     def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:
         spectrum = parts[0][1].eigenvalues
         self.intrinsic_dimension_ = _dimension(spectrum)
-        details = parts[0][1].details
+        details, done = parts[0][1].details, parts[0][1].status in SOLVED
         self.dimacs_ = details.get("dimacs", {})
-        self.locked_up_ = self.variance == "max" and _is_locked_up(
-            details.get("points"), spectrum, self.n_components
+        self.thickness_ = max(found.details.get("thickness", 0.0) for _, found in parts)
+        self.locked_up_ = (
+            done
+            and self.variance == "max"
+            and _is_locked_up(details.get("points"), spectrum, self.n_components)
         )
         if self.locked_up_:
             warn(
@@ -285,11 +298,14 @@ class MVU(Unfolding):
                 " was unfolded. Lower n_neighbors, set angles=False, or constraints='slack'.",
                 DataWarning,
             )
-        violation = max(found.details.get("violation", 0.0) for _, found in parts)
+        violation = max(
+            (found.details.get("violation", 0.0) for _, found in parts if found.status in SOLVED),
+            default=0.0,
+        )
         if violation > max(self.tol, KEPT):
             warn(
                 f"squared lengths could be kept only to {violation:.0e} of themselves: the graph is"
-                " too stiff to keep them exactly. Lower n_neighbors, or set constraints='slack'.",
+                " too stiff to keep them. Lower n_neighbors, or set constraints='slack'.",
                 DataWarning,
             )
         self.kernel_ = self._joint_kernel(parts)
@@ -314,28 +330,38 @@ def _leading(gram: Any, K: Array, count: int) -> tuple[Matrix, Array]:
     values, vectors = values[-count:], vectors[:, -count:]
     columns = vectors * values.clip(0, None) ** 0.5
     order = kernels_for(K).index(np.arange(len(values))[::-1].copy(), K)
-    return np.maximum(kernels_for(K).to_host(values[order]), 0.0), columns[:, order]
+    return kernels_for(K).to_host(values[order]), columns[:, order]
 
 
-def _judged(program: MVUProgram, state: State) -> tuple[float, float, dict[str, float]]:
-    """Objective, gap and DIMACS measures of a point, from the matrices themselves."""
-    kernels, gram = kernels_for(state.K), program.gram
+def _kernel(iterate: Iterate) -> Array:
+    """K of an iterate, in the units of the data."""
+    return iterate.certificate.scale * iterate.state.K
+
+
+def _judged(
+    program: MVUProgram, state: State, values: Matrix
+) -> tuple[float, float, dict[str, float]]:
+    """Objective, gap and DIMACS measures of a point, from the matrices themselves.
+
+    ``values`` are the eigenvalues of K.
+    """
+    kernels, gram, unit = kernels_for(state.K), program.gram, program.scale
     objective = program.variance(state) - (program.paid(state) if program.priced else 0.0)
     S = program.dual_slack(state.y)
     least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
-    bound, gap = float(state.y.sum()), program.gap(state)
+    bound, gap = program.bound(state), program.gap(state)
     if least < 0:  # by rounding: y is scaled back into the cone
         moved = abs(bound / (1 + program.sign * least) - bound)
-        gap += moved / max(1.0, abs(bound))
-    lack = kernels.to_host((program.lengths(state.K) - 1) * program.squares)
-    size = 1 + float(kernels.to_host(program.squares).max())
-    total = 1 + abs(objective) + abs(bound)
+        gap += moved / max(unit, abs(bound))
+    given = kernels.to_host(program.squares)
+    lack = (kernels.to_host(program.lengths(state.K)) - 1) * given
+    size, total = 1 + float(given.max()), 1 + (abs(objective) + abs(bound)) / unit
     measures = {
         "err1": float(np.linalg.norm(lack)) / size,
-        "err2": max(0.0, -float(gram.eigh(state.K)[0][0])) / size,
+        "err2": max(0.0, -float(values.min()) / unit) / size,
         "err3": 0.0,  # S is computed from y
         "err4": max(0.0, -least) / 2,
-        "err5": (bound - objective) / total,
+        "err5": (bound - objective) / unit / total,
         "err6": float((state.K * S).sum()) / total,
     }
     return objective, gap, measures

@@ -13,6 +13,7 @@ from nearfar.evaluation.embeddings import (
     trustworthiness,
 )
 from nearfar.evaluation.knn import knn_error, knn_predict, standard_error
+from nearfar.evaluation.neighbors import NeighborChoice, NeighborTrial, choose_n_neighbors
 from nearfar.evaluation.split import Split, split_points
 from nearfar.evaluation.verification import (
     best_threshold,
@@ -23,11 +24,14 @@ from nearfar.evaluation.verification import (
 
 __all__ = [
     "EmbeddingMeasures",
+    "NeighborChoice",
+    "NeighborTrial",
     "Row",
     "Split",
     "alignment_error",
     "baselines",
     "best_threshold",
+    "choose_n_neighbors",
     "compare",
     "compare_embeddings",
     "equal_error_rate",

@@ -40,9 +40,11 @@ def checked_edges(
     heads, tails = _numbers("heads", "node", heads, n), _numbers("tails", "node", tails, n)
     lengths = _column("lengths", lengths, len(heads))
     _column("tails", tails, len(heads))
-    _refuse(heads == tails, heads, tails, "joins a node with itself. Leave it out")
-    _refuse(~np.isfinite(lengths), heads, tails, "has no finite length. Leave out what is unknown")
-    _refuse(lengths < 0, heads, tails, "has a negative length. Check how it was computed")
+    _refuse(heads == tails, heads, tails, "joins a node with itself", "Leave it out.")
+    _refuse(
+        ~np.isfinite(lengths), heads, tails, "has no finite length", "Leave out what is unknown."
+    )
+    _refuse(lengths < 0, heads, tails, "has a negative length", "Check how it was computed.")
     if weights is not None:
         weights = _column("weights", weights, len(heads))
         _refuse_weights(weights, heads, tails)
@@ -50,7 +52,7 @@ def checked_edges(
     keys, place, counts = np.unique(low * n + high, return_inverse=True, return_counts=True)
     mean: Floats = np.bincount(place, lengths, len(keys)) / counts
     apart = np.abs(lengths - mean[place]) > SAME * mean[place]
-    _refuse(apart, heads, tails, "is given twice, with different lengths. Keep one of them")
+    _refuse(apart, heads, tails, "is given twice, with different lengths", "Keep one of them.")
     if weights is not None:
         weights = np.bincount(place, weights, len(keys)) / counts
     return *np.divmod(keys, n), mean, weights
@@ -79,7 +81,7 @@ def weights_of(W: Any, n: int, heads: Index, tails: Index) -> Floats:
     back = np.asarray(W[tails, heads], dtype=np.float64)
     _refuse_weights(there, heads, tails)
     unequal = ~(np.abs(there - back) <= SAME * there)
-    _refuse(unequal, heads, tails, "has another weight in the other direction. Make them equal")
+    _refuse(unequal, heads, tails, "has another weight in the other direction", "Make them equal.")
     return 0.5 * (there + back)
 
 
@@ -94,7 +96,7 @@ def merged_edges(
     """Edges between groups of nodes at distance 0, numbered by labels. Time O(m log m)."""
     n = int(labels.max()) + 1
     within = labels[heads] == labels[tails]
-    _refuse(within, heads, tails, "joins nodes that edges of length 0 join too. " + _REMEDY)
+    _refuse(within, heads, tails, "joins nodes that edges of length 0 join too", _REMEDY)
     swap = labels[heads] > labels[tails]
     first, last = np.where(swap, tails, heads), np.where(swap, heads, tails)
     keys, place, counts = np.unique(
@@ -102,9 +104,7 @@ def merged_edges(
     )
     mean: Floats = np.bincount(place, lengths, len(keys)) / counts
     apart = np.abs(lengths - mean[place]) > SAME * lengths.max(initial=0.0)
-    _refuse(
-        apart, heads, tails, "differs in length from one between nodes at distance 0. " + _REMEDY
-    )
+    _refuse(apart, heads, tails, "differs in length from one between nodes at distance 0", _REMEDY)
     if weights is not None:
         weights = np.bincount(place, weights, len(keys)).astype(np.float64)
     swapped = np.where(swap, directions >> 1 | (directions & 1) << 1, directions)
@@ -113,7 +113,7 @@ def merged_edges(
     return *np.divmod(keys, n), mean, weights, merged
 
 
-_REMEDY = "Correct the distances, or merge the nodes that are the same"
+_REMEDY = "Correct the distances, or merge the nodes that are the same."
 
 
 def _host(values: Any) -> NDArray[Any]:
@@ -132,7 +132,7 @@ def _numbers(name: str, what: str, values: Any, n: int) -> Index:
     if len(bad):
         raise InvalidInputError(
             f"{name} must be {what} numbers from 0 to {n - 1}; entry {bad[0]} is {values[bad[0]]}"
-            f" ({len(bad)} such entries). Count {what}s from 0.",
+            f" ({len(bad)} in all). Count {what}s from 0.",
             bad,
         )
     numbers: Index = values.astype(np.intp)
@@ -150,16 +150,16 @@ def _column(name: str, values: Any, m: int) -> Floats:
 
 def _refuse_weights(weights: Floats, heads: Index, tails: Index) -> None:
     bad = ~((weights > 0) & np.isfinite(weights))
-    _refuse(bad, heads, tails, "has no positive weight. Leave out what does not count")
+    _refuse(bad, heads, tails, "has no positive weight", "Leave out what does not count.")
 
 
-def _refuse(bad: NDArray[np.bool_], heads: Index, tails: Index, what: str) -> None:
+def _refuse(bad: NDArray[np.bool_], heads: Index, tails: Index, what: str, remedy: str) -> None:
     """Refuse edges; the error names the first of them and carries the numbers of all."""
     found = np.flatnonzero(bad)
     if len(found):
         first = found[0]
         raise InvalidInputError(
             f"edge {first}, of nodes {heads[first]} and {tails[first]}, {what}"
-            f" ({len(found)} such edges).",
+            f" ({len(found)} in all). {remedy}",
             found,
         )

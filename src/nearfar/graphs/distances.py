@@ -308,21 +308,21 @@ def _first_of_each(origins: Index, values: Lengths, count: int | None) -> Index:
 # -- what is refused -------------------------------------------------------------------------
 
 _NEGATIVE = (
-    "distances must not be negative; the one of nodes {i} and {j} is {value:g} ({count} such"
-    " entries). Check how they were computed."
+    "distances must not be negative; the one of nodes {i} and {j} is {value:g} ({count} in"
+    " all). Check how they were computed."
 )
 _NOT_A_NUMBER = (
-    "stored distances must be finite; the one of nodes {i} and {j} is {value:g} ({count} such"
-    " entries). Do not store what is not known."
+    "stored distances must be finite; the one of nodes {i} and {j} is {value:g} ({count} in"
+    " all). Do not store what is not known."
 )
 _SELF = (
-    "the distance of a node to itself must be 0; that of node {i} is {value:g} ({count} such"
-    " nodes). Check that these are distances: for similarities or kernel values use"
+    "the distance of a node to itself must be 0; that of node {i} is {value:g} ({count} in"
+    " all). Check that these are distances: for similarities or kernel values use"
     " metric='kernel'."
 )
 _ASYMMETRIC = (
     "distances must be symmetric; from node {i} to {j} it is {value}, and back {other}"
-    " ({count} such entries). Make them so, for example with D.maximum(D.T) if D is sparse,"
+    " ({count} in all). Make them so, for example with D.maximum(D.T) if D is sparse,"
     " (D + D.T) / 2 if not."
 )
 

@@ -3,7 +3,7 @@
 (1) landmarks  classical scaling of the squared path lengths P among m landmarks: the leading
                eigenvectors V and values θ of −½HPH with H = I − 11ᵀ/m
 (2) others     yᵢ = −½ θ^(−½) Vᵀ (pᵢ − p̄) from the squared path lengths pᵢ of node i to the
-               landmarks and p̄, the mean of P's rows                                [dST04, eq. 2]
+               landmarks and p̄, the mean of P's rows                                       [dST04]
 
 [dST04] de Silva & Tenenbaum, Sparse multidimensional scaling using landmark points, 2004.
 """

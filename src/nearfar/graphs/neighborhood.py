@@ -23,6 +23,7 @@ from nearfar.graphs.checks import (
     merged_edges,
     weights_of,
 )
+from nearfar.graphs.cliques import has_flat_clique
 from nearfar.graphs.distances import (
     Distances,
     PointDistances,
@@ -258,7 +259,8 @@ class NeighborhoodGraph:
         Values of zero are stored, as scipy's graph algorithms want it.
         """
         values = self.lengths if values is None else np.asarray(values)
-        ends = np.concatenate([self.heads, self.tails]), np.concatenate([self.tails, self.heads])
+        nodes = np.array([self.heads, self.tails], dtype=np.int32)  # scipy 1.13 takes no others
+        ends = nodes.ravel(), nodes[::-1].ravel()
         shape = (self.n_nodes, self.n_nodes)
         return sparse.csr_array((np.concatenate([values, values]), ends), shape=shape)
 
@@ -287,7 +289,15 @@ class NeighborhoodGraph:
             max_length=float(positive.max(initial=0.0)),
         )
 
-    def check_connected(self, name: str) -> None:
+    def is_stiff(self) -> bool:
+        """Whether points that are all joined to each other have a lower dimension than they could.
+
+        Such are any five in space, or four in a plane. No distance among them can then change by
+        itself, however little, and unfolding has to keep them all to the last digit.
+        """
+        return has_flat_clique(self.n_nodes, self.heads, self.tails, self.lengths**2)
+
+    def check_connected(self, name: str, remedy: str = "Raise n_neighbors") -> None:
         """Raise a `DisconnectedGraphError` in the name of an estimator if there are pieces."""
         labels = self.components()
         if not labels.any():
@@ -296,8 +306,8 @@ class NeighborhoodGraph:
         shown = np.sort(sizes)[::-1].tolist()
         raise DisconnectedGraphError(
             f"{name} needs a connected neighbourhood graph; this one has {len(sizes)} components,"
-            f" of {listed(shown)} nodes. Raise n_neighbors, set components='link' to join them"
-            " by edges between near points, or components='separate' to unfold each by itself.",
+            f" of {listed(shown)} nodes. {remedy}, set components='link' to join them by"
+            " edges between near points, or components='separate' to unfold each by itself.",
             np.flatnonzero(labels != sizes.argmax()),
             shown,
         )

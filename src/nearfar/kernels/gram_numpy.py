@@ -22,7 +22,7 @@ Index = NDArray[np.intp]
 
 SCHUR_COPIES = 1  # arrays (m, m) that `schur` holds
 ROWS = 256  # rows of a block of products between edges
-RIDGES = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)  # relative to the diagonal, tried until it is definite
+RIDGES = (0.0, 1e-13, 1e-12, 1e-10, 1e-8)  # relative to the diagonal, tried until it is definite
 
 
 def gram_lengths(K: Matrix, heads: Index, tails: Index) -> Matrix:
@@ -63,7 +63,11 @@ def solve_lower(L: Matrix, b: Matrix, transposed: bool = False) -> Matrix:
 
 @dataclass(frozen=True)
 class Schur:
-    """M = (B Z Bᵀ) ∘ (B W Bᵀ) + diag and its factor; B has a scaled row eₕ − e_t for each edge."""
+    """M = (B Z Bᵀ) ∘ (B W Bᵀ) + diag and its factor; B has a scaled row eₕ − e_t for each edge.
+
+    Where rounding leaves M indefinite its diagonal is raised, in all that follows: what the factor
+    cannot tell from zero must not be refined.
+    """
 
     array: Matrix  # entries of M below the diagonal, the factor U of M = UᵀU on it and above
     diagonal: Matrix  # of M
@@ -109,10 +113,10 @@ def schur(
     array[everyone, everyone] += extra
     diagonal = np.diagonal(array).copy()
     for ridge in RIDGES:
-        array[everyone, everyone] = diagonal * (1 + ridge)
+        array[everyone, everyone] = raised = diagonal * (1 + ridge)
         _, info = lapack.dpotrf(array.T, lower=1, clean=0, overwrite_a=1)
         if info == 0:
-            return Schur(array, diagonal)
+            return Schur(array, raised)
         for first, last in pairwise(cuts):  # the factor has overwritten what is above
             array[:first, first:last] = array[first:last, :first].T
             block = array[first:last, first:last]

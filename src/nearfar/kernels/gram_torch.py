@@ -11,7 +11,7 @@ from nearfar.kernels import gram_numpy
 
 SCHUR_COPIES = 2  # arrays (m, m) that `schur` holds
 ROWS = 4096  # rows of a block of products between edges
-RIDGES = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)  # relative to the diagonal, tried until it is definite
+RIDGES = (0.0, 1e-13, 1e-12, 1e-10, 1e-8)  # relative to the diagonal, tried until it is definite
 
 
 def gram_lengths(K: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
@@ -49,7 +49,10 @@ def solve_lower(L: Tensor, b: Tensor, transposed: bool = False) -> Tensor:
 
 @dataclass(frozen=True)
 class Schur:
-    """M = (B Z Bᵀ) ∘ (B W Bᵀ) + diag and its factor; B has a scaled row eₕ − e_t for each edge."""
+    """M = (B Z Bᵀ) ∘ (B W Bᵀ) + diag and its factor; B has a scaled row eₕ − e_t for each edge.
+
+    Where rounding leaves M indefinite its diagonal is raised, in all that follows.
+    """
 
     array: Tensor
     factor: Tensor
@@ -85,7 +88,6 @@ def schur(
         array.diagonal().copy_(diagonal * (1 + ridge))
         factor, info = torch.linalg.cholesky_ex(array)
         if int(info) == 0:
-            array.diagonal().copy_(diagonal)
             return Schur(array, factor)
     return None
 

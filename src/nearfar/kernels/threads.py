@@ -38,3 +38,10 @@ def one_pool() -> Iterator[None]:
             yield
     finally:
         _allowed.reset(token)
+
+
+@contextmanager
+def blas_pool() -> Iterator[None]:
+    """Inside `one_pool`, BLAS has its threads again: for matrices of hundreds of rows and more."""
+    with _blas().limit(limits=n_threads()):
+        yield

@@ -7,36 +7,38 @@ Laplacian Lap(w) = Σ_e w_e (e_i − e_j)(e_i − e_j)ᵀ and P = I − 11ᵀ/n:
 (2) maximise σ tr K − Σ_e (u_e x_e⁺ + v_e x_e⁻)  over K ⪰ 0, K1 = 0, x ≥ 0
     with     ℓ_e(K) = 1 + x_e⁺ − x_e⁻                                     [Thesis, 3.1.4 and 3.1.6]
 (3) dual     minimise Σ_e y_e  with  S = Lap(y / D) − σP ⪰ 0,  −v ≤ y ≤ u
-(4) start    y = 2ηg where 1/η is the second smallest eigenvalue of Lap(g / D), so that S ⪰ P;
-             K = μ S⁻¹ with μ such that the mean of ℓ is 1; and x such that (2) holds
+(4) start    y = s u with a share s that makes S positive; K = μ S⁻¹ and x = μ / (u − y, v + y)
+             with μ such that (2) holds on the mean over e; what is left is added to x
 (5) thicker  D_e + δ(t_i + t_j) for D_e, with t_i the least D_e at node i
 
 σ is 1, or −1 for the least variance. The programs of the thesis are choices of the prices u and v:
 
 =========  ===================================================================================
 equal      u = v large: above every |y_e| of a solution the slack x is zero, and (2) is the
-           program with equalities (an exact penalty); g = 1
-shrink     u large, v = 0: lengths may shrink, but not grow; g = 1
-slack      u = v = D ω / (1 − ω), the thesis' price of a change in a squared length; g = D. It has
-           a solution if ω / (1 − ω) > 1 / (second smallest eigenvalue of Lap(1)), else the
-           variance grows without bound
+           program with equalities (an exact penalty)
+shrink     u large, v = 0: lengths may shrink, but not grow
+slack      u = v = D ω / (1 − ω), the thesis' price of a change in a squared length. The variance
+           is bounded if ω / (1 − ω) > 1 / (second smallest eigenvalue of Lap(1))
 =========  ===================================================================================
 
-So every program has points inside both cones, whatever the distances, and (4) is one near the
-central path. Distances that no points have are told by a slack that is large in spite of its price.
+A large price is 10⁴ η, where 1/η is the second smallest eigenvalue of Lap(1 / D), and a hundred
+times as much where some |y_e| reaches it. So every program has points inside both cones, whatever
+the distances, and (4) is one near the central path. Distances that no points have are told by a
+slack that is large in spite of its price.
 
-Cliques that are larger than their dimension, or nearly, leave the program with equalities without
-an interior: some |y_e| is infinite, or so large that lengths would have to be exact to the last
-digits, and rounding stops the solver too early. (5) gives each point a dimension of its own, in
+Cliques of more points than their dimension needs leave the program with equalities without an
+interior: some |y_e| is infinite, lengths would have to be exact to the last digits, and a relative
+change of 10⁻⁴ in them can multiply the variance. (5) gives each point a dimension of its own, in
 which it is √(δ t_i) away from all others: K + δ P diag(t) P keeps the new lengths if K keeps the
-old ones, and is inside the cone. Squared lengths grow by the share 2δ at most, which counts as gap.
+old ones, and is inside the cone. Squared lengths grow by the share 2δ at most.
+
+D and K are in units of the mean D, so that data of any scale has the same path.
 
 [Thesis] Weinberger, Metric learning with convex optimization, University of Pennsylvania 2007.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -50,8 +52,14 @@ Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 FREE = 1e4  # prices that stand for infinite ones, in units of η
-DEARER = 100.0  # times as much where lengths are thicker, which need larger prices
-THICKNESSES = (1e-5, 1e-4, 1e-3)  # δ, tried in turn
+DEARER = 100.0  # times as much, where that is too cheap, and for (5)
+PAID = 1e-6  # what is left of the gap when slack is paid for
+EXHAUSTED = 1e-3  # the same, relative to the gap
+BOUGHT = 0.9  # of a price, at which slack is worth it
+ROUNDED = 1e-5  # a gap that rounding may leave in a program that is well posed
+FIRST = 0.05  # s of (4), if that is inside
+EVEN = 0.1  # times the mean length: μ of (4) is at most the inverse of that
+THICKNESS = 0.01  # δ of lengths that leave no interior
 
 
 @dataclass(frozen=True)
@@ -66,19 +74,23 @@ class State:
 
 @dataclass(frozen=True)
 class MVUProgram:
-    """Equations (1) to (4) on the device of the arrays."""
+    """Equations (1) to (5) on the device of the arrays."""
 
     heads: Array  # (m,)
     tails: Array  # (m,)
-    squares: Array  # (m,) D, float64
+    squares: Array  # (m,) D, or that of (5), float64
+    given: Array  # (m,) D
     upper: Array  # (m,) u
     lower: Array  # (m,) v
     sign: float  # σ
     first: Array  # (m,) y of (4)
     least: Array  # (n,) t
     n: int
+    scale: float  # the unit of D and K
     priced: bool = False  # whether slack is sold at its price, rather than forbidden or free
-    thickness: float = 0.0  # δ; squares are those of (5)
+    thickness: float = 0.0  # δ
+    may_relax: bool = False
+    dear: bool = False  # whether prices are the higher ones
 
     @classmethod
     def build(
@@ -92,57 +104,60 @@ class MVUProgram:
         slack_weight: float = 0.99,
         maximise: bool = True,
         free: float = FREE,
+        may_relax: bool = False,
     ) -> MVUProgram:
         """The program of a connected graph, on the device of the reference (float64).
 
-        ``constraints`` is "equal", "shrink" or "slack", ``slack_weight`` is ω, and ``free`` stands
-        for an infinite price, in units of η.
+        ``constraints`` is "equal", "shrink" or "slack", ``slack_weight`` is ω, ``free`` stands for
+        an infinite price, in units of η, and ``may_relax`` tells whether (5) may replace lengths
+        that rounding does not allow to keep.
         """
         kernels, gram = kernels_for(reference), gram_kernels_for(reference)
         i, j = kernels.index(heads, reference), kernels.index(tails, reference)
+        scale = float(squares.mean())
+        squares = squares / scale
         D = kernels.like(squares, reference)
         shape = D if constraints == "slack" else 0 * D + 1
         unit = float(1 / gram.eigh(gram.laplacian(i, j, shape / D, n))[0][1])
-        price = 0 * D + free * unit
-        first = 2 * unit
-        if constraints == "slack":
-            rate = slack_weight / (1 - slack_weight)
-            price, first = D * rate, min(first, 0.5 * (unit + rate))
-            if rate <= unit:
-                raise UnboundedError(unit / (1 + unit))
+        rate = slack_weight / (1 - slack_weight) if constraints == "slack" else free * unit
+        needed = unit / rate if maximise else 0.0  # S is positive above this share
+        if needed >= 1:
+            raise UnboundedError(unit / (1 + unit))
+        price = rate * shape
         return cls(
             heads=i,
             tails=j,
             squares=D,
+            given=D,
             upper=price,
             lower=0 * price if constraints == "shrink" else price,
             sign=1.0 if maximise else -1.0,
-            first=first * shape if maximise else 0 * D,
+            first=max(FIRST, min(2 * needed, 0.5 * (1 + needed))) * price,
             least=kernels.like(_least_at(heads, tails, squares, n), reference),
             n=n,
+            scale=scale,
             priced=constraints == "slack",
+            may_relax=may_relax,
         )
 
-    def thicker(self, thickness: float) -> MVUProgram:
-        """The program of (5); this one has no thickness. Its first y is inside, too."""
+    def dearer(self) -> MVUProgram:
+        """The program at higher prices."""
+        upper, lower, first = (DEARER * part for part in (self.upper, self.lower, self.first))
+        return replace(self, upper=upper, lower=lower, first=first, dear=True)
+
+    def thicker(self, thickness: float = THICKNESS) -> MVUProgram:
+        """The program of (5)."""
         extra = thickness * (self.least[self.heads] + self.least[self.tails])
-        return replace(
-            self,
-            squares=self.squares + extra,
-            upper=DEARER * self.upper,
-            lower=DEARER * self.lower,
-            thickness=thickness,
-        )
+        dear = self if self.dear else self.dearer()
+        return replace(dear, squares=self.given + extra, thickness=thickness, may_relax=False)
 
-    def relaxations(self) -> Iterator[MVUProgram]:
-        """Programs that are better posed; only equal lengths leave none inside the cone."""
-        if not self.priced and float(self.lower.max()) > 0:
-            yield from map(self.thicker, THICKNESSES)
-
-    @property
-    def least_gap(self) -> float:
-        """What `gap` can be at least, about."""
-        return 2 * self.thickness
+    def relaxed(self, state: State) -> MVUProgram | None:
+        """What to solve next, where this one ended at a state before its gap was small."""
+        if self.priced or self.gap(state) <= ROUNDED:
+            return None
+        if not self.dear and float((state.y / self.upper).max()) > BOUGHT:
+            return self.dearer()
+        return self.thicker() if self.may_relax and not self.is_exhausted(state) else None
 
     @property
     def gram(self) -> ModuleType:
@@ -160,9 +175,8 @@ class MVUProgram:
         return lengths
 
     def changes(self, K: Array) -> Array:
-        """Of squared lengths, relative to those that were given, of which (5) knows nothing."""
-        extra = self.thickness * (self.least[self.heads] + self.least[self.tails])
-        return self.lengths(K) * (self.squares / (self.squares - extra)) - 1
+        """Of squared lengths, relative to those that were given."""
+        return self.lengths(K) * (self.squares / self.given) - 1
 
     def projected(self, A: Array) -> Array:
         """PAP of a symmetric matrix."""
@@ -196,50 +210,67 @@ class MVUProgram:
         return self.gram.schur(K, inverse, self.heads, self.tails, 1 / self.squares, extra)
 
     def start(self) -> State:
-        """The point (4); for the least variance y = 0 and S = P instead."""
+        """The point (4)."""
         y = self.first
         factor = self.cholesky(self.dual_slack(y))
         assert factor is not None, "the start is inside"
         inverse = self.inverse(factor)
-        mu = float(1 / self.lengths(inverse).mean())
-        K = mu * inverse
-        excess = self.lengths(K) - 1
-        above, below = mu / (self.upper - y), mu / (self.lower + y)
-        longer = excess > 0
+        lengths, above, below = self.lengths(inverse), 1 / (self.upper - y), 1 / (self.lower + y)
+        even = float((lengths - above + below).mean())
+        mu = 1 / max(even, EVEN * float(lengths.mean()))
+        above, below = mu * above, mu * below
+        excess = mu * lengths - 1 - above + below
         return State(
-            K,
-            y,
-            above=above * ~longer + (excess + below) * longer,
-            below=below * longer + (above - excess) * ~longer,
+            mu * inverse, y, above=above + excess.clip(0, None), below=below - excess.clip(None, 0)
         )
 
     def variance(self, state: State) -> float:
         """σ tr K."""
-        return self.sign * float(state.K.diagonal().sum())
+        return self.scale * self.sign * float(state.K.diagonal().sum())
 
     def paid(self, state: State) -> float:
-        """What the slacks cost."""
-        return float(self.upper @ state.above + self.lower @ state.below)
+        """What the slacks cost that K needs; x itself is larger, or K inexact."""
+        excess = self.lengths(state.K) - 1
+        above, below = excess.clip(0, None), -excess.clip(None, 0)
+        return self.scale * float(self.upper @ above + self.lower @ below)
+
+    def bound(self, state: State) -> float:
+        """The sum of y, which no variance less what is paid exceeds."""
+        return self.scale * float(state.y.sum())
 
     def gap(self, state: State) -> float:
         """How far (2) is from the bound, relative to it.
 
-        Where lengths are kept, so that nothing should be paid, the variance alone may count: the
-        larger of its distance and the violation.
+        Where lengths are kept, nothing should be paid: then it is the larger of the distance of the
+        variance alone and the violation.
         """
-        bound = float(state.y.sum())
-        size = max(1.0, abs(bound))
-        priced = abs(bound - self.variance(state) + self.paid(state)) / size
         if self.priced:
-            return priced
-        kept = max(abs(bound - self.variance(state)) / size, self.violation(state))
-        return kept if self.thickness else min(priced, kept)
+            return self.gap_with_slack(state)
+        bound = self.bound(state)
+        short = abs(bound - self.variance(state)) / max(self.scale, abs(bound))
+        return max(short, self.violation(state))
+
+    def gap_with_slack(self, state: State) -> float:
+        """How far (2) is from the bound, with what is paid."""
+        bound = self.bound(state)
+        return abs(bound - self.variance(state) + self.paid(state)) / max(self.scale, abs(bound))
+
+    def is_exhausted(self, state: State) -> bool:
+        """Whether (2) is solved, but slack bought that should not be: the gap stays as it is."""
+        if self.priced:
+            return False
+        return self.gap_with_slack(state) <= min(PAID, EXHAUSTED * self.gap(state))
+
+    def value(self, state: State) -> float:
+        """The least is best: of points whose lengths cannot be kept, those that pay least."""
+        gap = self.gap(state)
+        return min(gap, self.gap_with_slack(state)) if self.dear else gap
 
     def violation(self, state: State) -> float:
-        """The largest change of a length that is forbidden, relative to it."""
+        """The largest change of a length that is forbidden, relative to that of the program."""
         if self.priced:
             return 0.0
-        excess = self.changes(state.K)
+        excess = self.lengths(state.K) - 1
         if float(self.lower.max()) == 0:  # shrinking is free
             excess = excess.clip(0, None)
         return float(abs(excess).max())

@@ -9,14 +9,15 @@ z⁺ = u − y and z⁻ = v + y ≥ 0. With targets τ for all products:
 (4) M Δy = what (3) and x leave of the constraints,  M = (BKBᵀ) ∘ (BS⁻¹Bᵀ) + diag(x⁺/z⁺ + x⁻/z⁻)
 
 (4) is an elementwise product since every constraint has rank one. A predictor (τ = 0) tells how far
-it goes, which sets τ for the corrector with Mehrotra's second-order terms.
+it goes, which sets τ for the corrector with Mehrotra's second-order terms. As long as that pays,
+the corrector is the predictor of another one: with (4) factored, its solutions are cheap.
 
 ΔK is a difference of large matrices, and what rounding leaves of the constraints is worse than what
 (4) leaves. So the constraints are evaluated for ΔK itself, (4) is solved again for what is left,
 and the small answer is added: (4) is refined with (3) as its residual.
 
-Where rounding stops the path before the gap is small, the program may be asked for others that
-differ little from it and are better posed: they are solved in turn while they can lower the gap.
+Where rounding stops the path before the gap is small, the program is asked for one that differs
+little from it and is better posed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from nearfar.solvers.run import Iterate
 
 Array = Any
 
-LANCZOS = 16  # steps that estimate how far a matrix may go along a direction
+LANCZOS = 60  # steps that estimate how far a matrix may go along a direction, at most
+CLOSE = 0.05  # the error of that, relative to it
 REFINEMENTS = 6  # of the solution of (4), at most
 ROUNDING = 1e-14  # of the right side of (4), which is solved no more exactly
 CORRECTIONS = 3  # of a direction, at most
@@ -39,8 +41,10 @@ ACCURATE = 1e-11  # what a direction may leave of the constraints
 WORTH = 0.3  # of what was left, above which a correction is the last
 LEAST_TARGET = 1e-6  # relative to the mean product
 SHARE = 0.9  # of the way to the border of a cone
+CORRECTORS = 3  # at most
+PAYS = 0.9  # of the mean product, to which another corrector lowers it; of its step's length
 SHORTEST = 1e-3  # of both steps: below, rounding errors allow no progress
-PATIENCE = 30  # steps in which the mean product has to fall to SLOW of itself
+PATIENCE = 8  # steps in which the mean product has to fall to SLOW of itself
 SLOW = 0.5
 
 
@@ -58,18 +62,15 @@ class Step:
 
 
 def interior_point(program: Any) -> Iterator[Iterate]:
-    """Iterates along the path of the program, and of its relaxations where that ends too early.
+    """Iterates along the path of the program, and of its relaxation where that ends too early.
 
-    The residual of an iterate is the program's gap, which `run` also compares them by; its state is
-    the program's, and its certificate the program that it is a point of.
+    Value and residual of an iterate are the program's value and gap, its state is the program's,
+    and its certificate the program that it is a point of.
     """
-    least = np.inf
-    for relaxed in (program, *program.relaxations()):
-        if relaxed.least_gap >= least:
-            return
-        for iterate in _path(relaxed):
-            least = min(least, iterate.value)
+    while program is not None:
+        for iterate in _path(program):
             yield iterate
+        program = program.relaxed(iterate.state)
 
 
 def _path(program: Any) -> Iterator[Iterate]:
@@ -80,17 +81,15 @@ def _path(program: Any) -> Iterator[Iterate]:
     means: list[float] = []
     while True:
         zp, zm = program.upper - state.y, program.lower + state.y
-        products = float((state.K * S).sum() + state.above @ zp + state.below @ zm)
-        mu = products / program.size
-        gap = program.gap(state)
+        mu = float((state.K * S).sum() + state.above @ zp + state.below @ zm) / program.size
         yield Iterate(
             np.empty(0),
-            gap,
-            gap,
+            program.value(state),
+            program.gap(state),
             exact=True,
             info={
                 "objective": program.variance(state),
-                "bound": float(state.y.sum()),
+                "bound": program.bound(state),
                 "violation": program.violation(state),
                 "mu": mu,
             },
@@ -98,6 +97,8 @@ def _path(program: Any) -> Iterator[Iterate]:
             certificate=program,
         )
         means.append(mu)
+        if program.is_exhausted(state):
+            return
         if len(means) > PATIENCE and mu > SLOW * means[-1 - PATIENCE]:
             return
         inverse = program.inverse(factors[1])
@@ -106,15 +107,28 @@ def _path(program: Any) -> Iterator[Iterate]:
         if M is None:
             return
         solver = _Direction(program, state, inverse, M, weights, (zp, zm))
-        step = solver.limited(solver(0.0, None), factors, 1.0)
-        after = solver.products(step, S) / program.size
-        target = mu * max(min(1.0, after / mu) ** 2, LEAST_TARGET)
-        step = solver.limited(solver(target, step), factors, SHARE)
+        step = _corrected(solver, factors, S, mu)
+        del M, solver  # the largest array, before the next one is made
         if max(step.primal, step.dual) < SHORTEST:
             return
         state, S, factors = _moved(program, state, step)
         if state is None:
             return
+
+
+def _corrected(solver: _Direction, factors: tuple[Array, Array], S: Array, mu: float) -> Step:
+    """The predictor's step corrected, as often as the mean product falls by it."""
+    step = solver.limited(solver(0.0, None), factors, 1.0)
+    target, best, least, reach = mu, step, np.inf, 0.0
+    for _ in range(CORRECTORS):
+        share = solver.mean_product(step, S) / mu
+        target = min(target, mu * max(share**2, LEAST_TARGET))
+        step = solver.limited(solver(target, step), factors, SHARE)
+        left = solver.mean_product(step, S)
+        if left > PAYS * least or step.primal + step.dual < PAYS * reach:
+            break
+        best, least, reach = step, left, step.primal + step.dual
+    return best
 
 
 class _Direction:
@@ -182,13 +196,14 @@ class _Direction:
         ends = min(1.0, share * primal), min(1.0, share * dual)
         return Step(step.K, step.y, step.S, step.above, step.below, *ends)
 
-    def products(self, step: Step, S: Array) -> float:
-        """The sum of all products after a step."""
+    def mean_product(self, step: Step, S: Array) -> float:
+        """The mean product after a step."""
         state, (zp, zm), a, b = self._state, self._slacks, step.primal, step.dual
         matrices = ((state.K + a * step.K) * (S + b * step.S)).sum()
         above = (state.above + a * step.above) @ (zp - b * step.y)
         below = (state.below + a * step.below) @ (zm + b * step.y)
-        return max(float(matrices + above + below), 0.0)
+        size: int = self._program.size
+        return max(float(matrices + above + below), 0.0) / size
 
 
 def _moved(program: Any, state: Any, step: Step) -> tuple[Any, Array, Any]:
@@ -230,12 +245,13 @@ def _reach(factor: Array, change: Array, solve: Any) -> float:
         for vector in basis:
             w = w - (w * vector).sum() * vector
         off.append(float((w * w).sum()) ** 0.5)
-        if off[-1] <= 1e-12 * max(map(abs, diagonal)):
+        T = np.diag(diagonal) + np.diag(off[:-1], 1)
+        values, vectors = np.linalg.eigh(T, UPLO="U")
+        error = abs(off[-1] * vectors[-1, 0])
+        if error <= CLOSE * abs(values[0]) or off[-1] <= 1e-12 * abs(values).max():
             break
         basis.append(w / off[-1])
-    T = np.diag(diagonal) + np.diag(off[: len(diagonal) - 1], 1)
-    values, vectors = np.linalg.eigh(T, UPLO="U")
-    least = float(values[0] - abs(off[len(diagonal) - 1] * vectors[-1, 0]))
+    least = float(values[0] - error)
     return np.inf if least >= 0 else -1 / least
 
 

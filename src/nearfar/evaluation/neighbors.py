@@ -1,0 +1,296 @@
+"""How many neighbours an unfolding should have: the recipe of the thesis [weinberger2007, 3.1.12].
+
+Too few neighbours do not hold the graph together, or leave strings of points; too many lock the
+points up, so that nothing unfolds. So it is unfolded for one number after the other, and spectra
+and measures are compared, as in Figure 3.28 there. The edges of k neighbours are among those of
+k + 1, hence what is locked up for k stays so for all larger numbers.
+
+[weinberger2007] Weinberger, Metric learning with convex optimization, PhD thesis, 2007.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from nearfar.errors import DisconnectedGraphError, InvalidInputError, NearfarWarning
+from nearfar.estimators._parameters import check_number
+from nearfar.evaluation.embeddings import EmbeddingMeasures, measure_embedding
+from nearfar.graphs import NeighborhoodGraph
+from nearfar.kernels import kernels_for
+
+Floats = NDArray[np.float64]
+
+TRIED = (3, 4, 5, 6, 7, 8)
+LIKE = 0.02  # total variation between two normalised spectra that are the same
+FAR = 0.05  # of the share: what is so much below the best has not unfolded as far
+EQUAL = 0.01  # difference of two harmonic means that is none
+
+
+@dataclass(frozen=True)
+class NeighborTrial:
+    """One number of neighbours.
+
+    Attributes
+    ----------
+    n_neighbors : the number
+    outcome : "unfolded", "locked up", "disconnected" or "refused"
+    reason : why it was not unfolded, or what the fit warned of; may be empty
+    model : the fitted unfolding, or None
+    spectrum : its eigenvalues as shares of their sum, or None
+    share : of the variance in the dimensions of the embedding, or None
+    measures : how faithful the embedding is, or None
+    seconds : wall time of the fit
+    """
+
+    n_neighbors: int
+    outcome: str
+    reason: str
+    model: Any
+    spectrum: Floats | None
+    share: float | None
+    measures: EmbeddingMeasures | None
+    seconds: float
+
+    @property
+    def mean(self) -> float:
+        """The harmonic mean of continuity, trust and intersection; 0 where nothing unfolded."""
+        return self.measures.harmonic_mean if self.measures is not None else 0.0
+
+
+@dataclass(frozen=True)
+class NeighborChoice:
+    """What was tried, and which number of neighbours to take; ``str`` shows it as a table.
+
+    Attributes
+    ----------
+    trials : one for each number, in rising order; none after the first that was locked up
+    n_neighbors : the recommended number, or None if nothing unfolded
+    """
+
+    trials: tuple[NeighborTrial, ...]
+    n_neighbors: int | None
+
+    @property
+    def best(self) -> NeighborTrial | None:
+        """The recommended trial, with its fitted model."""
+        return next((t for t in self.trials if t.n_neighbors == self.n_neighbors), None)
+
+    def __str__(self) -> str:
+        head = f"{'k':>3} {'outcome':<12} {'share':>6} {'contin.':>8} {'trust':>6}"
+        lines = [f"{head} {'inters.':>8} {'mean':>6} {'seconds':>8}"]
+        lines += [_line(trial) for trial in self.trials]
+        found = self.best
+        if found is None:
+            lines.append("recommended: none, since nothing unfolded. " + _remedy(self.trials))
+        else:
+            lines.append(
+                f"recommended: n_neighbors={found.n_neighbors}, with {found.share:.0%} of the"
+                f" variance in {found.model.n_components} dimensions"
+            )
+        return "\n".join(lines)
+
+
+def choose_n_neighbors(
+    X: Any,
+    unfolding: Any = None,
+    n_neighbors: Iterable[int] = TRIED,
+    *,
+    measured: int = 15,
+    beyond_lock_up: bool = False,
+) -> NeighborChoice:
+    """Unfold for several numbers of neighbours, and recommend one.
+
+    First by the spectra: the graph is connected; the points do unfold, that is, their spectrum is
+    not, as shares, that of the input; and the share of the variance in the dimensions of the
+    embedding is at most 0.05 below the largest one. Of these numbers it is the one whose embedding
+    has the best harmonic mean of local continuity, local trust and neighbourhood intersection; of
+    those that differ by 0.01 or less, the smallest.
+
+    Parameters
+    ----------
+    X : array-like, torch.Tensor or sparse array
+        What the unfolding is fitted on: points, distances or a kernel matrix by its ``metric``.
+        Embeddings are measured against it unless distances are missing.
+    unfolding : estimator or None, default=None
+        An unfolding with a parameter ``n_neighbors``; a copy is fitted for each number. None is
+        ``MVU()``.
+    n_neighbors : iterable of int, default=(3, 4, 5, 6, 7, 8)
+        The numbers to try. Below 3 neighbours embeddings degenerate to strings.
+    measured : int, default=15
+        How many neighbours are compared by the measures; at most a third of the points are.
+    beyond_lock_up : bool, default=False
+        Whether to go on after the first number that locked up; those that follow do so, too.
+
+    Returns
+    -------
+    NeighborChoice
+        All trials, with their fitted unfoldings, and the recommended number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nearfar import MVU
+    >>> from nearfar.evaluation import choose_n_neighbors
+    >>> t = np.linspace(0, 1, 40)
+    >>> X = np.stack([np.cos(4 * t), np.sin(4 * t)], axis=1)
+    >>> choice = choose_n_neighbors(X, MVU(1, angles=False), (2, 3))
+    >>> choice.n_neighbors, [trial.outcome for trial in choice.trials]
+    (2, ['unfolded', 'unfolded'])
+    """
+    from nearfar.estimators.mvu import MVU
+
+    unfolding = MVU() if unfolding is None else unfolding
+    if isinstance(X, NeighborhoodGraph):
+        raise InvalidInputError(
+            "a graph has its neighbours already. Pass the points or distances it was made of."
+        )
+    if "n_neighbors" not in unfolding.get_params():
+        raise InvalidInputError(
+            f"{type(unfolding).__name__} has no parameter n_neighbors. Pass an unfolding such as"
+            " MVU()."
+        )
+    numbers = sorted(set(n_neighbors))
+    if not numbers:
+        raise InvalidInputError("n_neighbors must name at least one number; got none.")
+    for number in numbers:
+        check_number("n_neighbors", number, Integral, 1, None)
+    check_number("measured", measured, Integral, 1, None)
+    given = _Given.of(X, unfolding.metric)
+    trials: list[NeighborTrial] = []
+    for number in numbers:
+        trials.append(_tried(X, unfolding, int(number), given, measured))
+        if trials[-1].outcome == "locked up" and not beyond_lock_up:
+            break
+    return NeighborChoice(tuple(trials), _recommended(trials))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The input as the measures want it; None where distances are missing."""
+
+    points: Any  # points or distances
+    metric: str
+    spectrum: Floats | None
+
+    @classmethod
+    def of(cls, X: Any, metric: str) -> _Given:
+        if metric == "euclidean":
+            points = kernels_for(X).to_host(X) if hasattr(X, "device") else np.asarray(X)
+            points = np.asarray(points, dtype=np.float64)
+            if points.ndim != 2 or not np.isfinite(points).all():
+                return cls(None, "euclidean", None)  # the fit tells what is wrong
+            values = np.linalg.svd(points - points.mean(axis=0), compute_uv=False) ** 2
+            return cls(points, "euclidean", _shares(values))
+        if not isinstance(X, np.ndarray) and not hasattr(X, "__array__"):
+            return cls(None, "precomputed", None)
+        D = np.asarray(X, dtype=np.float64)
+        if D.ndim != 2 or D.shape[0] != D.shape[1] or not np.isfinite(D).all():
+            return cls(None, "precomputed", None)
+        if metric == "kernel":
+            squares = np.diag(D)
+            D = np.sqrt(np.maximum(squares[:, None] - 2 * D + squares, 0.0))
+        centred = D**2 - (D**2).mean(axis=0)
+        values = np.linalg.eigvalsh(-0.5 * (centred - centred.mean(axis=1, keepdims=True)))
+        return cls(D, "precomputed", _shares(values[::-1].clip(0, None)))
+
+
+def _tried(X: Any, unfolding: Any, number: int, given: _Given, measured: int) -> NeighborTrial:
+    model = clone(unfolding).set_params(n_neighbors=number)
+    began = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NearfarWarning)
+        try:
+            model.fit(X)
+        except DisconnectedGraphError as error:
+            return _failed(number, "disconnected", error, began)
+        except InvalidInputError as error:
+            return _failed(number, "refused", error, began)
+    seconds = time.perf_counter() - began
+    told = [w for w in caught if issubclass(w.category, NearfarWarning)]
+    for w in (w for w in caught if not issubclass(w.category, NearfarWarning)):
+        warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    spectrum = _shares(model.eigenvalues_)
+    share = float(spectrum[: model.n_components].sum())
+    locked = getattr(model, "locked_up_", False) or _is_like(spectrum, given.spectrum, share)
+    measures = None
+    if given.points is not None:
+        n = len(given.points)
+        k = max(1, min(measured, n // 3))
+        Y = kernels_for(model.embedding_).to_host(model.embedding_)
+        measures = measure_embedding(
+            given.points, Y, k, metric=given.metric, name=f"n_neighbors={number}"
+        )
+    return NeighborTrial(
+        number,
+        "locked up" if locked else "unfolded",
+        " ".join(str(w.message) for w in told),
+        model,
+        spectrum,
+        share,
+        measures,
+        seconds,
+    )
+
+
+def _failed(number: int, outcome: str, error: Exception, began: float) -> NeighborTrial:
+    seconds = time.perf_counter() - began
+    return NeighborTrial(number, outcome, str(error), None, None, None, None, seconds)
+
+
+def _shares(values: Floats) -> Floats:
+    total = values.sum()
+    return values / total if total > 0 else values
+
+
+def _is_like(spectrum: Floats, own: Floats | None, share: float) -> bool:
+    """Whether a spectrum is that of the input, which needs more dimensions than were asked for."""
+    if own is None or share > 1 - LIKE:
+        return False
+    both = np.zeros((2, max(len(spectrum), len(own))))
+    both[0, : len(spectrum)], both[1, : len(own)] = spectrum, own
+    return bool(0.5 * np.abs(both[0] - both[1]).sum() <= LIKE)
+
+
+def _recommended(trials: list[NeighborTrial]) -> int | None:
+    unfolded = [trial for trial in trials if trial.outcome == "unfolded"]
+    if not unfolded:
+        return None
+    widest = max(unfolded, key=lambda trial: trial.share or 0.0)
+    if widest.measures is None:  # nothing to measure against
+        return widest.n_neighbors
+    far = [trial for trial in unfolded if (trial.share or 0.0) >= (widest.share or 0.0) - FAR]
+    best = max(trial.mean for trial in far)
+    return next(trial.n_neighbors for trial in far if trial.mean >= best - EQUAL)
+
+
+def _line(trial: NeighborTrial) -> str:
+    numbers = f"{trial.n_neighbors:>3} {trial.outcome:<12}"
+    found = trial.measures
+    cells = (
+        (trial.share, 6),
+        (found and found.local_continuity, 8),
+        (found and found.local_trust, 6),
+        (found and found.neighborhood_intersection, 8),
+        (found and found.harmonic_mean, 6),
+    )
+    for value, width in cells:
+        numbers += f" {'-' if value is None else format(value, '.2f'):>{width}}"
+    return f"{numbers} {trial.seconds:>8.1f}"
+
+
+def _remedy(trials: tuple[NeighborTrial, ...]) -> str:
+    outcomes = {trial.outcome for trial in trials}
+    if outcomes == {"disconnected"}:
+        return "Try larger numbers, or components='link'."
+    if outcomes == {"refused"}:
+        return "The reasons of the trials tell why."
+    return "Set constraints='slack', angles=False, or components='link' with smaller numbers."

@@ -1,0 +1,360 @@
+"""The program of maximum variance unfolding: its start, its bound, and its optimum by another.
+
+All that is checked is computed here anew, from K, y and the squared lengths alone.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from nearfar import NeighborhoodGraph
+from nearfar.kernels import kernels_for
+from nearfar.problems.mvu import DEARER, THICKNESS, MVUProgram, State, UnboundedError
+from nearfar.solvers import Status, run
+from nearfar.solvers.interior_point import interior_point
+
+PROGRAMS = {
+    "equal": {"constraints": "equal"},
+    "shrink": {"constraints": "shrink"},
+    "slack": {"constraints": "slack", "slack_weight": 0.9},
+    "least": {"constraints": "equal", "maximise": False},
+    "least-slack": {"constraints": "slack", "slack_weight": 0.6, "maximise": False},
+}
+each = pytest.mark.parametrize("name", PROGRAMS)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Edges and squared lengths; its programs, and what they are about in plain NumPy."""
+
+    heads: np.ndarray
+    tails: np.ndarray
+    squares: np.ndarray
+    n: int
+
+    def program(self, backend=None, **options):
+        reference = np.zeros(0) if backend is None else backend.asarray(np.zeros(0))
+        return MVUProgram.build(self.heads, self.tails, self.squares, self.n, reference, **options)
+
+    def lengths(self, K):
+        """Squared lengths of the edges."""
+        d = np.diag(K)
+        return d[self.heads] + d[self.tails] - 2 * K[self.heads, self.tails]
+
+    def slack(self, weights, sign):
+        """Lap(w) - sign (I - 11'/n)."""
+        S = np.zeros((self.n, self.n))
+        for i, j, w in zip(self.heads, self.tails, weights, strict=True):
+            S[i, i] += w
+            S[j, j] += w
+            S[i, j] -= w
+            S[j, i] -= w
+        return S - sign * (np.eye(self.n) - 1 / self.n)
+
+    def objective(self, K, constraints="equal", slack_weight=0.9, maximise=True):
+        """What is maximised, with the thesis' price for a change of a squared length."""
+        value = np.trace(K) if maximise else -np.trace(K)
+        if constraints == "slack":
+            change = np.abs(self.lengths(K) - self.squares).sum()
+            value -= slack_weight / (1 - slack_weight) * change
+        return value
+
+
+@pytest.fixture
+def graph(rng):
+    """Of 13 points in five dimensions."""
+    X = rng.normal(size=(13, 5)) * [3, 2, 1, 0.5, 0.5]
+    found = NeighborhoodGraph.from_points(X, 3).linked()
+    return Graph(found.heads, found.tails, found.lengths**2, 13)
+
+
+@pytest.fixture
+def contradiction(graph, rng):
+    """The same edges, with lengths that no points have."""
+    squares = graph.squares * rng.uniform(0.2, 5, len(graph.heads))
+    return Graph(graph.heads, graph.tails, squares, 13)
+
+
+def host(program, state):
+    """K and y / D on the host, K in the units of the data, y / D without any."""
+    to_host = kernels_for(state.K).to_host
+    return program.scale * to_host(state.K), to_host(state.y / program.squares)
+
+
+def solved(program, tol=1e-7):
+    solution = run(interior_point(program), tol=tol, max_iter=200)
+    return solution, solution.iterate.certificate, solution.iterate.state
+
+
+def by_clarabel(graph, constraints="equal", slack_weight=0.9, maximise=True):
+    """Optimum and K by the dual: minimise D'w with V'(Lap(w) -+ P)V psd, V a basis of what sums to
+    zero, w >= 0 for "shrink" and |w| within its price for "slack".
+
+    Clarabel minimises c'w with b - A w in a cone; the multiplier of the matrix is K in that basis.
+    Its triangle holds entries off the diagonal times the root of 2.
+    """
+    import clarabel
+
+    V = np.linalg.qr(np.c_[np.ones(graph.n), np.eye(graph.n)[:, 1:]])[0][:, 1:]
+    edges = V[graph.heads] - V[graph.tails]
+    r, m = V.shape[1], len(edges)
+    columns, rows = np.tril_indices(r)
+    root = np.where(rows == columns, 1.0, np.sqrt(2))
+    A = [-(edges[:, rows] * edges[:, columns] * root).T]
+    b = [np.where(rows == columns, -1.0 if maximise else 1.0, 0.0)]
+    cones = [clarabel.PSDTriangleConeT(r)]
+    if constraints != "equal":
+        price = slack_weight / (1 - slack_weight) if constraints == "slack" else None
+        A += [-np.eye(m)] if price is None else [-np.eye(m), np.eye(m)]
+        b += [np.zeros(m)] if price is None else [np.full(2 * m, price)]
+        cones.append(clarabel.NonnegativeConeT(sum(map(len, b[1:]))))
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    solution = clarabel.DefaultSolver(
+        sparse.csc_matrix((m, m)),
+        graph.squares,
+        sparse.csc_matrix(np.concatenate(A)),
+        np.concatenate(b),
+        cones,
+        settings,
+    ).solve()
+    assert str(solution.status) in ("Solved", "AlmostSolved"), str(solution.status)
+    Z = np.zeros((r, r))
+    Z[rows, columns] = np.array(solution.z[: len(rows)]) / root
+    Z = Z + np.triu(Z, 1).T
+    return solution.obj_val, V @ Z @ V.T
+
+
+# -- the start and the parts ------------------------------------------------------------------
+
+
+@each
+def test_the_start_is_inside_both_cones_and_feasible(graph, name, backend):
+    program = graph.program(backend, **PROGRAMS[name])
+    state = program.start()
+    K, weights = host(program, state)
+    np.testing.assert_allclose(K.sum(axis=0), 0, atol=1e-10 * np.trace(K))
+    assert np.linalg.eigvalsh(K)[1] > 0
+    assert np.linalg.eigvalsh(graph.slack(weights, program.sign))[1] > 0
+    above, below = (backend.to_numpy(a) for a in (state.above, state.below))
+    assert min(above.min(), below.min()) > 0
+    np.testing.assert_allclose(graph.lengths(K) / graph.squares, 1 + above - below, rtol=1e-9)
+    y, upper, lower = (backend.to_numpy(a) for a in (state.y, program.upper, program.lower))
+    assert (y < upper).all()
+    assert (y > -lower).all()
+
+
+@each
+def test_the_start_is_near_the_central_path(graph, name):
+    """The products x z and the eigenvalues of KS are all about as large as their mean."""
+    program = graph.program(**PROGRAMS[name])
+    state = program.start()
+    values = np.linalg.eigvals(state.K @ program.dual_slack(state.y)).real
+    products = np.concatenate(
+        [
+            np.sort(values)[1:],
+            state.above * (program.upper - state.y),
+            state.below * (program.lower + state.y),
+        ]
+    )
+    assert products.max() < 100 * products.mean()
+    assert products.min() > 1e-3 * products.mean()
+
+
+def test_lengths_slack_and_projection_are_those_of_plain_loops(graph, backend, rng):
+    program = graph.program(backend)
+    A = rng.normal(size=(13, 13))
+    K = backend.asarray(A @ A.T)
+    D = graph.squares / program.scale
+    np.testing.assert_allclose(
+        backend.to_numpy(program.lengths(K)), graph.lengths(A @ A.T) / D, rtol=1e-10
+    )
+    y = rng.normal(size=len(D))
+    np.testing.assert_allclose(
+        backend.to_numpy(program.dual_slack(backend.asarray(y))), graph.slack(y / D, 1), atol=1e-10
+    )
+    assert program.scale == pytest.approx(graph.squares.mean())
+    P = np.eye(13) - 1 / 13
+    np.testing.assert_allclose(backend.to_numpy(program.projected(K)), P @ A @ A.T @ P, atol=1e-10)
+
+
+def test_the_pseudoinverse_from_a_factor(graph, rng):
+    A = rng.normal(size=(13, 13))
+    program = graph.program()
+    A = program.projected(A @ A.T)
+    inverse = program.inverse(program.cholesky(A))
+    np.testing.assert_allclose(inverse, np.linalg.pinv(A, rcond=1e-10), rtol=1e-6, atol=1e-8)
+    assert program.cholesky(-A) is None
+
+
+# -- the bound --------------------------------------------------------------------------------
+
+
+@each
+def test_weak_duality_for_all_points_that_are_feasible(graph, name, rng):
+    """Any dual point, and any K with what it has to pay: (2) is never above the sum of y."""
+    program = graph.program(**PROGRAMS[name])
+    for _ in range(20):
+        share = 0.9 * rng.uniform(size=len(program.first))
+        y = program.first + share * (program.upper - program.first)
+        assert np.linalg.eigvalsh(program.dual_slack(y))[1] > 0
+        A = rng.normal(size=(13, rng.integers(1, 8)))
+        K = program.projected(A @ A.T) * rng.uniform(0.01, 3)
+        state = State(K, y, None, None)
+        assert program.variance(state) - program.paid(state) <= program.bound(state)
+
+
+def test_what_is_paid_is_the_price_of_the_changes(graph, rng):
+    program = graph.program(**PROGRAMS["slack"])
+    A = rng.normal(size=(13, 4))
+    K = program.projected(A @ A.T)
+    state = State(K, program.first, None, None)
+    expected = graph.objective(program.scale * K, **PROGRAMS["slack"])
+    assert program.variance(state) - program.paid(state) == pytest.approx(expected, rel=1e-10)
+
+
+@each
+def test_the_gap_is_that_of_the_solution(graph, name, backend):
+    """Recomputed from K and y: feasible, and as near to the bound as the gap says."""
+    options = PROGRAMS[name]
+    solution, program, state = solved(graph.program(backend, **options))
+    assert solution.status is Status.CONVERGED
+    K, weights = host(program, state)
+    assert np.linalg.eigvalsh(K)[0] >= -1e-12 * np.trace(K)
+    S = graph.slack(weights, program.sign)
+    assert np.linalg.eigvalsh(S)[0] >= -1e-11 * np.abs(S).max()
+    change = graph.lengths(K) / graph.squares - 1
+    if options["constraints"] == "equal":
+        assert np.abs(change).max() <= 1e-7
+    if options["constraints"] == "shrink":
+        assert change.max() <= 1e-7
+        assert weights.min() >= 0
+    if options["constraints"] == "slack":
+        assert np.abs(weights).max() <= options["slack_weight"] / (1 - options["slack_weight"])
+    bound, objective = weights @ graph.squares, graph.objective(K, **options)
+    assert solution.iterate.info["bound"] == pytest.approx(bound, rel=1e-10)
+    assert abs(bound - objective) <= 1.01e-7 * abs(bound)
+
+
+# -- against another solver -------------------------------------------------------------------
+
+
+@each
+def test_the_optimum_is_that_of_a_general_solver(graph, name):
+    """Their K has the objective that they report, which lies below our bound; ours agrees."""
+    options = PROGRAMS[name]
+    theirs, K_theirs = by_clarabel(graph, **options)
+    assert graph.objective(K_theirs, **options) == pytest.approx(theirs, rel=1e-5)
+    _, program, state = solved(graph.program(**options))
+    K, _ = host(program, state)
+    assert graph.objective(K, **options) == pytest.approx(theirs, rel=1e-5)
+    assert program.bound(state) >= theirs - 1e-5 * abs(theirs)
+
+
+@pytest.mark.parametrize("name", ["shrink", "slack", "least-slack"])
+def test_the_optimum_for_distances_that_no_points_have(contradiction, name):
+    options = PROGRAMS[name]
+    theirs, _ = by_clarabel(contradiction, **options)
+    _, program, state = solved(contradiction.program(**options))
+    K, _ = host(program, state)
+    assert contradiction.objective(K, **options) == pytest.approx(theirs, rel=1e-5)
+
+
+def test_contradictory_lengths_stay_changed_whatever_the_price(contradiction):
+    """The penalty is exact where there is a solution; here there is none."""
+    _, program, state = solved(contradiction.program(), tol=1e-5)
+    assert program.violation(state) > 1e-2
+    assert program.thickness == 0
+
+
+# -- prices, thickness, scale -------------------------------------------------------------------
+
+
+def test_slack_that_is_too_cheap_is_told_with_the_least_weight(graph):
+    """The variance is bounded if some y below the price of D w/(1 - w) has a positive S, that is,
+    if w/(1 - w) times the second eigenvalue of Lap(1) is above 1."""
+    second = np.linalg.eigvalsh(graph.slack(np.ones(len(graph.heads)), 0))[1]
+    least = 1 / (1 + second)
+    with pytest.raises(UnboundedError) as caught:
+        graph.program(constraints="slack", slack_weight=0.999 * least)
+    assert caught.value.least == pytest.approx(least)
+    graph.program(constraints="slack", slack_weight=1.001 * least).start()
+    graph.program(constraints="slack", slack_weight=0.5 * least, maximise=False).start()
+
+
+def test_thicker_lengths_are_those_of_points_with_a_dimension_each(graph, rng):
+    """(5): K + thickness P diag(t) P has the new lengths, and is positive definite."""
+    program = graph.program()
+    thicker = program.thicker(0.005)
+    at = [(graph.heads == node) | (graph.tails == node) for node in range(13)]
+    least = np.array([program.given[edges].min() for edges in at])
+    A = rng.normal(size=(13, 3))
+    K = program.projected(A @ A.T)
+    more = K + thicker.thickness * program.projected(np.diag(least))
+    np.testing.assert_allclose(
+        thicker.lengths(more) * thicker.squares,
+        program.lengths(K) * program.squares + (thicker.squares - program.squares),
+        rtol=1e-10,
+    )
+    assert np.linalg.eigvalsh(more)[1] > 0
+    growth = thicker.squares / program.squares - 1
+    assert growth.min() > 0
+    assert growth.max() <= 2 * thicker.thickness * (1 + 1e-12)
+    np.testing.assert_allclose(
+        thicker.changes(more), graph.lengths(program.scale * more) / graph.squares - 1
+    )
+
+
+def test_prices_rise_and_then_lengths_are_relaxed_where_that_is_wanted(graph):
+    """A state at its price asks for a higher one; one that is stuck otherwise, for (5)."""
+    program = graph.program(may_relax=True)
+    state = program.start()
+    bought = replace(state, y=0.95 * program.upper)
+    dearer = program.relaxed(bought)
+    assert (dearer.dear, dearer.thickness) == (True, 0)
+    for name in ("upper", "lower", "first"):
+        np.testing.assert_array_equal(getattr(dearer, name), DEARER * getattr(program, name))
+    thicker = dearer.relaxed(state)
+    assert (thicker.dear, thicker.thickness) == (True, THICKNESS)
+    np.testing.assert_array_equal(thicker.upper, dearer.upper)
+    np.testing.assert_array_equal(program.relaxed(state).upper, dearer.upper)
+    assert thicker.relaxed(state) is None
+    assert graph.program().relaxed(state) is None
+    assert graph.program().relaxed(bought).dear
+
+
+def test_a_program_with_a_small_gap_is_left_as_it_is(graph):
+    solution, program, state = solved(graph.program(may_relax=True), tol=1e-6)
+    assert solution.status is Status.CONVERGED
+    assert program.relaxed(state) is None
+
+
+@pytest.mark.parametrize("thin", [0, 1e-4])
+def test_flat_cliques_are_solved_by_thickness(rng, thin):
+    """Cliques of six points in a plane, or nearly so, have no interior; with lengths of thicker
+    points they have one, and what the path ends with is a solution for these."""
+    X = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 3)) + thin * rng.normal(size=(30, 3))
+    found = NeighborhoodGraph.from_points(X, 5).linked()
+    graph = Graph(found.heads, found.tails, found.lengths**2, 30)
+    solution, program, state = solved(graph.program().thicker(), tol=1e-6)
+    assert solution.status is Status.CONVERGED
+    K, weights = host(program, state)
+    thick = program.scale * program.squares
+    np.testing.assert_allclose(graph.lengths(K), thick, rtol=1e-6)
+    assert np.abs(graph.lengths(K) / graph.squares - 1).max() <= 2.01 * THICKNESS
+    assert np.linalg.eigvalsh(graph.slack(weights, 1))[0] >= -1e-9 * np.abs(weights).max()
+    assert abs(weights @ thick - np.trace(K)) <= 1e-6 * (weights @ thick)
+    own = np.sum((X - X.mean(axis=0)) ** 2)
+    assert weights @ graph.squares >= own * (1 - 1e-9)  # the points themselves are feasible
+
+
+@pytest.mark.parametrize("power", [-16, 16])
+@each
+def test_the_scale_of_the_data_does_not_matter(graph, name, power):
+    scaled = Graph(graph.heads, graph.tails, graph.squares * 10.0**power, graph.n)
+    plain, other = (solved(g.program(**PROGRAMS[name]))[0] for g in (graph, scaled))
+    assert abs(other.n_iter - plain.n_iter) <= 3
+    ratio = other.iterate.info["objective"] / plain.iterate.info["objective"]
+    assert ratio == pytest.approx(10.0**power, rel=1e-6)

@@ -1,0 +1,172 @@
+"""The interior point method: chains have known answers, and every iterate keeps its promises."""
+
+import numpy as np
+import pytest
+
+from nearfar.kernels import gram_numpy
+from nearfar.problems.mvu import MVUProgram
+from nearfar.solvers import Iterate, Status, run
+from nearfar.solvers import interior_point as module
+from nearfar.solvers.interior_point import interior_point
+
+
+def program_of(heads, tails, squares, **options):
+    edges = np.array(heads, dtype=np.intp), np.array(tails, dtype=np.intp)
+    n = int(max(map(max, edges))) + 1
+    return MVUProgram.build(*edges, np.array(squares, dtype=float), n, np.zeros(0), **options)
+
+
+def chain(lengths, **options):
+    """Nodes one after the other, joined by edges of these lengths."""
+    n = len(lengths)
+    return program_of(range(n), range(1, n + 1), np.square(lengths), **options)
+
+
+@pytest.fixture
+def lengths(rng):
+    return rng.uniform(0.5, 2, 8)
+
+
+def until(iterates, tol):
+    """Iterates up to the first whose gap is small."""
+    for iterate in iterates:
+        yield iterate
+        if iterate.residual <= tol:
+            return
+
+
+@pytest.mark.parametrize("constraints", ["equal", "shrink"])
+def test_a_chain_is_pulled_straight(lengths, constraints):
+    """No node is farther from another than the edges between them; a line reaches that for all
+    pairs, and the trace is the sum of all squared distances over n."""
+    places = np.concatenate([[0], np.cumsum(lengths)])
+    program = chain(lengths, constraints=constraints)
+    solution = run(interior_point(program), tol=1e-7, max_iter=100)
+    assert solution.status is Status.CONVERGED
+    straight = np.sum((places - places.mean()) ** 2)
+    assert solution.iterate.info["objective"] == pytest.approx(straight, rel=1e-6)
+    values = np.linalg.eigvalsh(program.scale * solution.iterate.state.K)
+    assert values[-1] == pytest.approx(straight, rel=1e-5)
+    assert values[-2] < 1e-3 * straight
+
+
+def test_a_triangle_is_what_it_is():
+    """All distances are given, so that there is a single Gram matrix: that of the triangle."""
+    program = program_of([0, 0, 1], [1, 2, 2], [9.0, 25.0, 16.0])
+    solution = run(interior_point(program), tol=1e-7, max_iter=100)
+    X = np.array([[0, 0], [3, 0], [3, 4.0]])
+    X -= X.mean(axis=0)
+    np.testing.assert_allclose(program.scale * solution.iterate.state.K, X @ X.T, atol=1e-5)
+
+
+def test_the_least_variance_of_a_chain_folds_it():
+    """Three nodes, edges of length 1: the outer two fall together. With s = 1/3 of the way from
+    the middle, the trace is 2 (1/3)^2 + (2/3)^2 = 2/3."""
+    solution = run(interior_point(chain([1, 1], maximise=False)), tol=1e-7, max_iter=100)
+    assert solution.iterate.info["objective"] == pytest.approx(-2 / 3, rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"constraints": "slack"}, {"maximise": False}])
+def test_every_iterate_is_inside_and_bounds_the_optimum(lengths, options):
+    """K and S are definite but for 1, x is positive, y within its prices, and lengths are what x
+    says; so that its y proves a bound, whenever it is stopped."""
+    program = chain(lengths, **options)
+    iterates = list(until(interior_point(program), 1e-8))
+    optimum = iterates[-1].info["bound"]
+    for iterate in iterates:
+        state = iterate.state
+        assert np.linalg.eigvalsh(state.K)[1] > 0
+        assert np.linalg.eigvalsh(program.dual_slack(state.y))[1] > 0
+        assert min(state.above.min(), state.below.min()) > 0
+        assert (state.y < program.upper).all()
+        assert (state.y > -program.lower).all()
+        np.testing.assert_allclose(
+            program.lengths(state.K), 1 + state.above - state.below, atol=1e-9
+        )
+        assert iterate.info["bound"] >= optimum - 1e-7 * abs(optimum)
+        assert iterate.value == iterate.residual == program.gap(state)
+        assert iterate.exact
+        assert iterate.certificate is program
+    assert iterates[-1].info["mu"] < 1e-6 * iterates[0].info["mu"]
+
+
+def test_few_iterations(lengths):
+    """A good start and second-order steps: some twenty, not hundreds."""
+    assert len(list(until(interior_point(chain(lengths)), 1e-6))) < 25
+
+
+def test_a_run_keeps_the_iterate_of_the_least_gap():
+    """Rounding may spoil the last ones: `run` compares them by their gap."""
+    gaps = [1.0, 1e-3, 5e-3]
+    iterates = (Iterate(np.empty(0), gap, gap, exact=True, state=gap) for gap in gaps)
+    assert run(iterates, tol=1e-6, max_iter=10).iterate.state == 1e-3
+
+
+class Relaxable:
+    """A program that has another, which has a third, and that none."""
+
+    def __init__(self, number=0):
+        self.number = number
+
+    def relaxed(self, state):
+        assert state == self.number
+        return Relaxable(self.number + 1) if self.number < 2 else None
+
+
+def test_relaxations_follow_in_turn(monkeypatch):
+    gaps = {0: [1.0, 0.1, 0.3], 1: [2.0, 0.2], 2: [0.05]}
+
+    def path(program):
+        for gap in gaps[program.number]:
+            yield Iterate(
+                np.empty(0), gap, gap, exact=True, state=program.number, certificate=program.number
+            )
+
+    monkeypatch.setattr(module, "_path", path)
+    found = [(iterate.certificate, iterate.value) for iterate in interior_point(Relaxable())]
+    assert found == [(number, gap) for number, values in gaps.items() for gap in values]
+
+
+def test_a_direction_leaves_nothing_of_the_constraints(lengths, monkeypatch):
+    """Even late on the path, where its matrices are large and nearly cancel."""
+    program = chain(lengths)
+    left, plain = [], module._Direction.__call__
+
+    def watched(self, target, predictor):
+        step = plain(self, target, predictor)
+        rest = program.lengths(step.K) - step.above + step.below - self._lack
+        left.append(np.abs(rest).max())
+        return step
+
+    monkeypatch.setattr(module._Direction, "__call__", watched)
+    assert list(until(interior_point(program), 1e-8))[-1].residual <= 1e-8
+    assert max(left) <= 1e-9
+
+
+@pytest.mark.parametrize(("steps", "close"), [(5, 0), (60, 0.05), (60, 0)])
+def test_reach_is_how_far_a_matrix_stays_definite(rng, monkeypatch, steps, close):
+    """By few steps about, by many as closely as wanted, and less rather than more."""
+    monkeypatch.setattr(module, "LANCZOS", steps)
+    monkeypatch.setattr(module, "CLOSE", close)
+    A, B = rng.normal(size=(2, 30, 30))
+    A, B = A @ A.T + np.eye(30), B + B.T
+    factor = gram_numpy.cholesky(A)
+    C = np.linalg.solve(factor, np.linalg.solve(factor, B).T)
+    true = -1 / np.linalg.eigvalsh(0.5 * (C + C.T))[0]
+    found = module._reach(factor, B, gram_numpy.solve_lower)
+    error = 0.5 if steps == 5 else 2 * close + 1e-6
+    assert true * (1 - error) <= found <= true * (1 + 1e-6 if steps > 5 else 1.5)
+    assert module._reach(factor, np.eye(30), gram_numpy.solve_lower) > 1
+
+
+def test_ratio_is_how_far_values_stay_positive():
+    assert module._ratio(np.array([1.0, 2.0]), np.array([-0.5, -4.0])) == 0.5
+    assert module._ratio(np.array([1.0, 2.0]), np.array([0.5, 0.0])) == np.inf
+
+
+def test_a_path_that_no_longer_falls_ends(lengths, monkeypatch):
+    """Steps too short to halve the mean product within a few of them are given up."""
+    monkeypatch.setattr(module, "SHARE", 0.02)
+    solution = run(interior_point(chain(lengths, constraints="slack")), tol=1e-9, max_iter=500)
+    assert solution.status is Status.STALLED
+    assert solution.n_iter <= 3 * module.PATIENCE
