@@ -6,7 +6,7 @@ from sklearn.datasets import make_swiss_roll
 
 from nearfar import LandmarkMVU, NeighborhoodGraph
 from nearfar.errors import InvalidInputError
-from nearfar.graphs.reconstruction import lle_matrix, lle_weights, reconstruction
+from nearfar.problems.landmark_mvu import lle_matrix, lle_weights, reconstruction
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ NOBODY = np.zeros(80, dtype=bool)
 
 def test_a_node_on_the_wrong_side_goes_home(network):
     places, graph, squares, weights = network
-    corner = int(np.argmin(places.sum(axis=1)))
+    corner = int(np.argmin(np.where(graph.degrees() >= 5, places.sum(axis=1), np.inf)))
     Y = places.copy()
     Y[corner] = (
         2 * places[np.argsort(np.linalg.norm(places - places[corner], axis=1))[8]] - Y[corner]
@@ -51,6 +51,41 @@ def test_moves_gain_and_neighbours_do_not_move_together(network, rng):
     assert not (moving[graph.heads] & moving[graph.tails]).any()
     assert not moving[fixed].any()
     assert misfit(graph, squares, weights, moved) < misfit(graph, squares, weights, Y)
+
+
+@pytest.mark.parametrize("count", [4, 10])
+def test_neighbours_on_the_wrong_side_together_go_home(network, count):
+    """The nodes nearest to a corner, mirrored: alone none of them would move far enough."""
+    places, graph, squares, weights = network
+    Y, corner = places.copy(), np.argsort(places.sum(axis=1))[:count]
+    Y[corner] = 0.5 - Y[corner][:, ::-1]
+    moved, n_moved = resettled(graph, squares, weights, Y, NOBODY)
+    held = graph.degrees() > 2
+    assert n_moved >= held[corner].sum()
+    np.testing.assert_allclose(moved[held], places[held], atol=1e-6)
+    fixed = np.isin(np.arange(80), corner)
+    moved, _ = resettled(graph, squares, weights, Y, fixed)
+    np.testing.assert_array_equal(moved[corner], Y[corner])
+
+
+def test_a_mirrored_node_that_only_mirrored_ones_hold_goes_home():
+    """A grid whose three nodes at a corner, and a fourth that hangs on these, are mirrored.
+
+    All lengths of the fourth fit, and it would hold the three where they are.
+    """
+    grid = np.stack(np.meshgrid(np.arange(4.0), np.arange(4.0)), axis=-1).reshape(-1, 2)
+    places = np.vstack([grid + 0.05 * np.sin(np.arange(32.0)).reshape(16, 2), [[-0.9, -0.8]]])
+    three = [0, 1, 4]
+    pairs = [(i, j) for i in range(16) for j in range(i) if np.abs(grid[i] - grid[j]).max() <= 2]
+    heads, tails = np.array([*pairs, *((16, node) for node in three)]).T
+    lengths = np.linalg.norm(places[heads] - places[tails], axis=1)
+    graph = NeighborhoodGraph.from_edges(heads, tails, lengths, 17)
+    Y, ones, mirrored = places.copy(), np.ones(len(heads)), [*three, 16]
+    Y[mirrored] = 2 - Y[mirrored][:, ::-1]
+    squares = graph.lengths**2
+    moved, count = resettled(graph, squares, ones, Y, np.zeros(17, dtype=bool))
+    assert count >= 4
+    np.testing.assert_allclose(moved, places, atol=1e-6)
 
 
 def test_where_all_fits_nothing_is_settled_anew(network):

@@ -209,7 +209,8 @@ def test_a_component_without_anchors_is_told(rng):
     first, second = rng.uniform(size=(2, 80, 2))
     field = Field(np.vstack([first, second + 5]), 0.3, rng)
     network = field.network(0)
-    with pytest.raises(DisconnectedGraphError, match="2 components, of 80 and 80"):
+    text = "2 components, of 80 and 80 nodes. Measure more distances, set components='link'"
+    with pytest.raises(DisconnectedGraphError, match=text):
         SensorLocalization().fit(network)
     with pytest.warns(DataWarning, match="1 of 2 components do not tell how these lie"):
         model = SensorLocalization(anchors=field.anchors(range(4)), components="separate").fit(
@@ -286,7 +287,7 @@ def test_nodes_that_hang_on_too_few_distances_are_flagged(rng):
     model = SensorLocalization(random_state=0, max_iter=2000).fit(graph)
     np.testing.assert_array_equal(model.pinned_[150:], [False, False, True, False, False])
     np.testing.assert_array_equal(np.isinf(model.standard_errors_), ~model.pinned_)
-    assert model.looseness_[150] > 10
+    assert model.looseness_[150] > 50
 
 
 def test_a_part_on_a_hinge_is_flagged_and_an_anchor_in_it_helps(rng):
@@ -308,6 +309,19 @@ def test_a_part_on_a_hinge_is_flagged_and_an_anchor_in_it_helps(rng):
     assert held.pinned_[150:].mean() > 0.9
 
 
+def test_a_part_on_a_bridge_is_pinned_down(rng):
+    """Two squares and a strip between them: it bends, but lengths hold it, and errors say so."""
+    one, two = rng.uniform(size=(2, 200, 2))
+    strip = rng.uniform(size=(80, 2)) * [0.6, 0.3] + [1, 0.35]
+    field = Field(np.vstack([one, two + np.array([1.6, 0]), strip]), 0.2, rng)
+    model = SensorLocalization(random_state=0).fit(field.network(0.05))
+    assert model.pinned_.mean() > 0.98
+    errors, expected = field.errors(model.embedding_), model.standard_errors_
+    pinned = model.pinned_
+    ratio = np.sqrt(np.mean(expected[pinned] ** 2) / np.mean(errors[pinned] ** 2))
+    assert 1 / 3 < ratio < 3  # one soft motion, that is one draw, makes most of the errors
+
+
 # -- new sensors, files, limits ------------------------------------------------------------------
 
 
@@ -321,7 +335,7 @@ def test_new_sensors_are_placed_by_the_distances_that_they_know(field, form):
     X = D if form == "dense" else sparse.csr_array(np.nan_to_num(D))
     np.testing.assert_allclose(model.transform(X), new, atol=0.01)
     D[3] = np.nan
-    with pytest.raises(InvalidInputError, match=r"needs distances .* row 3 has none \(1 such"):
+    with pytest.raises(InvalidInputError, match=r"needs distances .* row 3 has none \(1 in all"):
         model.transform(D)
 
 
@@ -419,3 +433,24 @@ def test_what_are_no_distances(field, entries, text):
         D[entry] = value
     with pytest.raises(ValueError, match=text):
         SensorLocalization().fit(D)
+
+
+def test_distances_of_zero(field):
+    """Sensors in one place are located there; if all are in one place there is nothing to find."""
+    places = field.places[:60].copy()
+    places[7] = places[3]
+    D = np.linalg.norm(places[:, None] - places, axis=2)
+    Y = SensorLocalization(tol=1e-8).fit(D).embedding_
+    np.testing.assert_allclose(np.linalg.norm(Y[:, None] - Y, axis=2), D, atol=1e-3)
+    text = "all distances between 5 nodes are 0, .* Leave out all but one"
+    with pytest.raises(InvalidInputError, match=text):
+        SensorLocalization().fit(np.zeros((5, 5)))
+
+
+@pytest.mark.parametrize("n_nodes", [2, 3])
+def test_as_many_nodes_as_dimensions_are_pinned_to_nothing(n_nodes):
+    """Distances hold, but where the nodes are relative to a field of so many dimensions is open."""
+    model = SensorLocalization(n_nodes - 1).fit(1 - np.eye(n_nodes))
+    assert model.max_distortion_ < 0.01
+    assert not model.pinned_.any()
+    assert np.isinf(model.standard_errors_).all()

@@ -4,7 +4,7 @@ With its neighbours in their places the best place of one node is known exactly 
 `nearfar.problems.out_of_sample`, eq. 6), however far it is. `relocated` moves those that gain most
 among their neighbours, so that no two neighbours move at once and the sum of squared misfits falls
 by the sum of the gains. Neighbours that are on the wrong side together hold each other there;
-`resettled` therefore places all nodes that fit badly anew, by those that fit well.
+`resettled` therefore places all nodes anew but the largest part of the network that fits well.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from nearfar.estimators._out_of_sample import placed
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import kernels_for
+from nearfar.problems.sensor_localization import core
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -24,7 +27,8 @@ Mask = NDArray[np.bool_]
 
 WORTHWHILE = 1e-3  # gain of a move, relative to the misfit of the node
 ROUNDING = 1e-12  # misfit that is none, relative to that of no points at all
-SUSPECT = 10.0  # times the median misfit: nodes that fit badly
+SUSPECT = 2.0  # times the median misfit: nodes that fit badly
+FIRST = 0.5  # share of the most neighbours in place from which on a node is placed
 BLOCK_ENTRIES = 1 << 20  # neighbours of a block of nodes
 
 
@@ -44,23 +48,43 @@ def relocated(
 def resettled(
     graph: NeighborhoodGraph, squares: Matrix, weights: Matrix, Y: Matrix, fixed: Mask
 ) -> tuple[Matrix, int]:
-    """Points (n, r) with those that fit badly placed anew by the others, and how many these are.
+    """Points (n, r) with those that are not trusted placed anew by the others, and how many.
 
-    A node needs r + 1 neighbours that fit well or were placed; others stay.
+    Those with most neighbours in place come first. A node needs r + 1 of them; others stay.
     """
     D, W = graph.adjacency(squares), graph.adjacency(weights)
     misfits, none = _misfits(D, W, Y, Y)
     share = misfits / np.where(none > 0, none, 1.0)
     bad = ~fixed & (share > SUSPECT * np.median(share) + ROUNDING)
-    Y, settled = Y.copy(), ~bad
+    if not bad.any():
+        return Y, 0
+    joined = graph.adjacency(np.ones(graph.n_edges))
+    settled = _trusted(graph, bad, fixed, Y.shape[1])
+    Y, n_settled = Y.copy(), int(settled.sum())
     while True:
-        near = D.copy()
-        near.data = np.where(settled[D.indices], 1.0, 0.0)
-        ready = ~settled & (near.sum(axis=1) > Y.shape[1])
+        counts = np.where(settled, 0, joined @ settled.astype(np.float64))
+        ready = (counts > Y.shape[1]) & (counts >= FIRST * counts.max())
         if not ready.any():
-            return Y, int((settled & bad).sum())
+            return Y, int(settled.sum()) - n_settled
         Y[ready] = _best_places(D, Y, ready, settled)[ready]
         settled |= ready
+
+
+def _trusted(graph: NeighborhoodGraph, bad: Mask, fixed: Mask, r: int) -> Mask:
+    """The fixed nodes, and the largest part of the network in which nodes fit and hold each other.
+
+    Each has more than r neighbours there: nodes that fit among themselves, but are cut off by some
+    that do not, may lie mirrored.
+    """
+    good = ~bad[graph.heads] & ~bad[graph.tails]
+    kept = core(graph.n_nodes, graph.heads[good], graph.tails[good], r + 1, fixed) & ~bad
+    inside = kept[graph.heads] & kept[graph.tails]
+    shape = graph.n_nodes, graph.n_nodes
+    ends = graph.heads[inside], graph.tails[inside]
+    joined = sparse.coo_array((np.ones(len(ends[0])), ends), shape=shape)
+    labels = connected_components(joined, directed=False)[1]
+    trusted: Mask = fixed | (kept & (labels == np.bincount(labels[kept], minlength=1).argmax()))
+    return trusted
 
 
 def _best_places(D: Any, Y: Matrix, nodes: Mask, by: Mask | None = None) -> Matrix:

@@ -13,8 +13,8 @@ from nearfar.estimators._factored_unfolding import BASES, FactoredUnfolding, che
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._unfolding import Task, Unfolded
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.graphs.reconstruction import lle_matrix, lle_weights, reconstruction
 from nearfar.graphs.spectrum import Spectrum
+from nearfar.problems.landmark_mvu import lle_matrix, lle_weights, reconstruction
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -125,8 +125,6 @@ class LandmarkMVU(FactoredUnfolding):
     >>> unfolding.embedding_.shape, unfolding.program_gap_ <= 1e-4
     ((600, 2), True)
     """
-
-    _doc_link_module = "nearfar"
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -31,7 +31,7 @@ from nearfar.estimators._unfolding import Task, Unfolded, Unfolding, max_distort
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.geodesics import geodesic_layout
 from nearfar.kernels import Array, is_torch, kernels_for
-from nearfar.problems.rigidity import Elasticity, core, mirrored
+from nearfar.problems.sensor_localization import Elasticity, core, mirrored
 from nearfar.problems.stress import Stress
 from nearfar.solvers import Status
 from nearfar.solvers.linear_cg import linear_cg
@@ -43,11 +43,11 @@ Mask = NDArray[np.bool_]
 LANDMARKS = 30  # of the layout by path lengths
 CORRECTIONS = 10  # rounds of moves of nodes on the wrong side, at most
 WORTHWHILE = 1e-6  # fall of the misfit after such moves, relative
-LOOSE = 10.0  # times the error of a node whose neighbours are known, at which it is not pinned down
+LOOSE = 50.0  # times the error of a node whose neighbours are known, at which it is not pinned down
 SAMPLES = 12  # of errors, from which standard errors and looseness are estimated
-SOLVED = 1e-2  # relative error of the moves that errors cause
+SOLVED = 1e-3  # relative error of the moves that errors cause: soft motions must show
 TREMBLING = 1e-4  # and of those that tell looseness: one loose node among many must show
-STEPS = 200  # to solve for them, at most
+STEPS = 1000  # to solve for them, at most
 FLAT_ANCHORS = 1e-6  # extent of anchors, relative to the largest, that is none
 
 
@@ -71,9 +71,9 @@ class SensorLocalization(Unfolding):
     components : {"raise", "link", "separate"}, default="raise"
         What to do with a network in several pieces: refuse it, link them by edges between near
         nodes, or locate each by itself.
-    tol : float, default=1e-4
+    tol : float, default=1e-5
         What ten steps of the descent gain at which it stops, relative to the misfit.
-    max_iter : int, default=500
+    max_iter : int, default=1000
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
@@ -90,7 +90,8 @@ class SensorLocalization(Unfolding):
         down.
     pinned_ : ndarray of bool, of shape (n_samples,)
         Whether the distances pin the node down: it has more than ``n_components`` distances to
-        nodes that are pinned down, and its error is not much larger than theirs.
+        nodes that have as many, too, no mirror image of it fits as well, and its looseness is at
+        most 50.
     looseness_ : ndarray of shape (n_samples,)
         How many times larger the error of a node is than if its neighbours were known and lay all
         around it.
@@ -146,13 +147,12 @@ class SensorLocalization(Unfolding):
     (True, True)
     """
 
-    _doc_link_module = "nearfar"
-
     # A network is given by its distances, all of which count.
     metric = "precomputed"
     n_neighbors = None
     angles = False
     _merges = False
+    _more_edges = "Measure more distances"
 
     def __init__(
         self,
@@ -161,8 +161,8 @@ class SensorLocalization(Unfolding):
         anchors: Any = None,
         n_eigenvectors: int = 10,
         components: str = "raise",
-        tol: float = 1e-4,
-        max_iter: int = 500,
+        tol: float = 1e-5,
+        max_iter: int = 1000,
         max_seconds: float | None = None,
         random_state: Any = None,
     ) -> None:
@@ -184,10 +184,10 @@ class SensorLocalization(Unfolding):
 
         Parameters
         ----------
-        X : array-like, torch.Tensor, sparse array of shape (n_samples, n_samples) or \
-            NeighborhoodGraph
-            Distances, dense with NaN or infinity where one is not known in either direction, or
-            sparse with the known ones stored; or a graph, which may have weights.
+        X : array-like, torch.Tensor, sparse array or NeighborhoodGraph
+            Distances (n_samples, n_samples), dense with NaN or infinity where one is not known in
+            either direction, or sparse with the known ones stored; or a graph, which may have
+            weights.
         y : None
             Not used.
 
@@ -222,7 +222,7 @@ class SensorLocalization(Unfolding):
             bad = np.flatnonzero(counts == 0)
             raise InvalidInputError(
                 f"a new sensor needs distances to some of those that were fitted; row {bad[0]} has"
-                f" none ({len(bad)} such rows). Leave it out.",
+                f" none ({len(bad)} in all). Leave it out.",
                 bad,
             )
         kernels = kernels_for(self.embedding_)
@@ -251,6 +251,12 @@ class SensorLocalization(Unfolding):
     def _unfold(self, graph: NeighborhoodGraph, task: Task) -> Unfolded:
         known, positions = checked_anchors(self.anchors, self.graph_.n_nodes, self.n_components)
         fixed = known[task.rows]
+        if not graph.lengths.any():
+            raise InvalidInputError(
+                f"all distances between {graph.n_nodes} nodes are 0, and only those of different"
+                " places tell where these are. Leave out all but one of the nodes.",
+                task.rows,
+            )
         found = relaxed(
             graph,
             task,
@@ -267,10 +273,14 @@ class SensorLocalization(Unfolding):
             solution = self._descent(tense, start, found, task, "wide", LOOSER)
             whole, status = along_axes(solution.iterate.point)[0], solution.status
             Y = whole[:, :r]
-        problem, least = Stress(found.edges), np.inf
-        for start in (Y, self._paths(graph, task)[:, :r] / found.unit):
+        problem, least, smooth = Stress(found.edges), np.inf, Y
+        layouts: tuple[Callable[[], Matrix], ...] = (
+            lambda: smooth,
+            lambda: self._paths(graph, task)[:, :r] / found.unit,
+        )
+        for layout in layouts:
             if status not in CUT_SHORT:
-                solution = self._descent(problem, start, found, task, "final")
+                solution = self._descent(problem, layout(), found, task, "final")
                 if solution.iterate.value < least or solution.status in CUT_SHORT:
                     status = solution.status
                 if solution.iterate.value < least:
@@ -488,7 +498,7 @@ def checked_anchors(anchors: Any, n: int, r: int) -> tuple[Mask, Matrix]:
     if len(bad):
         raise InvalidInputError(
             f"a position must be known in all its {r} coordinates or not at all; node {bad[0]} has"
-            f" {positions[bad[0]]} ({len(bad)} such nodes). Fill in the row, or make it NaN.",
+            f" {positions[bad[0]]} ({len(bad)} in all). Fill in the row, or make it NaN.",
             bad,
         )
     return ~unknown.any(axis=1), positions

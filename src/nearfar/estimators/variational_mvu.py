@@ -13,8 +13,8 @@ from nearfar.estimators._factored_unfolding import BASES, FactoredUnfolding, che
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._unfolding import Task
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.graphs.reconstruction import lle_matrix, lle_weights
 from nearfar.graphs.spectrum import Spectrum, bottom_spectrum
+from nearfar.problems.landmark_mvu import lle_matrix, lle_weights
 
 Matrix = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ class VariationalMVU(FactoredUnfolding):
         Neighbours of each point in the graph.
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
-    n_eigenvectors : int, default=10
+    n_eigenvectors : int, default=15
         How many smooth functions, at least ``n_components``.
     basis : {"laplacian", "lle"}, default="laplacian"
         Which functions are smooth: bottom eigenvectors of the graph's Laplacian, or of the matrix
@@ -123,15 +123,13 @@ class VariationalMVU(FactoredUnfolding):
     ((600, 2), True)
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self,
         n_components: int = 2,
         n_neighbors: int | None = 5,
         *,
         angles: bool = True,
-        n_eigenvectors: int = 10,
+        n_eigenvectors: int = 15,
         basis: str = "laplacian",
         stretch: float = 0.01,
         refine: bool = True,

@@ -95,7 +95,8 @@ class DMLEigProblem:
             )
         else:
             heads, tails = (kernels.index(end, X) for end in _near_first(pairs))
-            rows, edges = kernels.double(X[heads]) - kernels.double(X[tails]), None
+            rows, edges = kernels.double(X[heads]), None
+            rows -= X[tails]
             basis, _, free = whitened_by_near_pairs(
                 kernels,
                 rows,

@@ -118,11 +118,6 @@ class Line:
         )
 
 
-def relative_gap(objective: float, bound: float) -> float:
-    """Objective minus bound, relative to the objective, or to 1 (a margin) if that is larger."""
-    return (objective - bound) / max(objective, 1.0)
-
-
 @dataclass(frozen=True)
 class Certificate:
     """What is proved of a factor L: its objective, a bound below every objective, and (6)."""
@@ -137,8 +132,8 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """How far the objective is from the bound; see `relative_gap`."""
-        return relative_gap(self.objective, self.bound)
+        """Objective minus bound, relative to the objective, or to a margin if that is larger."""
+        return (self.objective - self.bound) / max(self.objective, 1.0)
 
 
 @dataclass(frozen=True)

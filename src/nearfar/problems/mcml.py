@@ -132,6 +132,19 @@ class MCMLProblem(SoftNeighborsProblem):
                 return Certificate(at.value, max(bound, repaired))
         return Certificate(at.value, max(0.0, bound))
 
+    def prove(self, L: Matrix) -> Certificate:
+        """What is proved of a factor from the points in float64; the last answer is kept."""
+        key = L.tobytes()
+        if key not in self._proved:
+            U = self.exact()
+            self._proved.clear()
+            self._proved[key] = self.certify(self.evaluate(L, U), U)
+        return self._proved[key]
+
+    @cached_property
+    def _proved(self) -> dict[bytes, Certificate]:
+        return {}
+
     def _nearer(self, at: CollapsePoint, U: Array | None) -> CollapsePoint:
         """The factor of (7)."""
         ratios, frame = self._widths(self.P - self.slope(at))

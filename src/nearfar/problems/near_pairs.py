@@ -53,9 +53,9 @@ def whitened_by_near_pairs(
     d = rows.shape[1]
     H = symmetric(scatter(rows))
     ridge = regularization * float(np.trace(H)) / d
-    R = _direct(H + ridge * np.eye(d))
-    if R is not None and ridge * np.sum(R * R) <= MOSTLY_RIDGE:
-        return R, (H + ridge * np.eye(d)) @ R, np.empty((d, 0))
+    found = _direct(H + ridge * np.eye(d))
+    if found is not None and ridge * np.sum(found[0] * found[0]) <= MOSTLY_RIDGE:
+        return *found, np.empty((d, 0))
     basis, dual, U, H, _ = whitened(kernels, rows, scatter, n_near, ridge)
     if ridge and basis.shape[1] < d:  # the ridge is that of a basis in the span of the rows
         span = linalg.qr(dual, mode="economic")[0]
@@ -72,16 +72,20 @@ def whitened_by_near_pairs(
     return R, dual @ (H @ inner), vectors[:, shares > MOSTLY_RIDGE]
 
 
-def _direct(H: Matrix) -> Matrix | None:
-    """R with RᵀHR = I by one eigendecomposition, if H is well-conditioned but for units."""
+def _direct(H: Matrix) -> tuple[Matrix, Matrix] | None:
+    """R with RᵀHR = I, and its dual HR, if H is well-conditioned but for units.
+
+    One eigendecomposition H = S V Λ Vᵀ S, with S the units, gives both: R = S⁻¹ V Λ^(−½) and
+    HR = S V Λ^½.
+    """
     units = np.sqrt(np.diag(H))
     if not units.min() > 0:
         return None
-    values, vectors = linalg.eigh(H / units / units[:, None])
+    values, vectors = linalg.eigh(H / units / units[:, None], driver="evd")
     if values[0] < STEADY * values[-1]:
         return None
-    R: Matrix = vectors / np.sqrt(values) / units[:, None]
-    return R
+    lengths, units = np.sqrt(values), units[:, None]
+    return vectors / lengths / units, vectors * lengths * units
 
 
 def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]:

@@ -22,7 +22,7 @@ A sum (3) costs O(n² (r + d)); its product with a map of few rows, O(n² r).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
 from typing import Self
@@ -115,6 +115,15 @@ class SoftNeighborsProblem:
     def kernels(self) -> ModuleType:
         """The kernels of the device that holds the points."""
         return kernels_for(self.U)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the points are in float32."""
+        return str(self.U.dtype).endswith("float32")
+
+    def in_double(self) -> Self:
+        """The same problem in float64."""
+        return replace(self, U=self.exact())
 
     @cached_property
     def counted(self) -> NDArray[np.bool_]:

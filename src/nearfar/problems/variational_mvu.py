@@ -33,7 +33,7 @@ from nearfar.linalg import null_tolerance, signed, smat, svec, symmetric
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-BLOCK_BYTES = 1 << 25  # rows of A held at a time
+BLOCK_BYTES = 1 << 23  # rows of A held at a time
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,9 @@ from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from nearfar.kernels import Array
-from nearfar.linalg import symmetric
+from nearfar.linalg import eigh, symmetric
 
 Matrix = NDArray[np.float64]
 
@@ -51,7 +50,7 @@ def whitened(
         share = 2 * weight / len(points)
         total = kernels.to_host(U.sum(0))
         Q = share * symmetric(kernels.gram(U, U) - np.outer(total, total) / len(points))
-        values, vectors = linalg.eigh(P)
+        values, vectors = eigh(P)
         spread = ((Q @ vectors) * vectors).sum(axis=0)
         squares = np.maximum(values, 0) + FLOOR * np.maximum(spread, 0)
         lengths = np.sqrt(np.maximum(squares, np.finfo(float).eps * squares.max(initial=0)))
@@ -80,11 +79,11 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     norms = (unit * unit).sum(1) ** 0.5
     unit = unit / (norms + (norms == 0))[:, None]
     if d <= n:
-        values, vectors = linalg.eigh(symmetric(kernels.gram(unit, unit)))
+        values, vectors = eigh(symmetric(kernels.gram(unit, unit)))
         kept = values > RANK_TOLERANCE * values.max(initial=0.0)
         span = vectors[:, kept]
     else:  # the span is that of at most n rows: eigenvectors of unitᵀunit from those of unit unitᵀ
-        values, vectors = linalg.eigh(symmetric(kernels.gram(unit.T, unit.T)))
+        values, vectors = eigh(symmetric(kernels.gram(unit.T, unit.T)))
         kept = values > RANK_TOLERANCE * values.max(initial=0.0)
         lift = vectors[:, kept] / np.sqrt(values[kept])
         span = kernels.gram(unit, kernels.like(lift, unit))

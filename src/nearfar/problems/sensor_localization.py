@@ -1,5 +1,6 @@
-"""How firmly lengths hold points in place, by the linear elasticity of the graph.
+"""How firmly measured distances hold the nodes of a network, by its linear elasticity.
 
+Where they are is the problem of `nearfar.problems.stress`; how well that is known is told here.
 Edges e = (i, j) are springs between points at rest, δₑ = yᵢ − yⱼ, whose stiffness against a change
 of the squared length ‖δₑ‖² is the weight wₑ; x (n, r) are small displacements; ε resists across.
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.random import RandomState
@@ -30,7 +32,7 @@ Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-ACROSS = 1e-4  # ε
+ACROSS = 1e-6  # ε
 TRIPLES = 20  # of nodes, whose motions may be those of the largest part
 ROUNDS = 3  # in which it is fitted again
 EXACT = 1e-6  # relative error of squared lengths that is none
@@ -75,15 +77,16 @@ class Elasticity:
 
     def moved_by(self, errors: Matrix) -> Matrix:
         """The right sides (n, r, s) of (2) for errors (e, s) of squared lengths."""
-        forces = 2 * self.weights[:, None, None] * self.differences[:, :, None] * errors[:, None]
-        return self._summed(forces)
+        pull = 2 * self.weights[:, None] * self.differences
+        return np.stack([self._summed(pull * one[:, None]) for one in errors.T], axis=2)
 
     def shaken(self, random: RandomState, count: int) -> Matrix:
         """Right sides b (n, r, count) of (3)."""
         e, r = self.differences.shape
         lengths = np.sqrt((self.differences**2).sum(axis=1))
-        scale = 2 * np.sqrt(self.weights * ACROSS) * lengths
-        return self._summed(scale[:, None, None] * random.normal(size=(e, r, count)))
+        scale = 2 * np.sqrt(self.weights * ACROSS)[:, None] * lengths[:, None]
+        samples = (scale * random.normal(size=(e, r)) for _ in range(count))
+        return np.stack([self._summed(sample) for sample in samples], axis=2)
 
     def squares(self, X: Matrix) -> Matrix:
         """Mean square (n,) of the displacements (n, r, s) of a point, less their common motion."""
@@ -125,14 +128,17 @@ class Elasticity:
         loose: Matrix = self.free[:, 0] * (tremor * stiffness / ACROSS) ** 0.25 / r**0.75
         return loose
 
-    def _summed(self, forces: Matrix) -> Matrix:
-        """Σₑ forcesₑ (eᵢ − eⱼ), (n, r, s), on the free nodes."""
+    @cached_property
+    def _incidence(self) -> sparse.csr_array:
+        """(n, e), 1 at the head of an edge and −1 at its tail."""
         e = len(self.heads)
         ones, edges = np.ones(e), np.arange(e)
         ends = np.concatenate([self.heads, self.tails]), np.concatenate([edges, edges])
-        incidence = sparse.csr_array((np.concatenate([ones, -ones]), ends), shape=(self.n, e))
-        total = np.asarray(incidence @ forces.reshape(e, -1)).reshape(self.n, *forces.shape[1:])
-        held: Matrix = self.free[:, :, None] * total
+        return sparse.csr_array((np.concatenate([ones, -ones]), ends), shape=(self.n, e))
+
+    def _summed(self, forces: Matrix) -> Matrix:
+        """Σₑ forcesₑ (eᵢ − eⱼ) of forces (e, r), (n, r), on the free nodes."""
+        held: Matrix = self.free * (self._incidence @ forces)
         return held
 
 

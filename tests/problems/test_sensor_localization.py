@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar.problems.rigidity import ACROSS, Elasticity, core, mirrored
+from nearfar.problems.sensor_localization import ACROSS, Elasticity, core, mirrored
 
 
 def complete(n):

@@ -1,0 +1,88 @@
+"""Maximum variance unfolding with K = Q L Qᵀ: how points follow from landmarks.
+
+With Q, the program is that of `nearfar.problems.variational_mvu` on its centred columns.
+
+(1) weights        wᵢ = argmin ‖xᵢ − Σⱼ wᵢⱼ xⱼ‖² over neighbours j with Σⱼ wᵢⱼ = 1    [RS00, eq. 1]
+(2) matrix         Φ = (I − W)ᵀ(I − W), or L² with the Laplacian L if there are no points
+(3) reconstruction y = Q y_landmarks minimises yᵀΦy:  Q = −Φ_uu⁻¹ Φ_ul on the others, I on the
+                   landmarks                                                  [WPS05; SW06, eq. 16]
+
+[RS00] Roweis & Saul, Nonlinear dimensionality reduction by locally linear embedding, Science 2000.
+[WPS05] Weinberger, Packer & Saul, Nonlinear dimensionality reduction by semidefinite programming
+and kernel matrix factorization, AISTATS 2005.
+[SW06] Weinberger & Saul, Unsupervised learning of image manifolds by semidefinite programming, IJCV
+2006.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from nearfar.graphs.neighborhood import NeighborhoodGraph
+from nearfar.graphs.spectrum import symmetric_factor
+from nearfar.kernels import kernels_for
+
+Matrix = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+RIDGE = 1e-3  # added to the Gram matrix of differences, relative to its trace
+BLOCK_ENTRIES = 1 << 22  # of gathered differences at a time
+SHIFT = 1e-12  # added to Φ_uu before it is factored, relative to its diagonal
+
+
+def lle_weights(graph: NeighborhoodGraph) -> sparse.csr_array:
+    """W of (1) with the graph's neighbours, angles among them; the graph has points.
+
+    As usual a ridge makes weights unique where neighbours are more than their dimension. With c
+    neighbours a node, time is O(n c² (c + d)) and memory O(n c) beside the points on the host.
+    """
+    points = kernels_for(graph.points).to_host(graph.points)
+    pattern = graph.adjacency(np.ones(graph.n_edges))
+    starts, neighbors = pattern.indptr, pattern.indices
+    weights, counts = np.empty(len(neighbors)), np.diff(starts)
+    for count in np.unique(counts[counts > 0]):
+        rows = np.flatnonzero(counts == count)
+        step = max(1, BLOCK_ENTRIES // (int(count) * points.shape[1]))
+        for first in range(0, len(rows), step):
+            nodes = rows[first : first + step]
+            places = starts[nodes][:, None] + np.arange(count)
+            weights[places] = _weights(points, nodes, neighbors[places])
+    return sparse.csr_array((weights, neighbors, starts), shape=pattern.shape)
+
+
+def _weights(points: NDArray[Any], nodes: Index, neighbors: Index) -> Matrix:
+    """(1) for nodes of equally many neighbours (b, c)."""
+    differences = points[neighbors].astype(np.float64) - points[nodes, None]  # (b, c, d)
+    gram = differences @ differences.transpose(0, 2, 1)
+    diagonal = np.arange(gram.shape[1])
+    trace = gram[:, diagonal, diagonal].sum(axis=1)
+    gram /= np.where(trace > 0, trace, 1.0)[:, None, None]
+    gram[:, diagonal, diagonal] += RIDGE
+    solved = np.linalg.solve(gram, np.ones((*neighbors.shape, 1)))[..., 0]
+    weights: Matrix = solved / solved.sum(axis=1, keepdims=True)
+    return weights
+
+
+def lle_matrix(W: sparse.csr_array) -> sparse.csr_array:
+    """Φ of (2)."""
+    B = (sparse.eye_array(W.shape[0]) - W).tocsr()
+    return (B.T @ B).tocsr()
+
+
+def reconstruction(Phi: Any, landmarks: Index) -> Matrix:
+    """Q (n, m) of (3), whose rows sum to 1 if the constants are in the null space of Φ."""
+    n = Phi.shape[0]
+    others = np.setdiff1d(np.arange(n), landmarks)
+    Q = np.zeros((n, len(landmarks)))
+    Q[landmarks, np.arange(len(landmarks))] = 1.0
+    if len(others):
+        rows = Phi.tocsr()[others]
+        inner = rows[:, others]
+        shift = SHIFT * float(inner.diagonal().mean())
+        solve = symmetric_factor(inner + shift * sparse.eye_array(len(others)))
+        Q[others] = -solve(rows[:, landmarks].toarray())
+    return Q
