@@ -102,10 +102,10 @@ def table(record):
     runs = record["runs"]
     text = [
         f"Measured with `python -m benchmarks.choosing` on {record['machine']['cpu']},\n"
-        f"{record['machine']['cores']} cores, {record['date']}, while other programs ran. 3-NN"
-        " error on the\ntest part and, after the stroke, equal error rate of same or different,"
-        " both in per cent; then\nseconds of learning. All learners at their defaults, in"
-        " float32; wine is standardised for all.\n",
+        f"{record['machine']['cores']} cores, {record['date']}{_note(record)}. 3-NN error on the\n"
+        "test part and, after the stroke, equal error rate of same or different, both in per"
+        " cent; then\nseconds of learning. All learners at their defaults, in float32; wine is"
+        " standardised for all.\n",
     ]
     names = [name for name in DATA if any(run["data"] == name for run in runs)]
     header = ["learner"]
@@ -122,6 +122,10 @@ def table(record):
     return "\n".join([*text, tables.markdown(header, rows)])
 
 
+def _note(record):
+    return f", {record['note']}" if record.get("note") else ""
+
+
 def _cell(run):
     errors = f"{100 * run['error']:.1f}"
     if "equal_error" in run:
@@ -136,6 +140,7 @@ def main(arguments=None):
     parser.add_argument("--learners", help="learners, by semicolons; all by default")
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--note", default="", help="of the record: what else ran, say")
     parser.add_argument("--smoke", action="store_true", help="iris alone, and nothing is kept")
     parser.add_argument("--table", action="store_true", help="run nothing, write the table anew")
     options = parser.parse_args(arguments)
@@ -156,7 +161,7 @@ def main(arguments=None):
                 old for old in record["runs"] if (old["data"], old["learner"]) not in same
             ] + [{"data": name} | run]
             if not options.smoke:
-                record |= {"machine": common.machine(), "date": common.now()}
+                record |= {"machine": common.machine(), "date": common.now(), "note": options.note}
                 common.write_text(options.record, json.dumps(record, indent=1) + "\n")
     if not options.smoke:
         before, _, rest = options.page.read_text().partition(MARKS[0])

@@ -67,8 +67,9 @@ ENVIRONMENTS = {
         },
     ),
     "mlpack": Environment(("mlpack==4.8.0", "numpy==2.4.*")),
-    "clarabel": Environment(("clarabel==0.11.1", "numpy==2.4.*", "scipy==1.17.*")),
-    "scs": Environment(("scs==3.3.1", "numpy==2.4.*", "scipy==1.17.*")),
+    # these two only get their arrays from NumPy and SciPy
+    "clarabel": Environment(("clarabel==0.11.1", "numpy", "scipy")),
+    "scs": Environment(("scs==3.3.1", "numpy", "scipy")),
     "pydml": Environment(
         (
             "pyDML==0.1.0",
@@ -213,10 +214,17 @@ def machine() -> dict[str, object]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": _cpu(),
-        "cores": os.cpu_count(),
+        "cores": _cores(),
         "memory_gb": round(memory / 2**30),
         "system": f"{platform.system()} {platform.machine()}",
     }
+
+
+def _cores() -> int | None:
+    """Those that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):  # Linux, where taskset gives fewer
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
 
 
 def _cpu() -> str:

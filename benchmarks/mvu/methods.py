@@ -195,12 +195,13 @@ def run_nearfar(task):
     learner = nearfar.MVU(n_neighbors=task.k, max_seconds=task.limit, **task.options)
     if task.device != "cpu":  # starts the device's libraries, which is part of importing torch
         nearfar.MVU().fit(task.on_device(swiss_roll(WARM_UP))[0])
-    last = {}
+    best = {}
 
     def watched(program, solve=mvu.interior_point):
-        """The solver, whose last y is kept: it is not among the fitted attributes."""
+        """The solver, whose best iterate is kept: its y is not among the fitted attributes."""
         for iterate in solve(program):
-            last["state"] = iterate.state
+            if not best or iterate.value < best["iterate"].value:
+                best["iterate"] = iterate
             yield iterate
 
     mvu.interior_point = watched
@@ -216,7 +217,9 @@ def run_nearfar(task):
         "duality_gap": float(model.duality_gap_),
         "history": worker.columns(model.history_),
     }
-    return worker.as_numpy(model.kernel_), worker.as_numpy(last["state"].y), facts
+    solved = best["iterate"].certificate  # in units of its own, and D may be a little larger in it
+    y = best["iterate"].state.y * solved.scale * solved.given / solved.squares
+    return worker.as_numpy(model.kernel_), worker.as_numpy(y), facts
 
 
 PROGRAMS = {

@@ -11,12 +11,13 @@ edit it. `benchmarks/README.md` says how to repeat the runs.
 
 The programs are unfoldings of Swiss rolls of three coordinates and five dimensions of Gaussian
 noise with deviation 0.05: roll400k4 has 400 points, and its edges join each point, its 4 nearest
-neighbours, and these among each other. Every solver gets the same edges and squared lengths, and
-solves in a process of its own. CSDP is the papers' solver. It does best by far where K is centred
-by the objective, which leaves the program an interior, with lengths divided by what they should be;
-*as in the thesis* is with a constraint that the entries of K sum to zero. Clarabel and SCS get the
-dual, which has fewer variables, with rows in the units that they do best with. All are asked for a
-relative gap of {GAP:g}; tolerances of constraints are the solvers' own.
+neighbours, and these among each other; rolls whose graph is in several pieces are left out, and the
+next seed is taken. Every solver gets the same edges and squared lengths, and solves in a process of
+its own. CSDP is the papers' solver. It does best by far where K is centred by the objective, which
+leaves the program an interior, with lengths divided by what they should be; *as in the thesis* is
+with a constraint that the entries of K sum to zero. Clarabel and SCS get the dual, which has fewer
+variables, with rows in the units that they do best with. All are asked for a relative gap of
+{GAP:g}; tolerances of constraints are the solvers' own.
 
 *Seconds* are those of solving, the shortest of five where it takes less than a second; of CSDP with
 the reading and writing of its files, of nearfar with the search of the graph and the eigenvectors.

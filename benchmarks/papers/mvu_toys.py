@@ -27,7 +27,10 @@ pictures, so that their measurements are ours.
 *Spectrum* is the share of the leading eigenvalues in the variance; two dimensions are those that
 hold {FLAT:.0%} of it, and a dimension counts from {SEEN:.0%} on. *Harmonic mean* is that of local
 continuity, trust and intersection over 15 neighbours. *Locks up*: the variance is that of the
-points themselves. The price of slack is {SLACK} times the least that keeps the variance finite.
+points themselves. *Exact lengths* are the thesis'; by default MVU gives the points of a graph that
+is stiff by itself, as those of points in two or three dimensions are, a little
+[thickness](../algorithms/mvu.md#stiff-graphs). The price of slack is {SLACK} times the least that
+keeps the variance finite.
 The comb has 6 teeth, as long as 3 times their distance: teeth at right angles to the spine that
 point away from each other take 5 dimensions, the spine one. The knot is a ribbon of 3 points across
 and 539 along. Measures of least and largest variance are over as many neighbours as the graph has.

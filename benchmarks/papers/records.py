@@ -118,7 +118,8 @@ def machines(records):
         machine = record["machine"]
         stamps = sorted({stamp for row in record["rows"] for stamp in row["stamps"]})
         versions = ", ".join(f"{name} {v}" for name, v in record["versions"].items())
-        parts = [machine.get("device"), f"{machine['cpu']}, {machine['cores']} cores"]
+        cores = f"{machine['cores']} core" + ("s" if machine["cores"] != 1 else "")
+        parts = [machine.get("device"), f"{machine['cpu']}, {cores}"]
         lines.append(
             f"- {', '.join(part for part in parts if part)}, {machine['memory_gb']} GB, "
             f"{machine['system']}; {versions}; commits, dates and devices: {'; '.join(stamps)}."

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, KernelPCA
 from sklearn.manifold import Isomap, LocallyLinearEmbedding, SpectralEmbedding
+from sklearn.metrics import pairwise_distances
 
 from benchmarks import common
 from benchmarks.mvu.data import swiss_roll
@@ -103,6 +104,15 @@ def pca(X, protocol, _):
     return PCA(protocol.components, random_state=SEED).fit_transform(X), ""
 
 
+def kernel_pca(X, protocol, _):
+    """With a Gaussian kernel as wide as the median distance."""
+    width = np.median(pairwise_distances(X))
+    learner = KernelPCA(
+        protocol.components, kernel="rbf", gamma=1 / (2 * width**2), random_state=SEED
+    )
+    return learner.fit_transform(X), f"Gaussian, σ = {width:.3g}"
+
+
 def isomap(X, protocol, _):
     return _embedded(Isomap, X, protocol.neighbors, protocol.components)
 
@@ -137,6 +147,7 @@ METHODS = {
     "variational_mvu_lle": variational("lle", refine=False),
     "variational_mvu_laplacian": variational("laplacian", refine=False),
     "pca": pca,
+    "kernel_pca": kernel_pca,
     "isomap": isomap,
     "hessian_lle": hessian_lle,
     "laplacian_eigenmaps": laplacian_eigenmaps,

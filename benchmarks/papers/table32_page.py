@@ -16,10 +16,10 @@ Pennsylvania, 2007.
 
 How faithful embeddings in 2 or 3 dimensions are, by the measures of section 3.1.9 over 15
 neighbours, 1 being perfect: *thesis / ours*; in bold the best of each. MVU keeps the lengths of all
-edges of its graph; *(CG)* is variational MVU with refinement. PCA, Isomap, Hessian LLE, Laplacian
-eigenmaps and LLE are scikit-learn's. A graph in several pieces is linked by the thesis' rule for
-MVU, and as scikit-learn does it for the others. *Order* is Spearman's rank correlation of thesis
-and ours: 1 if the methods come in the same order.
+edges of its graph; *(CG)* is variational MVU with refinement. PCA, kernel PCA (not in the thesis'
+table), Isomap, Hessian LLE, Laplacian eigenmaps and LLE are scikit-learn's. A graph in several
+pieces is linked by the thesis' rule for MVU, and as scikit-learn does it for the others. *Order* is
+Spearman's rank correlation of thesis and ours: 1 if the methods come in the same order.
 """
 OURS = """\
 ## How they were found

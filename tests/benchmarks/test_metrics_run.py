@@ -41,6 +41,7 @@ def nearfar_run(task="mmc", **facts):
         "status": "converged",
         "seconds": 0.5,
         "fit_mb": 7.0,
+        "loaded": True,
         "n_iter": 2,
         "duality_gap": 1e-4,
         "objective": 5.0,
@@ -56,7 +57,7 @@ def nearfar_run(task="mmc", **facts):
 
 def peer_run(**facts):
     peer = {"program": "metric-learn", "method": "metric-learn, 100 iterations", "seconds": 6.0}
-    return nearfar_run(**peer, objective=4.5, duality_gap=None, fit_mb=70.0) | facts
+    return nearfar_run(**peer, objective=4.5, duality_gap=None, fit_mb=70.0, loaded=False) | facts
 
 
 def record(*runs):
@@ -267,6 +268,7 @@ def test_page_from_a_record():
     text = page.page([json.loads(json.dumps(record(*runs)))])
     assert "| wine 124 x 13 | metric-learn, 1000 iterations | over 240 |" in text
     assert "| wine 124 x 13 | nearfar, tol 1e-3 | 0.5 | 2 | 7 | 5 | 1.0e-04 | 5.00% |" in text
+    assert "| wine 124 x 13 | metric-learn, 100 iterations | 6 | 2 | 70 * | 4.5 |" in text
     cells = ("wine", "metric-learn, 100 iterations", "4.5", "6", "0.5", "12 x", "5")
     assert "| " + " | ".join(f"**{cell}**" for cell in cells) + " |" in text
     assert "### MCML" not in text

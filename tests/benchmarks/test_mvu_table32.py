@@ -116,10 +116,11 @@ def test_hessian_lle_gets_as_many_neighbours_as_it_needs(rng, dimensions, neighb
 # -- the page ---
 
 
-def test_every_method_is_in_the_paper_and_has_a_title():
+def test_every_method_has_a_title_and_all_but_kernel_pca_are_in_the_paper():
     assert set(table32_methods.METHODS) == set(METHODS)
-    for figures in PAPER.values():
-        assert list(figures) == list(METHODS)
+    for measure, figures in PAPER.items():
+        assert [*figures] == [method for method in METHODS if method != "kernel_pca"]
+        assert table32_paper.paper(measure, "kernel_pca", "teapots") is None
         assert all(len(values) == len(PROTOCOLS) + 1 for values in figures.values())
     assert list(PAPER) == list(MEASURES)
 

@@ -1,0 +1,161 @@
+"""Unfolding and localisation of many points: ``python -m benchmarks.mvu.large``.
+
+Swiss rolls, handwritten twos and threes, sensors in a square and on the map of the United States:
+the experiments of section 3.1.8 of Weinberger's thesis. Every fit is a process of its own, so that
+its memory is its own, and is judged by `judge`, which shares no code with nearfar. A fit is saved
+when it is done, in the place of an earlier one of the same name.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks import common
+from benchmarks.mvu.large_page import page
+from benchmarks.papers.records import facts
+
+EIGENVECTORS = (2, 4, 6, 8, 10, 15, 20)  # of Figure 3.21
+TASKS = {  # what is placed, by what, options
+    **{
+        f"roll{n} laplacian": (f"roll{n}", "variational", {}) for n in (10000, 20000, 50000, 100000)
+    },
+    "roll10000 laplacian, 10": ("roll10000", "variational", {"n_eigenvectors": 10}),
+    "roll10000 lle": ("roll10000", "variational", {"basis": "lle"}),
+    "roll10000 landmarks": ("roll10000", "landmark", {}),
+    "digits laplacian": ("digits", "variational", {}),
+    **{
+        f"{field} {name}": (field, method, options)
+        for field in ("square20000", "cities")
+        for name, method, options in (
+            ("program", "variational", {"n_eigenvectors": 10, "refine": False, "stretch": 0.0}),
+            ("random start", "random", {}),
+            ("sensors", "sensors", {}),
+            ("sensors, 10 anchors", "sensors", {"n_anchors": 10}),
+        )
+    },
+    **{
+        f"cities {count} eigenvectors": (
+            "cities",
+            "variational",
+            {"n_eigenvectors": count, "refine": False, "stretch": 0.0, "tol": 1e-6},
+        )
+        for count in EIGENVECTORS
+    },
+}
+SMOKE = {
+    "roll1000 laplacian": ("roll1000", "variational", {}),
+    "roll1000 landmarks": ("roll1000", "landmark", {}),
+    "square300 program": (
+        "square300",
+        "variational",
+        {"n_eigenvectors": 10, "refine": False, "stretch": 0.0},
+    ),
+    "square300 random start": ("square300", "random", {}),
+    "square300 sensors": ("square300", "sensors", {}),
+}
+AGREEMENT = {"sensors": 1e-9, "variational": 2e-3, "landmark": 2e-3}  # λ is known to 1e-4
+LIMIT = 1800  # seconds
+
+
+def measure(name, tasks, folder, threads):
+    """One fit in a process of its own: a row of the record."""
+    output = folder / "row.json"
+    outcome = common.run_measured(
+        [sys.executable, "-m", "benchmarks.mvu.large_fit", json.dumps(tasks[name]), str(output)],
+        log=folder / "log",
+        started=folder / "started",
+        limit=LIMIT,
+        environment=common.threads_environment(threads),
+    )
+    if outcome.returncode:
+        lines = (folder / "log").read_text().strip().splitlines()
+        raise common.UnavailableError(lines[-1] if lines else f"exit code {outcome.returncode}")
+    return {"name": name, **json.loads(output.read_text())}
+
+
+def faults(row):
+    """What a row says of itself that the judge does not find."""
+    allowed, reported = AGREEMENT.get(row["method"]), row.get("reported_objective")
+    if allowed is not None and abs(reported - row["objective"]) > allowed * abs(row["objective"]):
+        yield f"{row['name']}: objective_ is {reported:.8g}, the judge finds {row['objective']:.8g}"
+    if row.get("status", "converged") != "converged":
+        yield f"{row['name']}: {row['status']}"
+
+
+def measure_all(arguments, tasks):
+    """Measure, save and say what was asked for; what has failed."""
+    about = facts("cpu")
+    machine = about["machine"]
+    name = arguments.machine or common.slug(f"{machine['cpu']} {machine['cores']} cores")
+    path = arguments.results / f"mvu_large-{name}.json"
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    failures = []
+    for task in arguments.tasks or tasks:
+        with tempfile.TemporaryDirectory() as folder:
+            stamp = {"commit": common.commit(), "date": common.now(), "load": os.getloadavg()[0]}
+            try:
+                row = measure(task, tasks, Path(folder), arguments.threads) | stamp
+            except common.UnavailableError as error:
+                print(f"{task}: left out: {error}", flush=True)
+                failures += [f"{task}: {error}"] if arguments.smoke else []
+                continue
+        failures += faults(row)
+        print(f"{task:<28} {row['seconds']:8.2f} s  {row['fit_mb']:6.0f} MB", flush=True)
+        rows = [other for other in rows if other["name"] != task] + [row]
+        rows.sort(key=lambda row: [*TASKS, *tasks].index(row["name"]))
+        record = about | {"threads": arguments.threads, "rows": rows}
+        common.write_text(path, json.dumps(record, indent=1) + "\n")
+    return failures
+
+
+def write_page(arguments):
+    paths = sorted(arguments.results.glob("mvu_large-*.json"))
+    text = page([json.loads(path.read_text()) for path in paths])
+    common.write_text(arguments.page, text)
+    return text
+
+
+def parse(arguments=None):
+    root = common.ROOT
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.mvu.large", description=__doc__.splitlines()[0]
+    )
+    add = parser.add_argument
+    add("--tasks", help=f"with semicolons between them, of: {'; '.join(TASKS)}")
+    add("--threads", type=int, default=2, help="default: 2")
+    add("--machine", help="the name in the record's file name; default: the processor")
+    add("--results", type=Path, default=root / "benchmarks" / "results", help="the records")
+    add("--page", type=Path, default=root / "docs" / "results" / "mvu_large.md")
+    add("--table", action="store_true", help="only write the page anew")
+    add("--smoke", action="store_true", help="few points; nothing is kept")
+    parsed = parser.parse_args(arguments)
+    if parsed.tasks:
+        parsed.tasks = [name.strip() for name in parsed.tasks.split(";")]
+        unknown = [name for name in parsed.tasks if name not in TASKS]
+        if unknown:
+            parser.error(f"no task {unknown[0]!r}; expected some of {'; '.join(TASKS)}")
+    return parsed
+
+
+def main(arguments=None):
+    arguments = parse(arguments)
+    if arguments.table:
+        write_page(arguments)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.smoke:
+            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
+        failures = measure_all(arguments, SMOKE if arguments.smoke else TASKS)
+        text = write_page(arguments)
+        if arguments.smoke:
+            print(text)
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
