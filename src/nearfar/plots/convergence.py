@@ -1,0 +1,229 @@
+"""How a fit went: objective, active triplets, gap and more, by seconds or iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._parameters import check_choice
+from nearfar.plots._canvas import COLOURS, FAINT, Axes, Floats, several_axes, tidied
+from nearfar.plots._models import metric_of, name_of
+
+PANELS = {
+    "objective": "objective",
+    "active_triplets": "active triplets",
+    "duality_gap": "certified relative gap",
+    "validation_error": "error on held-out rows",
+    "violation": "violation of the constraints",
+    "n_updates": "updates",
+}
+USUAL = ("objective", "active_triplets", "duality_gap", "validation_error")
+BESIDE = {"objective": "bound", "duality_gap": "gap_estimate"}  # drawn into the same panel
+WIDE = 5.0  # ratio of the largest to the least number from which the scale is logarithmic
+LOGARITHMIC = ("duality_gap", "violation")
+PARTS = ("component", "stage", "pass", "metrics")  # what a fit does one after the other
+MOST_MARKERS = 60  # iterations up to which each is marked
+
+
+@dataclass(eq=False, repr=False)
+class ConvergenceDisplay:
+    """What every iteration of a fit reached.
+
+    Make it by `from_estimator`, or of a history.
+
+    Parameters
+    ----------
+    history : list of dict
+        What ``history_`` holds: n_iter, seconds, objective, duality_gap and more.
+    tol : float or None, default=None
+        The gap at which the fit was to stop.
+    certified : bool, default=True
+        Whether the gaps are proved; else they are estimates of what could still be gained.
+    name : str, default=""
+        What was fitted, the title.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes
+        One for each panel.
+    figure_ : matplotlib Figure
+        The figure around them.
+    panels_ : tuple of str
+        What the panels show.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from nearfar import LMNN
+    >>> from nearfar.plots import ConvergenceDisplay
+    >>> X, y = load_wine(return_X_y=True)
+    >>> display = ConvergenceDisplay.from_estimator(LMNN().fit(X, y))
+    """
+
+    history: list[dict[str, Any]]
+    tol: float | None = None
+    certified: bool = True
+    name: str = ""
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, name: str | None = None, ax: Any = None, **drawing: Any
+    ) -> ConvergenceDisplay:
+        """Draw how the fit of a model went.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            One with ``history_``, or a classifier around it.
+        name : str or None, default=None
+            Title. None is the name of the class and why the fit ended.
+        ax, **drawing
+            As of `plot`.
+
+        Returns
+        -------
+        ConvergenceDisplay
+            The display.
+        """
+        model = metric_of(estimator)
+        model = model.steps[-1][1] if hasattr(model, "steps") else model
+        if not getattr(model, "history_", None):
+            reason = "was not iterated" if hasattr(model, "history_") else "keeps no history_"
+            raise InvalidInputError(
+                f"there is nothing to draw: the fit of {name_of(model)} {reason}. Use it for models"
+                " that are found step by step, such as LMNN or MVU."
+            )
+        if name is None:
+            name = f"{name_of(model)}: {model.status_.replace('_', ' ')}"
+            if model.duality_gap_ is not None:
+                name += f", gap {model.duality_gap_:.1e}"
+        certified = model.duality_gap_ is not None
+        display = cls(model.history_, getattr(model, "tol", None), certified, name)
+        return display.plot(ax, **drawing)
+
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        x: str = "seconds",
+        panels: Sequence[str] | None = None,
+        color: str = COLOURS[0],
+        label: str | None = None,
+    ) -> ConvergenceDisplay:
+        """Draw it.
+
+        Parameters
+        ----------
+        ax : array of matplotlib Axes or None, default=None
+            An axes for each panel; None makes a figure. Give ``axes_`` of another display to draw
+            over it.
+        x : {"seconds", "n_iter"}, default="seconds"
+            What the horizontal axis shows.
+        panels : sequence of str or None, default=None
+            Which numbers of the history to draw. None is those of "objective", "active_triplets",
+            "duality_gap" and "validation_error" that it has.
+        color : str, default="#3f90da"
+            Colour of the lines.
+        label : str or None, default=None
+            Name of the lines, where several fits are drawn together.
+
+        Returns
+        -------
+        ConvergenceDisplay
+            The display itself.
+        """
+        check_choice("x", x, ("seconds", "n_iter"))
+        known = [panel for panel in USUAL if self._values(panel).size]
+        self.panels_ = tuple(known if panels is None else panels)
+        for panel in self.panels_:
+            if not self._values(panel).size:
+                raise InvalidInputError(
+                    f"the history has no numbers called {panel!r}; it has"
+                    f" {', '.join(self._numbers())}. Choose among these."
+                )
+        self.axes_ = several_axes(ax, self.panels_, (3.6, 3.2))
+        self.figure_ = self.axes_[0].figure
+        for axes, panel in zip(self.axes_, self.panels_, strict=True):
+            self._draw(tidied(axes), panel, x, color, label)
+        if label is not None:
+            self.axes_[0].legend(frameon=False)
+        if ax is None:
+            self.figure_.suptitle(self.name)
+        return self
+
+    def _draw(self, ax: Axes, panel: str, x: str, color: str, label: str | None) -> None:
+        places, values = self._line(panel, x)
+        marker = "." if len(values) <= MOST_MARKERS else None
+        ax.plot(places, values, color=color, marker=marker, linewidth=1.5, label=label)
+        beside = BESIDE.get(panel)
+        if beside is not None and self._values(beside).size:
+            word = None if label else beside.replace("_", " ")
+            ax.plot(*self._line(beside, x), color=color, alpha=0.6, linestyle="--", label=word)
+            if label is None:
+                ax.legend(frameon=False)
+        for place in self._turns(x):
+            ax.axvline(place, color=FAINT, linewidth=0.6, linestyle=":", zorder=0)
+        if values.min() > 0 and (panel in LOGARITHMIC or values.max() > WIDE * values.min()):
+            ax.set_yscale("log")
+            if panel not in LOGARITHMIC:
+                _plain_numbers(ax, values)
+        if panel == "duality_gap" and self.tol:
+            self._draw_tolerance(ax)
+        elif panel == "objective":
+            reach = max(np.ptp(values), abs(values[-1]))
+            ax.set_ylim(  # bounds may be far away at first
+                bottom=max(ax.get_ylim()[0], values.min() - reach),
+                top=min(ax.get_ylim()[1], values.max() + reach),
+            )
+        ax.set_xlim(self._span(x))
+        ax.set_xlabel("seconds" if x == "seconds" else "iterations")
+        title = PANELS.get(panel, panel.replace("_", " "))
+        if panel == "duality_gap" and not self.certified:
+            title = "estimated relative gain left"
+        ax.set_title(title, fontsize="medium")
+
+    def _draw_tolerance(self, ax: Axes) -> None:
+        assert self.tol is not None
+        ax.axhline(self.tol, color=FAINT, linewidth=1, linestyle="--", zorder=0)
+        across = {"transform": ax.get_yaxis_transform(), "ha": "left", "va": "bottom"}
+        ax.text(0.02, self.tol, f"tol={self.tol:g}", **across)
+        low, high = ax.get_ylim()
+        ax.set_ylim(min(low, self.tol / 3), max(high, 10 * self.tol))
+
+    def _line(self, panel: str, x: str) -> tuple[Floats, Floats]:
+        rows = [row for row in self.history if row.get(panel) is not None]
+        return np.array([row[x] for row in rows], float), self._values(panel)
+
+    def _span(self, x: str) -> tuple[float, float]:
+        """The horizontal axis, the same in all panels."""
+        last = float(self.history[-1][x])
+        first = 0.0 if x == "seconds" else 1.0
+        return first, first + 1.02 * (last - first) if last > first else first + 1
+
+    def _values(self, key: str) -> Floats:
+        numbers = [row.get(key) for row in self.history]
+        return np.array([v for v in numbers if v is not None and not isinstance(v, str)], float)
+
+    def _numbers(self) -> list[str]:
+        keys = dict.fromkeys(key for row in self.history for key in row)
+        return [key for key in keys if key not in ("n_iter", "seconds") and self._values(key).size]
+
+    def _turns(self, x: str) -> list[float]:
+        """Where another component, stage or pass begins."""
+        parts = [tuple(row.get(key) for key in PARTS) for row in self.history]
+        pairs = zip(parts, parts[1:], self.history[1:], strict=False)
+        return [row[x] for before, after, row in pairs if before != after]
+
+
+def _plain_numbers(ax: Axes, values: Floats) -> None:
+    """Write 2k for 2·10³ on a logarithmic scale, also between powers of ten if these are few."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    few = values.max() < 100 * values.min()
+    ax.yaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    ax.yaxis.set_minor_formatter(EngFormatter(sep="") if few else NullFormatter())

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar.errors import InvalidInputError
+from nearfar.plots import ConvergenceDisplay
+
+
+def test_lines_are_the_history(lmnn):
+    display = ConvergenceDisplay.from_estimator(lmnn, x="n_iter")
+    assert display.panels_ == ("objective", "active_triplets", "duality_gap")
+    for axes, panel in zip(display.axes_, display.panels_, strict=True):
+        rows = [row for row in lmnn.history_ if row[panel] is not None]
+        line = axes.get_lines()[0]
+        np.testing.assert_array_equal(line.get_xdata(), [row["n_iter"] for row in rows])
+        np.testing.assert_array_equal(line.get_ydata(), [row[panel] for row in rows])
+        assert axes.get_xlabel() == "iterations"
+    assert display.axes_[2].get_yscale() == "log"
+    assert f"gap {lmnn.duality_gap_:.1e}" in display.figure_.get_suptitle()
+    assert [text.get_text() for text in display.axes_[2].texts] == ["tol=0.1"]
+
+
+def test_all_panels_have_the_same_seconds(lmnn):
+    display = ConvergenceDisplay.from_estimator(lmnn)
+    spans = {axes.get_xlim() for axes in display.axes_}
+    assert len(spans) == 1
+    start, end = spans.pop()
+    assert start == 0
+    assert end > lmnn.history_[-1]["seconds"]
+
+
+def test_the_bound_stands_beside_the_objective(mvu):
+    display = ConvergenceDisplay.from_estimator(mvu)
+    lines = {line.get_label(): line for line in display.axes_[0].get_lines()}
+    bounds = [row["bound"] for row in mvu.history_]
+    np.testing.assert_array_equal(lines["bound"].get_ydata(), bounds)
+
+
+def test_a_gain_that_is_no_bound_is_not_called_certified(embeddings):
+    display = ConvergenceDisplay.from_estimator(embeddings["MetricMDS"])
+    assert display.axes_[-1].get_title() == "estimated relative gain left"
+
+
+def test_stages_are_marked(embeddings):
+    model = embeddings["VariationalMVU"]
+    stages = [row["stage"] for row in model.history_]
+    turns = sum(a != b for a, b in pairwise(stages))
+    assert turns > 0
+    axes = ConvergenceDisplay.from_estimator(model, panels=["objective"]).axes_[0]
+    assert sum(line.get_linestyle() == ":" for line in axes.get_lines()) == turns
+
+
+def test_held_out_errors_have_a_panel(iris):
+    model = nearfar.LMNN(validation_fraction=0.3, random_state=0).fit(*iris)
+    assert "validation_error" in ConvergenceDisplay.from_estimator(model).panels_
+
+
+def test_two_fits_in_one_picture(iris):
+    first, second = (nearfar.LMNN(n_neighbors=k, tol=0.1).fit(*iris) for k in (2, 5))
+    display = ConvergenceDisplay.from_estimator(first, label="k=2")
+    ConvergenceDisplay.from_estimator(second, ax=display.axes_, label="k=5", color="black")
+    names = [text.get_text() for text in display.axes_[0].get_legend().get_texts()]
+    assert names == ["k=2", "k=5"]
+    last = max(model.history_[-1]["seconds"] for model in (first, second))
+    assert display.axes_[0].get_xlim()[1] > last
+
+
+def test_panels_may_be_chosen(mvu, plt):
+    display = ConvergenceDisplay.from_estimator(mvu, panels=["violation"], ax=plt.figure().gca())
+    assert display.axes_[0].get_title() == "violation of the constraints"
+    with pytest.raises(InvalidInputError, match="no numbers called 'warmth'; it has objective"):
+        ConvergenceDisplay.from_estimator(mvu, panels=["warmth"])
+    with pytest.raises(InvalidInputError, match=r"2 panels \(objective, duality_gap\) and 1 axes"):
+        ConvergenceDisplay.from_estimator(mvu, ax=plt.figure().gca())
+    with pytest.raises(InvalidInputError, match="x must be one of 'seconds', 'n_iter'"):
+        ConvergenceDisplay.from_estimator(mvu, x="epochs")
+
+
+def test_one_iteration_is_drawn():
+    display = ConvergenceDisplay([{"n_iter": 1, "seconds": 0.1, "objective": 2.0}]).plot()
+    display.figure_.canvas.draw()
+    assert display.panels_ == ("objective",)
+
+
+def test_a_model_without_history_is_refused(iris):
+    from sklearn.decomposition import PCA
+
+    with pytest.raises(InvalidInputError, match="fit of PCA keeps no history_"):
+        ConvergenceDisplay.from_estimator(PCA().fit(iris[0]))
