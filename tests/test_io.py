@@ -640,3 +640,30 @@ def test_an_unfolding_comes_back_with_its_graph(tmp_path):
     for name in ("heads", "tails", "lengths", "directions", "points"):
         np.testing.assert_array_equal(getattr(twin.graph_, name), getattr(model.graph_, name))
     np.testing.assert_array_equal(twin.transform(X[60:65]), model.transform(X[60:65]))
+
+
+def test_provenance_belongs_to_the_file(model, path, tmp_path):
+    """It comes back as it was given, is no attribute, and is not passed on by another save."""
+    said = {"command": "nearfar fit '🦊'", "seed": 3, "versions": {"numpy": "2"}}
+    save(model, path, provenance=said)
+    assert io.read_provenance(path) == said
+    twin = load(path)
+    assert vars(twin).keys() == vars(model).keys()
+    save(twin, tmp_path / "twin.nearfar")
+    assert io.read_provenance(tmp_path / "twin.nearfar") is None
+
+
+def test_provenance_of_a_foreign_file_is_refused(saved):
+    rewrite(saved, {"model.json": b'{"format": "other"}'})
+    with pytest.raises(ModelFileError, match="is not a model file"):
+        io.read_provenance(saved)
+    saved.write_bytes(b"not a zip")
+    with pytest.raises(ModelFileError, match="no zip archive"):
+        io.read_provenance(saved)
+
+
+def test_provenance_that_is_no_mapping_is_none(saved):
+    document = json.loads(members(saved)["model.json"])
+    rewrite(saved, {"model.json": json.dumps({**document, "provenance": [1]}).encode()})
+    assert io.read_provenance(saved) is None
+    load(saved)

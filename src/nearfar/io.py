@@ -94,7 +94,9 @@ _FOREIGN = (
 )
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
+def save(
+    model: Any, path: str | os.PathLike[str], *, provenance: dict[str, Any] | None = None
+) -> None:
     """Write a fitted estimator to a file, completely or not at all.
 
     Parameters
@@ -104,6 +106,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         Callbacks and metadata requests are not stored.
     path : path-like
         The file to write, by custom ``*.nearfar``; one that exists is replaced.
+    provenance : dict or None, default=None
+        How the model came about, as plain JSON values; it belongs to the file, and
+        `read_provenance` returns it.
 
     Raises
     ------
@@ -123,6 +128,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "format_version": FORMAT_VERSION,
         "nearfar_version": __version__,
         "sklearn_version": sklearn.__version__,
+        **({} if provenance is None else {"provenance": provenance}),
         **_encode_model(model, "", arrays),
     }
     with atomic_writer(path) as stream, zipfile.ZipFile(stream, "w") as archive:
@@ -155,6 +161,39 @@ def load(path: str | os.PathLike[str]) -> Any:
     ModelFileError
         The file is corrupt, foreign, or written by a newer version of nearfar.
     """
+    return _opened(path, _restore)
+
+
+def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """How the model in a file came about, if `save` was told.
+
+    Parameters
+    ----------
+    path : path-like
+        The model file.
+
+    Returns
+    -------
+    dict or None
+        What ``nearfar fit`` writes: command, table, target, digest (of points and labels),
+        test_share, seed, n_rows, n_train and versions. Like everything in a file it is a claim of
+        whoever wrote it.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ModelFileError
+        The file is corrupt, foreign, or written by a newer version of nearfar.
+    """
+    found = _opened(path, lambda document, _: document.get("provenance"))
+    return found if isinstance(found, dict) else None
+
+
+def _opened(
+    path: str | os.PathLike[str], take: Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
+) -> Any:
+    """What is taken from the document and the arrays of a file."""
     path = Path(path)
     with open(path, "rb") as stream:
         start = stream.read(len(_ZIP_START))
@@ -162,7 +201,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         if not content:
             raise _Unusable(_FOREIGN.format("one that is no zip archive"))
-        return _restore(*_read_members(content))
+        return take(*_read_members(content))
     except _Unusable as error:
         raise ModelFileError(f"{path} {error}") from None
     except DAMAGE as error:

@@ -1,0 +1,261 @@
+"""``nearfar report``: a page on a model and a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from nearfar.cli.output import check_output, is_builtin, shown_warnings, typed_command
+from nearfar.cli.use import check_width, load_model
+from nearfar.datasets import Table, load_builtin, load_table
+from nearfar.errors import InvalidInputError
+from nearfar.evaluation import split_points
+from nearfar.io import read_provenance
+from nearfar.report import Origin, write_report
+from nearfar.solvers.checkpoint import fingerprint
+
+TEST_SHARE, SEED = 0.3, 0  # as of `nearfar fit`
+NAMED = (".csv", ".tsv", ".parquet")  # tables whose columns have names
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """The options of ``nearfar report``, as the command line gives them."""
+
+    model: Path
+    table: Path | None
+    target: str | None
+    output: Path
+    test: Path | None
+    test_share: float | None
+    seed: int | None
+    neighbors: int | None
+    rows: list[int] | None
+    image_shape: tuple[int, int] | None
+    show: tuple[str, ...]
+    force: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows vote and which are tested, and what is to be said of that."""
+
+    train: Any = None
+    test: Any = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What the model file says of its fit; it is believed only as far as it fits the table."""
+
+    command: str
+    target: str | None
+    digest: str
+    test_share: float
+    seed: int
+    versions: dict[str, str]
+
+    @classmethod
+    def read(cls, path: Path) -> Fitted | None:
+        """From the file; None where it says nothing, or nothing that makes sense."""
+        said = read_provenance(path)
+        if said is None:
+            return None
+        try:
+            target = said["target"]
+            fitted = cls(
+                str(said["command"]),
+                None if target is None else str(target),
+                str(said["digest"]),
+                float(said["test_share"]),
+                int(said["seed"]),
+                {str(name): str(version) for name, version in said["versions"].items()},
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            return None
+        return fitted if 0 <= fitted.test_share < 1 and 0 <= fitted.seed < 2**32 else None
+
+
+def run(options: ReportOptions) -> None:
+    """Read, write the page, and say where it is."""
+    _check_options(options)
+    check_output(options.output, options.force, [options.model, options.table, options.test])
+    model, names = load_model(options.model)
+    fitted = Fitted.read(options.model)
+    title = type(model).__name__
+    data: dict[str, Any] = {"feature_names": names}
+    facts = {"model file": str(options.model)}
+    rows = Rows()
+    if options.table is not None:
+        table = _read(options.table, options, names, fitted, model)
+        X, y = table.X, table.y
+        title += f" on {options.table.name}"
+        facts["table"] = str(options.table)
+        if options.test is not None:
+            rows, X, y = _with_test_table(options, table, names, fitted, model)
+            facts["tested rows"] = str(options.test)
+        elif y is not None:
+            rows = _split(table, options, fitted, facts)
+        facts["rows and features"] = " × ".join(map(str, X.shape))
+        facts["digest of the table"] = fingerprint(table.X, table.y)
+        columns = {name: _column(options, name, names) for name in options.show}
+        data |= {"X": X, "y": y, "columns": columns}
+        data["feature_names"] = names or table.feature_names
+        data["target_name"] = options.target or table.target_name or "label"
+    commands = {} if fitted is None else {"The fit": fitted.command}
+    origin = Origin(
+        held_out=rows.note,
+        first_row=1,
+        commands={**commands, "This report": typed_command()},
+        facts=facts,
+        fit_versions={} if fitted is None else fitted.versions,
+    )
+    with shown_warnings():
+        write_report(
+            model,
+            options.output,
+            train=rows.train,
+            test=rows.test,
+            n_neighbors=options.neighbors,
+            rows=options.rows,
+            image_shape=options.image_shape,
+            title=title,
+            origin=origin,
+            random_state=options.seed or SEED,
+            **data,
+        )
+    size = options.output.stat().st_size
+    click.echo(f"saved {options.output}, {size / 1e6:.2f} MB: open it in a browser")
+
+
+def _check_options(options: ReportOptions) -> None:
+    if options.table is None:
+        for name in ("target", "test", "test_share", "show"):
+            if getattr(options, name) not in (None, ()):
+                raise InvalidInputError(
+                    f"--{name.replace('_', '-')} goes with TABLE. Name the table too."
+                )
+    if options.test is not None and options.test_share is not None:
+        raise InvalidInputError(
+            "--test and --test-share both say which rows are tested. Give one of them."
+        )
+
+
+def _read(
+    path: Path,
+    options: ReportOptions,
+    names: tuple[str, ...] | None,
+    fitted: Fitted | None,
+    model: Any,
+) -> Table:
+    """The table, with labels if they are asked for or found."""
+    if is_builtin(path):
+        table = load_builtin(str(path))
+    else:
+        table = _read_file(path, options.target, names, fitted, model)
+    check_width(table, model, path)
+    return table
+
+
+def _read_file(
+    path: Path,
+    target: str | None,
+    names: tuple[str, ...] | None,
+    fitted: Fitted | None,
+    model: Any,
+) -> Table:
+    if target is not None:
+        return load_table(path, target, features=names)
+    named = path.suffix.lower() in NAMED
+    likely = fitted.target if fitted is not None and named else None
+    if likely is not None or not named:
+        try:
+            table = load_table(path, likely, features=names)
+            if table.X.shape[1] == model.n_features_in_:
+                return table
+        except InvalidInputError:
+            pass  # there are no labels under the likely name
+    return load_table(path, features=names, labelled=False)
+
+
+def _split(
+    table: Table, options: ReportOptions, fitted: Fitted | None, facts: dict[str, str]
+) -> Rows:
+    """The rows that were held out at the fit, if this is its table, else rows drawn anew."""
+    same_table = fitted is not None and fitted.digest == fingerprint(table.X, table.y)
+    share, seed = TEST_SHARE, SEED
+    if fitted is not None and same_table:
+        share, seed = fitted.test_share, fitted.seed
+    asked = (share, seed)
+    share = share if options.test_share is None else options.test_share
+    seed = seed if options.seed is None else options.seed
+    note = _said_of_split(fitted, same_table, same_table and (share, seed) == asked)
+    facts["split"] = f"share {share:g} of the rows tested, seed {seed}"
+    if share == 0:
+        return Rows(note=note)
+    drawn = split_points(np.arange(len(table.X)), table.y, share, seed)
+    return Rows(drawn.X_train, drawn.X_test, note)
+
+
+def _said_of_split(fitted: Fitted | None, same_table: bool, same_split: bool) -> str:
+    too_small = "If the model was fitted to them, its error is too small."
+    if fitted is None:
+        return f"The model file does not say which rows the model was fitted to. {too_small}"
+    if not same_table:
+        return f"This is not the table of the fit, or it has changed since. {too_small}"
+    if not same_split:
+        return f"The fit had another split of this table. {too_small}"
+    if fitted.test_share == 0:
+        return "The model was fitted to all rows of this table."
+    return "They were held out at the fit, by the same split of the same table."
+
+
+def _with_test_table(
+    options: ReportOptions,
+    table: Table,
+    names: tuple[str, ...] | None,
+    fitted: Fitted | None,
+    model: Any,
+) -> tuple[Rows, Any, Any]:
+    """All rows of both tables: those of the first vote, those of the second are tested."""
+    assert options.test is not None
+    other = _read(options.test, options, names, fitted, model)
+    if table.y is None or other.y is None:
+        raise InvalidInputError(
+            "--test needs labels in both tables, and there are none. Name them by --target."
+        )
+    if (table.y.dtype.kind in "biuf") != (other.y.dtype.kind in "biuf"):
+        raise InvalidInputError(
+            f"labels are {table.y.dtype} in {options.table} and {other.y.dtype} in {options.test}:"
+            " they cannot be compared. Write the labels the same way in both."
+        )
+    n, m = len(table.X), len(other.X)
+    note = f"They are the rows of {options.test}, numbered from {n + 1} here."
+    rows = Rows(np.arange(n), np.arange(n, n + m), note)
+    return rows, np.concatenate([table.X, other.X]), np.concatenate([table.y, other.y])
+
+
+def _column(options: ReportOptions, name: str, names: tuple[str, ...] | None) -> Any:
+    """A column of numbers or text that is no feature."""
+    paths = [path for path in (options.table, options.test) if path is not None]
+    return np.concatenate([_column_of(path, name, names) for path in paths])
+
+
+def _column_of(path: Path, name: str, names: tuple[str, ...] | None) -> Any:
+    suffix = path.suffix.lower()
+    if is_builtin(path) or suffix not in (*NAMED, ".npz"):
+        raise InvalidInputError(
+            f"--show {name} goes with a table whose columns have names; {path} has none besides its"
+            " features. Leave it out, or convert the table to CSV."
+        )
+    if suffix in NAMED:
+        try:
+            return load_table(path, features=[name], labelled=False).X[:, 0]
+        except InvalidInputError:
+            pass  # it holds text: then it can be read as labels
+    return load_table(path, name, features=None if names is None else names[:1]).y

@@ -1,0 +1,67 @@
+"""Where a model and its rows come from, and how to make them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nearfar.report.payload import clipped
+from nearfar.report.study import Study
+from nearfar.report.versions import versions
+from nearfar.solvers.checkpoint import fingerprint
+
+VALUE = 200  # characters of a parameter or a version
+COMMAND = 2000
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a model and its rows come from.
+
+    Attributes
+    ----------
+    held_out : a sentence on how the tested rows came about
+    first_row : the number of the first row as the user counts
+    commands : what was typed, by what it did
+    facts : anything else to write down, by name
+    fit_versions : versions that the model was fitted with, if they are known
+    """
+
+    held_out: str | None = None
+    first_row: int = 0
+    commands: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    fit_versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def reproduce(study: Study, origin: Origin, random_state: int) -> dict[str, Any]:
+    """What is needed to make model and page again."""
+    now = versions()
+    parameters = ", ".join(
+        f"{name}={clipped(repr(value), VALUE)}"
+        for name, value in study.model.get_params(deep=False).items()
+    )
+    then = origin.fit_versions
+    return {
+        "commands": [(clipped(k), clipped(v, COMMAND)) for k, v in origin.commands.items()],
+        "code": f"nearfar.{type(study.model).__name__}({parameters})",
+        "facts": [
+            *((clipped(k), clipped(v, VALUE)) for k, v in (origin.facts or _facts(study)).items()),
+            ("seed of the samples on this page", str(random_state)),
+        ],
+        "versions": [
+            (name, clipped(then.get(name, ""), VALUE), here) for name, here in now.items()
+        ],
+        "fit_known": bool(then),
+    }
+
+
+def _facts(study: Study) -> dict[str, str]:
+    """What tells the data from others, where the caller says nothing."""
+    if study.X is None:
+        return {"rows": str(len(study))}
+    return {
+        "rows and features": " × ".join(map(str, study.X.shape)),
+        "digest of points and labels": fingerprint(study.X, study.y),
+    }

@@ -1,0 +1,412 @@
+"""The page in a real browser: it opens without errors or requests, and can be used.
+
+The fixture `opened` fails a test at its end if the console said anything or something was fetched.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+
+import nearfar
+from nearfar.evaluation import knn_predict
+from nearfar.report import material
+
+pytestmark = pytest.mark.browser
+
+PICTURES = Path(__file__).parents[2] / "docs" / "images"
+
+# Where rows are drawn: places and scale are inside the program, so that tests read what it shows.
+EVIL = ['</script><script>alert("x")</script>', "<img src=x onerror=alert(1)>", '🦊 "it\'s" & <b>']
+
+
+def hover_any(page):
+    """Move the mouse along lines until the page tells of a row; returns its words."""
+    page.locator("#plot").scroll_into_view_if_needed()
+    box = page.locator("#plot").bounding_box()
+    tip = page.locator("#tip")
+    for share in (0.5, 0.4, 0.6, 0.3, 0.7):
+        for x in np.arange(10, box["width"] - 10, 6):
+            page.mouse.move(box["x"] + float(x), box["y"] + share * box["height"])
+            if tip.is_visible():
+                return tip.inner_text()
+    return None
+
+
+def pixels(page):
+    """How many pixels of the map are painted, and a digest of them."""
+    return page.evaluate(
+        """() => {
+            const plot = document.getElementById("plot");
+            const copy = document.createElement("canvas");
+            [copy.width, copy.height] = [plot.width, plot.height];
+            const target = copy.getContext("2d", { willReadFrequently: true });
+            target.drawImage(plot, 0, 0);
+            const data = target.getImageData(0, 0, plot.width, plot.height).data;
+            let painted = 0, digest = 0;
+            for (let i = 0; i < data.length; i += 4) {
+                if (data[i + 3] > 0) painted++;
+                digest = (digest * 31 + data[i] + 3 * data[i + 1] + 7 * data[i + 2]) % 1000003;
+            }
+            return [painted, digest];
+        }"""
+    )
+
+
+def settled(page):
+    """After the next two frames, in which the map was drawn."""
+    page.evaluate(
+        "() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
+    )
+    return pixels(page)
+
+
+@pytest.fixture
+def wine(opened, wine_report_example):
+    given = wine_report_example
+
+    def wine(**options):
+        options = {"test": given.test, "feature_names": given.names, **options}
+        return opened(given.model, given.X, given.y, target_name="cultivar", **options)
+
+    return wine
+
+
+def selected(page):
+    return page.locator("#detail h3").inner_text()
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 360])
+def test_it_opens_and_fits_the_screen(wine, color_scheme, width):
+    page = wine(color_scheme=color_scheme, width=width)
+    assert page.title() == "LMNN · nearfar report"
+    assert settled(page)[0] > 500
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", paper)[:3])) < 200) == (color_scheme == "dark")
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+def test_words_can_be_read_on_their_background(wine, color_scheme):
+    """Contrast of at least 4.5 to 1 for the words of both themes, as WCAG 2 asks."""
+    page = wine(color_scheme=color_scheme)
+    colours = page.evaluate(
+        """() => {
+            const style = getComputedStyle(document.documentElement);
+            const names = ["paper", "raised", "ink", "soft", "accent", "caution", "caution-ink"];
+            return Object.fromEntries(
+                names.map((name) => [name, style.getPropertyValue("--" + name).trim()]));
+        }"""
+    )
+
+    def luminance(name):
+        parts = np.array([int(colours[name][i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722]
+
+    for words, ground in [
+        ("ink", "paper"),
+        ("ink", "raised"),
+        ("soft", "paper"),
+        ("soft", "raised"),
+        ("accent", "paper"),
+        ("caution-ink", "caution"),
+    ]:
+        light, dark = sorted([luminance(words), luminance(ground)], reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (words, ground)
+
+
+def test_hover_tells_of_a_row(wine, wine_report_example):
+    page = wine()
+    words = hover_any(page)
+    row, label = re.match(r"row (\d+) · (\d)", words).groups()
+    assert wine_report_example.y[int(row)] == int(label)
+    value = wine_report_example.X[int(row), wine_report_example.names.index("proline")]
+    assert f"proline\n{value:g}" in words
+    page.mouse.move(0, 0)
+    assert not page.locator("#tip").is_visible()
+
+
+def test_search_finds_a_row_a_label_and_a_text(wine, wine_report_example):
+    cellar = np.array([f"cellar {i // 10}" for i in range(178)])
+    page = wine(columns={"cellar": cellar})
+    page.fill("#search", "42")
+    page.press("#search", "Enter")
+    assert selected(page) == f"row 42 · {wine_report_example.y[42]}"
+    page.fill("#search", "cellar 17")
+    assert page.locator("#found p").inner_text() == "8 rows found"
+    page.press("#search", "Enter")
+    assert selected(page).startswith("row 170 ·")
+    page.press("#search", "Enter")
+    assert selected(page).startswith("row 171 ·")
+    page.fill("#search", "no such row")
+    assert page.locator("#found p").inner_text() == "No row among those drawn."
+    page.press("#search", "Escape")
+    assert page.locator("#search").input_value() == ""
+    assert page.evaluate("document.activeElement.id") == "plot"
+    page.fill("#search", "2")  # the row of that number first, then the rows of that class
+    found = page.locator("#found button").all_inner_texts()
+    assert found[0].startswith("row 2 · 0")
+    assert found[1].startswith("row 130 · 2")
+    expected = sum(
+        i == 2 or label == 2 or "2" in text
+        for i, (label, text) in enumerate(zip(wine_report_example.y, cellar, strict=True))
+    )
+    assert page.locator("#found p").inner_text() == f"{expected} rows found, 30 listed"
+
+
+def test_the_keyboard_alone_is_enough(wine):
+    page = wine()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.locator("#plot").focus()
+    page.keyboard.press("n")
+    assert selected(page).startswith("row 0 ·")
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    assert selected(page).startswith("row 2 ·")
+    page.keyboard.press("p")
+    assert selected(page).startswith("row 1 ·")
+    assert page.locator("#said").inner_text().startswith("row 1 ·")
+    start = selected(page)
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert selected(page) != start
+    before = settled(page)
+    page.keyboard.press("+")
+    zoomed = settled(page)
+    assert zoomed != before
+    page.keyboard.press("Shift+ArrowLeft")
+    assert settled(page) != zoomed
+    page.keyboard.press("0")
+    assert settled(page) == before
+    page.keyboard.press("Escape")
+    assert page.locator("#detail h3").count() == 0
+
+
+def test_arrows_reach_every_direction(opened):
+    """Four points around one: each arrow goes to the point that lies there."""
+    X = np.array([[0.0, 0], [-3, 0], [3, 0], [0, 2], [0, -2]])
+    pca = PCA(2).fit(X)
+    page = opened(nearfar.as_metric(pca), X, columns={"place": list("OWENS")})
+    page.locator("#plot").focus()
+    reached = {}
+    for key in ("Right", "Left", "Up", "Down"):
+        page.keyboard.press("Escape")
+        page.keyboard.press("n")
+        assert selected(page) == "row 0"
+        page.keyboard.press(f"Arrow{key}")
+        reached[key] = page.locator("#detail .values dd").first.inner_text()
+    # A principal axis may be mirrored.
+    assert {reached["Right"], reached["Left"]} == {"E", "W"}
+    assert {reached["Up"], reached["Down"]} == {"N", "S"}
+
+
+def test_zoom_by_wheel_and_buttons_and_pan_by_drag(wine):
+    page = wine()
+    start = settled(page)
+    page.click("#zoom-in")
+    assert settled(page) != start
+    page.click("#reset")
+    assert settled(page) == start
+    box = page.locator("#plot").bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(*middle)
+    page.mouse.wheel(0, -400)
+    assert settled(page) != start
+    page.click("#reset")
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(middle[0] + 60, middle[1] + 30)
+    page.mouse.up()
+    assert settled(page) != start
+    assert page.locator("#detail h3").count() == 0  # a drag selects nothing
+
+
+def test_colours_views_and_the_legend_change_the_map(wine):
+    page = wine()
+    seen = {tuple(settled(page))}
+    names = page.locator("#colour option").all_inner_texts()
+    assert names[:5] == [
+        "cultivar",
+        "right or wrong after learning",
+        "right or wrong before learning",
+        "held out",
+        "proline",
+    ]
+    for name in names[1:5]:
+        page.select_option("#colour", label=name)
+        seen.add(tuple(settled(page)))
+    assert len(seen) == 5
+    ends = page.locator("#legend .ends span").all_inner_texts()
+    assert ends == ["278", "1680"]  # of proline
+    page.select_option("#colour", label="cultivar")
+    whole = settled(page)
+    assert tuple(whole) in seen
+    page.click("#legend button >> nth=1")
+    assert page.locator("#legend button >> nth=1").get_attribute("aria-pressed") == "true"
+    assert settled(page) != whole
+    page.click("#legend button >> nth=1")
+    assert settled(page) == whole
+    page.select_option("#view", label="before learning")
+    assert settled(page) != whole
+    assert "% of the variance" in page.locator("#note").inner_text()
+
+
+def test_a_click_selects_and_shows_neighbors(wine, wine_report_example):
+    given = wine_report_example
+    page = wine(rows=[11])
+    page.fill("#search", "60")
+    page.press("#search", "Enter")
+    images = given.model.transform(given.X)
+    votes = np.flatnonzero(~given.test)
+    for name, points in (("before", given.X), ("after", images)):
+        apart = np.linalg.norm(points[votes] - points[60], axis=1)
+        apart[votes == 60] = np.inf
+        expected = [f"row {row}" for row in votes[np.argsort(apart)[:5]]]
+        cells = page.locator("#detail .near", has_text=f"{name} learning").locator(".cell")
+        assert [cell.split("\n")[1] for cell in cells.all_inner_texts()] == expected
+    first = page.locator("#detail .cell").first
+    row = first.inner_text().split("\n")[1]
+    first.click()
+    assert selected(page).startswith(f"{row} ·")
+    assert page.locator("#chosen article").count() == 1
+    assert page.locator("#chosen h3").inner_text().startswith("row 11 ·")
+    page.click("#chosen .who button")
+    assert selected(page).startswith("row 11 ·")
+    predicted = knn_predict(images[votes], given.y[votes], images[[60]], 3)
+    assert given.test[60]
+    page.fill("#search", "60")
+    page.press("#search", "Enter")
+    assert f"after: {predicted[0]} (" in page.locator("#detail p").inner_text()
+
+
+def test_a_click_on_the_map_selects_the_row_under_it(wine):
+    page = wine()
+    told = hover_any(page).split("\n")[0]
+    page.mouse.down()
+    page.mouse.up()
+    assert selected(page) == told
+
+
+def test_labels_are_text_and_nothing_else(opened):
+    """The page's policy would stop a program; nothing may even try, or the console would tell."""
+    rng = np.random.default_rng(0)
+    y = np.array(EVIL)[np.arange(60) % 3]
+    X = rng.normal(size=(60, 3)) + np.eye(3)[np.arange(60) % 3]
+    page = opened(
+        nearfar.RCA().fit(X, np.arange(60) % 3),
+        X,
+        y,
+        feature_names=EVIL,
+        target_name=EVIL[1],
+        title=EVIL[0],
+        columns={EVIL[2]: y},
+    )
+    assert page.locator("h1").inner_text() == EVIL[0]
+    assert set(page.locator("#legend button").all_inner_texts()) == set(EVIL)
+    page.fill("#search", "🦊")
+    assert page.locator("#found p").inner_text() == "20 rows found"
+    page.press("#search", "Enter")
+    assert selected(page) == f"row 2 · {EVIL[2]}"
+    assert hover_any(page) is not None
+    assert page.locator("img, b").count() == 0
+    assert page.evaluate("document.scripts.length") == 2
+
+
+def test_the_policy_stops_a_foreign_program(browser, tmp_path):
+    """What the test above relies on: a script that is slipped into the page does not run."""
+    from nearfar.report import write_report
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(20, 2)), np.arange(20) % 2
+    path = tmp_path / "report.html"
+    write_report(nearfar.RCA().fit(X, y), path, X, y)
+    evil = "<script>window.ran = true</script></body>"
+    path.write_text(path.read_text(encoding="utf-8").replace("</body>", evil), encoding="utf-8")
+    page = browser.new_page()
+    said = []
+    page.on("console", lambda message: said.append(message.text))
+    page.goto(path.as_uri())
+    assert page.evaluate("window.ran") is None
+    assert "Content Security Policy" in said[0]
+    page.close()
+
+
+def test_pictures_are_shown(opened, digits_report_example):
+    given = digits_report_example
+    page = opened(given.model, given.X, given.y, test=given.test, feature_names=given.names)
+    assert page.locator("#chosen canvas").count() == 6 * 11  # each row and its ten neighbours
+    row = int(re.search(r"\d+", page.locator("#chosen h3").first.inner_text())[0])
+    shown = page.locator("#chosen canvas").first.evaluate(
+        "(c) => [...c.getContext('2d').getImageData(0, 0, 8, 8).data].filter((_, i) => i % 4 === 0)"
+    )
+    np.testing.assert_array_equal(shown, np.round(255 * given.X[row] / 16))
+    loaded = page.locator("#features img").evaluate_all("(all) => all.map((i) => i.naturalWidth)")
+    assert loaded == [8] * len(loaded)
+    assert len(loaded) == 8
+
+
+def test_many_classes_share_the_palette_by_shapes(opened):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 2)), np.arange(200) % 50
+    page = opened(nearfar.as_metric(PCA(2).fit(X)), X, y)
+    assert page.locator("#legend button").count() == 41
+    assert page.locator("#legend button").last.inner_text() == "10 more"
+    marks = page.locator("#legend canvas").evaluate_all("(all) => all.map((c) => c.toDataURL())")
+    assert len(set(marks[:40])) == 40
+    page.click("#legend button >> nth=40")
+    page.locator("#plot").focus()
+    page.keyboard.press("n")
+    assert selected(page) == "row 40 · 40"
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
+def test_a_map_without_labels_or_points_opens(opened):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(80, 2))
+    graph = nearfar.NeighborhoodGraph.from_points(X, n_neighbors=8, angles=False)
+    edges = nearfar.NeighborhoodGraph.from_edges(graph.heads, graph.tails, graph.lengths, 80)
+    page = opened(nearfar.SensorLocalization(random_state=0).fit(edges))
+    assert settled(page)[0] > 200
+    assert hover_any(page).startswith("row ")
+    assert not page.locator("#view").is_visible()
+
+
+def test_neighbors_that_are_not_drawn_are_named(opened, monkeypatch):
+    monkeypatch.setattr(material, "SHOWN", 5)
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 2)), np.arange(300) % 2
+    page = opened(nearfar.as_metric(PCA(2).fit(X)), X, y, rows=[0])
+    page.fill("#search", "0")
+    assert "rows found" in page.locator("#found p").inner_text()
+    named = page.locator("#detail div.cell, #chosen div.cell")
+    page.locator("#plot").focus()
+    for _ in range(12):
+        page.keyboard.press("n")
+        if named.count():
+            break
+    assert "is not among the drawn rows" in named.first.get_attribute("title")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("browser")
+def test_the_pictures_of_the_page_on_reports_can_be_taken(tmp_path):
+    """In a program of its own: playwright runs once in a process."""
+    done = subprocess.run(
+        [sys.executable, PICTURES / "draw_report.py", tmp_path], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    page = (PICTURES.parent / "report.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\(images/(.*?)\)", page))
+    assert {path.name for path in tmp_path.iterdir()} == named
+    assert all((PICTURES / name).exists() for name in named)
