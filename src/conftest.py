@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from collections.abc import Iterator
+
+import pytest
 
 collect_ignore = (
-    [] if importlib.util.find_spec("torch") is not None else ["nearfar/kernels/on_torch.py"]
+    []
+    if importlib.util.find_spec("torch") is not None
+    else ["nearfar/kernels/gram_torch.py", "nearfar/kernels/on_torch.py"]
 )
+
+
+@pytest.fixture(autouse=True)
+def _closed_figures() -> Iterator[None]:
+    """Close what the example of a display has drawn."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")

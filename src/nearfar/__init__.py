@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -115,11 +116,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that ``import nearfar`` is quick."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'nearfar' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+if not TYPE_CHECKING:  # type checkers have the names above, and are to know no others
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used, so that ``import nearfar`` is quick."""
+        if name not in _HOME:
+            message = f"module 'nearfar' has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=sys.modules[__name__])
+        return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -18,6 +18,14 @@ def symmetric(A: Matrix) -> Matrix:
     return 0.5 * (A + A.T)
 
 
+def eigh(A: Matrix) -> tuple[Matrix, Matrix]:
+    """Eigenvalues, ascending, and vectors; also of no rows at all, which scipy 1.13 refuses."""
+    if not len(A):
+        return np.empty(0), np.empty((0, 0))
+    values, vectors = linalg.eigh(A)
+    return values, vectors
+
+
 def canonical_factor(L: Matrix) -> Matrix:
     """The factor of LᵀL with orthogonal rows, longest first, each with a positive largest entry.
 
@@ -40,7 +48,7 @@ def signed(rows: Matrix) -> Matrix:
 
 def range_and_null(P: Matrix) -> tuple[Matrix, Matrix]:
     """For P ⪰ 0 a basis R of its range with RᵀPR = I, and an orthonormal one of its null space."""
-    values, vectors = linalg.eigh(P)
+    values, vectors = eigh(P)
     kept = values > null_tolerance(values)
     return vectors[:, kept] / np.sqrt(values[kept]), vectors[:, ~kept]
 
@@ -52,7 +60,7 @@ def largest_scale(basis: Matrix, S: Matrix) -> tuple[float, Matrix, Matrix]:
     (descending) and vectors b of S b = λ P b on the range of P, scaled to bᵀPb = 1;
     θ = 1 / max(1, λ₁).
     """
-    ratios, rotation = linalg.eigh(symmetric(basis.T @ S @ basis))
+    ratios, rotation = eigh(symmetric(basis.T @ S @ basis))
     top = ratios[-1] if len(ratios) else 0.0
     return float(1.0 / max(1.0, top)), ratios[::-1], (basis @ rotation)[:, ::-1]
 
@@ -64,14 +72,14 @@ def null_tolerance(values: Matrix) -> float:
 
 def project_psd(A: Matrix) -> Matrix:
     """The positive semidefinite matrix nearest to a symmetric A: negative eigenvalues become 0."""
-    values, vectors = linalg.eigh(symmetric(A))
+    values, vectors = eigh(symmetric(A))
     kept = values > 0
     return symmetric((vectors[:, kept] * values[kept]) @ vectors[:, kept].T)
 
 
 def factor_psd(A: Matrix) -> Matrix:
     """L with LᵀL = A for A ⪰ 0, of as many rows as A has; what is below zero counts as zero."""
-    values, vectors = linalg.eigh(A)
+    values, vectors = eigh(A)
     factor: Matrix = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
     return factor
 

@@ -13,6 +13,7 @@ import pandas
 import pytest
 from sklearn.datasets import load_iris
 
+from nearfar import LMNN
 from nearfar.cli import commands
 from nearfar.cli.progress import Lines
 from nearfar.evaluation import knn_error, split_points
@@ -196,6 +197,7 @@ def test_outputs_are_checked_before_the_table_is_read(fails, folder):
     assert "cannot write to the folder /proc" in message
 
 
+@pytest.mark.skipif(not hasattr(LMNN, "set_callbacks"), reason="needs scikit-learn 1.9")
 def test_an_interruption_saves_the_best_iterate(run, monkeypatch):
     def interrupt(_, text, __):
         if text.startswith("#3 "):

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import nearfar.cli.commands
 import nearfar.cli.fit
 from nearfar import __version__
 from nearfar.cli import explain
@@ -36,7 +37,7 @@ def test_help_answers_in_half_a_second():
     assert min(seconds) < 0.5
 
 
-@pytest.mark.parametrize("command", ["fit", "transform", "evaluate"])
+@pytest.mark.parametrize("command", sorted(nearfar.cli.commands.nearfar.commands))
 def test_every_command_has_help(run, command):
     done = run(command, "--help")
     assert done.code == 0

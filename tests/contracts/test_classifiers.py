@@ -91,7 +91,9 @@ def test_no_scikit_learn_check_is_skipped(cls):
     )
     results = json.loads(done.stdout)
     assert [result for result in results if result[1] != "passed"] == []
-    assert {"check_array_api_input", "check_classifiers_train"} <= {name for name, _ in results}
+    names = {name for name, _ in results}
+    assert "check_classifiers_train" in names
+    assert "check_array_api_input" in names or not hasattr(LMNN, "set_callbacks")  # since 1.9
     assert len(results) >= 50
 
 

@@ -164,7 +164,8 @@ def test_no_scikit_learn_check_is_skipped(cls):
     results = json.loads(done.stdout)
     assert [result for result in results if result[1] != "passed"] == []
     names = {name for name, _ in results}
-    assert {"check_array_api_input", "check_transformer_preserve_dtypes"} <= names
+    assert "check_transformer_preserve_dtypes" in names
+    assert "check_array_api_input" in names or not hasattr(cls, "set_callbacks")  # since 1.9
     assert len(results) >= 45
 
 

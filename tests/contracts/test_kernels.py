@@ -74,7 +74,7 @@ def small_blocks(monkeypatch, request):
     monkeypatch.setattr(on_numpy, "GEMM_ROWS", 7)
     monkeypatch.setattr(on_numpy, "TABLE_ENTRIES", 90)
     monkeypatch.setattr(on_numpy, "CENTRE_ROWS", 10)
-    monkeypatch.setattr(on_numpy, "SOFTMAX_ENTRIES", 90)
+    monkeypatch.setattr(on_numpy, "SOFTMAX_BYTES", 400)
     monkeypatch.setattr(on_numpy, "SOFTMAX_ROWS", 2)
     monkeypatch.setattr(on_numpy, "SOFTMAX_SHARES", 3)
     if request.node.get_closest_marker("torch") is not None:
@@ -587,6 +587,18 @@ def test_first_equal_compares_values_and_not_bits_or_hashes(backend, dtype, monk
         np.testing.assert_array_equal(backend.to_numpy(kernels.first_equal(Z_device)), expected)
     monkeypatch.setattr(np.random, "default_rng", lambda _: NoHash())
     np.testing.assert_array_equal(backend.to_numpy(kernels.first_equal(Z_device)), expected)
+
+
+def test_first_equal_of_rows_that_differ_in_one_column_of_many(backend, dtype, rng):
+    """Whichever of 100 columns it is; 0 equals −0."""
+    values = rng.integers(3, size=12)
+    expected = [values.tolist().index(value) for value in values]
+    for column in range(100):
+        Z = np.zeros((12, 100), dtype)
+        Z[:, column], Z[::2, column - 1] = values, -0.0
+        Z = backend.asarray(Z)
+        found = backend.to_numpy(kernels_for(Z).first_equal(Z))
+        np.testing.assert_array_equal(found, expected)
 
 
 # -- plumbing ---

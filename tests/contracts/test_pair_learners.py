@@ -174,7 +174,7 @@ def test_tells_scikit_learn_that_it_takes_pairs(cls):
     [
         ([[0, 1], [2, 3], [1, 0]], [1, -1, -1], "near in pair 0 and far in pair 2"),
         ([[0, 1], [2, 3], [4, 4]], [1, -1, -1], "pair 2 has the same point twice"),
-        ([[0, 1], [2, 3], [4, 5]], [1, -1, 0], r"y\[2\] is 0 \(1 such values\)"),
+        ([[0, 1], [2, 3], [4, 5]], [1, -1, 0], r"y\[2\] is 0 \(1 in all\)"),
         ([[0, 1], [2, 3], [4, 5]], [1, -1], r"there are 3 pairs, and y has shape \(2,\)"),
         ([[0, 1, 2], [3, 4, 5]], [1, -1], "takes triplets without y"),
     ],

@@ -301,7 +301,7 @@ def test_new_points_by_their_distances(estimator, strip, rng):
     with pytest.raises(InvalidInputError, match=r"distances of 60 points .* got 59"):
         model.transform(D[:, 1:])
     D[2, 5] = -1
-    with pytest.raises(InvalidInputError, match=r"row 2 has one in column 5 \(1 such entries\)"):
+    with pytest.raises(InvalidInputError, match=r"row 2 has one in column 5 \(1 in all\)"):
         model.transform(D)
 
 

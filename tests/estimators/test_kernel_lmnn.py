@@ -492,7 +492,6 @@ ROUNDED = {"check_estimators_dtypes": "needs a kernel matrix"}
 @parametrize_with_checks(
     [KernelLMNN("precomputed"), KernelLMNN("linear")],
     expected_failed_checks=lambda estimator: ROUNDED if estimator.kernel == "precomputed" else {},
-    xfail_strict=True,
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

@@ -283,7 +283,7 @@ def test_points_and_triplets_are_an_error(iris):
 def test_other_kinds_are_an_error(pairs):
     tuples, y = pairs
     message = (
-        "y must be +1 for near pairs and -1 for far ones; y[0] is {} (200 such values)."
+        "y must be +1 for near pairs and -1 for far ones; y[0] is {} (200 in all)."
         " Convert it with numpy.where(near, 1, -1)."
     )
     first = 0 if y[0] == -1 else 2

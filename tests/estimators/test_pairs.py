@@ -260,7 +260,7 @@ def test_contradictory_pairs_are_an_error(data, form):
         pairs if form == "tuples" else pairs.dense(),
         [1, 1, -1],
         "two points must be either near or far; they are near in pair 0 and far in pair 2"
-        " (1 such contradictions). Keep one of each.",
+        " (1 in all). Keep one of each.",
         [0, 2],
     )
 
@@ -271,7 +271,7 @@ def test_a_far_pair_of_a_point_with_itself_is_an_error(data, form):
     refused(
         pairs if form == "tuples" else pairs.dense(),
         [1, -1],
-        "a far pair needs two different points; pair 1 has the same point twice (1 such pairs),"
+        "a far pair needs two different points; pair 1 has the same point twice (1 in all),"
         " which no metric parts. Drop them.",
         [1],
     )
@@ -308,8 +308,8 @@ def test_other_y_than_plus_and_minus_one_are_an_error(data, y, value, bad):
     refused(
         Tuples(data[0], [[0, 1], [2, 3], [4, 5]]),
         y,
-        f"y must be +1 for near pairs and -1 for far ones; y[{bad[0]}] is {value} ({len(bad)} such"
-        " values). Convert it with numpy.where(near, 1, -1).",
+        f"y must be +1 for near pairs and -1 for far ones; y[{bad[0]}] is {value} ({len(bad)} in"
+        " all). Convert it with numpy.where(near, 1, -1).",
         bad,
     )
 

@@ -491,7 +491,7 @@ REFUSED = {
     "nan": (lambda X, y: (np.where(X > 1, np.nan, X), y), r"NaN"),
     "a far pair of a point with itself": (
         lambda X, y: (X[:, [0, 0]], -abs(y)),
-        r"a far pair needs two different points; tuple 0 has the same point twice \(150 such",
+        r"a far pair needs two different points; tuple 0 has the same point twice \(150 in all",
     ),
     "a spread beyond float64": (lambda X, y: (1e150 * X, y), r"leave the range of float64"),
 }

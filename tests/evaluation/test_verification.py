@@ -85,7 +85,7 @@ def test_tensors(torch):
         ([[1, -1]], [[1.0, 2.0]], "distances of shape (1, 2) and y of shape (1, 2). Check that"),
         ([1, 0], [1.0, 2.0], "y must be +1 for near pairs and -1 for far ones; y[1] is 0"),
         ([1, 1], [1.0, 2.0], "near and far pairs are both needed; got 2 near and 0 far ones."),
-        ([1, -1], [1.0, np.nan], "distances must be finite; that of pair 1 is nan (1 such pairs)."),
+        ([1, -1], [1.0, np.nan], "distances must be finite; that of pair 1 is nan (1 in all)."),
     ],
 )
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from nearfar.errors import InvalidInputError
 from nearfar.solvers import Iterate, Status, run
 
 module = sys.modules["nearfar.solvers.run"]  # the package's name for it is the function
@@ -125,7 +126,7 @@ def test_a_value_that_is_not_finite_ends_the_run_with_the_last_sound_iterate(val
 
 @pytest.mark.parametrize("values", [[], [np.nan]])
 def test_no_sound_iterate_is_an_error(values):
-    with pytest.raises(RuntimeError, match="no sound iterate"):
+    with pytest.raises(InvalidInputError, match="no point with a finite objective"):
         run(steps(values), **limits())
 
 

@@ -14,6 +14,7 @@ from nearfar.supervision.pairs import (
     check_both_kinds,
     drawn,
     labelled_edges,
+    n_coinciding,
     near_kinds,
     pairs_of_labels,
     pairs_of_tuples,
@@ -104,6 +105,15 @@ def test_equal_points_of_different_classes_are_left_out_with_a_warning(points):
     assert edge_set(*found.near_edges()) == plain_pairs(Y, near=True)
 
 
+def test_equal_points_of_different_classes_are_counted(rng, backend):
+    """Among 40 points at 9 places, by two loops."""
+    X, codes = rng.integers(3, size=(40, 2)).astype(float), rng.integers(3, size=40)
+    unlike = [(i, j) for i, j in combinations(range(40), 2) if codes[i] != codes[j]]
+    expected = sum((X[i] == X[j]).all() for i, j in unlike)
+    assert n_coinciding(backend.asarray(X), codes) == expected > 0
+    assert n_coinciding(backend.asarray(rng.normal(size=(40, 2))), codes) == 0
+
+
 def test_only_equal_points_are_an_error(points):
     points[:] = 1
     message = "test needs points of different classes that differ; all pairs of different classes"
@@ -182,7 +192,7 @@ def test_a_far_pair_of_a_point_with_itself_is_an_error(points, merge):
     indices, near = np.array([[0, 1], [3, 3], [4, 1]]), np.array([True, False, False])
     message = (
         r"^a far pair needs two different points; pair 1 has the same point twice"
-        r" \(2 such pairs\), which no metric parts\. Drop them\.$"
+        r" \(2 in all\), which no metric parts\. Drop them\.$"
     )
     with pytest.raises(InvalidInputError, match=message) as caught:
         pairs_of_tuples(points, indices, near, both=True, merge=merge)
@@ -190,7 +200,7 @@ def test_a_far_pair_of_a_point_with_itself_is_an_error(points, merge):
 
 
 def test_a_triplet_with_a_point_far_from_itself_is_an_error(points):
-    message = r"; triplet 1 has the same point twice \(1 such triplets\), which"
+    message = r"; triplet 1 has the same point twice \(1 in all\), which"
     with pytest.raises(InvalidInputError, match=message) as caught:
         pairs_of_tuples(points, np.array([[0, 1, 2], [3, 4, 3]]), None, both=True, merge=False)
     assert caught.value.indices.tolist() == [1]
@@ -206,7 +216,7 @@ def test_contradictory_pairs_are_an_error(points, merge, again, near, far):
     kinds = np.isin(np.arange(4), [0, near])
     message = (
         f"^two points must be either near or far; they are near in pair {near} and far in pair"
-        rf" {far} \(1 such contradictions\)\. Keep one of each\.$"
+        rf" {far} \(1 in all\)\. Keep one of each\.$"
     )
     with pytest.raises(InvalidInputError, match=message) as caught:
         pairs_of_tuples(points, indices, kinds, both=True, merge=merge)
@@ -214,7 +224,7 @@ def test_contradictory_pairs_are_an_error(points, merge, again, near, far):
 
 
 def test_contradictory_triplets_are_an_error(points):
-    message = r"they are near in triplet 0 and far in triplet 1 \(1 such contradictions\)"
+    message = r"they are near in triplet 0 and far in triplet 1 \(1 in all\)"
     with pytest.raises(InvalidInputError, match=message):
         pairs_of_tuples(points, np.array([[0, 1, 2], [1, 3, 0]]), None, both=True, merge=False)
 
@@ -239,12 +249,12 @@ def test_kinds(y):
 @pytest.mark.parametrize(
     ("y", "said"),
     [
-        ([1, 0, -1], "y[1] is 0 (1 such values)"),
-        ([1, 2, 3], "y[1] is 2 (2 such values)"),
-        ([np.nan, 1.0, -1.0], "y[0] is nan (1 such values)"),
-        ([True, False], "y[1] is False (1 such values)"),
-        (["near", "far"], "y[0] is 'near' (2 such values)"),
-        (np.array([1, None], object), "y[1] is None (1 such values)"),
+        ([1, 0, -1], "y[1] is 0 (1 in all)"),
+        ([1, 2, 3], "y[1] is 2 (2 in all)"),
+        ([np.nan, 1.0, -1.0], "y[0] is nan (1 in all)"),
+        ([True, False], "y[1] is False (1 in all)"),
+        (["near", "far"], "y[0] is 'near' (2 in all)"),
+        (np.array([1, None], object), "y[1] is None (1 in all)"),
     ],
 )
 def test_other_kinds_are_an_error(y, said):

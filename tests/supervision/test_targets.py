@@ -56,10 +56,10 @@ FINE = [[2], [3], [0], [1], [0]]
 @pytest.mark.parametrize(
     ("changes", "message", "rows"),
     [
-        ({1: [5]}, r"row 1 names row numbers outside 0 … 4 \(1 such rows\)", [1]),
-        ({1: [-2], 3: [9]}, r"row 1 names row numbers outside 0 … 4 \(2 such rows\)", [1, 3]),
+        ({1: [5]}, r"row 1 names row numbers outside 0 … 4 \(1 in all\)", [1]),
+        ({1: [-2], 3: [9]}, r"row 1 names row numbers outside 0 … 4 \(2 in all\)", [1, 3]),
         ({2: [2]}, "row 2 names the row itself", [2]),
-        ({4: [1], 0: [3]}, r"row 0 names rows of another class \(2 such rows\)", [0, 4]),
+        ({4: [1], 0: [3]}, r"row 0 names rows of another class \(2 in all\)", [0, 4]),
     ],
 )
 def test_wrong_rows_are_named(changes, message, rows):
@@ -83,7 +83,7 @@ def test_a_neighbour_named_twice():
         ([1, 2, 3, 4, 0], r"shape \(5, k\).* got shape \(5,\)"),
         ([[1], [2]], r"got shape \(2, 1\)"),
         ([[1.0]] * 5, r"got shape \(5, 1\) of float64\. Fill up with -1"),
-        ([[-1]] * 5, "names no neighbour at all; give at least one, or leave it out"),
+        ([[-1]] * 5, "names no neighbour at all. Give at least one, or leave it out"),
     ],
 )
 def test_tables_that_are_none(table, message):

@@ -124,7 +124,7 @@ def test_what_are_no_row_numbers_is_an_error(points, indices, shape, dtype):
 
 def test_rows_out_of_range_are_an_error_with_their_places(points):
     message = (
-        r"^indices must be row numbers from 0 to 5; tuple 1 is \[2, 6\] \(2 such tuples\)\."
+        r"^indices must be row numbers from 0 to 5; tuple 1 is \[2, 6\] \(2 in all\)\."
         r" Count rows of points from 0\.$"
     )
     with pytest.raises(InvalidInputError, match=message) as caught:

@@ -24,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from nearfar.cli.commands import nearfar
 
-        code = nearfar.main(arguments or ["--help"], prog_name="nearfar", standalone_mode=False)
+        code = nearfar.main(
+            arguments or ["--help"], prog_name="nearfar", standalone_mode=False, obj=arguments
+        )
         sys.stdout.flush()
         return int(code or OK)
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""What the command line accepts. The work is in `fit` and `use`, imported when it starts."""
+"""What the command line accepts. The work is in modules imported when it starts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from nearfar import __version__
+from nearfar.cli.completion import SHELLS, complete_table
 from nearfar.cli.methods import METHODS, PARAMETERS
 
 _FILE = click.Path(path_type=Path)
@@ -31,6 +32,26 @@ def _number_or_share(_: click.Context, __: click.Parameter, text: str | None) ->
     raise click.BadParameter(f"{text!r} is neither a count from 1 nor a share between 0 and 1.")
 
 
+def _row_numbers(_: click.Context, __: click.Parameter, text: str | None) -> list[int] | None:
+    """Row numbers as on the page, from 1, as row numbers from 0."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) >= 1 for part in parts):
+        raise click.BadParameter(f"{text!r} is not a list of row numbers from 1, such as 3,17.")
+    return [int(part) - 1 for part in parts]
+
+
+def _two_sizes(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, int] | None:
+    """Rows and columns of a picture."""
+    if text is None:
+        return None
+    rows, _x, columns = text.lower().partition("x")
+    if not (rows.isdecimal() and columns.isdecimal()):
+        raise click.BadParameter(f"{text!r} is not two sizes, such as 28x20.")
+    return int(rows), int(columns)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, message="nearfar %(version)s")
 @_debug
@@ -39,7 +60,7 @@ def nearfar() -> None:
 
 
 @nearfar.command()
-@click.argument("table", type=_FILE, required=False)
+@click.argument("table", type=_FILE, required=False, shell_complete=complete_table)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels in TABLE.")
 @click.option("-o", "--output", type=_FILE, default=Path("model.nearfar"), help="Model file.")
 @click.option("--method", type=click.Choice(list(METHODS)), default="lmnn", help="What to learn.")
@@ -173,3 +194,71 @@ def evaluate(
     from nearfar.cli.use import evaluate_model
 
     evaluate_model(model, train, test, target, neighbors, as_json)
+
+
+@nearfar.command()
+@click.argument("model", type=_FILE)
+@click.argument("table", type=_FILE, required=False, shell_complete=complete_table)
+@click.option("-t", "--target", metavar="COLUMN", help="Column of class labels [the fit's].")
+@click.option("-o", "--output", type=_FILE, default=Path("report.html"), help="HTML file.")
+@click.option("--test", type=_FILE, help="Table of rows to test; then all rows of TABLE vote.")
+@click.option(
+    "--test-share",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="Share of the rows of TABLE to test [the fit's, or 0.3].",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of the split [the fit's].")
+@click.option(
+    "-k", "--neighbors", type=click.IntRange(min=1), help="Neighbours that vote [the model's]."
+)
+@click.option(
+    "--rows", metavar="N,N,...", callback=_row_numbers, help="Rows to show the neighbours of."
+)
+@click.option(
+    "--image-shape", metavar="RxC", callback=_two_sizes, help="Rows and columns of pictures."
+)
+@click.option(
+    "--show", metavar="COLUMN", multiple=True, help="Another column to colour by; may be repeated."
+)
+@_force
+@_debug
+def report(**options: Any) -> None:
+    """Write what MODEL has learned as one HTML file that needs no network.
+
+    TABLE has the rows to show: a file as for fit, or the name of a built-in set. If it is the table
+    of the fit, the rows that were held out then are tested. Without TABLE the points are shown that
+    the model keeps, if it keeps any.
+    """
+    from nearfar.cli.report import ReportOptions, run
+
+    run(ReportOptions(**options))
+
+
+@nearfar.command()
+@_debug
+def doctor() -> int:
+    """Tell what nearfar runs on and whether it works here.
+
+    Prints versions, what is missing and how to install it, cores, BLAS, threads and cards, and
+    solves problems whose answers are known, in about ten seconds. Exits with 1 if something is
+    wrong.
+    """
+    from nearfar.cli.doctor import examine
+
+    return examine()
+
+
+@nearfar.command()
+@click.argument("shell", type=click.Choice(list(SHELLS)))
+@_debug
+def completion(shell: str) -> None:
+    r"""Print the script that completes this command in SHELL.
+
+    \b
+    bash    eval "$(nearfar completion bash)"        in ~/.bashrc
+    zsh     eval "$(nearfar completion zsh)"         in ~/.zshrc, after compinit
+    fish    nearfar completion fish | source         in ~/.config/fish/config.fish
+    """
+    from nearfar.cli.completion import script
+
+    click.echo(script(nearfar, shell), nl=False)

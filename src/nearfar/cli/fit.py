@@ -13,12 +13,21 @@ import numpy as np
 
 from nearfar.cli import INTERRUPTED, OK
 from nearfar.cli.methods import make_model
-from nearfar.cli.output import check_folder, check_output, print_rows, shown_warnings
+from nearfar.cli.output import (
+    check_folder,
+    check_output,
+    is_builtin,
+    print_rows,
+    shown_warnings,
+    typed_command,
+)
 from nearfar.cli.progress import progress
-from nearfar.datasets import BUILTIN_NAMES, Table, load_builtin, load_table
+from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation import baselines, measure, split_points
 from nearfar.io import save
+from nearfar.report.versions import versions
+from nearfar.solvers.checkpoint import fingerprint
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ def _check_options(options: FitOptions) -> None:
 
 def _read_table(options: FitOptions) -> Table:
     name = "digits" if options.table is None else str(options.table)
-    if options.table is None or (name in BUILTIN_NAMES and not options.table.exists()):
+    if options.table is None or is_builtin(options.table):
         if options.target is not None:
             raise InvalidInputError(
                 f"--target {options.target} goes with a file; the built-in set {name} has its own. "
@@ -65,6 +74,21 @@ def _read_table(options: FitOptions) -> Table:
             )
         return load_builtin(name)
     return load_table(options.table, options.target)
+
+
+def _provenance(options: FitOptions, table: Table, n_train: int) -> dict[str, Any]:
+    """How the model comes about, for `nearfar.io.read_provenance`."""
+    return {
+        "command": typed_command(),
+        "table": "digits" if options.table is None else str(options.table),
+        "target": table.target_name,
+        "digest": fingerprint(table.X, table.y),
+        "test_share": options.test_share,
+        "seed": options.seed,
+        "n_rows": len(table.X),
+        "n_train": n_train,
+        "versions": versions(),
+    }
 
 
 def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
@@ -78,7 +102,8 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
     seconds = time.perf_counter() - start
     if table.feature_names is not None:
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
-    save(model, options.output)  # before the comparison, so that an interruption loses nothing
+    # Before the comparison, so that an interruption loses nothing.
+    save(model, options.output, provenance=_provenance(options, table, n))
     gap = (
         "no certificate"
         if model.duality_gap_ is None

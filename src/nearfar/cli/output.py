@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shlex
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,22 @@ from typing import Any
 import click
 import numpy as np
 
+from nearfar.datasets import BUILTIN_NAMES
 from nearfar.errors import InvalidInputError, MissingExtraError, NearfarWarning
 from nearfar.evaluation import Row
 from nearfar.solvers.checkpoint import atomic_writer
 
 POINT_SUFFIXES = (".csv", ".npy", ".npz", ".parquet")
+
+
+def typed_command() -> str:
+    """The command that is running, as it can be typed again."""
+    return shlex.join(["nearfar", *(click.get_current_context().find_root().obj or [])])
+
+
+def is_builtin(table: Path) -> bool:
+    """Whether a name means a built-in set rather than a file."""
+    return str(table) in BUILTIN_NAMES and not table.exists()
 
 
 def check_output(path: Path, force: bool, inputs: Sequence[Path | None] = ()) -> None:

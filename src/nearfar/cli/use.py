@@ -36,7 +36,7 @@ def transform_table(
             f"{', '.join(POINT_SUFFIXES)}. Give the output another suffix."
         )
     check_output(output, force, [model_path, table_path])
-    model, names = _load_model(model_path)
+    model, names = load_model(model_path)
     if not hasattr(model, "transform"):
         raise InvalidInputError(
             f"{model_path}: a {type(model).__name__} has no map of all points that could be "
@@ -44,7 +44,7 @@ def transform_table(
         )
     with shown_warnings():
         table = load_table(table_path, target, features=names, labelled=False)
-        _check_width(table, model, table_path)
+        check_width(table, model, table_path)
         points = model.transform(table.X)
     write_points(output, points, [str(name) for name in model.get_feature_names_out()])
     click.echo(f"saved {output}: {points.shape[0]} rows, {points.shape[1]} columns")
@@ -59,11 +59,11 @@ def evaluate_model(
     as_json: bool,
 ) -> None:
     """Print the kNN error of the Euclidean distance and of the model on the same tables."""
-    model, names = _load_model(model_path)
+    model, names = load_model(model_path)
     tables = []
     for path in (train_path, test_path):
         table = load_table(path, target, features=names)
-        _check_width(table, model, path)
+        check_width(table, model, path)
         tables.append(table)
     train, test = tables
     split = Split(train.X, train.y, test.X, test.y)
@@ -83,7 +83,7 @@ def evaluate_model(
         print_rows(rows, n_neighbors)
 
 
-def _load_model(path: Path) -> tuple[Any, tuple[str, ...] | None]:
+def load_model(path: Path) -> tuple[Any, tuple[str, ...] | None]:
     """The model and the names of its features; of a classifier of pairs, its metric.
 
     The tables are read by these names, in this order; the model then sees plain arrays, for which
@@ -116,7 +116,8 @@ def _check_labels(model: Any, labels: Any, path: Path) -> None:
         )
 
 
-def _check_width(table: Table, model: Any, path: Path) -> None:
+def check_width(table: Table, model: Any, path: Path) -> None:
+    """Refuse a table that has not as many features as the model."""
     if table.X.shape[1] != model.n_features_in_:
         raise InvalidInputError(
             f"{path}: the model has {model.n_features_in_} features, the table has "

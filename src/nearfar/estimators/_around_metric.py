@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -19,6 +19,7 @@ from nearfar.estimators._base import (
     validated_labels,
     validated_points,
 )
+from nearfar.estimators._notebook import Estimator
 from nearfar.estimators.lmnn import LMNN
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.supervision import ClassOrder, class_order
@@ -26,7 +27,7 @@ from nearfar.supervision import ClassOrder, class_order
 Index = NDArray[np.intp]
 
 
-class ClassifierAroundMetric(ClassifierMixin, BaseEstimator):
+class ClassifierAroundMetric(ClassifierMixin, Estimator):
     """Keeps the points that vote, in the order of the user's rows, and the metric.
 
     What is computed from these for predictions stands in ``_prepared``. It is left out of files and

@@ -7,21 +7,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._callbacks import CallbackSupportMixin
 from nearfar.estimators._deploy import DeployMixin
+from nearfar.estimators._notebook import Estimator
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.supervision import ClassOrder, Tuples, class_order
 
 Index = NDArray[np.intp]
 
 
-class Metric(
-    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """The Euclidean distance between the images of points under a learned map of any form."""
 
     _fitted_by: str  # the attribute whose presence tells a fitted estimator

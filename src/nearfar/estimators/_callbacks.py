@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from nearfar.solvers import Iterate, Record, Status
 
 __all__ = ["CallbackObserver", "CallbackSupportMixin", "with_callbacks"]
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
 try:
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
+    from sklearn.callback import CallbackSupportMixin
+    from sklearn.callback import with_callbacks as _with_callbacks
 except ImportError:  # scikit-learn < 1.9
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
         """No callbacks."""
 
-    def with_callbacks(method: Any) -> Any:
-        """Leave the method as it is."""
+    def _with_callbacks(method: Any) -> Any:
         return method
+
+
+def with_callbacks(method: Method) -> Method:
+    """scikit-learn's decorator of ``fit``; type checkers see the method itself."""
+    decorated: Method = _with_callbacks(method)
+    return decorated
 
 
 ITERATION = "iteration"  # the name of the tasks whose record is the last of estimator.history_

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.cluster import KMeans, SpectralClustering
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._start import host
@@ -26,6 +25,8 @@ def made_clusters(
 
     Clusters are made of the rows that are ``learned`` from; the others follow the nearest.
     """
+    from sklearn.cluster import KMeans, SpectralClustering  # loads much, for few users
+
     points = np.asarray(X, dtype=np.float64)
     most = len(learned) - (kind == "spectral")
     if count > most:

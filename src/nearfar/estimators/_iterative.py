@@ -63,12 +63,10 @@ class IterativeLearner:
         duality_gap: float | None,
         history: list[Record],
         before: str | None = None,
-        gap: float | None = None,
     ) -> None:
         """Store what every fit leaves behind, and warn if it did not get where it should.
 
-        ``before`` is what the fit did not reach, by default its tolerance; ``gap`` is what the
-        warning tells, by default ``duality_gap``.
+        ``before`` is what the fit did not reach, by default its tolerance.
         """
         self.objective_ = float(objective)
         self.duality_gap_ = duality_gap
@@ -77,10 +75,12 @@ class IterativeLearner:
         self.history_ = history
         name = type(self).__name__
         if status is Status.INTERRUPTED:
-            warn(f"{name} was interrupted; the best map so far is kept.", ConvergenceWarning)
+            warn(
+                f"{name} was interrupted; the best map so far is kept. Fit again to finish.",
+                ConvergenceWarning,
+            )
         elif status in UNFINISHED:
-            gap = duality_gap if gap is None else gap
-            reached = "" if gap is None else f", with a duality gap of {gap:.1e}"
+            reached = "" if duality_gap is None else f", with a duality gap of {duality_gap:.1e}"
             remedy = "Raise tol." if status is Status.STALLED else f"Raise {status} or tol."
             before = before or f"before tol={self.tol:g}"
             warn(

@@ -13,7 +13,6 @@ from nearfar.estimators._lmnn_descent import Arrays, Descent, Saver, Start, mark
 from nearfar.estimators._start import robust_centre
 from nearfar.estimators._validation import HeldOutError, votes_under
 from nearfar.kernels import Array, kernels_for
-from nearfar.problems.lmnn import relative_gap
 from nearfar.solvers import Observer, Record, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.supervision import ClassOrder, given_targets, nearest_targets
@@ -38,7 +37,6 @@ class Pass:
     status: Status
     objective: float
     duality_gap: float | None
-    gap: float  # certified, of the full metric before any projection
     n_coinciding: int
     error: float  # on the held-out rows; infinite if there are none
 
@@ -167,24 +165,17 @@ class Passes:
         )
 
     def _left_behind(self, solution: Solution, validation: HeldOutError | None) -> Pass:
-        owner, descent, problem = self._owner, self.descent, self.descent.problem
-        kept, status = solution.iterate, solution.status
+        descent, kept, status = self.descent, solution.iterate, solution.status
         if validation is not None:
             kept, status = validation.kept(solution)
-        certificate, components = descent.proof(kept), descent.components(kept)
-        objective = certificate.objective
-        if owner.reduce == "project" and owner.n_components is not None:
-            projected = problem.factor(components[: owner.n_components])
-            objective = problem.certify(projected)[0].objective
-        gap = None if descent.rows else relative_gap(objective, certificate.bound)
+        certificate = descent.proof(kept)
         return Pass(
-            components,
+            descent.components(kept),
             None if self._before is None else self._before.components,
             self._number,
             descent.settled(status, certificate),
-            objective,
-            gap,
-            certificate.gap,
+            certificate.objective,
+            None if descent.rows else certificate.gap,
             certificate.n_coinciding,
             np.inf if validation is None else validation.error,
         )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components, shortest_path
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
@@ -20,6 +20,7 @@ from nearfar.errors import DisconnectedGraphError, InvalidInputError
 from nearfar.estimators._base import as_dtype_of, validated_points
 from nearfar.estimators._callbacks import CallbackSupportMixin, with_callbacks
 from nearfar.estimators._iterative import IterativeLearner
+from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.checks import weights_of
@@ -78,7 +79,8 @@ class Known:
         if self.matrix is not None and self.weights is None:
             return self.matrix
         heads, tails, lengths, _ = self.edges()
-        graph = sparse.csr_array((lengths, (heads, tails)), shape=(self.n, self.n))
+        ends = heads.astype(np.int32), tails.astype(np.int32)  # scipy 1.13 takes no others
+        graph = sparse.csr_array((lengths, ends), shape=(self.n, self.n))
         whole = shortest_path(graph, directed=False)
         whole[heads, tails] = whole[tails, heads] = lengths
         return kernels_for(self.reference).like(whole, self.reference)
@@ -244,7 +246,7 @@ def checked_weights(weights: Any, n: int) -> Floats:
         i, j = bad[0]
         raise InvalidInputError(
             f"weights must be finite and not negative; that of points {i} and {j} is {W[i, j]:g}"
-            f" ({len(bad)} such entries). Use 0 for what does not count.",
+            f" ({len(bad)} in all). Use 0 for what does not count.",
             bad,
         )
     bad = np.argwhere(np.abs(W - W.T) > SAME_WEIGHTS * np.maximum(W, W.T))
@@ -252,7 +254,7 @@ def checked_weights(weights: Any, n: int) -> Floats:
         i, j = bad[0]
         raise InvalidInputError(
             f"weights must be symmetric; from point {i} to {j} it is {W[i, j]:g}, and back"
-            f" {W[j, i]:g} ({len(bad)} such entries). Make them so, for example by (W + W.T) / 2.",
+            f" {W[j, i]:g} ({len(bad)} in all). Make them so, for example by (W + W.T) / 2.",
             bad,
         )
     W = 0.5 * (W + W.T)
@@ -307,7 +309,7 @@ class Scaling(
     CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
-    BaseEstimator,
+    Estimator,
 ):
     """An estimator that places points by descending a stress; a subclass says which."""
 

@@ -44,7 +44,7 @@ class NewPoints:
         if len(bad):
             raise InvalidInputError(
                 f"distances must not be negative; row {bad[0][0]} has one in column {bad[0][1]}"
-                f" ({len(bad)} such entries). Check how they were computed.",
+                f" ({len(bad)} in all). Check how they were computed.",
                 bad,
             )
         return cls(X, None)

@@ -143,7 +143,7 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
         if len(wrong):
             raise InvalidInputError(
                 f"a far pair needs two different points; tuple {wrong[0]} has the same point twice"
-                f" ({len(wrong)} such tuples), which no metric parts. Drop them.",
+                f" ({len(wrong)} in all), which no metric parts. Drop them.",
                 wrong,
             )
         return pairs
@@ -203,7 +203,10 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
         self.status_, self.n_iter_ = str(status), solution.n_iter
         self.history_ = solution.history
         if status is Status.INTERRUPTED:
-            warn(f"{name} was interrupted; the last whole epoch is kept.", ConvergenceWarning)
+            warn(
+                f"{name} was interrupted; the last whole epoch is kept. Fit again to finish.",
+                ConvergenceWarning,
+            )
         elif status in UNFINISHED and not (self.beta is None and status is Status.MAX_ITER):
             largest = solution.history[-1]["largest_loss"]
             warn(

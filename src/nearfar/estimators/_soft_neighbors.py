@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import validated_labels
 from nearfar.estimators._iterative import IterativeLearner
+from nearfar.estimators._large_margin import warn_of_coinciding
 from nearfar.estimators._lmnn_descent import asked_rows
 from nearfar.estimators._parameters import check_choice
 from nearfar.estimators._start import given_map, host, projection, robust_centre
@@ -23,6 +24,7 @@ from nearfar.solvers.checkpoint import Checkpoint, fingerprint
 from nearfar.solvers.quasi_newton import Memory
 from nearfar.supervision import ClassOrder
 from nearfar.supervision.labels import check_class_pairs
+from nearfar.supervision.pairs import n_coinciding
 
 Matrix = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
@@ -46,6 +48,8 @@ class SoftNeighborsLearner(IterativeLearner):
         X = self._validated(X, reset=True)  # type: ignore[attr-defined]  # of the other base
         labels = validated_labels(self, X, y)
         check_class_pairs(labels, type(self).__name__)
+        if bool((X[:1] != X).any()):  # else it is told later that all points are equal
+            warn_of_coinciding(n_coinciding(X, labels.codes))
         return X, labels
 
     def _check_start(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,6 +24,7 @@ from nearfar.estimators._callbacks import CallbackObserver, CallbackSupportMixin
 from nearfar.estimators._graph_input import METRICS, GraphInput, graph_input
 from nearfar.estimators._iterative import IterativeLearner
 from nearfar.estimators._new_points import NewPoints
+from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._out_of_sample import METHODS, placed
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.graphs import NeighborhoodGraph
@@ -144,7 +145,7 @@ class Unfolding(
     CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
-    BaseEstimator,
+    Estimator,
 ):
     """A transformer that lays out the nodes of a neighbourhood graph in few dimensions."""
 
@@ -161,6 +162,7 @@ class Unfolding(
     X_fit_: Array | None
 
     _merges = True  # whether nodes at distance 0 are unfolded as one
+    _more_edges = "Raise n_neighbors"  # how a graph becomes connected
     # What model files are checked for; see `nearfar.estimators._base.Metric`.
     _axes: ClassVar[dict[str, str]] = {"embedding_": "nr", "component_labels_": "n"}
     _mirrors = True  # whether an embedding and its mirror images are the same answer
@@ -245,7 +247,7 @@ class Unfolding(
     def _joined(self, given: GraphInput) -> NeighborhoodGraph:
         """The graph after what ``components`` asks for."""
         if self.components == "raise":
-            given.graph.check_connected(type(self).__name__)
+            given.graph.check_connected(type(self).__name__, self._more_edges)
         elif self.components == "link":
             return given.graph.linked(given.distances, random_state=self.random_state)
         return given.graph

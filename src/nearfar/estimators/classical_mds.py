@@ -7,13 +7,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import as_dtype_of, check_device, validated_points
 from nearfar.estimators._callbacks import CallbackObserver, CallbackSupportMixin, with_callbacks
 from nearfar.estimators._mds import METRICS, check_components, given_distances, refuse_negative
+from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._parameters import check_choice
 from nearfar.graphs.distances import DenseDistances
 from nearfar.kernels import Array, kernels_for, one_pool
@@ -25,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 class ClassicalMDS(
-    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator
 ):
     """Classical multidimensional scaling: the principal axes of given distances.
 
@@ -93,7 +94,6 @@ class ClassicalMDS(
     True
     """
 
-    _doc_link_module = "nearfar"
     _axes: ClassVar[dict[str, str]] = {"embedding_": "nr"}
     components_: Array
     mean_: Array
@@ -241,6 +241,6 @@ def _refuse_missing(X: Any) -> None:
     bad = np.argwhere(~np.isfinite(matrix))
     raise InvalidInputError(
         f"ClassicalMDS needs all distances; that of points {bad[0][0]} and {bad[0][1]} is NaN or"
-        f" infinite ({len(bad)} such entries). Use MetricMDS, which can do without.",
+        f" infinite ({len(bad)} in all). Use MetricMDS, which can do without.",
         bad,
     )

@@ -113,8 +113,6 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
     True
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self,
         n_components: int | None = None,

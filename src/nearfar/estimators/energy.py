@@ -107,8 +107,6 @@ class EnergyClassifier(ClassifierAroundMetric):
     (75, 3)
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self,
         metric: Any = None,

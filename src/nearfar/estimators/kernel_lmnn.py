@@ -132,8 +132,6 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
     200
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self,
         kernel: str | Callable[..., float] = "rbf",

@@ -135,8 +135,6 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
     (200, 2)
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self,
         kernel: str | Callable[..., float] = "rbf",

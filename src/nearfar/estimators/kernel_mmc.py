@@ -126,8 +126,6 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
     True
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self,
         kernel: str | Callable[..., float] = "rbf",

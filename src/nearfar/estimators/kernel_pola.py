@@ -142,7 +142,6 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
     True
     """
 
-    _doc_link_module = "nearfar"
     X_fit_: Array
     _axes: ClassVar[dict[str, str]] = {
         "dual_coef_": "rn",

@@ -71,8 +71,6 @@ class LinearMetric(MetricLearner):
     array([7.])
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(self, components: ArrayLike | None = None) -> None:
         self.components = components
 

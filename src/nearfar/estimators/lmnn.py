@@ -85,8 +85,9 @@ class LMNN(LargeMarginLearner, MetricLearner):
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
     objective_ : float
-        The papers' objective, over all impostors, computed from the data in float64. It belongs
-        to the target neighbours of the pass whose map is kept, and so does ``duality_gap_``.
+        The papers' objective, over all impostors, computed from the data in float64; with
+        ``reduce="project"`` that of the full metric. It belongs to the target neighbours of the
+        pass whose map is kept, and so does ``duality_gap_``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
@@ -133,8 +134,6 @@ class LMNN(LargeMarginLearner, MetricLearner):
     >>> lmnn.transform(X).shape[0]
     150
     """
-
-    _doc_link_module = "nearfar"
 
     def __init__(
         self,
@@ -224,10 +223,9 @@ class LMNN(LargeMarginLearner, MetricLearner):
         if kept.target_components is not None:
             chose = asked_rows(kept.target_components, None)
             self.target_components_ = kernels_for(points).like(chose, points)
-        gap = None if kept.duality_gap is None else kept.gap
         warn_of_coinciding(kept.n_coinciding)
         self._store_ending(
-            ending.status, kept.objective, kept.duality_gap, ending.history, ending.before, gap
+            ending.status, kept.objective, kept.duality_gap, ending.history, ending.before
         )
         if checkpoint is not None and ending.status in (Status.CONVERGED, Status.EARLY_STOPPED):
             checkpoint.remove()

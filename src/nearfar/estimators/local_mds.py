@@ -101,7 +101,6 @@ class LocalMDS(Unfolding):
     True
     """
 
-    _doc_link_module = "nearfar"
     angles = False  # neighbours of a point are no neighbours of each other
 
     def __init__(

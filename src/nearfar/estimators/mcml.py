@@ -64,30 +64,38 @@ class MCMLLearner(SoftNeighborsLearner):
         solver: str,
         convex: bool,
     ) -> Iterator[Iterate]:
+        """Iterates of a descent, which goes on in float64 where float32 sees no further step.
+
+        Near the optimum a step gains less than the sums of float32 resolve, long before the
+        certificate, to which the gradient matters, is as good as it can be.
+        """
+
         def residual(at: CollapsePoint, gain: float = 0.0) -> float | None:
             if not convex:
                 return expected_gain(gain, at.value, least=0.0)
             if problem.expected_gap(at) > WORTHWHILE * self.tol:
                 return None
-            return problem.certify(at).gap
+            gap = problem.certify(at).gap
+            return gap if gap > self.tol else problem.prove(at.L).gap
 
         if solver == "projected-gradient":
-            return projected_descent(problem.evaluate, problem.slope, start, residual)
-        return descend(problem.evaluate, start, residual, memory=memory)
+            iterates = projected_descent(problem.evaluate, problem.slope, start, residual)
+        else:
+            iterates = descend(problem.evaluate, start, residual, memory=memory)
+        for iterate in iterates:
+            yield iterate
+        if problem.is_single:
+            yield from self._iterates(problem.in_double(), iterate.point, None, solver, convex)
 
     def _finished(
         self, problem: MCMLProblem, L: Matrix, status: Status, convex: bool
     ) -> tuple[Status, float, float | None]:
         """Status, objective and gap of a factor from the data in float64."""
-        U = problem.exact()
-        at = problem.evaluate(L, U)
         if not convex:
-            return status, at.value, None
-        certificate = problem.certify(at, U)
+            return status, problem.evaluate(L, problem.exact()).value, None
+        certificate = problem.prove(L)
         if status in UNFINISHED and certificate.gap <= self.tol:
             status = Status.CONVERGED
-        elif status is Status.CONVERGED and certificate.gap > self.tol:  # float32 proved too much
-            status = Status.STALLED
         return status, certificate.objective, certificate.gap
 
 
@@ -161,7 +169,8 @@ class MCML(MCMLLearner, MetricLearner):
     Notes
     -----
     With n points, d features and r rows an iteration costs O(n² (r + d)), or O(n² r) for a learned
-    rectangular map. Memory is O(n d) and some blocks of a few megabytes: no n × n array is made.
+    rectangular map. Memory is O(n d) and some blocks of a megabyte: no n × n array is made. Float32
+    is computed in float32, and in float64 where that sees no further step before the tolerance.
     Classes should be in one piece, since each is collapsed to one place. Sparse input is refused.
 
     References
@@ -179,8 +188,6 @@ class MCML(MCMLLearner, MetricLearner):
     >>> mcml.transform(X).shape
     (150, 2)
     """
-
-    _doc_link_module = "nearfar"
 
     def __init__(
         self,

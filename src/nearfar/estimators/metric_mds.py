@@ -82,8 +82,6 @@ class MetricMDS(Scaling):
     array([3., 5.])
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self,
         n_components: int = 2,

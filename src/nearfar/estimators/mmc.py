@@ -149,8 +149,6 @@ class MMC(MMCLearner, MetricLearner):
     150
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self,
         n_components: int | None = None,

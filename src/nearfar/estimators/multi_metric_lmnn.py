@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -29,6 +29,7 @@ from nearfar.estimators._lmnn_descent import (
     marked,
     resumed,
 )
+from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._start import host, robust_centre
 from nearfar.estimators._validation import HeldOutError
@@ -57,13 +58,15 @@ NO_LENGTH = 1e-12  # share of the largest possible length of an image that count
 def _decides_by(decision: str) -> Any:
     def check(estimator: Any) -> bool:
         if estimator.decision != decision:
-            raise AttributeError(f"this is available with decision={decision!r}.")
+            raise AttributeError(
+                f"this needs decision={decision!r}; it is {estimator.decision!r}. Set it first."
+            )
         return True
 
     return check
 
 
-class MultiMetricLMNN(LargeMarginLearner, CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+class MultiMetricLMNN(LargeMarginLearner, CallbackSupportMixin, ClassifierMixin, Estimator):
     """Large margin nearest neighbours with a metric for each class or cluster.
 
     The distance to a training point is measured by the metric of its class or cluster. All metrics
@@ -163,7 +166,6 @@ default=None
     True
     """
 
-    _doc_link_module = "nearfar"
     _axes: ClassVar[dict[str, str]] = {
         "components_": "mrd",
         "metric_of_": "n",

@@ -112,8 +112,6 @@ class NCA(SoftNeighborsLearner, MetricLearner):
     True
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self,
         n_components: int | None = None,

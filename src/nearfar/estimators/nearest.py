@@ -84,8 +84,6 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
     True
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self, metric: Any = None, *, n_neighbors: int = 3, algorithm: str = "auto"
     ) -> None:

@@ -86,7 +86,6 @@ class NonmetricMDS(Scaling):
     True
     """
 
-    _doc_link_module = "nearfar"
     _on_host = True
 
     def __init__(

@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._around_metric import is_fitted
+from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._pairs import holds_tuples, validated_kinds, validated_tuples
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators.mmc import MMC
@@ -24,7 +25,7 @@ from nearfar.supervision.thresholds import CRITERIA, Cuts
 Mask = NDArray[np.bool_]
 
 
-class PairClassifier(ClassifierMixin, BaseEstimator):
+class PairClassifier(ClassifierMixin, Estimator):
     """Tells whether the two points of a pair are alike: near, if their distance is small enough.
 
     Learns a metric from pairs, or takes a fitted one, and then the threshold on its distance that
@@ -81,7 +82,6 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
     True
     """
 
-    _doc_link_module = "nearfar"
     _axes: ClassVar[dict[str, str]] = {}
 
     def __init__(

@@ -123,8 +123,6 @@ class POLA(OnlinePairLearner, MetricLearner):
     True
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self,
         beta: float | None = None,

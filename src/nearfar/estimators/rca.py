@@ -98,8 +98,6 @@ class RCA(PairLearner, MetricLearner):
     (30, (150, 4))
     """
 
-    _doc_link_module = "nearfar"
-
     def __init__(
         self,
         n_components: int | None = None,

@@ -447,7 +447,7 @@ def _side(X: Any, n_neighbors: Any, metric: Any) -> _Points | _Given:
         bad = np.argwhere(~np.isfinite(given.matrix))
         raise InvalidInputError(
             f"the measures need all distances; that of points {bad[0][0]} and {bad[0][1]} is"
-            f" not known ({len(bad)} such entries). Give them all, or the points.",
+            f" not known ({len(bad)} in all). Give them all, or the points.",
             bad,
         )
     _check_enough(given.n, n_neighbors)

@@ -135,7 +135,7 @@ def _checked(y: Any, distances: Any) -> tuple[NDArray[np.bool_], Floats]:
     if len(bad):
         raise InvalidInputError(
             f"distances must be finite; that of pair {bad[0]} is {lengths[bad[0]]}"
-            f" ({len(bad)} such pairs). Drop them.",
+            f" ({len(bad)} in all). Drop them.",
             bad,
         )
     near = near_kinds(kinds)

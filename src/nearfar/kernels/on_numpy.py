@@ -38,12 +38,13 @@ TILE = 1536  # rows of a tile of the all-pairs search: its float32 products are 
 SMALL_TILE = 128  # and at least, where there are few points
 GATHER_BYTES = 1 << 20  # gathered rows of one edge block: an L2
 SMALL_CLASS = 512  # points of a class whose distances are computed as one matrix
-GEMM_ROWS = 4096  # rows of a block of a tall matrix product
+GEMM_ROWS = 4096  # rows of a block of a tall matrix product, at most
+SCREENED = 16  # columns by which rows are told apart before all are compared
 THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than they gain
 TABLE_ENTRIES = 1 << 22  # distances held at a time where each query needs those to all points
 GROUP = 32  # distances of which one is kept to bound the k-th nearest
 CENTRE_ROWS = 4096  # rows that are enough for a centre
-SOFTMAX_ENTRIES = 1 << 19  # entries of a block of soft neighbours: they stay in the cache
+SOFTMAX_BYTES = 1 << 19  # of a block of soft neighbours, which should stay in the cache
 # Exponents below it count as it: exp(−60) is lost in any sum of probabilities, but smaller ones
 # become subnormal numbers, with which processors compute a hundred times slower.
 NEGLIGIBLE = -60
@@ -127,14 +128,33 @@ def segment_max(index: Index, values: Floats, size: int) -> Floats:
 def first_equal(X: Floats) -> Index:
     """The number of the first row that equals each row; −0 equals 0.
 
+    Where there are many columns, rows are compared in a few of them first, and in all of them only
+    where another row agrees in these. Time O(n log n), and O(d) for each such row.
+    """
+    n, d = X.shape
+    if d <= 2 * SCREENED:
+        return _first_equal(X)
+    found = _first_equal(X[:, :: d // SCREENED])
+    rows = np.flatnonzero(np.bincount(found, minlength=n)[found] > 1)
+    if len(rows):
+        found[rows] = rows[_first_equal(X[rows])]
+    return found
+
+
+def _first_equal(X: Floats) -> Index:
+    """As `first_equal`, by all columns.
+
     Rows are compared by a hash of their bits, and then each with the first of its hash; should
-    these differ, by sorting. Time O(n d + n log n).
+    these differ, by sorting.
     """
     factors = np.random.default_rng(0).integers(0, 2**64, 2 * X.shape[1], dtype=np.uint64)
     keys, same = np.empty(len(X), np.uint64), True
     for block in _blocks(len(X)):
         words = np.ascontiguousarray(X[block] + 0).view(np.uint32)  # −0 + 0 is 0
         keys[block] = words.astype(np.uint64) @ factors[: words.shape[1]]
+    ordered = np.sort(keys)
+    if (ordered[1:] != ordered[:-1]).all():  # mostly; quicker to see than the groups to find
+        return np.arange(len(X))
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     for block in _blocks(len(X)):
         same = same and bool((X[block] == X[first[group[block]]]).all())
@@ -397,7 +417,7 @@ def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> 
 
 def apply(U: Floats, L: NDArray[np.float64]) -> Floats:
     """U Lᵀ in the dtype of U, L on the host."""
-    factor = L.astype(U.dtype).T
+    factor = L.astype(U.dtype, copy=False).T
     out = np.empty((len(U), len(L)), U.dtype)
 
     def rows_of(rows: slice) -> None:
@@ -418,8 +438,10 @@ def gram(A: Floats, B: Floats) -> NDArray[np.float64]:
 
 
 def _blocks(size: int) -> list[slice]:
-    """Consecutive slices of a fixed length."""
-    return [slice(first, first + GEMM_ROWS) for first in range(0, size, GEMM_ROWS)]
+    """Consecutive slices of about one length, one or an even number: two threads end together."""
+    count = -(-size // GEMM_ROWS)
+    count += count % 2 if count > 1 else 0
+    return [slice(size * i // count, size * (i + 1) // count) for i in range(count)]
 
 
 def nearest(Q: Floats, Z: Floats, k: int) -> tuple[Index, Floats]:
@@ -593,13 +615,13 @@ def softmax_neighbors(
     alone in its class has weights of zero. All but the products are in float64; n is at least 2.
 
     Distances come from a matrix product in the dtype of Z, so that Z should be centred. Time
-    O(n² (r + c)), memory O(SOFTMAX_ENTRIES) a thread and SOFTMAX_SHARES times the column sums.
+    O(n² (r + c)), memory O(SOFTMAX_BYTES) a thread and SOFTMAX_SHARES times the column sums.
     """
     n, columns = len(Z), Y.shape[1]
     squares = np.einsum("ij,ij->i", Z, Z)
     logs, shares = np.empty(n), np.empty(n)
     forward = np.empty((n, columns), Y.dtype)
-    step = max(SOFTMAX_ROWS, SOFTMAX_ENTRIES // n)
+    step = max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize))
 
     def sums(part: slice) -> tuple[NDArray[np.float64], Floats | None]:
         degrees = np.zeros(n)

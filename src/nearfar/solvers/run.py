@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.errors import InvalidInputError
+
 
 class Status(enum.StrEnum):
     """Why a run ended."""
@@ -125,7 +127,10 @@ def run(
             raise
         status = Status.INTERRUPTED
     if best is None:
-        raise RuntimeError("the solver gave no sound iterate")
+        raise InvalidInputError(
+            "the solver found no point with a finite objective. Scale your data, for example with"
+            " sklearn.preprocessing.StandardScaler, or give another start."
+        )
     return Solution(best, status, n_iter, time.perf_counter() - resumed, trace)
 
 

@@ -214,7 +214,7 @@ def pairs_of_tuples(
     if len(wrong):
         raise InvalidInputError(
             f"a far pair needs two different points; {one} {wrong[0]} has the same point twice"
-            f" ({len(wrong)} such {one}s), which no metric parts. Drop them.",
+            f" ({len(wrong)} in all), which no metric parts. Drop them.",
             wrong,
         )
     _refuse_contradictions(low * len(same) + high, near, rows, one)
@@ -241,7 +241,7 @@ def _refuse_contradictions(codes: Index, near: Mask, rows: Index, one: str) -> N
         "two points must be either near or far; they are near in"
         f" {one} {rows[first if near[first] else other]} and far in"
         f" {one} {rows[other if near[first] else first]}"
-        f" ({len(np.unique(codes[clash]))} such contradictions). Keep one of each.",
+        f" ({len(np.unique(codes[clash]))} in all). Keep one of each.",
         np.unique(rows[clash]),
     )
 
@@ -252,7 +252,7 @@ def near_kinds(y: NDArray[Any]) -> Mask:
     if len(bad):
         raise InvalidInputError(
             f"y must be +1 for near pairs and -1 for far ones; y[{bad[0]}] is {shown(y[bad[0]])}"
-            f" ({len(bad)} such values). Convert it with numpy.where(near, 1, -1).",
+            f" ({len(bad)} in all). Convert it with numpy.where(near, 1, -1).",
             bad,
         )
     near: Mask = y == 1
@@ -267,6 +267,18 @@ def check_both_kinds(near: Mask, remedy: str) -> None:
             f"near and far pairs are both needed; got {n_near} near and {len(near) - n_near} far"
             f" ones. {remedy}"
         )
+
+
+def n_coinciding(points: Array, codes: Index) -> int:
+    """How many pairs of equal points have different labels, given as numbers."""
+    same = equal_points(points)
+    return _n_pairs(same) - _n_pairs(same * (int(codes.max()) + 1) + codes)
+
+
+def _n_pairs(groups: Index) -> int:
+    """How many pairs have the same number."""
+    counts = np.unique(groups, return_counts=True)[1]
+    return int((counts * (counts - 1) // 2).sum())
 
 
 def equal_points(points: Array) -> Index:

@@ -44,7 +44,7 @@ def given_targets(targets: Any, labels: ClassOrder, X: Array) -> Edges:
     _refuse(repeated, heads, "the same row twice")
     if len(heads) == 0:
         raise InvalidInputError(
-            "target_neighbors names no neighbour at all; give at least one, or leave it out"
+            "target_neighbors names no neighbour at all. Give at least one, or leave it out"
             " to use the nearest of each class."
         )
     place = np.empty(n, dtype=np.intp)
@@ -60,6 +60,6 @@ def _refuse(bad: NDArray[np.bool_], heads: NDArray[np.intp], what: str) -> None:
         rows = np.unique(heads[bad])
         raise InvalidInputError(
             f"target_neighbors must name other rows of the same class; row {rows[0]} names {what}"
-            f" ({len(rows)} such rows). Correct them or set them to -1.",
+            f" ({len(rows)} in all). Correct them or set them to -1.",
             rows,
         )

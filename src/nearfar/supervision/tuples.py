@@ -117,7 +117,7 @@ def _checked(indices: Any, n_points: int) -> Index:
     if len(bad):
         raise InvalidInputError(
             f"indices must be row numbers from 0 to {n_points - 1}; tuple {bad[0]} is"
-            f" {rows[bad[0]].tolist()} ({len(bad)} such tuples). Count rows of points from 0.",
+            f" {rows[bad[0]].tolist()} ({len(bad)} in all). Count rows of points from 0.",
             bad,
         )
     return rows.astype(np.intp)

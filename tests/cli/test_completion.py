@@ -1,0 +1,90 @@
+"""Completion in shells: what click answers at TAB, and that bash, zsh and fish take the script."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from nearfar.cli import commands
+from nearfar.cli.completion import BUILTIN_TABLES, SHELLS
+from nearfar.cli.methods import METHODS
+from nearfar.datasets import BUILTIN_NAMES
+
+
+def completed(*words, shell="bash", cwd=None):
+    """What is offered for the last of the words, without its kind."""
+    variables = {
+        "_NEARFAR_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": " ".join(["nearfar", *words]),
+        "COMP_CWORD": words[-1] if shell == "fish" else str(len(words)),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "nearfar"],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    if shell == "zsh":  # kind, value and help on a line each
+        return lines[1::3]
+    return [line.partition(",")[2].partition("\t")[0] for line in lines]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_commands_and_choices(shell):
+    assert set(commands.nearfar.commands) == set(completed("", shell=shell))
+    kernels = [method for method in METHODS if method.startswith("kernel-")]
+    assert completed("fit", "--method", "kernel-", shell=shell) == kernels
+
+
+def test_options():
+    assert completed("fit", "--max-") == ["--max-directions", "--max-iter", "--max-seconds"]
+
+
+def test_tables_are_built_in_sets_or_files(tmp_path):
+    assert completed("fit", "w", cwd=tmp_path) == ["wine"]
+    assert completed("fit", "wa", cwd=tmp_path) == ["wa"]  # for the shell to complete
+    (tmp_path / "weather.csv").touch()
+    assert completed("fit", "w", cwd=tmp_path) == ["w"]
+    assert BUILTIN_TABLES == BUILTIN_NAMES
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_shell_takes_the_script(run, shell, tmp_path):
+    done = run("completion", shell)
+    assert done.code == 0
+    assert f"_NEARFAR_COMPLETE={shell}_complete" in done.out
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    file = tmp_path / "script"
+    file.write_text(done.out)
+    checked = subprocess.run([shell, "-n", file], capture_output=True, text=True)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_completes(tmp_path):
+    """In a shell whose command `nearfar` is the one that is tested."""
+    command = tmp_path / "nearfar"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nearfar "$@"\n')
+    command.chmod(0o755)
+    program = (
+        'eval "$(nearfar completion bash)"; COMP_WORDS=(nearfar doc); COMP_CWORD=1;'
+        ' _nearfar_completion nearfar; echo "${COMPREPLY[@]}"'
+    )
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", program],
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "doctor\n", done.stderr
+
+
+def test_an_unknown_shell_is_one_line(fails):
+    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in fails("completion", "tcsh")
