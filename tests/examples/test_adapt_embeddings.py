@@ -1,59 +1,56 @@
-"""The example of adapted embeddings, on principal components of digits in place of texts.
-
-Everything of it runs but the encoder, which is too large for a test.
-"""
+"""Adapted embeddings, on the stand-in for the encoder."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA
 
-from nearfar import LMNN
-
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "examples" / "adapt_embeddings.py"
+from tests.examples.running import run_example
 
 
 @pytest.fixture(scope="module")
-def embeddings():
-    images, y = load_digits(return_X_y=True)
-    X = PCA(32, random_state=0).fit_transform(images).astype(np.float32)
-    return {"X": X[:800], "y": y[:800], "queries": X[800:1100], "truth": y[800:1100]}
+def ran():
+    return run_example("adapt_embeddings")
 
 
-@pytest.fixture(scope="module")
-def example():
-    from examples import adapt_embeddings
-
-    return adapt_embeddings
-
-
-@pytest.mark.parametrize("deployed", ["by_faiss", "by_hnswlib", "by_onnx"])
-def test_every_store_returns_the_nearest(example, embeddings, deployed):
-    if deployed == "by_hnswlib":
-        pytest.importorskip("hnswlib", reason="pip install 'nearfar[hnswlib]'")
-    X, y, queries = (embeddings[name] for name in ("X", "y", "queries"))
-    model = LMNN(n_components=10).fit(X, y)
-    found = getattr(example, deployed)(model, X, queries)
-    assert found.shape == (300, 10)
-    recall = example.share_of_nearest(model, X, queries, found)
-    assert recall > 0.995 if deployed == "by_hnswlib" else recall == 1
-    assert example.share_of_nearest(model, X, queries, found[::-1]) < 0.5
+def test_sentences_are_short_different_and_labelled(ran):
+    texts, y = ran["texts"], ran["y"]
+    assert ran["encoded_by"] == "weighted counts of words"
+    assert len(np.unique(texts)) > 0.98 * len(texts)  # some are in two subpackages
+    names, counts = np.unique(y, return_counts=True)
+    assert len(names) == 12
+    assert counts.max() == 60
+    assert counts.min() >= 30
+    assert all(4 <= len(text.split()) <= 30 for text in texts)
 
 
-def test_the_whole_from_a_cache(embeddings, tmp_path):
-    pytest.importorskip("hnswlib", reason="pip install 'nearfar[hnswlib]'")
-    cache = tmp_path / "digits.npz"
-    np.savez(cache, **embeddings)
-    command = [sys.executable, "-W", "error", SCRIPT, "--cache", cache, "--components", "10"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("800 labelled vectors, 300 held out, 10 groups\n")
-    assert re.findall(r" (\d+) dimensions", done.stdout) == ["32", "9", "10"]
-    shares = [float(share) for share in re.findall(r"returns (\S+)%", done.stdout)]
-    assert len(shares) == 3
-    assert min(shares) > 99.5
+def test_the_precision_is_that_of_the_ten_nearest_others(ran, rng):
+    """By sorting all distances of some queries, in a catalogue with and without them."""
+    X, y = ran["X"], ran["y"]
+    rows = rng.permutation(len(X))
+    for queries, catalogue in ((rows[:20], rows[20:]), (rows[:100], rows[:100])):
+        right = []
+        for query in queries:
+            others = catalogue[catalogue != query]
+            near = others[np.argsort(((X[others] - X[query]) ** 2).sum(axis=1))[:10]]
+            right.append(np.mean(y[near] == y[query]))
+        assert ran["precision"](X, queries, catalogue) == pytest.approx(np.mean(right))
+
+
+def test_it_helps_among_its_own_kind_and_harms_among_strangers(ran):
+    measured = ran["measured"]
+    gains = measured[..., 1] - measured[..., 0]
+    assert (gains[:, 0] > 0.1).all()
+    assert gains[:, 1].mean() > 0.03
+    assert gains[:, 2].mean() < -0.1
+    cells = re.findall(r"(\d+) ± (\d+) %", ran.text)
+    means = [int(mean) for mean, _ in cells]
+    assert means == [round(100 * value) for value in measured.mean(axis=0).ravel()]
+
+
+def test_both_steps_are_one_matrix(ran):
+    """It gives the distances of the two, whose axes may point the other way."""
+    X, L = ran["X"], ran["metric"].components_
+    images = ran["model"].transform(X)
+    one, two = (np.linalg.norm(Z - Z[0], axis=1) for Z in (X @ L.T, images))
+    np.testing.assert_allclose(one, two, atol=1e-6)

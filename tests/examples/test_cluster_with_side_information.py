@@ -1,53 +1,51 @@
-"""The example of clustering with side information, on few draws of pairs."""
+"""Clustering with side information: the index, the table, where it helps."""
 
 import re
-import subprocess
-import sys
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "examples" / "cluster_with_side_information.py"
+from tests.examples.running import run_example
 
 
 @pytest.fixture(scope="module")
-def example():
-    from examples import cluster_with_side_information
-
-    return cluster_with_side_information
+def ran():
+    return run_example("cluster_with_side_information")
 
 
-def test_the_index_is_the_adjusted_rand_index(example, rng):
-    """Pairs that classes and clusters agree on, less those of chance, over the most that can be.
-
-    Points in two heaps of which one holds a wrong class.
-    """
-    y = np.repeat([0, 1], [9, 6])
-    heaps = np.where(np.arange(15) < 7, 0, 1)
-    points = 100.0 * heaps[:, None] + rng.normal(size=(15, 2))
-    pairs = np.array([(y[i] == y[j], heaps[i] == heaps[j]) for i, j in combinations(range(15), 2)])
-    together, same, clustered = pairs.all(axis=1).sum(), *pairs.sum(axis=0)
-    chance = same * clustered / len(pairs)
-    expected = (together - chance) / ((same + clustered) / 2 - chance)
-    assert example.agreement(points, y, 0) == pytest.approx(expected)
+def rand_index(y, clusters):
+    """Pairs that classes and clusters agree on, less those of chance, over the most that can be."""
+    first, second = np.array(list(combinations(range(len(y)), 2))).T
+    same, joined = y[first] == y[second], clusters[first] == clusters[second]
+    chance = same.sum() * joined.sum() / len(first)
+    return ((same & joined).sum() - chance) / ((same.sum() + joined.sum()) / 2 - chance)
 
 
-def test_side_information_improves_the_clusters_of_iris(example):
-    X, y = load_iris(return_X_y=True)
-    found = np.array([example.compared(X, y, 0.3, seed) for seed in range(3)])
-    assert found.shape == (3, 3)
-    assert (found[:, 2] > found[:, :2].max(axis=1) + 0.05).all()
+def test_the_index_is_the_adjusted_rand_index(ran):
+    X, y = ran["SETS"]["wine"](return_X_y=True)
+    standardised, metric = ran["told"](X, y, 1)
+    spaces = (X, standardised, metric.transform(standardised))
+    expected = [rand_index(y, ran["clustered"](points, y, 1)) for points in spaces]
+    np.testing.assert_allclose(ran["indices"]["wine"][1], expected)
 
 
-def test_the_whole():
-    command = [sys.executable, "-W", "error", SCRIPT, "--data", "iris", "wine", "--seeds", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    iris, wine = done.stdout.splitlines()[-2:]
-    assert iris.startswith("iris              2 x 45")
-    assert iris.endswith("100%")
-    means = [float(mean) for mean in re.findall(r"(\d\.\d+) ±", wine)]
-    assert means[0] < means[2] < means[1]  # as given, after MMC, standardised
+def test_only_as_many_pairs_are_told_as_it_says(ran, monkeypatch):
+    told, make = [], ran["make_pairs"]
+
+    def counting(X, y, n_pairs, **options):
+        told.append(n_pairs)
+        return make(X, y, n_pairs, **options)
+
+    monkeypatch.setitem(ran["told"].__globals__, "make_pairs", counting)
+    ran["told"](*ran["SETS"]["iris"](return_X_y=True), 0)
+    assert told == [45]
+
+
+def test_the_table_and_where_it_helps(ran):
+    for name, helped in {"iris": 5, "wine": 0, "breast cancer": 5, "digits": 0}.items():
+        line = next(line for line in ran.text.splitlines() if line.startswith(name + " "))
+        means = [float(mean) for mean in re.findall(r"(\d\.\d+) ±", line)]
+        np.testing.assert_allclose(means, ran["indices"][name].mean(axis=0), atol=5e-4)
+        assert (means[2] > max(means[:2])) == (helped == 5)
+        assert line.endswith(f"{helped} of 5")
