@@ -4,6 +4,9 @@ python dev.py demo    learn a metric on built-in data: `nearfar fit`, with any o
 python dev.py test    lint, then the tests, with any options of pytest
 python dev.py lint    ruff, mypy, codespell and the links between the pages
 python dev.py docs    the links, and every example in the pages and docstrings
+python dev.py site    the pages, the reference and the gallery as a site in docs/_build/html
+python dev.py dist    the wheel and the source archive in dist, each tried in a clean environment
+python dev.py test --oldest    the tests alone, with the oldest packages that are supported
 
 The first run installs the dependencies; later runs do so only when pyproject.toml has changed.
 """
@@ -25,12 +28,15 @@ import argparse
 import hashlib
 import os
 import re
+import shutil
 import subprocess
+import tempfile
+import tomllib
 import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-VENV = ROOT / ".venv"
+VENV = ROOT / (".venv-oldest" if "--oldest" in sys.argv else ".venv")
 SCRIPTS = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = SCRIPTS / ("python.exe" if os.name == "nt" else "python")
 NEARFAR = SCRIPTS / ("nearfar.exe" if os.name == "nt" else "nearfar")
@@ -40,6 +46,15 @@ PROFILES = {
     "run": ["--editable", ".[cli]"],
     "develop": ["--editable", ".[cli]", "--group", "dev"],
 }
+
+# What the user of an archive relies on beside the self-test: types, and every public name.
+TRIAL = """
+from importlib.resources import files
+import nearfar
+assert (files("nearfar") / "py.typed").is_file()
+for name in nearfar.__all__:
+    getattr(nearfar, name)
+"""
 
 # [text](target) and ![text](target), where the target is neither a URL nor a mail address.
 LINK = re.compile(r"\]\((?![a-z]+:)([^)\s]+)\)")
@@ -91,14 +106,24 @@ def is_installed(profile: str, digest: str) -> bool:
     return stamp(profile).exists() and stamp(profile).read_text() == digest
 
 
-def install(profile: str, *, with_torch: bool = False) -> None:
+def oldest_packages() -> list[str]:
+    """The oldest versions that pyproject.toml allows: `scipy>=1.13` as `scipy==1.13.*`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["cli"], *extras["plot"]]
+    # Later ones of these warn of how the oldest matplotlib and scikit-learn use them.
+    quiet = ["polars<1.40", "pyparsing<3.3", "pytest<9.1"]
+    return [*(f"{line.replace('>=', '==')}.*" for line in lines), *quiet]
+
+
+def install(profile: str, *, with_torch: bool = False, oldest: bool = False) -> None:
     """Bring ./.venv up to date with pyproject.toml, or do nothing if it is."""
     make_environment()
     digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     if not is_installed(profile, digest):
         say("installing nearfar and its dependencies; the first time takes a minute or two")
         pip_install("--upgrade", "pip>=25.1")  # the first that knows dependency groups
-        pip_install(*PROFILES[profile])
+        pip_install(*PROFILES[profile], *(oldest_packages() if oldest else []))
         for included in PROFILES:
             stamp(included).write_text(digest)
             if included == profile:
@@ -106,6 +131,24 @@ def install(profile: str, *, with_torch: bool = False) -> None:
     if with_torch:
         say("installing torch")
         pip_install("--editable", ".[torch]")
+
+
+def build_archives() -> None:
+    """Build dist/*.tar.gz, from it dist/*.whl, and try each in a clean environment."""
+    pip_install("build>=1.2")
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    say("build")
+    call(PYTHON, "-m", "build", "--outdir", "dist")
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        scripts = Path(folder) / SCRIPTS.name
+        for archive in sorted((ROOT / "dist").iterdir()):
+            say(f"trying {archive.name}")
+            pip = (scripts / "python", "-m", "pip", "--quiet", "--disable-pip-version-check")
+            call(*pip, "uninstall", "--yes", "nearfar")  # the dependencies stay
+            call(*pip, "install", f"{archive}[cli]")
+            call(scripts / "python", "-I", "-c", TRIAL)
+            call(scripts / "nearfar", "doctor")
 
 
 def anchor(heading: str) -> str:
@@ -150,6 +193,18 @@ def lint() -> None:
     check_links()
 
 
+def build_site(*, online: bool) -> None:
+    """Build docs/_build/html, where every warning is an error; examples run if they changed."""
+    if online:
+        os.environ["NEARFAR_ONLINE"] = "1"
+    output = ROOT / "docs" / "_build"
+    options = ("--fail-on-warning", "--quiet", "--doctree-dir", output / "doctrees")
+    for builder in ["html", "linkcheck"] if online else ["html"]:
+        say(f"sphinx: {builder}")
+        call(PYTHON, "-m", "sphinx", "-b", builder, *options, "docs", output / builder)
+    say(f"open {output / 'html' / 'index.html'}")
+
+
 def main() -> None:
     """Read the command line and do the job."""
     parser = argparse.ArgumentParser(
@@ -157,17 +212,26 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("job", choices=["demo", "test", "lint", "docs"])
+    parser.add_argument("job", choices=["demo", "test", "lint", "docs", "site", "dist"])
     parser.add_argument("--torch", action="store_true", help="install torch too (large)")
+    parser.add_argument(
+        "--online", action="store_true", help="site: link to other projects' pages, and check links"
+    )
+    parser.add_argument("--oldest", action="store_true", help="test: the oldest packages")
     options, extra = parser.parse_known_args()
-    if extra and options.job in ("lint", "docs"):
+    if extra and options.job in ("lint", "docs", "site", "dist"):
         parser.error(f"{options.job} takes no further arguments; got {' '.join(extra)}")
 
-    install("run" if options.job == "demo" else "develop", with_torch=options.torch)
+    if options.oldest and options.job != "test":
+        parser.error(f"--oldest goes with test; got {options.job}")
+
+    profile = "run" if options.job in ("demo", "dist") else "develop"
+    install(profile, with_torch=options.torch, oldest=options.oldest)
     if options.job == "demo":
         call(NEARFAR, "fit", "--force", *extra)
     elif options.job == "test":
-        lint()
+        if not options.oldest:  # what the linters say depends on the newest packages
+            lint()
         say("pytest")
         # One process to a core, each with one thread; the order of sets, and with it that of the
         # tests, has to be the same in all of them.
@@ -175,6 +239,10 @@ def main() -> None:
         call(PYTHON, "-m", "pytest", "-n", "auto", *extra)
     elif options.job == "lint":
         lint()
+    elif options.job == "site":
+        build_site(online=options.online)
+    elif options.job == "dist":
+        build_archives()
     else:
         check_links()
         call(PYTHON, "-m", "pytest", "src", "docs", "README.md")
