@@ -41,6 +41,8 @@ def page(records):
 def _section(record):
     machine, runs = record["machine"], record["runs"]
     parts = [f"## {machine.get('device') or machine['cpu']}\n", facts(record, runs)]
+    if "note" in record:
+        parts.append(record["note"] + "\n")
     parts.append(_measurements(runs))
     ratios = [row for run in runs if run["program"] == "csdp" for row in _speed_up(run, runs)]
     if ratios:

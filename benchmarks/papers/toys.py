@@ -4,7 +4,7 @@ All sizes are the thesis'; in a smoke run they are small enough for seconds.
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn.manifold import Isomap
@@ -87,8 +87,10 @@ def lock_up(toy):
         for k in neighbors:
             model = toy.unfolded(X, k, constraints="exact")
             yield _unfolding(f"exact lengths, k = {k}", thesis, X, model)
-    for k in (k for neighbors in outcomes.values() for k in neighbors):
-        yield _unfolding(f"points with thickness, k = {k}", None, X, toy.unfolded(X, k))
+    for thesis, neighbors in outcomes.items():
+        for k in neighbors:
+            found = _unfolding(f"points with thickness, k = {k}", thesis, X, toy.unfolded(X, k))
+            yield replace(found, thesis=f"{thesis}, with exact lengths", holds=None)
     k = max(outcomes["locks up"])
     model = toy.unfolded(X, k, constraints="slack", slack_weight=slack_weight(X, k))
     yield _unfolding(f"slack, k = {k}", "unfolds", X, model)
@@ -107,7 +109,7 @@ def _unfolding(what, thesis, X, model):
     if model.locked_up_:
         found = "locks up"
     ours = f"{found}: spectrum {shown(spectrum[:3])}, harmonic mean {mean:.3f}"
-    return Claim(what, thesis or "not there", ours, None if thesis is None else found == thesis)
+    return Claim(what, thesis, ours, found == thesis)
 
 
 def comb(toy):

@@ -315,3 +315,8 @@ def missing_run(facts):
 )
 def test_accuracy_is_gap_and_violation(facts, accurate):
     assert page.accurate(nearfar_run(**facts)) is accurate
+
+
+def test_a_note_of_a_record_is_on_the_page():
+    text = page.page([record(nearfar_run()) | {"note": "Measured at night."}])
+    assert "\nMeasured at night.\n" in text

@@ -59,6 +59,13 @@ def test_pictures_are_the_rows_of_the_map(lmnn, digits):
     assert len(beside.ax_.images[0].get_array()) == 8 + 2 + 8
 
 
+def test_as_many_principal_directions_are_shown_as_were_learned(digits):
+    X, y = digits
+    short = nearfar.LMNN(n_components=3, tol=0.5).fit(X, y)
+    display = MetricDisplay.from_estimator(short, X, image_shape=(8, 8))
+    assert display.ax_.images[0].get_array().shape == (8 + 2 + 8, 3 * 8 + 2)
+
+
 def test_with_points_directions_are_the_principal_axes_of_the_images(lmnn, digits):
     X, _ = digits
     display = MetricDisplay.from_estimator(lmnn, X, image_shape=(8, 8))

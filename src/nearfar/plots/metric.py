@@ -291,6 +291,7 @@ class MetricDisplay:
         blocks = {self.name or "learned": self._scaled()}
         if self.baseline is not None:
             blocks["PCA"] = self.baseline
+        count = min(count, *map(len, blocks.values()))
         tables = [_table(rows[:count], self.image_shape) for rows in blocks.values()]
         pad = np.full((max(2, self.image_shape[0] // 4), tables[0].shape[1]), np.nan)
         joined = np.concatenate([part for table in tables for part in (table, pad)][:-1])

@@ -155,7 +155,7 @@ class MVUProgram:
         """What to solve next, where this one ended at a state before its gap was small."""
         if self.priced or self.gap(state) <= ROUNDED:
             return None
-        if not self.dear and float((state.y / self.upper).max()) > BOUGHT:
+        if not self.dear and float(abs(state.y / self.upper).max()) > BOUGHT:
             return self.dearer()
         return self.thicker() if self.may_relax and not self.is_exhausted(state) else None
 
