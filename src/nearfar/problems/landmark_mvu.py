@@ -1,11 +1,12 @@
 """Maximum variance unfolding with K = Q L Qᵀ: how points follow from landmarks.
 
-With Q, the program is that of `nearfar.problems.variational_mvu` on its centred columns.
+The program (4) is that of `nearfar.problems.variational_mvu` on the centred columns of Q.
 
 (1) weights        wᵢ = argmin ‖xᵢ − Σⱼ wᵢⱼ xⱼ‖² over neighbours j with Σⱼ wᵢⱼ = 1    [RS00, eq. 1]
 (2) matrix         Φ = (I − W)ᵀ(I − W), or L² with the Laplacian L if there are no points
 (3) reconstruction y = Q y_landmarks minimises yᵀΦy:  Q = −Φ_uu⁻¹ Φ_ul on the others, I on the
                    landmarks                                                  [WPS05; SW06, eq. 16]
+(4) program        K = Q L Qᵀ over L ⪰ 0
 
 [RS00] Roweis & Saul, Nonlinear dimensionality reduction by locally linear embedding, Science 2000.
 [WPS05] Weinberger, Packer & Saul, Nonlinear dimensionality reduction by semidefinite programming

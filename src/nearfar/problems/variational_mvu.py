@@ -11,6 +11,7 @@ their squared lengths, divided by their weighted mean, and Lap(w) = Σₑ wₑ (
 (6) gap        (bound − f) / (bound − f(0)),  f(0) = −Σₑ wₑ Dₑ²
 (7) one sum    svec(ℓ's gradients) are rows of A (edges, p), p = m(m + 1)/2; only AᵀwA (p, p), AᵀwD
                and the sums of w and wD² remain of the edges
+(8) refined    −f of points Y (n, r) that are free                    [`nearfar.problems.stress`]
 
 λ is the second smallest eigenvalue of Lap(w), and ρ the `stretch`: since λ tr K ≤ Σ wℓ, and
 ⟨∇f, Z⟩ = 0 at the optimum, the excess of squared lengths is bounded, Σ wℓ(ℓ − D) ≤ ρ Σ wℓ. The
