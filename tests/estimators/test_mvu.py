@@ -295,7 +295,7 @@ def test_too_little_memory_is_refused_before_any_work(roll, monkeypatch):
         MVU(memory_limit=1e-4).fit(roll)
     text = str(caught.value)
     m = NeighborhoodGraph.from_points(roll, 4).n_edges
-    assert f"100 points and {m} edges needs about 0.0 GB, above the limit of 0.0 GB" in text
+    assert f"100 points and {m} edges needs about 0.0031 GB, above the limit of 0.0001 GB" in text
     assert "VariationalMVU or LandmarkMVU" in text
     monkeypatch.setattr(module.gram_kernels_for(roll), "total_memory", lambda _: 1e5)
     with pytest.raises(InvalidInputError, match="VariationalMVU"):
@@ -394,3 +394,27 @@ def test_saved_and_loaded(roll, tmp_path):
     np.testing.assert_array_equal(twin.graph_.lengths, model.graph_.lengths)
     assert (twin.dimacs_, twin.history_) == (model.dimacs_, model.history_)
     np.testing.assert_array_equal(twin.transform(roll + 0.01), model.transform(roll + 0.01))
+
+
+@pytest.mark.parametrize("constraints", ["equal", "exact", "shrink", "slack"])
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_a_regular_simplex_is_as_large_as_it_is(n, constraints):
+    """All distances 1: the Gram matrix is (I − 11ᵀ/n) / 2, of trace (n − 1) / 2."""
+    model = MVU(1, None, metric="precomputed", constraints=constraints, slack_weight=0.999)
+    model.fit(np.ones((n, n)) - np.eye(n))
+    assert model.status_ == "converged"
+    assert np.trace(model.kernel_) == pytest.approx((n - 1) / 2, rel=2e-2)
+
+
+@pytest.mark.parametrize("constraints", ["shrink", "slack"])
+def test_changes_that_are_allowed_are_no_dimacs_error(roll, constraints):
+    model = MVU(constraints=constraints, slack_weight=0.999).fit(roll)
+    assert np.abs(change(model)).max() > 1e-4
+    assert abs(model.dimacs_["err1"]) < 1e-6
+
+
+def test_new_points_are_refused_after_a_fit_on_a_kernel(roll):
+    centred = roll - roll.mean(axis=0)
+    model = MVU(metric="kernel").fit(centred @ centred.T)
+    with pytest.raises(InvalidInputError, match=r"do not tell the distances.*'precomputed'"):
+        model.transform(centred[:3] @ centred.T)

@@ -309,7 +309,8 @@ class Unfolding(
         ----------
         X : array-like or torch.Tensor of shape (n_samples, n_features)
             The points, or after a fit on distances the distances (n_samples, n_fit) to all points
-            of `fit`. A point of `fit` goes where it was.
+            of `fit`. A point of `fit` goes where it was. After a fit on a kernel it is refused:
+            kernel values with other points do not tell distances.
         method : {"sdp", "sdp+cg", "lle"} or None, default=None
             How a point is placed among its neighbours: by the semidefinite program of the thesis,
             by the least squared errors of squared distances, or by the weights that reconstruct
@@ -325,6 +326,12 @@ class Unfolding(
         check_is_fitted(self, "embedding_")
         if method is not None:
             check_choice("method", method, METHODS, or_else=", or None")
+        if self.metric == "kernel":
+            raise InvalidInputError(
+                "kernel values do not tell the distances of new points to those of fit. Fit with"
+                " metric='precomputed' on the distances sqrt(k_ii - 2 k_ij + k_jj), and transform"
+                " those of new points."
+            )
         search = NewPoints.of(self, X, self.X_fit_, self.graph_.n_nodes)
         labels, nodes = self.component_labels_, self._distinct()
         near, squares = search.nearest(np.arange(len(search)), nodes, self._n_placing(nodes))

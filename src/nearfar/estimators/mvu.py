@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from numbers import Real
 from typing import Any
 
@@ -27,6 +28,7 @@ NAMED = 5  # edges that a message names
 FLAT = 0.01  # share of the variance that may be lost without a word
 SPECTRUM = 20  # eigenvalues among which the gap is looked for
 GIGABYTE = 1e9
+THREADED_EDGES = 2000  # below, the threads of BLAS cost more than they gain
 SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
 
 
@@ -78,16 +80,19 @@ class MVU(Unfolding):
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
         The leading eigenvectors of the solution, scaled by the roots of their eigenvalues.
-    eigenvalues_ : ndarray of shape (n_samples,)
-        Of the solution, largest first.
+    eigenvalues_ : ndarray of shape (n_points,)
+        Of the solution, largest first: one for each different point, of the largest component.
     intrinsic_dimension_ : int
         The number of eigenvalues before the widest gap in the spectrum.
     kernel_ : ndarray or torch.Tensor of shape (n_samples, n_samples)
-        The solution K, in float64.
+        The solution K, in float64; copies of a point have the same rows, and it is centred over
+        different points.
     locked_up_ : bool
-        Whether nothing was unfolded: the variance is that of the points themselves.
+        Whether nothing was unfolded: the variance is that of the points themselves. False where
+        `fit` saw no points, but distances or a kernel.
     dimacs_ : dict
         The DIMACS error measures of the solution, "err1" to "err6"; of the largest component.
+        Changes of lengths that are allowed or paid for are no errors.
     max_distortion_ : float
         Largest relative change of a squared length.
     thickness_ : float
@@ -95,8 +100,9 @@ class MVU(Unfolding):
         by this times the squares of the shortest edges at both its ends, and it is these lengths
         that were kept, and that ``duality_gap_`` and ``dimacs_`` are about.
     objective_ : float
-        The variance, the trace of K; for "slack" less the price of the changes, both as in
-        ``trace − omega / (1 − omega) Σ |change|``; negative for ``variance="min"``.
+        The variance, the trace of K over different points; for "slack" less the price of the
+        changes, both as in ``trace − omega / (1 − omega) Σ |change|``; negative for
+        ``variance="min"``.
     duality_gap_ : float
         Proved distance of the objective from the bound by the dual, relative to the bound, or the
         largest relative change of a squared length that was to be kept if that is larger.
@@ -122,8 +128,9 @@ class MVU(Unfolding):
     Notes
     -----
     With n points and m edges an iteration takes O(m³ + n³) time, and 8 m² + 100 n² bytes (twice as
-    much on a GPU); some 20 to 40 iterations are needed. With 4 neighbours m is about 4 n.
-    Everything is computed in float64, where the data is. Points that coincide are unfolded as one.
+    much on a GPU); some 15 to 25 iterations are needed, twice as many where the graph turns out to
+    be stiff. With 4 neighbours m is about 4 n. Everything is computed in float64, where the data
+    is. Points that coincide are unfolded as one.
 
     References
     ----------
@@ -195,8 +202,8 @@ class MVU(Unfolding):
             limit = gram.total_memory(reference) / GIGABYTE
         if needed > limit:
             raise InvalidInputError(
-                f"exact unfolding of {n} points and {m} edges needs about {needed:.1f} GB, above"
-                f" the limit of {limit:.1f} GB. Use VariationalMVU or LandmarkMVU, which take"
+                f"exact unfolding of {n} points and {m} edges needs about {needed:.2g} GB, above"
+                f" the limit of {limit:.2g} GB. Use VariationalMVU or LandmarkMVU, which take"
                 " memory in proportion to the number of points, or lower n_neighbors."
             )
 
@@ -234,7 +241,7 @@ class MVU(Unfolding):
         def embedding(iterate: Iterate) -> Array:
             return _leading(gram, _kernel(iterate), self.n_components)[1]
 
-        with blas_pool():
+        with blas_pool() if graph.n_edges >= THREADED_EDGES else nullcontext():
             solution = task.run(interior_point(program), embedding)
         iterate, status = solution.iterate, solution.status
         state, program = iterate.state, iterate.certificate
@@ -305,7 +312,8 @@ class MVU(Unfolding):
         if violation > max(self.tol, KEPT):
             warn(
                 f"squared lengths could be kept only to {violation:.0e} of themselves: the graph is"
-                " too stiff to keep them. Lower n_neighbors, or set constraints='slack'.",
+                " too stiff, or they contradict each other. Lower n_neighbors, or set"
+                " constraints='slack'.",
                 DataWarning,
             )
         self.kernel_ = self._joint_kernel(parts)
@@ -354,7 +362,7 @@ def _judged(
         moved = abs(bound / (1 + program.sign * least) - bound)
         gap += moved / max(unit, abs(bound))
     given = kernels.to_host(program.squares)
-    lack = (kernels.to_host(program.lengths(state.K)) - 1) * given
+    lack = program.forbidden(kernels.to_host(program.lengths(state.K)) - 1) * given
     size, total = 1 + float(given.max()), 1 + (abs(objective) + abs(bound)) / unit
     measures = {
         "err1": float(np.linalg.norm(lack)) / size,

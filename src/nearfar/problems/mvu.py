@@ -268,12 +268,13 @@ class MVUProgram:
 
     def violation(self, state: State) -> float:
         """The largest change of a length that is forbidden, relative to that of the program."""
+        return float(abs(self.forbidden(self.lengths(state.K) - 1)).max())
+
+    def forbidden(self, changes: Array) -> Array:
+        """The part of changes of lengths that is neither free nor for sale."""
         if self.priced:
-            return 0.0
-        excess = self.lengths(state.K) - 1
-        if float(self.lower.max()) == 0:  # shrinking is free
-            excess = excess.clip(0, None)
-        return float(abs(excess).max())
+            return 0 * changes
+        return changes.clip(0, None) if float(self.lower.max()) == 0 else changes
 
 
 def _least_at(heads: Index, tails: Index, squares: Matrix, n: int) -> Matrix:

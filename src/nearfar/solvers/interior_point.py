@@ -236,6 +236,8 @@ def _reach(factor: Array, change: Array, solve: Any) -> float:
     n = len(factor)
     q = change[0] * 0 + 1
     q = q + change.diagonal() / (1e-300 + abs(change.diagonal()).max())  # any start that is not 1
+    if float(abs(q).max()) < 1e-6:  # of entries that are alike and negative
+        q = (q * 0 + 1).cumsum(0)
     basis = [q / float((q * q).sum()) ** 0.5]
     diagonal: list[float] = []
     off: list[float] = []
