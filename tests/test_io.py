@@ -15,6 +15,7 @@ from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
 
 from nearfar import io
 from nearfar.errors import ModelFileError
@@ -214,6 +215,11 @@ class Subclass(LMNN):
 
 
 Subclass.__name__ = "LMNN"
+
+
+def test_of_a_pipeline_the_metric_or_skops_is_named(path):
+    with pytest.raises(ModelFileError, match=r"nearfar\.as_metric\(pipeline\), of any .* skops"):
+        save(make_pipeline(LMNN()), path)
 
 
 @pytest.mark.parametrize("stranger", [Subclass(), object()], ids=["subclass", "object"])

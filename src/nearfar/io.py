@@ -119,7 +119,9 @@ def save(
     if not _is_ours(model):
         raise ModelFileError(
             f"a {name} cannot be saved. A model file holds one of {', '.join(MODEL_CLASSES)}, "
-            "not a subclass or another estimator. Save the fitted nearfar estimator itself."
+            "not a subclass or another estimator. Save the fitted nearfar estimator itself; of a "
+            "pipeline of linear steps nearfar.as_metric(pipeline), of any other with skops "
+            "(docs/persistence.md)."
         )
     check_is_fitted(model)
     arrays: dict[str, np.ndarray] = {}

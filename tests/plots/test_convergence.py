@@ -80,6 +80,27 @@ def test_panels_may_be_chosen(mvu, plt):
         ConvergenceDisplay.from_estimator(mvu, x="epochs")
 
 
+@pytest.mark.parametrize("seconds", [0.0008, 0.004])
+def test_seconds_have_room_for_their_numbers(seconds):
+    history = [
+        {"n_iter": n, "seconds": n * seconds, "objective": 1 / n, "duality_gap": 1 / n}
+        for n in range(1, 9)
+    ]
+    display = ConvergenceDisplay(history).plot()
+    display.figure_.canvas.draw()
+    for axes in display.axes_:
+        low, high = axes.get_xlim()
+        assert sum(low <= tick <= high for tick in axes.get_xticks()) <= 6  # at most 5 steps
+
+
+def test_a_logarithmic_axis_keeps_its_ticks(lmnn, plt):
+    axes = plt.subplots(1, 3)[1]
+    for ax in axes:
+        ax.set_xscale("log")
+    ConvergenceDisplay.from_estimator(lmnn, x="n_iter", ax=axes)
+    assert {ax.get_xscale() for ax in axes} == {"log"}
+
+
 def test_one_iteration_is_drawn():
     display = ConvergenceDisplay([{"n_iter": 1, "seconds": 0.1, "objective": 2.0}]).plot()
     display.figure_.canvas.draw()

@@ -8,7 +8,10 @@ import sys
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
 import nearfar
@@ -190,6 +193,50 @@ def test_pipelines_and_foreign_transformers(digits):
     np.testing.assert_allclose(np.linalg.norm(L @ difference), expected)
     distances = DistancesDisplay.from_estimator(PCA(2).fit(X), X, y).distances
     assert list(distances) == ["Euclidean distance", "PCA"]
+
+
+def test_a_search_and_a_classifier_after_the_metric_are_looked_through(digits):
+    X, y = digits
+    pipeline = make_pipeline(PCA(10), nearfar.LMNN(tol=0.1), KNeighborsClassifier())
+    search = GridSearchCV(pipeline, {"kneighborsclassifier__n_neighbors": [1, 3]}, cv=2).fit(X, y)
+    before = search.best_estimator_[:-1]
+    places = EmbeddingDisplay.from_estimator(before, X, y).embedding
+    components = MetricDisplay.from_estimator(before).components
+    for model in (search.best_estimator_, search, FrozenEstimator(search)):
+        display = EmbeddingDisplay.from_estimator(model, X, y)
+        np.testing.assert_array_equal(display.embedding, places)
+        assert display.name == "LMNN"
+        L = MetricDisplay.from_estimator(model).components
+        np.testing.assert_array_equal(L, components)
+        assert ConvergenceDisplay.from_estimator(model).history is before[-1].history_
+        NeighborsDisplay.from_estimator(model, X, y)
+        assert list(DistancesDisplay.from_estimator(model, X, y).distances)[1] == "LMNN"
+
+
+def test_a_search_keeps_what_its_best_model_keeps(iris):
+    X, y = iris[0][::3], iris[1][::3]
+    classifier = nearfar.NearestNeighborClassifier(nearfar.LMNN(tol=0.1))
+    search = GridSearchCV(classifier, {"n_neighbors": [1, 3]}, cv=2).fit(X, y)
+    for kind, attribute in ((EmbeddingDisplay, "embedding"), (EllipsesDisplay, "matrices")):
+        shown, direct = (kind.from_estimator(m) for m in (search, search.best_estimator_))
+        np.testing.assert_array_equal(getattr(shown, attribute), getattr(direct, attribute))
+    with pytest.raises(NotFittedError):
+        EmbeddingDisplay.from_estimator(GridSearchCV(classifier, {"n_neighbors": [1]}), X, y)
+
+
+def test_a_pipeline_that_ends_in_a_classifier_of_nearfar_is_given_in_parts(iris):
+    X, y = iris[0][::3], iris[1][::3]
+    metric = nearfar.LMNN(tol=0.1)
+    remedy = r"Give pipeline\[-1\] with X=pipeline\[:-1\]\.transform\(X\)\.$"
+    for last in (nearfar.NearestNeighborClassifier(metric), nearfar.MultiMetricLMNN(tol=0.1)):
+        pipeline, name = make_pipeline(PCA(2), last).fit(X, y), type(last).__name__
+        for kind in (EmbeddingDisplay, NeighborsDisplay, DistancesDisplay):
+            with pytest.raises(InvalidInputError, match=f"{name} measures.*{remedy}"):
+                kind.from_estimator(pipeline, X, y)
+        with pytest.raises(InvalidInputError, match=remedy):
+            MetricDisplay.from_estimator(pipeline)
+        NeighborsDisplay.from_estimator(pipeline[-1], pipeline[:-1].transform(X), y)
+        assert "objective" in ConvergenceDisplay.from_estimator(pipeline).panels_
 
 
 def test_several_metrics(iris):

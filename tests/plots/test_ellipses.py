@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.decomposition import PCA
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
 
 import nearfar
 from nearfar.errors import InvalidInputError
@@ -88,6 +91,16 @@ def test_a_direction_without_length_is_cut_off(rng):
     display = EllipsesDisplay.from_estimator(model, X, y)
     assert all(np.isfinite(rim).all() for rim in rims(display))
     display.figure_.canvas.draw()
+
+
+def test_of_a_pipeline_a_step_is_asked_for(iris):
+    X, y = iris
+    pipeline = make_pipeline(PCA(2), nearfar.LinearMetric(), KNeighborsClassifier()).fit(X, y)
+    with pytest.raises(InvalidInputError, match=r"last step, pipeline\[-1\], with X=.*\[:-1\]"):
+        EllipsesDisplay.from_estimator(pipeline[:-1], X, y)
+    with pytest.raises(InvalidInputError, match=r"classifier, pipeline\[-2\], with X=.*\[:-2\]"):
+        EllipsesDisplay.from_estimator(pipeline, X, y)
+    EllipsesDisplay.from_estimator(pipeline[-2], pipeline[:-2].transform(X), y)
 
 
 def test_what_cannot_be_drawn_is_refused(iris):

@@ -7,7 +7,7 @@ from sklearn.decomposition import PCA
 
 from nearfar.errors import InvalidInputError
 from nearfar.plots import EmbeddingDisplay
-from nearfar.plots._canvas import COLOURS
+from nearfar.plots._canvas import COLOURS, FAINT
 
 
 def drawn(display):
@@ -69,6 +69,27 @@ def test_numbers_are_a_scale_where_they_are_many_or_not_whole(y, scale, rng):
     display = EmbeddingDisplay.from_predictions(rng.normal(size=(60, 2)), y)
     assert (display.points_[0].get_array() is not None) == scale
     assert (len(display.figure_.axes) == 2) == scale  # a colour bar
+
+
+def test_points_without_a_number_are_grey_below_the_others_and_counted(rng, plt):
+    places, y = rng.normal(size=(60, 2)), np.linspace(0, 1, 60)
+    y[[4, 7, 9]] = np.nan, np.inf, np.nan
+    for cmap in ("viridis", plt.get_cmap("magma")):
+        display = EmbeddingDisplay.from_predictions(places, y, name="map", cmap=cmap)
+        display.figure_.canvas.draw()
+        found, colours = drawn(display)
+        assert {tuple(place) for place in found} == {tuple(place) for place in places}
+        assert {tuple(place) for place in found[:3]} == {tuple(places[row]) for row in (4, 7, 9)}
+        assert [number for number, c in enumerate(colours) if c == FAINT] == [0, 1, 2]
+        assert display.points_[0].get_clim() == (0, 1)
+        assert display.ax_.get_title() == "map, 3 without a number (grey)"
+    assert to_hex(plt.get_cmap("magma").get_bad()) != FAINT  # only a copy was changed
+
+
+def test_labels_that_are_all_unknown_are_drawn(rng):
+    display = EmbeddingDisplay.from_predictions(rng.normal(size=(9, 2)), np.full(9, np.nan))
+    display.figure_.canvas.draw()
+    assert set(drawn(display)[1]) == {FAINT}
 
 
 def test_whole_floats_are_named_like_integers(rng):

@@ -29,14 +29,25 @@ def test_points_measure_features_in_deviations(rng):
 
 
 def test_contributions_without_points_are_the_diagonal():
-    """9, 4 and 1 of 14; Euclidean distances are made by all features alike."""
+    """9, 4 and 1 of 14; what Euclidean distances are made of is not known."""
     display = MetricDisplay.from_predictions(L, kind="features", feature_names=["a", "b", "c"])
     np.testing.assert_allclose(display.contributions(), np.array([9, 4, 1]) / 14)
-    before, after = display.ax_.get_lines()
-    np.testing.assert_allclose(before.get_xdata(), 100 / 3)
+    (after,) = display.ax_.get_lines()
+    assert display.ax_.get_xlabel() == "share of the trace of M (%)"
     np.testing.assert_allclose(after.get_xdata(), np.array([9, 4, 1]) * 100 / 14)
     names = [text.get_text() for text in display.ax_.get_yticklabels()]
     assert names == ["a", "b", "c"]
+
+
+def test_with_points_the_euclidean_shares_are_those_of_the_variances(rng):
+    X = rng.normal(size=(200, 3)) * [1.0, 2.0, 0.5]
+    display = MetricDisplay.from_predictions(L, X, kind="features", n_shown=2)
+    before, after = display.ax_.get_lines()
+    order = np.argsort(-display.contributions())[:2]
+    shares = 100 * X.var(axis=0) / X.var(axis=0).sum()
+    np.testing.assert_allclose(before.get_xdata(), shares[order])
+    np.testing.assert_allclose(after.get_xdata(), 100 * display.contributions()[order])
+    assert display.ax_.get_xlabel() == "share of squared distances (%)"
 
 
 def test_the_features_that_weigh_most_come_first():

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.base import is_classifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._notebook import Estimator
 from nearfar.kernels import kernels_for
 from nearfar.linalg import signed
 
@@ -46,37 +48,70 @@ def principal_plane(points: Any) -> tuple[Floats, tuple[str, str]]:
 
 
 def name_of(estimator: Any) -> str:
-    """What a picture calls the model: its class, or that of the last step of a pipeline."""
-    while isinstance(estimator, FrozenEstimator) or hasattr(estimator, "steps"):
-        nested = isinstance(estimator, FrozenEstimator)
-        estimator = estimator.estimator if nested else estimator.steps[-1][1]
+    """What a picture calls the model: its class, or that of the last step that maps points."""
+    estimator = without_classifier(unwrapped(estimator))
+    if hasattr(estimator, "steps"):
+        return name_of(estimator.steps[-1][1])
     return type(estimator).__name__
 
 
+def unwrapped(estimator: Any) -> Any:
+    """The fitted model in a frozen one or in a search for parameters; else the model itself."""
+    if isinstance(estimator, FrozenEstimator):
+        return unwrapped(estimator.estimator)
+    found = getattr(estimator, "best_estimator_", None)
+    return estimator if found is None else unwrapped(found)
+
+
+def without_classifier(model: Any) -> Any:
+    """The steps of a pipeline before a classifier of another library; else the model itself."""
+    last = _deciding_step(model)
+    return model if last is None or isinstance(last, Estimator) else model[:-1]
+
+
+def _deciding_step(model: Any) -> Any:
+    """The classifier at the end of a pipeline of several steps that maps no points, or None."""
+    if len(getattr(model, "steps", ())) < 2:
+        return None
+    last = unwrapped(model.steps[-1][1])
+    decides = hasattr(last, "fit") and not hasattr(last, "transform") and is_classifier(last)
+    return last if decides else None
+
+
 def metric_of(estimator: Any) -> Any:
-    """The fitted model that maps points; that of a classifier is its metric."""
+    """The fitted model that maps points; that of a classifier is its metric.
+
+    A search is its best model, and a pipeline that ends in a classifier the steps before it.
+    """
     if isinstance(estimator, type):
         raise InvalidInputError(
             f"a display needs a fitted model; got the class {estimator.__name__}. Make one and fit"
             f" it: {estimator.__name__}().fit(X, y)."
         )
-    if isinstance(estimator, FrozenEstimator):
-        return metric_of(estimator.estimator)
-    check_is_fitted(estimator)
-    return metric_of(estimator.metric_) if hasattr(estimator, "metric_") else estimator
+    model = without_classifier(unwrapped(estimator))
+    check_is_fitted(model)
+    last = _deciding_step(model)
+    if last is not None:
+        raise InvalidInputError(
+            f"a display draws a metric among the features that it measures; {type(last).__name__}"
+            " measures those that the steps before it make. Give pipeline[-1] with"
+            " X=pipeline[:-1].transform(X)."
+        )
+    return metric_of(model.metric_) if hasattr(model, "metric_") else model
 
 
 def known_points(estimator: Any) -> Any:
     """The points that a fitted model keeps, or None."""
+    model = unwrapped(estimator)
     for name in ("points_", "X_fit_"):
-        if getattr(estimator, name, None) is not None:
-            return getattr(estimator, name)
+        if getattr(model, name, None) is not None:
+            return getattr(model, name)
     return None
 
 
 def known_labels(estimator: Any) -> Any:
     """The labels of `known_points`, or None."""
-    return getattr(estimator, "labels_", None)
+    return getattr(unwrapped(estimator), "labels_", None)
 
 
 def images_of(estimator: Any, X: Any) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._parameters import check_choice
 from nearfar.plots._canvas import COLOURS, FAINT, Axes, Floats, several_axes, tidied
-from nearfar.plots._models import metric_of, name_of
+from nearfar.plots._models import metric_of, name_of, unwrapped, without_classifier
 
 PANELS = {
     "objective": "objective",
@@ -89,8 +89,8 @@ class ConvergenceDisplay:
         ConvergenceDisplay
             The display.
         """
-        model = metric_of(estimator)
-        model = model.steps[-1][1] if hasattr(model, "steps") else model
+        model = without_classifier(unwrapped(estimator))
+        model = metric_of(model.steps[-1][1] if hasattr(model, "steps") else model)
         if not getattr(model, "history_", None):
             reason = "was not iterated" if hasattr(model, "history_") else "keeps no history_"
             raise InvalidInputError(
@@ -180,6 +180,8 @@ class ConvergenceDisplay:
                 top=min(ax.get_ylim()[1], values.max() + reach),
             )
         ax.set_xlim(self._span(x))
+        if ax.get_xscale() == "linear":
+            ax.locator_params(axis="x", nbins=5)
         ax.set_xlabel("seconds" if x == "seconds" else "iterations")
         title = PANELS.get(panel, panel.replace("_", " "))
         if panel == "duality_gap" and not self.certified:

@@ -34,6 +34,7 @@ from nearfar.plots._models import (
     known_points,
     metric_of,
     name_of,
+    unwrapped,
 )
 from nearfar.supervision import Tuples, make_pairs
 
@@ -175,7 +176,7 @@ class DistancesDisplay:
             measured[name] = _lengths(pairs)
         else:
             measured[name] = _learned(estimator, model, pairs)
-        threshold = getattr(estimator, "threshold_", None)
+        threshold = getattr(unwrapped(estimator), "threshold_", None)
         thresholds = {} if threshold is None else {name: float(threshold)}
         return cls.from_predictions(kinds, measured, thresholds=thresholds, ax=ax, **drawing)
 

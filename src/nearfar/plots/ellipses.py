@@ -35,6 +35,8 @@ from nearfar.plots._models import (
     metric_of,
     name_of,
     principal_plane,
+    unwrapped,
+    without_classifier,
 )
 
 USUAL = 0.35  # median radius of the ellipses in deviations of the points, where none is given
@@ -121,6 +123,7 @@ class EllipsesDisplay:
         EllipsesDisplay
             The display.
         """
+        _refuse_pipeline(unwrapped(estimator))
         model = metric_of(estimator)
         several = hasattr(model, "_metric_of_new")
         if not several and not isinstance(model, MetricLearner):
@@ -205,6 +208,16 @@ class EllipsesDisplay:
         ax.plot(*rim.T, color=colour, linewidth=2.2, zorder=4)
         along = radii[1] * vectors[:, 1]
         ax.plot(*np.column_stack([middle - along, middle + along]), color=ink(), zorder=5)
+
+
+def _refuse_pipeline(model: Any) -> None:
+    if hasattr(model, "steps"):
+        ends = without_classifier(model) is model
+        step, k = ("last step", 1) if ends else ("step before the classifier", 2)
+        raise InvalidInputError(
+            f"ellipses are drawn of one model, not of a pipeline. Give its {step}, pipeline[-{k}],"
+            f" with X=pipeline[:-{k}].transform(X)."
+        )
 
 
 def _groups(model: Any, points: Floats, labels: NDArray[Any]) -> tuple[NDArray[Any], Index]:

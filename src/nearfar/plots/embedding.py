@@ -27,6 +27,7 @@ from nearfar.plots._canvas import (
     legend_beside,
     map_axes,
     outlined,
+    pyplot,
     spread_rows,
     tidied,
 )
@@ -116,6 +117,7 @@ class EmbeddingDisplay:
             The points. None is those of ``fit``, where the model has them or their places.
         y : array-like of shape (n_samples,) or None, default=None
             Classes, or numbers on a scale: those that are not whole or of more than 50 kinds.
+            Points whose number is NaN are grey, and the title counts them.
         components : two ints or None, default=None
             Which columns to draw. None is the first two of an embedding in two dimensions, and else
             the two principal axes of all columns, which no rotation of the map changes.
@@ -253,7 +255,10 @@ class EmbeddingDisplay:
         elif kinds is not None and names != "none":
             bar = self.figure_.colorbar(self.points_[0], ax=ax, shrink=0.8, label=label_name)
             bar.solids.set_alpha(1)
-        self._describe(ax, len(rows))
+        unknown = 0
+        if kinds is not None and not isinstance(kinds, Kinds):
+            unknown = len(_unknown_first(kinds, rows)[0])
+        self._describe(ax, len(rows), unknown)
         return self
 
     def _places(self) -> Floats:
@@ -310,16 +315,19 @@ class EmbeddingDisplay:
                 text.set_fontweight("bold")
                 outlined(text)
 
-    def _describe(self, ax: Axes, drawn: int) -> None:
+    def _describe(self, ax: Axes, drawn: int, unknown: int) -> None:
         ax.set_xlabel(self.axis_labels[0])
         if self.embedding.shape[1] > 1:
             ax.set_ylabel(self.axis_labels[1])
         else:
             ax.set_yticks([])
             ax.spines["left"].set_visible(False)
-        sample = f"{drawn} of {len(self.embedding)} points"
         title = [self.name] if self.name else []
-        ax.set_title(", ".join(title + ([sample] if drawn < len(self.embedding) else [])))
+        if drawn < len(self.embedding):
+            title.append(f"{drawn} of {len(self.embedding)} points")
+        if unknown:
+            title.append(f"{unknown} without a number (grey)")
+        ax.set_title(", ".join(title))
 
 
 def _in_plane(places: Floats, components: Sequence[int] | None) -> tuple[Floats, tuple[str, ...]]:
@@ -361,7 +369,10 @@ def _scatter(
     if kinds is None:
         return [ax.scatter(*places[rows].T, **({"color": COLOURS[0]} | style))]
     if not isinstance(kinds, Kinds):
-        return [ax.scatter(*places[rows].T, c=kinds[rows], **({"cmap": cmap} | style))]
+        rows = np.concatenate(_unknown_first(kinds, rows))
+        scale = {"cmap": cmap, "plotnonfinite": True} | style
+        scale["cmap"] = pyplot().get_cmap(scale["cmap"]).with_extremes(bad=FAINT)
+        return [ax.scatter(*places[rows].T, c=kinds[rows], **scale)]
     colours = kinds.colours()
     markers = kinds.codes[rows] // len(COLOURS)
     return [
@@ -373,6 +384,12 @@ def _scatter(
         )
         for number in np.unique(markers)
     ]
+
+
+def _unknown_first(scale: Floats, rows: Index) -> tuple[Index, Index]:
+    """The rows whose number is not finite, which lie below the others, and the others."""
+    known = np.isfinite(scale[rows])
+    return rows[~known], rows[known]
 
 
 def _spaced(places: Floats, rows: Index, box: Floats, most: int) -> Index:

@@ -211,10 +211,10 @@ class MetricDisplay:
             Where to draw; None makes a figure.
         kind : {"matrix", "features", "images"}, default="matrix"
             M as a heat map; the share of squared distances that each feature makes, against that
-            of the Euclidean distance; or the rows of L as pictures, each to its own scale. They
-            are orthogonal and the longest comes first; with X they are the principal axes of the
-            images, that along which the points differ most first, and a pixel is what its standard
-            deviation does.
+            of the Euclidean distance, or without X its share of the trace of M by itself; or the
+            rows of L as pictures, each to its own scale. They are orthogonal and the longest comes
+            first; with X they are the principal axes of the images, that along which the points
+            differ most first, and a pixel is what its standard deviation does.
         n_shown : int or None, default=None
             Most features (None is 20) or pictures (None is 16) to draw.
         cmap : str, default="RdBu_r"
@@ -262,18 +262,20 @@ class MetricDisplay:
     def _draw_features(self, ax: Axes, count: int) -> None:
         self.ax_ = tidied(ax)
         after = 100 * self.contributions()
-        weights = np.ones(len(after)) if self.scales is None else self.scales**2
-        before = 100 * weights / max(weights.sum(), np.finfo(float).tiny)
         order = np.argsort(-after, kind="stable")[:count]
-        places = np.arange(count)
-        ax.hlines(places, before[order], after[order], color=BEFORE, linewidth=1, alpha=0.6)
-        ax.plot(before[order], places, "o", color=BEFORE, label="Euclidean distance")
+        places, shown = np.arange(count), after[order]
+        if self.scales is not None:
+            weights = self.scales**2
+            before = 100 * weights[order] / max(weights.sum(), np.finfo(float).tiny)
+            ax.hlines(places, before, after[order], color=BEFORE, linewidth=1, alpha=0.6)
+            ax.plot(before, places, "o", color=BEFORE, label="Euclidean distance")
+            shown = np.concatenate([before, shown])
         ax.plot(after[order], places, "D", color=AFTER, label=self.name or "learned distance")
         ax.set_yticks(places, [self.feature_names[j] for j in order])
         ax.set_ylim(count - 0.4, -0.6)
         ax.grid(axis="x", alpha=0.3)
-        ax.set_xlabel("share of squared distances (%)")
-        shown = np.concatenate([before[order], after[order]])
+        whole = "the trace of M" if self.scales is None else "squared distances"
+        ax.set_xlabel(f"share of {whole} (%)")
         if shown.min() > 0 and shown.max() > LARGE_RATIO * shown.min():
             ax.set_xscale("log")
         else:
