@@ -28,7 +28,7 @@ NAMED = 5  # edges that a message names
 FLAT = 0.01  # share of the variance that may be lost without a word
 SPECTRUM = 20  # eigenvalues among which the gap is looked for
 GIGABYTE = 1e9
-THREADED_EDGES = 2000  # below, the threads of BLAS cost more than they gain
+THREADED_EDGES = 8000  # below, the threads of BLAS cost more than they gain
 SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
 
 
