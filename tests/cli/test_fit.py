@@ -144,7 +144,10 @@ def test_an_existing_output_needs_force(run, fails, folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no.csv", "-t", "y"], "no.csv: No such file or directory"),
+        (["no.csv", "-t", "y"], "no.csv: No such file or directory. Check the path."),
+        (["wines"], "wines: there is no such file. Give a file with its suffix, or a built-in set"),
+        (["wines"], "breast_cancer, digits, iris, wine; did you mean 'wine'?"),
+        (["iris", "-k", "106"], "--neighbors 106 is more than the 105 training rows. Lower it."),
         (["."], "cannot tell the format"),
         (["iris.csv"], "Choose the target from: sepal_length, sepal_width"),
         (["iris.csv", "-t", "specie"], "there is no column 'specie'"),

@@ -88,7 +88,7 @@ def test_wrong_usage_is_one_line(fails, arguments, message):
     ("error", "code", "message"),
     [
         (ValueError("X\n  is odd"), 2, "X is odd"),
-        (FileNotFoundError(2, "No such file", "a.csv"), 2, "a.csv: No such file"),
+        (FileNotFoundError(2, "No such file", "a.csv"), 2, "a.csv: No such file. Check the path."),
         (OSError("disk full"), 2, "disk full"),
         (MemoryError("8 TB"), 2, "not enough memory: 8 TB. Give fewer rows or columns."),
         (KeyboardInterrupt(), 130, "interrupted"),
@@ -114,14 +114,14 @@ def test_debug_adds_the_traceback(run, arguments):
     done = run(*arguments)
     assert done.code == 2
     assert done.err.startswith("Traceback")
-    assert done.err.endswith("nearfar: no.csv: No such file or directory\n")
+    assert done.err.endswith("nearfar: no.csv: No such file or directory. Check the path.\n")
 
 
 @pytest.mark.usefixtures("folder")
 def test_the_module_is_the_command():
     done = python("-m", "nearfar", "fit", "no.csv")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "nearfar: no.csv: No such file or directory\n"
+    assert done.stderr == "nearfar: no.csv: No such file or directory. Check the path.\n"
 
 
 @pytest.mark.usefixtures("folder")

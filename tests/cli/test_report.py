@@ -192,9 +192,14 @@ def test_a_model_without_a_table_shows_what_it_keeps(fitted, reported, fails):
     fitted("--method", "multi-metric-lmnn", "--max-iter", 3, "--tol", 10)
     text, data = reported("model.nearfar")
     assert data["nRows"] == 105
+    message = "--rows 106: there are 105 rows. Give numbers from 1 to 105."
+    assert message in fails("report", "model.nearfar", "--rows", "105,106")
     assert "MultiMetricLMNN learned 3 metrics." in text
     fitted("--max-iter", 3, "--tol", 10)
-    assert "a LMNN does not keep the points" in fails("report", "model.nearfar")
+    message = (
+        "model.nearfar: this model keeps no points. Name the table: nearfar report MODEL TABLE."
+    )
+    assert message in fails("report", "model.nearfar")
 
 
 def test_an_unfolding_has_a_report(reported):
@@ -217,7 +222,11 @@ def test_an_unfolding_has_a_report(reported):
         (["model.nearfar", "iris.csv", "-o", "no/out.html"], "cannot write to the folder no"),
         (["model.nearfar", "wine"], "the model has 4 features, the table has 13"),
         (["model.nearfar", "iris.csv", "--rows", "0"], "'0' is not a list of row numbers from 1"),
-        (["model.nearfar", "iris.csv", "--rows", "151"], "rows must be distinct row numbers"),
+        (
+            ["model.nearfar", "iris.csv", "--rows", "151"],
+            "--rows 151: there are 150 rows. Give numbers",
+        ),
+        (["model.nearfar", "iris.csv", "--rows", "7,7"], "got one of them twice. Check them."),
         (["model.nearfar", "iris.csv", "--image-shape", "8"], "'8' is not two sizes"),
         (["model.nearfar", "iris.csv", "--image-shape", "3x2"], "image_shape=3 x 2 is 6 features"),
         (["model.nearfar", "iris.csv", "--show", "age"], "there is no column 'age'"),

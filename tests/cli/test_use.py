@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from nearfar.datasets import load_table
+from nearfar.datasets import load_builtin, load_table
 from nearfar.evaluation import knn_error
 from nearfar.io import load
 
@@ -90,6 +90,20 @@ def test_transform_errors_are_one_line_and_write_nothing(fails, folder, argument
     before = sorted(os.listdir(folder))
     assert message in fails("transform", *arguments)
     assert sorted(os.listdir(folder)) == before
+
+
+def test_built_in_sets_are_tables(run, fails, model):
+    iris = load_builtin("iris")
+    assert run("transform", "model.nearfar", "iris", "-o", "out.npy").code == 0
+    np.testing.assert_array_equal(np.load("out.npy"), model.transform(iris.X))
+    report = json.loads(run("evaluate", "model.nearfar", "iris", "iris", "--json").out)
+    expected = knn_error(model, iris.X, iris.y, iris.X, iris.y, model.n_neighbors)
+    assert (report["n_test"], report["rows"][1]["error"]) == (150, expected)
+    for arguments in (
+        ["transform", "model.nearfar", "iris", "-o", "o.npy"],
+        ["evaluate", "model.nearfar", "iris", "iris"],
+    ):
+        assert "the built-in set iris has its own" in fails(*arguments, "-t", "species")
 
 
 def test_transform_replaces_with_force(run):

@@ -13,10 +13,17 @@ def test_a_missing_file(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("name", ["table", "table.xlsx", ".csv"])
-def test_an_unknown_format(name):
+def test_an_unknown_format(name, tmp_path):
+    (tmp_path / name).touch()
     with pytest.raises(InvalidInputError, match="cannot tell the format") as caught:
-        load_table(name)
+        load_table(tmp_path / name)
     assert "expected one of .csv, .tsv, .parquet, .npy, .npz" in str(caught.value).lower()
+
+
+def test_a_missing_file_without_a_suffix_may_mean_a_built_in_set():
+    message = r"^wines: there is no such file\..* load_builtin.* iris, wine; did you mean 'wine'\?$"
+    with pytest.raises(InvalidInputError, match=message):
+        load_table("wines")
 
 
 def test_strings_are_paths_too(tmp_path):

@@ -6,7 +6,8 @@ import polars
 import pytest
 from scipy import sparse
 
-from nearfar import LMNN
+from nearfar import LMNN, MCML, KernelLMNN, MultiMetricLMNN, NearestNeighborClassifier
+from nearfar.errors import InvalidInputError
 
 
 def memory_map(X, folder):
@@ -84,7 +85,10 @@ def test_sparse_input_is_an_error(form, overlapping):
     ("shape", "message"),
     [
         ((60,), "Expected 2D array, got 1D array instead"),
-        ((60, 2, 2), "Found array with dim 3"),
+        (
+            (60, 2, 2),
+            r"LMNN learns .* of shape \(n, d\); got three dimensions\. For pairs take MMC",
+        ),
         ((60, 0), r"0 feature\(s\)"),
         ((0, 3), r"0 sample\(s\)"),
     ],
@@ -93,6 +97,22 @@ def test_other_shapes_are_an_error(shape, message, overlapping):
     _, y = overlapping
     with pytest.raises(ValueError, match=message):
         LMNN().fit(np.ones(shape), y[: shape[0]])
+
+
+@pytest.mark.parametrize(
+    "learner", [MCML(), KernelLMNN(), MultiMetricLMNN(), NearestNeighborClassifier(LMNN())]
+)
+def test_every_learner_from_labels_says_who_learns_from_pairs(learner, overlapping):
+    X, y = overlapping
+    message = f"{type(learner).__name__} learns from points .* For pairs take MMC, DMLEig or POLA"
+    with pytest.raises(InvalidInputError, match=message):
+        learner.fit(np.stack([X, X], axis=1), y)
+
+
+def test_a_tensor_of_pairs_is_refused_alike(overlapping, torch):
+    X, y = overlapping
+    with pytest.raises(InvalidInputError, match="got three dimensions"):
+        LMNN().fit(torch.ones(len(X), 2, 3), y)
 
 
 def test_complex_numbers_and_words_are_an_error(overlapping):

@@ -265,12 +265,20 @@ def test_with_beta_every_margin_is_kept_up_to_it(learner, separable):
     found = losses(model, pairs, y)
     assert found.max() <= 0.1 + 1e-6
     assert model.objective_ == pytest.approx(found.sum(), abs=1e-6)
-    assert model.duality_gap_ == model.objective_ / max(1, model.objective_)
+    assert model.objective_ > 0
+    assert model.duality_gap_ is None  # losses up to beta are let be, and nothing is proved
     assert model.n_iter_ == len(model.history_) < 3000
     last = model.history_[-1]
     assert (last["n_updates"], last["duality_gap"]) == (0, None)
     assert last["objective"] == pytest.approx(model.objective_)
     assert model.n_updates_ == sum(record["n_updates"] for record in model.history_)
+
+
+@each
+def test_no_loss_at_all_is_proved_to_be_the_least(learner):
+    pairs = np.array([[[0.0, 0.0], [0.0, 0.1]], [[0.0, 0.0], [2.0, 0.0]]])
+    model = clone(learner).set_params(max_iter=100).fit(pairs, [1, -1])
+    assert (model.objective_, model.duality_gap_) == (0.0, 0.0)
 
 
 @each
@@ -294,7 +302,7 @@ def test_without_beta_all_epochs_are_made(learner, stream):
     expected = losses(model, pairs, y).sum()
     assert model.objective_ == pytest.approx(expected, rel=1e-9)
     assert expected > 1
-    assert model.duality_gap_ == 1.0
+    assert model.duality_gap_ is None
     assert [record["squared_threshold"] for record in model.history_][-1] == (
         model.squared_threshold_
     )

@@ -24,6 +24,11 @@ PICTURES = Path(__file__).parents[2] / "docs" / "images"
 EVIL = ['</script><script>alert("x")</script>', "<img src=x onerror=alert(1)>", '🦊 "it\'s" & <b>']
 
 
+def plain(text):
+    """Text without the marks around labels, within which the direction of writing may turn."""
+    return text.replace("\u2068", "").replace("\u2069", "")
+
+
 def hover_any(page):
     """Move the mouse along lines until the page tells of a row; returns its words."""
     page.locator("#plot").scroll_into_view_if_needed()
@@ -33,7 +38,7 @@ def hover_any(page):
         for x in np.arange(10, box["width"] - 10, 6):
             page.mouse.move(box["x"] + float(x), box["y"] + share * box["height"])
             if tip.is_visible():
-                return tip.inner_text()
+                return plain(tip.inner_text())
     return None
 
 
@@ -77,7 +82,7 @@ def wine(opened, wine_report_example):
 
 
 def selected(page):
-    return page.locator("#detail h3").inner_text()
+    return plain(page.locator("#detail h3").inner_text())
 
 
 @pytest.mark.parametrize("color_scheme", ["light", "dark"])
@@ -152,7 +157,7 @@ def test_search_finds_a_row_a_label_and_a_text(wine, wine_report_example):
     assert page.locator("#search").input_value() == ""
     assert page.evaluate("document.activeElement.id") == "plot"
     page.fill("#search", "2")  # the row of that number first, then the rows of that class
-    found = page.locator("#found button").all_inner_texts()
+    found = list(map(plain, page.locator("#found button").all_inner_texts()))
     assert found[0].startswith("row 2 · 0")
     assert found[1].startswith("row 130 · 2")
     expected = sum(
@@ -176,7 +181,7 @@ def test_the_keyboard_alone_is_enough(wine):
     assert selected(page).startswith("row 2 ·")
     page.keyboard.press("p")
     assert selected(page).startswith("row 1 ·")
-    assert page.locator("#said").inner_text().startswith("row 1 ·")
+    assert plain(page.locator("#said").inner_text()).startswith("row 1 ·")
     start = selected(page)
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
@@ -287,7 +292,7 @@ def test_a_click_selects_and_shows_neighbors(wine, wine_report_example):
     assert given.test[60]
     page.fill("#search", "60")
     page.press("#search", "Enter")
-    assert f"after: {predicted[0]} (" in page.locator("#detail p").inner_text()
+    assert f"after: {predicted[0]} (" in plain(page.locator("#detail p").inner_text())
 
 
 def test_a_click_on_the_map_selects_the_row_under_it(wine):
@@ -321,6 +326,42 @@ def test_labels_are_text_and_nothing_else(opened):
     assert hover_any(page) is not None
     assert page.locator("img, b").count() == 0
     assert page.evaluate("document.scripts.length") == 2
+
+
+def test_a_label_does_not_turn_the_words_around_it(opened):
+    rng = np.random.default_rng(0)
+    y = np.array(["\u202eright to left", "שלום"])[np.arange(60) % 2]
+    X = rng.normal(size=(60, 3)) + np.eye(3)[np.arange(60) % 2]
+    page = opened(nearfar.RCA().fit(X, np.arange(60) % 2), X, y)
+    page.fill("#search", "row 1")
+    page.press("#search", "Enter")
+    assert page.locator("#detail h3").inner_text() == "row 1 · \u2068שלום\u2069"
+    words = page.locator("#detail > p").inner_text()
+    assert re.fullmatch(
+        r"predicted before: \u2068.*\u2069 \(.*; after: \u2068.*\u2069 \(.*\)", words
+    )
+
+
+def test_search_brings_the_map_into_sight(wine):
+    page = wine()
+
+    def top():
+        return page.evaluate("document.getElementById('map').getBoundingClientRect().top")
+
+    def leave():
+        page.evaluate("window.scrollTo({ top: 1e6, behavior: 'instant' })")
+        assert top() < -500
+
+    leave()
+    page.keyboard.press("/")
+    assert abs(top()) < 100
+    page.keyboard.type("42")
+    leave()
+    page.keyboard.press("Enter")
+    assert abs(top()) < 100
+    leave()
+    page.evaluate("document.querySelector('#found button').click()")
+    assert abs(top()) < 100
 
 
 def test_the_policy_stops_a_foreign_program(browser, tmp_path):

@@ -6,6 +6,8 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import pairwise_distances
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from nearfar import (
     LMNN,
@@ -14,6 +16,7 @@ from nearfar import (
     NearestNeighborClassifier,
     NeighborhoodGraph,
     VariationalMVU,
+    as_metric,
 )
 from nearfar.errors import InvalidInputError
 from nearfar.report import study as module
@@ -131,6 +134,15 @@ def test_an_unfolding_of_distances_or_a_graph_shows_its_places():
     graph = NeighborhoodGraph.from_points(ROLL, 8)
     model = VariationalMVU(random_state=0).fit(graph)
     np.testing.assert_array_equal(study(model, graph).X, ROLL)
+
+
+def test_of_a_pipeline_the_metric_is_asked_for(given):
+    pipeline = make_pipeline(StandardScaler(), LMNN(max_iter=2, tol=10.0)).fit(given.X, given.y)
+    for model in (pipeline, FrozenEstimator(pipeline)):
+        with pytest.raises(InvalidInputError, match=r"not a Pipeline\. Give as_metric\(pipeline\)"):
+            study(model, given.X, given.y)
+    metric = as_metric(pipeline)  # what the message names works
+    np.testing.assert_array_equal(study(metric, given.X).images, metric.transform(given.X))
 
 
 def test_a_model_must_be_fitted(given):

@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.metrics import pairwise_distances
+from sklearn.preprocessing import StandardScaler
 
 import nearfar
 from nearfar import io
@@ -19,6 +20,8 @@ from nearfar.report import material as material_module
 from nearfar.report import study as study_module
 from nearfar.report import write as write_module
 from nearfar.report import write_report
+from nearfar.report.comparison import Changes, mcnemar
+from nearfar.report.sections import _verdict
 
 SECTIONS = {"errors", "faithful", "spectrum", "features", "convergence", "neighbors"}
 RNG = np.random.default_rng(0)
@@ -193,11 +196,34 @@ def test_numbers_on_the_page(written, wine_report_example):
     low, high = binomtest(int(wrong_before.sum()), 60).proportion_ci(method="wilson")
     row = f"{wrong_before.sum()} {100 * low:.2f} % – {100 * high:.2f} % {mended} {broken} < 0.0001"
     assert f"Euclidean distance {100 * before:.2f} % {row}" in text
+    scaled = StandardScaler().fit(votes[0])
+    standard = [scaled.transform(votes[i]) for i in (0, 2)]
+    wrong = nearfar.evaluation.knn_predict(standard[0], votes[1], standard[1]) != votes[3]
+    counts = int((wrong & ~wrong_after).sum()), int((~wrong & wrong_after).sum())
+    over = "The gain over the Euclidean distance is more than chance would easily make."
+    assert f"{over} {_verdict(Changes(*counts, mcnemar(*counts)), 'standardised features')}" in text
     assert f"objective is {given.model.objective_:.6g}" in text
     assert f"{given.model.n_iter_} iterations" in text
     assert "proline" in text
     for package in (nearfar, np):
         assert package.__version__ in text
+
+
+@pytest.mark.parametrize(
+    ("mended", "broken", "sentence"),
+    [
+        (0, 0, "Standardised features and the model are wrong on the same rows."),
+        (2, 2, "Standardised features and the model are right equally often."),
+        (2, 1, "The gain over standardised features may be chance: few rows tell them apart."),
+        (0, 9, "The loss over standardised features is more than chance would easily make."),
+    ],
+)
+def test_the_verdict_names_what_is_compared(mended, broken, sentence):
+    changes = Changes(mended, broken, mcnemar(mended, broken))
+    assert _verdict(changes, "standardised features") == sentence
+    assert _verdict(changes) == sentence.replace(
+        "Standardised features", "The Euclidean distance"
+    ).replace("standardised features", "the Euclidean distance")
 
 
 def test_what_is_not_held_out_is_called_that(written, wine_report_example):

@@ -108,8 +108,12 @@ def test_nothing_to_learn(sizes, message):
         ((5, 1), r"class 'b' has 1 member: .* impostor only\. Add rows or drop"),
         ((1, 5, 1), r"classes 'a', 'c' have 1 member"),
         ((5, 1, 1, 1, 1, 1, 1), r"classes 'b', 'c', 'd', 'e', 'f', … have 1 member"),
-        ((5, 3), r"class 'b' has fewer than n_neighbors \+ 1 = 4 members.* as few as 2\W"),
+        (
+            (5, 3),
+            r"class 'b' has fewer than n_neighbors \+ 1 = 4 members: its points .* as few as 2\W",
+        ),
         ((2, 3, 9), r"classes 'a', 'b' have fewer than n_neighbors \+ 1 = 4.* as few as 1\W"),
+        ((2, 3, 9), r"members: points of such a class get fewer target neighbours"),
     ],
 )
 def test_small_classes_are_named(sizes, message):

@@ -57,6 +57,8 @@ def explain(error: BaseException) -> tuple[int, str]:
             return INTERRUPTED, "interrupted"
         case click.ClickException():
             return USER_ERROR, error.format_message()
+        case FileNotFoundError() if error.filename is not None:
+            return USER_ERROR, f"{error.filename}: {error.strerror}. Check the path."
         case OSError() if error.filename is not None:
             return USER_ERROR, f"{error.filename}: {error.strerror}"
         case NearfarError() | OSError() | ValueError():

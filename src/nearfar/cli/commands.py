@@ -163,7 +163,7 @@ def fit(**options: Any) -> int:
 
 @nearfar.command()
 @click.argument("model", type=_FILE)
-@click.argument("table", type=_FILE)
+@click.argument("table", type=_FILE, shell_complete=complete_table)
 @click.option(
     "-o", "--output", type=_FILE, required=True, help="A .csv, .parquet, .npy or .npz file."
 )
@@ -171,7 +171,10 @@ def fit(**options: Any) -> int:
 @_force
 @_debug
 def transform(model: Path, table: Path, output: Path, target: str | None, force: bool) -> None:
-    """Map the points of TABLE to where distances are Euclidean."""
+    """Map the points of TABLE to where distances are Euclidean.
+
+    TABLE is a file as for fit, or the name of a built-in set.
+    """
     from nearfar.cli.use import transform_table
 
     transform_table(model, table, output, target, force)
@@ -179,8 +182,8 @@ def transform(model: Path, table: Path, output: Path, target: str | None, force:
 
 @nearfar.command()
 @click.argument("model", type=_FILE)
-@click.argument("train", type=_FILE)
-@click.argument("test", type=_FILE)
+@click.argument("train", type=_FILE, shell_complete=complete_table)
+@click.argument("test", type=_FILE, shell_complete=complete_table)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels in both tables.")
 @click.option(
     "-k", "--neighbors", type=click.IntRange(min=1), help="Neighbours that vote [the model's]."
@@ -190,7 +193,10 @@ def transform(model: Path, table: Path, output: Path, target: str | None, force:
 def evaluate(
     model: Path, train: Path, test: Path, target: str | None, neighbors: int | None, as_json: bool
 ) -> None:
-    """Compare the kNN error of MODEL with the Euclidean one: TRAIN votes, TEST is classified."""
+    """Compare the kNN error of MODEL with the Euclidean one: TRAIN votes, TEST is classified.
+
+    Both are files as for fit, or names of built-in sets.
+    """
     from nearfar.cli.use import evaluate_model
 
     evaluate_model(model, train, test, target, neighbors, as_json)

@@ -18,6 +18,7 @@ from nearfar.cli.output import (
     check_output,
     is_builtin,
     print_rows,
+    refuse_target,
     shown_warnings,
     typed_command,
 )
@@ -67,11 +68,7 @@ def _check_options(options: FitOptions) -> None:
 def _read_table(options: FitOptions) -> Table:
     name = "digits" if options.table is None else str(options.table)
     if options.table is None or is_builtin(options.table):
-        if options.target is not None:
-            raise InvalidInputError(
-                f"--target {options.target} goes with a file; the built-in set {name} has its own. "
-                "Name a file too, or leave --target out."
-            )
+        refuse_target(options.target, name)
         return load_builtin(name)
     return load_table(options.table, options.target)
 
@@ -94,6 +91,10 @@ def _provenance(options: FitOptions, table: Table, n_train: int) -> dict[str, An
 def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
     split = split_points(table.X, table.y, options.test_share, options.seed)
     n, d = split.X_train.shape
+    if options.neighbors > n:
+        raise InvalidInputError(
+            f"--neighbors {options.neighbors} is more than the {n} training rows. Lower it."
+        )
     classes, codes = np.unique(split.y_train, return_inverse=True)
     y = codes if options.method == "rca" else split.y_train  # RCA takes -1 for no label
     start = time.perf_counter()

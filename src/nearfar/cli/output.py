@@ -34,6 +34,15 @@ def is_builtin(table: Path) -> bool:
     return str(table) in BUILTIN_NAMES and not table.exists()
 
 
+def refuse_target(target: str | None, name: str) -> None:
+    """Refuse a column of labels for a built-in set."""
+    if target is not None:
+        raise InvalidInputError(
+            f"--target {target} goes with a file; the built-in set {name} has its own. "
+            "Name a file too, or leave --target out."
+        )
+
+
 def check_output(path: Path, force: bool, inputs: Sequence[Path | None] = ()) -> None:
     """Raise before any work if `path` could not be written after it."""
     if path.is_dir():

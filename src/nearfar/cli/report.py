@@ -107,6 +107,9 @@ def run(options: ReportOptions) -> None:
         data |= {"X": X, "y": y, "columns": columns}
         data["feature_names"] = names or table.feature_names
         data["target_name"] = options.target or table.target_name or "label"
+        _check_rows(options.rows, len(X))
+    else:
+        _check_rows(options.rows, len(_kept_points(model, options.model)))
     commands = {} if fitted is None else {"The fit": fitted.command}
     origin = Origin(
         held_out=rows.note,
@@ -144,6 +147,26 @@ def _check_options(options: ReportOptions) -> None:
         raise InvalidInputError(
             "--test and --test-share both say which rows are tested. Give one of them."
         )
+
+
+def _check_rows(rows: list[int] | None, n: int) -> None:
+    """Refuse chosen rows beyond the last; they are counted from 0 here, and from 1 for the user."""
+    for row in rows or ():
+        if row >= n:
+            raise InvalidInputError(
+                f"--rows {row + 1}: there are {n} rows. Give numbers from 1 to {n}."
+            )
+
+
+def _kept_points(model: Any, path: Path) -> Any:
+    """What the report shows of a model without a table."""
+    for name in ("points_", "X_fit_", "embedding_"):
+        kept = getattr(model, name, None)
+        if kept is not None:
+            return kept
+    raise InvalidInputError(
+        f"{path}: this model keeps no points. Name the table: nearfar report MODEL TABLE."
+    )
 
 
 def _read(

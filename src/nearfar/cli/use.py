@@ -13,11 +13,13 @@ import numpy as np
 from nearfar.cli.output import (
     POINT_SUFFIXES,
     check_output,
+    is_builtin,
     print_rows,
+    refuse_target,
     shown_warnings,
     write_points,
 )
-from nearfar.datasets import Table, load_table
+from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.estimators.pair_classifier import PairClassifier
 from nearfar.evaluation import Split, measure
@@ -42,8 +44,10 @@ def transform_table(
             f"{model_path}: a {type(model).__name__} has no map of all points that could be "
             "written. Give the model of another method, such as lmnn."
         )
+    if is_builtin(table_path):
+        refuse_target(target, str(table_path))
     with shown_warnings():
-        table = load_table(table_path, target, features=names, labelled=False)
+        table = _read(table_path, target, names, labelled=False)
         check_width(table, model, table_path)
         points = model.transform(table.X)
     write_points(output, points, [str(name) for name in model.get_feature_names_out()])
@@ -60,9 +64,11 @@ def evaluate_model(
 ) -> None:
     """Print the kNN error of the Euclidean distance and of the model on the same tables."""
     model, names = load_model(model_path)
+    if is_builtin(train_path) and is_builtin(test_path):
+        refuse_target(target, str(train_path))
     tables = []
     for path in (train_path, test_path):
-        table = load_table(path, target, features=names)
+        table = _read(path, target, names)
         check_width(table, model, path)
         tables.append(table)
     train, test = tables
@@ -94,6 +100,15 @@ def load_model(path: Path) -> tuple[Any, tuple[str, ...] | None]:
         model = model.metric_
     names = vars(model).pop("feature_names_in_", None)
     return model, None if names is None else tuple(names)
+
+
+def _read(
+    path: Path, target: str | None, names: tuple[str, ...] | None, labelled: bool = True
+) -> Table:
+    """A file by the names of the features, or a built-in set, which has its own labels."""
+    if is_builtin(path):
+        return load_builtin(str(path))
+    return load_table(path, target, features=names, labelled=labelled)
 
 
 def _voters(model: Any, asked: int | None) -> int:

@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from nearfar.datasets.builtin import BUILTIN_NAMES
 from nearfar.datasets.delimited import read_delimited
 from nearfar.datasets.numpy_files import read_npy, read_npz
 from nearfar.datasets.parquet import read_parquet
-from nearfar.datasets.table import Request, Table
+from nearfar.datasets.table import Request, Table, suggest
 from nearfar.errors import InvalidInputError
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".npy", ".npz")
@@ -68,6 +69,11 @@ def load_table(
                 return read_npz(path, request)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}", error.indices) from None
+    if not path.suffix and not path.exists():
+        raise InvalidInputError(
+            f"{path}: there is no such file. Give a file with its suffix, or a built-in set (in "
+            f"Python by load_builtin). {suggest(str(path), BUILTIN_NAMES)}"
+        )
     raise InvalidInputError(
         f"{path}: cannot tell the format from the suffix {path.suffix!r}. Expected one of "
         f"{', '.join(SUFFIXES)}. Rename or convert the file."

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from nearfar.errors import InvalidInputError
@@ -146,6 +147,11 @@ class MetricLearner(DeployMixin, Metric):
 
 def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
     """Points of shape (n, d) in float32 or float64, all finite."""
+    if reset and getattr(X, "ndim", None) == 3 and get_tags(estimator).target_tags.required:
+        raise InvalidInputError(
+            f"{type(estimator).__name__} learns from points with labels, of shape (n, d); got three"
+            " dimensions. For pairs take MMC, DMLEig or POLA."
+        )
     if not is_torch(X):
         return validate_data(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=1

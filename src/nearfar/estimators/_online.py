@@ -195,11 +195,12 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
     def _store_solution(self, solution: Solution, objective: float) -> None:
         """Store the ending, and warn if it is not where the fit should get.
 
-        Without beta, that is the last epoch. The objective is at least zero, which is its bound.
+        Without beta, that is the last epoch. No objective is below zero, so that zero is proved to
+        be the least one, and no other is.
         """
         status, name = solution.status, type(self).__name__
         self.objective_ = objective
-        self.duality_gap_ = objective / max(1.0, objective)
+        self.duality_gap_ = 0.0 if objective == 0 else None
         self.status_, self.n_iter_ = str(status), solution.n_iter
         self.history_ = solution.history
         if status is Status.INTERRUPTED:

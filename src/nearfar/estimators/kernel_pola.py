@@ -101,9 +101,9 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
     objective_ : float
         Sum of the losses of all pairs under the answer, computed in float64. This and what follows,
         up to ``history_``, are there after `fit` only.
-    duality_gap_ : float
-        Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger.
-        The bound below is zero, so that it is small only where all margins are kept.
+    duality_gap_ : float or None
+        0.0 where the objective is zero, which is the least it can be: all margins are kept.
+        Otherwise None, because nothing is proved.
     status_ : str
         Why the fit ended: "converged" (no loss above beta), "max_iter", "max_seconds", "stopped"
         (by a callback) or "interrupted".

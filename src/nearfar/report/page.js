@@ -29,6 +29,7 @@
 
   const rowName = (i) => `row ${rows[i] + data.firstRow}`;
   const labelOf = (i) => (labels ? labels.texts[labels.codes[i]] : null);
+  const isolated = (text) => `\u2068${text}\u2069`; // so that its direction of writing ends with it
   const shortNumber = (x) => {
     if (!Number.isFinite(x)) return "–";
     const size = Math.abs(x);
@@ -260,7 +261,7 @@
   };
   const outcome = (i) => {
     if (!tested || i >= n || tested.after[i] === null) return null;
-    const word = (which) => `${tested[which][i]}${tested[`${which}Wrong`][i] ? " (wrong)" : " (right)"}`;
+    const word = (which) => `${isolated(tested[which][i])}${tested[`${which}Wrong`][i] ? " (wrong)" : " (right)"}`;
     return `predicted before: ${word("before")}; after: ${word("after")}`;
   };
   const values = (i, count) => {
@@ -270,7 +271,7 @@
     }
     return list;
   };
-  const heading = (i) => (labels ? `${rowName(i)} · ${labelOf(i)}` : rowName(i));
+  const heading = (i) => (labels ? `${rowName(i)} · ${isolated(labelOf(i))}` : rowName(i));
   const cell = (i, distance, own) => {
     const same = labels && own >= 0 ? labels.codes[i] === labels.codes[own] : null;
     const drawn = i < n;
@@ -337,6 +338,7 @@
     }
     draw();
   };
+  const showMap = () => byId("map").scrollIntoView({ behavior: "instant" });
   const bringIn = (i) => {
     const [x, y] = screen(i);
     const border = 40;
@@ -457,7 +459,8 @@
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
     if (/^(input|select|textarea)$/i.test(event.target.tagName)) return;
     event.preventDefault();
-    byId("search").focus();
+    showMap();
+    byId("search").focus({ preventScroll: true });
   });
 
   // -- search -------------------------------------------------------------------------------------
@@ -490,7 +493,7 @@
       for (const i of found.slice(0, MOST_FOUND)) {
         const extra = texts.length ? ` · ${cellOf(texts[0], i)}` : "";
         const button = element("button", { type: "button", textContent: heading(i) + extra });
-        button.addEventListener("click", () => select(i, true));
+        button.addEventListener("click", () => { select(i, true); showMap(); });
         list.append(button);
       }
     }
@@ -504,6 +507,7 @@
       if (found && found.length) {
         const place = found.indexOf(state.selected);
         select(found[(place + 1) % found.length], true);
+        showMap();
       }
       event.preventDefault();
     } else if (event.key === "Escape") {

@@ -157,7 +157,12 @@ def errors(study: Study, comparison: Comparison, origin: Origin) -> dict[str, An
         "voters": f"{len(study.voters):,}",
         "n_neighbors": study.n_neighbors,
         "by_itself": study.decides,
-        "verdict": _verdict(comparison.changes(comparison.before)),
+        "verdict": " ".join(
+            [
+                _verdict(comparison.changes(comparison.before)),
+                _verdict(comparison.changes(comparison.standardised), "standardised features"),
+            ]
+        ),
         "classes": _by_class(study, comparison),
     }
 
@@ -166,16 +171,17 @@ def _changes(changes: Changes) -> tuple[str, str, str]:
     return f"{changes.mended:,}", f"{changes.broken:,}", _probability(changes.p_value)
 
 
-def _verdict(changes: Changes) -> str:
-    """What the comparison with the Euclidean distance says."""
+def _verdict(changes: Changes, over: str = "the Euclidean distance") -> str:
+    """What the comparison with another method says."""
+    both = f"{over[0].upper()}{over[1:]} and the model are"
     if changes.mended + changes.broken == 0:
-        return "The Euclidean distance and the model are wrong on the same rows."
+        return f"{both} wrong on the same rows."
     if changes.mended == changes.broken:
-        return "The Euclidean distance and the model are right equally often."
+        return f"{both} right equally often."
     which = "gain" if changes.mended > changes.broken else "loss"
     if changes.p_value >= 0.05:
-        return f"The {which} over the Euclidean distance may be chance: few rows tell them apart."
-    return f"The {which} over the Euclidean distance is more than chance would easily make."
+        return f"The {which} over {over} may be chance: few rows tell them apart."
+    return f"The {which} over {over} is more than chance would easily make."
 
 
 def _by_class(study: Study, comparison: Comparison) -> list[dict[str, Any]]:

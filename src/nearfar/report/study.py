@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 
 from nearfar.errors import InvalidInputError
@@ -114,6 +115,12 @@ def study(
     """Check what was given; the parameters are those of `write_report`."""
     if isinstance(model, FrozenEstimator):
         model = model.estimator
+    if isinstance(model, Pipeline):
+        raise InvalidInputError(
+            "a report shows an estimator of nearfar, not a Pipeline. Give as_metric(pipeline) if"
+            " all its steps are linear (without a classifier: as_metric(pipeline[:-1])), or the"
+            " last step with the points that come to it."
+        )
     if not any(hasattr(model, name) for name in FITTED):
         raise NotFittedError(
             f"a report shows a fitted estimator of nearfar; this {type(model).__name__} is not"
@@ -295,7 +302,7 @@ def rows_of(given: Any, n: int, name: str) -> Index:
     if len(bad) or len(np.unique(rows)) < len(rows):
         found = f"got {bad[0]}" if len(bad) else "got one of them twice"
         raise InvalidInputError(
-            f"{name} must be distinct row numbers from 0 to {n - 1}; {found}. Check the split.", bad
+            f"{name} must be distinct row numbers from 0 to {n - 1}; {found}. Check them.", bad
         )
     return rows.astype(np.intp)
 

@@ -111,8 +111,9 @@ def check_class_sizes(labels: ClassOrder, n_neighbors: int | None, name: str) ->
     small = labels.classes[(sizes > 1) & (sizes <= n_neighbors)]
     if len(small):
         fewest = sizes[(sizes > 1) & (sizes <= n_neighbors)].min()
+        whose = "its points" if len(small) == 1 else "points of such a class"
         warn(
-            f"{_named(small)} fewer than n_neighbors + 1 = {n_neighbors + 1} members: its points"
+            f"{_named(small)} fewer than n_neighbors + 1 = {n_neighbors + 1} members: {whose}"
             f" get fewer target neighbours, as few as {fewest - 1}. Lower n_neighbors or add rows.",
             DataWarning,
         )
