@@ -149,8 +149,8 @@ def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
     """Points of shape (n, d) in float32 or float64, all finite."""
     if reset and getattr(X, "ndim", None) == 3 and get_tags(estimator).target_tags.required:
         raise InvalidInputError(
-            f"{type(estimator).__name__} learns from points with labels, of shape (n, d); got three"
-            " dimensions. For pairs take MMC, DMLEig or POLA."
+            f"{type(estimator).__name__} learns from points with labels, of shape (n, d); got"
+            f" {tuple(X.shape)}. For pairs take MMC, DMLEig or POLA."
         )
     if not is_torch(X):
         return validate_data(
