@@ -456,6 +456,12 @@ def test_what_are_no_distances(estimator, strip, spoil, text):
 
 
 @each
+def test_distances_that_cannot_be_squared(estimator, strip):
+    with pytest.raises(InvalidInputError, match=r"at most 1e\+152, .* the largest is .* Divide"):
+        fitted(estimator, 1e200 * pairwise_distances(strip), metric="precomputed")
+
+
+@each
 def test_what_is_no_kernel(estimator, strip):
     with pytest.raises(InvalidInputError, match=r"positive semidefinite; the squared distance"):
         fitted(estimator, -strip @ strip.T, metric="kernel")

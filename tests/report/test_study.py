@@ -6,6 +6,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import pairwise_distances
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -143,6 +144,15 @@ def test_of_a_pipeline_the_metric_is_asked_for(given):
             study(model, given.X, given.y)
     metric = as_metric(pipeline)  # what the message names works
     np.testing.assert_array_equal(study(metric, given.X).images, metric.transform(given.X))
+
+
+def test_of_a_search_the_best_model_is_shown(given):
+    search = GridSearchCV(
+        NearestNeighborClassifier(LMNN(max_iter=2, tol=10.0)), {"n_neighbors": [1, 3]}, cv=2
+    ).fit(given.X, given.y)
+    shown = study(search, given.X, given.y)
+    best = search.best_estimator_.metric_
+    np.testing.assert_array_equal(shown.images, best.transform(given.X))
 
 
 def test_a_model_must_be_fitted(given):

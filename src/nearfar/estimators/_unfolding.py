@@ -34,6 +34,8 @@ from nearfar.solvers import Iterate, Record, Solution, Status, run
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
+LONGEST = 1e152  # edge
+
 COMPONENTS = ("raise", "link", "separate")
 ENDED = (Status.INTERRUPTED, Status.STOPPED)  # nothing more is to be done
 SEVERITY = (  # of components that end differently, the last of these tells
@@ -206,6 +208,7 @@ class Unfolding(
         self._check_parameters()
         with one_pool():
             given = graph_input(self, X, self.metric, self.n_neighbors, self.angles)
+            _check_squares(given.graph)
             check_number("n_components", self.n_components, Integral, 1, given.graph.n_nodes - 1)
             graph = self._joined(given)
             task = Task(self, X, y, given.reference)
@@ -408,6 +411,16 @@ def _columns(embedding: Array, count: int, reference: Array, mirrors: bool) -> A
         zeros = kernels.like(np.zeros((count - r, n)), embedding)
         embedding = kernels.concatenate([embedding.T, zeros]).T
     return _beside(reference, embedding)
+
+
+def _check_squares(graph: NeighborhoodGraph) -> None:
+    """Refuse lengths whose squares are no numbers: all programs are about squares."""
+    longest = float(graph.lengths.max(initial=0.0))
+    if longest > LONGEST:
+        raise InvalidInputError(
+            f"distances must be at most {LONGEST:.0e}, so that they can be squared; the largest is"
+            f" {longest:.2g}. Divide them by it."
+        )
 
 
 def _beside(reference: Array, X: Array) -> Array:

@@ -115,6 +115,7 @@ def study(
     """Check what was given; the parameters are those of `write_report`."""
     if isinstance(model, FrozenEstimator):
         model = model.estimator
+    model = getattr(model, "best_estimator_", model)  # of a search
     if isinstance(model, Pipeline):
         raise InvalidInputError(
             "a report shows an estimator of nearfar, not a Pipeline. Give as_metric(pipeline) if"
