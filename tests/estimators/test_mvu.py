@@ -244,8 +244,8 @@ def test_exact_lengths_of_a_stiff_graph_are_kept_as_far_as_rounding_allows():
         exact = MVU(constraints="exact", tol=1e-5, components="link", random_state=0).fit(X)
     assert (exact.status_, exact.thickness_) == ("stalled", 0)
     assert exact.max_distortion_ == pytest.approx(np.abs(change(exact)).max(), rel=1e-6)
-    assert exact.max_distortion_ <= 1e-3
-    assert exact.duality_gap_ <= 1e-2
+    assert exact.max_distortion_ <= 1e-5
+    assert exact.duality_gap_ <= 0.05
     thicker = MVU(components="link", random_state=0).fit(X)
     own = np.sum((X - X.mean(axis=0)) ** 2)
     assert own < exact.objective_ < thicker.objective_
@@ -295,7 +295,8 @@ def test_too_little_memory_is_refused_before_any_work(roll, monkeypatch):
         MVU(memory_limit=1e-4).fit(roll)
     text = str(caught.value)
     m = NeighborhoodGraph.from_points(roll, 4).n_edges
-    assert f"100 points and {m} edges needs about 0.0031 GB, above the limit of 0.0001 GB" in text
+    needed = (8 * m**2 + 24 * m * 100 + 100 * 100**2) / 1e9
+    assert f"100 points and {m} edges needs about {needed:.2g} GB, above the limit of" in text
     assert "VariationalMVU or LandmarkMVU" in text
     monkeypatch.setattr(module.gram_kernels_for(roll), "total_memory", lambda _: 1e5)
     with pytest.raises(InvalidInputError, match="VariationalMVU"):

@@ -189,6 +189,46 @@ def test_the_pseudoinverse_from_a_factor(graph, rng):
     assert program.cholesky(-A) is None
 
 
+def test_in_coordinates_of_its_own_the_program_is_the_same(graph, backend, rng):
+    """Lengths, S, its inverse and the products of constraints are those of plain coordinates, and
+    a point is carried back."""
+    program = graph.program(backend)
+    state = program.start()
+    to = backend.to_numpy
+    K, y = to(state.K), to(state.y)
+    factor = program.cholesky(state.K)
+    scaled, F = program.scaled(factor), to(factor)
+    unit = backend.asarray(np.eye(graph.n))
+    np.testing.assert_allclose(to(scaled.lengths(unit)), to(program.lengths(state.K)), rtol=1e-9)
+    ones = F.T @ np.ones(graph.n)
+    S, extra = F.T @ to(program.dual_slack(state.y)) @ F, np.outer(ones, ones) / (ones @ ones)
+    np.testing.assert_allclose(
+        to(scaled.dual_slack(state.y)),
+        S + np.trace(S) / graph.n * extra,
+        atol=1e-9 * np.abs(S).max(),
+    )
+    change = rng.normal(size=len(y))
+    np.testing.assert_allclose(
+        to(scaled.change(backend.asarray(change))),
+        F.T @ graph.slack(change / to(program.squares), 0) @ F,
+        atol=1e-9,
+    )
+    there = replace(state, K=unit)
+    original, back = scaled.plain(there)
+    assert original is program
+    np.testing.assert_allclose(to(back.K), K, atol=1e-10 * np.abs(K).max())
+    twice = scaled.scaled(backend.asarray(2 * np.eye(graph.n)))
+    np.testing.assert_allclose(to(twice.plain(there)[1].K), 4 * K, atol=1e-9 * np.abs(K).max())
+    weights = backend.asarray(rng.uniform(1, 2, len(y)))
+    right = backend.asarray(rng.normal(size=len(y)))
+    found = []
+    for at, point in ((program, state), (scaled, there)):
+        inverse = at.inverse(at.cholesky(at.dual_slack(point.y)))
+        M = at.schur(point.K, inverse, weights)
+        found.append(to(at.gram.solve_factored(M, right)))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-7, atol=1e-9)
+
+
 # -- the bound --------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from nearfar import NeighborhoodGraph
 from nearfar.kernels import gram_numpy
 from nearfar.problems.mvu import MVUProgram
 from nearfar.solvers import Iterate, Status, run
@@ -143,6 +144,28 @@ def test_a_direction_leaves_nothing_of_the_constraints(lengths, monkeypatch):
     assert max(left) <= 1e-9
 
 
+def test_where_rounding_stops_the_path_other_coordinates_go_on(monkeypatch):
+    """A thin roll: multipliers are large, K and S nearly singular, and plain coordinates end
+    before the gap is small."""
+    rng = np.random.RandomState(0)
+    angle, height = 1.5 * np.pi * (1 + 2 * rng.rand(400)), 21 * rng.rand(400)
+    roll = angle * np.cos(angle), height, angle * np.sin(angle)
+    graph = NeighborhoodGraph.from_points(np.column_stack([*roll, 0.05 * rng.randn(400, 5)]), 5)
+    program = program_of(graph.heads, graph.tails, graph.lengths**2)
+    ends, scaled = [], module._Place.scaled
+
+    def watched(place):
+        ends.append(place.iterate().residual)
+        return scaled(place)
+
+    monkeypatch.setattr(module._Place, "scaled", watched)
+    *_, last = until(module._path(program), 3e-8)
+    assert last.residual <= 3e-8 < ends[0]
+    assert last.certificate is program
+    assert np.linalg.eigvalsh(last.state.K)[0] > -1e-9
+    assert program.gap(last.state) == last.residual
+
+
 @pytest.mark.parametrize(("steps", "close"), [(5, 0), (60, 0.05), (60, 0)])
 def test_reach_is_how_far_a_matrix_stays_definite(rng, monkeypatch, steps, close):
     """By few steps about, by many as closely as wanted, and less rather than more."""
@@ -153,10 +176,11 @@ def test_reach_is_how_far_a_matrix_stays_definite(rng, monkeypatch, steps, close
     factor = gram_numpy.cholesky(A)
     C = np.linalg.solve(factor, np.linalg.solve(factor, B).T)
     true = -1 / np.linalg.eigvalsh(0.5 * (C + C.T))[0]
-    found = module._reach(factor, B, gram_numpy.solve_lower)
+    solve = gram_numpy.lower_solver(factor)
+    found = module._reach(solve, B)
     error = 0.5 if steps == 5 else 2 * close + 1e-6
     assert true * (1 - error) <= found <= true * (1 + 1e-6 if steps > 5 else 1.5)
-    assert module._reach(factor, np.eye(30), gram_numpy.solve_lower) > 1
+    assert module._reach(solve, np.eye(30)) > 1
 
 
 def test_ratio_is_how_far_values_stay_positive():

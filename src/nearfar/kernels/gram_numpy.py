@@ -1,28 +1,27 @@
 """Kernels on Gram matrices of points in NumPy: lengths and products of edges, factorisations.
 
-All in float64. A Schur matrix holds its entries below the diagonal and its factor above, so that
-one array serves both.
+All in float64.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
-from scipy.linalg import blas, lapack
-from scipy.sparse import coo_array
+from scipy.linalg import lapack
+from scipy.sparse import coo_array, csr_array
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-SCHUR_COPIES = 1  # arrays (m, m) that `schur` holds
+SCHUR_COPIES = 1  # arrays (m, m) that `schur` needs
 ROWS = 256  # rows of a block of products between edges
-RIDGES = (0.0, 1e-13, 1e-12, 1e-10, 1e-8)  # relative to the diagonal, tried until it is definite
+RIDGES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # of the diagonal, tried until it is definite
 
 
 def gram_lengths(K: Matrix, heads: Index, tails: Index) -> Matrix:
@@ -40,6 +39,27 @@ def laplacian(heads: Index, tails: Index, weights: Matrix, n: int) -> Matrix:
     return out
 
 
+def sparse_laplacian(heads: Index, tails: Index, weights: Matrix, n: int) -> csr_array:
+    """Lap(w) to multiply with, as fast as the library can: a product with (n, n) takes O(m n)."""
+    rows = np.concatenate([heads, tails, heads, tails])
+    columns = np.concatenate([heads, tails, tails, heads])
+    values = np.concatenate([weights, weights, -weights, -weights])
+    return coo_array((values, (rows, columns)), shape=(n, n)).tocsr()
+
+
+def inner(A: Matrix, B: Any) -> float:
+    """The inner product of a matrix and one that may be sparse."""
+    return float((A * B).sum() if isinstance(B, np.ndarray) else B.multiply(A).sum())
+
+
+def edge_rows(F: Matrix, heads: Index, tails: Index, scale: Matrix) -> Matrix:
+    """s_e (F_h − F_t) for each edge, (m, n)."""
+    rows = F[heads]
+    rows -= F[tails]
+    rows *= scale[:, None]
+    return rows
+
+
 def cholesky(A: Matrix) -> Matrix | None:
     """The lower factor of a positive definite matrix, or None if it is not."""
     factor, info = lapack.dpotrf(A, lower=1, clean=1)
@@ -54,70 +74,88 @@ def cholesky_inverse(L: Matrix) -> Matrix:
     return whole
 
 
-def solve_lower(L: Matrix, b: Matrix, transposed: bool = False) -> Matrix:
-    """L⁻¹ b, or L⁻ᵀ b."""
-    trans = "T" if transposed else "N"
-    found: Matrix = linalg.solve_triangular(L, b, lower=True, trans=trans, check_finite=False)
-    return found
+def lower_solver(L: Matrix) -> Callable[[Matrix, bool], Matrix]:
+    """A function of b and whether to transpose: L⁻¹ b or L⁻ᵀ b, for many b."""
 
-
-@dataclass(frozen=True)
-class Schur:
-    """M = (B Z Bᵀ) ∘ (B W Bᵀ) + diag and its factor; B has a scaled row eₕ − e_t for each edge.
-
-    Where rounding leaves M indefinite its diagonal is raised, in all that follows: what the factor
-    cannot tell from zero must not be refined.
-    """
-
-    array: Matrix  # entries of M below the diagonal, the factor U of M = UᵀU on it and above
-    diagonal: Matrix  # of M
-
-    def solve(self, b: Matrix) -> Matrix:
-        """M⁻¹ b by the factor alone."""
-        x, _ = lapack.dpotrs(self.array.T, b, lower=1)
-        found: Matrix = x
+    def solve(b: Matrix, transposed: bool) -> Matrix:
+        trans = "T" if transposed else "N"
+        found: Matrix = linalg.solve_triangular(L, b, lower=True, trans=trans, check_finite=False)
         return found
 
-    def matvec(self, x: Matrix) -> Matrix:
-        """M x."""
-        product: Matrix = blas.dsymv(1.0, self.array.T, x, lower=0)
-        product += (self.diagonal - np.diagonal(self.array)) * x
-        return product
+    return solve
+
+
+def solve_factored(L: Matrix, b: Matrix) -> Matrix:
+    """(L Lᵀ)⁻¹ b."""
+    x, _ = lapack.dpotrs(L, b, lower=1)
+    found: Matrix = x
+    return found
 
 
 def schur(
     Z: Matrix, W: Matrix, heads: Index, tails: Index, scale: Matrix, extra: Matrix
-) -> Schur | None:
-    """The matrix of `Schur` with rows of B scaled, plus a diagonal; None if it is not definite.
+) -> Matrix | None:
+    """The lower factor of (B Z Bᵀ) ∘ (B W Bᵀ) + diag, or None if that is not definite.
 
-    Time O(m n + m³ / 3), memory 8 m² bytes.
+    B has a row √s_e (eₕ − e_t) for each edge. Time O(m² + m n + m³ / 3), memory 8 m² bytes.
     """
     from nearfar.kernels.on_numpy import _in_threads
 
-    m = len(heads)
-    array = np.empty((m, m))
+    array = np.empty((len(heads), len(heads)))
 
     def rows_of(ends: tuple[int, int]) -> None:
-        part = slice(*ends)
-        columns = slice(0, ends[1])
-        block = _products(Z, heads, tails, part, columns)
-        block *= _products(W, heads, tails, part, columns)
+        rows, columns = slice(*ends), slice(0, ends[1])
+        block = _products(Z, heads, tails, rows, columns)
+        block *= _products(W, heads, tails, rows, columns)
         block *= scale[columns]
-        block *= scale[part, None]
-        array[part, columns] = block
-        array[columns, part] = block.T
+        block *= scale[rows, None]
+        _put(array, ends, block)
 
-    cuts = [*range(0, m, ROWS), m]
-    _in_threads(rows_of, list(pairwise(cuts)), 16 * m * m)
-    everyone = np.arange(m)
+    _in_threads(rows_of, _blocks(len(heads)), 16 * array.size)
+    return _factored(array, extra, (0.0,))
+
+
+def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
+    """The lower factor of (C Cᵀ) ∘ (C W Cᵀ) + diag from C and C W, entries as exact as those of C.
+
+    Its diagonal is raised by as little as rounding asks for. Time O(m² n + m³ / 3).
+    """
+    array = np.empty((len(C), len(C)))
+    for ends in _blocks(len(C)):
+        rows, columns = slice(*ends), slice(0, ends[1])
+        block = C[rows] @ C[columns].T
+        block *= CW[rows] @ C[columns].T
+        _put(array, ends, block)
+    return _factored(array, extra, RIDGES)
+
+
+def _blocks(m: int) -> list[tuple[int, int]]:
+    """The first rows of blocks of rows, and of those that follow."""
+    return list(pairwise([*range(0, m, ROWS), m]))
+
+
+def _put(array: Matrix, ends: tuple[int, int], block: Matrix) -> None:
+    """Store rows of a symmetric matrix up to their diagonal, and what is above it."""
+    rows, columns = slice(*ends), slice(0, ends[1])
+    array[rows, columns] = block
+    array[columns, rows] = block.T
+
+
+def _factored(array: Matrix, extra: Matrix, ridges: tuple[float, ...]) -> Matrix | None:
+    """The factor of the array plus a diagonal, in its place, with the least ridge that it needs.
+
+    The array keeps its entries below the diagonal for the next attempt: the factor is its upper
+    half, which is the lower one of the transposed array.
+    """
+    everyone = np.arange(len(array))
     array[everyone, everyone] += extra
     diagonal = np.diagonal(array).copy()
-    for ridge in RIDGES:
-        array[everyone, everyone] = raised = diagonal * (1 + ridge)
+    for ridge in ridges:
+        array[everyone, everyone] = diagonal * (1 + ridge)
         _, info = lapack.dpotrf(array.T, lower=1, clean=0, overwrite_a=1)
         if info == 0:
-            return Schur(array, raised)
-        for first, last in pairwise(cuts):  # the factor has overwritten what is above
+            return array.T
+        for first, last in _blocks(len(array)):  # the factor has overwritten what is above
             array[:first, first:last] = array[first:last, :first].T
             block = array[first:last, first:last]
             block[:] = np.tril(block) + np.tril(block, -1).T

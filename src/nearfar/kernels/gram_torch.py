@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from nearfar.kernels import gram_numpy
 
 SCHUR_COPIES = 2  # arrays (m, m) that `schur` holds
 ROWS = 4096  # rows of a block of products between edges
-RIDGES = (0.0, 1e-13, 1e-12, 1e-10, 1e-8)  # relative to the diagonal, tried until it is definite
+RIDGES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # of the diagonal, tried until it is definite
 
 
 def gram_lengths(K: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
@@ -29,6 +29,24 @@ def laplacian(heads: Tensor, tails: Tensor, weights: Tensor, n: int) -> Tensor:
     return out
 
 
+def sparse_laplacian(heads: Tensor, tails: Tensor, weights: Tensor, n: int) -> Tensor:
+    """Lap(w) to multiply with, as fast as the library can: dense, as a device has it."""
+    return laplacian(heads, tails, weights, n)
+
+
+def inner(A: Tensor, B: Tensor) -> float:
+    """The inner product of two matrices."""
+    return float((A * B).sum())
+
+
+def edge_rows(F: Tensor, heads: Tensor, tails: Tensor, scale: Tensor) -> Tensor:
+    """s_e (F_h − F_t) for each edge, (m, n)."""
+    rows = F[heads]
+    rows -= F[tails]
+    rows *= scale[:, None]
+    return rows
+
+
 def cholesky(A: Tensor) -> Tensor | None:
     """The lower factor of a positive definite matrix, or None if it is not."""
     factor, info = torch.linalg.cholesky_ex(A)
@@ -40,38 +58,27 @@ def cholesky_inverse(L: Tensor) -> Tensor:
     return torch.cholesky_inverse(L)
 
 
-def solve_lower(L: Tensor, b: Tensor, transposed: bool = False) -> Tensor:
-    """L⁻¹ b, or L⁻ᵀ b."""
-    if transposed:
-        return torch.linalg.solve_triangular(L.T, b[:, None], upper=True)[:, 0]
-    return torch.linalg.solve_triangular(L, b[:, None], upper=False)[:, 0]
+def lower_solver(L: Tensor) -> Callable[[Tensor, bool], Tensor]:
+    """A function of b and whether to transpose: L⁻¹ b or L⁻ᵀ b, for many b.
 
-
-@dataclass(frozen=True)
-class Schur:
-    """M = (B Z Bᵀ) ∘ (B W Bᵀ) + diag and its factor; B has a scaled row eₕ − e_t for each edge.
-
-    Where rounding leaves M indefinite its diagonal is raised, in all that follows.
+    By the inverse: on a device one product takes far less time than one triangular system.
     """
+    unit = torch.eye(len(L), dtype=L.dtype, device=L.device)
+    inverse = torch.linalg.solve_triangular(L, unit, upper=False)
+    return lambda b, transposed: (inverse.T if transposed else inverse) @ b
 
-    array: Tensor
-    factor: Tensor
 
-    def solve(self, b: Tensor) -> Tensor:
-        """M⁻¹ b by the factor alone."""
-        return torch.cholesky_solve(b[:, None], self.factor)[:, 0]
-
-    def matvec(self, x: Tensor) -> Tensor:
-        """M x."""
-        return self.array @ x
+def solve_factored(L: Tensor, b: Tensor) -> Tensor:
+    """(L Lᵀ)⁻¹ b."""
+    return torch.cholesky_solve(b[:, None], L)[:, 0]
 
 
 def schur(
     Z: Tensor, W: Tensor, heads: Tensor, tails: Tensor, scale: Tensor, extra: Tensor
-) -> Schur | None:
-    """The matrix of `Schur` with rows of B scaled, plus a diagonal; None if it is not definite.
+) -> Tensor | None:
+    """The lower factor of (B Z Bᵀ) ∘ (B W Bᵀ) + diag, or None if that is not definite.
 
-    Time O(m n + m³ / 3), memory 16 m² bytes.
+    B has a row √s_e (eₕ − e_t) for each edge. Time O(m² + m n + m³ / 3), memory 16 m² bytes.
     """
     m = len(heads)
     array = torch.empty((m, m), dtype=torch.float64, device=Z.device)
@@ -82,13 +89,31 @@ def schur(
         block *= scale
         block *= scale[rows, None]
         array[rows] = block
+    return _factored(array, extra, (0.0,))
+
+
+def schur_of_rows(C: Tensor, CW: Tensor, extra: Tensor) -> Tensor | None:
+    """The lower factor of (C Cᵀ) ∘ (C W Cᵀ) + diag from C and C W, entries as exact as those of C.
+
+    Its diagonal is raised by as little as rounding asks for. Time O(m² n + m³ / 3).
+    """
+    array = C @ C.T
+    for first in range(0, len(C), ROWS):
+        rows = slice(first, first + ROWS)
+        array[rows] *= CW[rows] @ C.T
+    return _factored(array, extra, RIDGES)
+
+
+def _factored(array: Tensor, extra: Tensor, ridges: tuple[float, ...]) -> Tensor | None:
+    """The factor of the array plus a diagonal, with the least ridge that it needs."""
     array.diagonal().add_(extra)
     diagonal = array.diagonal().clone()
-    for ridge in RIDGES:
+    for ridge in ridges:
         array.diagonal().copy_(diagonal * (1 + ridge))
         factor, info = torch.linalg.cholesky_ex(array)
         if int(info) == 0:
-            return Schur(array, factor)
+            return factor
+        del factor  # as large as the array
     return None
 
 

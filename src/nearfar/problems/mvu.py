@@ -32,6 +32,13 @@ change of 10⁻⁴ in them can multiply the variance. (5) gives each point a dim
 which it is √(δ t_i) away from all others: K + δ P diag(t) P keeps the new lengths if K keeps the
 old ones, and is inside the cone. Squared lengths grow by the share 2δ at most.
 
+Near a solution K has eigenvalues from 10⁵ down to 10⁻¹², and those of S are the other way round:
+rounding the largest entries spoils the smallest eigenvalues. In coordinates in which K is the unit
+matrix all is of one size. With K + t 11ᵀ = F Fᵀ and the rows c_e = Fᵀ(e_i − e_j) / √D_e of C:
+
+(6) lengths  ℓ_e = c_eᵀ K' c_e  of  F K' Fᵀ, now with K' = I
+(7) dual     S' = FᵀSF = Cᵀ diag(y) C − σFᵀPF, which is μI on the central path
+
 D and K are in units of the mean D, so that data of any scale has the same path.
 
 [Thesis] Weinberger, Metric learning with convex optimization, University of Pennsylvania 2007.
@@ -39,7 +46,7 @@ D and K are in units of the mean D, so that data of any scale has the same path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import ModuleType
 from typing import Any
 
@@ -183,15 +190,14 @@ class MVUProgram:
         means = A.mean(0)
         return A - means - means[:, None] + means.mean()
 
-    def laplacian(self, y: Array) -> Array:
-        """Lap(y / D)."""
-        found: Array = self.gram.laplacian(self.heads, self.tails, y / self.squares, self.n)
-        return found
+    def change(self, y: Array) -> Any:
+        """Lap(y / D), by which S changes with y: a matrix to multiply with."""
+        return self.gram.sparse_laplacian(self.heads, self.tails, y / self.squares, self.n)
 
     def dual_slack(self, y: Array) -> Array:
         """S of (3)."""
-        S = self.laplacian(y) + self.sign / self.n
-        return S - self.sign * self.gram.eye(self.n, S)
+        S = self.gram.laplacian(self.heads, self.tails, y / self.squares, self.n)
+        return S + self.sign / self.n - self.sign * self.gram.eye(self.n, S)
 
     def cholesky(self, A: Array) -> Array | None:
         """The lower factor of A + t 11ᵀ, or None where A is not definite on what 1 is normal to.
@@ -205,9 +211,19 @@ class MVUProgram:
         """The pseudoinverse of A from its `cholesky`."""
         return self.projected(self.gram.cholesky_inverse(factor))
 
-    def schur(self, K: Array, inverse: Array, extra: Array) -> Any:
-        """⟨A_e, K A_f S⁻¹⟩ for all pairs of constraints, plus a diagonal, factored; or None."""
-        return self.gram.schur(K, inverse, self.heads, self.tails, 1 / self.squares, extra)
+    def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None:
+        """The factor of ⟨A_e, K A_f S⁻¹⟩ for all pairs of constraints, plus a diagonal, or None."""
+        scale, edges = 1 / self.squares, (self.heads, self.tails)
+        factor: Array | None = self.gram.schur(K, inverse, *edges, scale, extra)
+        return factor
+
+    def scaled(self, factor: Array) -> ScaledMVUProgram:
+        """The program in coordinates in which the matrix of this `cholesky` is the unit matrix."""
+        return ScaledMVUProgram.build_from(self, factor)
+
+    def plain(self, state: State) -> tuple[MVUProgram, State]:
+        """The program (2) and its point, which are these."""
+        return self, state
 
     def start(self) -> State:
         """The point (4)."""
@@ -255,8 +271,12 @@ class MVUProgram:
         bound = self.bound(state)
         return abs(bound - self.variance(state) + self.paid(state)) / max(self.scale, abs(bound))
 
+    def remaining(self, mu: float, state: State) -> float:
+        """What products of this mean leave of the gap, but for rounding and for slack."""
+        return mu * self.size * self.scale / max(self.scale, abs(self.bound(state)))
+
     def is_exhausted(self, state: State) -> bool:
-        """Whether (2) is solved, but slack bought that should not be: the gap stays as it is."""
+        """Whether (2) is solved, but slack bought that should not be."""
         if self.priced:
             return False
         return self.gap_with_slack(state) <= min(PAID, EXHAUSTED * self.gap(state))
@@ -275,6 +295,77 @@ class MVUProgram:
         if self.priced:
             return 0 * changes
         return changes.clip(0, None) if float(self.lower.max()) == 0 else changes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledMVUProgram(MVUProgram):
+    """The program in the coordinates of (6) and (7), exact where S and K are nearly singular.
+
+    K' and S' are definite: F has the direction of 1, in which S' is given an eigenvalue.
+    """
+
+    original: MVUProgram
+    basis: Array  # (n, n) F
+    rows: Array  # (m, n) C
+    spread: Array  # (n, n) FᵀPF
+    mean: Array  # (n,) Fᵀ1, of length 1
+
+    @classmethod
+    def build_from(cls, program: MVUProgram, basis: Array) -> ScaledMVUProgram:
+        """The program in the coordinates of a basis F."""
+        ones = basis.sum(0)
+        spread = basis.T @ basis - ones[:, None] * (ones / program.n)
+        rows = program.gram.edge_rows(basis, program.heads, program.tails, 1 / program.squares**0.5)
+        values = {field.name: getattr(program, field.name) for field in fields(MVUProgram)}
+        mean = ones / float(ones @ ones) ** 0.5
+        return cls(**values, original=program, basis=basis, rows=rows, spread=spread, mean=mean)
+
+    def scaled(self, factor: Array) -> ScaledMVUProgram:
+        """The program in coordinates in which the matrix of this factor is the unit matrix."""
+        return ScaledMVUProgram.build_from(self.original, self.basis @ factor)
+
+    def plain(self, state: State) -> tuple[MVUProgram, State]:
+        """The program (2), and this point of it."""
+        K = self.original.projected(self.basis @ (state.K @ self.basis.T))
+        return self.original, replace(state, K=0.5 * (K + K.T))
+
+    @property
+    def size(self) -> int:
+        """How many products should become zero, and the one of 1, which should not."""
+        return self.n + 2 * len(self.squares)
+
+    def lengths(self, K: Array) -> Array:
+        """ℓ of (6)."""
+        return ((self.rows @ K) * self.rows).sum(1)
+
+    def projected(self, A: Array) -> Array:
+        """The matrix itself: 1 has its direction."""
+        return A
+
+    def change(self, y: Array) -> Array:
+        """Cᵀ diag(y) C, by which S' changes with y."""
+        return (self.rows.T * y) @ self.rows
+
+    def dual_slack(self, y: Array) -> Array:
+        """S' of (7), with the mean of its eigenvalues in the direction of 1."""
+        S = self.change(y) - self.sign * self.spread
+        S = 0.5 * (S + S.T)
+        return S + S.diagonal().mean() * self.mean[:, None] * self.mean
+
+    def cholesky(self, A: Array) -> Array | None:
+        """The lower factor, or None if the matrix is not definite."""
+        factor: Array | None = self.gram.cholesky(A)
+        return factor
+
+    def inverse(self, factor: Array) -> Array:
+        """The inverse of A from its `cholesky`."""
+        inverse: Array = self.gram.cholesky_inverse(factor)
+        return inverse
+
+    def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None:  # noqa: ARG002
+        """As in plain coordinates, for K' = I."""
+        factor: Array | None = self.gram.schur_of_rows(self.rows, self.rows @ inverse, extra)
+        return factor
 
 
 def _least_at(heads: Index, tails: Index, squares: Matrix, n: int) -> Matrix:
