@@ -195,7 +195,7 @@ def _corrected(solver: _Direction) -> Step:
     target, best, least, reach = solver.mu, step, np.inf, 0.0
     for _ in range(CORRECTORS):
         share = solver.mean_product(step) / solver.mu
-        target = min(target, solver.mu * max(share**2, LEAST_TARGET))
+        target = min(target, solver.mu * max(share**3, LEAST_TARGET))
         step = solver.limited(solver(target, step), SHARE)
         left = solver.mean_product(step)
         if left > PAYS * least or step.primal + step.dual < PAYS * reach:
