@@ -4,6 +4,7 @@ Only the standard library is imported here. A child process starts with the peak
 process that starts it, so the process that starts the measured ones has to stay small.
 """
 
+import argparse
 import json
 import os
 import platform
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -256,6 +258,29 @@ def now() -> str:
 
 def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def record_parser(module: str, description: str, smoke: str) -> argparse.ArgumentParser:
+    """Options of a script that keeps records, and makes a page of those of all machines."""
+    stem = module.rpartition(".")[2] if module.startswith("papers.") else module.replace(".", "_")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{module}", description=description.splitlines()[0]
+    )
+    add = parser.add_argument
+    add("--machine", help="the name in the record's file name; default: the processor")
+    add("--results", type=Path, default=ROOT / "benchmarks" / "results", help="the records")
+    add("--page", type=Path, default=ROOT / "docs" / "results" / f"{stem}.md", help="the page")
+    add("--table", action="store_true", help="only write the page anew")
+    add("--smoke", action="store_true", help=smoke)
+    return parser
+
+
+def write_page(arguments: argparse.Namespace, stem: str, page: Callable[[list], str]) -> str:
+    """The page from the records of all machines."""
+    paths = sorted(arguments.results.glob(f"{stem}-*.json"))
+    text = page([json.loads(path.read_text()) for path in paths])
+    write_text(arguments.page, text)
+    return text
 
 
 def write_text(path: Path, text: str) -> None:

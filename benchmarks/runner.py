@@ -218,35 +218,24 @@ def chosen(known, kind):
     return read
 
 
-def parser(stem, description, peers):
+def parser(stem, description, peers, smoke):
     """The options that all benchmarks with peers have."""
-    root = common.ROOT
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{stem}", description=description)
+    parser = common.record_parser(stem, description, smoke)
     add = parser.add_argument
     add("--peers", type=chosen(peers, "peer"), default=list(peers), help=f"of {','.join(peers)}")
     add("--limit", type=float, default=240, help="seconds for each method; default: 240")
-    add("--envs", type=Path, default=root / ".benchmark-envs", help="the peers' environments")
+    add(
+        "--envs", type=Path, default=common.ROOT / ".benchmark-envs", help="the peers' environments"
+    )
     add("--threads", type=int, default=2, help="default: 2")
     add("--device", default="cpu", help="cpu or cuda, for nearfar; cuda leaves out the peers")
-    add("--machine", help="the name in the record's file name; default: the processor")
-    add("--results", type=Path, default=root / "benchmarks" / "results", help="the records")
-    add("--page", type=Path, default=root / "docs" / "results" / f"{stem}.md", help="the tables")
-    add("--table", action="store_true", help="only write the tables anew")
     return parser
-
-
-def write_page(arguments, stem, page):
-    """The page from the records of all machines."""
-    paths = sorted(arguments.results.glob(f"{stem}-*.json"))
-    text = page([json.loads(path.read_text()) for path in paths])
-    common.write_text(arguments.page, text)
-    return text
 
 
 def main(arguments, stem, page, benchmark, work):
     """Do the work of a benchmark, write its page, and tell what failed; the exit status."""
     if arguments.table:
-        write_page(arguments, stem, page)
+        common.write_page(arguments, stem, page)
         return 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -258,7 +247,7 @@ def main(arguments, stem, page, benchmark, work):
             print(f"no device {arguments.device!r}: {error}", file=sys.stderr)
             return 2
         work(running)
-        text = write_page(arguments, stem, page)
+        text = common.write_page(arguments, stem, page)
         if arguments.smoke:
             print(text)
     for failure in running.failures:

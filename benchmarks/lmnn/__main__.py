@@ -137,12 +137,13 @@ numpy.save(sys.argv[2], numpy.eye(columns))
 
 def parse(arguments=None):
     programs = list(dict.fromkeys(program for _, program, _ in PEERS))
-    parser = runner.parser("lmnn", __doc__, programs)
+    parser = runner.parser(
+        "lmnn", __doc__, programs, "nearfar alone on iris and wine; writes nothing"
+    )
     add = parser.add_argument
     add("--data", type=runner.names, default=list(DATA), help=f"of {','.join(DATA)}; default: all")
     add("--dtype", choices=AGREEMENT, default="float32", help="nearfar's; default: float32")
     add("--scaling", action="store_true", help="only cost against n, on MNIST")
-    add("--smoke", action="store_true", help="nearfar alone on iris and wine; writes nothing")
     parsed = parser.parse_args(arguments)
     if parsed.smoke:
         parsed.data, parsed.peers = list(SMOKE), []

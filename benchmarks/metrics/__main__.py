@@ -99,13 +99,14 @@ class Benchmark(runner.Runner):
 
 
 def parse(arguments=None):
-    parser = runner.parser("metrics", __doc__, PEERS)
+    parser = runner.parser(
+        "metrics", __doc__, PEERS, "nearfar alone on iris and wine; writes nothing"
+    )
     add = parser.add_argument
     names = list(TASKS)
     add("--tasks", type=runner.chosen(names, "task"), default=names, help=f"of {','.join(names)}")
     add("--data", type=runner.names, help="default: all of the task")
     add("--dtype", choices=AGREEMENT, help="nearfar's; default: float32 for mcml and nca")
-    add("--smoke", action="store_true", help="nearfar alone on iris and wine; writes nothing")
     parsed = parser.parse_args(arguments)
     if parsed.smoke or parsed.device != "cpu":
         parsed.peers = []

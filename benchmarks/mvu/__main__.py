@@ -65,11 +65,10 @@ class Benchmark(runner.Runner):
 
 
 def parse(arguments=None):
-    parser = runner.parser("mvu", __doc__, PEERS)
+    parser = runner.parser("mvu", __doc__, PEERS, "nearfar alone on small rolls; writes nothing")
     parser.set_defaults(limit=LIMIT)
     add = parser.add_argument
     add("--data", type=runner.names, help="such as roll400k4,roll2000k5; default: all")
-    add("--smoke", action="store_true", help="nearfar alone on small rolls; writes nothing")
     parsed = parser.parse_args(arguments)
     for name in parsed.data or ():
         size_of(name)

@@ -6,7 +6,6 @@ its memory is its own, and is judged by `judge`, which shares no code with nearf
 when it is done, in the place of an earlier one of the same name.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -111,26 +110,11 @@ def measure_all(arguments, tasks):
     return failures
 
 
-def write_page(arguments):
-    paths = sorted(arguments.results.glob("mvu_large-*.json"))
-    text = page([json.loads(path.read_text()) for path in paths])
-    common.write_text(arguments.page, text)
-    return text
-
-
 def parse(arguments=None):
-    root = common.ROOT
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.mvu.large", description=__doc__.splitlines()[0]
-    )
+    parser = common.record_parser("mvu.large", __doc__, "few points; nothing is kept")
     add = parser.add_argument
     add("--tasks", help=f"with semicolons between them, of: {'; '.join(TASKS)}")
     add("--threads", type=int, default=2, help="default: 2")
-    add("--machine", help="the name in the record's file name; default: the processor")
-    add("--results", type=Path, default=root / "benchmarks" / "results", help="the records")
-    add("--page", type=Path, default=root / "docs" / "results" / "mvu_large.md")
-    add("--table", action="store_true", help="only write the page anew")
-    add("--smoke", action="store_true", help="few points; nothing is kept")
     parsed = parser.parse_args(arguments)
     if parsed.tasks:
         parsed.tasks = [name.strip() for name in parsed.tasks.split(";")]
@@ -143,13 +127,13 @@ def parse(arguments=None):
 def main(arguments=None):
     arguments = parse(arguments)
     if arguments.table:
-        write_page(arguments)
+        common.write_page(arguments, "mvu_large", page)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         if arguments.smoke:
             arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
         failures = measure_all(arguments, SMOKE if arguments.smoke else TASKS)
-        text = write_page(arguments)
+        text = common.write_page(arguments, "mvu_large", page)
         if arguments.smoke:
             print(text)
     for failure in failures:

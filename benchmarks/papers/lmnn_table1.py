@@ -4,8 +4,6 @@ Every split of every row is saved as soon as it is measured, and a run leaves ou
 that an interrupted one continues where it was.
 """
 
-import argparse
-import json
 import sys
 import tempfile
 import time
@@ -56,18 +54,9 @@ def results(arguments, records, deadline):
                 yield data, split, method, result
 
 
-def write_page(arguments):
-    """docs/results/lmnn_table1.md from the records of all machines."""
-    paths = sorted(arguments.results.glob("lmnn_table1-*.json"))
-    common.write_text(
-        arguments.page, table1_page.page([json.loads(path.read_text()) for path in paths])
-    )
-
-
 def parse(arguments=None):
-    root = common.ROOT
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.lmnn_table1", description=__doc__.splitlines()[0]
+    parser = common.record_parser(
+        "papers.lmnn_table1", __doc__, "two splits of iris and wine; writes nothing"
     )
     add = parser.add_argument
     add("--data", type=chosen(PROTOCOLS, {}), default=list(PROTOCOLS), help="default: all")
@@ -82,18 +71,13 @@ def parse(arguments=None):
     add("--device", default="cpu", help="cpu or cuda, for nearfar on the large sets")
     add("--jobs", type=int, default=1, help="splits at a time, each in a process of one thread")
     add("--max-seconds", type=float, default=float("inf"), help="then nothing new is begun")
-    add("--machine", help="the name in the record's file name; default: the processor")
-    add("--results", type=Path, default=root / "benchmarks" / "results", help="the records")
-    add("--page", type=Path, default=root / "docs" / "results" / "lmnn_table1.md")
-    add("--table", action="store_true", help="only write the page anew")
-    add("--smoke", action="store_true", help="two splits of iris and wine; writes nothing")
     return parser.parse_args(arguments)
 
 
 def main(arguments=None):
     arguments = parse(arguments)
     if arguments.table:
-        write_page(arguments)
+        common.write_page(arguments, "lmnn_table1", table1_page.page)
         return 0
     deadline = time.time() + arguments.max_seconds
     with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +85,7 @@ def main(arguments=None):
             arguments.data, arguments.splits = SMOKE["data"], SMOKE["splits"]
             arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
         failures = measure_all(arguments, deadline)
-        write_page(arguments)
+        common.write_page(arguments, "lmnn_table1", table1_page.page)
         if arguments.smoke:
             print(arguments.page.read_text())
     for failure in failures:

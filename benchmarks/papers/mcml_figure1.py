@@ -4,7 +4,6 @@ Every split of every curve is saved as soon as it is measured, and a run leaves 
 so that an interrupted one continues where it was.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -86,8 +85,8 @@ def write_page(arguments):
 
 def parse(arguments=None):
     root = common.ROOT
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.mcml_figure1", description=__doc__.splitlines()[0]
+    parser = common.record_parser(
+        "papers.mcml_figure1", __doc__, "two splits of iris and digits; writes nothing"
     )
     add = parser.add_argument
     add("--data", type=chosen(NAMES, {}), default=list(NAMES), help=f"of {','.join(NAMES)}")
@@ -97,12 +96,7 @@ def parse(arguments=None):
     add("--splits", type=int, default=SPLITS, help=f"of each data set; default: {SPLITS}")
     add("--jobs", type=int, default=1, help="splits at a time, each in a process of one thread")
     add("--max-seconds", type=float, default=float("inf"), help="then nothing new is begun")
-    add("--machine", help="the name in the record's file name; default: the processor")
-    add("--results", type=Path, default=root / "benchmarks" / "results", help="the records")
-    add("--page", type=Path, default=root / "docs" / "results" / "mcml_figure1.md")
     add("--picture", type=Path, default=root / "docs" / "images" / "mcml_figure1.png")
-    add("--table", action="store_true", help="only write the page and the picture anew")
-    add("--smoke", action="store_true", help="two splits of iris and digits; writes nothing")
     parsed = parser.parse_args(arguments)
     parsed.device = "cpu"
     return parsed

@@ -3,8 +3,6 @@
 Every embedding's measures are saved as soon as they are known, and a run leaves out what is saved.
 """
 
-import argparse
-import json
 import sys
 import tempfile
 import time
@@ -47,18 +45,9 @@ def round_or_none(value):
     return None if value is None else round(value, 6)
 
 
-def write_page(arguments):
-    """docs/results/mvu_table32.md from the records of all machines."""
-    paths = sorted(arguments.results.glob("mvu_table32-*.json"))
-    text = table32_page.page([json.loads(path.read_text()) for path in paths])
-    common.write_text(arguments.page, text)
-    return text
-
-
 def parse(arguments=None):
-    root = common.ROOT
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.mvu_table32", description=__doc__.splitlines()[0]
+    parser = common.record_parser(
+        "papers.mvu_table32", __doc__, "a small Swiss roll; nothing is kept"
     )
     add = parser.add_argument
     data, methods = chosen(PROTOCOLS, {}), chosen(METHODS, GROUPS)
@@ -68,18 +57,13 @@ def parse(arguments=None):
     add("--device", default="cpu", help="cpu or cuda, for nearfar")
     add("--points", type=int, help="at most so many of each data set; nothing is kept")
     add("--max-seconds", type=float, default=float("inf"), help="then nothing new is begun")
-    add("--machine", help="the name in the record's file name; default: the processor")
-    add("--results", type=Path, default=root / "benchmarks" / "results", help="the records")
-    add("--page", type=Path, default=root / "docs" / "results" / "mvu_table32.md")
-    add("--table", action="store_true", help="only write the page anew")
-    add("--smoke", action="store_true", help="a small Swiss roll; nothing is kept")
     return parser.parse_args(arguments)
 
 
 def main(arguments=None):
     arguments = parse(arguments)
     if arguments.table:
-        write_page(arguments)
+        common.write_page(arguments, "mvu_table32", table32_page.page)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         if arguments.smoke:
@@ -87,7 +71,7 @@ def main(arguments=None):
         if arguments.points:
             arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
         failures = measure_all(arguments)
-        text = write_page(arguments)
+        text = common.write_page(arguments, "mvu_table32", table32_page.page)
         if arguments.points:
             print(text)
     for failure in failures:

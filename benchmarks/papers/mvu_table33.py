@@ -3,8 +3,6 @@
 Every split is saved as soon as it is measured, and a run leaves out what is saved.
 """
 
-import argparse
-import json
 import sys
 import tempfile
 import time
@@ -39,43 +37,29 @@ def measure_all(arguments):
                 print(f"{digits} {kernel:<10} {split:>2} {found:7.2%}  {remark}", flush=True)
 
 
-def write_page(arguments):
-    """docs/results/mvu_table33.md from the records of all machines."""
-    paths = sorted(arguments.results.glob("mvu_table33-*.json"))
-    text = table33_page.page([json.loads(path.read_text()) for path in paths])
-    common.write_text(arguments.page, text)
-    return text
-
-
 def parse(arguments=None):
-    root = common.ROOT
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.mvu_table33", description=__doc__.splitlines()[0]
+    parser = common.record_parser(
+        "papers.mvu_table33", __doc__, "some of scikit-learn's digits; nothing is kept"
     )
     add = parser.add_argument
     add("--digits", type=chosen(PAPER, {}), default=list(PAPER), help=f"of {','.join(PAPER)}")
     add("--splits", type=int, default=SPLITS, help=f"default: {SPLITS}")
     add("--device", default="cpu", help="cpu or cuda, for MVU")
     add("--max-seconds", type=float, default=float("inf"), help="then nothing new is begun")
-    add("--machine", help="the name in the record's file name; default: the processor")
-    add("--results", type=Path, default=root / "benchmarks" / "results", help="the records")
-    add("--page", type=Path, default=root / "docs" / "results" / "mvu_table33.md")
-    add("--table", action="store_true", help="only write the page anew")
-    add("--smoke", action="store_true", help="some of scikit-learn's digits; nothing is kept")
     return parser.parse_args(arguments)
 
 
 def main(arguments=None):
     arguments = parse(arguments)
     if arguments.table:
-        write_page(arguments)
+        common.write_page(arguments, "mvu_table33", table33_page.page)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         if arguments.smoke:
             arguments.digits, arguments.splits = SMOKE["digits"], SMOKE["splits"]
             arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
         measure_all(arguments)
-        text = write_page(arguments)
+        text = common.write_page(arguments, "mvu_table33", table33_page.page)
         if arguments.smoke:
             print(text)
     return 0

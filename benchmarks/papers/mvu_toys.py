@@ -3,8 +3,6 @@
 A toy is saved when it is done, and a run leaves out what is saved.
 """
 
-import argparse
-import json
 import sys
 import tempfile
 import time
@@ -67,39 +65,26 @@ def page(records):
     return "\n".join([*parts, machines(records)] if rows else parts)
 
 
-def write_page(arguments):
-    paths = sorted(arguments.results.glob("mvu_toys-*.json"))
-    text = page([json.loads(path.read_text()) for path in paths])
-    common.write_text(arguments.page, text)
-    return text
-
-
 def parse(arguments=None):
-    root = common.ROOT
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.mvu_toys", description=__doc__.splitlines()[0]
+    parser = common.record_parser(
+        "papers.mvu_toys", __doc__, "small ones; fails if a claim does not hold"
     )
     add = parser.add_argument
     add("--toys", type=chosen(TOYS, {}), default=list(TOYS), help=f"of {','.join(TOYS)}")
     add("--device", default="cpu", help="cpu or cuda, for MVU of points")
-    add("--machine", help="the name in the record's file name; default: the processor")
-    add("--results", type=Path, default=root / "benchmarks" / "results", help="the records")
-    add("--page", type=Path, default=root / "docs" / "results" / "mvu_toys.md")
-    add("--table", action="store_true", help="only write the page anew")
-    add("--smoke", action="store_true", help="small ones; fails if a claim does not hold")
     return parser.parse_args(arguments)
 
 
 def main(arguments=None):
     arguments = parse(arguments)
     if arguments.table:
-        write_page(arguments)
+        common.write_page(arguments, "mvu_toys", page)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         if arguments.smoke:
             arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
         failures = measure_all(arguments)
-        text = write_page(arguments)
+        text = common.write_page(arguments, "mvu_toys", page)
         if arguments.smoke:
             print(text)
     for failure in failures:

@@ -224,7 +224,7 @@ class _Direction:
             up = up + predictor.above * predictor.y / zp
             down = down - predictor.below * predictor.y / zm
         first = Step(R, 0 * up, 0.0, up, down)
-        return self._corrected(first, self._left(first))
+        return self._solved(first, self._left(first))
 
     def refined(self, step: Step) -> Step:
         """The direction corrected, as long as it leaves much less of the constraints."""
@@ -233,7 +233,7 @@ class _Direction:
         for _ in range(CORRECTIONS):
             if size <= ACCURATE:
                 break
-            better = self._corrected(step, left)
+            better = self._solved(step, left)
             left = self._left(better)
             before, size = size, float(abs(left).max())
             if size < before:
@@ -246,7 +246,7 @@ class _Direction:
         """What the direction leaves of the constraints."""
         return self._program.lengths(step.K) - step.above + step.below - self._lack
 
-    def _corrected(self, step: Step, left: Array) -> Step:
+    def _solved(self, step: Step, left: Array) -> Step:
         """The direction with (4) solved for what it leaves of the constraints."""
         change = self._program.gram.solve_factored(self._M, left)
         S = self._program.change(change)
