@@ -312,6 +312,17 @@ def test_contradictory_lengths_stay_changed_whatever_the_price(contradiction):
 # -- prices, thickness, scale -------------------------------------------------------------------
 
 
+def test_slack_between_points_that_nearly_coincide(rng):
+    """Squared lengths of seven orders of magnitude: the start weighs them by what they cost."""
+    places = np.concatenate([rng.normal(size=20), [0, 1e-3, 1, 1.001]])
+    found = NeighborhoodGraph.from_points(places[:, None], 4).linked()
+    squares = found.lengths**2
+    assert squares.max() > 1e5 * squares.min()
+    graph = Graph(found.heads, found.tails, squares, len(places))
+    program = graph.program(constraints="slack", slack_weight=0.999)
+    assert solved(program, tol=1e-6)[0].status is Status.CONVERGED
+
+
 def test_slack_that_is_too_cheap_is_told_with_the_least_weight(graph):
     """The variance is bounded if some y below the price of D w/(1 - w) has a positive S, that is,
     if w/(1 - w) times the second eigenvalue of Lap(1) is above 1."""

@@ -8,7 +8,7 @@ Laplacian Lap(w) = Σ_e w_e (e_i − e_j)(e_i − e_j)ᵀ and P = I − 11ᵀ/n:
     with     ℓ_e(K) = 1 + x_e⁺ − x_e⁻                                     [Thesis, 3.1.4 and 3.1.6]
 (3) dual     minimise Σ_e y_e  with  S = Lap(y / D) − σP ⪰ 0,  −v ≤ y ≤ u
 (4) start    y = s u with a share s that makes S positive; K = μ S⁻¹ and x = μ / (u − y, v + y)
-             with μ such that (2) holds on the mean over e; what is left is added to x
+             with μ such that (2) holds on the mean over e, weighted by u; the rest is added to x
 (5) thicker  D_e + δ(t_i + t_j) for D_e, with t_i the least D_e at node i
 
 σ is 1, or −1 for the least variance. The programs of the thesis are choices of the prices u and v:
@@ -232,8 +232,9 @@ class MVUProgram:
         assert factor is not None, "the start is inside"
         inverse = self.inverse(factor)
         lengths, above, below = self.lengths(inverse), 1 / (self.upper - y), 1 / (self.lower + y)
-        even = float((lengths - above + below).mean())
-        mu = 1 / max(even, EVEN * float(lengths.mean()))
+        weights = self.upper / self.upper.sum()
+        even = float(weights @ (lengths - above + below))
+        mu = 1 / max(even, EVEN * float(weights @ lengths))
         above, below = mu * above, mu * below
         excess = mu * lengths - 1 - above + below
         return State(
