@@ -131,7 +131,8 @@ def _cell(run):
     if "equal_error" in run:
         errors += f" / {100 * run['equal_error']:.1f}"
     seconds = run["seconds"]
-    return f"{errors}; {f'{seconds:.2g} s' if seconds >= 0.01 else '< 0.01 s'}"
+    shown = f"{float(f'{seconds:.2g}'):g} s" if seconds >= 0.01 else "< 0.01 s"
+    return f"{errors}; {shown}"
 
 
 def main(arguments=None):

@@ -3,7 +3,8 @@
 It is run by the interpreter of the method's own environment, so it imports only NumPy and
 that method. FOLDER holds train.npz. OUTPUT receives ``started`` when the clock starts, L.npy and
 result.json at the end, and targets.npy if the method tells its targets.
-Only fit is timed, and the clock stops during callbacks.
+Only fit is timed, and the clock stops during callbacks. Where it takes less than a second, the
+shortest of five counts, for every program.
 """
 
 import numpy as np
@@ -139,7 +140,14 @@ def main():
     job = worker.Job(arguments)
     with np.load(arguments.folder / "train.npz") as train:
         X, y = train["X"], train["y"]
-    L, result = METHODS[arguments.program](X, y, arguments.options, job)
+
+    def once():
+        return METHODS[arguments.program](X, y, arguments.options, job)
+
+    answers = [once()]
+    if answers[0][1]["seconds"] < worker.SHORT:
+        answers += [once() for _ in range(worker.REPEATS - 1)]
+    L, result = min(answers, key=lambda answer: answer[1]["seconds"])
     worker.write_answer(job, L, result, PACKAGES[arguments.program])
     if arguments.program == "nearfar":
         np.save(arguments.output / "targets.npy", targets_of_nearfar(X, y, job))

@@ -12,7 +12,8 @@ INTRODUCTION = """\
 do not edit it. `benchmarks/README.md` says how to repeat the runs.
 
 Every method learns from the same training part with k = 3 and mu = 0.5, in a process of its own.
-*Seconds* are those of `fit` alone. *Peak* is the largest resident memory of the whole process.
+*Seconds* are those of `fit` alone, the shortest of five where it takes less than a second. *Peak*
+is the largest resident memory of the whole process.
 *Objective* is the papers' objective over all impostors, computed in float64 by one evaluator that
 shares no code with any method, after giving each learned L its best scalar scale. *Certified gap*
 is the relative duality gap that the method itself proves; only nearfar has one. *Error* is the

@@ -72,6 +72,7 @@ def small_blocks(monkeypatch, request):
     monkeypatch.setattr(on_numpy, "TILE", 5)
     monkeypatch.setattr(on_numpy, "GATHER_BYTES", 0)  # the least block, 64 rows
     monkeypatch.setattr(on_numpy, "GEMM_ROWS", 7)
+    monkeypatch.setattr(on_numpy, "SCATTER_ROWS", 3)
     monkeypatch.setattr(on_numpy, "TABLE_ENTRIES", 90)
     monkeypatch.setattr(on_numpy, "CENTRE_ROWS", 10)
     monkeypatch.setattr(on_numpy, "SOFTMAX_BYTES", 400)
@@ -540,6 +541,44 @@ def test_laplacian_matmul_is_the_gradient_of_the_weighted_lengths(make, backend,
     assert total == pytest.approx(
         weights @ reference.sq_lengths(sample.Z, *edges), abs=1e4 * float(np.finfo(dtype).eps)
     )
+
+
+@any_layout
+@spoils
+def test_edge_scatter(make, edges, spoil):
+    """In float64, whatever the type of the points."""
+    sample = make(spoil)
+    got = sample.kernels.edge_scatter(sample.on_device, *map(sample.index, edges))
+    assert isinstance(got, np.ndarray)
+    assert got.dtype == np.float64
+    expected = reference.edge_scatter(sample.Z, *edges)
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13 * np.abs(expected).max())
+
+
+@spoils
+def test_group_scatter(make, rng, sizes, spoil):
+    """Groups in any order, not of all rows; far from the origin the means still have their digits.
+
+    An error of δ in a mean adds m δδᵀ for m rows, and δ is a few roundings of the largest entry.
+    """
+    sample = make(spoil)
+    rows = rng.permutation(len(sample.Z))
+    starts = np.cumsum([0, *sizes])[:-1] if len(sizes) > 1 else np.array([0, 5, 6, 11])
+    rows = rows[: starts[-1]]
+    got = sample.kernels.group_scatter(sample.on_device, sample.index(rows), starts)
+    assert isinstance(got, np.ndarray)
+    assert got.dtype == np.float64
+    expected = reference.group_scatter(sample.Z, rows, starts)
+    rounding = len(rows) * (1e-15 * float(np.abs(sample.Z).max())) ** 2
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12 * scale + rounding)
+
+
+def test_group_scatter_of_nothing(backend):
+    Z = backend.asarray(np.ones((3, 2)))
+    kernels = kernels_for(Z)
+    got = kernels.group_scatter(Z, kernels.index([], Z), np.array([0]))
+    np.testing.assert_array_equal(got, np.zeros((2, 2)))
 
 
 @any_layout

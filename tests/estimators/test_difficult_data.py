@@ -167,6 +167,24 @@ def test_duplicates_with_different_labels_are_counted(overlapping):
     assert_sound(model, X)
 
 
+@pytest.mark.filterwarnings("ignore:.*pairs of equal points:nearfar.errors.DataWarning")
+@pytest.mark.parametrize("seed", range(6))
+def test_many_points_at_few_places(seed, nearest_of_class, paper_objective):
+    """Neighbours mostly coincide, so that nothing pulls; so do impostors, whom no metric parts."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-1, 2, (6, 3))[rng.integers(0, 6, 120)].astype(float)
+    y = rng.integers(0, 3, 120)
+    model = LMNN(n_neighbors=2, push_weight=0.9, tol=1e-5).fit(X, y)
+    assert_sound(model, X)
+    assert model.status_ == "converged"
+    targets = nearest_of_class(X, y, 2)
+    expected = paper_objective(model.get_mahalanobis_matrix(), X, y, targets, 0.9)
+    assert model.objective_ == pytest.approx(expected, rel=1e-9)
+    parted = np.abs(X[:, None] - X).sum(axis=2) > 0
+    least = 0.9 * 2 * np.sum(~parted & (y[:, None] != y))
+    assert least - 1e-9 <= model.objective_ <= expected + 1e-9
+
+
 def test_equal_points_of_different_classes_count_once_for_a_class_of_one(overlapping):
     X, y = overlapping
     X, y = np.vstack([X, X[:1]]), np.append(y, 7)

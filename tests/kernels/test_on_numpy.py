@@ -33,6 +33,8 @@ def everything(Z, D, weights, edges, starts):
         on_numpy.laplacian_matmul(*edges, weights, Z),
         on_numpy.apply(Z, D[:4].astype(np.float64)),
         on_numpy.gram(Z, D),
+        on_numpy.edge_scatter(Z, *edges),
+        on_numpy.group_scatter(Z, edges[0], np.array([0, *range(3, len(edges[0]), 7)])),
         *on_numpy.nearest(D, Z, 3),
         *on_numpy.hinge_sums(D, Z, starts, np.full((len(D), 2, 2), 3.0), np.full((len(Z), 2), 2.0)),
     ]

@@ -20,13 +20,14 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("sizes", LAYOUTS, ids=str)
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 100])
-def test_each_unlike_pair_lies_in_one_tile(sizes, size):
+@pytest.mark.parametrize("most", [0, 7, 100])
+def test_each_unlike_pair_lies_in_one_tile(sizes, size, most):
     starts = np.cumsum([0, *sizes])
     labels = labels_of(starts)
     visits = np.zeros((len(labels), len(labels)), dtype=int)
-    for rows, columns in unlike_tiles(starts, size):
+    for rows, columns in unlike_tiles(starts, size, most):
         assert 0 < rows.stop - rows.start <= size
-        assert 0 < columns.stop - columns.start <= size
+        assert 0 < columns.stop - columns.start <= (size if rows == columns else max(size, most))
         assert rows == columns or rows.stop <= columns.start
         visits[rows, columns] += 1
     unlike = labels[:, None] != labels
@@ -41,6 +42,14 @@ def test_pairs_within_large_classes_are_not_visited():
     labels = labels_of(np.array([0, 10, 13, 22]))
     for rows, columns in tiles:
         assert set(labels[rows]).isdisjoint(labels[columns])
+
+
+def test_columns_of_several_pieces():
+    """The same classes, 5 rows against 12 at most: each half of the first class meets all others at
+    once, and no piece meets one of its own class."""
+    tiles = list(unlike_tiles(np.array([0, 10, 13, 22]), 5, 12))
+    ranges = [(rows.start, columns.start, columns.stop) for rows, columns in tiles]
+    assert ranges == [(0, 10, 22), (5, 10, 22), (10, 13, 22)]
 
 
 def test_labels_of():

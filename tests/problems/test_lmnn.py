@@ -146,10 +146,58 @@ def test_slope_at_zero_is_the_gradient_along_the_direction(problem, line):
 def test_move_is_place(problem, host, line, t):
     at, direction, along = line
     moved, placed = problem.move(at, along, t), problem.place(at.L + t * direction, at.triplets)
-    for name in ("L", "Z", "edge_lengths", "pair_lengths"):
+    for name in ("L", "Z", "pull", "edge_lengths", "pair_lengths"):
         got, wanted = host(getattr(moved, name)), host(getattr(placed, name))
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9 * np.abs(wanted).max())
     assert moved.triplets is at.triplets
+
+
+def test_only_edges_that_occur_have_lengths(case, problem, factor, host):
+    """Edges without a triplet at hand pull by ⟨P, M⟩ alone."""
+    C = factor()
+    L = problem.factor(C)
+    at = problem.survey(L, 0.0, WIDTH)
+    edges = np.unique(host(at.triplets.edge))
+    assert 0 < len(edges) < len(case.heads)
+    np.testing.assert_array_equal(host(at.triplets.edges), edges)
+    np.testing.assert_array_equal(edges[host(at.triplets.near)], host(at.triplets.edge))
+    lengths = case.lengths(C, case.heads, case.tails)
+    np.testing.assert_allclose(host(at.edge_lengths), lengths[edges], rtol=1e-9)
+    assert at.pull == pytest.approx((1 - case.push_weight) * lengths.sum())
+    assert problem.place(L, at.triplets).pull == pytest.approx(at.pull)
+
+
+def test_curvature_is_the_change_of_the_gradient(problem, factor, with_prox):
+    """For M + RᵀYR the gradient in Y is R(P − S)Rᵀ, half of what R∂f/∂L is for R = rows · L.
+
+    Factors of M + hRᵀYR and M − hRᵀYR give its change by central differences.
+    """
+    L = problem.factor(factor(3))
+    rows, Y = np.array([[0.5, 0.2, 0.0], [0.1, -0.3, 0.4]]), np.array([[0.7, -0.4], [-0.4, 0.2]])
+    R = rows @ L
+
+    def gradient(h):
+        square = np.linalg.cholesky(np.eye(3) + h * rows.T @ Y @ rows)  # M + hRᵀYR = Lᵀ(…)L
+        moved = problem.gradient(problem.place(square.T @ L, with_prox))
+        return 0.5 * rows @ np.linalg.solve(square.T, moved) @ R.T
+
+    product = problem.curvature(problem.place(L, with_prox), rows)(Y)
+    expected = (gradient(1e-6) - gradient(-1e-6)) / 2e-6
+    np.testing.assert_allclose(product, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_sample_has_the_edges_of_some_rows(case, problem, factor, host):
+    """Every third row: 1/3 of the edges or about, each with all of its triplets."""
+    rows = len(case.X) // 3
+    sampled = problem.sampled(rows)
+    kept = case.heads % 3 == 0
+    np.testing.assert_array_equal(host(sampled.edges[1]), case.tails[kept])
+    np.testing.assert_allclose(sampled.P, kept.mean() * problem.P)
+    C = factor()
+    found = sampled.survey(problem.factor(C), 0.0, WIDTH)
+    slack = case.slacks(C)[kept[case.triplets[:, 0]]]
+    assert len(found.triplets) == (slack > 0).sum() > 0
+    assert problem.sampled(len(case.X)) is problem
 
 
 def test_normalised_gives_target_edges_a_mean_squared_length_of_one(case, problem, factor):

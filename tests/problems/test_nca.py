@@ -56,6 +56,15 @@ def test_the_gradient_is_that_of_differences(X, factor, rng):
     assert slope == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", [NCAProblem, DiagonalNCAProblem])
+def test_the_objective_is_that_of_the_paper_in_float64(kind, X, backend, nca_by_loops):
+    """Of float32 points, not of their rounded coordinates."""
+    single = X.astype(np.float32)
+    problem, factor = build(kind, backend.asarray(single)), np.diag([0.7, 0.01, 30.0])
+    exact = nca_by_loops.objective(single.astype(np.float64) @ factor, Y)
+    assert problem.objective(problem.factor(factor)) == pytest.approx(exact, rel=1e-10)
+
+
 def test_a_point_alone_in_its_class_is_chosen_but_counts_for_nobody(X, nca_by_loops):
     """Without it the points of other classes choose it no more, and more of their own."""
     factor = np.diag(1 / X.std(axis=0))

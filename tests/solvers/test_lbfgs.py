@@ -27,15 +27,17 @@ def remembered(rng, quadratic, count, memory):
     return lbfgs, pairs
 
 
-def two_loops(pairs, gradient):
-    """Nocedal & Wright, Numerical Optimization, algorithm 7.4, with γ = s·y / y·y of the last."""
+def two_loops(pairs, gradient, rows=None):
+    """Nocedal & Wright, Numerical Optimization, algorithm 7.4, with H₀ = γ rows and γ = s·y / y·H₀y
+    of the last."""
     q, backwards = gradient.copy(), []
     for s, y in reversed(pairs):
         weight = np.vdot(s, q) / np.vdot(s, y)
         q -= weight * y
         backwards.append(weight)
     s, y = pairs[-1]
-    q *= np.vdot(s, y) / np.vdot(y, y)
+    rows = np.eye(len(y)) if rows is None else rows
+    q = np.vdot(s, y) / np.vdot(y, rows @ y) * (rows @ q)
     for (s, y), weight in zip(pairs, reversed(backwards), strict=True):
         q += (weight - np.vdot(y, q) / np.vdot(s, y)) * s
     return -q
@@ -49,6 +51,31 @@ def test_direction_is_that_of_the_two_loops(rng, quadratic, count):
     gradient = rng.normal(size=SHAPE)
     expected = two_loops(pairs[-5:], gradient)
     np.testing.assert_allclose(lbfgs.direction(gradient), expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("before", [0, 2, 7])
+def test_a_preconditioner_is_the_first_guess(rng, quadratic, before):
+    """Given before some of 7 steps, or after them; it turns with no rotation, but is dropped."""
+    A = rng.normal(size=(3, 3))
+    rows = A @ A.T + np.eye(3)
+    lbfgs, pairs = remembered(rng, quadratic, before, 5)
+    lbfgs.precondition(rows)
+    gradient = rng.normal(size=SHAPE)
+    for _ in range(before, 7):
+        step = rng.normal(size=SHAPE)
+        pairs.append((step, (quadratic @ step.ravel()).reshape(SHAPE)))
+        lbfgs.remember(*pairs[-1])
+    expected = two_loops(pairs[-5:], gradient, rows)
+    np.testing.assert_allclose(lbfgs.direction(gradient), expected, rtol=1e-8, atol=1e-10)
+    lbfgs.transform(np.eye(3))
+    expected = two_loops(pairs[-5:], gradient)
+    np.testing.assert_allclose(lbfgs.direction(gradient), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_without_memory_a_preconditioner_multiplies_steepest_descent(rng):
+    lbfgs, gradient = LBFGS(5), rng.normal(size=SHAPE)
+    lbfgs.precondition(np.diag([1.0, 2.0, 4.0]))
+    np.testing.assert_allclose(lbfgs.direction(gradient), -gradient * [[1], [2], [4]])
 
 
 def test_direction_obeys_the_secant_equation(rng, quadratic):

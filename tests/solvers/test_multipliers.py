@@ -9,7 +9,7 @@ import pytest
 from nearfar.kernels import kernels_for
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Status, run
-from nearfar.solvers.multipliers import _of_square, descend
+from nearfar.solvers.multipliers import LEADING, _newton, _of_square, _row_scales, descend
 from nearfar.supervision import class_order, nearest_targets
 
 TOL = 1e-3
@@ -224,6 +224,51 @@ def test_nothing_to_push(rng):
     certificate = solved(problem, problem.first_guess()).iterate.certificate
     assert certificate.gap <= TOL
     assert certificate.objective < 1
+
+
+def test_scaled_steps_do_not_depend_on_the_spread_of_the_rows(rng):
+    """For orthogonal rows of L, a step −(LLᵀ)⁻¹ 2LG changes M by −2(ΠG + GΠ) with Π the projection
+    on their span, whatever their lengths; the floor of 0.02 leaves some of it."""
+    directions, G = np.linalg.qr(rng.normal(size=(6, 3)))[0].T, rng.normal(size=(6, 6))
+    G = G + G.T
+
+    def change(lengths):
+        L = lengths[:, None] * directions
+        step = -_row_scales(L) @ (2 * L @ G)
+        M = L.T @ step + step.T @ L
+        return M / np.linalg.norm(M)
+
+    equal, spread = change(np.ones(3)), change(np.array([1.0, 0.8, 0.5]))
+    assert np.vdot(equal, spread) > 0.99
+    assert np.isfinite(_row_scales(np.zeros((2, 3, 4)))).all()
+
+
+def test_newtons_direction_solves_for_the_leading_rows(problem):
+    """LᵀΔ + ΔᵀL = RᵀYR with HY = −G, up to a tenth of G, and R(∂f/∂M)Rᵀ = G = ½ rows ∂f/∂L Rᵀ."""
+    *_, last = islice(descend(problem, problem.first_guess(), 1e-9), 22)
+    at = problem.survey(last.point, 0.1, last.state.width, last.state)
+    gradient = problem.gradient(at)
+    direction = _newton(problem, at, gradient)
+    assert np.vdot(gradient, direction) < 0
+    values, left = np.linalg.eigh(at.L @ at.L.T)
+    leading = values > LEADING * values[-1]
+    assert 1 < leading.sum() < problem.basis.shape[1]
+    rows = left[:, leading].T / np.sqrt(values[leading])[:, None]
+    R, change = rows @ at.L, at.L.T @ direction + direction.T @ at.L
+    Y = R @ change @ R.T
+    np.testing.assert_allclose(change, R.T @ Y @ R, rtol=0, atol=1e-9 * np.abs(change).max())
+    G = 0.5 * rows @ gradient @ R.T
+    left_over = problem.curvature(at, rows)(Y) + 0.5 * (G + G.T)
+    assert np.linalg.norm(left_over) < 0.11 * np.linalg.norm(G)
+
+
+def test_without_curvature_there_is_no_newton_direction(rng):
+    """Two classes far apart, and no triplet."""
+    y = np.repeat([0, 1], 10)
+    problem = problem_of(rng.normal(size=(20, 3)) + 100 * y[:, None], y)
+    at = problem.survey(problem.normalised(problem.first_guess()), 0.0, 0.1)
+    assert len(at.triplets) == 0
+    assert _newton(problem, at, problem.gradient(at)) is None
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.2, 0.3, 1.7])

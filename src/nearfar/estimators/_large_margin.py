@@ -47,10 +47,10 @@ class LargeMarginLearner(IterativeLearner):
 
     def _split_rows(self, labels: ClassOrder) -> tuple[Index, ClassOrder, Index | None]:
         """Rows to learn from sorted by class, their labels in row order, and rows held out."""
-        rows, held_out = np.arange(len(labels.codes)), None
-        if self.validation_fraction is not None:
-            random = check_random_state(self.random_state)
-            rows, held_out = held_out_rows(labels, self.validation_fraction, random)
+        if self.validation_fraction is None:
+            return labels.order, labels, None
+        random = check_random_state(self.random_state)
+        rows, held_out = held_out_rows(labels, self.validation_fraction, random)
         part = class_order(labels.codes[rows], type(self).__name__)
         return rows[part.order], part, held_out
 

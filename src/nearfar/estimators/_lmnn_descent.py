@@ -18,7 +18,7 @@ from nearfar.linalg import canonical_factor
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint
-from nearfar.solvers.multipliers import FIRST_WIDTH, SEARCH_MARGIN, at_best_scale, descend
+from nearfar.solvers.multipliers import SEARCH_MARGIN, WIDTH, at_best_scale, descend
 from nearfar.supervision import ClassOrder
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Descent:
         """The start as an iterate, at its best scale and without multipliers."""
         none = np.empty(0, dtype=np.intp)
         empty = {"edge": none, "tail": none, "prox": np.empty(0)}
-        problem, width = self.problem, start.options.get("width", FIRST_WIDTH)
+        problem, width = self.problem, start.options.get("width", WIDTH)
         warm = start.options.get("warm", False)
         L = at_best_scale(problem, problem.factor(start.components), warm=warm, width=width)
         return Iterate(L, np.inf, state=problem.with_multipliers(empty, width))

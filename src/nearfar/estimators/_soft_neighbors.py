@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -143,7 +144,8 @@ class SoftNeighborsLearner(IterativeLearner):
                 checkpoint.remove()
             else:
                 write(solution.iterate, solution.history)
-        return solution
+        # without the memory of the descent, which takes as much as many points
+        return replace(solution, iterate=replace(solution.iterate, state=None))
 
     @staticmethod
     def _canonical(problem: SoftNeighborsProblem, L: Matrix) -> Matrix:

@@ -203,6 +203,6 @@ class NCA(SoftNeighborsLearner, MetricLearner):
         )
         L = solution.iterate.point
         self.components_ = attributes(self._canonical(problem, L))["components_"]
-        objective = -problem.evaluate(L, problem.exact()).value
+        objective = problem.objective(L)
         self._store_ending(solution.status, objective, None, solution.history)
         return self

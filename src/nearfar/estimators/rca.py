@@ -140,12 +140,10 @@ class RCA(PairLearner, MetricLearner):
 
     def _fit(self, X: Array, chunklets: Index) -> None:
         kernels = kernels_for(X)
-        points = kernels.double(X)
-        points = points - points.mean(0)
-        check_spread(float(abs(points).max()))
+        check_spread(float(X.max()) - float(X.min()))
         rows = np.flatnonzero(chunklets != NONE)
         _, codes = np.unique(chunklets[rows], return_inverse=True)
-        problem = self._posed(points, rows, codes)
+        problem = self._posed(X, rows, codes)
         L = problem.solution(self.n_components)
         self.objective_, self.duality_gap_ = problem.objective_and_gap(L)
         self.components_ = kernels.like(asked_rows(L, self.n_components), X)
@@ -153,15 +151,17 @@ class RCA(PairLearner, MetricLearner):
         self.status_, self.n_iter_ = str(Status.CONVERGED), 0
         self.history_: list[Record] = []
 
-    def _posed(self, points: Array, rows: Index, codes: Index) -> RCAProblem:
+    def _posed(self, X: Array, rows: Index, codes: Index) -> RCAProblem:
         """The problem in coordinates in which it can be solved; sets ``regularization_``."""
-        kernels, d = kernels_for(points), points.shape[1]
+        kernels, d = kernels_for(X), X.shape[1]
         self.regularization_ = float(self.regularization)
         plain = self.n_components in (None, d) and self.pca_components is None
         if plain and not self.regularization and d <= len(rows) - int(codes.max()) - 1:
-            problem = RCAProblem.in_features(kernels, points, rows, codes)
+            problem = RCAProblem.in_features(kernels, X, rows, codes)
             if problem.n_flat == 0:
                 return problem
+        points = kernels.double(X)
+        points = points - points.mean(0)
         problem = RCAProblem.in_span(kernels, points, rows, codes, self.pca_components)
         flat, rank = problem.n_flat, problem.rank
         if flat == rank:

@@ -39,6 +39,7 @@ SMALL_TILE = 128  # and at least, where there are few points
 GATHER_BYTES = 1 << 20  # gathered rows of one edge block: an L2
 SMALL_CLASS = 512  # points of a class whose distances are computed as one matrix
 GEMM_ROWS = 4096  # rows of a block of a tall matrix product, at most
+SCATTER_ROWS = 1024  # rows that are gathered for such a product at a time
 SCREENED = 16  # columns by which rows are told apart before all are compared
 THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than they gain
 TABLE_ENTRIES = 1 << 22  # distances held at a time where each query needs those to all points
@@ -241,12 +242,12 @@ def _screened_invaders(Z: Floats, reach: Floats, starts: Index, S: Floats) -> In
     points S, lowered by a bound on its rounding error, and decides the few that pass by their exact
     difference.
     """
-    n, r = Z.shape
+    n = len(Z)
     # |computed − true| <= (r + 8) eps (‖zᵢ‖² + ‖z_l‖²): shrink the norms by that much.
     half = _lowered_halves(S)
     ones = np.ones(n, S.dtype)
     left = np.column_stack([S, ones, -half])
-    right = np.column_stack([S, -half, ones])
+    right = np.column_stack([S, -half, ones]).T
     with np.errstate(over="ignore"):
         bar = np.nextafter((-0.5 * reach).astype(S.dtype), -np.inf, dtype=S.dtype)
     labels = labels_of(starts)
@@ -254,7 +255,7 @@ def _screened_invaders(Z: Floats, reach: Floats, starts: Index, S: Floats) -> In
     def codes(tile: tuple[slice, slice]) -> Index:
         rows, columns = tile
         with np.errstate(all="ignore"):  # an overflow gives nan, which passes
-            product = left[rows] @ right[columns].T
+            product = left[rows] @ right[:, columns]
         width = columns.stop - columns.start
         i, j = np.divmod(np.flatnonzero(~(product <= bar[rows, None])), width)
         heads, tails = rows.start + i, columns.start + j
@@ -268,8 +269,8 @@ def _screened_invaders(Z: Floats, reach: Floats, starts: Index, S: Floats) -> In
         code: Index = heads[near] * n + tails[near]
         return code
 
-    tiles = list(unlike_tiles(starts, min(TILE, max(SMALL_TILE, n // 8))))
-    found = _in_threads(codes, tiles, n * n * r * S.itemsize)
+    tiles = list(unlike_tiles(starts, min(TILE, max(SMALL_TILE, n // 8)), TILE))
+    found = _in_threads(codes, tiles, n * n * S.itemsize)
     return np.concatenate([np.empty(0, np.intp), *found])
 
 
@@ -342,7 +343,7 @@ def sq_lengths(Z: Floats, heads: Index, tails: Index) -> Floats:
 
     def block(part: slice) -> None:
         difference = _differences(Z, heads[part], tails[part])
-        np.vecdot(difference, difference, out=out[part])
+        _dots(difference, difference, out[part])
 
     _over_blocks(block, len(heads), Z.shape[1] * Z.itemsize)
     return out
@@ -355,11 +356,16 @@ def edge_products(Z: Floats, D: Floats, heads: Index, tails: Index) -> tuple[Flo
 
     def block(part: slice) -> None:
         change = _differences(D, heads[part], tails[part])
-        np.vecdot(_differences(Z, heads[part], tails[part]), change, out=cross[part])
-        np.vecdot(change, change, out=square[part])
+        _dots(_differences(Z, heads[part], tails[part]), change, cross[part])
+        _dots(change, change, square[part])
 
     _over_blocks(block, len(heads), 2 * Z.shape[1] * Z.itemsize)
     return cross, square
+
+
+def _dots(A: Floats, B: Floats, out: Floats) -> None:
+    """The products of each row of A with that of B; for short rows quicker than `vecdot`."""
+    np.einsum("ij,ij->i", A, B, out=out)
 
 
 def _differences(Z: Floats, heads: Index, tails: Index) -> Floats:
@@ -388,7 +394,7 @@ def _shares(size: int) -> list[slice]:
 
 def _in_threads(work: Callable[[T], R], parts: list[T], n_bytes: int) -> list[R]:
     """The results of the work on each part, in order; in threads if it touches enough bytes."""
-    if n_threads() == 1 or n_bytes < THREADED_BYTES:
+    if len(parts) < 2 or n_threads() == 1 or n_bytes < THREADED_BYTES:
         return [work(part) for part in parts]
     with ThreadPoolExecutor(n_threads()) as pool:
         return list(pool.map(work, parts))
@@ -397,15 +403,18 @@ def _in_threads(work: Callable[[T], R], parts: list[T], n_bytes: int) -> list[R]
 def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> Floats:
     """Lap(w) Z, where Lap(w) = Σₑ wₑ (e_h − e_t)(e_h − e_t)ᵀ. Time O(m r)."""
     n = len(Z)
-    used = weights != 0
+    used = np.flatnonzero(weights)
     heads, tails, weights = heads[used], tails[used], weights[used]
     degree = np.bincount(heads, weights, n) + np.bincount(tails, weights, n)
-    W = sparse.csr_array((weights.astype(Z.dtype), (heads, tails)), shape=(n, n))
-    out = degree.astype(Z.dtype)[:, None] * Z
-    if 2 * W.nnz * Z.shape[1] * Z.itemsize < THREADED_BYTES:
+    out, weights = degree.astype(Z.dtype)[:, None] * Z, weights.astype(Z.dtype)
+    if 2 * len(used) * Z.shape[1] * Z.itemsize < THREADED_BYTES:
+        order = np.argsort(heads, kind="stable")  # runs that are sorted, which is quick to see
+        starts = np.searchsorted(heads, np.arange(n + 1), sorter=order)
+        W = sparse.csr_array((weights[order], tails[order], starts), shape=(n, n))
         out -= W @ Z
         out -= W.T @ Z
         return out
+    W = sparse.csr_array((weights, (heads, tails)), shape=(n, n))
     symmetric = (W + W.T.tocsr()).tocsr()  # rows that threads can share
 
     def rows_of(rows: slice) -> None:
@@ -429,10 +438,64 @@ def apply(U: Floats, L: NDArray[np.float64]) -> Floats:
 
 def gram(A: Floats, B: Floats) -> NDArray[np.float64]:
     """Aᵀ B on the host, its sums over blocks of rows taken in float64."""
-    total = np.zeros((A.shape[1], B.shape[1]))
-    for product in _in_threads(
-        lambda rows: A[rows].T @ B[rows], _blocks(len(A)), A.nbytes * B.shape[1]
-    ):
+    shape = A.shape[1], B.shape[1]
+    work = A.nbytes * B.shape[1]
+    return _summed(lambda rows: A[rows].T @ B[rows], _blocks(len(A)), shape, work)
+
+
+def edge_scatter(Z: Floats, heads: Index, tails: Index) -> NDArray[np.float64]:
+    """Σ (z_h − z_t)(z_h − z_t)ᵀ over the edges, on the host in float64. Time O(m d²)."""
+    d = Z.shape[1]
+
+    def scatter(part: slice) -> NDArray[np.float64]:
+        total = np.zeros((d, d))
+        for first in range(part.start, part.stop, SCATTER_ROWS):
+            edges = slice(first, min(first + SCATTER_ROWS, part.stop))
+            difference = double(np.take(Z, heads[edges], axis=0))
+            difference -= np.take(Z, tails[edges], axis=0)
+            total += difference.T @ difference
+        return total
+
+    return _summed(scatter, _blocks(len(heads)), (d, d), 8 * len(heads) * d * d)
+
+
+def group_scatter(Z: Floats, rows: Index, starts: Index) -> NDArray[np.float64]:
+    """Σ (z − m)(z − m)ᵀ over groups of rows, m being the mean of the group of z.
+
+    Group g is ``rows[starts[g]:starts[g + 1]]``, which is not empty. The sum is on the host in
+    float64. Time O(m d²), memory O(SCATTER_ROWS d) a thread, or that of the largest group.
+    """
+    d = Z.shape[1]
+
+    def scatter(part: slice) -> NDArray[np.float64]:
+        total = np.zeros((d, d))
+        for groups in _whole_groups(starts, part, SCATTER_ROWS):
+            cuts = starts[groups.start : groups.stop + 1]
+            members = double(np.take(Z, rows[cuts[0] : cuts[-1]], axis=0))
+            sizes = np.diff(cuts)
+            means = np.add.reduceat(members, cuts[:-1] - cuts[0], axis=0) / sizes[:, None]
+            members -= np.repeat(means, sizes, axis=0)
+            total += members.T @ members
+        return total
+
+    size = -(-len(rows) // max(len(_blocks(len(rows))), 1))
+    parts = _whole_groups(starts, slice(0, len(starts) - 1), size)
+    return _summed(scatter, parts, (d, d), 8 * len(rows) * d * d)
+
+
+def _whole_groups(starts: Index, groups: slice, size: int) -> list[slice]:
+    """Consecutive slices of some groups, each of about ``size`` rows, or of one larger group."""
+    first, last = int(starts[groups.start]), int(starts[groups.stop])
+    ends = np.searchsorted(starts, [*range(first + size, last, size), last] if last > first else [])
+    return [slice(*pair) for pair in pairwise([groups.start, *unique(ends).tolist()])]
+
+
+def _summed(
+    work: Callable[[slice], Floats], parts: list[slice], shape: tuple[int, int], n_bytes: int
+) -> NDArray[np.float64]:
+    """The sum of the matrices of all parts, taken in float64."""
+    total = np.zeros(shape)
+    for product in _in_threads(work, parts, n_bytes):
         total += product
     return total
 
@@ -621,12 +684,16 @@ def softmax_neighbors(
     squares = np.einsum("ij,ij->i", Z, Z)
     logs, shares = np.empty(n), np.empty(n)
     forward = np.empty((n, columns), Y.dtype)
-    step = max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize))
+    step = min(n, max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize)))
+    size = max(step, -(-n // SOFTMAX_SHARES))
+    parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
+    # Threads borrow what is large: what they allocate themselves, their parts of the heap keep.
+    buffers = [np.empty((step, n), Z.dtype) for _ in range(min(n_threads(), len(parts)))]
 
     def sums(part: slice) -> tuple[NDArray[np.float64], Floats | None]:
         degrees = np.zeros(n)
         backward = np.zeros((n, columns), Y.dtype) if both else None
-        buffer = np.empty((min(step, part.stop - part.start), n), Z.dtype)
+        buffer = buffers.pop()
         for first in range(part.start, part.stop, step):
             rows = slice(first, min(first + step, part.stop))
             W = np.matmul(2 * Z[rows], Z.T, out=buffer[: rows.stop - rows.start])
@@ -639,10 +706,9 @@ def softmax_neighbors(
                 degrees[rows] += 1
             if backward is not None:
                 backward += W.T @ Y[rows]
+        buffers.append(buffer)
         return degrees, backward
 
-    size = max(step, -(-n // SOFTMAX_SHARES))
-    parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
     found = _in_threads(sums, parts, n * n * (Z.shape[1] + columns) * Z.itemsize)
     degrees = np.zeros(n)
     backward = np.zeros((n, columns), Y.dtype) if both else None

@@ -316,6 +316,26 @@ def gram(A: Tensor, B: Tensor) -> NDArray[np.float64]:
     return product
 
 
+def edge_scatter(Z: Tensor, heads: Tensor, tails: Tensor) -> NDArray[np.float64]:
+    """Σ (z_h − z_t)(z_h − z_t)ᵀ over the edges, on the host in float64. Time O(m d²)."""
+    difference = double(Z[heads]) - Z[tails]
+    return gram(difference, difference)
+
+
+def group_scatter(Z: Tensor, rows: Tensor, starts: Index) -> NDArray[np.float64]:
+    """Σ (z − m)(z − m)ᵀ over groups of rows, m being the mean of the group of z.
+
+    Group g is ``rows[starts[g]:starts[g + 1]]``, which is not empty. The sum is on the host in
+    float64. Time O(m d²), memory O(m d).
+    """
+    members = double(Z[rows])
+    sizes = index(np.diff(starts), Z)
+    groups = repeat(count_up(len(sizes), Z), sizes)
+    sums = members.new_zeros((len(sizes), Z.shape[1])).index_add_(0, groups, members)
+    members -= (sums / sizes[:, None])[groups]
+    return gram(members, members)
+
+
 def nearest(Q: Tensor, Z: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Rows (m, k) of Z nearest to each row of Q, nearest first, and their squared distances.
 

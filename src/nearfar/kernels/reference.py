@@ -80,6 +80,28 @@ def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> 
     return out
 
 
+def edge_scatter(Z: Floats, heads: Index, tails: Index) -> NDArray[np.float64]:
+    """Σ (z_h − z_t)(z_h − z_t)ᵀ over the edges, in float64."""
+    total = np.zeros((Z.shape[1],) * 2)
+    for h, t in zip(heads, tails, strict=True):
+        difference = Z[h].astype(np.float64) - Z[t]
+        total += np.outer(difference, difference)
+    return total
+
+
+def group_scatter(Z: Floats, rows: Index, starts: Index) -> NDArray[np.float64]:
+    """Σ (z − m)(z − m)ᵀ over groups of rows, in float64, m being the mean of the group of z.
+
+    Group g is ``rows[starts[g]:starts[g + 1]]``, which is not empty.
+    """
+    total = np.zeros((Z.shape[1],) * 2)
+    for first, last in pairwise(starts):
+        members = Z[rows[first:last]].astype(np.float64)
+        for deviation in members - members.mean(axis=0):
+            total += np.outer(deviation, deviation)
+    return total
+
+
 def segment_sum(index: Index, weights: Floats, size: int) -> Floats:
     """Sum of the weights that share an index, for indices 0 … size − 1."""
     out = np.zeros(size)

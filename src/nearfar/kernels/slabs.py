@@ -77,7 +77,8 @@ def nearer(Z: Floats, reach: Floats, heads: Index, tails: Index) -> Mask:
         difference = np.take(Z, rows, axis=0)
         with np.errstate(over="ignore"):  # infinitely far
             difference -= np.take(Z, tails[first : first + step], axis=0)
-            near[first : first + step] = np.vecdot(difference, difference) < reach[rows]
+            squares = np.einsum("ij,ij->i", difference, difference)
+            near[first : first + step] = squares < reach[rows]
     return near
 
 

@@ -15,12 +15,13 @@ SPARE = 8  # neighbours proposed beyond k, so that rounding rarely hides one of 
 INEXACT = 0.01  # share of a distance that rounding may move before it is computed anew
 
 
-def unlike_tiles(starts: Index, size: int) -> Iterator[tuple[slice, slice]]:
+def unlike_tiles(starts: Index, size: int, most: int = 0) -> Iterator[tuple[slice, slice]]:
     """Pairs of row ranges that together hold each pair of points of different classes.
 
     Each unordered pair lies in one tile, or in both halves of a tile on the diagonal. Ranges have
     at most ``size`` rows and end at the borders of large classes, so that few pairs of like points
-    are visited.
+    are visited. Off the diagonal, the second range may be several of these, of ``most`` rows
+    together.
     """
     cuts = [0]
     for first, last in pairwise(starts.tolist()):
@@ -35,9 +36,18 @@ def unlike_tiles(starts: Index, size: int) -> Iterator[tuple[slice, slice]]:
     pieces = [slice(a, b) for a, b in pairwise(cuts) if b > a]
     labels = labels_of(starts)
     for position, rows in enumerate(pieces):
+        joined = None
         for columns in pieces[position:]:
-            if labels[rows.start] != labels[columns.stop - 1]:
-                yield rows, columns
+            if labels[rows.start] == labels[columns.stop - 1]:
+                continue
+            if joined is None or joined == rows or columns.stop - joined.start > most:
+                if joined is not None:
+                    yield rows, joined
+                joined = columns
+            else:
+                joined = slice(joined.start, columns.stop)
+        if joined is not None:
+            yield rows, joined
 
 
 def labels_of(starts: Index) -> Index:

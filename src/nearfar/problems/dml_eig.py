@@ -38,7 +38,11 @@ from scipy import linalg
 from nearfar.errors import DataWarning, warn
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import symmetric
-from nearfar.problems.near_pairs import near_scatter, whitened_by_near_pairs
+from nearfar.problems.near_pairs import (
+    near_scatter,
+    steadily_whitened,
+    whitened_by_near_pairs,
+)
 from nearfar.supervision import Pairs
 
 Index = NDArray[np.intp]
@@ -94,18 +98,22 @@ class DMLEigProblem:
                 regularization,
             )
         else:
-            heads, tails = (kernels.index(end, X) for end in _near_first(pairs))
-            rows, edges = kernels.double(X[heads]), None
-            rows -= X[tails]
-            basis, _, free = whitened_by_near_pairs(
-                kernels,
-                rows,
-                lambda U: kernels.gram(U[:n_near], U[:n_near]),
-                lambda U: (U[n_near:] * U[n_near:]).sum(1),
-                n_near,
-                regularization,
-            )
-            rows = rows[n_near:]
+            edges = None
+            found = steadily_whitened(near_scatter(kernels, pairs)(X), regularization)
+            if found is not None:
+                rows = _differences(kernels, X, pairs.far_edges())
+                basis, free = found[0], np.empty((len(found[0]), 0))
+            else:
+                rows = _differences(kernels, X, _near_first(pairs))
+                basis, _, free = whitened_by_near_pairs(
+                    kernels,
+                    rows,
+                    lambda U: kernels.gram(U[:n_near], U[:n_near]),
+                    lambda U: (U[n_near:] * U[n_near:]).sum(1),
+                    n_near,
+                    regularization,
+                )
+                rows = rows[n_near:]
         problem = cls(kernels.apply(rows, basis.T), edges, basis)
         if regularization <= NEGLIGIBLE and free.shape[1]:
             problem._warn_of_ridge(free)
@@ -212,3 +220,9 @@ def _near_first(pairs: Pairs) -> tuple[Index, Index]:
     """Heads and tails of the near pairs, and then of the far ones."""
     near, far = pairs.near_edges(), pairs.far_edges()
     return np.concatenate([near[0], far[0]]), np.concatenate([near[1], far[1]])
+
+
+def _differences(kernels: ModuleType, X: Array, edges: tuple[Index, Index]) -> Array:
+    """x of some pairs, in float64."""
+    heads, tails = (kernels.index(end, X) for end in edges)
+    return kernels.double(X[heads]) - X[tails]

@@ -18,8 +18,8 @@ bound once scaled by the largest θ ≤ 1 with P − θS ⪰ 0; (6) is how far i
 Coordinates: U = (X − centre) B, where B whitens P (and drops directions without variance), so that
 the descent is well conditioned; L below acts on U, and L Bᵀ on X. The value does not change.
 
-Costs, with m edges and pairs at hand: a full search O(n² r), a step O(m r + n d r), a look at the
-gap O(m d + n d² + d³).
+Costs, with m pairs at hand and edges in triplets with them: a full search O(n² r), a step
+O(m r + n d r), a look at the gap O(m d + n d² + d³). The pull of all edges is ⟨P, M⟩.
 
 [JMLR09] Weinberger & Saul, Distance metric learning for large margin nearest neighbor
 classification, JMLR 10 (2009).
@@ -27,6 +27,7 @@ classification, JMLR 10 (2009).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
@@ -37,6 +38,7 @@ from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
 
 from nearfar.kernels import Array, kernels_for
+from nearfar.kernels.tiles import labels_of
 from nearfar.linalg import largest_scale, null_tolerance, range_and_null, symmetric
 from nearfar.problems.whitening import whitened
 
@@ -56,6 +58,8 @@ class Triplets:
     tails: Array  # (p,) their impostors
     pair: Array  # (t,) pair of each triplet
     edge: Array  # (t,) target edge of each triplet
+    edges: Array  # (q,) the edges that occur, ascending
+    near: Array  # (t,) place of each triplet's edge among these
     prox: Array  # (t,) float64
     width: float
 
@@ -69,16 +73,17 @@ class Placement:
 
     L: Matrix  # (r, d) on the host
     Z: Array  # (n, r) = U Lᵀ
-    edge_lengths: Array  # (m,) float64
+    pull: float  # (1−μ) Σ_e D(e)
+    edge_lengths: Array  # (q,) float64, of the edges that occur in triplets
     pair_lengths: Array  # (p,) float64
     triplets: Triplets
 
-    @property
+    @cached_property
     def slack(self) -> Array:
         """s of (1), (t,)."""
-        return 1 + self.edge_lengths[self.triplets.edge] - self.pair_lengths[self.triplets.pair]
+        return 1 + self.edge_lengths[self.triplets.near] - self.pair_lengths[self.triplets.pair]
 
-    @property
+    @cached_property
     def alpha(self) -> Array:
         """α of (4), (t,)."""
         return (self.triplets.prox + self.slack / self.triplets.width).clip(0, 1)
@@ -92,7 +97,8 @@ class Line:
     map: Array  # (n, r) = U Δᵀ
     edge_change: tuple[Array, Array]  # lengths change by 2t·first + t²·second
     pair_change: tuple[Array, Array]
-    pull: tuple[float, float, float]  # (1−μ) Σ_e D(e) and what is constant, a polynomial in t
+    pull: tuple[float, float, float]  # (1−μ) Σ_e D(e), a polynomial in t
+    left_out: float  # to subtract from it: what does not change with t
     slack: tuple[Array, Array, Array]  # s_t as a polynomial in t, where it can matter
     prox: Array
     width: float
@@ -112,7 +118,7 @@ class Line:
         slope = alpha @ rate
         curvature = 2 * (alpha @ s2) + (rate * rate * inside).sum() / self.width
         return (
-            p0 + t * (p1 + t * p2) + mu * float(value),
+            p0 + t * (p1 + t * p2) - self.left_out + mu * float(value),
             p1 + 2 * t * p2 + mu * float(slope),
             2 * p2 + mu * float(curvature),
         )
@@ -207,6 +213,23 @@ class LMNNProblem:
             exact=lambda: kernels.apply(exact(), frame),
         )
 
+    def sampled(self, rows: int) -> LMNNProblem:
+        """The problem with the target edges of about so many rows, evenly spread; all may invade.
+
+        P is a share of that of all edges.
+        """
+        kernels, n = self.kernels, len(self.U)
+        kept = kernels.where(self.edges[0] % max(1, n // rows) == 0)
+        if len(kept) in (0, len(self.edges[0])):
+            return self
+        heads, tails = self.edges[0][kept], self.edges[1][kept]
+        return replace(
+            self,
+            edges=(heads, tails),
+            first_edge=kernels.find_sorted(heads, kernels.count_up(n + 1, heads)),
+            P=len(kept) / len(self.edges[0]) * self.P,
+        )
+
     @property
     def kernels(self) -> ModuleType:
         """The kernels of the device that holds the points."""
@@ -252,8 +275,17 @@ class LMNNProblem:
 
     def _invaders(self, Z: Array, reach: Array, screen: Array | None) -> tuple[Array, Array]:
         """All pairs of points of different classes that are closer than the first one's reach."""
-        pairs: tuple[Array, Array] = self.kernels.invaders(Z, reach, self.starts, screen)
-        return pairs
+        kernels = self.kernels
+        rows = kernels.where(reach > -np.inf)
+        if 2 * len(rows) > len(reach):
+            pairs: tuple[Array, Array] = kernels.invaders(Z, reach, self.starts, screen)
+            return pairs
+        labels = kernels.index(labels_of(self.starts), Z)
+        rounded = None if screen is None else (screen[rows], screen)
+        heads, tails = kernels.cross_invaders(
+            Z[rows], reach[rows], Z, labels[rows], labels, rounded
+        )
+        return rows[heads], tails
 
     def _pulled_back(self, W: Array) -> Matrix:
         """The adjoint of `_map`: what a change W of the images is for L."""
@@ -284,10 +316,23 @@ class LMNNProblem:
 
         ``keep`` also keeps the triplets of all pairs of ``previous``.
         """
-        return self._search(self._map(L, self.U), margin, width, previous, keep=keep)
+        return self.survey(L, margin, width, previous, keep=keep).triplets
 
-    def _search(
+    def survey(
         self,
+        L: Matrix,
+        margin: float,
+        width: float,
+        previous: Triplets | None = None,
+        *,
+        keep: bool = False,
+    ) -> Placement:
+        """L placed with the triplets that `search` finds."""
+        return self._survey(L, self._map(L, self.U), margin, width, previous, keep=keep)
+
+    def _survey(
+        self,
+        L: Matrix,
         Z: Array,
         margin: float,
         width: float,
@@ -295,7 +340,7 @@ class LMNNProblem:
         *,
         keep: bool = False,
         screen: Array | None = None,
-    ) -> Triplets:
+    ) -> Placement:
         kernels, n = self.kernels, len(self.U)
         edge_lengths = self._lengths(Z, *self.edges)
         reach = kernels.segment_max(self.edges[0], edge_lengths, n) + (1 + margin)
@@ -323,7 +368,19 @@ class LMNNProblem:
             at = kernels.find_sorted(known, code).clip(0, len(known) - 1)
             wanted = wanted | (known[at] == code)[pair]
         kept = kernels.where(wanted)
-        return Triplets(heads, tails, pair[kept], edge[kept], prox[kept], width)
+        triplets = self._triplets(heads, tails, pair[kept], edge[kept], prox[kept], width)
+        pull = (1 - self.push_weight) * float(edge_lengths.sum())
+        return Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
+
+    def _triplets(
+        self, heads: Array, tails: Array, pair: Array, edge: Array, prox: Array, width: float
+    ) -> Triplets:
+        """Triplets with the edges that occur in them."""
+        kernels = self.kernels
+        occurs = self.edges[0] < 0
+        occurs[edge] = True
+        near = (kernels.cumulative(occurs) - 1)[edge]
+        return Triplets(heads, tails, pair, edge, kernels.where(occurs), near, prox, width)
 
     def _carried(self, previous: Triplets, code: Array, prox: Array) -> Array:
         """The multipliers of ``previous`` at the triplets given by code = edge n + tail."""
@@ -353,26 +410,37 @@ class LMNNProblem:
         kernels = self.kernels
         edge, tails = (kernels.index(found[name], self.U) for name in ("edge", "tail"))
         prox = kernels.like(found["prox"], kernels.double(self.U[:0]))
-        return Triplets(
-            self.edges[0][edge], tails, kernels.count_up(len(edge), edge), edge, prox, width
-        )
+        pair = kernels.count_up(len(edge), edge)
+        return self._triplets(self.edges[0][edge], tails, pair, edge, prox, width)
 
     # -- objective, gradient and line ----------------------------------------------------------
 
     def place(self, L: Matrix, triplets: Triplets) -> Placement:
         """Compute all lengths at L."""
-        return self._placed(L, self._map(L, self.U), triplets)
-
-    def _placed(self, L: Matrix, Z: Array, triplets: Triplets) -> Placement:
-        edge_lengths = self._lengths(Z, *self.edges)
+        Z = self._map(L, self.U)
+        edge_lengths = self._lengths(Z, *self._near_edges(triplets))
         pair_lengths = self._lengths(Z, triplets.heads, triplets.tails)
-        return Placement(L, Z, edge_lengths, pair_lengths, triplets)
+        return Placement(L, Z, self._pull(L, L), edge_lengths, pair_lengths, triplets)
+
+    def _near_edges(self, triplets: Triplets) -> tuple[Array, Array]:
+        """The target edges that occur in triplets."""
+        return self.edges[0][triplets.edges], self.edges[1][triplets.edges]
+
+    @cached_property
+    def _root(self) -> Matrix:
+        """F with FFᵀ = P: where targets hardly differ, rounding must not make ⟨P, M⟩ negative."""
+        values, vectors = np.linalg.eigh(self.P)
+        root: Matrix = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
+        return root
+
+    def _pull(self, L: Matrix, other: Matrix) -> float:
+        """⟨P, LᵀL'⟩."""
+        return float(np.vdot(L @ self._root, other @ self._root))
 
     def objective(self, at: Placement) -> tuple[float, int]:
         """f of (2) over the triplets at hand, and how many of them are active."""
         slack = at.slack
-        mu = self.push_weight
-        value = (1 - mu) * float(at.edge_lengths.sum()) + mu * float(slack.clip(0, None).sum())
+        value = at.pull + self.push_weight * float(slack.clip(0, None).sum())
         return value, int((slack > 0).sum())
 
     def complementarity(self, at: Placement) -> float:
@@ -382,37 +450,60 @@ class LMNNProblem:
 
     def gradient(self, at: Placement) -> Matrix:
         """(5) with α of (4)."""
-        edge_weights, pair_weights = self._weights(at.triplets, at.alpha)
-        lap = self._laplacian(
-            at.triplets, (1 - self.push_weight) + edge_weights, pair_weights, at.Z
-        )
-        return 2 * self._pulled_back(lap)
+        lap = self._laplacian(at.triplets, at.alpha, at.Z)
+        pull = at.L @ self._root @ np.swapaxes(self._root, -1, -2)
+        return 2 * (pull + self._pulled_back(lap))
 
     def _weights(self, triplets: Triplets, alpha: Array) -> tuple[Array, Array]:
         """Multiples of C_e and C_p in −S(α)."""
         kernels, mu = self.kernels, self.push_weight
         return (
-            mu * kernels.segment_sum(triplets.edge, alpha, len(self.edges[0])),
+            mu * kernels.segment_sum(triplets.near, alpha, len(triplets.edges)),
             -mu * kernels.segment_sum(triplets.pair, alpha, len(triplets.heads)),
         )
 
-    def _laplacian(self, triplets: Triplets, edge_weights: Any, pair_weights: Any, Z: Any) -> Any:
-        kernels = self.kernels
-        heads, tails = self._nodes(
-            kernels.concatenate([self.edges[0], triplets.heads]),
-            kernels.concatenate([self.edges[1], triplets.tails]),
-        )
-        weights = kernels.concatenate([edge_weights, pair_weights])
-        return kernels.laplacian_matmul(heads, tails, weights, Z)
+    def _links(self, triplets: Triplets, alpha: Array) -> tuple[Array, Array, Array]:
+        """Heads and tails of the edges and pairs in triplets, and their weights in −S(α)."""
+        kernels, near = self.kernels, self._near_edges(triplets)
+        heads = kernels.concatenate([near[0], triplets.heads])
+        tails = kernels.concatenate([near[1], triplets.tails])
+        return heads, tails, kernels.concatenate(list(self._weights(triplets, alpha)))
+
+    def _laplacian(self, triplets: Triplets, alpha: Array, Z: Array) -> Array:
+        """Lap(ω) Z with the weights of −S(α)."""
+        heads, tails, weights = self._links(triplets, alpha)
+        return self.kernels.laplacian_matmul(*self._nodes(heads, tails), weights, Z)
+
+    def curvature(self, at: Placement, rows: Matrix) -> Callable[[Matrix], Matrix]:
+        """The Hessian of the smoothed objective in Y at Y = 0, for M + RᵀYR with R = rows · L.
+
+        Y is mapped to μ/w Σ_t ⟨A_t, Y⟩ A_t over the triplets with 0 < α < 1, A_t = R(C_p − C_e)Rᵀ.
+        With c of these and k rows it costs O(c k²), and O(n k r) before.
+        """
+        kernels, triplets = self.kernels, at.triplets
+        curved = kernels.where((at.alpha > 0) & (at.alpha < 1))
+        pair, edge = triplets.pair[curved], triplets.edge[curved]
+        images = kernels.apply(at.Z, rows)
+        far = images[triplets.heads[pair]] - images[triplets.tails[pair]]
+        near = images[self.edges[0][edge]] - images[self.edges[1][edge]]
+        weight = self.push_weight / triplets.width
+
+        def product(Y: Matrix) -> Matrix:
+            placed = kernels.like(Y, images)
+            change = ((far @ placed * far).sum(1) - (near @ placed * near).sum(1))[:, None]
+            total: Matrix = kernels.gram(far, change * far) - kernels.gram(near, change * near)
+            return weight * total
+
+        return product
 
     def line(self, at: Placement, direction: Matrix) -> Line:
         """The smoothed objective along L + t · direction."""
         triplets, mu = at.triplets, self.push_weight
         map_ = self._map(direction, self.U)
-        e1, e2 = self._products(at.Z, map_, *self.edges)
+        e1, e2 = self._products(at.Z, map_, *self._near_edges(triplets))
         p1, p2 = self._products(at.Z, map_, triplets.heads, triplets.tails)
-        edge, pair = triplets.edge, triplets.pair
-        s0, s1, s2 = at.slack, 2 * (e1[edge] - p1[pair]), e2[edge] - p2[pair]
+        near, pair = triplets.near, triplets.pair
+        s0, s1, s2 = at.slack, 2 * (e1[near] - p1[pair]), e2[near] - p2[pair]
         highest = s0 + STEP_LIMIT * (s1.clip(0, None) + STEP_LIMIT * s2.clip(0, None))
         matter = self.kernels.where(highest > -triplets.width * triplets.prox)
         prox = triplets.prox[matter]
@@ -422,11 +513,8 @@ class LMNNProblem:
             map=map_,
             edge_change=(e1, e2),
             pair_change=(p1, p2),
-            pull=(
-                (1 - mu) * float(at.edge_lengths.sum()) - mu * triplets.width / 2 * left_out,
-                (1 - mu) * 2 * float(e1.sum()),
-                (1 - mu) * float(e2.sum()),
-            ),
+            pull=(at.pull, 2 * self._pull(at.L, direction), self._pull(direction, direction)),
+            left_out=mu * triplets.width / 2 * left_out,
             slack=(s0[matter], s1[matter], s2[matter]),
             prox=prox,
             width=triplets.width,
@@ -436,9 +524,11 @@ class LMNNProblem:
     def move(self, at: Placement, line: Line, t: float) -> Placement:
         """The placement at L + tΔ; lengths follow without touching the points again."""
         (e1, e2), (p1, p2) = line.edge_change, line.pair_change
+        pull, pull1, pull2 = line.pull
         return Placement(
             at.L + t * line.direction,
             at.Z + t * line.map,
+            pull + t * (pull1 + t * pull2),
             at.edge_lengths + t * (2 * e1 + t * e2),
             at.pair_lengths + t * (2 * p1 + t * p2),
             at.triplets,
@@ -467,8 +557,8 @@ class LMNNProblem:
         U = self.exact()
         Z = self._map(L, U)
         screen = kernels.single(Z) if str(self.U.dtype).endswith("float32") else None
-        triplets = self._search(Z, width, width, previous, keep=keep, screen=screen)
-        return self._certificate(self._placed(L, Z, triplets), U), triplets
+        at = self._survey(L, Z, width, width, previous, keep=keep, screen=screen)
+        return self._certificate(at, U), at.triplets
 
     def _certificate(self, at: Placement, U: Array) -> Certificate:
         mu = self.push_weight
@@ -476,12 +566,15 @@ class LMNNProblem:
         objective, n_active = self.objective(at)
         alpha = self._annihilate_null_space(at.triplets, alpha, U)
         scales, ratios, directions = zip(*self._scales(at.triplets, alpha, U), strict=True)
+        equal = self._equal_pairs(at, U)
+        fixed = alpha * self._within(equal, at)[at.triplets.pair]
+        total = float(fixed.sum()) + self._feasible_sum(at.triplets, alpha - fixed, scales, U)
         return Certificate(
             objective=objective,
-            bound=mu * self._feasible_sum(at.triplets, alpha, scales, U),
+            bound=mu * total,
             complementarity=mu * float((slack.clip(0, None) - alpha * slack).sum()),
             n_active=n_active,
-            n_coinciding=self._n_coinciding(at, U),
+            n_coinciding=self._n_different(at.triplets, equal),
             ratios=ratios,
             directions=directions,
         )
@@ -500,8 +593,7 @@ class LMNNProblem:
         self, triplets: Triplets, alpha: Array, U: Array
     ) -> list[tuple[float, Matrix, Matrix]]:
         """For each metric the largest θ <= 1 with P − θS(α) ⪰ 0, and where it is tight."""
-        edge_weights, pair_weights = self._weights(triplets, alpha)
-        S = -self.kernels.gram(U, self._laplacian(triplets, edge_weights, pair_weights, U))
+        S = -self.kernels.gram(U, self._laplacian(triplets, alpha, U))
         return [largest_scale(self._ranges[0][0], S)]
 
     @cached_property
@@ -509,14 +601,29 @@ class LMNNProblem:
         """Range and null space of the pull of each metric."""
         return [range_and_null(self.P)]
 
-    def _n_coinciding(self, at: Placement, U: Array) -> int:
-        """How many unordered pairs of equal points have different labels."""
-        kernels, n = self.kernels, len(self.U)
+    def _equal_pairs(self, at: Placement, U: Array) -> Array:
+        """Positions of the pairs of equal points.
+
+        They have C_p = 0, so that their α only adds to P − S and need not be scaled with the rest.
+        """
+        kernels, triplets = self.kernels, at.triplets
         zero = kernels.where(at.pair_lengths == 0)
-        heads, tails = at.triplets.heads[zero], at.triplets.tails[zero]
-        equal = kernels.where(kernels.sq_lengths(U, heads, tails) == 0)
-        low = (heads[equal] + tails[equal] - abs(heads[equal] - tails[equal])) // 2
-        return len(kernels.unique(low * n + heads[equal] + tails[equal] - low))
+        lengths = kernels.sq_lengths(U, triplets.heads[zero], triplets.tails[zero])
+        pairs: Array = zero[kernels.where(lengths == 0)]
+        return pairs
+
+    def _within(self, pairs: Array, at: Placement) -> Array:
+        """Whether each pair at hand is among these."""
+        found: Array = at.pair_lengths < 0
+        found[pairs] = True
+        return found
+
+    def _n_different(self, triplets: Triplets, pairs: Array) -> int:
+        """How many of these pairs there are, whatever their order."""
+        kernels, n = self.kernels, len(self.U)
+        heads, tails = triplets.heads[pairs], triplets.tails[pairs]
+        low = (heads + tails - abs(heads - tails)) // 2
+        return len(kernels.unique(low * n + heads + tails - low))
 
     def _annihilate_null_space(self, triplets: Triplets, alpha: Array, U: Array) -> Array:
         """Zero α where an impostor differs along the null space of P, which S must not reach."""

@@ -143,9 +143,7 @@ class MultiMetricProblem(LMNNProblem):
         self, triplets: Triplets, alpha: Array, U: Array
     ) -> list[tuple[float, Matrix, Matrix]]:
         kernels = self.kernels
-        weights = kernels.concatenate(list(self._weights(triplets, alpha)))
-        heads = kernels.concatenate([self.edges[0], triplets.heads])
-        tails = kernels.concatenate([self.edges[1], triplets.tails])
+        heads, tails, weights = self._links(triplets, alpha)
         scales = []
         for metric, mine in enumerate(self._by_metric(tails)):
             nodes = kernels.unique(kernels.concatenate([heads[mine], tails[mine]]))

@@ -42,6 +42,10 @@ class NCAProblem(SoftNeighborsProblem):
         sums = self.sums(L, U, own=True)
         return Point(L, -float(sums.shares.sum()), 2 * sums.product)  # (2)
 
+    def objective(self, L: Matrix) -> float:
+        """(1) in float64."""
+        return float(self.exact_shares(L).sum())
+
 
 class DiagonalNCAProblem(SoftNeighborsProblem):
     """Equations (1) and (3): a weight for each feature, L is the vector s."""
@@ -97,6 +101,10 @@ class DiagonalNCAProblem(SoftNeighborsProblem):
         """Minus the expected number of correct points, and its gradient."""
         sums = self.sums(np.diag(L), U, own=True)
         return Point(L, -float(sums.shares.sum()), 2 * np.diag(sums.product))  # (3)
+
+    def objective(self, L: Matrix) -> float:
+        """(1) in float64."""
+        return float(self.exact_shares(np.diag(L)).sum())
 
 
 def _apart(problem: SoftNeighborsProblem, L: Matrix) -> Matrix:

@@ -52,10 +52,10 @@ def whitened_by_near_pairs(
     """
     d = rows.shape[1]
     H = symmetric(scatter(rows))
-    ridge = regularization * float(np.trace(H)) / d
-    found = _direct(H + ridge * np.eye(d))
-    if found is not None and ridge * np.sum(found[0] * found[0]) <= MOSTLY_RIDGE:
+    found = steadily_whitened(H, regularization)
+    if found is not None:
         return *found, np.empty((d, 0))
+    ridge = _ridge(H, regularization)
     basis, dual, U, H, _ = whitened(kernels, rows, scatter, n_near, ridge)
     if ridge and basis.shape[1] < d:  # the ridge is that of a basis in the span of the rows
         span = linalg.qr(dual, mode="economic")[0]
@@ -72,20 +72,32 @@ def whitened_by_near_pairs(
     return R, dual @ (H @ inner), vectors[:, shares > MOSTLY_RIDGE]
 
 
-def _direct(H: Matrix) -> tuple[Matrix, Matrix] | None:
-    """R with RᵀHR = I, and its dual HR, if H is well-conditioned but for units.
+def steadily_whitened(H: Matrix, regularization: float) -> tuple[Matrix, Matrix] | None:
+    """R of (2) and its dual, if (1) is well-conditioned but for units and owes the ridge little.
 
-    One eigendecomposition H = S V Λ Vᵀ S, with S the units, gives both: R = S⁻¹ V Λ^(−½) and
-    HR = S V Λ^½.
+    ``H`` is Σ_near xxᵀ. One eigendecomposition of (1) = S V Λ Vᵀ S, with S the units, gives both:
+    R = S⁻¹ V Λ^(−½) and S V Λ^½.
     """
+    ridge = _ridge(H, regularization)
+    H = H + ridge * np.eye(len(H))
     units = np.sqrt(np.diag(H))
     if not units.min() > 0:
         return None
-    values, vectors = linalg.eigh(H / units / units[:, None], driver="evd")
+    H /= units
+    H /= units[:, None]
+    values, vectors = linalg.eigh(H, driver="evd", overwrite_a=True)
     if values[0] < STEADY * values[-1]:
         return None
     lengths, units = np.sqrt(values), units[:, None]
-    return vectors / lengths / units, vectors * lengths * units
+    R, dual = vectors / lengths, vectors * lengths
+    R /= units
+    dual *= units
+    return (R, dual) if ridge * np.vdot(R, R) <= MOSTLY_RIDGE else None
+
+
+def _ridge(H: Matrix, regularization: float) -> float:
+    """What (1) adds to the diagonal of Σ_near xxᵀ."""
+    return regularization * float(np.trace(H)) / len(H)
 
 
 def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]:
@@ -98,11 +110,11 @@ def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]
         order = kernels.index(pairs.labels.order, pairs.points)
 
         def of_classes(U: Array) -> Matrix:
-            members = [U[order[first:last]] for first, last in pairwise(starts)]
-            total: Matrix = sum(
-                len(part) * kernels.gram(part - part.mean(0), part - part.mean(0))
-                for part in members
-            )
+            total = np.zeros((U.shape[1],) * 2)
+            for first, last in pairwise(starts):
+                part = kernels.double(U[order[first:last]])
+                part = part - part.mean(0)
+                total += len(part) * kernels.gram(part, part)
             return total
 
         return of_classes
@@ -112,8 +124,7 @@ def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]
         total = np.zeros((U.shape[1],) * 2)
         for first in range(0, len(heads), BLOCK_ROWS):
             part = slice(first, first + BLOCK_ROWS)
-            difference = U[heads[part]] - U[tails[part]]
-            total += kernels.gram(difference, difference)
+            total += kernels.edge_scatter(U, heads[part], tails[part])
         return total
 
     return of_pairs

@@ -59,7 +59,7 @@ class RCAProblem:
     def in_features(
         cls, kernels: ModuleType, points: Array, rows: Index, codes: Index
     ) -> RCAProblem:
-        """The problem with nothing but C, for centred points of which some are in chunklets.
+        """The problem with nothing but C, for points of which some are in chunklets.
 
         ``rows`` (N,) are those in chunklets and ``codes`` (N,) the number of the chunklet of each.
         """
@@ -167,17 +167,7 @@ def variances_of(kernels: ModuleType, points: Array) -> Matrix:
 
 
 def _within(kernels: ModuleType, points: Array, rows: Index, codes: Index) -> Matrix:
-    """C of (1).
-
-    The means are found along a star in each chunklet, from its first point a to the others: the
-    Laplacian of these edges takes x_a to Σ_i (x_a − x_i).
-    """
-    members = points[kernels.index(rows, points)]
-    _, first, sizes = np.unique(codes, return_index=True, return_counts=True)
-    rim = np.delete(np.arange(len(rows)), first)
-    heads, tails = kernels.index(rim, points), kernels.index(first[codes[rim]], points)
-    star = kernels.laplacian_matmul(heads, tails, kernels.double(heads) * 0 + 1, members)
-    hubs = kernels.index(first, points)
-    means = members[hubs] - star[hubs] / kernels.like(sizes, points)[:, None]
-    deviations = members - means[kernels.index(codes, points)]
-    return symmetric(kernels.gram(deviations, deviations)) / len(rows)
+    """C of (1)."""
+    by_chunklet = kernels.index(rows[np.argsort(codes, kind="stable")], points)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(codes))])
+    return symmetric(kernels.group_scatter(points, by_chunklet, starts)) / len(rows)

@@ -170,6 +170,7 @@ class SoftNeighborsProblem:
         U = self.U if U is None else U
         kernels = kernels_for(U)
         Z = kernels.apply(U, L)
+        squares = kernels.to_host(kernels.double((Z * Z).sum(1)))
         narrow = len(L) < NARROW * L.shape[1]
         logs, shares, degrees, forward, backward = kernels.softmax_neighbors(
             Z, Z if narrow else U, self.starts, own=own, both=narrow
@@ -178,12 +179,12 @@ class SoftNeighborsProblem:
             flow = degrees[:, None] * Z - forward - backward
             product, spread = kernels.gram(U, _as(U, flow, kernels)).T, None
         else:
-            cross = kernels.gram(U, forward)
-            weighted = _as(U, degrees[:, None] * U, kernels)
-            spread = symmetric(kernels.gram(U, weighted)) - cross - cross.T
+            flow = _as(U, degrees, kernels)[:, None] * U
+            forward *= 2
+            flow -= forward
+            spread = symmetric(kernels.gram(U, flow))  # (3): w_ij counts for i and for j
             product = L @ spread
-        squares = kernels.to_host(kernels.double((Z * Z).sum(1)))
-        precision = 2.0**-23 if str(Z.dtype).endswith("float32") else 2.0**-52
+        precision = 2.0**-23 if Z.itemsize == 4 else 2.0**-52
         return Sums(
             kernels.to_host(logs),
             kernels.to_host(shares),
@@ -191,6 +192,12 @@ class SoftNeighborsProblem:
             spread,
             rounding=ROUNDINGS * precision * float(np.linalg.norm(squares)),
         )
+
+    def exact_shares(self, L: Matrix) -> Matrix:
+        """pᵢ of (2) at a factor, in float64, and no sums."""
+        Z = self.kernels.apply(self.exact(), L)
+        shares = self.kernels.softmax_neighbors(Z, Z[:, :0], self.starts)[1]
+        return np.asarray(self.kernels.to_host(shares))
 
 
 def within_classes(U: Array, starts: Index) -> Array:
@@ -205,6 +212,4 @@ def within_classes(U: Array, starts: Index) -> Array:
 
 def _as(reference: Array, values: Array, kernels: ModuleType) -> Array:
     """Values in the dtype of the reference."""
-    if str(reference.dtype).endswith("float32"):
-        return kernels.single(values)
-    return kernels.double(values)
+    return kernels.single(values) if reference.itemsize == 4 else kernels.double(values)

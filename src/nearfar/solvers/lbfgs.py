@@ -23,8 +23,9 @@ class LBFGS:
     """Memory of the last steps S and gradient changes Y, each (m, N).
 
     The direction −H g uses the compact form of H, two matrix-vector products instead of 4m
-    vector operations: with ρ = diag(s·y), R the upper triangle of S Yᵀ and γ = s·y / y·y,
-    H = γI + [Sᵀ γYᵀ] [[R⁻ᵀ(ρ + γ YYᵀ)R⁻¹, −R⁻ᵀ], [−R⁻¹, 0]] [S; γY].
+    vector operations: with ρ = diag(s·y), R the upper triangle of S Yᵀ, H₀ a first guess of H up to
+    scale and γ = s·y / y·H₀y,
+    H = γH₀ + [Sᵀ γH₀Yᵀ] [[R⁻ᵀ(ρ + γ YH₀Yᵀ)R⁻¹, −R⁻ᵀ], [−R⁻¹, 0]] [S; γYH₀].
 
     References
     ----------
@@ -32,8 +33,16 @@ class LBFGS:
     theorem 2.2.
     """
 
+    _rows: Matrix | None  # H₀ multiplies by it from the left
+    _steps: Matrix  # S
+    _changes: Matrix  # Y
+    _guesses: Matrix  # YH₀
+    _products: Matrix  # R
+    _squares: Matrix  # YH₀Yᵀ
+
     def __init__(self, memory: int) -> None:
         self._memory = memory
+        self._rows = None
         self.forget()
 
     def __len__(self) -> int:
@@ -46,22 +55,28 @@ class LBFGS:
 
     def forget(self) -> None:
         """Start anew."""
-        self._steps: Matrix = np.empty((0, 0))
-        self._changes: Matrix = np.empty((0, 0))
+        self._hold(np.empty((0, 0)), np.empty((0, 0)))
+
+    def precondition(self, rows: Matrix) -> None:
+        """Let H₀ be the product with a positive definite matrix from the left; else it is I.
+
+        Where the variable is a stack of matrices, so is ``rows``.
+        """
+        self._rows = rows
+        self._hold(self._steps, self._changes)
 
     def direction(self, gradient: Matrix) -> Matrix:
         """−H · gradient."""
+        guess = gradient if self._rows is None else self._rows @ gradient
         if not len(self):
-            return -gradient
-        S, Y, g = self._steps, self._changes, gradient.ravel()
-        gamma = self._products[-1, -1] / self._squares[-1, -1]
-        R = np.triu(self._products)
-        rho = np.diag(self._products)
-        sg, yg = S @ g, gamma * (Y @ g)
-        inner = linalg.solve_triangular(R, sg)
-        left = rho * inner + gamma * (self._squares @ inner) - yg
+            return -guess
+        S, HY, g = self._steps, self._guesses, gradient.ravel()
+        R, rho = self._products, np.diag(self._products)
+        gamma = rho[-1] / self._squares[-1, -1]
+        inner = linalg.solve_triangular(R, S @ g)
+        left = rho * inner + gamma * (self._squares @ inner - HY @ g)
         left = linalg.solve_triangular(R, left, trans="T")
-        product = gamma * g + left @ S - gamma * (inner @ Y)
+        product = gamma * guess.ravel() + left @ S - gamma * (inner @ HY)
         direction: Matrix = -product.reshape(gradient.shape)
         return direction
 
@@ -70,32 +85,52 @@ class LBFGS:
         s, y = step.ravel(), change.ravel()
         if not np.vdot(s, y) > CURVATURE_FLOOR * np.linalg.norm(s) * np.linalg.norm(y):
             return
-        if len(self) and self._steps.shape[1] == s.size:
-            keep = slice(1, None) if len(self) == self._memory else slice(None)
-            self._steps = np.vstack([self._steps[keep], s])
-            self._changes = np.vstack([self._changes[keep], y])
-        else:
-            self._steps, self._changes = s[None].copy(), y[None].copy()
-        self._products = self._steps @ self._changes.T
-        self._squares = self._changes @ self._changes.T
+        if not len(self) or self._steps.shape[1] != s.size:
+            self._hold(s[None].copy(), y[None].copy())
+            return
+        keep = slice(1, None) if len(self) == self._memory else slice(None)
+        guess = y if self._rows is None else (self._rows @ change).ravel()
+        self._steps = np.vstack([self._steps[keep], s])
+        self._changes = np.vstack([self._changes[keep], y])
+        self._guesses = np.vstack([self._guesses[keep], guess])
+        self._products = _bordered(self._products[keep, keep], self._steps @ y)
+        squares = self._changes @ guess
+        self._squares = _bordered(self._squares[keep, keep], squares)
+        self._squares[-1] = squares
 
     def transform(self, rows: Matrix) -> None:
         """Follow a change of variables L → rows · L with orthonormal rows, some of them new.
 
-        Where L is a stack of matrices, so is ``rows``.
+        Where L is a stack of matrices, so is ``rows``. H₀ is the identity again.
         """
+        self._rows = None
         if not len(self):
             return
         m, shape = len(self), (len(self), *rows.shape[:-2], rows.shape[-1], -1)
-        self._steps = (rows @ self._steps.reshape(shape)).reshape(m, -1)
-        self._changes = (rows @ self._changes.reshape(shape)).reshape(m, -1)
-        products = np.vecdot(self._steps, self._changes)
-        kept = products > CURVATURE_FLOOR * np.sqrt(
-            np.vecdot(self._steps, self._steps) * np.vecdot(self._changes, self._changes)
+        steps = (rows @ self._steps.reshape(shape)).reshape(m, -1)
+        changes = (rows @ self._changes.reshape(shape)).reshape(m, -1)
+        kept = np.vecdot(steps, changes) > CURVATURE_FLOOR * np.sqrt(
+            np.vecdot(steps, steps) * np.vecdot(changes, changes)
         )
-        self._steps, self._changes = self._steps[kept], self._changes[kept]
-        self._products = self._steps @ self._changes.T
-        self._squares = self._changes @ self._changes.T
+        self._hold(steps[kept], changes[kept])
+
+    def _hold(self, steps: Matrix, changes: Matrix) -> None:
+        """Take S and Y, and compute H₀Y, the triangle R and YH₀Yᵀ."""
+        guesses = changes
+        if self._rows is not None and len(changes):
+            shape = (len(changes), *self._rows.shape[:-1], -1)
+            guesses = (self._rows @ changes.reshape(shape)).reshape(changes.shape)
+        self._steps, self._changes, self._guesses = steps, changes, guesses
+        self._products = np.triu(steps @ changes.T)
+        self._squares = changes @ guesses.T
+
+
+def _bordered(matrix: Matrix, column: Matrix) -> Matrix:
+    """The matrix with one more row, of zeros, and one more column."""
+    bordered = np.zeros((len(column), len(column)))
+    bordered[:-1, :-1] = matrix
+    bordered[:, -1] = column
+    return bordered
 
 
 Line = Callable[[float], tuple[float, float, float]]

@@ -1,10 +1,12 @@
 """Descent in a factor L of M = LᵀL with proximal multipliers, a working set and an adaptive rank.
 
-For problems min over M ⪰ 0 of a linear part plus hinges (see `nearfar.problems.lmnn`). Four things
+For problems min over M ⪰ 0 of a linear part plus hinges (see `nearfar.problems.lmnn`). Five things
 happen, each when it pays:
 
 * every iteration: a limited-memory BFGS step, exact along its line, on the smoothed objective over
   the triplets at hand;
+* near the end, before each look: a step of Newton's method in the leading directions of M instead,
+  since the bound asks for a metric that is stationary there;
 * every few iterations, a look at the duality gap over the triplets at hand. When the smoothed
   objective hardly falls any more, the multipliers advance. Where the dual proves that M should grow
   in a direction that L lacks, L gains a row; rows that have died are dropped. So the descent costs
@@ -15,13 +17,15 @@ happen, each when it pays:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.linalg import symmetric
 from nearfar.solvers.lbfgs import LBFGS, Line, exact_step
+from nearfar.solvers.linear_cg import linear_cg
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
@@ -29,14 +33,22 @@ Matrix = NDArray[np.float64]
 MEMORY = 30  # steps that the quasi-Newton method remembers
 FIRST_STEP = 0.1  # length of a step without memory, relative to L
 LOOK_EVERY = 5  # iterations
-FIRST_WIDTH, LAST_WIDTH = 0.2, 0.1  # of the smoothed hinge, in margins
-SETTLED = 0.3  # multipliers advance when a look sees less decrease than this share of their error
+WIDTH = 0.1  # of the smoothed hinge, in margins
+SETTLED = 1.0  # multipliers advance when a look sees less decrease than this share of their error
 ENOUGH = 0.2  # and only while their error is more than this share of the tolerance
 MOST_RESTS = 3  # failures to descend in a row, each answered by new multipliers, before giving up
+ROUNDING = 1e-14  # gap at hand that no descent can close
 SEARCH_MARGIN = 0.1  # triplets this far outside the margin are kept at hand, at least
 FIRST_SEARCH, SEARCH_GROWTH, LAST_SEARCH = 3, 1.6, 60  # iterations between full searches
+FALLEN = 0.75  # share of the objective at a search, at most, at which there is another
 MISSED = 0.1  # share of the objective beyond which a search was late: search wider and sooner
-START_LENGTH = 4.0  # mean squared length of a target edge, in margins, to start from above
+MOST, FORGOTTEN = 0.5, 0.1  # a search that added most of the objective is remembered for some more
+FLOOR = 0.02  # share of the norm of M that is added to it before it scales a step
+CLOSE = 20  # times the tolerance: gaps from which Newton's method precedes a look
+LEADING = 0.005  # share of the largest eigenvalue of M from which a direction is a leading one
+NEWTON_TOL, NEWTON_STEPS, RIDGE = 0.1, 20, 1e-3  # of the conjugate gradients for its step
+SCALED_ROWS = 300  # whose target edges are enough to find the scale of a start
+START_LENGTH = 2.0  # mean squared length of a target edge, in margins, to start from above
 WARM_STRETCH = 1.3  # the same for a factor whose scale is about right
 DEAD = 1e-5  # share of the largest eigenvalue of M below which a row of L is dropped
 MISSING = 0.5  # share of a typical eigenvalue of M below which it lacks a direction
@@ -46,14 +58,16 @@ NEW_ROW = 0.1  # first guess of a new row's eigenvalue, as a share of a typical 
 class HingeProblem(Protocol):
     """What the solver asks of a problem; `nearfar.problems.lmnn` explains each part."""
 
+    def sampled(self, rows: int) -> HingeProblem: ...  # noqa: D102
     def normalised(self, L: Matrix) -> Matrix: ...  # noqa: D102
-    def search(  # noqa: D102
+    def survey(  # noqa: D102
         self, L: Matrix, margin: float, width: float, previous: Any = None, *, keep: bool = False
     ) -> Any: ...
     def place(self, L: Matrix, triplets: Any) -> Any: ...  # noqa: D102
     def objective(self, at: Any) -> tuple[float, int]: ...  # noqa: D102
     def complementarity(self, at: Any) -> float: ...  # noqa: D102
     def gradient(self, at: Any) -> Matrix: ...  # noqa: D102
+    def curvature(self, at: Any, rows: Matrix) -> Callable[[Matrix], Matrix]: ...  # noqa: D102
     def line(self, at: Any, direction: Matrix) -> Any: ...  # noqa: D102
     def move(self, at: Any, line: Any, t: float) -> Any: ...  # noqa: D102
     def advance_multipliers(self, at: Any, width: float) -> Any: ...  # noqa: D102
@@ -70,7 +84,7 @@ def descend(
     tol: float,
     *,
     warm: bool = False,
-    width: float = FIRST_WIDTH,
+    width: float = WIDTH,
     margin: float = SEARCH_MARGIN,
     triplets: Any = None,
     fixed_rank: bool = False,
@@ -86,18 +100,25 @@ def descend(
     """
     at = _start(problem, L, warm, width, margin, triplets)
     memory = LBFGS(MEMORY)
+    memory.precondition(_row_scales(at.L))
     gradient = problem.gradient(at)
+    whole = problem.objective(at)[0]  # objective at the last search
     level = np.inf  # smoothed objective at the last look
     missed = 0.0  # share of the objective that the last search added
+    lately = 0.0  # the largest such share, less FORGOTTEN of it with each search since
     n_iter, interval, next_search = 0, FIRST_SEARCH, FIRST_SEARCH
+    close = False  # whether Newton's method precedes the next look
     rests = 0  # iterations in a row that could not descend, nor settle the multipliers
     rested = np.inf  # error of the multipliers at the last of them
     while True:
-        direction = memory.direction(gradient)
-        if not len(memory):
-            direction *= (
-                FIRST_STEP * np.linalg.norm(at.L) / max(float(np.linalg.norm(direction)), 1e-300)
-            )
+        direction = None
+        if close and (n_iter + 1) % LOOK_EVERY == 0:
+            close, direction = False, _newton(problem, at, gradient)
+        if direction is None:
+            direction = memory.direction(gradient)
+            if not len(memory):
+                length = max(float(np.linalg.norm(direction)), 1e-300)
+                direction *= FIRST_STEP * np.linalg.norm(at.L) / length
         line = problem.line(at, direction)
         t = exact_step(line.at, line.limit)
         if t == 0 and len(memory):
@@ -110,63 +131,109 @@ def descend(
         n_iter += 1
         value, n_active = problem.objective(at)
         info: dict[str, Any] = {"active_triplets": n_active, "searched": False}
-        if n_iter % LOOK_EVERY and n_iter != next_search and not rests:
+        looks = rests or n_iter % LOOK_EVERY == 0
+        if value < FALLEN * whole:  # on the triplets at hand alone
+            next_search = n_iter
+        if not looks and n_iter < next_search:
             yield Iterate(at.L, value, info=info, state=at.triplets)
             continue
 
         smoothed = line.at(t)[0]
         fall, level = (0.0 if rests else max(level - smoothed, 0.0)), smoothed
-        certificate = None if fixed_rank else problem.bound(at)
+        certificate = problem.bound(at) if looks and not fixed_rank else None
         if certificate is None:
-            error = problem.complementarity(at)
-            estimate = (error + LOOK_EVERY * fall) / max(value, 1.0)
+            error, estimate = problem.complementarity(at), np.inf
+            if fixed_rank:
+                estimate = (error + LOOK_EVERY * fall) / max(value, 1.0)
         else:
             error, estimate = certificate.complementarity, certificate.gap
         if rests and error < 0.9 * rested:
             rests = 1
         rested = error if rests else np.inf
-        residual, proof, found = None, None, None
-        if estimate <= tol or rests > MOST_RESTS:
+        ends = rests > MOST_RESTS or estimate <= ROUNDING
+        residual, proof, searched, known = None, None, True, value
+        if estimate <= tol or ends:
             proof, found = problem.certify(at.L, at.triplets, keep=fixed_rank)
             missed = (proof.objective - value) / max(proof.objective, 1.0)
+            ends = rests > MOST_RESTS or (ends and missed <= ROUNDING)
             residual = estimate = estimate + missed if fixed_rank else proof.gap
             value, n_active = proof.objective, proof.n_active
-        elif n_iter >= next_search or rests:
-            keep = fixed_rank or missed > MISSED / 10
-            found = problem.search(at.L, margin, at.triplets.width, at.triplets, keep=keep)
-        if found is not None:
             at = problem.place(at.L, found)
-            if proof is None:
-                known, (value, n_active) = value, problem.objective(at)
-                missed = (value - known) / max(value, 1.0)
+        elif n_iter >= next_search or rests:
+            keep = fixed_rank or missed > MISSED / 10 or lately > MOST
+            at = problem.survey(at.L, margin, at.triplets.width, at.triplets, keep=keep)
+            value, n_active = problem.objective(at)
+            missed = (value - known) / max(value, 1.0)
+        else:
+            searched = False
+        if searched:
+            lately = max(missed, (1 - FORGOTTEN) * lately)
             if missed < MISSED:
                 interval = min(int(SEARCH_GROWTH * interval) + 1, LAST_SEARCH)
                 margin = max(margin / 2, SEARCH_MARGIN)
             else:
                 interval, margin = FIRST_SEARCH, 2 * margin
-            next_search, level = n_iter + interval, np.inf
-        info = {
-            "active_triplets": n_active,
-            "searched": found is not None,
-            "gap_estimate": estimate,
-            "rank": at.L.shape[-2],
-        }
-        yield Iterate(at.L, value, residual, found is not None, info, at.triplets, proof)
+            next_search, level, whole = n_iter + interval, level + value - known, value
+        info = {"active_triplets": n_active, "searched": searched, "rank": at.L.shape[-2]}
+        if looks or fixed_rank:
+            info["gap_estimate"] = estimate
+        yield Iterate(at.L, value, residual, searched, info, at.triplets, proof)
 
-        if rests > MOST_RESTS:
+        if ends:
             return
         if rests or (error > ENOUGH * tol * value and fall < SETTLED * error):
             width = 0.5 * at.triplets.width
             if fixed_rank:  # without convexity multipliers need not settle
                 at = problem.narrow(at, width)
             else:
-                if not rests:
-                    width = max(width, min(LAST_WIDTH, at.triplets.width))
-                at = problem.advance_multipliers(at, width)
+                at = problem.advance_multipliers(at, width if rests else at.triplets.width)
             level = np.inf
         if certificate is not None:
+            close = at.L.ndim == 2 and estimate <= CLOSE * tol  # several metrics go without it
             at = _adapt_rank(problem, at, certificate, memory)
+        memory.precondition(_row_scales(at.L))
         gradient = problem.gradient(at)
+
+
+def _row_scales(L: Matrix) -> Matrix:
+    """(LLᵀ + εI)⁻¹ up to scale.
+
+    A step −(LLᵀ)⁻¹∂f/∂L changes M = LᵀL as a step along the gradient in M would, as far as the rank
+    of M allows. So the descent is as well conditioned as the problem in M, while a plain one also
+    suffers from a spread of the eigenvalues of M [Tong, Ma & Chi, Accelerating ill-conditioned
+    low-rank matrix estimation via scaled gradient descent, JMLR 22 (2021)].
+    """
+    products = L @ np.swapaxes(L, -1, -2)
+    norm = np.maximum(np.linalg.norm(products, axis=(-2, -1), keepdims=True), 1e-300)
+    scales: Matrix = np.linalg.inv(products / norm + FLOOR * np.eye(L.shape[-2]))
+    return scales
+
+
+def _newton(problem: HingeProblem, at: Any, gradient: Matrix) -> Matrix | None:
+    """Newton's direction for M in the span of the leading rows of L; None without curvature.
+
+    With orthonormal rows R of that span it is Δ with LᵀΔ + ΔᵀL = RᵀYR, where Y solves H Y = −G with
+    the gradient G and the Hessian H of the smoothed objective in Y.
+    """
+    values, left = np.linalg.eigh(at.L @ at.L.T)
+    leading = values > LEADING * values[-1]
+    rows = left[:, leading].T / np.sqrt(values[leading])[:, None]
+    R = rows @ at.L
+    G = 0.5 * symmetric(rows @ gradient @ R.T)
+    hessian = problem.curvature(at, rows)
+    curvature = float(np.vdot(G, hessian(G)))
+    if not curvature > 0:
+        return None
+    ridge = RIDGE * curvature / np.vdot(G, G)
+    Y = linear_cg(
+        lambda D: hessian(D[..., 0])[..., None] + ridge * D,
+        -G[..., None],
+        lambda D: D,
+        NEWTON_TOL,
+        NEWTON_STEPS,
+    )
+    direction: Matrix = 0.5 * rows.T @ Y[..., 0] @ R
+    return direction
 
 
 def _start(
@@ -174,23 +241,23 @@ def _start(
 ) -> Any:
     """Place L, at its best scale unless its triplets are given."""
     if triplets is None:
-        L = at_best_scale(problem, L, warm=warm, width=width)
-        return problem.place(L, problem.search(L, margin, width))
-    return problem.place(L, problem.search(L, margin, triplets.width, triplets))
+        return problem.survey(at_best_scale(problem, L, warm=warm, width=width), margin, width)
+    return problem.survey(L, margin, triplets.width, triplets)
 
 
 def at_best_scale(
-    problem: HingeProblem, L: Matrix, *, warm: bool = False, width: float = FIRST_WIDTH
+    problem: HingeProblem, L: Matrix, *, warm: bool = False, width: float = WIDTH
 ) -> Matrix:
-    """The multiple of L with the smallest objective.
+    """The multiple of L with the smallest objective, by a sample of the target edges.
 
     The objective is convex in the squared scale, and its triplets grow in number as the scale
     shrinks: start from above, with a margin that keeps the set complete from 1/√2 of the scale up.
     """
+    problem = problem.sampled(SCALED_ROWS)
     L = WARM_STRETCH * L if warm else START_LENGTH**0.5 * problem.normalised(L)
     reach, count = 1 - 0.5**0.5, -1
     while True:  # ends at the latest when all triplets are at hand, or none is active
-        before, at = count, problem.place(L, problem.search(L, 1.0, width))
+        before, at = count, problem.survey(L, 1.0, width)
         count = len(at.triplets)
         line = problem.line(at, L)
         grow = exact_step(line.at, line.limit)

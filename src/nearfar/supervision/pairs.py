@@ -232,9 +232,10 @@ def pairs_of_tuples(
 
 def _refuse_contradictions(codes: Index, near: Mask, rows: Index, one: str) -> None:
     """Refuse pairs of which one is near and another, with the same code, is far."""
-    clash = np.isin(codes, np.intersect1d(codes[near], codes[~near]))
-    if not clash.any():
+    also_far = near & np.isin(codes, codes[~near])
+    if not also_far.any():
         return
+    clash = np.isin(codes, codes[also_far])
     first = np.flatnonzero(clash)[0]
     other = np.flatnonzero((codes == codes[first]) & (near != near[first]))[0]
     raise InvalidInputError(
