@@ -49,6 +49,7 @@ LEADING = 0.005  # share of the largest eigenvalue of M from which a direction i
 NEWTON_TOL, NEWTON_STEPS, RIDGE = 0.1, 20, 1e-3  # of the conjugate gradients for its step
 SCALED_ROWS = 300  # whose target edges are enough to find the scale of a start
 START_LENGTH = 2.0  # mean squared length of a target edge, in margins, to start from above
+LEAST_SCALE = 1e-8  # to which a metric shrinks at the end: of zeros it would have no directions
 WARM_STRETCH = 1.3  # the same for a factor whose scale is about right
 DEAD = 1e-5  # share of the largest eigenvalue of M below which a row of L is dropped
 MISSING = 0.5  # share of a typical eigenvalue of M below which it lacks a direction
@@ -154,6 +155,8 @@ def descend(
         residual, proof, searched, known = None, None, True, value
         if estimate <= tol or ends:
             proof, found = problem.certify(at.L, at.triplets, keep=fixed_rank)
+            if proof.objective < 1 and not fixed_rank:
+                at, proof, found = _shrunk(problem, at, proof, found, tol)
             missed = (proof.objective - value) / max(proof.objective, 1.0)
             ends = rests > MOST_RESTS or (ends and missed <= ROUNDING)
             residual = estimate = estimate + missed if fixed_rank else proof.gap
@@ -265,6 +268,22 @@ def at_best_scale(
         L = (1 + grow - reach * shrink) * L
         if grow < line.limit and (shrink < 1 or count == before > 0):
             return L
+
+
+def _shrunk(
+    problem: HingeProblem, at: Any, proof: Any, found: Any, tol: float
+) -> tuple[Any, Any, Any]:
+    """The best smaller multiple of L with its certificate and triplets, if that is better.
+
+    Objectives below 1 are far from their optimum long after the gap, relative to 1, is small.
+    """
+    here = problem.place(at.L, found)
+    line = problem.line(here, -at.L)
+    moved = problem.move(here, line, exact_step(line.at, 1 - LEAST_SCALE))
+    again, triplets = problem.certify(moved.L, found)
+    if again.objective < proof.objective and again.gap <= max(proof.gap, tol):
+        return moved, again, triplets
+    return at, proof, found
 
 
 def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS) -> Any:
