@@ -1,4 +1,4 @@
-"""The coordinates of LMNN: equations (1) to (4), on ordinary and on extreme data."""
+"""The coordinates of LMNN: equations (1) to (5), on ordinary and on extreme data."""
 
 import numpy as np
 import pytest

@@ -6,6 +6,8 @@ With points X (centred), near pairs e of weights w_e, C_e = (x_h − x_t)(x_h �
 (2) Q = 2 (Σ w) Cov(X)        what it would be if the pairs joined random points
 (3) U = X B                   with Bᵀ P B ≈ I, or Bᵀ(P + FLOOR·Q)B = I where P is near singular
 (4) X = U Gᵀ                  on the span of the data, G the dual basis: BᵀG = I
+(5) B = G (GᵀG)⁻¹             the B of (4) with the least BᵀB, so that a metric has no trace beyond the
+                              span: needed for a ridge where the data do not span all features
 
 A descent in these coordinates is well conditioned and does not depend on the units of features.
 """
@@ -17,6 +19,7 @@ from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
 
 from nearfar.kernels import Array
 from nearfar.linalg import eigh, symmetric
@@ -44,6 +47,8 @@ def whitened(
     resolve P (an outlier does that), it is repeated in the coordinates found so far.
     """
     basis, dual = _row_space(kernels, points)
+    if ridge and basis.shape[1] < len(basis):  # else ρI would count what no point can see
+        basis = _inside(dual)
     for remaining in reversed(range(PASSES)):
         U = kernels.apply(points, basis.T)
         P = symmetric(pull(U)) + ridge * (basis.T @ basis)
@@ -88,3 +93,10 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
         lift = vectors[:, kept] / np.sqrt(values[kept])
         span = kernels.gram(unit, kernels.like(lift, unit))
     return span / scale[:, None], span * scale[:, None]
+
+
+def _inside(dual: Matrix) -> Matrix:
+    """The basis (5) of a dual basis."""
+    Q, R = linalg.qr(dual, mode="economic")
+    inside: Matrix = linalg.solve_triangular(R, Q.T).T
+    return inside
