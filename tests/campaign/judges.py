@@ -48,7 +48,9 @@ class Lengths:
         return 2 * np.sqrt(self.squares) * self.errors + self.errors**2
 
     @classmethod
-    def under(cls, L: Any, differences: Any, sizes: Any = None, eps: float | None = None) -> Lengths:
+    def under(
+        cls, L: Any, differences: Any, sizes: Any = None, eps: float | None = None
+    ) -> Lengths:
         """By a map L (r, d) of the differences (n, n, d).
 
         ``sizes`` are those of what the differences were taken of, if they are inexact, too.
@@ -159,7 +161,9 @@ class LargeMargin:
         i, j, far = self.triplets.T
         A = measured(i, far) - measured(i, j)
         m, pull = len(A), measured(*edges.T).sum(axis=0)
-        program = ConeProgram(np.concatenate([(1 - self.push_weight) * pull, np.full(m, self.push_weight)]))
+        program = ConeProgram(
+            np.concatenate([(1 - self.push_weight) * pull, np.full(m, self.push_weight)])
+        )
         program.nonnegative(np.hstack([A, np.eye(m)]), -np.ones(m))
         program.nonnegative(np.hstack([np.zeros_like(A), np.eye(m)]), np.zeros(m))
         for c in range(n_metrics):
@@ -361,7 +365,9 @@ class ClosestFar(FarPairs):
         scatter = sum(svec(np.outer(points[i] - points[j], points[i] - points[j])) for i, j in near)
         scatter = scatter + float(self.price) / unit * svec(np.eye(size))
         program.nonnegative(np.append(-scatter, 0.0)[None], np.array([self.limit]))
-        squares = np.array([svec(np.outer(points[i] - points[j], points[i] - points[j])) for i, j in far])
+        squares = np.array(
+            [svec(np.outer(points[i] - points[j], points[i] - points[j])) for i, j in far]
+        )
         program.nonnegative(np.column_stack([squares, -np.ones(len(far))]), np.zeros(len(far)))
         program.semidefinite(0, size)
         found = program.minimum()
@@ -490,7 +496,9 @@ class Unfolding:
         if self.constraints == "slack":
             return 0.0
         changes = self.lengths(K) / self.wanted - 1
-        return float((changes if self.constraints == "shrink" else np.abs(changes)).max(initial=0.0))
+        return float(
+            (changes if self.constraints == "shrink" else np.abs(changes)).max(initial=0.0)
+        )
 
     def optimum(self, n: int, unit: float) -> float | None:
         """Variables: svec of K in coordinates without 1, and x⁺, x⁻ ≥ 0 for the changes."""
@@ -505,7 +513,9 @@ class Unfolding:
             program = ConeProgram(np.concatenate([-trace, np.full(2 * m, price)]))
             slacks = np.hstack([-np.eye(m), np.eye(m)])
             program.zero(np.hstack([rows, slacks]), -wanted)
-            program.nonnegative(np.hstack([np.zeros((2 * m, width)), np.eye(2 * m)]), np.zeros(2 * m))
+            program.nonnegative(
+                np.hstack([np.zeros((2 * m, width)), np.eye(2 * m)]), np.zeros(2 * m)
+            )
         else:
             program = ConeProgram(-trace)
             (program.nonnegative if self.constraints == "shrink" else program.zero)(-rows, wanted)

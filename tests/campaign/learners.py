@@ -149,6 +149,10 @@ class Learner:
         """Beyond which no objective can be, as the model says."""
         return float(model.objective_ - model.duality_gap_ * self.size(model.objective_))
 
+    def keeps(self, setting: Setting, relation: str) -> bool:  # noqa: ARG002
+        """Whether the problem does not depend on the order or the rounding of the data."""
+        return True
+
     def rescaled(self, setting: Setting, value: float, scale: float) -> float:  # noqa: ARG002
         """The objective of the data times ``scale``, given that of the data."""
         return value
@@ -209,7 +213,9 @@ class _LargeMargin(Learner):
 class _LMNN(_LargeMargin):
     def parameters(self) -> st.SearchStrategy[Parameters]:
         init = st.sampled_from(["auto", "auto", "identity"])
-        return st.tuples(super().parameters(), init).map(lambda found: found[0] | {"init": found[1]})
+        return st.tuples(super().parameters(), init).map(
+            lambda found: found[0] | {"init": found[1]}
+        )
 
     def build(self, setting: Setting, tol: float) -> Any:
         return LMNN(**setting.parameters, tol=tol)
@@ -313,7 +319,11 @@ class _PairLearner(Learner):
             same = squares_of(data) == 0
             return bool(same[data.y[:, None] != data.y].all())
         if "no largest value" in str(error):
-            return setting.parameters["regularization"] == 0 and _near_miss_far(data)
+            ridge = (
+                setting.parameters["regularization"]
+                * squares_of(data)[data.y[:, None] == data.y].sum()
+            )
+            return bool(ridge == 0) and _near_miss_far(data)
         return super().may_refuse(setting, error)
 
     def lengths(self, setting: Setting, model: Any) -> Lengths:
@@ -386,7 +396,9 @@ class _DMLEig(_PairLearner):
         return judges.ClosestFar(data.y, squares_of(data), data.X.shape[1], ridge)
 
     def with_dead_column(self, setting: Setting, value: float) -> float:
-        return np.nan  # the sum over near pairs is the number of features, and so is the ridge's mean
+        return (
+            np.nan
+        )  # the sum over near pairs is the number of features, and so is the ridge's mean
 
 
 # -- the maps in feature space ---------------------------------------------------------------------
@@ -604,6 +616,8 @@ class _MVU(Learner):
     def may_refuse(self, setting: Setting, error: NearfarError) -> bool:
         if "needs points that differ" in str(error):
             return setting.data.spread == 0
+        if "different points" in str(error):
+            return len(np.unique(setting.data.X, axis=0)) <= setting.parameters["n_neighbors"]
         if "connected neighbourhood graph" in str(error):
             return setting.parameters["components"] == "raise"
         if re.search(r"so that they can be squared|distances must be at", str(error)):
@@ -647,6 +661,16 @@ class _MVU(Learner):
         if judge.constraints not in ("shrink", "slack"):  # equal lengths may leave no interior
             return None
         return judge.optimum(len(K), float(judge.squares.mean()))
+
+    def keeps(self, setting: Setting, relation: str) -> bool:
+        """Where neighbours are equally far, the graph depends on the order of the points."""
+        if relation == "units":
+            return True
+        X = np.unique(setting.data.exact.astype(np.float64), axis=0)
+        squares = squares_of(Data(X, np.zeros(len(X))))
+        k = setting.parameters["n_neighbors"]
+        tied = judges.nearest_of_class(squares, np.zeros(len(X)), k)[1]
+        return setting.parameters["components"] == "raise" and not tied and len(X) > k
 
     def rescaled(self, setting: Setting, value: float, scale: float) -> float:  # noqa: ARG002
         return value * scale**2
