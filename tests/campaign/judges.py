@@ -48,14 +48,12 @@ class Lengths:
         return 2 * np.sqrt(self.squares) * self.errors + self.errors**2
 
     @classmethod
-    def under(
-        cls, L: Any, differences: Any, sizes: Any = None, eps: float | None = None
-    ) -> Lengths:
+    def under(cls, L: Any, differences: Any, sizes: Any = None) -> Lengths:
         """By a map L (r, d) of the differences (n, n, d).
 
         ``sizes`` are those of what the differences were taken of, if they are inexact, too.
         """
-        eps = np.finfo(L.dtype).eps if eps is None else eps
+        eps = np.finfo(L.dtype).eps
         L = np.asarray(L, dtype=Wide)
         images = differences @ L.T
         sums = (np.abs(differences) if sizes is None else sizes) @ np.abs(L).T
@@ -160,10 +158,8 @@ class LargeMargin:
 
         i, j, far = self.triplets.T
         A = measured(i, far) - measured(i, j)
-        m, pull = len(A), measured(*edges.T).sum(axis=0)
-        program = ConeProgram(
-            np.concatenate([(1 - self.push_weight) * pull, np.full(m, self.push_weight)])
-        )
+        m, mu, pull = len(A), self.push_weight, measured(*edges.T).sum(axis=0)
+        program = ConeProgram(np.concatenate([(1 - mu) * pull, np.full(m, mu)]))
         program.nonnegative(np.hstack([A, np.eye(m)]), -np.ones(m))
         program.nonnegative(np.hstack([np.zeros_like(A), np.eye(m)]), np.zeros(m))
         for c in range(n_metrics):
@@ -230,10 +226,7 @@ class Collapse:
         pairs = [(a, i, j) for a, i in enumerate(anchors) for j in range(n) if i != j]
         width, m = size * (size + 1) // 2, len(anchors)
         total = width + m + len(pairs)
-        squares = {
-            (i, j): svec(np.outer(points[i] - points[j], points[i] - points[j]))
-            for _, i, j in pairs
-        }
+        squares = {(i, j): _square(points, i, j) for _, i, j in pairs}
         pull = sum(p0[i, j] * row for (i, j), row in squares.items())
         pull = pull + self.regularization / unit * svec(np.eye(size))
         program = ConeProgram(np.concatenate([pull, np.ones(m), np.zeros(len(pairs))]))
@@ -319,7 +312,7 @@ class SumOfFar(FarPairs):
         near, far = (np.argwhere(mask) for mask in self.pairs)
         total = width + len(far)
         program = ConeProgram(np.append(np.zeros(width), -np.ones(len(far))))
-        scatter = sum(svec(np.outer(points[i] - points[j], points[i] - points[j])) for i, j in near)
+        scatter = sum(_square(points, i, j) for i, j in near)
         scatter = scatter + float(self.price) / unit * svec(np.eye(size))
         row = np.zeros((1, total))
         row[0, :width] = -scatter
@@ -327,7 +320,7 @@ class SumOfFar(FarPairs):
         program.semidefinite(0, size)
         for number, (i, j) in enumerate(far):
             rows = np.zeros((3, total))
-            rows[:2, :width] = svec(np.outer(points[i] - points[j], points[i] - points[j]))
+            rows[:2, :width] = _square(points, i, j)
             rows[2, width + number] = 2
             program.second_order(rows, np.array([1.0, -1, 0]))
         found = program.minimum()
@@ -362,12 +355,10 @@ class ClosestFar(FarPairs):
         width = size * (size + 1) // 2
         near, far = (np.argwhere(mask) for mask in self.pairs)
         program = ConeProgram(np.append(np.zeros(width), -1.0))
-        scatter = sum(svec(np.outer(points[i] - points[j], points[i] - points[j])) for i, j in near)
+        scatter = sum(_square(points, i, j) for i, j in near)
         scatter = scatter + float(self.price) / unit * svec(np.eye(size))
         program.nonnegative(np.append(-scatter, 0.0)[None], np.array([self.limit]))
-        squares = np.array(
-            [svec(np.outer(points[i] - points[j], points[i] - points[j])) for i, j in far]
-        )
+        squares = np.array([_square(points, i, j) for i, j in far])
         program.nonnegative(np.column_stack([squares, -np.ones(len(far))]), np.zeros(len(far)))
         program.semidefinite(0, size)
         found = program.minimum()
@@ -496,9 +487,9 @@ class Unfolding:
         if self.constraints == "slack":
             return 0.0
         changes = self.lengths(K) / self.wanted - 1
-        return float(
-            (changes if self.constraints == "shrink" else np.abs(changes)).max(initial=0.0)
-        )
+        if self.constraints != "shrink":
+            changes = np.abs(changes)
+        return float(changes.max(initial=0.0))
 
     def optimum(self, n: int, unit: float) -> float | None:
         """Variables: svec of K in coordinates without 1, and x⁺, x⁻ ≥ 0 for the changes."""
@@ -531,6 +522,12 @@ def svec(A: np.ndarray) -> np.ndarray:
     """The upper triangle by columns, off the diagonal times √2: ⟨A, B⟩ = svec A · svec B."""
     columns, rows = np.tril_indices(len(A))
     return A[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2))
+
+
+def _square(points: np.ndarray, i: int, j: int) -> np.ndarray:
+    """svec of xxᵀ, x the difference of two points."""
+    difference = points[i] - points[j]
+    return svec(np.outer(difference, difference))
 
 
 @dataclass

@@ -153,13 +153,13 @@ class Learner:
         """Whether the problem does not depend on the order or the rounding of the data."""
         return True
 
-    def rescaled(self, setting: Setting, value: float, scale: float) -> float:  # noqa: ARG002
-        """The objective of the data times ``scale``, given that of the data."""
-        return value
+    def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
+        """By how much data times ``scale`` multiply the objective; NaN where that is not known."""
+        return 1.0
 
-    def with_dead_column(self, setting: Setting, value: float) -> float:  # noqa: ARG002
-        """The objective with one more constant column, given that without."""
-        return value
+    def with_dead_column(self, setting: Setting) -> float:  # noqa: ARG002
+        """By how much a constant column multiplies the objective; NaN where that is not known."""
+        return 1.0
 
 
 # -- the linear maps of labelled points ------------------------------------------------------------
@@ -295,8 +295,8 @@ class _MCML(Learner):
         points, unit = orthonormal(setting.data.X)
         return self.judge(setting).optimum(points, unit**2)
 
-    def rescaled(self, setting: Setting, value: float, scale: float) -> float:
-        return value if setting.parameters["regularization"] == 0 or scale == 1 else np.nan
+    def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
+        return 1.0 if setting.parameters["regularization"] == 0 else np.nan
 
 
 class _PairLearner(Learner):
@@ -380,8 +380,8 @@ class _MMC(_PairLearner):
         data, ridge = setting.data, setting.parameters["regularization"]
         return judges.SumOfFar(data.y, squares_of(data), data.X.shape[1], ridge)
 
-    def with_dead_column(self, setting: Setting, value: float) -> float:
-        return value if setting.parameters["regularization"] == 0 else np.nan
+    def with_dead_column(self, setting: Setting) -> float:
+        return 1.0 if setting.parameters["regularization"] == 0 else np.nan
 
 
 class _DMLEig(_PairLearner):
@@ -395,10 +395,8 @@ class _DMLEig(_PairLearner):
         data, ridge = setting.data, setting.parameters["regularization"]
         return judges.ClosestFar(data.y, squares_of(data), data.X.shape[1], ridge)
 
-    def with_dead_column(self, setting: Setting, value: float) -> float:
-        return (
-            np.nan
-        )  # the sum over near pairs is the number of features, and so is the ridge's mean
+    def with_dead_column(self, setting: Setting) -> float:  # noqa: ARG002
+        return np.nan  # both the sum over near pairs and the ridge depend on the number of features
 
 
 # -- the maps in feature space ---------------------------------------------------------------------
@@ -515,8 +513,8 @@ class _KernelMCML(Learner):
         points = feature_points(setting)
         return self.judge(setting).optimum(points) if points.shape[1] <= 5 else None
 
-    def rescaled(self, setting: Setting, value: float, scale: float) -> float:
-        return value if setting.parameters["kernel"] == "rbf" or scale == 1 else np.nan
+    def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
+        return 1.0 if setting.parameters["kernel"] == "rbf" else np.nan
 
 
 class _KernelMMC(_PairLearner):
@@ -582,8 +580,8 @@ class _RCA(Learner):
             return None
         return self.judge(setting, model).optimum()
 
-    def rescaled(self, setting: Setting, value: float, scale: float) -> float:
-        return np.nan if scale != 1 else value
+    def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
+        return np.nan  # N log det adds to it
 
 
 class _MVU(Learner):
@@ -672,8 +670,8 @@ class _MVU(Learner):
         tied = judges.nearest_of_class(squares, np.zeros(len(X)), k)[1]
         return setting.parameters["components"] == "raise" and not tied and len(X) > k
 
-    def rescaled(self, setting: Setting, value: float, scale: float) -> float:  # noqa: ARG002
-        return value * scale**2
+    def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
+        return scale**2
 
 
 LEARNERS = [

@@ -41,17 +41,15 @@ def moved(setting: Setting) -> Setting:
     assume(X.dtype.kind == "f")
     with np.errstate(over="ignore"):
         other = X - X[0]
-    assume(
-        np.isfinite(other).all()
-        and (other.astype(np.longdouble) == X - X[0].astype(np.longdouble)).all()
-    )
+    exact = X.astype(np.longdouble) - X[0]
+    assume(np.isfinite(other).all() and (other == exact).all())
     return with_points(setting, other)
 
 
 def related(
     learner: Learner, setting: Setting, relation: str, number: int
 ) -> tuple[Setting, float]:
-    """Another form of the problem, and the factor by which the objective changes; NaN for unknown."""
+    """Another form of the problem, and by how much that multiplies the objective."""
     X, random = setting.data.X, np.random.default_rng(number)
     if relation == "rows":
         return with_rows(setting, random.permutation(len(X))), 1.0
@@ -62,10 +60,10 @@ def related(
     if relation == "constant column":
         column = np.full((len(X), 1), number % 7, dtype=X.dtype)
         other = np.insert(X, [number % (X.shape[1] + 1)], column, axis=1)
-        return with_points(setting, other), learner.with_dead_column(setting, 1.0)
+        return with_points(setting, other), learner.with_dead_column(setting)
     scale = 2.0 ** (number % 41 - 20)
     assume(X.dtype.kind == "f")
-    return with_points(setting, X * X.dtype.type(scale)), learner.rescaled(setting, 1.0, scale)
+    return with_points(setting, X * X.dtype.type(scale)), learner.rescaled(setting, scale)
 
 
 RELATIONS = ("rows", "features", "units", "origin", "constant column")

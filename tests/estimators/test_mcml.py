@@ -217,7 +217,7 @@ def test_regularization_weighs_the_trace(wine):
 
 @pytest.mark.parametrize("units", [1.0, 1e3], ids=["one unit", "different units"])
 def test_regularization_does_not_weigh_directions_in_which_no_points_differ(units, rng):
-    """Of the metrics with the same distances it is the one inside the span that has the least trace.
+    """Of the metrics with the same distances, the one inside the span has the least trace.
 
     With the points as rows of F Vᵀ, V of orthonormal columns, A → V A Vᵀ keeps distances and trace.
     """

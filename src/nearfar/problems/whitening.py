@@ -6,8 +6,8 @@ With points X (centred), near pairs e of weights w_e, C_e = (x_h − x_t)(x_h �
 (2) Q = 2 (Σ w) Cov(X)        what it would be if the pairs joined random points
 (3) U = X B                   with Bᵀ P B ≈ I, or Bᵀ(P + FLOOR·Q)B = I where P is near singular
 (4) X = U Gᵀ                  on the span of the data, G the dual basis: BᵀG = I
-(5) B = G (GᵀG)⁻¹             the B of (4) with the least BᵀB, so that a metric has no trace beyond the
-                              span: needed for a ridge where the data do not span all features
+(5) B = G (GᵀG)⁻¹             the B of (4) of least norm, for a ridge where the data do not span all
+                              features: else every metric has some trace beyond the span
 
 A descent in these coordinates is well conditioned and does not depend on the units of features.
 """
