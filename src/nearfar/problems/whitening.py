@@ -29,6 +29,7 @@ Matrix = NDArray[np.float64]
 FLOOR = 1e-4  # share of the overall scatter that steadies the whitening where P is near singular
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
 FEATURE_TOLERANCE = 1e-12  # size of a feature, relative to the median one, below which it is noise
+ROUNDINGS = 16  # of the largest entry of a feature, up to which others are rounding errors
 PASSES = 6  # at most; two where the data are not extreme
 SAMPLE_ROWS = 10_000  # rows that are enough for a median
 
@@ -69,7 +70,9 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     """A basis of the span of the points, and its dual.
 
     Features are brought to a robust unit scale and rows to unit length first, so that neither a
-    feature in other units nor an outlier hides the rest. Directions in which the rows then vary by
+    feature in other units nor an outlier hides the rest. The scale is the median, or the deviation
+    where the median is a rounding error beside the largest entry: most entries may be that, or zero,
+    in a feature that tells a few points apart. Directions in which the rows then vary by
     less than RANK_TOLERANCE (a variance, relative to the largest) are rounding errors, and so are
     features of less than FEATURE_TOLERANCE of the usual size.
     """
@@ -77,7 +80,8 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
     scale = np.median(sample, axis=0)
     deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
-    scale = np.where(scale > 0, scale, np.where(deviation > 0, deviation, 1.0))
+    dust = ROUNDINGS * np.finfo(float).eps * n**0.5 * deviation  # of the largest entry, at least
+    scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
     usual = np.median(scale[deviation > 0]) if deviation.any() else 0.0
     known = scale > FEATURE_TOLERANCE * usual
     unit = points * kernels.like(known / scale, points)
