@@ -71,8 +71,8 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
 
     Features are brought to a robust unit scale and rows to unit length first, so that neither a
     feature in other units nor an outlier hides the rest. The scale is the median, or the deviation
-    where the median is a rounding error beside the largest entry: most entries may be that, or zero,
-    in a feature that tells a few points apart. Directions in which the rows then vary by
+    where the median is a rounding error beside the largest entry: most entries may be that, or
+    zero, in a feature that tells a few points apart. Directions in which the rows then vary by
     less than RANK_TOLERANCE (a variance, relative to the largest) are rounding errors, and so are
     features of less than FEATURE_TOLERANCE of the usual size.
     """
