@@ -26,24 +26,45 @@ def eigh(A: Matrix) -> tuple[Matrix, Matrix]:
     return values, vectors
 
 
+def canonical_rotation(L: Matrix) -> Matrix:
+    """R with orthonormal rows: those of RL are orthogonal, longest first, and RL gives LᵀL."""
+    try:
+        rotation = linalg.svd(L, full_matrices=False)[0]
+    except linalg.LinAlgError:  # LAPACK's divide and conquer fails on some multiples of I
+        rotation = linalg.svd(L, full_matrices=False, lapack_driver="gesvd")[0]
+    return np.asarray(rotation.T)
+
+
 def canonical_factor(L: Matrix) -> Matrix:
     """The factor of LᵀL with orthogonal rows, longest first, each with a positive largest entry.
 
-    It gives the same distances as L and does not depend on a rotation of L's rows.
+    It gives the same distances as L and does not depend on a rotation of L's rows. The rows of L
+    are rotated, and not replaced by singular values times vectors: the rounding errors of those are
+    relative to the largest entry of L, and those of a rotation to the largest of each column. So
+    the distances are kept also where columns, the units of features, differ by many powers of ten.
     """
-    try:
-        _, lengths, directions = linalg.svd(L, full_matrices=False)
-    except linalg.LinAlgError:  # LAPACK's divide and conquer fails on some multiples of I
-        _, lengths, directions = linalg.svd(L, full_matrices=False, lapack_driver="gesvd")
-    factor: Matrix = lengths[:, None] * signed(directions)
-    return factor
+    return signed(canonical_rotation(L) @ L)
+
+
+def row_signs(rows: Matrix) -> Matrix:
+    """For each row the sign, (r, 1), that makes its largest entry positive."""
+    largest = np.abs(rows).argmax(axis=1)
+    negative = rows[np.arange(len(rows)), largest] < 0
+    return np.where(negative, -1.0, 1.0)[:, None]
 
 
 def signed(rows: Matrix) -> Matrix:
     """The rows, each with the sign that makes its largest entry positive."""
-    largest = np.abs(rows).argmax(axis=1)
-    negative = rows[np.arange(len(rows)), largest] < 0
-    return np.where(negative[:, None], -rows, rows)
+    return row_signs(rows) * rows
+
+
+def pad_or_trim_rows(components: Matrix, wanted: int | None) -> Matrix:
+    """The first ``wanted`` rows, with zeros where there are fewer; all rows for None."""
+    if wanted is None:
+        return components
+    rows = np.zeros((wanted, components.shape[1]))
+    rows[: len(components)] = components[:wanted]
+    return rows
 
 
 def range_and_null(P: Matrix) -> tuple[Matrix, Matrix]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nearfar import LMNN
-from nearfar.errors import DataWarning, InvalidInputError
+from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 
 SCALES = [1e8, 1e-8, 1e100, 1e-100]
 
@@ -278,7 +278,9 @@ def test_squares_beyond_float64_are_an_error(scale, overlapping):
 
 
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e8, 1e12])
-def test_one_outlier_does_not_blind_the_metric(size, dtype, iris, nearest_of_class):
+def test_one_outlier_does_not_blind_the_metric(
+    size, dtype, iris, nearest_of_class, paper_objective
+):
     """A metric that ignores the outlier's direction u = (1, 1, 1, 1) is at hand.
 
     Any metric of the points projected on the complement of u is a metric of the points, so the
@@ -288,11 +290,28 @@ def test_one_outlier_does_not_blind_the_metric(size, dtype, iris, nearest_of_cla
     targets = nearest_of_class(X, y, 3)
     X = X.astype(dtype)
     X[5] = size
+    if dtype == np.float32 and size > 1e6:
+        return assert_float32_is_too_coarse(X, y, targets, paper_objective)
     model = LMNN().fit(X, y, targets)
     assert_sound(model, X)
     complement = np.linalg.qr(np.ones((4, 1)), mode="complete")[0][:, 1:]
     projected = LMNN().fit(X.astype(np.float64) @ complement, y, targets)
     assert model.objective_ <= projected.objective_ * (1 + model.tol)
+    return None
+
+
+def assert_float32_is_too_coarse(X, y, targets, paper_objective):
+    """No map of float32 entries ignores u: they are rounded by 6e-8, which the outlier makes a
+    length of 6 or more. What is reported is what the returned map has."""
+    with pytest.warns(ConvergenceWarning, match=r"Raise tol, or pass X as float64\."):
+        model = LMNN().fit(X, y, targets)
+    Z = X.astype(np.float64) @ model.components_.T.astype(np.float64)
+    expected = paper_objective(np.eye(Z.shape[1]), Z, y, targets, 0.5)
+    assert model.objective_ == pytest.approx(expected, rel=1e-6)
+    assert model.status_ == "stalled"
+    assert model.duality_gap_ > model.tol
+    double = LMNN().fit(X.astype(np.float64), y, targets)
+    np.testing.assert_allclose(model.components_, double.components_, rtol=0.05, atol=0.05)
 
 
 def test_one_outlier_in_one_feature(dtype, iris, nearest_of_class):
@@ -338,6 +357,9 @@ def test_a_feature_that_is_rounding_errors_beside_the_others_changes_nothing(siz
     what is real."""
     X, y = iris
     noise = size * rng.normal(size=(len(X), 1))
-    model, expected = LMNN().fit(np.hstack([X, noise]), y), LMNN().fit(X, y)
+    with pytest.warns(DataWarning, match=r"1 of 5 features .*no weight \(columns 4\)\. Drop them"):
+        model = LMNN().fit(np.hstack([X, noise]), y)
+    expected = LMNN().fit(X, y)
+    assert not model.components_[:, 4].any()
     np.testing.assert_allclose(model.components_[:, :4], expected.components_, atol=1e-9)
     assert model.objective_ == pytest.approx(expected.objective_, rel=1e-9)

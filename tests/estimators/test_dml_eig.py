@@ -239,9 +239,9 @@ def test_float32_is_proved_in_float64(solver, pairs):
     model = DMLEig(solver=solver, tol=0.5).fit(X, pairs[1])
     double = DMLEig(solver=solver, tol=0.5).fit(X.astype(np.float64), pairs[1])
     assert model.components_.dtype == np.float32
-    assert model.objective_ == pytest.approx(double.objective_, rel=1e-12)
+    assert model.objective_ == pytest.approx(double.objective_, rel=1e-6)
     A = model.get_mahalanobis_matrix()
-    assert model.objective_ == pytest.approx(closest(A, X, pairs[1]), rel=1e-4)
+    assert model.objective_ == pytest.approx(closest(A, X, pairs[1]), rel=1e-12)
 
 
 @pytest.mark.torch

@@ -81,7 +81,11 @@ class IterativeLearner:
             )
         elif status in UNFINISHED:
             reached = "" if duality_gap is None else f", with a duality gap of {duality_gap:.1e}"
-            remedy = "Raise tol." if status is Status.STALLED else f"Raise {status} or tol."
+            remedy = f"Raise {status} or tol."
+            if status is Status.STALLED:
+                fitted = getattr(self, getattr(self, "_fitted_by", ""), None)
+                single = str(getattr(fitted, "dtype", "")).endswith("float32")
+                remedy = "Raise tol, or pass X as float64." if single else "Raise tol."
             before = before or f"before tol={self.tol:g}"
             warn(
                 f"{name} stopped {before}: {status.sentence}{reached}. {remedy}",

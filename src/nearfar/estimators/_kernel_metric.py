@@ -13,11 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Metric, as_dtype_of, check_device
 from nearfar.estimators._kernel import PRECOMPUTED, Expansion, Kernel
-from nearfar.estimators._lmnn_descent import asked_rows
 from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import host
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import canonical_factor
+from nearfar.linalg import pad_or_trim_rows
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -111,9 +110,9 @@ class KernelMetricLearner(Metric):
     def _map(self, points: Expansion, L: Matrix) -> dict[str, Any]:
         """The fitted attributes of a map L (any, r) of the coordinates, on the host.
 
-        Its rows are made orthogonal, longest first, and as many as ``n_components`` asks for.
+        Its rows, orthogonal and longest first, become as many as ``n_components`` asks for.
         """
-        return points.attributes(asked_rows(canonical_factor(L), self.n_components))
+        return points.attributes(pad_or_trim_rows(L, self.n_components))
 
     def _zero_map(self, points: Expansion) -> dict[str, Any]:
         """The fitted attributes where all points are equal, so that no map can part them."""

@@ -14,7 +14,6 @@ from nearfar.estimators._iterative import UNFINISHED
 from nearfar.estimators._start import projection
 from nearfar.estimators._validation import HeldOutError
 from nearfar.kernels import Array
-from nearfar.linalg import canonical_factor
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 Matrix = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
-RANK_TOLERANCE = 1e-12  # rows of the map shorter than this share of the longest are dropped
+ROUNDING_SHARE = 1e-3  # of the tolerance, that is left for rounding the map to float32
 
 
 @dataclass(frozen=True)
@@ -71,21 +70,27 @@ class Descent:
         return cls(owner, points, labels, problem, rows)
 
     def components(self, iterate: Iterate) -> Matrix:
-        """The map at an iterate on the features, its rows orthogonal and longest first."""
-        return canonical_factor(self.problem.components(iterate.point))
+        """The map on the features that a fit returns for an iterate."""
+        return self.problem.returned(iterate.point)
 
     def proof(self, iterate: Iterate) -> Certificate:
-        """What is proved of an iterate, over all triplets and from the data in float64."""
-        if iterate.certificate is None:
-            certificate, _ = self.problem.certify(iterate.point, iterate.state)
-            return certificate
-        proved: Certificate = iterate.certificate
-        return proved
+        """What is proved of the map that is returned, over all triplets, in float64."""
+        return self.problem.certify_returned(iterate.point, iterate.certificate, iterate.state)
 
     def settled(self, status: Status, certificate: Certificate) -> Status:
-        """The status of what was proved: a limit that was met at the tolerance is none."""
-        solved = self.rows is None and certificate.gap <= self.owner.tol
-        return Status.CONVERGED if solved and status in UNFINISHED else status
+        """Converged if, and only if, the certified gap meets tol, even when a limit was reached."""
+        if self.rows is not None:
+            return status
+        solved = certificate.gap <= self.owner.tol
+        if status in UNFINISHED and solved:
+            return Status.CONVERGED
+        return Status.STALLED if status is Status.CONVERGED and not solved else status
+
+    @property
+    def _tol(self) -> float:
+        """The tolerance, less what the rounding of the map to float32 may cost."""
+        single = str(self.points.dtype).endswith("float32")
+        return self.owner.tol * (1 - ROUNDING_SHARE) if single else self.owner.tol
 
     def first_guess(self, init: str = "auto") -> Start:
         """The map that a word names, at an unknown scale."""
@@ -113,8 +118,8 @@ class Descent:
         owner, problem = self.owner, self.problem
         L, fixed_rank = problem.factor(start.components), self.rows is not None
         return run(
-            descend(problem, L, owner.tol, fixed_rank=fixed_rank, **start.options),
-            tol=owner.tol,
+            descend(problem, L, self._tol, fixed_rank=fixed_rank, **start.options),
+            tol=self._tol,
             max_iter=owner.max_iter,
             max_seconds=owner.max_seconds,
             observers=observers,
@@ -202,15 +207,3 @@ def marked(**values: Any) -> Observer:
         trace[-1].update(values)
 
     return mark
-
-
-def asked_rows(components: Matrix, wanted: int | None) -> Matrix:
-    """As many rows as were asked for, zeros where there are fewer; else those that matter.
-
-    The rows are sorted by length. One is left in any case.
-    """
-    lengths = np.linalg.norm(components, axis=1)
-    rank = max(1, int((lengths > RANK_TOLERANCE * lengths.max(initial=0.0)).sum()))
-    rows = np.zeros((wanted or rank, components.shape[1]))
-    rows[:rank] = components[: min(rank, len(rows))]
-    return rows

@@ -14,11 +14,10 @@ from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import validated_labels
 from nearfar.estimators._iterative import IterativeLearner
 from nearfar.estimators._large_margin import warn_of_coinciding
-from nearfar.estimators._lmnn_descent import asked_rows
 from nearfar.estimators._parameters import check_choice
 from nearfar.estimators._start import given_map, host, projection, robust_centre
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import canonical_factor
+from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.soft_neighbors import SoftNeighborsProblem
 from nearfar.solvers import Iterate, Record, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint, fingerprint
@@ -134,7 +133,7 @@ class SoftNeighborsLearner(IterativeLearner):
             iterates(start, memory),
             X,
             y,
-            lambda iterate: place(self._canonical(problem, iterate.point)),
+            lambda iterate: place(problem.returned(iterate.point)),
             observers=observers,
             seconds=elapsed,
             history=history,
@@ -146,11 +145,6 @@ class SoftNeighborsLearner(IterativeLearner):
                 write(solution.iterate, solution.history)
         # without the memory of the descent, which takes as much as many points
         return replace(solution, iterate=replace(solution.iterate, state=None))
-
-    @staticmethod
-    def _canonical(problem: SoftNeighborsProblem, L: Matrix) -> Matrix:
-        """The map on the features of a factor, its rows orthogonal and longest first."""
-        return canonical_factor(problem.components(L))
 
 
 def _packed(problem: SoftNeighborsProblem, iterate: Iterate) -> Arrays:
@@ -185,7 +179,7 @@ def central_point(X: Array) -> Array:
 
 def placed(components: Matrix, rows: int | None, points: Array) -> Array:
     """A map with the rows that were asked for, where the points live."""
-    return kernels_for(points).like(asked_rows(components, rows), points)
+    return kernels_for(points).like(pad_or_trim_rows(components, rows), points)
 
 
 def identity_without_variation(d: int, rows: int | None) -> Matrix:

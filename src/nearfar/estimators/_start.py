@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from nearfar.errors import InvalidInputError
+from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.kernels import Array, kernels_for
 from nearfar.supervision import ClassOrder
 
@@ -17,6 +17,8 @@ Matrix = NDArray[np.float64]
 
 SAMPLE_ROWS = 10_000  # rows that are enough for a centre and for a first guess
 SCALE_LIMIT = 1e140  # beyond it squares leave the range of float64
+DEAD = 1e-12  # spread of a feature, relative to the median one, up to which it is dead
+NAMED = 5  # dead features that a warning names
 
 
 def host(x: Any) -> NDArray[Any]:
@@ -33,6 +35,31 @@ def robust_centre(X: Array) -> Array:
     centre = kernels.like(np.median(sample, axis=0), kernels.double(X[:0]))
     check_spread(float(abs(kernels.double(X) - centre).max()))
     return centre
+
+
+def without_dead_features(X: Array) -> Array:
+    """Return X with zeros for the features that vary by almost nothing beside the others.
+
+    What they hold is noise, as in embeddings of which some outputs are never used. A learned metric
+    would have to stretch them by many powers of ten to see them at all, so they get no weight.
+    """
+    kernels = kernels_for(X)
+    spreads = host(abs(kernels.double(X) - kernels.double(X[:1])).mean(0))
+    varies = spreads > 0
+    if not varies.any():
+        return X
+    dead = varies & (spreads <= DEAD * np.median(spreads[varies]))
+    if not dead.any():
+        return X
+    numbers = np.flatnonzero(dead)
+    named = ", ".join(map(str, numbers[:NAMED])) + (", …" if len(numbers) > NAMED else "")
+    warn(
+        f"{len(numbers)} of {len(spreads)} features vary by less than {DEAD:g} of what the median"
+        f" feature does, and get no weight (columns {named}). Drop them; if they matter, bring all"
+        " features to one scale, for example with sklearn.preprocessing.StandardScaler.",
+        DataWarning,
+    )
+    return X * kernels.like(~dead, X)
 
 
 def check_spread(spread: float) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._iterative import IterativeLearner
-from nearfar.estimators._lmnn_descent import asked_rows
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import check_spread
+from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.kernels import kernels_for, one_pool
-from nearfar.linalg import canonical_factor
+from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.dml_eig import DMLEigProblem
 from nearfar.solvers import Iterate
 from nearfar.solvers.covering import cover
@@ -154,14 +154,14 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
         """
         pairs = self._validated_pairs(X, y)
         self._check_parameters()
+        pairs = replace(pairs, points=without_dead_features(pairs.points))
         points = pairs.points
         check_spread(float(points.max()) - float(points.min()))
         with one_pool():
             problem = DMLEigProblem.build(pairs, self.regularization)
 
             def attributes(iterate: Iterate) -> dict[str, Any]:
-                components = canonical_factor(problem.components(iterate.point))
-                components = asked_rows(components, self.n_components)
+                components = pad_or_trim_rows(problem.returned(iterate.point), self.n_components)
                 return {"components_": kernels_for(points).like(components, points)}
 
             if self.solver == "lecture":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -225,17 +226,19 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
             [self.n_components, self.reduce, self.regularization],
             began,
         )
-        self._store(attributes(problem.components(solution.iterate.point)))
+        self._store(attributes(problem.returned(solution.iterate.point)))
         self._store_ending(*self._ending(problem, solution, convex), solution.history)
         return self
 
     def _ending(
         self, problem: KernelMCMLProblem, solution: Solution, convex: bool
     ) -> tuple[Status, float, float | None]:
-        """Status, objective and gap; features are float64, so that a proof of the run will do."""
+        """Status, objective and gap; the features are float64, so that a bound of the run holds."""
         iterate = solution.iterate
         if iterate.certificate is not None and solution.status is Status.CONVERGED:
-            return solution.status, iterate.certificate.objective, iterate.certificate.gap
+            objective = problem.objective(problem.returned(iterate.point))
+            proof = replace(iterate.certificate, objective=objective)
+            return solution.status, proof.objective, proof.gap
         L = problem.whole(iterate.point).L if convex else iterate.point
         return self._finished(problem, L, solution.status, convex)
 

@@ -192,7 +192,7 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
             few = self.n_components if (self.n_components or rank) < rank else None
 
             def attributes(L: Matrix) -> dict[str, Any]:
-                return self._map(points, problem.components(L))
+                return self._map(points, problem.returned(L))
 
             self._maximise(problem, problem.start(few), few is not None, X, y, attributes)
         return self

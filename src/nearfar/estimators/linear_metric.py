@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner, validated_points
 from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
-from nearfar.estimators._lmnn_descent import asked_rows
 from nearfar.estimators._start import given_map
 from nearfar.kernels import kernels_for
 from nearfar.linalg import canonical_factor, signed
@@ -23,6 +22,7 @@ from nearfar.solvers import Record, Status
 Matrix = NDArray[np.float64]
 
 ORTHOGONAL = 1e-12  # cosine of rows that count as orthogonal
+NEGLIGIBLE = 1e-12  # entry, relative to the largest of its column, that is a rounding error
 PROBE_ENTRIES = 1 << 22  # of the unit vectors mapped at a time: 32 MB
 TRIALS = 10  # random points on which linearity is tried, at each of SCALES
 SCALES = (1e-3, 1.0, 1e3)
@@ -167,9 +167,17 @@ def _canonical(L: Matrix) -> Matrix:
     lengths = np.linalg.norm(L, axis=1)
     cosines = L @ L.T / np.maximum(np.outer(lengths, lengths), np.finfo(float).tiny)
     if np.abs(cosines - np.diag(np.diag(cosines))).max() > ORTHOGONAL:
-        return asked_rows(canonical_factor(L), None)
+        return _without_negligible_rows(canonical_factor(L))
     order = np.argsort(-(lengths / lengths.max()).round(12), kind="stable")
-    return asked_rows(signed(L[order]), None)
+    return _without_negligible_rows(signed(L[order]))
+
+
+def _without_negligible_rows(L: Matrix) -> Matrix:
+    """The rows of L but those that are rounding errors in every column; at least the first."""
+    sizes = np.abs(L)
+    kept = (sizes > NEGLIGIBLE * sizes.max(axis=0)).any(axis=1)
+    kept[0] = True
+    return np.asarray(L[kept])
 
 
 def _linear_map(transformer: Any) -> Matrix:

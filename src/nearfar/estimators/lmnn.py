@@ -13,11 +13,12 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
 from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_coinciding
-from nearfar.estimators._lmnn_descent import Start, asked_rows
+from nearfar.estimators._lmnn_descent import Start
 from nearfar.estimators._lmnn_passes import PASS_WIDTH, Passes
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import given_map, host
+from nearfar.estimators._start import given_map, host, without_dead_features
 from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.linalg import pad_or_trim_rows
 from nearfar.solvers import Iterate, Status
 from nearfar.supervision import ClassOrder
 from nearfar.supervision.labels import check_class_sizes
@@ -204,10 +205,11 @@ class LMNN(LargeMarginLearner, MetricLearner):
         chooses = target_neighbors is None or self.n_passes > 1
         check_class_sizes(labels, self.n_neighbors if chooses else None, type(self).__name__)
         order, part, held_out = self._split_rows(labels)
-        points = taken(X, order)
+        live = without_dead_features(X)
+        points = taken(live, order)
         settings = [target_neighbors, self.n_components, self.reduce, self.n_passes]
         checkpoint = self._opened_checkpoint(self.checkpoint, points, part, *settings)
-        validate = None if held_out is None else (taken(X, held_out), labels.codes[held_out])
+        validate = None if held_out is None else (taken(live, held_out), labels.codes[held_out])
         passes = Passes(self, points, part, target_neighbors, validate, checkpoint)
         if passes.descent.problem.P.size == 0:
             return self._store_without_variation(points, part, passes.descent.problem.edges[0])
@@ -221,8 +223,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
         self.components_ = self._placed(kept.components, points)
         self.n_passes_, self.target_components_ = kept.number, None
         if kept.target_components is not None:
-            chose = asked_rows(kept.target_components, None)
-            self.target_components_ = kernels_for(points).like(chose, points)
+            self.target_components_ = kernels_for(points).like(kept.target_components, points)
         warn_of_coinciding(kept.n_coinciding)
         self._store_ending(
             ending.status, kept.objective, kept.duality_gap, ending.history, ending.before
@@ -271,7 +272,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
 
     def _placed(self, components: Matrix, points: Array) -> Array:
         """A map with the rows that were asked for, where the points live."""
-        return kernels_for(points).like(asked_rows(components, self.n_components), points)
+        return kernels_for(points).like(pad_or_trim_rows(components, self.n_components), points)
 
     def _store_without_variation(self, points: Array, labels: ClassOrder, heads: Array) -> LMNN:
         """All points are equal: the identity is as good as any other metric."""

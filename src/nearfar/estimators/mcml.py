@@ -22,6 +22,7 @@ from nearfar.estimators._soft_neighbors import (
     identity_without_variation,
     placed,
 )
+from nearfar.estimators._start import without_dead_features
 from nearfar.kernels import Array, one_pool
 from nearfar.problems.mcml import CollapsePoint, MCMLProblem
 from nearfar.solvers import Iterate, Status
@@ -90,9 +91,9 @@ class MCMLLearner(SoftNeighborsLearner):
     def _finished(
         self, problem: MCMLProblem, L: Matrix, status: Status, convex: bool
     ) -> tuple[Status, float, float | None]:
-        """Status, objective and gap of a factor from the data in float64."""
+        """Status, objective and gap of the map returned for a factor, from the data in float64."""
         if not convex:
-            return status, problem.evaluate(L, problem.exact()).value, None
+            return status, problem.objective(problem.returned(L)), None
         certificate = problem.prove(L)
         if status in UNFINISHED and certificate.gap <= self.tol:
             status = Status.CONVERGED
@@ -242,7 +243,7 @@ class MCML(MCMLLearner, MetricLearner):
         d = self.n_features_in_
         rows = self._learns_rows(d)
         given = self._given_start(rows)
-        points = taken(X, labels.order)
+        points = taken(without_dead_features(X), labels.order)
         problem = MCMLProblem.build(
             points, central_point(points), labels.starts, float(self.regularization)
         )
@@ -275,7 +276,7 @@ class MCML(MCMLLearner, MetricLearner):
             began,
         )
         L = solution.iterate.point
-        self.components_ = attributes(self._canonical(problem, L))["components_"]
+        self.components_ = attributes(problem.returned(L))["components_"]
         ending = self._finished(problem, L, solution.status, convex)
         self._store_ending(*ending, solution.history)
         return self

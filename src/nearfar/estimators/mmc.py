@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -13,12 +14,11 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._iterative import IterativeLearner
-from nearfar.estimators._lmnn_descent import asked_rows
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import given_map, robust_centre
+from nearfar.estimators._start import given_map, robust_centre, without_dead_features
 from nearfar.kernels import kernels_for, one_pool
-from nearfar.linalg import canonical_factor
+from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.mmc import DiagonalMMCProblem, MMCProblem
 from nearfar.solvers import Iterate
 from nearfar.solvers.line_descent import ascend
@@ -196,6 +196,7 @@ class MMC(MMCLearner, MetricLearner):
         """
         pairs = self._validated_pairs(X, y)
         self._check_parameters()
+        pairs = replace(pairs, points=without_dead_features(pairs.points))
         given, rows = self._given_start(), self._learned_rows
         points = pairs.points
         with one_pool():
@@ -203,10 +204,7 @@ class MMC(MMCLearner, MetricLearner):
             problem = kind.build(pairs, robust_centre(points), self.regularization)
 
             def attributes(L: Matrix) -> dict[str, Any]:
-                components = problem.components(L)
-                if not self.diagonal:
-                    components = canonical_factor(components)
-                components = asked_rows(components, self.n_components)
+                components = pad_or_trim_rows(problem.returned(L), self.n_components)
                 return {"components_": kernels_for(points).like(components, points)}
 
             start = problem.start(rows, given)

@@ -22,7 +22,6 @@ from nearfar.estimators._callbacks import CallbackObserver, CallbackSupportMixin
 from nearfar.estimators._clusters import codes_of, made_clusters, nearest_row
 from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_coinciding
 from nearfar.estimators._lmnn_descent import (
-    RANK_TOLERANCE,
     Descent,
     Saver,
     Start,
@@ -31,12 +30,11 @@ from nearfar.estimators._lmnn_descent import (
 )
 from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import host, robust_centre
+from nearfar.estimators._start import host, robust_centre, without_dead_features
 from nearfar.estimators._validation import HeldOutError
 from nearfar.estimators.energy import EnergyClassifier
 from nearfar.estimators.nearest import NearestNeighborClassifier
 from nearfar.kernels import Array, kernels_for, one_pool
-from nearfar.linalg import canonical_factor
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
@@ -231,7 +229,7 @@ default=None
         self.__dict__.pop("components_", None)
         self._classifiers: dict[str, Any] = {}  # by decision, each made when it is first asked
         order, part, held_out = self._split_rows(labels)
-        points = taken(X, order)
+        points = taken(without_dead_features(X), order)
         self.points_, self.labels_ = X, labels.classes[labels.codes]
         self.metric_of_, self.centers_ = self._partitioned(X, labels, order, clusters)
         metric_of = self.metric_of_[order]
@@ -500,14 +498,9 @@ default=None
 
     def _placed(self, problem: LMNNProblem, iterate: Iterate) -> Array:
         """The maps at an iterate, each in its canonical form, where the points live."""
-        maps = problem.components(iterate.point)
-        maps = np.broadcast_to(maps, (self._n_metrics, *maps.shape[-2:]))
-        canonical = np.array([canonical_factor(L) for L in maps])
-        lengths = np.linalg.norm(canonical, axis=2)
-        canonical[lengths <= RANK_TOLERANCE * lengths[:, :1]] = 0
-        used = np.abs(canonical).max(axis=(0, 2)) > 0
-        used[0] = True
-        return kernels_for(self.points_).like(canonical[:, used], self.points_)
+        maps = problem.returned(iterate.point)
+        maps = np.array(np.broadcast_to(maps, (self._n_metrics, *maps.shape[-2:])))
+        return kernels_for(self.points_).like(maps, self.points_)
 
     def _store(self, descent: Descent, kept: Iterate, status: Status, solution: Solution) -> None:
         certificate = descent.proof(kept)

@@ -22,6 +22,7 @@ from nearfar.estimators._soft_neighbors import (
     identity_without_variation,
     placed,
 )
+from nearfar.estimators._start import without_dead_features
 from nearfar.kernels import Array, one_pool
 from nearfar.problems.nca import DiagonalNCAProblem, NCAProblem
 from nearfar.solvers import Iterate, Status
@@ -171,7 +172,7 @@ class NCA(SoftNeighborsLearner, MetricLearner):
         d = self.n_features_in_
         rows = None if self.diagonal else self.n_components
         given = self._given_start(rows)
-        points = taken(X, labels.order)
+        points = taken(without_dead_features(X), labels.order)
         kind = DiagonalNCAProblem if self.diagonal else NCAProblem
         problem = kind.build(points, central_point(points), labels.starts)
 
@@ -201,8 +202,8 @@ class NCA(SoftNeighborsLearner, MetricLearner):
         solution = self._descended(
             problem, points, start, iterates, X, y, attributes, settings, began
         )
-        L = solution.iterate.point
-        self.components_ = attributes(self._canonical(problem, L))["components_"]
-        objective = problem.objective(L)
+        components = problem.returned(solution.iterate.point)
+        self.components_ = attributes(components)["components_"]
+        objective = problem.objective(components)
         self._store_ending(solution.status, objective, None, solution.history)
         return self

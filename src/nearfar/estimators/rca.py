@@ -16,12 +16,13 @@ from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner, checked_labels, validated_points
 from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
 from nearfar.estimators._large_margin import taken
-from nearfar.estimators._lmnn_descent import asked_rows
 from nearfar.estimators._pairs import PairLearner, holds_tuples
 from nearfar.estimators._parameters import check_number
-from nearfar.estimators._start import check_spread, host
+from nearfar.estimators._start import check_spread, host, without_dead_features
 from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.rca import RCAProblem, variances_of
+from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Record, Status
 
 Index = NDArray[np.intp]
@@ -141,12 +142,13 @@ class RCA(PairLearner, MetricLearner):
     def _fit(self, X: Array, chunklets: Index) -> None:
         kernels = kernels_for(X)
         check_spread(float(X.max()) - float(X.min()))
+        X = without_dead_features(X)
         rows = np.flatnonzero(chunklets != NONE)
         _, codes = np.unique(chunklets[rows], return_inverse=True)
         problem = self._posed(X, rows, codes)
-        L = problem.solution(self.n_components)
+        L = rounded_like(problem.solution(self.n_components), X)
+        self.components_ = kernels.like(pad_or_trim_rows(L, self.n_components), X)
         self.objective_, self.duality_gap_ = problem.objective_and_gap(L)
-        self.components_ = kernels.like(asked_rows(L, self.n_components), X)
         self.n_chunklets_ = int(codes.max()) + 1
         self.status_, self.n_iter_ = str(Status.CONVERGED), 0
         self.history_: list[Record] = []

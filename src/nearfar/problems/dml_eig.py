@@ -27,6 +27,7 @@ O(m k) where there are fewer far pairs than points.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -39,10 +40,12 @@ from nearfar.errors import DataWarning, warn
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import symmetric
 from nearfar.problems.near_pairs import (
+    measure_of_pairs,
     near_scatter,
     steadily_whitened,
     whitened_by_near_pairs,
 )
+from nearfar.problems.whitening import returned_map
 from nearfar.supervision import Pairs
 
 Index = NDArray[np.intp]
@@ -55,15 +58,22 @@ REACH = 1e-6  # share of a far pair's length that is no rounding error
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved of a metric: its objective, and a bound above every objective."""
+    """What is proved of a map: its objective, and a bound above every objective.
+
+    A map that was rounded has tr M = ``excess`` · d with an excess near 1 in (3), and such metrics
+    have objectives of up to excess times the bound.
+    """
 
     objective: float
     bound: float
+    excess: float = 1.0
 
     @property
     def gap(self) -> float:
         """How much the objective can still grow, relative to it."""
-        return max(self.bound / self.objective - 1, 0.0) if self.objective > 0 else np.inf
+        if self.objective <= 0:
+            return np.inf
+        return max(self.bound * self.excess / self.objective - 1, 0.0)
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,8 @@ class DMLEigProblem:
     rows: Array  # (n, k) points, or (m, k) differences if these are fewer; float64
     edges: tuple[Array, Array] | None  # far pairs (heads, tails) of points; None for differences
     basis: Matrix  # (d, k) R of (2)
+    points: Array  # of the pairs, as they were given
+    measure: Callable[[Matrix], tuple[Array, float]]  # see `measure_of_pairs`
 
     @classmethod
     def build(cls, pairs: Pairs, regularization: float = 0.0) -> DMLEigProblem:
@@ -114,7 +126,8 @@ class DMLEigProblem:
                     regularization,
                 )
                 rows = rows[n_near:]
-        problem = cls(kernels.apply(rows, basis.T), edges, basis)
+        measure = measure_of_pairs(pairs, regularization)
+        problem = cls(kernels.apply(rows, basis.T), edges, basis, X, measure)
         if regularization <= NEGLIGIBLE and free.shape[1]:
             problem._warn_of_ridge(free)
         return problem
@@ -138,6 +151,11 @@ class DMLEigProblem:
         """A factor of (4), for a factor L of M."""
         components: Matrix = L @ self.basis.T
         return components
+
+    def returned(self, L: Matrix) -> Matrix:
+        """The map on the features that a fit returns for a factor L of a multiple of M."""
+        L = (self.trace / float(np.vdot(L, L))) ** 0.5 * L
+        return returned_map(self.components(L), L, self.points)
 
     # -- the far pairs -----------------------------------------------------------------------
 
@@ -189,17 +207,21 @@ class DMLEigProblem:
     # -- what is proved ------------------------------------------------------------------------
 
     def certify(self, L: Matrix, weights: Any, numbers: Index | None = None) -> Certificate:
-        """(6) of a factor L of M, α being the weights of all far pairs, or of those numbered."""
+        """(6) of the map that a fit returns for a factor L of M, from the data in float64.
+
+        α are the weights of all far pairs, or of those numbered.
+        """
         if numbers is None:
             G = self.scatter(weights)
         else:
             rows = np.sqrt(weights)[:, None] * self.differences(numbers)
             G = rows @ rows.T if len(rows) < self.size else rows.T @ rows  # their λ_max is the same
         top = linalg.eigvalsh(G, subset_by_index=(len(G) - 1, len(G) - 1))[0]
-        scale = self.trace / float(np.vdot(L, L))
+        squares, constraint = self.measure(self.returned(L))
         return Certificate(
-            objective=scale * float(self.lengths(L).min()),
+            objective=float(squares.min()),
             bound=self.trace * float(top) / float(weights.sum()),
+            excess=constraint / self.trace,
         )
 
     def _warn_of_ridge(self, free: Matrix) -> None:

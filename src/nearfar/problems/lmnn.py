@@ -40,7 +40,7 @@ from scipy import linalg as scipy_linalg
 from nearfar.kernels import Array, kernels_for
 from nearfar.kernels.tiles import labels_of
 from nearfar.linalg import largest_scale, null_tolerance, range_and_null, symmetric
-from nearfar.problems.whitening import whitened
+from nearfar.problems.whitening import returned_map, rotated_map, whitened
 
 Matrix = NDArray[np.float64]
 
@@ -155,7 +155,8 @@ class LMNNProblem:
     dual_basis: Matrix  # (features, d): X − centre = U dual_basisᵀ
     P: Matrix  # (d, d) in the coordinates of U
     Q: Matrix  # (d, d) what P would be if target neighbours were random points
-    exact: Any  # callable: () -> U recomputed from the data in float64
+    exact: Callable[[], Array]  # U recomputed from the data in float64
+    images: Callable[[Matrix], Array]  # of the points under a map on the features, in float64
 
     @classmethod
     def build(
@@ -189,6 +190,7 @@ class LMNNProblem:
             P=P,
             Q=Q,
             exact=lambda: kernels.apply(kernels.double(X) - centre, basis.T),
+            images=lambda components: kernels.apply(kernels.double(X) - centre, components),
         )
 
     def in_geometry_of(self, L: Matrix) -> LMNNProblem:
@@ -245,6 +247,10 @@ class LMNNProblem:
         components: Matrix = L @ self.basis.T
         return components
 
+    def returned(self, L: Matrix) -> Matrix:
+        """The map on the features that a fit returns for a factor on U."""
+        return returned_map(self.components(L), L, self.U)
+
     def first_guess(self) -> Matrix:
         """Whitened directions, each by how much farther apart random points are than targets.
 
@@ -268,6 +274,11 @@ class LMNNProblem:
     def _map(self, L: Matrix, U: Array) -> Array:
         """The images of the points."""
         return self.kernels.apply(U, L)
+
+    def _returned_images(self, L: Matrix, U: Array) -> tuple[Array, Array]:
+        """Images of the points in float64 under L, rotated, and under the map that is returned."""
+        components, rotation = rotated_map(self.components(L), L, self.U)
+        return self._map(rotation @ L, U), self.images(components)
 
     def _nodes(self, heads: Array, tails: Array) -> tuple[Array, Array]:
         """The rows of the images between which the lengths of pairs of points are measured."""
@@ -552,11 +563,49 @@ class LMNNProblem:
         self, L: Matrix, previous: Triplets | None = None, *, keep: bool = False
     ) -> tuple[Certificate, Triplets]:
         """The gap of (6) from the data in float64, over all triplets; previous gives α."""
-        width = CERTIFY_WIDTH if previous is None else previous.width
-        kernels = self.kernels
         U = self.exact()
-        Z = self._map(L, U)
-        screen = kernels.single(Z) if str(self.U.dtype).endswith("float32") else None
+        return self._certified(L, self._map(L, U), U, previous, keep)
+
+    def certify_returned(
+        self, L: Matrix, certificate: Certificate | None, triplets: Triplets
+    ) -> Certificate:
+        """The gap of (6) for the map that a fit returns for L, after rotation and rounding.
+
+        ``certificate`` and ``triplets`` are what `certify` said of L; None if it was not asked. The
+        bound is one for every metric. All triplets that are active under the returned map are among
+        those found for L, within w of their margin, unless it moves points by too much.
+        """
+        U = self.exact()
+        before, Z = self._returned_images(L, U)
+        if certificate is None or not self._covers(triplets, before, Z):
+            found, _ = self._certified(L, Z, U, triplets)
+            bound = found.bound if certificate is None else max(found.bound, certificate.bound)
+            return replace(found, bound=bound)
+        edge_lengths = self._lengths(Z, *self.edges)
+        pair_lengths = self._lengths(Z, triplets.heads, triplets.tails)
+        pull = (1 - self.push_weight) * float(edge_lengths.sum())
+        at = Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
+        objective, n_active = self.objective(at)
+        return replace(certificate, objective=objective, n_active=n_active)
+
+    def _covers(self, triplets: Triplets, Z: Array, other: Array) -> bool:
+        """Whether the triplets found at images Z hold all that are active at other images.
+
+        If no image moves by more than ε, an impostor with D'(p) < 1 + D'(e) at the other images has
+        √D(p) < √(1 + D'(e)) + 2ε, and was found if that is at most √(1 + D(e) + w).
+        """
+        moved = float(((Z - other) ** 2).sum(1).max()) ** 0.5 if len(Z) else 0.0
+        before, after = (self._lengths(images, *self.edges) for images in (Z, other))
+        reach = (1 + before + triplets.width) ** 0.5
+        return bool(((1 + after) ** 0.5 + 2 * moved <= reach).all())
+
+    def _certified(
+        self, L: Matrix, Z: Array, U: Array, previous: Triplets | None, keep: bool = False
+    ) -> tuple[Certificate, Triplets]:
+        """The gap of (6) for images Z in float64, by a search for all triplets."""
+        width = CERTIFY_WIDTH if previous is None else previous.width
+        single = str(self.U.dtype).endswith("float32")
+        screen = self.kernels.single(Z) if single else None
         at = self._survey(L, Z, width, width, previous, keep=keep, screen=screen)
         return self._certificate(at, U), at.triplets
 

@@ -30,7 +30,7 @@ In whitened coordinates P is near the identity, and λI has become λBᵀB; the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -39,7 +39,7 @@ from scipy import linalg
 
 from nearfar.kernels import Array
 from nearfar.linalg import range_and_null, symmetric
-from nearfar.problems.soft_neighbors import Point, SoftNeighborsProblem
+from nearfar.problems.soft_neighbors import Point, SoftNeighborsProblem, within_classes
 
 Matrix = NDArray[np.float64]
 
@@ -132,13 +132,26 @@ class MCMLProblem(SoftNeighborsProblem):
                 return Certificate(at.value, max(bound, repaired))
         return Certificate(at.value, max(0.0, bound))
 
+    def objective(self, components: Matrix) -> float:
+        """(2) of a map on the features, in float64."""
+        Z, logs, _ = self.soft_neighbors_of(components)
+        within = within_classes(Z, self.starts)
+        pull = float((within * within).sum())
+        trace = float(np.vdot(components, components))
+        normaliser = float(logs[self.counted].sum()) - self._constant
+        return pull + self.regularization * trace + normaliser
+
     def prove(self, L: Matrix) -> Certificate:
-        """What is proved of a factor from the points in float64; the last answer is kept."""
+        """What is proved of the map that a fit returns for a factor, from the data in float64.
+
+        The last answer is kept.
+        """
         key = L.tobytes()
         if key not in self._proved:
             U = self.exact()
             self._proved.clear()
-            self._proved[key] = self.certify(self.evaluate(L, U), U)
+            proved = self.certify(self.evaluate(L, U), U)
+            self._proved[key] = replace(proved, objective=self.objective(self.returned(L)))
         return self._proved[key]
 
     @cached_property

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from types import ModuleType
 from typing import ClassVar
 
@@ -43,10 +42,13 @@ from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import NULL_TOLERANCE, symmetric
 from nearfar.problems.near_pairs import (
+    measure_of_pairs,
     near_scatter,
+    near_squares,
     refuse_unbounded,
     whitened_by_near_pairs,
 )
+from nearfar.problems.whitening import returned_map, returned_weights
 from nearfar.supervision import Pairs
 
 Index = NDArray[np.intp]
@@ -98,15 +100,20 @@ class Line:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved of a factor: its objective, and a bound above every objective."""
+    """What is proved of a map: its objective, and a bound above every objective.
+
+    A map that was rounded has ⟨S, A⟩ = ``constraint`` near 1 in (1), and such metrics have
+    objectives of up to constraint^½ times the bound.
+    """
 
     objective: float
     bound: float
+    constraint: float = 1.0
 
     @property
     def gap(self) -> float:
         """How much the objective can still grow, relative to it."""
-        return max(self.bound / self.objective - 1, 0.0)
+        return max(self.bound * float(np.sqrt(self.constraint)) / self.objective - 1, 0.0)
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,7 @@ class MMCProblem:
     edges: tuple[Array, Array] | None  # far pairs (heads, tails) of points; None for differences
     basis: Matrix  # (d, k) R of (2): U = (X − origin) R; (d,) for (8)
     exact: Callable[[], Array]  # U recomputed from the data in float64
+    measure: Callable[[Matrix], tuple[Array, float]]  # see `measure_of_pairs`
 
     @classmethod
     def build(cls, pairs: Pairs, centre: Array, regularization: float = 0.0) -> MMCProblem:
@@ -148,6 +156,7 @@ class MMCProblem:
             edges=None if few else (heads, tails),
             basis=basis,
             exact=exact,
+            measure=measure_of_pairs(pairs, regularization),
         )
 
     @property
@@ -202,6 +211,10 @@ class MMCProblem:
         """A factor of A in the coordinates of the features, with ⟨S, A⟩ = 1."""
         components: Matrix = (L / np.linalg.norm(L)) @ self.basis.T
         return components
+
+    def returned(self, L: Matrix) -> Matrix:
+        """The map on the features that a fit returns for a factor."""
+        return returned_map(self.components(L), L, self.U)
 
     def start(self, rows: int | None = None, components: Matrix | None = None) -> Matrix:
         """A first guess, or the given ``components`` of the features, as a factor L.
@@ -309,8 +322,10 @@ class MMCProblem:
         return Certificate(float(np.linalg.norm(at.L)), square**0.5)
 
     def certify(self, L: Matrix) -> Certificate:
-        """(7) from the data in float64."""
-        return self.bound(self._placed(L, self.exact()))
+        """(7) from the data in float64, of the map that a fit returns for L."""
+        squares, constraint = self.measure(self.returned(L))
+        bound = self.bound(self._placed(L, self.exact())).bound
+        return Certificate(float((squares**0.5).sum()), bound, constraint)
 
 
 @dataclass(frozen=True)
@@ -325,7 +340,7 @@ class DiagonalMMCProblem(MMCProblem):
         far: tuple[Array, Array],
         regularization: float,
     ) -> Matrix:
-        scatter = _near_squares(kernels, pairs, points)
+        scatter = near_squares(kernels, pairs, points)
         scatter = scatter + regularization * scatter.mean()
         centred = points - points.sum(0) / len(points)
         spread = kernels.to_host((centred * centred).sum(0)) / len(points)
@@ -362,11 +377,12 @@ class DiagonalMMCProblem(MMCProblem):
         return float(W.max())
 
     def components(self, L: Matrix) -> Matrix:
-        """A factor of A, its rows sorted by decreasing length."""
-        weights = np.abs(L / np.linalg.norm(L) * self.basis)
-        order = np.argsort(-weights, kind="stable")
-        components: Matrix = np.diag(weights)[order]
-        return components
+        """A factor of A, a row a feature."""
+        return np.diag(np.abs(L / np.linalg.norm(L) * self.basis))
+
+    def returned(self, L: Matrix) -> Matrix:
+        """The map that a fit returns: a row a feature, by decreasing weight, and none of zeros."""
+        return returned_weights(np.diag(self.components(L)), L, self.U)
 
     def start(self, rows: int | None = None, components: Matrix | None = None) -> Matrix:  # noqa: ARG002
         """Equal weights of the whitened features, or those of the given components."""
@@ -377,24 +393,6 @@ class DiagonalMMCProblem(MMCProblem):
         self._check_start(L)
         opened: Matrix = np.sqrt(L * L / (L @ L) + OPEN / used.sum()) * used
         return opened
-
-
-def _near_squares(kernels: ModuleType, pairs: Pairs, points: Array) -> Matrix:
-    """The diagonal of Σ_near xxᵀ; all pairs of a class are n_c times its scatter."""
-    total = np.zeros(points.shape[1])
-    if pairs.labels is not None:
-        ordered = points[kernels.index(pairs.labels.order, points)]
-        for first, last in pairwise(pairs.labels.starts.tolist()):
-            part = ordered[first:last]
-            part = part - part.mean(0)
-            total += (last - first) * kernels.to_host((part * part).sum(0))
-        return total
-    heads, tails = (kernels.index(end, points) for end in pairs.near_edges())
-    step = max(1, DIFFERENCE_ENTRIES // len(total))
-    for first in range(0, len(heads), step):
-        part = points[heads[first : first + step]] - points[tails[first : first + step]]
-        total += kernels.to_host((part * part).sum(0))
-    return total
 
 
 def _held(lengths: Array, share: float = SHORTEST) -> Array:

@@ -37,8 +37,9 @@ from scipy import linalg
 
 from nearfar.kernels import Array
 from nearfar.kernels.tiles import labels_of
-from nearfar.linalg import largest_scale, range_and_null, symmetric
+from nearfar.linalg import largest_scale, pad_or_trim_rows, range_and_null, symmetric
 from nearfar.problems.lmnn import LMNNProblem, Matrix, Triplets
+from nearfar.problems.whitening import returned_map, rotated_map
 
 STEADY = 1e-3  # share of the pull of all metrics in the whitening of each
 
@@ -101,11 +102,27 @@ class MultiMetricProblem(LMNNProblem):
         components: Matrix = L @ self.frames @ self.basis.T
         return components
 
+    def returned(self, L: Matrix) -> Matrix:
+        """The maps of the features that a fit returns, with zeros where one has fewer rows."""
+        maps = [
+            returned_map(components, factor, self.U)
+            for components, factor in zip(self.components(L), L @ self.frames, strict=True)
+        ]
+        rows = max(len(components) for components in maps)
+        return np.array([pad_or_trim_rows(components, rows) for components in maps])
+
     # -- images under all metrics --------------------------------------------------------------
 
     def _map(self, L: Matrix, U: Array) -> Array:
         stacked = (L @ self.frames).reshape(-1, L.shape[2])
         return self.kernels.apply(U, stacked).reshape(len(U) * self.n_metrics, L.shape[1])
+
+    def _returned_images(self, L: Matrix, U: Array) -> tuple[Array, Array]:
+        parts = zip(self.components(L), L @ self.frames, strict=True)
+        found = [rotated_map(components, factor, self.U) for components, factor in parts]
+        maps, rotations = (np.array(part) for part in zip(*found, strict=True))
+        images = self.images(maps.reshape(-1, maps.shape[2]))
+        return self._map(rotations @ L, U), images.reshape(-1, maps.shape[1])
 
     def _pulled_back(self, W: Array) -> Matrix:
         rows = W.shape[1]

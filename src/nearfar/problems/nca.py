@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from nearfar.kernels import Array, kernels_for
 from nearfar.problems.soft_neighbors import LEAST, Point, SoftNeighborsProblem, within_classes
+from nearfar.problems.whitening import returned_weights
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -33,6 +34,10 @@ APART = 5.0  # mean of D between random points under the first guess, at least
 class NCAProblem(SoftNeighborsProblem):
     """Equations (1) and (2) for points sorted by class; minimised is minus (1)."""
 
+    def objective(self, components: Matrix) -> float:
+        """(1) of a map on the features, in float64."""
+        return float(self.soft_neighbors_of(components)[2].sum())
+
     def first_guess(self, rows: int | None = None) -> Matrix:
         """That of all soft neighbours, or more."""
         return _apart(self, super().first_guess(rows))
@@ -42,12 +47,8 @@ class NCAProblem(SoftNeighborsProblem):
         sums = self.sums(L, U, own=True)
         return Point(L, -float(sums.shares.sum()), 2 * sums.product)  # (2)
 
-    def objective(self, L: Matrix) -> float:
-        """(1) in float64."""
-        return float(self.exact_shares(L).sum())
 
-
-class DiagonalNCAProblem(SoftNeighborsProblem):
+class DiagonalNCAProblem(NCAProblem):
     """Equations (1) and (3): a weight for each feature, L is the vector s."""
 
     @classmethod
@@ -72,7 +73,9 @@ class DiagonalNCAProblem(SoftNeighborsProblem):
             * float(sizes[sizes > 1].sum())
             / len(X)
             * (kernels.gram(U, U) - np.outer(total, total) / len(X)),
+            regularization=regularization,
             exact=lambda: U,
+            images=lambda components: kernels.apply(kernels.double(X) - centre, components),
         )
 
     def factor(self, components: Matrix) -> Matrix:
@@ -83,6 +86,10 @@ class DiagonalNCAProblem(SoftNeighborsProblem):
     def components(self, L: Matrix) -> Matrix:
         """The map on the features of weights on U."""
         return np.diag(np.abs(L) * np.diag(self.basis))
+
+    def returned(self, L: Matrix) -> Matrix:
+        """The map that a fit returns: a row a feature, by decreasing weight, and none of zeros."""
+        return returned_weights(np.abs(L) * np.diag(self.basis), L, self.U)
 
     def mean_distance(self, L: Matrix) -> float:
         """The mean of D between random points under weights."""
@@ -101,10 +108,6 @@ class DiagonalNCAProblem(SoftNeighborsProblem):
         """Minus the expected number of correct points, and its gradient."""
         sums = self.sums(np.diag(L), U, own=True)
         return Point(L, -float(sums.shares.sum()), 2 * np.diag(sums.product))  # (3)
-
-    def objective(self, L: Matrix) -> float:
-        """(1) in float64."""
-        return float(self.exact_shares(np.diag(L)).sum())
 
 
 def _apart(problem: SoftNeighborsProblem, L: Matrix) -> Matrix:

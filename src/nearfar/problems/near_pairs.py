@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.errors import InvalidInputError
-from nearfar.kernels import Array
+from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import range_and_null, symmetric
 from nearfar.problems.whitening import whitened
 from nearfar.supervision import Pairs
@@ -35,6 +35,7 @@ STEADY = 1e-6  # eigenvalue, relative to the largest, that one decomposition fin
 MOSTLY_RIDGE = 0.5  # share of H beyond which the ridge, and not the near pairs, makes a direction
 REACH = 1e-10  # share of a far pair's length that is no rounding error
 BLOCK_ROWS = 1 << 16  # pairs whose differences are held at a time
+BLOCK_ENTRIES = 1 << 22  # entries of differences that are held at a time, 32 MB
 
 
 def whitened_by_near_pairs(
@@ -48,9 +49,11 @@ def whitened_by_near_pairs(
     """R of (2), its dual G, and directions (k, ·) that are mostly made by the ridge.
 
     For rows in some coordinates, ``scatter`` gives Σ_near xxᵀ, and ``squares`` ‖x‖² of each far
-    pair. Directions in which no pair differs get no weight; but for them, rows are X = X R Gᵀ.
+    pair. Directions in which no pair differs get no weight, and constant features none at all; but
+    for them, rows are X = X R Gᵀ.
     """
     d = rows.shape[1]
+    constant = kernels.to_host(abs(rows).sum(0)) == 0
     H = symmetric(scatter(rows))
     found = steadily_whitened(H, regularization)
     if found is not None:
@@ -63,6 +66,7 @@ def whitened_by_near_pairs(
         refuse_unbounded(kernels, squares(kernels.apply(U, null.T)), squares(U))
         flat = linalg.orth(basis @ null)
         R -= flat @ (flat.T @ R)
+    R[constant] = 0
     shares, vectors = linalg.eigh(ridge * (R.T @ R))
     return R, dual @ (H @ inner), vectors[:, shares > MOSTLY_RIDGE]
 
@@ -123,6 +127,47 @@ def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]
         return total
 
     return of_pairs
+
+
+def near_squares(kernels: ModuleType, pairs: Pairs, points: Array) -> Matrix:
+    """The diagonal of Σ_near xxᵀ; all pairs of a class are n_c times its scatter."""
+    total = np.zeros(points.shape[1])
+    if pairs.labels is not None:
+        ordered = points[kernels.index(pairs.labels.order, points)]
+        for first, last in pairwise(pairs.labels.starts.tolist()):
+            part = ordered[first:last]
+            part = part - part.mean(0)
+            total += (last - first) * kernels.to_host((part * part).sum(0))
+        return total
+    heads, tails = (kernels.index(end, points) for end in pairs.near_edges())
+    step = max(1, BLOCK_ENTRIES // len(total))
+    for first in range(0, len(heads), step):
+        part = points[heads[first : first + step]] - points[tails[first : first + step]]
+        total += kernels.to_host((part * part).sum(0))
+    return total
+
+
+def measure_of_pairs(
+    pairs: Pairs, regularization: float
+) -> Callable[[Matrix], tuple[Array, float]]:
+    """For a map on the features: ‖x‖² of each far pair, and ⟨H, A⟩ of (1), from data in float64.
+
+    A is the metric of the map.
+    """
+    X = pairs.points
+    kernels = kernels_for(X)
+    far = tuple(kernels.index(end, X) for end in pairs.far_edges())
+
+    def measure(components: Matrix) -> tuple[Array, float]:
+        points = kernels.double(X) - kernels.double(X[:1])
+        images = kernels.apply(points, components)
+        total = float(near_squares(kernels, pairs, images).sum())
+        if regularization:
+            ridge = regularization * float(near_squares(kernels, pairs, points).mean())
+            total += ridge * float(np.vdot(components, components))
+        return kernels.sq_lengths(images, *far), total
+
+    return measure
 
 
 def near_laplacian(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], tuple[Array, Array]]:

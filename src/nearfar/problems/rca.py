@@ -120,10 +120,10 @@ class RCAProblem:
         return canonical_factor(rows @ self.basis.T)
 
     def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
-        """(3) at LᵀL, for orthogonal rows, and (7) relative to it, or to 1 if that is larger."""
+        """(3) at LᵀL, and (7) relative to it, or to 1 if that is larger."""
         rows = L if self.dual is None else L @ self.dual
         W = rows @ self.C @ rows.T  # (r, r)
-        volume = 2 * np.log(np.linalg.norm(L, axis=1)).sum()
+        volume = 2 * np.log(np.abs(np.diag(linalg.qr(L.T, mode="r")[0]))).sum()
         objective = self.count * (np.trace(W) - volume)
         excess = self.count * (np.trace(W) - np.linalg.slogdet(W)[1] - len(W))
         return float(objective), float(max(excess, 0.0) / max(abs(objective), 1.0))
@@ -151,6 +151,8 @@ def _white_coordinates(
     if d > n:  # eigenvectors of unitᵀunit from those of unit unitᵀ
         lift = vectors / (lengths * np.sqrt(n))
         vectors = kernels.gram(unit, kernels.like(lift, unit))
+    varies = kernels.to_host(abs(points).sum(0)) > 0
+    vectors = np.where(varies[:, None], vectors, 0.0)
     return vectors / lengths / scale[:, None], vectors * lengths * scale[:, None]
 
 

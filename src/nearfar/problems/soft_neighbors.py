@@ -33,7 +33,7 @@ from scipy import linalg
 
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import range_and_null, symmetric
-from nearfar.problems.whitening import FLOOR, whitened
+from nearfar.problems.whitening import FLOOR, returned_map, whitened
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -76,7 +76,9 @@ class SoftNeighborsProblem:
     P: Matrix  # the pull of the classes and the ridge, near the identity
     ridge: Matrix  # λBᵀB
     Q: Matrix  # what the pull would be if near pairs joined random points
+    regularization: float  # λ
     exact: Callable[[], Array]  # U in float64
+    images: Callable[[Matrix], Array]  # of the points under a map on the features, in float64
 
     @classmethod
     def build(cls, X: Array, centre: Array, starts: Index, regularization: float = 0.0) -> Self:
@@ -108,7 +110,9 @@ class SoftNeighborsProblem:
             P=P,
             ridge=regularization * (basis.T @ basis),
             Q=Q,
+            regularization=regularization,
             exact=lambda: kernels.apply(kernels.double(X) - centre, basis.T),
+            images=lambda components: kernels.apply(kernels.double(X) - centre, components),
         )
 
     @property
@@ -140,6 +144,10 @@ class SoftNeighborsProblem:
         """The factor on the features of a factor on U."""
         components: Matrix = L @ self.basis.T
         return components
+
+    def returned(self, L: Matrix) -> Matrix:
+        """The map on the features that a fit returns for a factor on U."""
+        return returned_map(self.components(L), L, self.U)
 
     def mean_distance(self, L: Matrix) -> float:
         """The mean of D between random points under a factor."""
@@ -193,11 +201,11 @@ class SoftNeighborsProblem:
             rounding=ROUNDINGS * precision * float(np.linalg.norm(squares)),
         )
 
-    def exact_shares(self, L: Matrix) -> Matrix:
-        """pᵢ of (2) at a factor, in float64, and no sums."""
-        Z = self.kernels.apply(self.exact(), L)
-        shares = self.kernels.softmax_neighbors(Z, Z[:, :0], self.starts)[1]
-        return np.asarray(self.kernels.to_host(shares))
+    def soft_neighbors_of(self, components: Matrix) -> tuple[Array, Matrix, Matrix]:
+        """Images of the points under a map on the features, log Zᵢ and pᵢ of (2), in float64."""
+        kernels, Z = self.kernels, self.images(components)
+        logs, shares = kernels.softmax_neighbors(Z, Z[:, :0], self.starts)[:2]
+        return Z, np.asarray(kernels.to_host(logs)), np.asarray(kernels.to_host(shares))
 
 
 def within_classes(U: Array, starts: Index) -> Array:

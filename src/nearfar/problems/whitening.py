@@ -21,15 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array
-from nearfar.linalg import eigh, symmetric
+from nearfar.linalg import canonical_rotation, eigh, row_signs, symmetric
 
 Matrix = NDArray[np.float64]
 
 FLOOR = 1e-4  # share of the overall scatter that steadies the whitening where P is near singular
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
-FEATURE_TOLERANCE = 1e-12  # size of a feature, relative to the median one, below which it is noise
 ROUNDINGS = 16  # of the largest entry of a feature, up to which others are rounding errors
+ROW_TOLERANCE = 1e-12  # length of a row on whitened points, relative to the longest, to drop it
 PASSES = 6  # at most; two where the data are not extreme
 SAMPLE_ROWS = 10_000  # rows that are enough for a median
 
@@ -73,8 +74,8 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     feature in other units nor an outlier hides the rest. The scale is the median, or the deviation
     where the median is a rounding error beside the largest entry: most entries may be that, or
     zero, in a feature that tells a few points apart. Directions in which the rows then vary by
-    less than RANK_TOLERANCE (a variance, relative to the largest) are rounding errors, and so are
-    features of less than FEATURE_TOLERANCE of the usual size.
+    less than RANK_TOLERANCE (a variance, relative to the largest) are rounding errors. A constant
+    feature has no part in the basis.
     """
     n, d = points.shape
     sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
@@ -82,9 +83,8 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
     dust = ROUNDINGS * np.finfo(float).eps * n**0.5 * deviation  # of the largest entry, at least
     scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
-    usual = np.median(scale[deviation > 0]) if deviation.any() else 0.0
-    known = scale > FEATURE_TOLERANCE * usual
-    unit = points * kernels.like(known / scale, points)
+    varies = deviation > 0
+    unit = points * kernels.like(varies / scale, points)
     norms = (unit * unit).sum(1) ** 0.5
     unit = unit / (norms + (norms == 0))[:, None]
     if d <= n:
@@ -96,6 +96,7 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
         kept = values > RANK_TOLERANCE * values.max(initial=0.0)
         lift = vectors[:, kept] / np.sqrt(values[kept])
         span = kernels.gram(unit, kernels.like(lift, unit))
+    span = np.where(varies[:, None], span, 0.0)
     return span / scale[:, None], span * scale[:, None]
 
 
@@ -104,3 +105,50 @@ def _inside(dual: Matrix) -> Matrix:
     Q, R = linalg.qr(dual, mode="economic")
     inside: Matrix = linalg.solve_triangular(R, Q.T).T
     return inside
+
+
+def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:
+    """The map on the features that a fit returns for a factor L of whitened points, in float64.
+
+    Its rows are orthogonal, longest first, and rounded to the floating type of the points. Rows
+    that are negligible on whitened points are dropped, but for one: those tell what a row does to
+    the data, whatever the units of the features are. ``components`` are L on the features.
+    """
+    found, _ = rotated_map(components, L, points)
+    kept = np.abs(found).max(axis=1) > 0
+    kept[:1] = True
+    return np.asarray(found[kept])
+
+
+def rotated_map(components: Matrix, L: Matrix, points: Array) -> tuple[Matrix, Matrix]:
+    """The map of `returned_map` with zeros for the rows that are dropped, and its rotation.
+
+    Before rounding, it is the rotation times the ``components``.
+    """
+    rotation = canonical_rotation(components)
+    rotation *= row_signs(rotation @ components)
+    lengths = np.linalg.norm(rotation @ L, axis=1)[:, None]
+    kept = lengths > ROW_TOLERANCE * lengths.max(initial=0.0)
+    return rounded_like(kept * (rotation @ components), points), rotation
+
+
+def returned_weights(weights: Matrix, L: Matrix, points: Array) -> Matrix:
+    """As `returned_map` for a diagonal metric: weights of the features, and L of whitened ones."""
+    order = np.argsort(-weights, kind="stable")
+    sizes = np.abs(L[order])
+    kept = sizes > ROW_TOLERANCE * sizes.max(initial=0.0)
+    kept[:1] = True
+    return rounded_like(np.diag(weights)[order[kept]], points)
+
+
+def rounded_like(components: Matrix, points: Array) -> Matrix:
+    """A map rounded to the floating type of the points, as a fit returns it, in float64."""
+    if not str(points.dtype).endswith("float32"):
+        return components
+    limit = np.finfo(np.float32).max
+    if np.abs(components).max(initial=0.0) > limit:
+        raise InvalidInputError(
+            f"the learned map has entries above {limit:.0e}, the largest number of float32, because"
+            " X varies by very little. Scale X up, or pass it as float64."
+        )
+    return components.astype(np.float32).astype(np.float64)
