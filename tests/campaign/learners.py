@@ -29,6 +29,7 @@ from tests.campaign.strategies import Data
 
 STATUSES = ("converged", "max_iter", "stalled")
 SQUARED = 1e139  # spread up to which, and inverse from which, data must be accepted
+HARDLY = 1e-12, 1e-3  # share of the longest direction, between which another one hardly counts
 SPAN = 1e-6, 1e-12  # share of a direction that near pairs may miss, and that far pairs then have
 
 Parameters = dict[str, Any]
@@ -171,8 +172,18 @@ def orthonormal(X: Any) -> tuple[np.ndarray, float]:
     X = X - X.mean(axis=0)
     unit = float(np.abs(X).max())
     U, values, _ = np.linalg.svd(X / unit, full_matrices=False)
-    kept = values > 1e-9 * values[0]
+    kept = values > HARDLY[0] * values[0]
     return U[:, kept] * values[kept], unit
+
+
+def is_solvable(data: Data) -> bool:
+    """Whether a general solver can be believed: tame points that differ clearly or not at all."""
+    if not data.is_tame:
+        return False
+    X = data.X.astype(np.float64)
+    values = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
+    shares = values / values[0]
+    return not ((shares > HARDLY[0]) & (shares < HARDLY[1])).any()
 
 
 def squares_of(data: Data) -> Any:

@@ -101,9 +101,11 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
 
 
 def _inside(dual: Matrix) -> Matrix:
-    """The basis (5) of a dual basis."""
-    Q, R = linalg.qr(dual, mode="economic")
-    inside: Matrix = linalg.solve_triangular(R, Q.T).T
+    """The basis (5) of a dual basis; features without a part in one have none in the other."""
+    used = dual.any(axis=1)
+    Q, R = linalg.qr(dual[used], mode="economic")
+    inside = np.zeros_like(dual)
+    inside[used] = linalg.solve_triangular(R, Q.T).T
     return inside
 
 
