@@ -6,6 +6,7 @@ python dev.py lint    ruff, mypy, codespell and the links between the pages
 python dev.py docs    the links, and every example in the pages and docstrings
 python dev.py site    the pages, the reference and the gallery as a site in docs/_build/html
 python dev.py dist    the wheel and the source archive in dist, each tried in a clean environment
+python dev.py campaign  new draws of odd data for every convex learner, 2000 or --draws N
 python dev.py test --oldest    the tests alone, with the oldest packages that are supported
 
 The first run installs the dependencies; later runs do so only when pyproject.toml has changed.
@@ -55,6 +56,10 @@ assert (files("nearfar") / "py.typed").is_file()
 for name in nearfar.__all__:
     getattr(nearfar, name)
 """
+
+# One process to a core, each with one thread; the order of sets, and with it that of the tests, has
+# to be the same in all of them.
+SINGLE_THREADED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 # [text](target) and ![text](target), where the target is neither a URL nor a mail address.
 LINK = re.compile(r"\]\((?![a-z]+:)([^)\s]+)\)")
@@ -205,6 +210,15 @@ def build_site(*, online: bool) -> None:
     say(f"open {output / 'html' / 'index.html'}")
 
 
+def run_campaign(draws: int | None, extra: list[str]) -> None:
+    """Try every convex learner on new odd data; a failure is shrunk, with a line to repeat it."""
+    say("campaign")
+    os.environ |= {"NEARFAR_CAMPAIGN": "nightly", **SINGLE_THREADED}
+    if draws is not None:
+        os.environ["NEARFAR_CAMPAIGN_DRAWS"] = str(draws)
+    call(PYTHON, "-m", "pytest", "-n", "auto", "tests/campaign", *extra)
+
+
 def main() -> None:
     """Read the command line and do the job."""
     parser = argparse.ArgumentParser(
@@ -212,18 +226,21 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("job", choices=["demo", "test", "lint", "docs", "site", "dist"])
+    parser.add_argument("job", choices=["demo", "test", "lint", "docs", "site", "dist", "campaign"])
     parser.add_argument("--torch", action="store_true", help="install torch too (large)")
     parser.add_argument(
         "--online", action="store_true", help="site: link to other projects' pages, and check links"
     )
     parser.add_argument("--oldest", action="store_true", help="test: the oldest packages")
+    parser.add_argument("--draws", type=int, help="campaign: how many draws in all")
     options, extra = parser.parse_known_args()
     if extra and options.job in ("lint", "docs", "site", "dist"):
         parser.error(f"{options.job} takes no further arguments; got {' '.join(extra)}")
 
     if options.oldest and options.job != "test":
         parser.error(f"--oldest goes with test; got {options.job}")
+    if options.draws is not None and (options.job != "campaign" or options.draws < 1):
+        parser.error(f"--draws goes with campaign, and is at least 1; got {options.draws}")
 
     profile = "run" if options.job in ("demo", "dist") else "develop"
     install(profile, with_torch=options.torch, oldest=options.oldest)
@@ -233,10 +250,10 @@ def main() -> None:
         if not options.oldest:  # what the linters say depends on the newest packages
             lint()
         say("pytest")
-        # One process to a core, each with one thread; the order of sets, and with it that of the
-        # tests, has to be the same in all of them.
-        os.environ |= {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        os.environ |= SINGLE_THREADED
         call(PYTHON, "-m", "pytest", "-n", "auto", *extra)
+    elif options.job == "campaign":
+        run_campaign(options.draws, extra)
     elif options.job == "lint":
         lint()
     elif options.job == "site":

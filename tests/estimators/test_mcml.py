@@ -215,6 +215,21 @@ def test_regularization_weighs_the_trace(wine):
     assert (np.diff(objectives) > 0).all()
 
 
+@pytest.mark.parametrize("units", [1.0, 1e3], ids=["one unit", "different units"])
+def test_regularization_does_not_weigh_directions_in_which_no_points_differ(units, rng):
+    """Of the metrics with the same distances, the one inside the span has the least trace.
+
+    With the points as rows of F Vᵀ, V of orthonormal columns, A → V A Vᵀ keeps distances and trace.
+    """
+    F, y = rng.normal(size=(12, 4)), np.arange(12) % 3
+    V = np.linalg.qr(rng.normal(size=(9, 4)) * np.geomspace(1, units, 9)[:, None])[0]
+    inside = MCML(regularization=0.1, tol=1e-5).fit(F, y)
+    model = MCML(regularization=0.1, tol=1e-5).fit(F @ V.T, y)
+    assert model.objective_ == pytest.approx(inside.objective_, rel=2e-5)
+    assert bound(model) <= inside.objective_
+    np.testing.assert_allclose(model.components_ @ V @ V.T, model.components_, atol=1e-9)
+
+
 def test_much_regularization_leaves_no_metric(iris):
     """At A = 0 the gradient is P − S(p) with p = 1/(n − 1); beyond its most negative eigenvalue the
     trace costs more than any metric gains, and Σ KL = 150 log(149/49) remains."""

@@ -1,4 +1,4 @@
-"""The coordinates of LMNN: equations (1) to (4), on ordinary and on extreme data."""
+"""The coordinates of LMNN: equations (1) to (5), on ordinary and on extreme data."""
 
 import numpy as np
 import pytest
@@ -22,9 +22,12 @@ def spoiled(kind, rng):
         X[7, 0] = 1e12
     if kind == "constant feature":
         X[:, 1], rank = 5.0, D - 1
+    if kind == "mostly rounding errors":
+        X[:, 1] = np.where(np.arange(N) < 6, X[:, 1], 1e-17 * X[:, 1])
     if kind == "repeated feature":
         X[:, 1], rank = -30 * X[:, 0], D - 1
-    return X - (np.median if "outlier" in kind else np.mean)(X, axis=0), rank
+    robust = "outlier" in kind or "rounding" in kind
+    return X - (np.median if robust else np.mean)(X, axis=0), rank
 
 
 @pytest.fixture(
@@ -36,6 +39,7 @@ def spoiled(kind, rng):
         "outlier in one feature",
         "constant feature",
         "repeated feature",
+        "mostly rounding errors",
     ]
 )
 def points(request, rng):

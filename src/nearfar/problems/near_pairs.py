@@ -60,11 +60,6 @@ def whitened_by_near_pairs(
         return *found, np.empty((d, 0))
     ridge = _ridge(H, regularization)
     basis, dual, U, H, _ = whitened(kernels, rows, scatter, n_near, ridge)
-    if ridge and basis.shape[1] < d:  # the ridge is that of a basis in the span of the rows
-        span = linalg.qr(dual, mode="economic")[0]
-        rows = kernels.apply(rows, span.T)
-        basis, dual, U, H, _ = whitened(kernels, rows, scatter, n_near, ridge)
-        basis, dual = span @ basis, span @ dual
     inner, null = range_and_null(H)
     R = basis @ inner
     if null.shape[1]:

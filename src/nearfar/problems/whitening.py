@@ -6,6 +6,8 @@ With points X (centred), near pairs e of weights w_e, C_e = (x_h − x_t)(x_h �
 (2) Q = 2 (Σ w) Cov(X)        what it would be if the pairs joined random points
 (3) U = X B                   with Bᵀ P B ≈ I, or Bᵀ(P + FLOOR·Q)B = I where P is near singular
 (4) X = U Gᵀ                  on the span of the data, G the dual basis: BᵀG = I
+(5) B = G (GᵀG)⁻¹             the B of (4) of least norm, for a ridge where the data do not span all
+                              features: else every metric has some trace beyond the span
 
 A descent in these coordinates is well conditioned and does not depend on the units of features.
 """
@@ -17,6 +19,7 @@ from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array
@@ -26,6 +29,7 @@ Matrix = NDArray[np.float64]
 
 FLOOR = 1e-4  # share of the overall scatter that steadies the whitening where P is near singular
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
+ROUNDINGS = 16  # of the largest entry of a feature, up to which others are rounding errors
 ROW_TOLERANCE = 1e-12  # length of a row on whitened points, relative to the longest, to drop it
 PASSES = 6  # at most; two where the data are not extreme
 SAMPLE_ROWS = 10_000  # rows that are enough for a median
@@ -45,6 +49,8 @@ def whitened(
     resolve P (an outlier does that), it is repeated in the coordinates found so far.
     """
     basis, dual = _row_space(kernels, points)
+    if ridge and basis.shape[1] < len(basis):  # else ρI would count what no point can see
+        basis = _inside(dual)
     for remaining in reversed(range(PASSES)):
         U = kernels.apply(points, basis.T)
         P = symmetric(pull(U)) + ridge * (basis.T @ basis)
@@ -65,7 +71,9 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     """A basis of the span of the points, and its dual.
 
     Features are brought to a robust unit scale and rows to unit length first, so that neither a
-    feature in other units nor an outlier hides the rest. Directions in which the rows then vary by
+    feature in other units nor an outlier hides the rest. The scale is the median, or the deviation
+    where the median is a rounding error beside the largest entry: most entries may be that, or
+    zero, in a feature that tells a few points apart. Directions in which the rows then vary by
     less than RANK_TOLERANCE (a variance, relative to the largest) are rounding errors. A constant
     feature has no part in the basis.
     """
@@ -73,7 +81,8 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
     scale = np.median(sample, axis=0)
     deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
-    scale = np.where(scale > 0, scale, np.where(deviation > 0, deviation, 1.0))
+    dust = ROUNDINGS * np.finfo(float).eps * n**0.5 * deviation  # of the largest entry, at least
+    scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
     varies = deviation > 0
     unit = points * kernels.like(varies / scale, points)
     norms = (unit * unit).sum(1) ** 0.5
@@ -89,6 +98,13 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
         span = kernels.gram(unit, kernels.like(lift, unit))
     span = np.where(varies[:, None], span, 0.0)
     return span / scale[:, None], span * scale[:, None]
+
+
+def _inside(dual: Matrix) -> Matrix:
+    """The basis (5) of a dual basis."""
+    Q, R = linalg.qr(dual, mode="economic")
+    inside: Matrix = linalg.solve_triangular(R, Q.T).T
+    return inside
 
 
 def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:

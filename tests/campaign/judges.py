@@ -1,0 +1,594 @@
+"""What each objective is, by its definition alone: nothing here comes from nearfar.
+
+A judge knows the data and the parameters of a convex problem. It says what a map is worth, how much
+of that is rounding, whether the map is feasible, what simple maps are worth, and, by a general
+solver of conic programs, what the best one is worth. Everything is computed one difference of
+points at a time in extended precision: no centring, no whitening, no expanded squares, and a range
+in which the square of every float64 is a number.
+
+``sense`` is 1 where the objective is minimised and −1 where it is maximised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from math import log
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import minimize_scalar
+
+Wide = np.longdouble
+
+ROUNDINGS = 8  # of each product that is summed up in an image
+TIE = 1e-4  # relative difference of squared distances below which rounding may decide
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a map is worth, and how much of it rounding may have changed."""
+
+    value: float
+    rounding: float
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Learned distances of all pairs of points, (n, n): squared, and the error of the root."""
+
+    squares: Any
+    errors: Any
+
+    @property
+    def square_errors(self) -> Any:
+        """Of the squares."""
+        return 2 * np.sqrt(self.squares) * self.errors + self.errors**2
+
+    @classmethod
+    def under(cls, L: Any, differences: Any, sizes: Any = None) -> Lengths:
+        """By a map L (r, d) of the differences (n, n, d).
+
+        ``sizes`` are those of what the differences were taken of, if they are inexact, too.
+        """
+        eps = np.finfo(L.dtype).eps
+        L = np.asarray(L, dtype=Wide)
+        images = differences @ L.T
+        sums = (np.abs(differences) if sizes is None else sizes) @ np.abs(L).T
+        return cls((images**2).sum(-1), ROUNDINGS * eps * np.sqrt((sums**2).sum(-1)))
+
+
+def differences(X: Any) -> Any:
+    """x_i − x_j, (n, n, d)."""
+    X = np.asarray(X, dtype=Wide)
+    return X[:, None] - X[None]
+
+
+def nearest_of_class(squares: Any, y: Any, k: int) -> tuple[list[tuple[int, int]], bool]:
+    """Edges to the k nearest of the class by squared distances (n, n), ties by number.
+
+    And whether rounding or the order of the rows decides: points that are about equally far, and
+    not at the same place, of which some are among the k nearest and some are not.
+    """
+    edges, tied = [], False
+    for i in range(len(y)):
+        others = [j for j in range(len(y)) if j != i and y[j] == y[i]]
+        others.sort(key=lambda j: squares[i, j])
+        edges += [(i, j) for j in others[:k]]
+        if len(others) > k:
+            last = squares[i, others[k - 1]]
+            band = [j for j in others if abs(squares[i, j] - last) <= TIE * last]
+            outside = squares[i, others[k]] <= last * (1 + TIE)
+            tied |= outside and bool((squares[band[0], band] > 0).any())
+    return edges, tied
+
+
+def all_of_class(y: Any) -> list[tuple[int, int]]:
+    """Edges to all others of the class."""
+    n = len(y)
+    return [(i, j) for i in range(n) for j in range(n) if i != j and y[i] == y[j]]
+
+
+# -- labels: margins -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LargeMargin:
+    """(1 − μ) Σ_e D(e) + μ Σ_t [1 + D(e) − D(p)]₊, D the squared learned distance.
+
+    e = (i, j) are the target edges, p = (i, l) pairs of different classes, t = (e, p).
+    """
+
+    y: np.ndarray
+    edges: list[tuple[int, int]]
+    push_weight: float
+    sense = 1
+
+    @cached_property
+    def triplets(self) -> np.ndarray:
+        """(i, j, l)"""
+        y = self.y
+        return np.array(
+            [(i, j, far) for i, j in self.edges for far in range(len(y)) if y[far] != y[i]]
+        ).reshape(-1, 3)
+
+    def judged(self, lengths: Lengths) -> Judged:
+        """What learned distances are worth; entry (a, b) of them is measured from a to b."""
+        mu, D, errors = self.push_weight, lengths.squares, lengths.square_errors
+        i, j, far = self.triplets.T
+        heads, tails = np.array(self.edges).T
+        slacks = 1 + D[i, j] - D[i, far]
+        doubt = errors[i, j] + errors[i, far]
+        value = (1 - mu) * D[heads, tails].sum() + mu * np.maximum(slacks, 0).sum()
+        rounding = (1 - mu) * errors[heads, tails].sum() + mu * doubt[slacks > -doubt].sum()
+        return Judged(float(value), float(rounding))
+
+    def at_zero(self) -> float:
+        """The zero map: every triplet costs μ."""
+        return self.push_weight * len(self.triplets)
+
+    def at_best_multiple(self, squares: Any) -> float:
+        """Of distances (n, n): convex and piecewise linear in the multiple of their squares."""
+        i, j, far = self.triplets.T
+        heads, tails = np.array(self.edges).T
+        pull, slopes = squares[heads, tails].sum(), squares[i, far] - squares[i, j]
+        corners = np.append(0, 1 / slopes[slopes > 0])
+        mu = self.push_weight
+        values = [(1 - mu) * s * pull + mu * np.maximum(1 - s * slopes, 0).sum() for s in corners]
+        return float(min(values))
+
+    def optimum(self, points: list[np.ndarray], metric_of: np.ndarray) -> float | None:
+        """Over metrics M_c ⪰ 0, D(a, b) by the metric of b; points of metric c are points[c].
+
+        Variables: svec M_c, ξ_t. Constraints: ξ ≥ 0, ξ_t ≥ 1 + D(e) − D(p), M_c ⪰ 0.
+        """
+        n_metrics, size = len(points), points[0].shape[1]
+        width = size * (size + 1) // 2
+        edges = np.array(self.edges)
+
+        def measured(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            rows = np.zeros((len(a), n_metrics * width))
+            for row, (head, tail) in enumerate(zip(a, b, strict=True)):
+                c = metric_of[tail]
+                difference = points[c][head] - points[c][tail]
+                rows[row, c * width : (c + 1) * width] = svec(np.outer(difference, difference))
+            return rows
+
+        i, j, far = self.triplets.T
+        A = measured(i, far) - measured(i, j)
+        m, mu, pull = len(A), self.push_weight, measured(*edges.T).sum(axis=0)
+        program = ConeProgram(np.concatenate([(1 - mu) * pull, np.full(m, mu)]))
+        program.nonnegative(np.hstack([A, np.eye(m)]), -np.ones(m))
+        program.nonnegative(np.hstack([np.zeros_like(A), np.eye(m)]), np.zeros(m))
+        for c in range(n_metrics):
+            program.semidefinite(c * width, size)
+        return program.minimum()
+
+
+# -- labels: collapse ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """Σ_i KL[p0(·|i) ‖ p(·|i)] + λ tr A, p(j|i) ∝ exp(−D(i, j)), p0 even on the class of i."""
+
+    y: np.ndarray
+    regularization: float = 0.0
+    sense = 1
+
+    @cached_property
+    def wanted(self) -> Any:
+        """p0, (n, n); zero rows for points that are alone in their class."""
+        same = (self.y[:, None] == self.y) & ~np.eye(len(self.y), dtype=bool)
+        return same / np.maximum(same.sum(axis=1, keepdims=True), 1).astype(Wide)
+
+    def judged(self, lengths: Lengths, trace: float = 0.0) -> Judged:
+        """What learned distances are worth, with the trace of the metric."""
+        p0 = self.wanted
+        anchors = p0.any(axis=1)
+        energies = -lengths.squares[anchors]
+        energies[np.eye(len(p0), dtype=bool)[anchors]] = -np.inf
+        p0, errors = p0[anchors], lengths.square_errors[anchors]
+        top = energies.max(axis=1, keepdims=True)
+        log_z = top + np.log(np.exp(energies - top).sum(axis=1, keepdims=True))
+        with np.errstate(invalid="ignore"):
+            terms = np.where(p0 > 0, p0 * (np.log(np.where(p0 > 0, p0, 1)) - energies + log_z), 0)
+        rounding = ((p0 + np.exp(energies - log_z)) * errors).sum()
+        return Judged(float(terms.sum() + self.regularization * trace), float(rounding))
+
+    def at_zero(self) -> float:
+        """The zero map: everybody is chosen equally often."""
+        return self.judged(Lengths(np.zeros((len(self.y),) * 2, Wide), 0 * self.wanted)).value
+
+    def at_best_multiple(self, squares: Any, trace: float) -> float:
+        """Of distances (n, n), in units of the mean."""
+        unit = squares.mean()
+        none = 0 * squares
+
+        def worth(exponent: float) -> float:
+            multiple = Wide(2) ** exponent / unit
+            return self.judged(Lengths(multiple * squares, none), float(multiple * trace)).value
+
+        found = minimize_scalar(worth, bounds=(-30, 30), method="bounded")
+        return min(float(found.fun), self.at_zero())
+
+    def optimum(self, points: np.ndarray, unit: float = 1.0) -> float | None:
+        """Over A ⪰ 0 on the points; λ tr A counts as λ tr A / unit.
+
+        Variables: svec A, t_i, u_ij with exp(−D(i, j) − t_i) ≤ u_ij and Σ_j u_ij ≤ 1, which says
+        t_i ≥ log Z_i.
+        """
+        n, size = points.shape
+        p0 = self.wanted.astype(np.float64)
+        anchors = np.flatnonzero(p0.any(axis=1))
+        pairs = [(a, i, j) for a, i in enumerate(anchors) for j in range(n) if i != j]
+        width, m = size * (size + 1) // 2, len(anchors)
+        total = width + m + len(pairs)
+        squares = {(i, j): _square(points, i, j) for _, i, j in pairs}
+        pull = sum(p0[i, j] * row for (i, j), row in squares.items())
+        pull = pull + self.regularization / unit * svec(np.eye(size))
+        program = ConeProgram(np.concatenate([pull, np.ones(m), np.zeros(len(pairs))]))
+        sums = np.zeros((m, total))
+        for number, (a, _, _) in enumerate(pairs):
+            sums[a, width + m + number] = -1
+        program.nonnegative(sums, np.ones(m))
+        program.semidefinite(0, size)
+        for number, (a, i, j) in enumerate(pairs):
+            rows = np.zeros((3, total))
+            rows[0, :width] = -squares[i, j]
+            rows[0, width + a] = -1
+            rows[2, width + m + number] = 1
+            program.exponential(rows, np.array([0.0, 1, 0]))
+        found = program.minimum()
+        if found is None:
+            return None
+        return found + sum(value * log(value) for value in p0[p0 > 0])
+
+
+# -- near and far pairs --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FarPairs:
+    """Pairs of one class are near, of two far; far pairs of equal points are left out.
+
+    ``ridge`` is ρ: near(A) = Σ_near D² + ρ (T / d) tr A, with T the sum of their squared distances
+    before learning and d the number of directions.
+    """
+
+    y: np.ndarray
+    before: Any  # (n, n) squared distances before learning
+    directions: int
+    ridge: float
+    sense = -1
+
+    @cached_property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Masks (n, n) of near and far pairs, above the diagonal."""
+        above = np.triu(np.ones_like(self.before, dtype=bool), 1)
+        same = self.y[:, None] == self.y
+        return above & same, above & ~same & (self.before > 0)
+
+    @property
+    def price(self) -> float:
+        """ρ T / d, of the trace."""
+        return self.ridge * self.before[self.pairs[0]].sum() / self.directions
+
+    def is_steady(self, points: np.ndarray, unit: float = 1.0) -> bool:
+        """Whether near pairs hold every direction, so that a general solver can be believed."""
+        i, j = np.argwhere(self.pairs[0]).T
+        scatter = (points[i] - points[j]).T @ (points[i] - points[j])
+        values = np.linalg.eigvalsh(scatter + float(self.price) / unit * np.eye(len(scatter)))
+        return bool(values[0] > 1e-5 * values[-1])
+
+    def near_sum(self, lengths: Lengths, trace: float) -> Judged:
+        """near(A)"""
+        near = self.pairs[0]
+        value = lengths.squares[near].sum() + self.price * trace
+        return Judged(float(value), float(lengths.square_errors[near].sum()))
+
+
+class SumOfFar(FarPairs):
+    """Maximise Σ_far D with near(A) ≤ 1."""
+
+    limit = 1.0
+
+    def judged(self, lengths: Lengths) -> Judged:
+        """What learned distances are worth."""
+        far = self.pairs[1]
+        return Judged(float(np.sqrt(lengths.squares[far]).sum()), float(lengths.errors[far].sum()))
+
+    def at_best_multiple(self, squares: Any, trace: float) -> float:
+        """Of distances (n, n): as long as allowed."""
+        near, far = self.pairs
+        return float(np.sqrt(squares[far] / (squares[near].sum() + self.price * trace)).sum())
+
+    def optimum(self, points: np.ndarray, unit: float = 1.0) -> float | None:
+        """Variables: svec A, t_p with t_p² ≤ D²(p), that is |(2 t_p, D² − 1)| ≤ D² + 1."""
+        size = points.shape[1]
+        width = size * (size + 1) // 2
+        near, far = (np.argwhere(mask) for mask in self.pairs)
+        total = width + len(far)
+        program = ConeProgram(np.append(np.zeros(width), -np.ones(len(far))))
+        scatter = sum(_square(points, i, j) for i, j in near)
+        scatter = scatter + float(self.price) / unit * svec(np.eye(size))
+        row = np.zeros((1, total))
+        row[0, :width] = -scatter
+        program.nonnegative(row, np.ones(1))
+        program.semidefinite(0, size)
+        for number, (i, j) in enumerate(far):
+            rows = np.zeros((3, total))
+            rows[:2, :width] = _square(points, i, j)
+            rows[2, width + number] = 2
+            program.second_order(rows, np.array([1.0, -1, 0]))
+        found = program.minimum()
+        return None if found is None else -found
+
+
+class ClosestFar(FarPairs):
+    """Maximise min_far D² with near(A) = d, the number of features."""
+
+    @property
+    def limit(self) -> float:
+        """What near(A) should be."""
+        return float(self.directions)
+
+    def judged(self, lengths: Lengths) -> Judged:
+        """What learned distances are worth."""
+        far = self.pairs[1]
+        return Judged(
+            float(lengths.squares[far].min()),
+            float(lengths.square_errors[far][lengths.squares[far].argmin()]),
+        )
+
+    def at_best_multiple(self, squares: Any, trace: float) -> float:
+        """Of distances (n, n): as long as allowed."""
+        near, far = self.pairs
+        share = self.limit / (squares[near].sum() + self.price * trace)
+        return float(squares[far].min() * share)
+
+    def optimum(self, points: np.ndarray, unit: float = 1.0) -> float | None:
+        """Variables: svec A, t with t ≤ D²(p)."""
+        size = points.shape[1]
+        width = size * (size + 1) // 2
+        near, far = (np.argwhere(mask) for mask in self.pairs)
+        program = ConeProgram(np.append(np.zeros(width), -1.0))
+        scatter = sum(_square(points, i, j) for i, j in near)
+        scatter = scatter + float(self.price) / unit * svec(np.eye(size))
+        program.nonnegative(np.append(-scatter, 0.0)[None], np.array([self.limit]))
+        squares = np.array([_square(points, i, j) for i, j in far])
+        program.nonnegative(np.column_stack([squares, -np.ones(len(far))]), np.zeros(len(far)))
+        program.semidefinite(0, size)
+        found = program.minimum()
+        return None if found is None else -found
+
+
+# -- chunklets -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chunklets:
+    """N (⟨C_ρ, B⟩ − log det B), C_ρ = C + ρ diag(T): in rational numbers, without any rounding.
+
+    C is the covariance about the means of the classes of two or more, of their N points; T that
+    of all points about their mean. The determinant is on the row space of the map.
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    regularization: float
+    sense = 1
+
+    @cached_property
+    def covariance(self) -> tuple[list[list[Fraction]], int]:
+        """C_ρ and N."""
+        X, d = _rational(self.X), self.X.shape[1]
+        sizes = {label: int((self.y == label).sum()) for label in self.y.tolist()}
+        members = [i for i, label in enumerate(self.y.tolist()) if sizes[label] > 1]
+        centred = []
+        for i in members:
+            mates = [k for k in members if self.y[k] == self.y[i]]
+            centred.append([X[i][j] - sum(X[k][j] for k in mates) / len(mates) for j in range(d)])
+        count = len(members)
+        C = [[sum(row[i] * row[j] for row in centred) / count for j in range(d)] for i in range(d)]
+        rho = Fraction(self.regularization)
+        for j in range(d):
+            column = [row[j] for row in X]
+            mean = sum(column) / len(column)
+            C[j][j] += rho * sum((value - mean) ** 2 for value in column) / len(column)
+        return C, count
+
+    def judged(self, L: np.ndarray) -> Judged:
+        """What a map without zero rows is worth."""
+        C, count = self.covariance
+        rows, d = _rational(L), range(L.shape[1])
+        trace = sum(row[i] * C[i][j] * row[j] for row in rows for i in d for j in d)
+        sizes = sum(abs(row[i] * C[i][j] * row[j]) for row in rows for i in d for j in d)
+        gram = [[sum(a * b for a, b in zip(p, q, strict=True)) for q in rows] for p in rows]
+        value = count * (float(trace) - _log(_determinant(gram)))
+        return Judged(value, ROUNDINGS * float(np.finfo(L.dtype).eps) * count * float(sizes))
+
+    def optimum(self) -> float | None:
+        """N (d + log det C_ρ), or None where C_ρ is singular."""
+        C, count = self.covariance
+        determinant = _determinant(C)
+        return count * (len(C) + _log(determinant)) if determinant > 0 else None
+
+
+def _rational(A: np.ndarray) -> list[list[Fraction]]:
+    return [[Fraction(value) for value in row] for row in A.tolist()]
+
+
+def _log(value: Fraction) -> float:
+    return log(value.numerator) - log(value.denominator) if value > 0 else -np.inf
+
+
+def _determinant(A: list[list[Fraction]]) -> Fraction:
+    """By elimination."""
+    A, found = [row[:] for row in A], Fraction(1)
+    for k in range(len(A)):
+        pivot = next((row for row in range(k, len(A)) if A[row][k] != 0), None)
+        if pivot is None:
+            return Fraction(0)
+        if pivot != k:
+            A[k], A[pivot], found = A[pivot], A[k], -found
+        found *= A[k][k]
+        for row in range(k + 1, len(A)):
+            factor = A[row][k] / A[k][k]
+            A[row] = [a - factor * b for a, b in zip(A[row], A[k], strict=True)]
+    return found
+
+
+# -- unfolding -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Unfolding:
+    """Maximise tr K over K ⪰ 0, K1 = 0 that keeps the squared lengths D of edges.
+
+    equal    K_ii − 2 K_ij + K_jj = D + δ (t_i + t_j), t_i the least D at i, δ the thickness
+    shrink   at most D
+    slack    any, at a price: tr K − ω / (1 − ω) Σ |change of a squared length|
+    """
+
+    edges: np.ndarray  # (m, 2)
+    squares: np.ndarray  # (m,)
+    constraints: str
+    slack_weight: float = 0.0
+    thickness: float = 0.0
+    sense = -1
+
+    @cached_property
+    def wanted(self) -> np.ndarray:
+        """D + δ (t_i + t_j)"""
+        least = np.full(self.edges.max() + 1, np.inf)
+        for nodes in self.edges.T:
+            np.minimum.at(least, nodes, self.squares)
+        return self.squares + self.thickness * least[self.edges].sum(axis=1)
+
+    def lengths(self, K: np.ndarray) -> np.ndarray:
+        """K_ii − 2 K_ij + K_jj of the edges."""
+        i, j = self.edges.T
+        return K[i, i] - 2 * K[i, j] + K[j, j]
+
+    def judged(self, K: np.ndarray) -> Judged:
+        """What a Gram matrix is worth."""
+        value, trace = float(np.trace(K)), float(np.trace(K))
+        if self.constraints == "slack":
+            price = self.slack_weight / (1 - self.slack_weight)
+            value -= price * float(np.abs(self.lengths(K) - self.squares).sum())
+            trace *= 1 + price * len(self.edges)
+        return Judged(value, ROUNDINGS * np.finfo(float).eps * len(K) * trace)
+
+    def violation(self, K: np.ndarray) -> float:
+        """The largest forbidden change of a squared length, relative to it."""
+        if self.constraints == "slack":
+            return 0.0
+        changes = self.lengths(K) / self.wanted - 1
+        if self.constraints != "shrink":
+            changes = np.abs(changes)
+        return float(changes.max(initial=0.0))
+
+    def optimum(self, n: int, unit: float) -> float | None:
+        """Variables: svec of K in coordinates without 1, and x⁺, x⁻ ≥ 0 for the changes."""
+        basis = np.linalg.qr(np.column_stack([np.ones(n), np.eye(n)[:, 1:]]))[0][:, 1:]
+        i, j = self.edges.T
+        rows = np.array([svec(np.outer(row, row)) for row in basis[i] - basis[j]])
+        wanted = self.wanted / unit
+        m, width = len(wanted), n * (n - 1) // 2
+        trace = svec(np.eye(n - 1))
+        if self.constraints == "slack":
+            price = self.slack_weight / (1 - self.slack_weight)
+            program = ConeProgram(np.concatenate([-trace, np.full(2 * m, price)]))
+            slacks = np.hstack([-np.eye(m), np.eye(m)])
+            program.zero(np.hstack([rows, slacks]), -wanted)
+            program.nonnegative(
+                np.hstack([np.zeros((2 * m, width)), np.eye(2 * m)]), np.zeros(2 * m)
+            )
+        else:
+            program = ConeProgram(-trace)
+            (program.nonnegative if self.constraints == "shrink" else program.zero)(-rows, wanted)
+        program.semidefinite(0, n - 1)
+        found = program.minimum()
+        return None if found is None else -found * unit
+
+
+# -- a general solver ----------------------------------------------------------------------------
+
+
+def svec(A: np.ndarray) -> np.ndarray:
+    """The upper triangle by columns, off the diagonal times √2: ⟨A, B⟩ = svec A · svec B."""
+    columns, rows = np.tril_indices(len(A))
+    return A[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2))
+
+
+def _square(points: np.ndarray, i: int, j: int) -> np.ndarray:
+    """svec of xxᵀ, x the difference of two points."""
+    difference = points[i] - points[j]
+    return svec(np.outer(difference, difference))
+
+
+@dataclass
+class ConeProgram:
+    """Minimise cost · v with rows · v + constants in cones, by Clarabel."""
+
+    cost: np.ndarray
+    rows: list[Any] = field(default_factory=list)
+    constants: list[np.ndarray] = field(default_factory=list)
+    cones: list[Any] = field(default_factory=list)
+
+    def _add(self, cone: Any, rows: np.ndarray, constants: np.ndarray) -> None:
+        self.rows.append(sparse.csc_matrix(-rows))
+        self.constants.append(constants)
+        self.cones.append(cone)
+
+    def nonnegative(self, rows: np.ndarray, constants: np.ndarray) -> None:
+        """Rows · v + constants ≥ 0."""
+        import clarabel
+
+        self._add(clarabel.NonnegativeConeT(len(rows)), rows, constants)
+
+    def zero(self, rows: np.ndarray, constants: np.ndarray) -> None:
+        """Rows · v + constants = 0."""
+        import clarabel
+
+        self._add(clarabel.ZeroConeT(len(rows)), rows, constants)
+
+    def second_order(self, rows: np.ndarray, constants: np.ndarray) -> None:
+        """The first is at least the length of the others."""
+        import clarabel
+
+        self._add(clarabel.SecondOrderConeT(len(rows)), rows, constants)
+
+    def exponential(self, rows: np.ndarray, constants: np.ndarray) -> None:
+        """(x, y, z) with y exp(x / y) ≤ z."""
+        import clarabel
+
+        self._add(clarabel.ExponentialConeT(), rows, constants)
+
+    def semidefinite(self, first: int, size: int) -> None:
+        """The variables from ``first`` on are svec of a matrix ⪰ 0."""
+        import clarabel
+
+        width = size * (size + 1) // 2
+        rows = np.zeros((width, len(self.cost)))
+        rows[np.arange(width), first + np.arange(width)] = 1
+        self._add(clarabel.PSDTriangleConeT(size), rows, np.zeros(width))
+
+    def minimum(self) -> float | None:
+        """The least cost, or None where the solver is not sure of it."""
+        import clarabel
+
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        solution = clarabel.DefaultSolver(
+            sparse.csc_matrix((len(self.cost),) * 2),
+            self.cost,
+            sparse.vstack(self.rows, format="csc"),
+            np.concatenate(self.constants),
+            self.cones,
+            settings,
+        ).solve()
+        return float(solution.obj_val) if str(solution.status) == "Solved" else None

@@ -1,0 +1,706 @@
+"""The convex learners with their parameters, each beside its judge."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from nearfar import (
+    LMNN,
+    MCML,
+    MMC,
+    MVU,
+    RCA,
+    DMLEig,
+    KernelLMNN,
+    KernelMCML,
+    KernelMMC,
+    MultiMetricLMNN,
+)
+from nearfar.errors import ConvergenceWarning, NearfarError, NearfarWarning
+from tests.campaign import judges
+from tests.campaign.judges import Judged, Lengths
+from tests.campaign.strategies import Data
+
+STATUSES = ("converged", "max_iter", "stalled")
+SQUARED = 1e139  # spread up to which, and inverse from which, data must be accepted
+SPAN = 1e-6, 1e-12  # share of a direction that near pairs may miss, and that far pairs then have
+
+Parameters = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Data and parameters, with the target neighbours where the method has any."""
+
+    data: Data
+    parameters: Parameters
+    edges: tuple[tuple[int, int], ...] = ()
+    given: bool = False  # whether the target neighbours have to be given, since ties decide
+
+    @property
+    def target_table(self) -> np.ndarray:
+        """The edges as rows of neighbours, −1 for none."""
+        rows: list[list[int]] = [[] for _ in self.data.y]
+        for head, tail in self.edges:
+            rows[head].append(tail)
+        width = max(map(len, rows))
+        return np.array([row + [-1] * (width - len(row)) for row in rows])
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model, or the error of nearfar that refused it; and the warnings."""
+
+    model: Any
+    error: NearfarError | None
+    warnings: tuple[Warning, ...]
+
+
+@dataclass(frozen=True)
+class Learner:
+    """How to fit and to judge a method."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    # -- to fit --------------------------------------------------------------------------------
+
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        """Parameters that change the problem, or the way to its solution."""
+        raise NotImplementedError
+
+    def setting(self, data: Data, parameters: Parameters) -> Setting:
+        """The problem; target neighbours are chosen once, also for other forms of the data."""
+        return Setting(data, parameters)
+
+    def build(self, setting: Setting, tol: float) -> Any:
+        """An estimator."""
+        raise NotImplementedError
+
+    def arguments(self, setting: Setting) -> tuple[Any, ...]:
+        """What ``fit`` takes beside X."""
+        return (setting.data.y,)
+
+    def fit(self, setting: Setting, tol: float) -> Fit:
+        """Fit; every exception and warning that is not nearfar's own fails the test."""
+        X, model, error = setting.data.X.copy(), self.build(setting, tol), None
+        X.setflags(write=False)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                model.fit(X, *self.arguments(setting))
+            except NearfarError as found:
+                error = found
+        for warning in caught:
+            assert issubclass(warning.category, NearfarWarning), (
+                f"a warning that is not nearfar's: {warning.category.__name__}: {warning.message}"
+                f" ({warning.filename}:{warning.lineno})"
+            )
+        return Fit(model, error, tuple(warning.message for warning in caught))  # type: ignore[misc]
+
+    def may_refuse(self, setting: Setting, error: NearfarError) -> bool:
+        """Whether an error says what is so."""
+        text, data = str(error), setting.data
+        sizes = np.unique(data.y, return_counts=True)[1]
+        if "at least two classes" in text:
+            return len(sizes) < 2
+        if "class with two or more members" in text:
+            return bool(sizes.max() == 1)
+        if re.search("spread of X|range of float64", text):
+            return not 1 / SQUARED < data.spread < SQUARED
+        return False
+
+    # -- to judge ------------------------------------------------------------------------------
+
+    def judged(self, setting: Setting, model: Any) -> Judged:
+        """What the returned map is worth."""
+        raise NotImplementedError
+
+    def excess(self, setting: Setting, model: Any) -> float:  # noqa: ARG002
+        """How far the returned map is outside the feasible set, beyond rounding, relative."""
+        return 0.0
+
+    def starts(self, setting: Setting, model: Any) -> dict[str, float]:
+        """What simple maps are worth."""
+        raise NotImplementedError
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:
+        """By a general solver, or None."""
+        raise NotImplementedError
+
+    @property
+    def sense(self) -> int:
+        """1 to minimise, −1 to maximise."""
+        return 1
+
+    def size(self, value: float) -> float:
+        """What gaps are relative to."""
+        return max(1.0, abs(value))
+
+    def bound(self, model: Any) -> float:
+        """Beyond which no objective can be, as the model says."""
+        return float(model.objective_ - model.duality_gap_ * self.size(model.objective_))
+
+    def keeps(self, setting: Setting, relation: str) -> bool:  # noqa: ARG002
+        """Whether the problem does not depend on the order or the rounding of the data."""
+        return True
+
+    def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
+        """By how much data times ``scale`` multiply the objective; NaN where that is not known."""
+        return 1.0
+
+    def with_dead_column(self, setting: Setting) -> float:  # noqa: ARG002
+        """By how much a constant column multiplies the objective; NaN where that is not known."""
+        return 1.0
+
+
+# -- the linear maps of labelled points ------------------------------------------------------------
+
+
+def orthonormal(X: Any) -> tuple[np.ndarray, float]:
+    """Coordinates of tame points along directions that they span, and their unit."""
+    X = np.asarray(X, dtype=np.float64)
+    X = X - X.mean(axis=0)
+    unit = float(np.abs(X).max())
+    U, values, _ = np.linalg.svd(X / unit, full_matrices=False)
+    kept = values > 1e-9 * values[0]
+    return U[:, kept] * values[kept], unit
+
+
+def squares_of(data: Data) -> Any:
+    """Squared Euclidean distances, (n, n)."""
+    return (judges.differences(data.exact) ** 2).sum(-1)
+
+
+class _LargeMargin(Learner):
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        return st.fixed_dictionaries(
+            {"n_neighbors": st.integers(1, 3), "push_weight": st.sampled_from([0.5, 0.2, 0.9])}
+        )
+
+    def setting(self, data: Data, parameters: Parameters) -> Setting:
+        edges, tied = judges.nearest_of_class(self.before(data), data.y, parameters["n_neighbors"])
+        return Setting(data, parameters, tuple(edges), tied)
+
+    def before(self, data: Data) -> Any:
+        """Squared distances by which neighbours are chosen."""
+        return squares_of(data)
+
+    def judge(self, setting: Setting) -> judges.LargeMargin:
+        parameters = setting.parameters
+        return judges.LargeMargin(setting.data.y, list(setting.edges), parameters["push_weight"])
+
+    def judged(self, setting: Setting, model: Any) -> Judged:
+        lengths = Lengths.under(model.components_, judges.differences(setting.data.exact))
+        return self.judge(setting).judged(lengths)
+
+    def starts(self, setting: Setting, model: Any) -> dict[str, float]:  # noqa: ARG002
+        judge = self.judge(setting)
+        return {
+            "zero": judge.at_zero(),
+            "the best multiple of the identity": judge.at_best_multiple(self.before(setting.data)),
+        }
+
+
+class _LMNN(_LargeMargin):
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        init = st.sampled_from(["auto", "auto", "identity"])
+        return st.tuples(super().parameters(), init).map(
+            lambda found: found[0] | {"init": found[1]}
+        )
+
+    def build(self, setting: Setting, tol: float) -> Any:
+        return LMNN(**setting.parameters, tol=tol)
+
+    def arguments(self, setting: Setting) -> tuple[Any, ...]:
+        return (setting.data.y, setting.target_table if setting.given else None)
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:  # noqa: ARG002
+        points, _ = orthonormal(setting.data.X)
+        return self.judge(setting).optimum([points], np.zeros(len(points), dtype=int))
+
+
+class _OfAllNeighbours(_LargeMargin):
+    """Without a way to give target neighbours: where ties decide, all of the class are taken."""
+
+    def setting(self, data: Data, parameters: Parameters) -> Setting:
+        found = super().setting(data, parameters)
+        if not found.given:
+            return found
+        parameters = parameters | {"n_neighbors": len(data.y)}
+        return Setting(data, parameters, tuple(judges.all_of_class(data.y)))
+
+
+class _MultiMetricLMNN(_OfAllNeighbours):
+    def build(self, setting: Setting, tol: float) -> Any:
+        return MultiMetricLMNN(**setting.parameters, tol=tol)
+
+    def judged(self, setting: Setting, model: Any) -> Judged:
+        data = setting.data
+        metric_of = np.unique(data.y, return_inverse=True)[1]
+        np.testing.assert_array_equal(model.metric_of_, metric_of)
+        differences = judges.differences(data.exact)
+        all_lengths = [Lengths.under(L, differences) for L in model.components_]
+        squares, errors = (
+            np.stack([getattr(lengths, name) for lengths in all_lengths])[
+                metric_of[None, :], np.arange(len(metric_of))[:, None], np.arange(len(metric_of))
+            ]
+            for name in ("squares", "errors")
+        )
+        return self.judge(setting).judged(Lengths(squares, errors))
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:  # noqa: ARG002
+        points, _ = orthonormal(setting.data.X)
+        classes, metric_of = np.unique(setting.data.y, return_inverse=True)
+        return self.judge(setting).optimum([points] * len(classes), metric_of)
+
+
+class _MCML(Learner):
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        return st.fixed_dictionaries(
+            {
+                "regularization": st.sampled_from([0.0, 0.1]),
+                "init": st.sampled_from(["auto", "auto", "identity"]),
+            }
+        )
+
+    def build(self, setting: Setting, tol: float) -> Any:
+        return MCML(**setting.parameters, tol=tol)
+
+    def judge(self, setting: Setting) -> judges.Collapse:
+        return judges.Collapse(setting.data.y, setting.parameters["regularization"])
+
+    def judged(self, setting: Setting, model: Any) -> Judged:
+        L = model.components_
+        lengths = Lengths.under(L, judges.differences(setting.data.exact))
+        return self.judge(setting).judged(lengths, float((L.astype(judges.Wide) ** 2).sum()))
+
+    def starts(self, setting: Setting, model: Any) -> dict[str, float]:  # noqa: ARG002
+        judge, data = self.judge(setting), setting.data
+        found = {"zero": judge.at_zero()}
+        if data.spread > 0:
+            best = judge.at_best_multiple(squares_of(data), data.X.shape[1])
+            found["the best multiple of the identity"] = best
+        return found
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:  # noqa: ARG002
+        points, unit = orthonormal(setting.data.X)
+        return self.judge(setting).optimum(points, unit**2)
+
+    def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
+        return 1.0 if setting.parameters["regularization"] == 0 else np.nan
+
+
+class _PairLearner(Learner):
+    @property
+    def sense(self) -> int:
+        return -1
+
+    def size(self, value: float) -> float:
+        return abs(value)
+
+    def bound(self, model: Any) -> float:
+        return float(model.objective_ * (1 + model.duality_gap_))
+
+    def judge(self, setting: Setting, model: Any) -> judges.FarPairs:
+        raise NotImplementedError
+
+    def may_refuse(self, setting: Setting, error: NearfarError) -> bool:
+        data = setting.data
+        if "all pairs of different classes are of equal points" in str(error):
+            same = squares_of(data) == 0
+            return bool(same[data.y[:, None] != data.y].all())
+        if "no largest value" in str(error):
+            ridge = (
+                setting.parameters["regularization"]
+                * squares_of(data)[data.y[:, None] == data.y].sum()
+            )
+            return bool(ridge == 0) and _near_miss_far(data)
+        return super().may_refuse(setting, error)
+
+    def lengths(self, setting: Setting, model: Any) -> Lengths:
+        return Lengths.under(model.components_, judges.differences(setting.data.exact))
+
+    def trace(self, setting: Setting, model: Any) -> float:  # noqa: ARG002
+        return float((model.components_.astype(judges.Wide) ** 2).sum())
+
+    def judged(self, setting: Setting, model: Any) -> Judged:
+        return self.judge(setting, model).judged(self.lengths(setting, model))  # type: ignore[attr-defined]
+
+    def excess(self, setting: Setting, model: Any) -> float:
+        judge = self.judge(setting, model)
+        near = judge.near_sum(self.lengths(setting, model), self.trace(setting, model))
+        limit = judge.limit  # type: ignore[attr-defined]
+        return max(0.0, near.value - limit - near.rounding) / limit
+
+    def starts(self, setting: Setting, model: Any) -> dict[str, float]:
+        judge = self.judge(setting, model)
+        near = judge.before[judge.pairs[0]].sum()
+        if near == 0:
+            return {}
+        worth = judge.at_best_multiple(judge.before, judge.directions)  # type: ignore[attr-defined]
+        return {"the longest multiple of the identity": worth}
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:
+        points, unit = orthonormal(setting.data.X)
+        judge = replace(self.judge(setting, model), before=squares_of(setting.data) / unit**2)
+        return judge.optimum(points) if judge.is_steady(points) else None  # type: ignore[attr-defined]
+
+
+def _near_miss_far(data: Data) -> bool:
+    """Whether far pairs differ in a direction in which near pairs do not, or hardly."""
+    X = data.exact
+    size = np.abs(X - X[0]).max(axis=0)
+    X = ((X - X[0]) / np.where(size > 0, size, 1)).astype(np.float64)
+    same = data.y[:, None] == data.y
+    differences = X[:, None] - X
+    _, values, directions = np.linalg.svd(differences[same], full_matrices=False)
+    known = directions[values > SPAN[0] * values[0]] if values[0] > 0 else directions[:0]
+    far = differences[~same]
+    rest = far - far @ known.T @ known
+    return bool((np.linalg.norm(rest, axis=1) > SPAN[1] * np.linalg.norm(far, axis=1)).any())
+
+
+class _MMC(_PairLearner):
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        return st.fixed_dictionaries({"regularization": st.sampled_from([0.01, 0.0])})
+
+    def build(self, setting: Setting, tol: float) -> Any:
+        return MMC(**setting.parameters, tol=tol)
+
+    def judge(self, setting: Setting, model: Any) -> judges.FarPairs:  # noqa: ARG002
+        data, ridge = setting.data, setting.parameters["regularization"]
+        return judges.SumOfFar(data.y, squares_of(data), data.X.shape[1], ridge)
+
+    def with_dead_column(self, setting: Setting) -> float:
+        return 1.0 if setting.parameters["regularization"] == 0 else np.nan
+
+
+class _DMLEig(_PairLearner):
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        return st.fixed_dictionaries({"regularization": st.sampled_from([1e-9, 0.01])})
+
+    def build(self, setting: Setting, tol: float) -> Any:
+        return DMLEig(**setting.parameters, tol=tol)
+
+    def judge(self, setting: Setting, model: Any) -> judges.FarPairs:  # noqa: ARG002
+        data, ridge = setting.data, setting.parameters["regularization"]
+        return judges.ClosestFar(data.y, squares_of(data), data.X.shape[1], ridge)
+
+    def with_dead_column(self, setting: Setting) -> float:  # noqa: ARG002
+        return np.nan  # both the sum over near pairs and the ridge depend on the number of features
+
+
+# -- the maps in feature space ---------------------------------------------------------------------
+
+
+def kernel_matrix(setting: Setting) -> Any:
+    """k(x_i, x_j), for the linear kernel about the mean, (n, n)."""
+    X = setting.data.exact
+    X = X - X.mean(axis=0)
+    if setting.parameters["kernel"] == "linear":
+        return X @ X.T
+    variance = (X**2).mean(axis=0).sum()
+    squares = squares_of(setting.data)
+    return np.exp(-squares / variance) if variance > 0 else np.ones_like(squares)
+
+
+def feature_squares(setting: Setting) -> Any:
+    """Squared distances in feature space, (n, n), exactly zero for equal points."""
+    if setting.parameters["kernel"] == "linear":
+        return squares_of(setting.data)
+    K, squares = kernel_matrix(setting), squares_of(setting.data)
+    variance = squares.sum() / (2 * len(K) ** 2)
+    return -2 * np.expm1(-squares / variance) if variance > 0 else squares
+
+
+def feature_lengths(setting: Setting, model: Any) -> Lengths:
+    """Learned distances of the map ``dual_coef_`` of kernel values."""
+    K = kernel_matrix(setting)
+    sizes = np.abs(K)[:, None] + np.abs(K)[None]
+    if setting.parameters["kernel"] == "linear":  # of centred points, whose rounding is in there
+        sizes = sizes + np.sqrt(np.abs(np.diag(K)).max() * np.abs(np.diag(K)))
+    return Lengths.under(model.dual_coef_, judges.differences(K), sizes)
+
+
+def feature_trace(setting: Setting, model: Any) -> float:
+    """The trace of the metric in feature space; rows of ``dual_coef_`` sum to zero."""
+    C, K = model.dual_coef_.astype(judges.Wide), kernel_matrix(setting)
+    C = C - C.mean(axis=1, keepdims=True)
+    return float(((C @ K) * C).sum())
+
+
+def feature_points(setting: Setting) -> np.ndarray:
+    """Coordinates along orthonormal directions in feature space, (n, r)."""
+    K = kernel_matrix(setting).astype(np.float64)
+    K = K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean()
+    values, vectors = np.linalg.eigh(K)
+    kept = values > 1e-10 * values[-1]
+    return vectors[:, kept] * np.sqrt(values[kept])
+
+
+KERNELS = st.sampled_from(["linear", "rbf"])
+
+
+class _KernelLMNN(_OfAllNeighbours):
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        found = st.tuples(super().parameters(), KERNELS)
+        return found.map(lambda pair: pair[0] | {"kernel": pair[1]})
+
+    def setting(self, data: Data, parameters: Parameters) -> Setting:
+        squares = feature_squares(Setting(data, parameters))
+        edges, tied = judges.nearest_of_class(squares, data.y, parameters["n_neighbors"])
+        level = 1e-9 * squares.max()  # what rounding of kernel values may hide
+        tied |= bool(((squares > 0) & (squares < level)).any())
+        if not tied:
+            return Setting(data, parameters, tuple(edges))
+        parameters = parameters | {"n_neighbors": len(data.y)}
+        return Setting(data, parameters, tuple(judges.all_of_class(data.y)))
+
+    def build(self, setting: Setting, tol: float) -> Any:
+        return KernelLMNN(**setting.parameters, tol=tol)
+
+    def judged(self, setting: Setting, model: Any) -> Judged:
+        return self.judge(setting).judged(feature_lengths(setting, model))
+
+    def starts(self, setting: Setting, model: Any) -> dict[str, float]:  # noqa: ARG002
+        judge = self.judge(setting)
+        return {
+            "zero": judge.at_zero(),
+            "the best multiple of the kernel's": judge.at_best_multiple(feature_squares(setting)),
+        }
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:  # noqa: ARG002
+        points = feature_points(setting)
+        if points.shape[1] > 5:
+            return None
+        return self.judge(setting).optimum([points], np.zeros(len(points), dtype=int))
+
+
+class _KernelMCML(Learner):
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        return st.fixed_dictionaries(
+            {"kernel": KERNELS, "regularization": st.sampled_from([0.1, 1.0])}
+        )
+
+    def build(self, setting: Setting, tol: float) -> Any:
+        return KernelMCML(**setting.parameters, tol=tol)
+
+    def judge(self, setting: Setting) -> judges.Collapse:
+        return judges.Collapse(setting.data.y, setting.parameters["regularization"])
+
+    def judged(self, setting: Setting, model: Any) -> Judged:
+        lengths = feature_lengths(setting, model)
+        return self.judge(setting).judged(lengths, feature_trace(setting, model))
+
+    def starts(self, setting: Setting, model: Any) -> dict[str, float]:
+        judge, found = self.judge(setting), {"zero": self.judge(setting).at_zero()}
+        if setting.data.spread > 0:
+            rank = len(model.eigenvalues_)
+            worth = judge.at_best_multiple(feature_squares(setting), rank)
+            found["the best multiple of the kernel's"] = worth
+        return found
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:  # noqa: ARG002
+        points = feature_points(setting)
+        return self.judge(setting).optimum(points) if points.shape[1] <= 5 else None
+
+    def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
+        return 1.0 if setting.parameters["kernel"] == "rbf" else np.nan
+
+
+class _KernelMMC(_PairLearner):
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        return st.fixed_dictionaries(
+            {"kernel": KERNELS, "regularization": st.sampled_from([0.1, 0.001])}
+        )
+
+    def build(self, setting: Setting, tol: float) -> Any:
+        return KernelMMC(**setting.parameters, tol=tol)
+
+    def judge(self, setting: Setting, model: Any) -> judges.FarPairs:
+        y, ridge = setting.data.y, setting.parameters["regularization"]
+        rank = max(1, len(model.eigenvalues_))
+        return judges.SumOfFar(y, feature_squares(setting), rank, ridge)
+
+    def lengths(self, setting: Setting, model: Any) -> Lengths:
+        return feature_lengths(setting, model)
+
+    def trace(self, setting: Setting, model: Any) -> float:
+        return feature_trace(setting, model)
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:
+        points = feature_points(setting)
+        if points.shape[1] != len(model.eigenvalues_) or points.shape[1] > 5:
+            return None
+        judge = self.judge(setting, model)
+        return judge.optimum(points) if judge.is_steady(points) else None  # type: ignore[attr-defined]
+
+
+# -- without labels, and in closed form ------------------------------------------------------------
+
+
+class _RCA(Learner):
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        return st.fixed_dictionaries({"regularization": st.sampled_from([0.0, 0.1])})
+
+    def build(self, setting: Setting, tol: float) -> Any:  # noqa: ARG002
+        return RCA(**setting.parameters)
+
+    def may_refuse(self, setting: Setting, error: NearfarError) -> bool:
+        data, text = setting.data, str(error)
+        sizes = np.unique(data.y, return_counts=True)[1]
+        if "needs a chunklet of two or more points" in text:
+            return bool(sizes.max() == 1)
+        if "points that differ within a chunklet" in text:
+            same = data.y[:, None] == data.y
+            return bool((squares_of(data)[same] == 0).all())
+        return super().may_refuse(setting, error)
+
+    def judge(self, setting: Setting, model: Any) -> judges.Chunklets:
+        return judges.Chunklets(setting.data.X, setting.data.y, model.regularization_)
+
+    def judged(self, setting: Setting, model: Any) -> Judged:
+        L = model.components_
+        return self.judge(setting, model).judged(L[np.abs(L).max(axis=1) > 0])
+
+    def starts(self, setting: Setting, model: Any) -> dict[str, float]:  # noqa: ARG002
+        return {}
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:
+        if len(model.components_) < setting.data.X.shape[1]:  # of the directions of the points
+            return None
+        return self.judge(setting, model).optimum()
+
+    def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
+        return np.nan  # N log det adds to it
+
+
+class _MVU(Learner):
+    @property
+    def sense(self) -> int:
+        return -1
+
+    def size(self, value: float) -> float:
+        return abs(value)
+
+    def bound(self, model: Any) -> float:
+        return float(model.objective_ / max(1 - model.duality_gap_, 1e-300))
+
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        return st.fixed_dictionaries(
+            {
+                "constraints": st.sampled_from(["shrink", "equal", "slack", "exact"]),
+                "n_neighbors": st.integers(2, 4),
+                "angles": st.booleans(),
+                "components": st.sampled_from(["link", "separate", "raise"]),
+            }
+        )
+
+    def build(self, setting: Setting, tol: float) -> Any:
+        return MVU(**setting.parameters, slack_weight=0.9999, random_state=0, tol=tol)
+
+    def arguments(self, setting: Setting) -> tuple[Any, ...]:  # noqa: ARG002
+        return ()
+
+    def may_refuse(self, setting: Setting, error: NearfarError) -> bool:
+        if "needs points that differ" in str(error):
+            return setting.data.spread == 0
+        if "different points" in str(error):
+            return len(np.unique(setting.data.X, axis=0)) <= setting.parameters["n_neighbors"]
+        if "connected neighbourhood graph" in str(error):
+            return setting.parameters["components"] == "raise"
+        if re.search(r"so that they can be squared|distances must be at", str(error)):
+            return setting.data.spread > SQUARED
+        return super().may_refuse(setting, error)
+
+    def _distinct(self, setting: Setting, model: Any) -> tuple[np.ndarray, judges.Unfolding]:
+        """K of different points, and its judge: lengths are those of the points themselves."""
+        graph, squares = model.graph_, squares_of(setting.data)
+        joined = np.eye(len(squares), dtype=bool) | (squares == 0)
+        places = joined.argmax(axis=1)
+        firsts, codes = np.unique(places, return_inverse=True)
+        ends = np.sort(np.column_stack([codes[graph.heads], codes[graph.tails]]), axis=1)
+        edges = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
+        D = squares[firsts[edges[:, 0]], firsts[edges[:, 1]]].astype(np.float64)
+        kind = setting.parameters["constraints"]
+        thickness = model.thickness_ if kind == "equal" else 0.0
+        K = model.kernel_[np.ix_(firsts, firsts)]
+        return K, judges.Unfolding(edges, D, kind, model.slack_weight, thickness)
+
+    def judged(self, setting: Setting, model: Any) -> Judged:
+        K, judge = self._distinct(setting, model)
+        return judge.judged(K)
+
+    def excess(self, setting: Setting, model: Any) -> float:
+        K, judge = self._distinct(setting, model)
+        least = np.linalg.eigvalsh(K)[0] / max(np.trace(K), 1e-300)
+        return max(judge.violation(K) - model.duality_gap_, -float(least) - 1e-12, 0.0)
+
+    def starts(self, setting: Setting, model: Any) -> dict[str, float]:
+        if setting.parameters["components"] != "raise":
+            return {}
+        K, _ = self._distinct(setting, model)
+        X = np.unique(setting.data.exact.astype(np.float64), axis=0)
+        return {"the points themselves": float(((X - X.mean(axis=0)) ** 2).sum())} if len(K) else {}
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:
+        K, judge = self._distinct(setting, model)
+        if model.component_labels_.any() or len(K) > 9 or len(judge.edges) == 0:
+            return None
+        if judge.constraints not in ("shrink", "slack"):  # equal lengths may leave no interior
+            return None
+        return judge.optimum(len(K), float(judge.squares.mean()))
+
+    def keeps(self, setting: Setting, relation: str) -> bool:
+        """Where neighbours are equally far, the graph depends on the order of the points."""
+        if relation == "units":
+            return True
+        X = np.unique(setting.data.exact.astype(np.float64), axis=0)
+        squares = squares_of(Data(X, np.zeros(len(X))))
+        k = setting.parameters["n_neighbors"]
+        tied = judges.nearest_of_class(squares, np.zeros(len(X)), k)[1]
+        return setting.parameters["components"] == "raise" and not tied and len(X) > k
+
+    def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
+        return scale**2
+
+
+LEARNERS = [
+    _LMNN("LMNN"),
+    _MultiMetricLMNN("MultiMetricLMNN"),
+    _KernelLMNN("KernelLMNN"),
+    _MCML("MCML"),
+    _KernelMCML("KernelMCML"),
+    _MMC("MMC"),
+    _KernelMMC("KernelMMC"),
+    _DMLEig("DMLEig"),
+    _RCA("RCA"),
+    _MVU("MVU"),
+]
+
+
+def check_ending(fit: Fit, tol: float) -> None:
+    """Finite numbers and a true status: converged to the tolerance, or said otherwise."""
+    model = fit.model
+    for name in ("components_", "dual_coef_", "embedding_", "kernel_"):
+        if hasattr(model, name):
+            assert np.isfinite(getattr(model, name)).all(), f"{name} is not finite"
+    assert np.isfinite(model.objective_), f"objective_ is {model.objective_}"
+    assert model.status_ in STATUSES, model.status_
+    gap = model.duality_gap_
+    assert gap is not None
+    assert gap >= 0, f"duality_gap_ is {gap}"
+    if model.status_ == "converged":
+        assert gap <= tol, f"converged with a gap of {gap:g} above tol={tol:g}"
+    else:
+        told = any(isinstance(warning, ConvergenceWarning) for warning in fit.warnings)
+        assert told, f"status {model.status_} without a ConvergenceWarning"

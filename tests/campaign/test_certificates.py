@@ -1,0 +1,75 @@
+"""What every fit claims, checked by definitions that share nothing with nearfar, on odd data.
+
+A fit is refused by an error that says what is so, or it ends with finite numbers and a true
+status; the returned map is worth what is reported; no bound is ever beaten, neither by a fit to
+another tolerance nor by a general solver; and no simple map is better than the answer.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from tests.campaign.learners import LEARNERS, check_ending
+from tests.campaign.profiles import CAMPAIGN
+from tests.campaign.strategies import odd_data
+
+LOOSE, TIGHT = 1e-2, 1e-5
+ROUNDING = 1e-9  # relative: sums of some hundred terms
+SOLVER = 1e-5  # relative: what a general solver errs
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=str)
+@given(case=odd_data(), choice=st.data())
+@CAMPAIGN
+def test_certificates(learner, case, choice):
+    check_certificates(learner, case, choice.draw(learner.parameters(), label="parameters"))
+
+
+def check_certificates(learner, case, parameters):
+    setting = learner.setting(case, parameters)
+    fits = {tol: learner.fit(setting, tol) for tol in (LOOSE, TIGHT)}
+    errors = {tol: fit.error for tol, fit in fits.items()}
+    if any(errors.values()):
+        assert all(errors.values()), f"refused at one tolerance only: {errors}"
+        for error in errors.values():
+            assert learner.may_refuse(setting, error), f"refused wrongly: {error!r}"
+        event("refused")
+        return
+    judged, sign = {}, learner.sense
+    for tol, fit in fits.items():
+        model = fit.model
+        check_ending(fit, tol)
+        event(model.status_)
+        verdict = judged[tol] = learner.judged(setting, model)
+        room = ROUNDING * learner.size(verdict.value) + verdict.rounding
+        assert abs(model.objective_ - verdict.value) <= room, (
+            f"reported {model.objective_!r}, the returned map is worth {verdict.value!r}"
+            f" (rounding {verdict.rounding:.1g})"
+        )
+        excess = learner.excess(setting, model)
+        assert excess <= ROUNDING, f"infeasible by {excess:g}"
+        for name, value in learner.starts(setting, model).items():
+            room = (tol + ROUNDING) * learner.size(value) + verdict.rounding
+            assert sign * verdict.value <= sign * value + room, (
+                f"{name} is worth {value!r}, the answer {verdict.value!r} ({model.status_})"
+            )
+    for tol, other in ((LOOSE, TIGHT), (TIGHT, LOOSE)):
+        bound, verdict = learner.bound(fits[tol].model), judged[other]
+        room = ROUNDING * learner.size(verdict.value) + verdict.rounding + judged[tol].rounding
+        assert sign * verdict.value >= sign * bound - room, (
+            f"the fit to tol={other:g} is worth {verdict.value!r}, beyond the bound {bound!r} of"
+            f" that to tol={tol:g}"
+        )
+    if not case.is_tame:
+        return
+    best = learner.optimum(setting, fits[TIGHT].model)
+    if best is None:
+        return
+    event("compared with a general solver")
+    for tol, fit in fits.items():
+        room = SOLVER * max(1.0, learner.size(best)) + judged[tol].rounding
+        bound, value = learner.bound(fit.model), judged[tol].value
+        assert sign * value >= sign * best - room, f"{value!r} beats the optimum {best!r}"
+        assert sign * best >= sign * bound - room, f"the optimum {best!r} beats the bound {bound!r}"
