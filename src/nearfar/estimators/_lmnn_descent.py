@@ -112,7 +112,7 @@ class Descent:
         """Run from the start until the owner's tolerance, limits or observers end it."""
         owner, problem = self.owner, self.problem
         L, fixed_rank = problem.factor(start.components), self.rows is not None
-        return run(
+        solution = run(
             descend(problem, L, owner.tol, fixed_rank=fixed_rank, **start.options),
             tol=owner.tol,
             max_iter=owner.max_iter,
@@ -121,6 +121,14 @@ class Descent:
             seconds=time.perf_counter() - began,
             history=history,
         )
+        challenger = solution.challenger
+        if challenger is None or solution.status is Status.EARLY_STOPPED:  # which has its own best
+            return solution
+        proof = self.proof(challenger)
+        if proof.objective >= solution.iterate.value:
+            return solution
+        challenger = replace(challenger, value=proof.objective, exact=True, certificate=proof)
+        return replace(solution, iterate=challenger)
 
     def in_geometry_of(self, start: Start) -> Descent:
         """The same descent along a path that suits a stop before its end."""

@@ -11,6 +11,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, kernels_for
+from nearfar.problems.whitening import FEATURE_TOLERANCE
 from nearfar.supervision import ClassOrder
 
 Matrix = NDArray[np.float64]
@@ -33,6 +34,20 @@ def robust_centre(X: Array) -> Array:
     centre = kernels.like(np.median(sample, axis=0), kernels.double(X[:0]))
     check_spread(float(abs(kernels.double(X) - centre).max()))
     return centre
+
+
+def central_point(X: Array) -> Array:
+    """The point nearest to a robust centre, in float64; features count relative to their spread.
+
+    From one of its points a set spans what the differences of its points span. From elsewhere it
+    may span one direction more, in which all points agree. Features that are noise do not count.
+    """
+    kernels = kernels_for(X)
+    far = abs(kernels.double(X) - robust_centre(X))
+    spread = host(far.mean(0))
+    counts = spread > FEATURE_TOLERANCE * np.median(spread[spread > 0]) if spread.any() else spread
+    shares = far * kernels.like(counts / np.where(counts, spread, 1.0), far)
+    return kernels.double(X[int(shares.sum(1).argmin())])
 
 
 def check_spread(spread: float) -> None:
