@@ -6,7 +6,7 @@ from scipy import linalg
 from scipy.stats import ortho_group
 
 from nearfar.kernels import kernels_for
-from nearfar.problems.rca import RCAProblem, variances_of
+from nearfar.problems.rca import RCAProblem, log_det_of_rows, variances_of
 
 D = 5
 
@@ -209,3 +209,11 @@ def test_units_that_hide_one_another_do_not_matter_in_the_span(points, chunklets
     before = posed(points, chunklets, "in_span").solution()
     after = posed(points * units, chunklets, "in_span").solution()
     np.testing.assert_allclose(squared(after, points * units), squared(before, points), rtol=1e-6)
+
+
+@pytest.mark.parametrize("units", [(1, 1), (1e-33, 1e12), (1e12, 1e-33), (1e-150, 1e150)])
+def test_the_determinant_does_not_depend_on_units(units):
+    """det (L diag(u)) = det L Π u; a feature without weight changes nothing."""
+    L = np.array([[2.0, 1.0, 0.0], [-1.0, 3.0, 0.0]])
+    expected = 2 * (np.log(7) + np.log(units).sum())
+    assert log_det_of_rows(L * [*units, 1]) == pytest.approx(expected, rel=1e-12, abs=1e-9)

@@ -149,16 +149,45 @@ def test_converging_in_the_last_iteration_is_converging():
         ([3.0, 2.0, 1.0], [False, False, False], 2),
         ([1.0, 2.0, 3.0], [False, False, False], 2),
         ([1.0, 2.0, 3.0], [True, False, False], 0),
-        ([3.0, 2.0, 2.5], [True, False, False], 2),
+        ([3.0, 2.0, 2.5], [True, False, False], 0),
+        ([3.0, 2.0, 2.5], [True, False, True], 2),
+        ([3.0, 2.0, 4.0], [True, False, True], 0),
         ([3.0, 2.0, 2.5], [False, True, False], 1),
         ([3.0, 2.0, 2.5], [False, True, True], 1),
         ([3.0, 2.0, 2.0], [True, True, True], 2),
     ],
 )
-def test_the_newer_is_better_unless_the_older_is_surely_lower(values, exact, best):
-    """A value is exact or too small: an exact one that is lower than another is lower for sure."""
+def test_the_newer_is_better_unless_the_older_is_exact_and_perhaps_lower(values, exact, best):
+    """A value is exact or too small: one that is too small proves nothing of an exact one."""
     solution = run(steps(values, exact=exact), **limits())
     assert solution.iterate.info["active_triplets"] == best
+
+
+@pytest.mark.parametrize(
+    ("values", "exact", "challenger"),
+    [
+        ([3.0, 2.0, 2.5], [True, False, False], 2),
+        ([3.0, 2.0, 3.5], [True, False, False], 1),
+        ([3.0, 3.5], [True, False], None),
+        ([3.0, 2.0, 2.5], [True, False, True], None),
+        ([3.0, 2.0, 4.0], [True, False, True], None),
+        ([3.0, 2.0], [False, False], None),
+    ],
+)
+def test_a_later_iterate_that_may_be_lower_is_told(values, exact, challenger):
+    """The newest below the best since the last exact one, which shows what came before it."""
+    found = run(steps(values, exact=exact), **limits()).challenger
+    assert (None if found is None else found.info["active_triplets"]) == challenger
+
+
+@pytest.mark.parametrize(("value", "exact", "kept"), [(3.0, True, 0), (1.0, True, 1)])
+def test_the_answer_is_not_worse_than_the_start(value, exact, kept):
+    """Which is no iterate, and is told with the first one."""
+    start = Iterate(np.zeros(1), 2.0, exact=True, info={"number": 0})
+    first = Iterate(np.ones(1), value, exact=exact, info={"number": 1}, start=start)
+    solution = run(iter([first]), **limits())
+    assert solution.iterate.info["number"] == kept
+    assert solution.n_iter == 1
 
 
 def test_the_iterate_that_converged_is_the_solution():

@@ -117,7 +117,7 @@ class Descent:
         """Run from the start until the owner's tolerance, limits or observers end it."""
         owner, problem = self.owner, self.problem
         L, fixed_rank = problem.factor(start.components), self.rows is not None
-        return run(
+        solution = run(
             descend(problem, L, self._tol, fixed_rank=fixed_rank, **start.options),
             tol=self._tol,
             max_iter=owner.max_iter,
@@ -126,6 +126,14 @@ class Descent:
             seconds=time.perf_counter() - began,
             history=history,
         )
+        challenger = solution.challenger
+        if challenger is None or solution.status is Status.EARLY_STOPPED:  # which has its own best
+            return solution
+        proof, triplets = problem.certify(challenger.point, challenger.state)
+        if proof.objective >= solution.iterate.value:
+            return solution
+        proved = {"value": proof.objective, "certificate": proof, "state": triplets}
+        return replace(solution, iterate=replace(challenger, exact=True, **proved))
 
     def in_geometry_of(self, start: Start) -> Descent:
         """The same descent along a path that suits a stop before its end."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.estimators._lmnn_descent import Arrays, Descent, Saver, Start, marked, resumed
-from nearfar.estimators._start import robust_centre
+from nearfar.estimators._start import central_point
 from nearfar.estimators._validation import HeldOutError, votes_under
 from nearfar.kernels import Array, kernels_for
 from nearfar.solvers import Observer, Record, Solution, Status
@@ -69,7 +69,7 @@ class Passes:
     ) -> None:
         self._owner, self._points, self._labels, self._targets = owner, points, labels, targets
         self._held_out, self._checkpoint = held_out, checkpoint
-        self._centre = robust_centre(points)
+        self._centre = central_point(points)
         self._saved = None if checkpoint is None else checkpoint.load()
         self._before = None if self._saved is None else _unpacked(*self._saved)
         self.descent = self._built()

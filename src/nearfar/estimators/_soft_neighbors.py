@@ -15,7 +15,7 @@ from nearfar.estimators._base import validated_labels
 from nearfar.estimators._iterative import IterativeLearner
 from nearfar.estimators._large_margin import warn_of_coinciding
 from nearfar.estimators._parameters import check_choice
-from nearfar.estimators._start import given_map, host, projection, robust_centre
+from nearfar.estimators._start import given_map, host, projection
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.soft_neighbors import SoftNeighborsProblem
@@ -167,14 +167,6 @@ def _unpacked(problem: SoftNeighborsProblem, arrays: Arrays) -> tuple[Matrix, Me
         return problem.factor(arrays["components"]), None
     memory = Memory(arrays["steps"], arrays["changes"], float(arrays["gain"]))
     return arrays["factor"], memory
-
-
-def central_point(X: Array) -> Array:
-    """The point nearest to a robust centre, in float64; features count relative to their spread."""
-    kernels = kernels_for(X)
-    far = abs(kernels.double(X) - robust_centre(X))
-    spread = far.mean(0)
-    return kernels.double(X[(far / (spread + (spread == 0))).sum(1).argmin()])
 
 
 def placed(components: Matrix, rows: int | None, points: Array) -> Array:

@@ -62,6 +62,18 @@ def without_dead_features(X: Array) -> Array:
     return X * kernels.like(~dead, X)
 
 
+def central_point(X: Array) -> Array:
+    """The point nearest to a robust centre, in float64; features count relative to their spread.
+
+    From one of its points a set spans what the differences of its points span. From elsewhere it
+    may span one direction more, in which all points agree.
+    """
+    kernels = kernels_for(X)
+    far = abs(kernels.double(X) - robust_centre(X))
+    spread = far.mean(0)
+    return kernels.double(X[(far / (spread + (spread == 0))).sum(1).argmin()])
+
+
 def check_spread(spread: float) -> None:
     """Refuse points whose largest distance from their centre cannot be squared."""
     if spread > SCALE_LIMIT or 0 < spread < 1 / SCALE_LIMIT:

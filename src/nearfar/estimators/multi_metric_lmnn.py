@@ -30,7 +30,7 @@ from nearfar.estimators._lmnn_descent import (
 )
 from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import host, robust_centre, without_dead_features
+from nearfar.estimators._start import central_point, host, without_dead_features
 from nearfar.estimators._validation import HeldOutError
 from nearfar.estimators.energy import EnergyClassifier
 from nearfar.estimators.nearest import NearestNeighborClassifier
@@ -235,7 +235,7 @@ default=None
         metric_of = self.metric_of_[order]
         edges = nearest_targets(points, part, self.n_neighbors)
         single = LMNNProblem.build(
-            points, robust_centre(points), edges, part.starts, self.push_weight
+            points, central_point(points), edges, part.starts, self.push_weight
         )
         if single.P.size == 0:
             return self._store_without_variation(points, part, edges[0])

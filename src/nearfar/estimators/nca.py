@@ -17,12 +17,11 @@ from nearfar.estimators._large_margin import taken
 from nearfar.estimators._parameters import check_number
 from nearfar.estimators._soft_neighbors import (
     SoftNeighborsLearner,
-    central_point,
     expected_gain,
     identity_without_variation,
     placed,
 )
-from nearfar.estimators._start import without_dead_features
+from nearfar.estimators._start import central_point, without_dead_features
 from nearfar.kernels import Array, one_pool
 from nearfar.problems.nca import DiagonalNCAProblem, NCAProblem
 from nearfar.solvers import Iterate, Status

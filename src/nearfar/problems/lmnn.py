@@ -167,7 +167,11 @@ class LMNNProblem:
         starts: NDArray[np.intp],
         push_weight: float,
     ) -> LMNNProblem:
-        """Whiten the points X (sorted by class, any floating type) by their target edges."""
+        """Whiten the points X (sorted by class, any floating type) by their target edges.
+
+        ``centre`` is one of the points or their mean: from elsewhere, n points would seem to differ
+        in n directions instead of n − 1.
+        """
         kernels = kernels_for(X)
         points = kernels.double(X) - centre
         weight = 1 - float(push_weight)

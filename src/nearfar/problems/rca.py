@@ -123,10 +123,20 @@ class RCAProblem:
         """(3) at LᵀL, and (7) relative to it, or to 1 if that is larger."""
         rows = L if self.dual is None else L @ self.dual
         W = rows @ self.C @ rows.T  # (r, r)
-        volume = 2 * np.log(np.abs(np.diag(linalg.qr(L.T, mode="r")[0]))).sum()
+        volume = log_det_of_rows(L)
         objective = self.count * (np.trace(W) - volume)
         excess = self.count * (np.trace(W) - np.linalg.slogdet(W)[1] - len(W))
         return float(objective), float(max(excess, 0.0) / max(abs(objective), 1.0))
+
+
+def log_det_of_rows(L: Matrix) -> float:
+    """log det LLᵀ, also where the units of the features, the columns of L, differ by any powers.
+
+    Householder's method on rows in decreasing order, with pivots, has errors relative to each row.
+    """
+    order = np.argsort(-np.abs(L).max(axis=0))
+    triangle, _ = linalg.qr(L[:, order].T, mode="r", pivoting=True)
+    return float(2 * np.log(np.abs(np.diag(triangle))).sum())
 
 
 def _white_coordinates(

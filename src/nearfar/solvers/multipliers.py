@@ -53,6 +53,7 @@ LEAST_SCALE = 1e-8  # to which a metric shrinks at the end: of zeros it would ha
 WARM_STRETCH = 1.3  # the same for a factor whose scale is about right
 DEAD = 1e-5  # share of the largest eigenvalue of M below which a row of L is dropped
 MISSING = 0.5  # share of a typical eigenvalue of M below which it lacks a direction
+UNIT = 1.0  # a typical eigenvalue of M = 0, for which there is none: the pull is about I
 NEW_ROW = 0.1  # first guess of a new row's eigenvalue, as a share of a typical one
 
 
@@ -104,6 +105,7 @@ def descend(
     memory.precondition(_row_scales(at.L))
     gradient = problem.gradient(at)
     whole = problem.objective(at)[0]  # objective at the last search
+    start: Iterate | None = Iterate(at.L, whole, exact=True, state=at.triplets)
     level = np.inf  # smoothed objective at the last look
     missed = 0.0  # share of the objective that the last search added
     lately = 0.0  # the largest such share, less FORGOTTEN of it with each search since
@@ -136,7 +138,8 @@ def descend(
         if value < FALLEN * whole:  # on the triplets at hand alone
             next_search = n_iter
         if not looks and n_iter < next_search:
-            yield Iterate(at.L, value, info=info, state=at.triplets)
+            yield Iterate(at.L, value, info=info, state=at.triplets, start=start)
+            start = None
             continue
 
         smoothed = line.at(t)[0]
@@ -180,8 +183,8 @@ def descend(
         info = {"active_triplets": n_active, "searched": searched, "rank": at.L.shape[-2]}
         if looks or fixed_rank:
             info["gap_estimate"] = estimate
-        yield Iterate(at.L, value, residual, searched, info, at.triplets, proof)
-
+        yield Iterate(at.L, value, residual, searched, info, at.triplets, proof, start)
+        start = None
         if ends:
             return
         if rests or (error > ENOUGH * tol * value and fall < SETTLED * error):
@@ -295,17 +298,15 @@ def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS)
     # Of L Lᵀ, which has the eigenvalues of M; an SVD of L may fail on near multiples of I.
     values, left = np.linalg.eigh(stack @ stack.transpose(0, 2, 1))
     values, left = values[:, ::-1], left[:, :, ::-1]
-    if not values.max() > 0:
-        return at
     alive = values > DEAD * values[:, :1]
-    typical = values[alive].mean()  # of M, in units of P
+    typical = values[alive].mean() if alive.any() else UNIT  # of M, in units of P
     added = [
         _new_rows(L, ratios, directions, max(4, rank // 4), typical)
         for L, rank, ratios, directions in zip(
             stack, alive.sum(axis=1), certificate.ratios, certificate.directions, strict=True
         )
     ]
-    rows = int(max(kept.sum() + len(new) for kept, new in zip(alive, added, strict=True)))
+    rows = max(1, *(int(kept.sum()) + len(new) for kept, new in zip(alive, added, strict=True)))
     if rows == stack.shape[1] and not any(map(len, added)):
         return at
     rotation = np.zeros((len(stack), rows, stack.shape[1]))

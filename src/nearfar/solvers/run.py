@@ -56,6 +56,7 @@ class Iterate:
     info: dict[str, Any] = field(default_factory=dict)
     state: Any = None  # what the solver needs to go on from here
     certificate: Any = None  # what was proved of this very point
+    start: Iterate | None = None  # with the first iterate: where the solver began, if exact
 
 
 Record = dict[str, Any]
@@ -64,13 +65,17 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Solution:
-    """The best iterate, why the run ended, and its trace."""
+    """The best iterate, why the run ended, and its trace.
+
+    ``challenger`` is a later iterate whose value is lower but not exact: perhaps it is better.
+    """
 
     iterate: Iterate
     status: Status
     n_iter: int
     seconds: float
     history: list[Record]
+    challenger: Iterate | None = None
 
 
 Observer = Callable[[Iterate, list[Record]], Status | None]
@@ -96,6 +101,7 @@ def run(
     trace = list(history)
     n_iter = len(trace)
     best: Iterate | None = None
+    challenger: Iterate | None = None
     status = Status.STALLED  # a solver that ends by itself can do no more
     resumed = time.perf_counter() - seconds
     try:
@@ -114,8 +120,13 @@ def run(
             if not np.isfinite(iterate.value):
                 break  # keep the last sound iterate
             ended = _ended(iterate, n_iter, elapsed, tol, max_iter, max_seconds)
+            best = best or iterate.start
             if best is None or ended is Status.CONVERGED or _better(iterate, best):
-                best = iterate
+                best, challenger = iterate, None
+            elif iterate.exact:
+                challenger = None
+            elif iterate.value < best.value:
+                challenger = iterate
             for observe in observers:
                 ended = observe(iterate, trace) or ended
             resumed = time.perf_counter() - elapsed
@@ -131,12 +142,15 @@ def run(
             "the solver found no point with a finite objective. Scale your data, for example with"
             " sklearn.preprocessing.StandardScaler, or give another start."
         )
-    return Solution(best, status, n_iter, time.perf_counter() - resumed, trace)
+    return Solution(best, status, n_iter, time.perf_counter() - resumed, trace, challenger)
 
 
 def _better(new: Iterate, best: Iterate) -> bool:
-    """Prefer the newer, unless the older is surely lower: ``value`` is exact or too small."""
-    return not (best.exact and best.value < new.value)
+    """Prefer the newer, unless the older is exact and the newer is not surely as low.
+
+    ``value`` is exact or too small.
+    """
+    return not best.exact or (new.exact and new.value <= best.value)
 
 
 def _ended(

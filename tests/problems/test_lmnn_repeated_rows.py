@@ -1,0 +1,110 @@
+"""LMNN on few places that many points share, against optima derived or found independently."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nearfar import LMNN
+from nearfar.errors import DataWarning
+
+TOL = 1e-4
+DRAWS = (1, 2, 3, 5, 6, 7, 8)  # that the other solver solves to its full accuracy
+FAMILIES = ("few places in many features", "one feature of three levels", "features that sum to 1")
+
+
+def drawn(family, seed):
+    """Points sorted by class, with the sizes of the classes; labels have nothing to do with X."""
+    rng = np.random.default_rng(seed)
+    places, n, n_classes = rng.integers(3, 8), rng.integers(12, 30), 2 + seed % 3
+    if family == "few places in many features":
+        X = rng.normal(size=(places, rng.integers(places - 1, places + 3)))
+        X = X[rng.integers(0, places, n)]
+    elif family == "one feature of three levels":
+        X = rng.integers(0, 3, (n, 1)).astype(float)
+    else:
+        X = rng.dirichlet(np.ones(4), n)[rng.integers(0, n, n)]
+    y = np.sort(np.append(np.repeat(np.arange(n_classes), 2), rng.integers(0, n_classes, n))[:n])
+    return X, np.bincount(y)
+
+
+def without_null_space(case):
+    """The same optimum, without the directions in which all target edges have no length.
+
+    There a metric grows for free, until all impostors that differ in them are gone. So the optimum
+    is that of the span of the target edges, over the triplets whose impostor differs in it only.
+    """
+    edges = case.differences(case.heads, case.tails)
+    _, lengths, directions = np.linalg.svd(edges)
+    rank = int((lengths > 1e-10 * lengths.max()).sum())
+    span, null = directions[:rank].T, directions[rank:].T
+    edge, impostor = case.triplets.T
+    beyond = np.abs(case.differences(case.heads[edge], impostor) @ null).max(axis=1, initial=0)
+    reduced = replace(case, X=case.X @ span)
+    reduced.__dict__["triplets"] = case.triplets[beyond < 1e-10]  # of a cached property
+    return reduced
+
+
+def fitted(X, sizes, **parameters):
+    return LMNN(**parameters).fit(X, np.repeat(np.arange(len(sizes)), sizes))
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_optimum_is_that_of_a_semidefinite_solver(family, draw, make_case, by_clarabel):
+    X, sizes = drawn(family, draw)
+    case = make_case(X, sizes, 0.5)
+    theirs, _ = by_clarabel(without_null_space(case))
+    model = fitted(X, sizes, tol=TOL)
+    assert model.status_ == "converged"
+    M = model.get_mahalanobis_matrix()
+    assert case.objective(M) == pytest.approx(model.objective_, rel=1e-6)
+    assert model.objective_ == pytest.approx(theirs, rel=2 * TOL)
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-5, 1e-8])
+def test_a_metric_of_no_rows_is_left_again(tol):
+    """Two points at 1 and five at 0, with one point of another class at 2.
+
+    With M = m, the two have four edges of length m and the five none, and so do the other edges of
+    the two. Half of the pull is 4m/2. The impostor of the two is at m, that of the five at 4m:
+    f = 2m + ½(2 [1 − m]₊ + 4 + 15 [1 − 4m]₊), with the slopes −29 below m = ¼, 1 beyond it and 2
+    beyond m = 1. The optimum is f(¼) = 3.25, while f(0) = 10.5.
+
+    On the triplets near the start alone m = 0 is the optimum; a factor of zeros has no gradient.
+    """
+    X = np.array([[2.0], [1.0], [1.0], [0.0], [0.0], [0.0], [0.0], [0.0]])
+    with pytest.warns(DataWarning, match="class 0 has 1 member"):
+        model = LMNN(tol=tol).fit(X, [0] + [1] * 7)
+    assert model.status_ == "converged"
+    assert 3.25 <= model.objective_ * (1 + 1e-12) <= 3.25 * (1 + tol)
+    np.testing.assert_allclose(model.components_, [[0.5]], rtol=np.sqrt(tol))
+
+
+def test_many_points_at_few_places_in_more_features():
+    """20 places in 30 features differ in 19 directions, wherever the centre is that they are
+    measured from. The metric of a gap of 1e-3 has a scale like that of the data."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 30))[rng.integers(0, 20, 40)]
+    with pytest.warns(DataWarning, match="equal points have different labels"):
+        model = LMNN().fit(X, rng.integers(0, 2, 40))
+    assert model.status_ == "converged"
+    assert model.duality_gap_ <= 1e-3
+    assert np.abs(model.components_).max() < 1e3
+
+
+def test_features_that_sum_to_one_are_one_too_many():
+    """The last is one less the others, so that it adds nothing: the optima are the same. The median
+    of such features does not sum to one, and from there the points seem to share a direction."""
+    rng = np.random.default_rng(1)
+    y = np.repeat([0, 1, 2], 20)
+    X = rng.gamma(1 + y[:, None] * np.arange(5) / 3)
+    X /= X.sum(axis=1, keepdims=True)
+    rows = np.arange(60)
+    targets = np.array([rng.choice(rows[(y == y[row]) & (rows != row)], 3, False) for row in rows])
+    all_of_them = LMNN(tol=1e-6).fit(X, y, targets)
+    but_one = LMNN(tol=1e-6).fit(X[:, :-1], y, targets)
+    assert all_of_them.status_ == but_one.status_ == "converged"
+    assert all_of_them.objective_ == pytest.approx(but_one.objective_, rel=2e-6)
