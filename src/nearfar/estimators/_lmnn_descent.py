@@ -132,8 +132,8 @@ class Descent:
         proof, triplets = problem.certify(challenger.point, challenger.state)
         if proof.objective >= solution.iterate.value:
             return solution
-        proved = {"value": proof.objective, "certificate": proof, "state": triplets}
-        return replace(solution, iterate=replace(challenger, exact=True, **proved))
+        proved = replace(challenger, value=proof.objective, exact=True)
+        return replace(solution, iterate=replace(proved, state=triplets, certificate=proof))
 
     def in_geometry_of(self, start: Start) -> Descent:
         """The same descent along a path that suits a stop before its end."""

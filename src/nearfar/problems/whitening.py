@@ -104,6 +104,7 @@ def _inside(dual: Matrix) -> Matrix:
     """The basis (5) of a dual basis."""
     Q, R = linalg.qr(dual, mode="economic")
     inside: Matrix = linalg.solve_triangular(R, Q.T).T
+    inside[~dual.any(axis=1)] = 0  # constant features
     return inside
 
 
