@@ -229,6 +229,7 @@ class FactoredUnfolding(Unfolding):
             duality_gap=certificate.gap if objective is None else None,
             status=status,
             details={"program": certificate, **found.details},
+            gap_unit=certificate.reached,
         )
 
     def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:
