@@ -465,7 +465,7 @@ def test_distances_that_cannot_be_squared(estimator, strip):
             fitted(estimator, scale * D, metric="precomputed")
     D[3, 7] = D[7, 3] = 1e-150
     with pytest.raises(
-        InvalidInputError, match=r"at least 1e-140 of the longest, .* nodes 3 and 7 is 1e-150 \(1 "
+        InvalidInputError, match=r"at least 1e-70 of the longest, .* nodes 3 and 7 is 1e-150 \(1 "
     ):
         fitted(estimator, D, metric="precomputed")
 

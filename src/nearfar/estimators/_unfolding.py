@@ -34,8 +34,8 @@ from nearfar.solvers import Iterate, Record, Solution, Status, run
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-LONGEST = 1e140  # edge: variances of many points are sums of such squares; the least is 1 / LONGEST
-SHORTEST = 1e-140  # edge of different nodes, relative to the longest
+LONGEST = 1e140  # edge, so that sums of squares are floats; the longest is at least 1 / LONGEST
+SHORTEST = 1e-70  # edge of different nodes, relative to the longest: squares of squares are floats
 
 COMPONENTS = ("raise", "link", "separate")
 ENDED = (Status.INTERRUPTED, Status.STOPPED)  # nothing more is to be done
@@ -126,6 +126,11 @@ class Task:
         )
         self.history = solution.history
         return solution
+
+    def returned(self, Y: Matrix) -> Matrix:
+        """Places on the host as they will be returned: rounded if the data is float32."""
+        rounded = _beside(self.reference, Y)
+        return np.asarray(kernels_for(rounded).to_host(rounded), dtype=np.float64)
 
     def begin_component(
         self, number: int, whole: Callable[[Array], Array], fixed: dict[str, Any]
