@@ -49,13 +49,14 @@ Edges = tuple[Index, Index, Floats, Floats | None]
 
 @dataclass(frozen=True)
 class Known:
-    """The distances that are known: a matrix where the data is, or edges on the host."""
+    """The distances that are known, in a unit: a matrix where the data is, or edges on the host."""
 
     n: int
     reference: Array  # of no rows: tells the device, in float64
     matrix: Array | None = None  # (n, n), 0 where unknown
     weights: Array | None = None  # (n, n) beside it, 0 where unknown; None if all count alike
     few: Edges | None = None  # in place of a matrix
+    unit: float = 1.0  # a power of two, near the largest distance
 
     def pairs(self) -> AllPairs | SomePairs:
         """The form in which stress is computed."""
@@ -129,9 +130,11 @@ def known_distances(estimator: Any, X: Any, weights: Any) -> tuple[Known, Array]
     if estimator.metric == "euclidean":
         points = validated_points(estimator, X, reset=True)
         check_components(estimator, len(points))
-        matrix = distances(points)
+        double = kernels_for(points).double(points)
+        double = double - double[:1]
+        unit = power_of_two(float(abs(double).max()))
         W = None if weights is None else checked_weights(weights, len(points))
-        return _of_matrix(matrix, W), points
+        return _of_matrix(distances(double / unit), W, unit), points
     X = given_distances(estimator, X)
     if sparse.issparse(X):
         given = SparseDistances.of(X)
@@ -139,7 +142,7 @@ def known_distances(estimator: Any, X: Any, weights: Any) -> tuple[Known, Array]
         once = given.origins < given.targets
         edges = given.origins[once], given.targets[once]
         W = None if weights is None else weights_of(weights, given.n, *edges)
-        known = Known(given.n, np.empty(0), few=(*edges, given.values[once], W))
+        known = _of_edges(given.n, np.empty(0), (*edges, given.values[once], W))
         return known, np.empty(0, X.dtype)
     matrix = DenseDistances.of(X).matrix  # on the host, for what is refused
     check_components(estimator, len(matrix))
@@ -149,25 +152,38 @@ def known_distances(estimator: Any, X: Any, weights: Any) -> tuple[Known, Array]
     if not finite.all():
         W = finite * (1.0 - np.eye(len(matrix)) if W is None else W)
     full: Floats = np.where(finite, matrix, 0.0).astype(np.float64)
-    full = 0.5 * (full + full.T)
+    unit = power_of_two(float(full.max()))
+    full = 0.5 * (full / unit + full.T / unit)
     np.fill_diagonal(full, 0.0)
     reference = X if is_torch(X) else np.empty(0, X.dtype)
     double = kernels_for(reference).double(reference)
-    return _of_matrix(kernels_for(double).like(full, double), W), reference
+    return _of_matrix(kernels_for(double).like(full, double), W, unit), reference
 
 
-def _of_matrix(matrix: Array, W: Floats | None) -> Known:
-    """A matrix and weights, as edges where these are few."""
+def power_of_two(largest: float) -> float:
+    """The power of two below a number, by which division changes no digit; 1 for 0."""
+    return float(np.ldexp(1.0, np.frexp(largest)[1] - 1)) if largest > 0 else 1.0
+
+
+def _of_edges(n: int, reference: Array, edges: Edges) -> Known:
+    """Edges whose lengths are not yet in a unit."""
+    heads, tails, lengths, weights = edges
+    unit = power_of_two(float(lengths.max(initial=0.0)))
+    return Known(n, reference, few=(heads, tails, lengths / unit, weights), unit=unit)
+
+
+def _of_matrix(matrix: Array, W: Floats | None, unit: float) -> Known:
+    """A matrix in a unit and weights, as edges where these are few."""
     kernels, n = kernels_for(matrix), len(matrix)
     reference = matrix[:0, 0]
     if W is None:
-        return Known(n, reference, matrix)
+        return Known(n, reference, matrix, unit=unit)
     heads, tails = np.nonzero(np.triu(W, 1))
     if many(n, len(heads)):
-        return Known(n, reference, matrix, kernels.like(W, matrix))
+        return Known(n, reference, matrix, kernels.like(W, matrix), unit=unit)
     index = (kernels.index(rows, matrix) for rows in (heads, tails))
     lengths = np.asarray(kernels.to_host(matrix[tuple(index)]))
-    return Known(n, reference, few=(heads, tails, lengths, W[heads, tails]))
+    return Known(n, reference, few=(heads, tails, lengths, W[heads, tails]), unit=unit)
 
 
 def _of_graph(estimator: Any, graph: NeighborhoodGraph, weights: Any) -> tuple[Known, Array]:
@@ -183,8 +199,8 @@ def _of_graph(estimator: Any, graph: NeighborhoodGraph, weights: Any) -> tuple[K
         reference = validated_points(estimator, graph.points, reset=True)
     check_components(estimator, graph.n_nodes)
     double = kernels_for(reference).double(reference[:0])
-    few = (graph.heads, graph.tails, graph.lengths, graph.weights)
-    return Known(graph.n_nodes, double, few=few), reference
+    edges = (graph.heads, graph.tails, graph.lengths, graph.weights)
+    return _of_edges(graph.n_nodes, double, edges), reference
 
 
 def given_distances(estimator: Any, X: Any, *, missing: bool = True) -> Any:
@@ -273,7 +289,7 @@ def first_places(known: Known, r: int, init: Any, random_state: Any) -> Array:
     elif isinstance(init, str):
         Y = random.normal(size=(known.n, r)) * known.size() / np.sqrt(r)
     else:
-        Y = given_places(init, known.n, r)
+        Y = given_places(init, known.n, r) / known.unit
     spread = np.linalg.norm(Y, axis=0) / np.sqrt(known.n)
     flat = spread <= np.finfo(float).eps * spread.max()
     if flat.any() or len(np.unique(Y, axis=0)) < known.n:
@@ -332,9 +348,13 @@ class Scaling(
         if isinstance(self.init, str):
             check_choice("init", self.init, STARTS, " or an array")
 
-    def _objective(self, value: float) -> float:
-        """What is reported of a value of the problem."""
-        return value
+    def _objective(self, value: float, unit: float) -> float:
+        """What is reported of a value of the problem, in which ``unit`` is 1."""
+        raise NotImplementedError
+
+    def _unit(self, unit: float) -> float:
+        """What the places are returned in, of problems in which ``unit`` is 1."""
+        return unit
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
@@ -372,14 +392,15 @@ class Scaling(
             start = np.asarray(kernels_for(start).to_host(start))
 
         def attributes(iterate: Iterate) -> dict[str, Any]:
-            return {"embedding_": brought(principal_places(iterate.point), reference)}
+            Y = self._unit(known.unit) * principal_places(iterate.point)
+            return {"embedding_": brought(Y, reference)}
 
         solution = self._run(
             majorize(
                 problem.evaluate,
                 start,
                 relative_gain(problem.scale),
-                lambda at: {"objective": self._objective(at.value)},
+                lambda at: {"objective": self._objective(at.value, known.unit)},
             ),
             X,
             y,
@@ -387,7 +408,8 @@ class Scaling(
             seconds=time.perf_counter() - began,
         )
         self.embedding_ = attributes(solution.iterate)["embedding_"]
-        objective = self._objective(solution.iterate.value)
+        value = problem.evaluate(_in_unit(self.embedding_, start, self._unit(known.unit))).value
+        objective = self._objective(value, known.unit)
         self._store_ending(solution.status, objective, None, solution.history)
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Any:
@@ -416,6 +438,12 @@ class Scaling(
         tags.input_tags.sparse = tags.input_tags.allow_nan = given
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _in_unit(Y: Array, start: Array, unit: float) -> Array:
+    """Places as they are returned, perhaps in float32, in a unit and beside the start."""
+    Y = np.asarray(kernels_for(Y).to_host(Y), dtype=np.float64)
+    return kernels_for(start).like(Y / unit, start)
 
 
 def relative_gain(scale: float) -> Callable[[Any, float], float]:

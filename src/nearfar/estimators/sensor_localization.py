@@ -294,6 +294,7 @@ class SensorLocalization(Unfolding):
         Y, status = self._corrected(graph, problem, Y, found, task, fixed, status)
         if not fixed.any():
             Y = along_axes(Y)[0]
+        Y = task.returned(found.unit * Y) / found.unit
         place = problem.place(Y)
         errors, looseness, pinned = self._firmness(graph, place.excess, found, Y, fixed, task)
         return Unfolded(
