@@ -231,12 +231,12 @@ class EnergyClassifier(ClassifierAroundMetric):
                 None if metric_of is None else metric_of[labels.order],
             )
 
+    @one_pool()
     def _energy(self, X: Any) -> Array:
         X = self._queries(X)
         metric_of = self._metric_of_new(X) if self._has_several_metrics(self.metric_) else None
         space = self._target_space(X) if self.targets == "input" else None
-        with one_pool():
-            return self._ready.of(self._images(X), space, metric_of)
+        return self._ready.of(self._images(X), space, metric_of)
 
     def _calibrated(self, labels: ClassOrder) -> float:
         """The inverse temperature with the least log loss on rows that are held out."""
