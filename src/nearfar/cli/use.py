@@ -64,6 +64,11 @@ def evaluate_model(
 ) -> None:
     """Print the kNN error of the Euclidean distance and of the model on the same tables."""
     model, names = load_model(model_path)
+    if not (hasattr(model, "transform") or hasattr(model, "predict")):
+        raise InvalidInputError(
+            f"{model_path}: a {type(model).__name__} places the points of its fit and no others, "
+            "so that there is no error to measure. Give the model of another method, such as lmnn."
+        )
     if is_builtin(train_path) and is_builtin(test_path):
         refuse_target(target, str(train_path))
     tables = []
@@ -133,6 +138,11 @@ def _check_labels(model: Any, labels: Any, path: Path) -> None:
 
 def check_width(table: Table, model: Any, path: Path) -> None:
     """Refuse a table that has not as many features as the model."""
+    if not hasattr(model, "n_features_in_"):
+        raise InvalidInputError(
+            f"{path}: the model was fitted on a graph and knows no features, so that it has no use "
+            "for a table. Fit on points or distances."
+        )
     if table.X.shape[1] != model.n_features_in_:
         raise InvalidInputError(
             f"{path}: the model has {model.n_features_in_} features, the table has "

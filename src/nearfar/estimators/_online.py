@@ -83,6 +83,7 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
 
     # -- learning ------------------------------------------------------------------------------
 
+    @one_pool()
     def _fit(self, X: Any, y: Any) -> None:
         """Epochs over all pairs until no loss exceeds beta."""
         self._check_parameters()
@@ -98,11 +99,11 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
         def attributes(iterate: Iterate) -> dict[str, Any]:
             return self._stored(iterate.state, pairs)
 
-        with one_pool():
-            solution = self._run(epochs(stream, once), X, y, attributes)
-            self._store(attributes(solution.iterate))
+        solution = self._run(epochs(stream, once), X, y, attributes)
+        self._store(attributes(solution.iterate))
         self._store_solution(solution, float(self._losses(pairs).sum()))
 
+    @one_pool()
     def _learn(self, X: Any, y: Any) -> None:
         """Each pair once, in the given order, from where the last call ended."""
         self._check_parameters()
@@ -110,10 +111,9 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
         pairs = self._arrived_pairs(X, y, reset=not known)
         robust_centre(pairs.points)
         stream = self._resume(pairs) if known else self._begin(pairs)
-        with one_pool():
-            for _ in self._visit(stream, pairs, np.arange(len(pairs))):
-                pass
-            self._store(self._stored(stream, pairs))
+        for _ in self._visit(stream, pairs, np.arange(len(pairs))):
+            pass
+        self._store(self._stored(stream, pairs))
         for name in ("objective_", "duality_gap_", "status_", "n_iter_", "history_"):
             vars(self).pop(name, None)  # they belong to the metric of a fit
         if holds_tuples(X):

@@ -313,6 +313,7 @@ class Unfolding(
 
     # -- new points --------------------------------------------------------------------------
 
+    @one_pool()
     def transform(self, X: Any, *, method: str | None = None) -> Any:
         """Place new points beside those of `fit`, whose own places stay as they are.
 

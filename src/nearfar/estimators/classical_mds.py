@@ -173,6 +173,7 @@ class ClassicalMDS(
         self.embedding_ = as_dtype_of(D, vectors * roots)
         self.norms_ = as_dtype_of(D, G.diagonal() + 0.0)
 
+    @one_pool()
     def transform(self, X: Any) -> Any:
         """Place new points beside those of `fit`, by Gower's formula.
 
@@ -191,7 +192,7 @@ class ClassicalMDS(
         if self.components_ is not None:
             X = validated_points(self, X, reset=False)
             check_device(self, X, self.components_)
-            return (X - as_dtype_of(X, self.mean_)) @ as_dtype_of(X, self.components_).T
+            return kernels_for(X).apply(X - as_dtype_of(X, self.mean_), self.components_)
         return self._placed_by_distances(X)
 
     def _placed_by_distances(self, X: Any) -> Array:

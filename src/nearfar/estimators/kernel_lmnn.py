@@ -184,8 +184,8 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         self._checked_kernel(X)
         check_class_sizes(labels, self.n_neighbors, type(self).__name__)
         order, part, held_out = self._split_rows(labels)
-        points = self._expansion(X, np.sort(order))
         with one_pool():
+            points = self._expansion(X, np.sort(order))
             descent = self._descent(points, part)
             if descent is None:
                 return self._store_without_variation(points, part)

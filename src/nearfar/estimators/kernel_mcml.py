@@ -183,9 +183,8 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         began = time.perf_counter()
         X, labels = self._validated_with_labels(X, y)
         self._check_collapse(len(X))
-        points = self._expansion(X)
         with one_pool():
-            return self._fit(points, y, labels, began)
+            return self._fit(self._expansion(X), y, labels, began)
 
     def _fit(self, points: Expansion, y: Any, labels: ClassOrder, began: float) -> KernelMCML:
         E = taken(points.coordinates, labels.order)

@@ -182,11 +182,11 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
         self._check_limits()
         check_number("regularization", self.regularization, Real, 0, None)
         rows = np.unique(np.concatenate([pairs.heads, pairs.tails]))
-        points = self._expansion(pairs.points, rows)
-        rank = len(points.span.values)
-        if rank == 0:
-            return self._store_without_variation(points)
         with one_pool():
+            points = self._expansion(pairs.points, rows)
+            rank = len(points.span.values)
+            if rank == 0:
+                return self._store_without_variation(points)
             E = points.coordinates
             problem = KernelMMCProblem.of(pairs, points.rows, E, self.regularization)
             few = self.n_components if (self.n_components or rank) < rank else None

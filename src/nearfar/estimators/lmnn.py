@@ -289,4 +289,4 @@ class LMNN(LargeMarginLearner, MetricLearner):
         """Points whose Euclidean distances choose the target neighbours."""
         if self.target_components_ is None:
             return X
-        return X @ kernels_for(X).like(host(self.target_components_), X).T
+        return kernels_for(X).apply(X, host(self.target_components_))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -14,7 +13,7 @@ from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, blas_pool, gram_kernels_for, kernels_for
+from nearfar.kernels import Array, gram_kernels_for, kernels_for
 from nearfar.problems.mvu import IllConditionedError, MVUProgram, State, UnboundedError
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.interior_point import interior_point
@@ -30,7 +29,6 @@ NAMED = 5  # edges that a message names
 FLAT = 0.01  # share of the variance that may be lost without a word
 SPECTRUM = 20  # eigenvalues among which the gap is looked for
 GIGABYTE = 1e9
-THREADED_EDGES = 8000  # below, the threads of BLAS cost more than they gain
 SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
 
 
@@ -249,11 +247,10 @@ class MVU(Unfolding):
         def embedding(iterate: Iterate) -> Array:
             return _leading(gram, _kernel(iterate), self.n_components)[1]
 
-        with blas_pool() if graph.n_edges >= THREADED_EDGES else nullcontext():
-            try:
-                solution = task.run(interior_point(program), embedding)
-            except IllConditionedError:
-                raise _too_different(graph) from None
+        try:
+            solution = task.run(interior_point(program), embedding)
+        except IllConditionedError:
+            raise _too_different(graph) from None
         iterate, status = solution.iterate, solution.status
         state, program = iterate.state, iterate.certificate
         values, vectors = _leading(gram, _kernel(iterate), graph.n_nodes)

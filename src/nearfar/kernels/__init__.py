@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import Any
 
 from nearfar.errors import MissingExtraError
-from nearfar.kernels.threads import blas_pool, one_pool
+from nearfar.kernels.threads import one_pool
 
-__all__ = ["Array", "blas_pool", "gram_kernels_for", "is_torch", "kernels_for", "one_pool"]
+__all__ = ["Array", "gram_kernels_for", "is_torch", "kernels_for", "one_pool"]
 
 Array = Any
 """A NumPy array, or a torch tensor on any device."""

@@ -424,7 +424,7 @@ def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> 
     return out
 
 
-def apply(U: Floats, L: NDArray[np.float64]) -> Floats:
+def apply(U: Floats, L: Floats) -> Floats:
     """U Lᵀ in the dtype of U, L on the host."""
     factor = L.astype(U.dtype, copy=False).T
     out = np.empty((len(U), len(L)), U.dtype)

@@ -301,9 +301,9 @@ def laplacian_matmul(heads: Tensor, tails: Tensor, weights: Tensor, Z: Tensor) -
     return out
 
 
-def apply(U: Tensor, L: NDArray[np.float64]) -> Tensor:
-    """U Lᵀ in the dtype of U, L on the host."""
-    return U @ like(L, U).T
+def apply(U: Tensor, L: NDArray[np.floating] | Tensor) -> Tensor:
+    """U Lᵀ in the dtype of U, L on the host or beside U."""
+    return U @ torch.as_tensor(L, dtype=U.dtype, device=U.device).T
 
 
 def gram(A: Tensor, B: Tensor) -> NDArray[np.float64]:
