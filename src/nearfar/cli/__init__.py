@@ -1,8 +1,8 @@
 """The command ``nearfar``: its entry point, and how every failure is told.
 
 A user's error is one line on stderr and exit code 2; an interruption is 130; a fault of nearfar is
-one line and 1. ``--debug`` adds the traceback. This module and `commands` load nothing but click,
-so that ``--help`` answers at once.
+one line and 1. ``--debug`` adds the traceback. This module, `text` and `commands` load nothing but
+click, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+
+from nearfar.cli.text import printable
 
 OK, FAULT, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
 
@@ -35,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAULT
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in arguments:
-            traceback.print_exc()
+            sys.stderr.write(printable(traceback.format_exc()))
         code, message = explain(error)
-        sys.stderr.write(f"nearfar: {' '.join(message.split())}\n")
+        sys.stderr.write(f"nearfar: {printable(' '.join(message.split()))}\n")
         return code
 
 
