@@ -91,7 +91,7 @@ TRUSTED_TYPES = sorted(f"{module}.{name}" for name, module in MODEL_CLASSES.item
 
 FORMAT = "nearfar-model"
 FORMAT_VERSION = 1
-MOST_DOCUMENT = 32 * MIB  # bytes of model.json; as Python values they take up to forty times that
+MOST_DOCUMENT = 16 * MIB  # bytes of model.json; as Python values they take up to sixty times that
 FEW = 1000  # neighbours that a classifier may ask for however few points it has
 _DOCUMENT = "model.json"
 _ZIP_START = b"PK\x03\x04"
