@@ -11,6 +11,7 @@
 
     NearfarWarning (UserWarning)
     ├── DataWarning                         data that weakens the answer
+    ├── CheckpointWarning                   a checkpoint that cannot be written; the fit goes on
     └── ConvergenceWarning                  a solver stopped before its tolerance
         (also sklearn.exceptions.ConvergenceWarning)
 
@@ -71,6 +72,10 @@ class NearfarWarning(UserWarning):
 
 class DataWarning(NearfarWarning):
     """Data that can be used, but weaken the answer."""
+
+
+class CheckpointWarning(NearfarWarning):
+    """A checkpoint that could not be written or deleted; the fit goes on without it."""
 
 
 class ConvergenceWarning(NearfarWarning, sklearn.exceptions.ConvergenceWarning):

@@ -249,3 +249,28 @@ def test_defaults_are_those_of_the_page():
             rf"^\|.*`--{option.replace('_', '-')}( FILE)?` \| `?(.*?)`? \|", page, re.M
         )
         assert line[2] == str(options[option])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs devices and pipes")
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("option", ["--output", "--checkpoint"])
+@pytest.mark.parametrize(("name", "kind"), [("p", "pipe"), ("link", "device")])
+def test_what_is_no_file_is_not_replaced(fails, option, name, kind):
+    os.mkfifo("p")
+    os.symlink(os.devnull, "link")
+    message = fails("fit", "iris", "--force", option, name)
+    assert message == f"nearfar: {name} is a {kind}, and only a file is replaced. Name a file.\n"
+    assert sorted(os.listdir()) == ["iris.csv", "link", "p", "test.csv", "train.csv"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_results_do_not_go_to_standard_output(fails):
+    assert "- is no file: results are written to files" in fails("fit", "iris", "-o", "-")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs modes")
+@pytest.mark.usefixtures("folder")
+def test_a_private_model_stays_private(run):
+    Path("m.nearfar").touch(0o600)
+    assert run("fit", "iris", "-o", "m.nearfar", "--force").code == 0
+    assert Path("m.nearfar").stat().st_mode & 0o777 == 0o600

@@ -2,8 +2,8 @@
 
 A user's error is one line on stderr and exit code 2; an interruption is 130; a fault of nearfar is
 one line and 1, and so is a reader of stdout that has gone. Where stdout or stderr are closed, what
-they would show is lost and the work is done. ``--debug`` adds the traceback. This module and
-`commands` load nothing but click, so that ``--help`` answers at once.
+they would show is lost and the work is done. ``--debug`` adds the traceback. This module, `text`
+and `commands` load nothing but click, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 from typing import TextIO
+
+from nearfar.cli.text import printable
 
 OK, FAULT, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
 
@@ -44,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def tell(line: str) -> None:
-    """Write a line to stderr; where that cannot be written the command goes on without."""
+    """Write a line to stderr of which a terminal obeys nothing; if it is closed, go on without."""
     try:
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{printable(line)}\n")
         sys.stderr.flush()
     except OSError:
         mute(sys.stderr)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from nearfar.cli import INTERRUPTED, OK
@@ -16,6 +15,7 @@ from nearfar.cli.methods import make_model
 from nearfar.cli.output import (
     check_folder,
     check_output,
+    echo,
     is_builtin,
     print_rows,
     refuse_target,
@@ -26,6 +26,7 @@ from nearfar.cli.progress import progress
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation import baselines, measure, split_points
+from nearfar.files import check_target
 from nearfar.io import save
 from nearfar.report.versions import versions
 from nearfar.solvers.checkpoint import fingerprint
@@ -62,6 +63,7 @@ def _check_options(options: FitOptions) -> None:
         raise InvalidInputError(f"--reduce {reduce} needs --components R. Give both.")
     check_output(options.output, options.force, [options.table, checkpoint])
     if checkpoint is not None:
+        check_target(checkpoint)
         check_folder(checkpoint)
 
 
@@ -113,7 +115,7 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
     iterations = (
         f"after {model.n_iter_} iterations and" if model.n_iter_ else "without iterations in"
     )
-    click.echo(
+    echo(
         f"{n} training and {len(split.X_test)} test rows, {d} features, {len(classes)} classes\n"
         f"{options.method}: {model.status_} {iterations} {seconds:.2f} s, "
         f"objective {model.objective_:.6g}, {gap}\n"

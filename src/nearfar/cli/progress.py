@@ -127,7 +127,7 @@ class Bar:
 
         self._bar = Progress(
             BarColumn(bar_width=15),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             TimeElapsedColumn(),
             console=Console(stderr=True),
             transient=True,
