@@ -21,6 +21,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "nearfar"
 # A layer may import from those before it. `__init__` holds the public names.
 LAYERS = (
     "errors",
+    "limits",
     "linalg",
     "kernels",
     "supervision",
@@ -40,7 +41,7 @@ LAYERS = (
 # Layers that may import less than what stands before them: a solver knows no problem, a problem
 # knows no solver (it stands before them), data knows no method.
 NARROWER = {
-    "solvers": {"errors", "linalg"},
+    "solvers": {"errors", "limits", "linalg"},
     "datasets": {"errors"},
 }
 # Optional packages, and the modules or packages that exist only for them: only there may the import

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from nearfar.estimators._iterative import UNFINISHED
 from nearfar.estimators._start import projection
 from nearfar.estimators._validation import HeldOutError
 from nearfar.kernels import Array
+from nearfar.limits import fit_clock
 from nearfar.linalg import canonical_factor
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
@@ -74,17 +74,20 @@ class Descent:
         """The map at an iterate on the features, its rows orthogonal and longest first."""
         return canonical_factor(self.problem.components(iterate.point))
 
-    def proof(self, iterate: Iterate) -> Certificate:
-        """What is proved of an iterate, over all triplets and from the data in float64."""
-        if iterate.certificate is None:
-            certificate, _ = self.problem.certify(iterate.point, iterate.state)
-            return certificate
-        proved: Certificate = iterate.certificate
-        return proved
+    def proof(self, iterate: Iterate) -> Certificate | None:
+        """What is proved of an iterate, over all triplets and from the data in float64.
 
-    def settled(self, status: Status, certificate: Certificate) -> Status:
+        None if there is no time for that.
+        """
+        if iterate.certificate is not None:
+            proved: Certificate = iterate.certificate
+            return proved
+        found = fit_clock().in_time(lambda: self.problem.certify(iterate.point, iterate.state))
+        return None if found is None else found[0]
+
+    def settled(self, status: Status, certificate: Certificate | None) -> Status:
         """The status of what was proved: a limit that was met at the tolerance is none."""
-        solved = self.rows is None and certificate.gap <= self.owner.tol
+        solved = self.rows is None and certificate is not None and certificate.gap <= self.owner.tol
         return Status.CONVERGED if solved and status in UNFINISHED else status
 
     def first_guess(self, init: str = "auto") -> Start:
@@ -106,9 +109,7 @@ class Descent:
         guesses = (self.first_guess("auto"), self.first_guess("identity"))
         return min(guesses, key=lambda start: error(start.components))
 
-    def solve(
-        self, start: Start, observers: list[Observer], began: float, history: list[Record]
-    ) -> Solution:
+    def solve(self, start: Start, observers: list[Observer], history: list[Record]) -> Solution:
         """Run from the start until the owner's tolerance, limits or observers end it."""
         owner, problem = self.owner, self.problem
         L, fixed_rank = problem.factor(start.components), self.rows is not None
@@ -116,10 +117,9 @@ class Descent:
             descend(problem, L, owner.tol, fixed_rank=fixed_rank, **start.options),
             tol=owner.tol,
             max_iter=owner.max_iter,
-            max_seconds=owner.max_seconds,
             observers=observers,
-            seconds=time.perf_counter() - began,
             history=history,
+            start=Iterate(L, np.inf),
         )
 
     def in_geometry_of(self, start: Start) -> Descent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -91,9 +90,10 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         Their vectors, the principal directions in feature space.
     gamma_ : float or None
         The gamma that was used; None for kernels without one.
-    objective_ : float
+    objective_ : float or None
         The paper's objective with the trace, computed in float64; with ``reduce="project"`` that
         of the full metric.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned map of few rows.
@@ -179,14 +179,13 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         KernelMCML
             The fitted estimator.
         """
-        began = time.perf_counter()
         X, labels = self._validated_with_labels(X, y)
         self._check_collapse(len(X))
         points = self._expansion(X)
         with one_pool():
-            return self._fit(points, y, labels, began)
+            return self._fit(points, y, labels)
 
-    def _fit(self, points: Expansion, y: Any, labels: ClassOrder, began: float) -> KernelMCML:
+    def _fit(self, points: Expansion, y: Any, labels: ClassOrder) -> KernelMCML:
         E = taken(points.coordinates, labels.order)
         rank = E.shape[1]
         if rank == 0:
@@ -223,7 +222,6 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
             y,
             attributes,
             [self.n_components, self.reduce, self.regularization],
-            began,
         )
         self._store(attributes(problem.components(solution.iterate.point)))
         self._store_ending(*self._ending(problem, solution, convex), solution.history)
@@ -231,7 +229,7 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
 
     def _ending(
         self, problem: KernelMCMLProblem, solution: Solution, convex: bool
-    ) -> tuple[Status, float, float | None]:
+    ) -> tuple[Status, float | None, float | None]:
         """Status, objective and gap; features are float64, so that a proof of the run will do."""
         iterate = solution.iterate
         if iterate.certificate is not None and solution.status is Status.CONVERGED:

@@ -82,8 +82,9 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
         Their vectors, the principal directions in feature space.
     gamma_ : float or None
         The gamma that was used; None for kernels without one.
-    objective_ : float
+    objective_ : float or None
         The sum of the learned distances over the far pairs.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (optimum − objective) relative to the objective; None for a learned map of
         few rows.

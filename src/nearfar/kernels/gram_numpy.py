@@ -16,9 +16,12 @@ from scipy import linalg
 from scipy.linalg import lapack
 from scipy.sparse import coo_array, csr_array
 
+from nearfar.limits import check_cost
+
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+FACTOR_OPERATIONS = 0.7  # times m³, at the speed of a matrix product, for a factor of m rows
 SCHUR_COPIES = 1  # arrays (m, m) that `schur` needs
 ROWS = 256  # rows of a block of products between edges
 RIDGES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # of the diagonal, tried until it is definite
@@ -101,6 +104,7 @@ def schur(
     """
     from nearfar.kernels.on_numpy import _in_threads
 
+    _check_factor(len(heads))
     array = np.empty((len(heads), len(heads)))
 
     def rows_of(ends: tuple[int, int]) -> None:
@@ -120,6 +124,7 @@ def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
 
     Its diagonal is raised by as little as rounding asks for. Time O(m² n + m³ / 3).
     """
+    _check_factor(len(C))
     array = np.empty((len(C), len(C)))
     for ends in _blocks(len(C)):
         rows, columns = slice(*ends), slice(0, ends[1])
@@ -127,6 +132,11 @@ def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
         block *= CW[rows] @ C[columns].T
         _put(array, ends, block)
     return _factored(array, extra, RIDGES)
+
+
+def _check_factor(m: int) -> None:
+    """Raise `TimeLimitError` if the factor of a system of m rows would come too late."""
+    check_cost(FACTOR_OPERATIONS * float(m) ** 3, f"the factor of a {m} x {m} system")
 
 
 def _blocks(m: int) -> list[tuple[int, int]]:

@@ -28,6 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from nearfar.limits import check_time
+
 Floats = NDArray[np.floating]
 Single = NDArray[np.float32]
 Index = NDArray[np.intp]
@@ -140,6 +142,7 @@ def _assigned(points: Single, centres: Single) -> tuple[Index, Index]:
     half = 0.5 * np.einsum("ij,ij->i", centres, centres)
     nearest = np.empty(len(points), np.intp)
     for first in range(0, len(points), ROWS):
+        check_time()
         product = points[first : first + ROWS] @ centres.T
         product -= half
         nearest[first : first + ROWS] = product.argmax(axis=1)
@@ -275,6 +278,7 @@ class Pairs:
         points, width = np.flatnonzero(mask), columns.stop - columns.start
         step = max(1, PRODUCT_ENTRIES // width)
         for first in range(0, len(points), step):
+            check_time()
             rows = points[first : first + step]
             product = self.left[rows] @ self.right[columns].T
             i, j = np.divmod(np.flatnonzero(~(product <= self.bar[rows, None])), width)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.kernels import Array, kernels_for
+from nearfar.limits import check_time
 from nearfar.supervision.labels import ClassOrder, shown
 
 Index = NDArray[np.intp]
@@ -75,7 +76,9 @@ class LabelledPairs:
     def edges(self, near: Index, far: Index) -> tuple[Index, Index, Mask]:
         """Heads, tails and kinds of pairs by ascending numbers of each kind, near ones first."""
         parts = self._edges(near, *self._near), self._edges(far, *self._far)
+        check_time()
         heads, tails = (np.concatenate(part) for part in zip(*parts, strict=True))
+        check_time()
         return heads, tails, np.repeat([True, False], [len(near), len(far)])
 
     def _edges(self, numbers: Index, first: Index, reached: Index) -> Edges:
@@ -85,8 +88,10 @@ class LabelledPairs:
             places = np.repeat(np.arange(len(first)), reached - before)
         else:
             places = np.searchsorted(reached, numbers, side="right")
+        check_time()
         partners = (first - before)[places]
         partners += numbers
+        check_time()
         return self._order[places], self._order[partners]
 
 
