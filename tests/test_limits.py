@@ -1,17 +1,20 @@
 """The clock of a fit, and that every fit keeps its limit. No test looks at a real clock."""
 
+import os
 import threading
 import warnings
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nearfar
 from nearfar import limits
-from nearfar.errors import TimeLimitError
-from nearfar.kernels import on_numpy, threads
+from nearfar.errors import ConvergenceWarning, InvalidInputError, TimeLimitError
+from nearfar.kernels import gram_numpy, on_numpy, threads, tiles
 from nearfar.limits import Stage, check_cost, check_time, fit_clock, time_limit
+from nearfar.problems.lmnn import LMNNProblem
 
 
 class Clock:
@@ -247,7 +250,7 @@ def test_the_limit_in_the_first_search_keeps_the_start(clock, monkeypatch, rng):
 
     monkeypatch.setattr(on_numpy, "invaders", slow)
     with pytest.warns(
-        nearfar.errors.ConvergenceWarning,
+        ConvergenceWarning,
         match=r"LMNN stopped before its first iteration, and the map is where it would have begun:"
         r" max_seconds .*, too soon to know objective_ and duality_gap_, which are None\. Raise",
     ):
@@ -260,14 +263,14 @@ def test_the_limit_in_the_first_search_keeps_the_start(clock, monkeypatch, rng):
 
 def test_the_limit_in_the_certificate_leaves_the_objective_open(clock, monkeypatch, rng):
     X, y = labelled(rng)
-    certify = nearfar.problems.lmnn.LMNNProblem.certify
+    certify = LMNNProblem.certify
 
     def slow(*args, **kwargs):
         clock.now += 100
         return certify(*args, **kwargs)
 
-    monkeypatch.setattr(nearfar.problems.lmnn.LMNNProblem, "certify", slow)
-    with pytest.warns(nearfar.errors.ConvergenceWarning, match="too soon to know objective_"):
+    monkeypatch.setattr(LMNNProblem, "certify", slow)
+    with pytest.warns(ConvergenceWarning, match="too soon to know objective_"):
         model = nearfar.LMNN(max_seconds=5, tol=1e-8).fit(X, y)
     assert model.status_ == "max_seconds"
     assert model.n_iter_ > 0
@@ -278,7 +281,7 @@ def test_pola_stops_within_an_epoch(clock, rng):
     """Its answer is that of the pairs that were looked at, and the objective that of all pairs."""
     X, y = labelled(rng)
     clock.step = 0.01
-    with pytest.warns(nearfar.errors.ConvergenceWarning, match="max_seconds"):
+    with pytest.warns(ConvergenceWarning, match="max_seconds"):
         model = nearfar.POLA(max_seconds=0.3).fit(X, y)
     assert model.n_iter_ == 1
     assert 0 < model.n_pairs_seen_ < 90 * 89 // 2
@@ -290,3 +293,86 @@ def test_pola_stops_within_an_epoch(clock, rng):
     losses = 1 - np.where(near, 1, -1) * (model.squared_threshold_ - distances**2)
     losses = losses.reshape(90, 90)[np.triu_indices(90, 1)]
     assert model.objective_ == pytest.approx(losses.clip(0).sum(), rel=1e-9)
+
+
+# -- memory ---
+
+
+def pairs_of_points(rng, n=400):
+    """Two points a class: nearly all others are impostors."""
+    return rng.normal(size=(n, 10)), np.arange(n) // 2
+
+
+def test_more_triplets_than_memory_holds_are_refused_before_they_are_allocated(rng, monkeypatch):
+    """About 400² pairs need 46 MB; a tile of them is found, and no array of all is made."""
+
+    def never(*_, **__):
+        raise AssertionError("it was allocated")
+
+    monkeypatch.setattr(LMNNProblem, "_triplets", never)
+    monkeypatch.setattr(LMNNProblem, "sampled", lambda self, _: self)
+    with pytest.raises(
+        InvalidInputError,
+        match=r"learning from 400 points with \d+ triplets or more at a time needs about 0\.0\d+"
+        r" GB, above the limit of 0\.01 GB\. Fit to fewer rows, lower n_neighbors, or raise memory_lim",
+    ):
+        nearfar.LMNN(n_neighbors=1, memory_limit=0.01).fit(*pairs_of_points(rng))
+
+
+def test_triplets_of_a_pair_count(rng, monkeypatch):
+    """With three edges a point there are three triplets a pair."""
+    monkeypatch.setattr(tiles, "PAIR_BYTES", 0)
+    y = np.arange(400) // 4
+    with pytest.raises(InvalidInputError, match=r"400 points with \d+ triplets at a time needs"):
+        nearfar.LMNN(memory_limit=0.02).fit(rng.normal(size=(400, 10)), y)
+
+
+def test_enough_memory_changes_nothing(rng):
+    X, y = labelled(rng)
+    expected = nearfar.LMNN().fit(X, y).components_
+    np.testing.assert_array_equal(nearfar.LMNN(memory_limit=1.0).fit(X, y).components_, expected)
+
+
+@pytest.mark.parametrize("name", ["KernelLMNN", "KernelMCML", "KernelMMC"])
+def test_a_kernel_matrix_is_refused_at_the_door(name, rng, monkeypatch):
+    """9 arrays of 90² numbers of 8 bytes are 0.58 MB."""
+
+    def never(*_, **__):
+        raise AssertionError("it was allocated")
+
+    monkeypatch.setattr(on_numpy, "similarities", never)
+    few = {"n_pairs": 500} if name == "KernelMMC" else {}
+    model = getattr(nearfar, name)(memory_limit=5e-4, **few)
+    with pytest.raises(
+        InvalidInputError,
+        match=r"the kernel matrix of \d+ points with its eigenvectors needs about 0\.000\d+ GB,"
+        r" above the limit of 0\.0005 GB\. Fit to fewer rows, or raise memory_limit if there is",
+    ):
+        model.fit(*labelled(rng))
+
+
+def test_pairs_are_refused_at_the_door(rng):
+    """90 points have 4005 pairs."""
+    with pytest.raises(
+        InvalidInputError,
+        match=r"learning from 4005 pairs needs about 0\.0006 GB, above the limit of 0\.0005 GB\."
+        r" Set n_pairs to draw from them, or raise memory_limit if there is more\.",
+    ):
+        nearfar.MMC(memory_limit=5e-4).fit(*labelled(rng))
+
+
+@pytest.mark.parametrize("name", ["LMNN", "MMC", "KernelLMNN", "KernelMCML", "KernelMMC", "MVU"])
+def test_an_unusable_memory_limit(name, rng):
+    with pytest.raises(InvalidInputError, match="memory_limit must be a number"):
+        getattr(nearfar, name)(memory_limit=0).fit(*labelled(rng))
+
+
+def test_the_limit_of_the_process_counts(monkeypatch):
+    resource = pytest.importorskip("resource")
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("this system does not tell the use of memory there")
+    whole = gram_numpy.total_memory(None)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (10**9, 10**9))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    assert gram_numpy.total_memory(None) == pytest.approx(10**9 - used, abs=10**8)
+    assert whole > 1e8

@@ -1,4 +1,6 @@
-"""How long a fit may take: one clock, started where a fit begins and asked wherever much is done.
+"""How long a fit may take, and how much memory: asked wherever much is done.
+
+There is one clock, started where a fit begins.
 
 A fit opens its clock with `time_limit`, and whatever may take long calls `check_time` between two
 blocks of its work, in any thread. Once the time of the stage is spent this raises `TimeLimitError`,
@@ -140,6 +142,24 @@ def time_limit(max_seconds: float | None) -> Iterator[Clock]:
         yield clock
     finally:
         _clock.reset(token)
+
+
+_memory: ContextVar[float | None] = ContextVar("_memory", default=None)
+
+
+@contextmanager
+def memory_limit(gigabytes: float | None) -> Iterator[None]:
+    """Inside, `allowed_gigabytes` is this."""
+    token = _memory.set(gigabytes)
+    try:
+        yield
+    finally:
+        _memory.reset(token)
+
+
+def allowed_gigabytes() -> float | None:
+    """The ``memory_limit`` of the fit at hand; None if it has none."""
+    return _memory.get()
 
 
 def fit_clock() -> Clock:

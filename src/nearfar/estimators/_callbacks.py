@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from nearfar.estimators._parameters import check_number
-from nearfar.limits import fit_clock, time_limit
+from nearfar.limits import fit_clock, memory_limit, time_limit
 from nearfar.solvers import Iterate, Record, Status
 
 __all__ = ["CallbackObserver", "CallbackSupportMixin", "with_callbacks"]
@@ -28,7 +28,7 @@ except ImportError:  # scikit-learn < 1.9
 
 
 def with_callbacks(method: Method) -> Method:
-    """scikit-learn's decorator of ``fit``, which here also starts the clock of ``max_seconds``.
+    """scikit-learn's decorator of ``fit``, which here also sets the limits of time and memory.
 
     Type checkers see the method itself.
     """
@@ -37,9 +37,12 @@ def with_callbacks(method: Method) -> Method:
     @wraps(decorated)
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         max_seconds = getattr(self, "max_seconds", None)
-        if max_seconds is not None:  # the clock needs it before `fit` checks its parameters
+        if max_seconds is not None:  # limits hold before `fit` checks its other parameters
             check_number("max_seconds", max_seconds, Real, 0, None)
-        with time_limit(max_seconds):
+        gigabytes = getattr(self, "memory_limit", None)
+        if gigabytes is not None:
+            check_number("memory_limit", gigabytes, Real, 0, None, open_ends=True)
+        with time_limit(max_seconds), memory_limit(gigabytes):
             return decorated(self, *args, **kwargs)
 
     return fit  # type: ignore[return-value]  # of the same signature

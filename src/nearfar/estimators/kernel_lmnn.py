@@ -68,6 +68,9 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    memory_limit : float or None, default=None
+        Gigabytes that may be used; None is all memory of the machine or the device. What needs
+        more is refused before it is allocated.
     random_state : int, RandomState instance or None, default=None
         Chooses the held-out rows.
 
@@ -146,6 +149,7 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        memory_limit: float | None = None,
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -159,6 +163,7 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
         self.random_state = random_state
 
     @with_callbacks

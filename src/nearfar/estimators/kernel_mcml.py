@@ -73,6 +73,9 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    memory_limit : float or None, default=None
+        Gigabytes that may be used; None is all memory of the machine or the device. What needs
+        more is refused before it is allocated.
     checkpoint : path or None, default=None
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit has converged.
@@ -148,6 +151,7 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        memory_limit: float | None = None,
         checkpoint: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -160,6 +164,7 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
         self.checkpoint = checkpoint
 
     @with_callbacks

@@ -70,6 +70,9 @@ class LMNN(LargeMarginLearner, MetricLearner):
         Largest number of iterations, of all passes together.
     max_seconds : float or None, default=None
         Largest time in seconds, of all passes together.
+    memory_limit : float or None, default=None
+        Gigabytes that may be used; None is all memory of the machine or the device. What needs
+        more is refused before it is allocated.
     warm_start : bool, default=False
         Start from the map of the last fit; its first pass chooses target neighbours among the
         inputs, as always.
@@ -148,6 +151,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        memory_limit: float | None = None,
         warm_start: bool = False,
         checkpoint: Any = None,
         random_state: Any = None,
@@ -162,6 +166,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.random_state = random_state

@@ -94,6 +94,9 @@ class MMC(MMCLearner, MetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    memory_limit : float or None, default=None
+        Gigabytes that may be used; None is all memory of the machine or the device. What needs
+        more is refused before it is allocated.
     warm_start : bool, default=False
         Start from the map of the last fit.
     random_state : int, RandomState instance or None, default=None
@@ -165,6 +168,7 @@ class MMC(MMCLearner, MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        memory_limit: float | None = None,
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -177,6 +181,7 @@ class MMC(MMCLearner, MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
         self.warm_start = warm_start
         self.random_state = random_state
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -192,5 +193,14 @@ def eye(n: int, reference: Any) -> Matrix:  # noqa: ARG001 - the device twin nee
 
 
 def total_memory(reference: Any) -> float:  # noqa: ARG001 - the device twin needs it
-    """Bytes of memory of the machine."""
-    return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
+    """Bytes of memory of the machine, or what is left of the limit of this process, if less."""
+    page = float(os.sysconf("SC_PAGE_SIZE"))
+    total = page * os.sysconf("SC_PHYS_PAGES")
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        used = page * int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):  # other systems have no such limit, or do not tell the use
+        return total
+    return total if limit == resource.RLIM_INFINITY else min(total, limit - used)

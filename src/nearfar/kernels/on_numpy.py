@@ -23,6 +23,7 @@ from nearfar.kernels.slabs import nearer, pruned_invaders
 from nearfar.kernels.threads import n_threads
 from nearfar.kernels.tiles import (
     SPARE,
+    PairCount,
     classes_of,
     inexact,
     labels_of,
@@ -266,7 +267,7 @@ def _screened_invaders(Z: Floats, reach: Floats, starts: Index, S: Floats) -> In
     right = np.column_stack([S, -half, ones]).T
     with np.errstate(over="ignore"):
         bar = np.nextafter((-0.5 * reach).astype(S.dtype), -np.inf, dtype=S.dtype)
-    labels = labels_of(starts)
+    labels, count = labels_of(starts), PairCount(Z)
 
     def codes(tile: tuple[slice, slice]) -> Index:
         rows, columns = tile
@@ -283,6 +284,7 @@ def _screened_invaders(Z: Floats, reach: Floats, starts: Index, S: Floats) -> In
         heads, tails = heads[unlike], tails[unlike]
         near = nearer(Z, reach, heads, tails)
         code: Index = heads[near] * n + tails[near]
+        count.add(len(code))
         return code
 
     tiles = list(unlike_tiles(starts, min(TILE, max(SMALL_TILE, n // 8)), TILE))

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from nearfar.kernels.tiles import PairCount
 from nearfar.limits import check_time
 
 Floats = NDArray[np.floating]
@@ -224,7 +225,7 @@ class Slabs:
     def invaders(self, Z: Floats, reach: Floats, in_threads: InThreads) -> Index:
         """The pairs that are left, as far as they are nearer than the reach, as i n + l."""
         blocks, (n, r) = self.blocks, self.blocks.points.shape
-        pairs = Pairs.build(blocks, Z, reach)
+        pairs, count = Pairs.build(blocks, Z, reach), PairCount(Z)
         found: list[list[Index]] = []
         for targets in _shares(range(len(blocks)), max(1, MASK_BYTES // n)):
             mask = np.zeros((len(targets), n), np.bool_)  # whose invaders may be in which block
@@ -236,7 +237,9 @@ class Slabs:
                         mask[others, blocks.rows(a)] = self.kept(a, targets.start + others)
 
             def search(part: range, first: int = targets.start, mask: Mask = mask) -> list[Index]:
-                return [code for b in part for code in pairs.near(b, mask[b - first])]
+                codes = [code for b in part for code in pairs.near(b, mask[b - first])]
+                count.add(sum(map(len, codes)))
+                return codes
 
             in_threads(mark, _shares(range(len(blocks))), n * n * r)
             found += in_threads(search, _shares(targets), n * n * r)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, check_memory, kernels_for
 from nearfar.limits import check_time
 from nearfar.supervision.labels import ClassOrder, shown
 
@@ -17,6 +17,7 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Edges = tuple[Index, Index]
 
+PAIR_BYTES = 150  # of all arrays that hold something of each pair at a time
 MAX_PAIRS = 1 << 26  # pairs held at a time: 1 GB of row numbers
 
 
@@ -107,6 +108,12 @@ def labelled_edges(
     if n_pairs is not None:
         counts = [min(n_pairs, count) for count in counts]
     check_count(sum(counts), len(labels.codes), "pairs")
+    check_memory(
+        PAIR_BYTES * float(sum(counts)),
+        f"learning from {sum(counts)} pairs",
+        "Set n_pairs to draw from them",
+        labels.codes,
+    )
     return possible.edges(
         drawn(counts[0], possible.n_near, random), drawn(counts[1], possible.n_far, random)
     )
