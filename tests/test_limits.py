@@ -277,6 +277,16 @@ def test_the_limit_in_the_certificate_leaves_the_objective_open(clock, monkeypat
     assert model.objective_ is None
 
 
+def test_pola_says_that_its_objective_is_not_known(monkeypatch, rng):
+    def never(*_):
+        raise TimeLimitError("too late. Raise max_seconds.")
+
+    monkeypatch.setattr(nearfar.POLA, "_losses", never)
+    with pytest.warns(ConvergenceWarning, match="too soon to know objective_, which is None. Rai"):
+        model = nearfar.POLA(max_seconds=0).fit(*labelled(rng))
+    assert model.objective_ is None
+
+
 def test_pola_stops_within_an_epoch(clock, rng):
     """Its answer is that of the pairs that were looked at, and the objective that of all pairs."""
     X, y = labelled(rng)
@@ -314,7 +324,7 @@ def test_more_triplets_than_memory_holds_are_refused_before_they_are_allocated(r
     with pytest.raises(
         InvalidInputError,
         match=r"learning from 400 points with \d+ triplets or more at a time needs about 0\.0\d+"
-        r" GB, above the limit of 0\.01 GB\. Fit to fewer rows, lower n_neighbors, or raise memory_lim",
+        r" GB, above the limit of 0\.01 GB\. Fit to fewer rows, lower n_neighbors, or raise",
     ):
         nearfar.LMNN(n_neighbors=1, memory_limit=0.01).fit(*pairs_of_points(rng))
 

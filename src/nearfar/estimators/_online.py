@@ -212,9 +212,12 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
             )
         elif status in UNFINISHED and not (self.beta is None and status is Status.MAX_ITER):
             largest = solution.history[-1]["largest_loss"]
+            unknown = (
+                "" if objective is not None else ", too soon to know objective_, which is None"
+            )
             warn(
                 f"{name} stopped before every loss was at most beta={self.beta or 0:g}:"
-                f" {status.sentence}, with a largest loss of {largest:.2g}. Raise {status} or beta;"
+                f" {status.sentence}, with a largest loss of {largest:.2g}{unknown}. Raise {status} or beta;"
                 " pairs that no metric parts with a margin need beta=None.",
                 ConvergenceWarning,
             )
