@@ -7,6 +7,7 @@
     │   └── DisconnectedGraphError          a graph in pieces where it must be in one
     ├── CheckpointError (ValueError)        a checkpoint that does not fit this fit
     ├── ModelFileError (ValueError)         a model file that is corrupt, foreign or too new
+    ├── TimeLimitError (TimeoutError)       a fit that found no answer within max_seconds
     └── MissingExtraError (ImportError)     an optional package that is not installed
 
     NearfarWarning (UserWarning)
@@ -55,6 +56,10 @@ class CheckpointError(NearfarError, ValueError):
 
 class ModelFileError(NearfarError, ValueError):
     """A model file that is corrupt, foreign, or written by a newer version."""
+
+
+class TimeLimitError(NearfarError, TimeoutError):
+    """A fit that found no answer within ``max_seconds``."""
 
 
 class MissingExtraError(NearfarError, ImportError):

@@ -103,7 +103,7 @@ OTHER_VALUES = {
     "n_components": 3,
     "scale": 2.0,
 }
-MAX_PARAMETERS = 13
+MAX_PARAMETERS = 14
 # Lines of a numpydoc section such as `tol : float, default=1e-3`.
 DOCUMENTED = re.compile(r"^(\w+) : .*default=(.+)$", re.MULTILINE)
 

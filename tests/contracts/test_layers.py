@@ -22,6 +22,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "nearfar"
 LAYERS = (
     "errors",
     "files",
+    "limits",
     "linalg",
     "kernels",
     "supervision",
@@ -41,7 +42,7 @@ LAYERS = (
 # Layers that may import less than what stands before them: a solver knows no problem, a problem
 # knows no solver (it stands before them), data knows no method.
 NARROWER = {
-    "solvers": {"errors", "files", "linalg"},
+    "solvers": {"errors", "files", "limits", "linalg"},
     "datasets": {"errors", "files"},
 }
 # Optional packages, and the modules or packages that exist only for them: only there may the import

@@ -22,6 +22,7 @@ KINDS = {
     "InvalidInputError",
     "ModelFileError",
     "NotFittedError",
+    "TimeLimitError",
     "_Unusable",  # io's, which becomes a ModelFileError
     "warn",
 }

@@ -95,6 +95,12 @@ def nearfar() -> None:
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of the split and of the fit."
 )
 @click.option(
+    "--rows",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Learn from N of the training rows, drawn at random; all of them are compared with.",
+)
+@click.option(
     "--push-weight",
     type=_FiniteRange(0, 1, min_open=True, max_open=True),
     help="Weight of pushing impostors away, against pulling neighbours in (mu in the papers).",

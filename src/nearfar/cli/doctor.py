@@ -223,4 +223,5 @@ def _round_trip(X: Any, y: Any) -> str:
 
 def _digits() -> str:
     model = nearfar.LMNN(max_seconds=SECONDS_ON_DIGITS).fit(*load_digits(return_X_y=True))
-    return f"{model.status_}, certified gap {model.duality_gap_:.1e}"
+    gap = model.duality_gap_
+    return f"{model.status_}, {'no gap yet' if gap is None else f'certified gap {gap:.1e}'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
@@ -11,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components, shortest_path
+from scipy.sparse.csgraph import connected_components, dijkstra, shortest_path
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
@@ -27,6 +26,7 @@ from nearfar.graphs.checks import weights_of
 from nearfar.graphs.distances import DenseDistances, SparseDistances
 from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.kernels.all_pairs import distances
+from nearfar.limits import check_time
 from nearfar.linalg import signed
 from nearfar.problems.classical_mds import gram_of_distances, leading_axes
 from nearfar.problems.mds import AllPairs, SomePairs, many
@@ -39,6 +39,7 @@ Index = NDArray[np.intp]
 METRICS = ("euclidean", "precomputed")
 STARTS = ("classical", "random")
 SMALL = 1e-8  # of the value in one point, below which a value counts as that small
+PATH_ENTRIES = 1 << 20  # of lengths of paths between two looks at the clock
 NUDGE = 1e-3  # of the spread, by which points that start in one place or one line are parted
 SAME_WEIGHTS = 1e-6  # relative difference of weights that should be equal
 
@@ -82,7 +83,7 @@ class Known:
         heads, tails, lengths, _ = self.edges()
         ends = heads.astype(np.int32), tails.astype(np.int32)  # scipy 1.13 takes no others
         graph = sparse.csr_array((lengths, ends), shape=(self.n, self.n))
-        whole = shortest_path(graph, directed=False)
+        whole = _path_lengths(graph)
         whole[heads, tails] = whole[tails, heads] = lengths
         return kernels_for(self.reference).like(whole, self.reference)
 
@@ -277,6 +278,21 @@ def checked_weights(weights: Any, n: int) -> Floats:
     return W
 
 
+def _path_lengths(graph: sparse.csr_array) -> Floats:
+    """Lengths (n, n) of all shortest paths, by Dijkstra's method unless most pairs are known."""
+    n = graph.shape[0]
+    if 4 * graph.nnz >= n * n:
+        dense: Floats = shortest_path(graph, directed=False)
+        return dense
+    whole = np.empty((n, n))
+    step = max(1, PATH_ENTRIES // n)
+    for first in range(0, n, step):
+        check_time()
+        rows = np.arange(first, min(first + step, n))
+        whole[rows] = dijkstra(graph, directed=False, indices=rows)
+    return whole
+
+
 # -- where to start ----------------------------------------------------------------------------
 
 
@@ -377,15 +393,14 @@ class Scaling(
         estimator
             The fitted estimator.
         """
-        began = time.perf_counter()
         self._check_parameters()
         with one_pool():
             known, reference = known_distances(self, X, weights)
             known.check_connected(type(self).__name__)
-            self._fit(known, reference, X, y, began)
+            self._fit(known, reference, X, y)
         return self
 
-    def _fit(self, known: Known, reference: Array, X: Any, y: Any, began: float) -> None:
+    def _fit(self, known: Known, reference: Array, X: Any, y: Any) -> None:
         problem = self._problem(known)
         start = first_places(known, self.n_components, self.init, self.random_state)
         if self._on_host:
@@ -405,7 +420,6 @@ class Scaling(
             X,
             y,
             attributes,
-            seconds=time.perf_counter() - began,
         )
         self.embedding_ = attributes(solution.iterate)["embedding_"]
         value = problem.evaluate(_in_unit(self.embedding_, start, self._unit(known.unit))).value

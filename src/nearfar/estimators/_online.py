@@ -23,6 +23,7 @@ from nearfar.estimators._pairs import PairLearner, holds_tuples, validated_kinds
 from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import robust_centre
 from nearfar.kernels import kernels_for, one_pool
+from nearfar.limits import fit_clock
 from nearfar.linalg import null_tolerance, signed
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.pola import MarginProjections, epochs
@@ -101,7 +102,8 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
 
         solution = self._run(epochs(stream, once), X, y, attributes)
         self._store(attributes(solution.iterate))
-        self._store_solution(solution, float(self._losses(pairs).sum()))
+        losses = fit_clock().in_time(lambda: self._losses(pairs))
+        self._store_solution(solution, None if losses is None else float(losses.sum()))
 
     @one_pool()
     def _learn(self, X: Any, y: Any) -> None:
@@ -192,7 +194,7 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
         for name, value in attributes.items():
             setattr(self, name, value)
 
-    def _store_solution(self, solution: Solution, objective: float) -> None:
+    def _store_solution(self, solution: Solution, objective: float | None) -> None:
         """Store the ending, and warn if it is not where the fit should get.
 
         Without beta, that is the last epoch. No objective is below zero, so that zero is proved to
@@ -210,10 +212,13 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
             )
         elif status in UNFINISHED and not (self.beta is None and status is Status.MAX_ITER):
             largest = solution.history[-1]["largest_loss"]
+            unknown = (
+                "" if objective is not None else ", too soon to know objective_, which is None"
+            )
             warn(
                 f"{name} stopped before every loss was at most beta={self.beta or 0:g}:"
-                f" {status.sentence}, with a largest loss of {largest:.2g}. Raise {status} or beta;"
-                " pairs that no metric parts with a margin need beta=None.",
+                f" {status.sentence}, with a largest loss of {largest:.2g}{unknown}. Raise {status}"
+                " or beta; pairs that no metric parts with a margin need beta=None.",
                 ConvergenceWarning,
             )
 

@@ -6,7 +6,6 @@ graph of one component and places its nodes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -76,23 +75,12 @@ class Task:
         self.random = check_random_state(owner.random_state)
         self.history: list[Record] = []
         self.rows: Index = np.empty(0, dtype=np.intp)
-        self._owner, self._began = owner, time.perf_counter()
+        self._owner = owner
         self._marks: dict[str, Any] = {}
         self._fixed: dict[str, Any] = {}
         self._embedding: Callable[[Iterate], Array] = lambda iterate: iterate.point
         self._whole: Callable[[Array], Array] = lambda embedding: embedding
         self._callbacks = CallbackObserver(owner, X, y, None, self._attributes)
-
-    @property
-    def seconds(self) -> float:
-        """Since the graph was there."""
-        return time.perf_counter() - self._began
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Of the owner's ``max_seconds``; None if there is no such limit."""
-        limit = self._owner.max_seconds
-        return None if limit is None else max(0.0, limit - self.seconds)
 
     def run(
         self,
@@ -119,9 +107,7 @@ class Task:
             iterates,
             tol=owner.tol if tol is None else tol,
             max_iter=len(self.history) + (owner.max_iter if max_iter is None else max_iter),
-            max_seconds=owner.max_seconds,
             observers=[observe],
-            seconds=self.seconds,
             history=self.history,
         )
         self.history = solution.history

@@ -13,7 +13,7 @@ from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, gram_kernels_for, kernels_for
+from nearfar.kernels import Array, check_memory, gram_kernels_for, kernels_for
 from nearfar.problems.mvu import IllConditionedError, MVUProgram, State, UnboundedError
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.interior_point import interior_point
@@ -28,7 +28,6 @@ ROUNDINGS = 4.0  # of inner products in a squared length
 NAMED = 5  # edges that a message names
 FLAT = 0.01  # share of the variance that may be lost without a word
 SPECTRUM = 20  # eigenvalues among which the gap is looked for
-GIGABYTE = 1e9
 SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
 
 
@@ -198,16 +197,13 @@ class MVU(Unfolding):
 
     def _check_memory(self, graph: NeighborhoodGraph, gram: Any, reference: Array) -> None:
         n, m = graph.n_nodes, graph.n_edges
-        needed = (8 * gram.SCHUR_COPIES * m**2 + 24 * m * n + 100 * n**2) / GIGABYTE
-        limit = self.memory_limit
-        if limit is None:
-            limit = gram.total_memory(reference) / GIGABYTE
-        if needed > limit:
-            raise InvalidInputError(
-                f"exact unfolding of {n} points and {m} edges needs about {needed:.2g} GB, above"
-                f" the limit of {limit:.2g} GB. Use VariationalMVU or LandmarkMVU, which take"
-                " memory in proportion to the number of points, or lower n_neighbors."
-            )
+        check_memory(
+            8 * gram.SCHUR_COPIES * m**2 + 24 * m * n + 100 * n**2,
+            f"exact unfolding of {n} points and {m} edges",
+            "Use VariationalMVU or LandmarkMVU, which take memory in proportion to the number of"
+            " points, lower n_neighbors",
+            reference,
+        )
 
     def _program(self, graph: NeighborhoodGraph, reference: Array) -> MVUProgram:
         """The program of a connected graph."""

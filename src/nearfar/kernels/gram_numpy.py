@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from scipy.linalg import blas, lapack
 from scipy.sparse import coo_array, csr_array
 
 from nearfar.kernels.on_numpy import _in_threads
+from nearfar.limits import check_cost
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+FACTOR_OPERATIONS = 0.7  # times m³, at the speed of a matrix product, for a factor of m rows
 SCHUR_COPIES = 1  # arrays (m, m) that `schur` needs
 ROWS = 256  # rows of a block of products between edges
 _PANEL = 512  # columns of a matrix that are factored at a time, if there are several times as many
@@ -102,6 +105,7 @@ def schur(
 
     B has a row √s_e (eₕ − e_t) for each edge. Time O(m² + m n + m³ / 3), memory 8 m² bytes.
     """
+    _check_factor(len(heads))
     array = np.empty((len(heads), len(heads)))
 
     def rows_of(ends: tuple[int, int]) -> None:
@@ -121,6 +125,7 @@ def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
 
     Its diagonal is raised by as little as rounding asks for. Time O(m² n + m³ / 3).
     """
+    _check_factor(len(C))
     array = np.empty((len(C), len(C)))
 
     def rows_of(ends: tuple[int, int]) -> None:
@@ -142,6 +147,11 @@ def product(A: Matrix, B: Matrix) -> Matrix:
 
     _in_threads(rows_of, _blocks(len(A)), A.size * B.shape[1])
     return out
+
+
+def _check_factor(m: int) -> None:
+    """Raise `TimeLimitError` if the factor of a system of m rows would come too late."""
+    check_cost(FACTOR_OPERATIONS * float(m) ** 3, f"the factor of a {m} x {m} system")
 
 
 def _blocks(m: int, size: int = ROWS) -> list[tuple[int, int]]:
@@ -234,5 +244,14 @@ def eye(n: int, reference: Any) -> Matrix:  # noqa: ARG001 - the device twin nee
 
 
 def total_memory(reference: Any) -> float:  # noqa: ARG001 - the device twin needs it
-    """Bytes of memory of the machine."""
-    return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
+    """Bytes of memory of the machine, or what is left of the limit of this process, if less."""
+    page = float(os.sysconf("SC_PAGE_SIZE"))
+    total = page * os.sysconf("SC_PHYS_PAGES")
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        used = page * int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):  # other systems have no such limit, or do not tell the use
+        return total
+    return total if limit == resource.RLIM_INFINITY else min(total, limit - used)
