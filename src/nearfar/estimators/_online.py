@@ -217,8 +217,9 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
             )
             warn(
                 f"{name} stopped before every loss was at most beta={self.beta or 0:g}:"
-                f" {status.sentence}, with a largest loss of {largest:.2g}{unknown}. Raise {status}"
-                " or beta; pairs that no metric parts with a margin need beta=None.",
+                f" {status.sentence}, with a largest loss of {largest:.2g}{unknown}."
+                f" Raise {status} or beta; pairs that no metric parts with a margin need"
+                " beta=None.",
                 ConvergenceWarning,
             )
 
