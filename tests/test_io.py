@@ -23,7 +23,8 @@ from nearfar.estimators.energy import EnergyClassifier
 from nearfar.estimators.lmnn import LMNN
 from nearfar.estimators.local_mds import LocalMDS
 from nearfar.estimators.nearest import NearestNeighborClassifier
-from nearfar.io import TRUSTED_TYPES, atomic_writer, load, save
+from nearfar.files import atomic_writer
+from nearfar.io import TRUSTED_TYPES, load, save
 
 X, Y = load_iris(return_X_y=True)
 

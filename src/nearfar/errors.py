@@ -7,10 +7,12 @@
     │   └── DisconnectedGraphError          a graph in pieces where it must be in one
     ├── CheckpointError (ValueError)        a checkpoint that does not fit this fit
     ├── ModelFileError (ValueError)         a model file that is corrupt, foreign or too new
+    ├── TimeLimitError (TimeoutError)       a fit that found no answer within max_seconds
     └── MissingExtraError (ImportError)     an optional package that is not installed
 
     NearfarWarning (UserWarning)
     ├── DataWarning                         data that weakens the answer
+    ├── CheckpointWarning                   a checkpoint that cannot be written; the fit goes on
     └── ConvergenceWarning                  a solver stopped before its tolerance
         (also sklearn.exceptions.ConvergenceWarning)
 
@@ -56,6 +58,10 @@ class ModelFileError(NearfarError, ValueError):
     """A model file that is corrupt, foreign, or written by a newer version."""
 
 
+class TimeLimitError(NearfarError, TimeoutError):
+    """A fit that found no answer within ``max_seconds``."""
+
+
 class MissingExtraError(NearfarError, ImportError):
     """An optional package that is needed now and not installed."""
 
@@ -71,6 +77,10 @@ class NearfarWarning(UserWarning):
 
 class DataWarning(NearfarWarning):
     """Data that can be used, but weaken the answer."""
+
+
+class CheckpointWarning(NearfarWarning):
+    """A checkpoint that could not be written or deleted; the fit goes on without it."""
 
 
 class ConvergenceWarning(NearfarWarning, sklearn.exceptions.ConvergenceWarning):

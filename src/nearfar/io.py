@@ -43,8 +43,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfar import __version__
 from nearfar.errors import ModelFileError
+from nearfar.files import (
+    ARRAY_KINDS,
+    DAMAGE,
+    MIB,
+    STORED,
+    Archive,
+    UnsafeFileError,
+    atomic_writer,
+    check_shape,
+    check_target,
+)
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.solvers.checkpoint import DAMAGE, atomic_writer
+from nearfar.solvers import Status
 
 # Every class that a model file may hold, and its module. The registry is closed: a name in a file
 # is looked up here and never imported. A new estimator joins by a line.
@@ -80,9 +91,10 @@ TRUSTED_TYPES = sorted(f"{module}.{name}" for name, module in MODEL_CLASSES.item
 
 FORMAT = "nearfar-model"
 FORMAT_VERSION = 1
+MOST_DOCUMENT = 16 * MIB  # bytes of model.json; as Python values they take up to sixty times that
+FEW = 1000  # neighbours that a classifier may ask for however few points it has
 _DOCUMENT = "model.json"
 _ZIP_START = b"PK\x03\x04"
-_ARRAY_KINDS = "biufcUSmM"  # every dtype kind but objects and records
 _SCALARS = {np.dtype(code).name for code in "?bhilqBHILQefd"}
 
 # scikit-learn's attributes that belong to the running program, not to the model.
@@ -105,7 +117,7 @@ def save(
         A fitted estimator of nearfar. Torch tensors are stored as arrays and come back as NumPy.
         Callbacks and metadata requests are not stored.
     path : path-like
-        The file to write, by custom ``*.nearfar``; one that exists is replaced.
+        The file to write, by custom ``*.nearfar``; one that exists is replaced and keeps its mode.
     provenance : dict or None, default=None
         How the model came about, as plain JSON values; it belongs to the file, and
         `read_provenance` returns it.
@@ -114,7 +126,10 @@ def save(
     ------
     ModelFileError
         The estimator is not one of nearfar's, or it holds a value that is not plain data.
+    InvalidInputError
+        There is something at the path that is no regular file: a folder, a pipe or a device.
     """
+    check_target(path)
     name = type(model).__name__
     if not _is_ours(model):
         raise ModelFileError(
@@ -133,8 +148,13 @@ def save(
         **({} if provenance is None else {"provenance": provenance}),
         **_encode_model(model, "", arrays),
     }
+    text = json.dumps(document, indent=1, allow_nan=False)
+    if len(text) > MOST_DOCUMENT:
+        raise ModelFileError(
+            f"a {name} cannot be saved: its plain values take {len(text):,} bytes, and a model "
+            f"file holds at most {MOST_DOCUMENT:,} besides its arrays. Store long lists as arrays."
+        )
     with atomic_writer(path) as stream, zipfile.ZipFile(stream, "w") as archive:
-        text = json.dumps(document, indent=1, allow_nan=False)
         archive.writestr(zipfile.ZipInfo(_DOCUMENT), text)
         for attribute, array in arrays.items():
             member = BytesIO()
@@ -192,9 +212,7 @@ def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _opened(
-    path: str | os.PathLike[str], take: Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
-) -> Any:
+def _opened(path: str | os.PathLike[str], take: Callable[[dict[str, Any], Arrays], Any]) -> Any:
     """What is taken from the document and the arrays of a file."""
     path = Path(path)
     with open(path, "rb") as stream:
@@ -206,6 +224,16 @@ def _opened(
         return take(*_read_members(content))
     except _Unusable as error:
         raise ModelFileError(f"{path} {error}") from None
+    except UnsafeFileError as error:
+        raise ModelFileError(
+            f"{path} {error} Do not use a file from this source; ask for one written by "
+            "nearfar.save."
+        ) from None
+    except MemoryError as error:
+        raise ModelFileError(
+            f"{path} needs more memory than there is, for a file of {len(content):,} bytes. Load "
+            "it on a machine with more memory, if you trust where it comes from."
+        ) from error
     except DAMAGE as error:
         raise ModelFileError(
             f"{path} is a damaged model file: expected what nearfar.save wrote, found a "
@@ -217,29 +245,30 @@ class _Unusable(Exception):
     """Why a file cannot be loaded, to be said after its path."""
 
 
-def _read_members(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+class Arrays:
+    """The arrays of a model file by name, each read when it is first asked for."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._read: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._read:
+            self._read[name] = self._archive.array(name)
+        return self._read[name]
+
+
+def _read_members(content: bytes) -> tuple[dict[str, Any], Arrays]:
     """The JSON document and the arrays of a model file."""
-    archive = zipfile.ZipFile(BytesIO(content))
-    members = archive.infolist()
-    if _DOCUMENT not in archive.namelist():
+    archive = Archive(BytesIO(content), STORED, compressed=False)
+    if _DOCUMENT not in archive:
         raise _Unusable(_FOREIGN.format(f"an archive without {_DOCUMENT}"))
-    # Uncompressed members that fit in the file together cannot expand in memory.
-    stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
-    if not stored or sum(member.file_size for member in members) > len(content):
-        raise _Unusable(
-            "does not have the size it declares: expected members stored uncompressed, found ones "
-            "that expand. Do not use a file from this source; ask for one written by nearfar.save."
-        )
-    document = json.loads(archive.read(_DOCUMENT), parse_constant=_refuse_constant)
+    text = archive.read(_DOCUMENT, MOST_DOCUMENT)
+    document = json.loads(text, parse_constant=_refuse_constant)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise _Unusable(_FOREIGN.format("another format"))
     _check_version(document)
-    arrays = {
-        member.filename.removesuffix(".npy"): _read_array(archive.read(member))
-        for member in members
-        if member.filename != _DOCUMENT
-    }
-    return document, arrays
+    return document, Arrays(archive)
 
 
 def _refuse_constant(text: str) -> None:
@@ -255,33 +284,13 @@ def _check_version(document: dict[str, Any]) -> None:
         )
 
 
-def _read_array(content: bytes) -> np.ndarray:
-    """One ``.npy`` member; its header is checked before memory is taken."""
-    stream = BytesIO(content)
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError("an array has another .npy version than 1.0")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    if dtype.kind not in _ARRAY_KINDS:
-        raise _Unusable(
-            f"holds an array of dtype {dtype}, which may carry code: expected numbers or text. "
-            "It was not opened. Do not use a file from this source."
-        )
-    if math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
-        raise ValueError(f"an array of shape {shape} does not match its bytes")
-    stream.seek(0)
-    array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
-    return array
-
-
-def _restore(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+def _restore(document: dict[str, Any], arrays: Arrays) -> Any:
     model = _decode_model(document, arrays, f"that wrote it ({document['nearfar_version']})")
     check_is_fitted(model)
     return model
 
 
-def _decode_model(
-    value: dict[str, Any], arrays: dict[str, np.ndarray], writer: str = "that wrote it"
-) -> Any:
+def _decode_model(value: dict[str, Any], arrays: Arrays, writer: str = "that wrote it") -> Any:
     """The inverse of `_encode_model`; the attributes of a fitted model are checked."""
     name = value["class"]
     if name not in MODEL_CLASSES:
@@ -304,8 +313,64 @@ def _decode_model(
     if attributes:
         vars(model).update(attributes)
         check_is_fitted(model)
+        _check_account(model)
         _check_shapes(model)
     return model
+
+
+def _check_account(model: Any) -> None:
+    """What a model says of its fit are the numbers and words that nearfar writes."""
+    for attribute, (is_sound, expected) in _ACCOUNT.items():
+        value = vars(model).get(attribute)
+        if attribute in vars(model) and not is_sound(value):
+            raise _Unusable(
+                f"holds {value!r:.60} as {attribute}; expected {expected}. Fit and save again."
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
+
+
+def _is_record(value: Any) -> bool:
+    """Whether `value` is a line of the trace of a fit."""
+    return (
+        isinstance(value, dict)
+        and all(isinstance(key, str) for key in value)
+        and all(_is_number(value.get(key)) for key in ("n_iter", "seconds", "objective"))
+        and math.isfinite(value["seconds"])
+    )
+
+
+# Attributes of a fit, whether a value can be one, and that in words.
+_ACCOUNT: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "n_features_in_": (_is_count, "a number of features"),
+    "n_iter_": (_is_count, "a number of iterations"),
+    "n_neighbors_": (_is_count, "a number of neighbours"),
+    "objective_": (_is_number_or_none, "a number or None"),
+    "duality_gap_": (_is_number_or_none, "a number or None"),
+    "status_": (lambda value: value in list(Status), f"one of {', '.join(Status)}"),
+    "history_": (
+        lambda value: isinstance(value, list) and all(map(_is_record, value)),
+        "a list of iterations with n_iter, seconds and objective",
+    ),
+    "classes_": (
+        lambda value: isinstance(value, np.ndarray) and value.ndim == 1,
+        "an array of labels",
+    ),
+    "feature_names_in_": (
+        lambda value: isinstance(value, np.ndarray) and all(isinstance(v, str) for v in value.flat),
+        "an array of names",
+    ),
+}
 
 
 def _check_shapes(model: Any) -> None:
@@ -318,12 +383,13 @@ def _check_shapes(model: Any) -> None:
         fits = fits and all(
             lengths.setdefault(axis, size) == size for axis, size in zip(axes, shape, strict=True)
         )
-        if not fits or ("d" in axes and kind != "f"):
+        if not fits or (len(axes) > 1 and kind != "f"):
             expected = ", ".join(str(lengths.get(axis, axis)) for axis in axes)
             raise _Unusable(
                 f"holds {attribute} of shape {shape}; expected an array of shape ({expected}) with "
                 f"n_features_in_={model.n_features_in_}. Fit and save again."
             )
+    _check_counts(model, lengths.get("n"))
     names = getattr(model, "feature_names_in_", None)
     if names is not None and np.shape(names) != (model.n_features_in_,):
         raise _Unusable(
@@ -335,6 +401,21 @@ def _check_shapes(model: Any) -> None:
         raise _Unusable(
             f"holds {metric!r} as metric_; expected a fitted metric learner with "
             f"n_features_in_={model.n_features_in_}. Fit and save again."
+        )
+
+
+def _check_counts(model: Any, n: int | None) -> None:
+    """Counts for which arrays are made later are no larger than the arrays that are there."""
+    graph, n_neighbors = getattr(model, "graph_", None), getattr(model, "n_neighbors_", None)
+    if isinstance(graph, NeighborhoodGraph) and graph.n_nodes != n:
+        raise _Unusable(
+            f"holds a graph of {graph.n_nodes} nodes; expected {n}, one for each row of embedding_."
+            " Fit and save again."
+        )
+    if n_neighbors is not None and n is not None and n_neighbors > max(n, FEW):
+        raise _Unusable(
+            f"holds {n_neighbors} as n_neighbors_; expected at most {FEW} or the {n} points. Fit "
+            "and save again."
         )
 
 
@@ -384,7 +465,7 @@ def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"$graph": _encode_graph(value, where, arrays)}
     if _is_tensor(value):
         value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray) and value.dtype.kind in _ARRAY_KINDS:
+    if isinstance(value, np.ndarray) and value.dtype.kind in ARRAY_KINDS:
         same = (name for name, array in arrays.items() if array is value)
         name = next(same, where)  # an array that several attributes share is stored once
         arrays[name] = value
@@ -408,7 +489,7 @@ def _encode_graph(graph: NeighborhoodGraph, where: str, arrays: dict[str, np.nda
     return {name: _encode(value, f"{where}.{name}", arrays) for name, value in values.items()}
 
 
-def _decode_graph(value: dict[str, Any], arrays: dict[str, np.ndarray]) -> NeighborhoodGraph:
+def _decode_graph(value: dict[str, Any], arrays: Arrays) -> NeighborhoodGraph:
     fields = {name: _decode(item, arrays) for name, item in value["$graph"].items()}
     graph = NeighborhoodGraph(**fields)
     sizes = {
@@ -427,7 +508,7 @@ def _is_tensor(value: Any) -> bool:
     return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
 
 
-def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _decode(value: Any, arrays: Arrays) -> Any:
     """The inverse of `_encode`."""
     if isinstance(value, list):
         return [_decode(item, arrays) for item in value]
@@ -439,21 +520,23 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     return _DECODERS[tag](value, arrays)
 
 
-def _decode_objects(value: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:
+def _decode_objects(value: dict[str, Any], arrays: Arrays) -> np.ndarray:
     items = _decode(value["$objects"], arrays)
+    if not items:
+        check_shape(value["shape"], 0, STORED.floor)
     array = np.empty(len(items), dtype=object)
     for i, item in enumerate(items):
         array[i] = item
     return array.reshape(value["shape"])
 
 
-def _decode_scalar(value: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+def _decode_scalar(value: dict[str, Any], arrays: Arrays) -> Any:
     if value["$scalar"] not in _SCALARS:
         raise ValueError(f"{value['$scalar']!r} is not the name of a number type")
     return np.dtype(value["$scalar"]).type(_decode(value["value"], arrays))
 
 
-_DECODERS: dict[str, Callable[[dict[str, Any], dict[str, np.ndarray]], Any]] = {
+_DECODERS: dict[str, Callable[[dict[str, Any], Arrays], Any]] = {
     "$array": lambda value, arrays: arrays[value["$array"]],
     "$objects": _decode_objects,
     "$scalar": _decode_scalar,

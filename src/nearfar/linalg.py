@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from nearfar.limits import check_cost
+
 Matrix = NDArray[np.float64]
 
+EIGH_OPERATIONS = 10  # times n³, at the speed of a matrix product, for eigenvectors of n rows
 NULL_TOLERANCE = 1e-10  # of the largest eigenvalue; above the rounding of a sum over many rows
 
 
@@ -22,8 +25,14 @@ def eigh(A: Matrix) -> tuple[Matrix, Matrix]:
     """Eigenvalues, ascending, and vectors; also of no rows at all, which scipy 1.13 refuses."""
     if not len(A):
         return np.empty(0), np.empty((0, 0))
+    check_eigh(len(A))
     values, vectors = linalg.eigh(A)
     return values, vectors
+
+
+def check_eigh(n: int) -> None:
+    """Raise `TimeLimitError` if the eigenvectors of a matrix of n rows would come too late."""
+    check_cost(EIGH_OPERATIONS * float(n) ** 3, f"the eigenvectors of a {n} x {n} matrix")
 
 
 def canonical_rotation(L: Matrix) -> Matrix:

@@ -14,8 +14,9 @@ import pytest
 from sklearn.datasets import load_iris
 
 from nearfar import LMNN
-from nearfar.cli import commands
+from nearfar.cli import commands, fit
 from nearfar.cli.progress import Lines
+from nearfar.errors import TimeLimitError
 from nearfar.evaluation import knn_error, split_points
 from nearfar.io import load
 
@@ -249,3 +250,95 @@ def test_defaults_are_those_of_the_page():
             rf"^\|.*`--{option.replace('_', '-')}( FILE)?` \| `?(.*?)`? \|", page, re.M
         )
         assert line[2] == str(options[option])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs devices and pipes")
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("option", ["--output", "--checkpoint"])
+@pytest.mark.parametrize(("name", "kind"), [("p", "pipe"), ("link", "device")])
+def test_what_is_no_file_is_not_replaced(fails, option, name, kind):
+    os.mkfifo("p")
+    os.symlink(os.devnull, "link")
+    message = fails("fit", "iris", "--force", option, name)
+    assert message == f"nearfar: {name} is a {kind}, and only a file is replaced. Name a file.\n"
+    assert sorted(os.listdir()) == ["iris.csv", "link", "p", "test.csv", "train.csv"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_results_do_not_go_to_standard_output(fails):
+    assert "- is no file: results are written to files" in fails("fit", "iris", "-o", "-")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs modes")
+@pytest.mark.usefixtures("folder")
+def test_a_private_model_stays_private(run):
+    Path("m.nearfar").touch(0o600)
+    assert run("fit", "iris", "-o", "m.nearfar", "--force").code == 0
+    assert Path("m.nearfar").stat().st_mode & 0o777 == 0o600
+
+
+# -- large tables ---
+
+
+def test_a_large_table_is_told_what_it_costs(run, monkeypatch):
+    """What was read and what it will cost comes before learning; the comparison takes a sample."""
+    monkeypatch.setattr(fit, "LARGE_FILE", 0.001)
+    monkeypatch.setattr(fit, "LARGE_WORK", 1e4)
+    monkeypatch.setattr(fit, "operations_per_second", lambda: 441.0)
+    monkeypatch.setattr(fit, "COMPARED_PAIRS", 105 * 20)
+    monkeypatch.setattr(fit, "LEAST_TESTS", 1)
+    done = run("fit", "iris.csv", "-t", "species", "--max-seconds", 60)
+    assert done.code == 0, done.err
+    first, second, third = done.err.splitlines()
+    assert first == "reading iris.csv (0 MB)"
+    assert re.fullmatch(r"read 150 rows and 4 features in \d+\.\d s", second)
+    assert third == (
+        "learning from 105 rows: one look at all 5.5e+03 pairs takes up to about 1e+02 s here;"
+        " learning ends after --max-seconds 60, at the latest after twice that"
+    )
+    assert done.out.index("saved model.nearfar") < done.out.index("compared on 20 of 45 test rows")
+
+
+def test_without_a_limit_it_is_told_how_to_set_one(run, monkeypatch):
+    monkeypatch.setattr(fit, "LARGE_WORK", 1e4)
+    done = run("fit", "iris.csv", "-t", "species", "--rows", 60)
+    assert "learning from 60 rows" in done.err
+    assert "set --max-seconds to limit learning, or --rows to learn from fewer rows" in done.err
+    assert "compared on" not in done.out
+
+
+def test_learning_from_some_of_the_rows(run):
+    done = run("fit", "iris", "--rows", 60)
+    assert done.code == 0, done.err
+    assert "105 training and 45 test rows" in done.out
+    assert "; learned from 60 of the training rows\n" in done.out
+    expected = load("model.nearfar").components_
+    assert run("fit", "iris", "--rows", 60, "--force").code == 0
+    np.testing.assert_array_equal(load("model.nearfar").components_, expected)
+    assert "learned from" not in run("fit", "iris", "--rows", 106, "--force").out
+
+
+def test_too_short_a_limit_is_told_in_a_line(fails, monkeypatch):
+    def never(*_):
+        raise TimeLimitError("max_seconds=1 is too short. Raise max_seconds, or fit to fewer rows.")
+
+    monkeypatch.setattr(LMNN, "_fit", never)
+    monkeypatch.setattr(fit, "operations_per_second", lambda: 4e9)
+    assert fails("fit", "iris", "--max-seconds", 1) == (
+        "nearfar: --max-seconds 1 is too short for a first answer on 105 rows. Raise it, or learn"
+        " from fewer of them, for example --rows 10000.\n"
+    )
+
+
+def test_an_objective_that_is_not_known_in_time(run, monkeypatch):
+    from nearfar.problems.lmnn import LMNNProblem
+
+    def never(*_, **__):
+        raise TimeLimitError("too late. Raise max_seconds.")
+
+    monkeypatch.setattr(LMNNProblem, "certify", never)
+    done = run("fit", "iris", "--max-seconds", 60)
+    assert done.code == 0, done.err
+    assert "lmnn: max_seconds after" in done.out
+    assert "objective not known in time, no certificate\n" in done.out
+    assert load("model.nearfar").objective_ is None

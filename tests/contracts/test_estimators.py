@@ -103,7 +103,7 @@ OTHER_VALUES = {
     "n_components": 3,
     "scale": 2.0,
 }
-MAX_PARAMETERS = 13
+MAX_PARAMETERS = 14
 # Lines of a numpydoc section such as `tol : float, default=1e-3`.
 DOCUMENTED = re.compile(r"^(\w+) : .*default=(.+)$", re.MULTILINE)
 
@@ -271,6 +271,34 @@ def test_the_metric_works_as_a_metric_of_scikit_learn(fitted, iris):
     np.testing.assert_array_equal(
         by_metric.predict(X[1::7]), by_map.predict(fitted.transform(X[1::7]))
     )
+
+
+@each_estimator
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16", "bool"])
+def test_numbers_of_any_type_have_the_distances_of_floats(fitted, dtype):
+    """Types that cannot hold a difference, such as 0 - 1 of unsigned integers, are cast before."""
+    a, b = np.array([0, 1, 0, 1], dtype), np.array([1, 0, 0, 0], dtype)
+    metric = fitted.get_metric()
+    expected = metric(a.astype(float), b.astype(float))
+    assert expected > 0
+    assert metric(a, b) == metric(a.tolist(), b.tolist()) == expected
+    assert metric(pandas.Series(a), pandas.Series(b)) == expected
+    np.testing.assert_allclose(fitted.pair_distance(np.stack([a, b])[None]), expected, rtol=1e-9)
+
+
+@each_estimator
+def test_the_metric_can_be_pickled(fitted, iris):
+    X, _ = iris
+    metric = fitted.get_metric()
+    assert pickle.loads(pickle.dumps(metric))(X[0], X[100]) == metric(X[0], X[100])
+
+
+@each_estimator
+def test_the_metric_refuses_vectors_of_another_length(fitted):
+    metric = fitted.get_metric()
+    for length in (1, 3, 5):
+        with pytest.raises(InvalidInputError, match="two vectors of 4 features; got shapes"):
+            metric(np.zeros(4), np.zeros(length))
 
 
 @each_estimator

@@ -21,6 +21,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "nearfar"
 # A layer may import from those before it. `__init__` holds the public names.
 LAYERS = (
     "errors",
+    "files",
+    "limits",
     "linalg",
     "kernels",
     "supervision",
@@ -40,8 +42,8 @@ LAYERS = (
 # Layers that may import less than what stands before them: a solver knows no problem, a problem
 # knows no solver (it stands before them), data knows no method.
 NARROWER = {
-    "solvers": {"errors", "linalg"},
-    "datasets": {"errors"},
+    "solvers": {"errors", "files", "limits", "linalg"},
+    "datasets": {"errors", "files"},
 }
 # Optional packages, and the modules or packages that exist only for them: only there may the import
 # stand at the top of the module. Everywhere else it stands in the function that needs it.

@@ -22,6 +22,7 @@ KINDS = {
     "InvalidInputError",
     "ModelFileError",
     "NotFittedError",
+    "TimeLimitError",
     "_Unusable",  # io's, which becomes a ModelFileError
     "warn",
 }
@@ -34,7 +35,9 @@ BUILTIN = {
     "estimators/multi_metric_lmnn.py": {"AttributeError"},
     "__init__.py": {"AttributeError"},
     "plots/__init__.py": {"AttributeError"},
-    "io.py": {"ValueError"},  # a damaged file, told as ModelFileError
+    # A damaged or unsafe file, told as ModelFileError, CheckpointError or InvalidInputError.
+    "files.py": {"EOFError", "UnsafeFileError", "ValueError"},
+    "io.py": {"ValueError"},
     "problems/mvu.py": {"UnboundedError"},  # told by the estimator, which knows the parameter
     "solvers/covering.py": {"linalg.LinAlgError"},  # ends the run
     "solvers/projections.py": {"linalg.LinAlgError"},

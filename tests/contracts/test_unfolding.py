@@ -457,8 +457,17 @@ def test_what_are_no_distances(estimator, strip, spoil, text):
 
 @each
 def test_distances_that_cannot_be_squared(estimator, strip):
-    with pytest.raises(InvalidInputError, match=r"at most 1e\+152, .* the largest is .* Divide"):
-        fitted(estimator, 1e200 * pairwise_distances(strip), metric="precomputed")
+    D = pairwise_distances(strip)
+    for scale in (1e200, 1e-200):
+        with pytest.raises(
+            InvalidInputError, match=r"between 1e-140 and 1e\+140, .* squared; it is .* Divide"
+        ):
+            fitted(estimator, scale * D, metric="precomputed")
+    D[3, 7] = D[7, 3] = 1e-150
+    with pytest.raises(
+        InvalidInputError, match=r"at least 1e-70 of the longest, .* nodes 3 and 7 is 1e-150 \(1 "
+    ):
+        fitted(estimator, D, metric="precomputed")
 
 
 @each

@@ -308,7 +308,7 @@ def test_without_beta_all_epochs_are_made(learner, stream):
     )
 
 
-def test_max_seconds_is_looked_at_after_an_epoch(stream):
+def test_max_seconds(stream):
     with pytest.warns(ConvergenceWarning, match=r"max_seconds had passed.* Raise max_seconds or"):
         model = POLA(max_seconds=0).fit(*stream)
     assert (model.status_, model.n_iter_) == ("max_seconds", 1)

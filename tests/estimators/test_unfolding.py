@@ -6,6 +6,7 @@ import pytest
 from nearfar import NeighborhoodGraph
 from nearfar.errors import ConvergenceWarning, InvalidInputError
 from nearfar.estimators._unfolding import Unfolded, Unfolding, max_distortion
+from nearfar.limits import fit_clock
 from nearfar.solvers import Iterate, Status
 
 
@@ -34,7 +35,7 @@ class Line(Unfolding):
 
     def _unfold(self, graph, task):
         number = {record["component"] for record in task.history}
-        self.seen = [*getattr(self, "seen", []), (graph, task.seconds_left)]
+        self.seen = [*getattr(self, "seen", []), (graph, fit_clock().seconds)]
         places = np.arange(graph.n_nodes, dtype=float)[:, None] - (graph.n_nodes - 1) / 2
         values = np.sum(places**2, axis=0)
 
@@ -54,6 +55,7 @@ class Line(Unfolding):
             self.gaps[c],
             Status.CONVERGED if self.ends is None else self.ends[c],
             {"number": c},
+            gap_unit=float(values.sum()),
         )
 
     def _store_details(self, parts):
@@ -97,9 +99,23 @@ def test_records_of_all_runs_are_kept_with_their_marks(two_paths):
 
 
 def test_the_gap_is_that_of_the_sum(two_paths):
-    """Gaps of 0.1 of 10 and 0.2 of 2 are 1.4 of 12."""
+    """Gaps of 0.1 of 10 and 0.2 of 2 are 1.4 of 12; a node without edges adds nothing."""
     assert Line(gaps=(0.1, 0.2)).fit(two_paths).duality_gap_ == pytest.approx(1.4 / 12)
     assert Line(gaps=(0.1, None)).fit(two_paths).duality_gap_ is None
+    edges = two_paths.heads, two_paths.tails, two_paths.lengths
+    model = Line(gaps=(0.1, 0.2)).fit(NeighborhoodGraph.from_edges(*edges, 9))
+    assert model.duality_gap_ == pytest.approx(1.4 / 12)
+
+
+def test_components_that_stalled_are_converged_as_a_whole_if_their_gap_is():
+    """0.002 of 2 and 0.0001 of 10 are 0.005 of 12, below a tolerance of 0.001."""
+    heads, tails = np.concatenate([path(3), path(5, 3)], axis=1)
+    graph = NeighborhoodGraph.from_edges(heads, tails, [1.0] * 6, 8)
+    ends = (Status.CONVERGED, Status.STALLED)
+    model = Line(gaps=(1e-4, 2e-3), ends=ends).fit(graph)
+    assert (model.status_, model.duality_gap_) == ("converged", pytest.approx(5e-3 / 12))
+    with pytest.warns(ConvergenceWarning, match=r"with a duality gap of 1\.0e-02"):
+        assert Line(gaps=(0.0, 0.06), ends=ends).fit(graph).status_ == "stalled"
 
 
 @pytest.mark.parametrize(
@@ -121,12 +137,14 @@ def test_after_a_stop_the_other_components_stay_at_the_origin(two_paths):
     assert np.abs(model.embedding_[3:]).max() == 2
     np.testing.assert_array_equal(model.embedding_[:3], 0)
     assert model.numbers_ == [(5, 0), (3, None)]
+    assert model.duality_gap_ is None  # nothing is known of the others
+    assert model.max_distortion_ == 1  # whose lengths are now 0
 
 
 def test_the_clock_runs_through_all_components(two_paths):
     model = Line(max_seconds=100).fit(two_paths)
     first, second = (seconds for _, seconds in model.seen)
-    assert 100 > first > second > 0
+    assert 0 < first < second
 
 
 def test_copies_are_merged_unless_the_class_says_otherwise():

@@ -21,6 +21,15 @@ def test_roc_by_hand():
     np.testing.assert_array_equal(thresholds, [-np.inf, 1, 2, 3, 4, 5, 6])
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16"])
+def test_distances_of_any_type(dtype):
+    """Unsigned integers have no negatives: minus 0 is larger than minus 1, but as bytes 0 < 255."""
+    distances = DISTANCES.astype(dtype) - 1
+    for found, expected in zip(roc(Y, distances), roc(Y, DISTANCES - 1), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert equal_error_rate(Y, distances) == equal_error_rate(Y, DISTANCES - 1)
+
+
 def test_roc_is_what_the_thresholds_do(rng):
     y = np.where(rng.random(50) < 0.3, 1, -1)
     distances = np.round(rng.random(50), 1)

@@ -1,5 +1,7 @@
 """One pool of threads: the kernels' own, of the size that BLAS was allowed."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import joblib
 import numpy as np
 import pytest
@@ -22,6 +24,12 @@ def counts(blas):
     return [library["num_threads"] for library in blas.info()]
 
 
+def inside():
+    """How many threads the kernels may use in a pool that is opened here."""
+    with one_pool():
+        return n_threads()
+
+
 @pytest.fixture(autouse=True)
 def cores(monkeypatch):
     monkeypatch.setattr(joblib, "cpu_count", lambda: 64)
@@ -39,7 +47,11 @@ def test_inside_blas_has_one_thread_and_the_kernels_what_it_had(blas):
             assert set(counts(blas)) == {1}
             assert n_threads() == max(before)
             with one_pool():
-                assert n_threads() == 1, "threads of threads"
+                assert n_threads() == max(before)
+                assert set(counts(blas)) == {1}
+            assert set(counts(blas)) == {1}
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(inside).result() == 1, "threads of threads"
         assert counts(blas) == before
     assert n_threads() == 64
 
@@ -50,6 +62,17 @@ def test_an_error_gives_the_threads_back(blas):
         raise ZeroDivisionError
     assert counts(blas) == before
     assert n_threads() == 64
+
+
+def test_as_a_decorator_it_opens_anew_at_each_call(blas):
+    @one_pool()
+    def seen():
+        return counts(blas)
+
+    with blas.limit(limits=2):
+        before = counts(blas)
+        assert set(seen()) == set(seen()) == {1}
+        assert counts(blas) == before
 
 
 def test_the_kernels_obey(monkeypatch):

@@ -11,7 +11,14 @@ from scipy import sparse
 
 from nearfar import NeighborhoodGraph
 from nearfar.kernels import kernels_for
-from nearfar.problems.mvu import DEARER, THICKNESS, MVUProgram, State, UnboundedError
+from nearfar.problems.mvu import (
+    DEARER,
+    THICKNESS,
+    IllConditionedError,
+    MVUProgram,
+    State,
+    UnboundedError,
+)
 from nearfar.solvers import Status, run
 from nearfar.solvers.interior_point import interior_point
 
@@ -278,6 +285,36 @@ def test_the_gap_is_that_of_the_solution(graph, name, backend):
     assert abs(bound - objective) <= 1.01e-7 * abs(bound)
 
 
+@pytest.mark.parametrize("name", ["equal", "shrink", "slack"])
+@pytest.mark.parametrize("number", range(4))
+def test_the_gap_of_every_iterate_bounds_its_distance_from_the_optimum(name, number):
+    """Equation (8) in plain NumPy, and the optimum of another solver in it: early iterates keep
+    lengths badly, and then their variance alone may be above the optimum or below."""
+    rng, options = np.random.default_rng(number), PROGRAMS[name]
+    found = NeighborhoodGraph.from_points(rng.normal(size=(11, 4)) * [3, 2, 1, 0.5], 3).linked()
+    graph = Graph(found.heads, found.tails, found.lengths**2, 11)
+    optimum, narrowest = by_clarabel(graph, **options)[0], np.inf
+    for iterate in interior_point(graph.program(**options)):
+        program = iterate.certificate
+        assert program.thickness == 0
+        K, weights = host(program, iterate.state)
+        y = weights * graph.squares
+        change = graph.lengths(K) / graph.squares - 1
+        objective, bound, owed, violation = graph.objective(K, **options), y.sum(), 0.0, 0.0
+        if options["constraints"] == "equal":
+            violation = np.abs(change).max()
+            owed = 2 * (np.abs(y) + np.abs(y).mean()) @ np.abs(change)
+        if options["constraints"] == "shrink":
+            violation = max(change.max(), 0)
+            owed = objective * violation / (1 + violation)
+        unit = max(graph.squares.mean(), abs(bound))
+        gap = max((max(bound - objective, 0) + owed) / unit, violation)
+        assert iterate.residual == pytest.approx(gap, rel=1e-6, abs=1e-12)
+        assert abs(objective - optimum) <= gap * unit + 1e-6 * abs(optimum)
+        narrowest = min(narrowest, gap)
+    assert narrowest <= 1e-7
+
+
 # -- against another solver -------------------------------------------------------------------
 
 
@@ -307,6 +344,14 @@ def test_contradictory_lengths_stay_changed_whatever_the_price(contradiction):
     _, program, state = solved(contradiction.program(), tol=1e-5)
     assert program.violation(state) > 1e-2
     assert program.thickness == 0
+
+
+def test_lengths_that_are_too_different_for_a_start_are_told():
+    """Squared lengths of 1e-40 beside 1: no digits are left of the others in a Laplacian."""
+    heads, tails = np.array([0, 1, 2, 0]), np.array([1, 2, 3, 3])
+    graph = Graph(heads, tails, np.array([1e-40, 1.0, 1.0, 1e-40]), 4)
+    with pytest.raises(IllConditionedError):
+        graph.program().start()
 
 
 # -- prices, thickness, scale -------------------------------------------------------------------

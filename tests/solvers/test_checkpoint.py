@@ -1,5 +1,6 @@
 """Checkpoints: atomic, known by their fingerprint, and no way to run code."""
 
+import errno
 import os
 import pickle
 import zipfile
@@ -8,9 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nearfar.errors import CheckpointError
+from nearfar.errors import CheckpointError, CheckpointWarning
+from nearfar.files import atomic_writer
 from nearfar.solvers import checkpoint
-from nearfar.solvers.checkpoint import Checkpoint, atomic_writer, fingerprint
+from nearfar.solvers.checkpoint import Checkpoint, fingerprint
 
 ARRAYS = {"components": np.arange(6.0).reshape(2, 3), "edge": np.array([3, 1]), "none": np.empty(0)}
 VALUES = {"history": [{"n_iter": 1, "objective": 0.1, "duality_gap": None}], "width": 0.2}
@@ -69,29 +71,43 @@ def test_due_at_first_and_then_after_a_while(path, monkeypatch):
 # -- atomic ---
 
 
-def test_a_write_that_fails_leaves_the_old_file(saved, monkeypatch):
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG, errno.EACCES])
+def test_a_write_that_fails_leaves_the_old_file_and_warns_once(saved, monkeypatch, code):
     before = saved.read_bytes()
 
     def fail(stream, **_):
         stream.write(b"half of a checkpoint")
-        raise OSError("no space left on device")
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(checkpoint.np, "savez", fail)
-    with pytest.raises(OSError, match="no space left"):
-        Checkpoint(saved, "mine").save(ARRAYS, VALUES)
+    kept = Checkpoint(saved, "mine")
+    with pytest.warns(CheckpointWarning) as warned:
+        kept.save(ARRAYS, VALUES)
+    (message,) = (str(warning.message) for warning in warned)
+    assert f"{str(saved)!r} could not be written: {os.strerror(code)}. The fit goes on" in message
+    assert not kept.due, "it would be tried at every iteration"
+    kept.save(ARRAYS, VALUES)  # a second warning would be an error here
     assert saved.read_bytes() == before
     assert os.listdir(saved.parent) == [saved.name], "a temporary file is left"
 
 
-@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_a_replacement_that_fails_leaves_the_old_file(saved, monkeypatch, error):
+def test_a_file_that_cannot_be_deleted_is_told(saved, monkeypatch):
+    def fail(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(checkpoint.Path, "unlink", fail)
+    with pytest.warns(CheckpointWarning, match="could not be deleted: Permission denied"):
+        Checkpoint(saved, "mine").remove()
+
+
+def test_a_replacement_that_is_interrupted_leaves_the_old_file(saved, monkeypatch):
     before = saved.read_bytes()
 
     def fail(*_):
-        raise error
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(checkpoint.os, "replace", fail)
-    with pytest.raises(error):
+    with pytest.raises(KeyboardInterrupt):
         Checkpoint(saved, "mine").save({}, {})
     assert saved.read_bytes() == before
     assert os.listdir(saved.parent) == [saved.name]
@@ -290,3 +306,31 @@ def test_equal_content_has_an_equal_fingerprint(rng):
 )
 def test_other_content_has_another_fingerprint(one, other):
     assert fingerprint(*one) != fingerprint(*other)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes a pipe")
+def test_a_pipe_is_not_a_checkpoint(path):
+    os.mkfifo(path)
+    with pytest.raises(CheckpointError, match=r"is a pipe, and only a file is replaced\. Name a"):
+        Checkpoint(path, "mine")
+
+
+def test_the_arrays_of_another_fit_are_not_read(saved, monkeypatch):
+    read = []
+    original = checkpoint.Archive.array
+
+    def noted(self, name):
+        read.append(name)
+        return original(self, name)
+
+    monkeypatch.setattr(checkpoint.Archive, "array", noted)
+    with pytest.raises(CheckpointError, match="belongs to other data"):
+        Checkpoint(saved, "another").load()
+    assert read == ["values"]
+
+
+def test_a_checkpoint_that_expands_is_not_read(path):
+    with path.open("wb") as stream:
+        np.savez_compressed(stream, values=np.array("{}"), bomb=np.zeros(10**6))
+    with pytest.raises(CheckpointError, match="is not a checkpoint of nearfar"):
+        Checkpoint(path, "mine").load()

@@ -1,14 +1,12 @@
 """The one loop: each way to end, the clock, the trace."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from nearfar.errors import InvalidInputError
+from nearfar import limits as time_limits
+from nearfar.errors import InvalidInputError, TimeLimitError
+from nearfar.limits import fit_clock, time_limit
 from nearfar.solvers import Iterate, Status, run
-
-module = sys.modules["nearfar.solvers.run"]  # the package's name for it is the function
 
 
 class Clock:
@@ -17,14 +15,14 @@ class Clock:
     def __init__(self):
         self.now = 1000.0
 
-    def perf_counter(self):
+    def __call__(self):
         return self.now
 
 
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(time_limits, "now", clock)
     return clock
 
 
@@ -75,14 +73,16 @@ def test_max_iter():
 
 
 def test_max_seconds(clock):
-    solution = run(steps(FOREVER, clock=clock), **limits(max_seconds=4.5))
+    with time_limit(4.5):
+        solution = run(steps(FOREVER, clock=clock), **limits())
     assert (solution.status, solution.n_iter) == (Status.MAX_SECONDS, 5)
     assert solution.seconds == 5
 
 
 def test_no_time_at_all_gives_one_iterate(clock):
     """An answer is better than none."""
-    solution = run(steps(FOREVER, clock=clock), **limits(max_seconds=0))
+    with time_limit(0):
+        solution = run(steps(FOREVER, clock=clock), **limits())
     assert (solution.status, solution.n_iter) == (Status.MAX_SECONDS, 1)
 
 
@@ -115,6 +115,25 @@ def test_interrupted_while_an_observer_works():
 def test_an_interruption_before_the_first_iterate_is_passed_on():
     with pytest.raises(KeyboardInterrupt):
         run(steps([], then=KeyboardInterrupt), **limits())
+
+
+def test_the_end_of_the_time_between_two_iterates_keeps_the_best():
+    solution = run(steps([3.0, 2.0], then=TimeLimitError), **limits())
+    assert solution.status is Status.MAX_SECONDS
+    assert solution.iterate.value == 2.0
+    assert solution.n_iter == len(solution.history) == 2
+
+
+def test_the_end_of_the_time_before_the_first_iterate_gives_the_start():
+    start = Iterate(np.array([7.0]), np.inf)
+    solution = run(steps([], then=TimeLimitError), start=start, **limits())
+    assert (solution.status, solution.n_iter) == (Status.MAX_SECONDS, 0)
+    assert solution.iterate is start
+
+
+def test_without_a_start_it_is_passed_on():
+    with pytest.raises(TimeLimitError):
+        run(steps([], then=TimeLimitError), **limits())
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -201,20 +220,30 @@ def test_the_iterate_that_converged_is_the_solution():
 
 
 def test_the_trace_has_a_record_for_each_iterate(clock):
-    solution = run(steps([3.0, 2.0], [None, 0.2], clock=clock), **limits())
+    with time_limit(None):
+        solution = run(steps([3.0, 2.0], [None, 0.2], clock=clock), **limits())
     assert solution.history == [
         {"n_iter": 1, "seconds": 1, "objective": 3.0, "duality_gap": None, "active_triplets": 0},
         {"n_iter": 2, "seconds": 2, "objective": 2.0, "duality_gap": 0.2, "active_triplets": 1},
     ]
 
 
-def test_the_clock_stands_still_while_observers_work(clock):
-    def slow(*_):
-        clock.now += 100
+def test_the_clock_runs_while_observers_work_unless_they_stop_it(clock):
+    """Validation and checkpoints are part of a fit; callbacks of the user are not."""
 
-    solution = run(steps([3.0, 2.0, 1.0], clock=clock), observers=[slow, slow], **limits())
-    assert [record["seconds"] for record in solution.history] == [1, 2, 3]
-    assert solution.seconds == 3
+    def validate(*_):
+        clock.now += 10
+
+    def call_back(*_):
+        with fit_clock().paused():
+            clock.now += 100
+
+    with time_limit(None):
+        solution = run(
+            steps([3.0, 2.0, 1.0], clock=clock), observers=[validate, call_back], **limits()
+        )
+    assert [record["seconds"] for record in solution.history] == [1, 12, 23]
+    assert solution.seconds == 33
 
 
 def test_observers_see_each_iterate_with_its_record():
@@ -241,7 +270,9 @@ def test_all_observers_see_the_last_iterate():
 def test_a_continued_run_goes_on_counting(clock):
     earlier = [{"n_iter": number, "seconds": number / 2} for number in (1, 2, 3)]
     given = [dict(record) for record in earlier]
-    solution = run(steps(FOREVER, clock=clock), history=given, seconds=10.0, **limits(max_iter=5))
+    with time_limit(None) as fit:
+        fit.continue_from(10.0)
+        solution = run(steps(FOREVER, clock=clock), history=given, **limits(max_iter=5))
     assert (solution.status, solution.n_iter) == (Status.MAX_ITER, 5)
     assert solution.history[:3] == earlier == given
     assert [record["n_iter"] for record in solution.history[3:]] == [4, 5]
@@ -250,7 +281,9 @@ def test_a_continued_run_goes_on_counting(clock):
 
 
 def test_seconds_of_an_earlier_run_count_against_the_limit(clock):
-    solution = run(steps(FOREVER, clock=clock), seconds=10.0, **limits(max_seconds=12))
+    with time_limit(12) as fit:
+        fit.continue_from(10.0)
+        solution = run(steps(FOREVER, clock=clock), **limits())
     assert (solution.status, solution.n_iter) == (Status.MAX_SECONDS, 2)
 
 

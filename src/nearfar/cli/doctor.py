@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import joblib
 import numpy as np
 import threadpoolctl
@@ -29,6 +28,7 @@ from sklearn.datasets import load_digits, load_wine
 
 import nearfar
 from nearfar.cli import FAULT, OK
+from nearfar.cli.output import echo
 from nearfar.kernels.devices import on_device, torch_devices
 
 REINSTALL = "pip install --upgrade --force-reinstall nearfar"
@@ -76,16 +76,16 @@ CHAIN = 20  # links of length 1; stretched out their variance is n(n² − 1)/12
 
 def examine() -> int:
     """Print what there is and what works, and return the exit code."""
-    click.echo(f"nearfar {nearfar.__version__} · Python {platform.python_version()}")
-    click.echo(f"{platform.platform()}")
+    echo(f"nearfar {nearfar.__version__} · Python {platform.python_version()}")
+    echo(f"{platform.platform()}")
     troubles = [*_tell("Packages", _packages()), *_tell("Machine", _machine())]
     troubles += _tell("Self-test", _tests())
-    click.echo()
+    echo("")
     if not troubles:
-        click.echo("All is well.")
+        echo("All is well.")
         return OK
     needs = "needs" if len(troubles) == 1 else "need"
-    click.echo(f"{len(troubles)} of these {needs} attention: {', '.join(troubles)}.")
+    echo(f"{len(troubles)} of these {needs} attention: {', '.join(troubles)}.")
     return FAULT
 
 
@@ -99,10 +99,10 @@ class Finding(NamedTuple):
 
 def _tell(title: str, findings: Iterator[Finding]) -> list[str]:
     """Print each finding as it comes, and return the names of those that are not well."""
-    click.echo(f"\n{title}")
+    echo(f"\n{title}")
     troubles = []
     for name, text, well in findings:
-        click.echo(f"{' ' if well else '!'} {name:<22} {text}")
+        echo(f"{' ' if well else '!'} {name:<22} {text}")
         if not well:
             troubles.append(name)
     return troubles
@@ -223,4 +223,5 @@ def _round_trip(X: Any, y: Any) -> str:
 
 def _digits() -> str:
     model = nearfar.LMNN(max_seconds=SECONDS_ON_DIGITS).fit(*load_digits(return_X_y=True))
-    return f"{model.status_}, certified gap {model.duality_gap_:.1e}"
+    gap = model.duality_gap_
+    return f"{model.status_}, {'no gap yet' if gap is None else f'certified gap {gap:.1e}'}"

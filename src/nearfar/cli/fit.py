@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
-from nearfar.cli import INTERRUPTED, OK
+from nearfar.cli import INTERRUPTED, OK, tell
 from nearfar.cli.methods import make_model
 from nearfar.cli.output import (
     check_folder,
     check_output,
+    echo,
     is_builtin,
     print_rows,
     refuse_target,
@@ -24,11 +24,18 @@ from nearfar.cli.output import (
 )
 from nearfar.cli.progress import progress
 from nearfar.datasets import Table, load_builtin, load_table
-from nearfar.errors import InvalidInputError
-from nearfar.evaluation import baselines, measure, split_points
+from nearfar.errors import InvalidInputError, TimeLimitError
+from nearfar.evaluation import baselines, measure, split_points, with_fewer_tests
+from nearfar.files import check_target
 from nearfar.io import save
+from nearfar.limits import operations_per_second
 from nearfar.report.versions import versions
 from nearfar.solvers.checkpoint import fingerprint
+
+LARGE_FILE = 20.0  # megabytes from which on it is told that a file is read
+LARGE_WORK = 1e11  # operations of a look at all pairs from which on its cost is told: seconds
+COMPARED_PAIRS = 1 << 29  # of training and test rows in the comparison: some seconds a method
+LEAST_TESTS = 1000  # test rows that are compared in any case
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class FitOptions:
     neighbors: int
     test_share: float
     seed: int
+    rows: int | None
     force: bool
     given: Mapping[str, Any]  # those of `PARAMETERS` that were named
 
@@ -51,6 +59,8 @@ def run(options: FitOptions) -> int:
     model = make_model(options.method, options.given, options.neighbors, options.seed)
     _check_options(options)
     table = _read_table(options)
+    if is_large(table):
+        _tell_cost(options, table)
     with shown_warnings():
         code = _fit_and_report(options, table, model)
     return code
@@ -62,6 +72,7 @@ def _check_options(options: FitOptions) -> None:
         raise InvalidInputError(f"--reduce {reduce} needs --components R. Give both.")
     check_output(options.output, options.force, [options.table, checkpoint])
     if checkpoint is not None:
+        check_target(checkpoint)
         check_folder(checkpoint)
 
 
@@ -70,7 +81,38 @@ def _read_table(options: FitOptions) -> Table:
     if options.table is None or is_builtin(options.table):
         refuse_target(options.target, name)
         return load_builtin(name)
-    return load_table(options.table, options.target)
+    megabytes = options.table.stat().st_size / 1e6 if options.table.is_file() else 0.0
+    if megabytes >= LARGE_FILE:
+        tell(f"reading {name} ({megabytes:.0f} MB)")
+    start = time.perf_counter()
+    table = load_table(options.table, options.target)
+    if megabytes >= LARGE_FILE or is_large(table):
+        n, d = table.X.shape
+        seconds = time.perf_counter() - start
+        tell(f"read {n:,} rows and {d} features in {seconds:.1f} s")
+    return table
+
+
+def is_large(table: Table) -> bool:
+    """Whether work on it takes so long that it should be told in advance."""
+    n, d = table.X.shape
+    return bool(n * n * d > LARGE_WORK)
+
+
+def _tell_cost(options: FitOptions, table: Table) -> None:
+    """Say how long a look at all pairs of training points takes, about, and what limits it."""
+    n, d = round(len(table.X) * (1 - options.test_share)), table.X.shape[1]
+    n = min(n, options.rows or n)
+    limit = options.given.get("max_seconds")
+    ends = (
+        "set --max-seconds to limit learning, or --rows to learn from fewer rows"
+        if limit is None
+        else f"learning ends after --max-seconds {limit:g}, at the latest after twice that"
+    )
+    tell(
+        f"learning from {n:,} rows: one look at all {n * (n - 1) / 2:.1e} pairs takes up to about"
+        f" {n * n * d / operations_per_second():.2g} s here; {ends}"
+    )
 
 
 def _provenance(options: FitOptions, table: Table, n_train: int) -> dict[str, Any]:
@@ -88,6 +130,12 @@ def _provenance(options: FitOptions, table: Table, n_train: int) -> dict[str, An
     }
 
 
+def _affordable_rows(seconds: float, d: int) -> int:
+    """So many that a look at all their pairs takes about a tenth of the time."""
+    rows = (0.1 * seconds * operations_per_second() / d) ** 0.5
+    return max(100, int(float(f"{rows:.1g}")))
+
+
 def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
     split = split_points(table.X, table.y, options.test_share, options.seed)
     n, d = split.X_train.shape
@@ -97,9 +145,23 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
         )
     classes, codes = np.unique(split.y_train, return_inverse=True)
     y = codes if options.method == "rca" else split.y_train  # RCA takes -1 for no label
+    learned = None
+    if options.rows is not None and options.rows < n:
+        learned = np.sort(np.random.default_rng(options.seed).permutation(n)[: options.rows])
     start = time.perf_counter()
-    with progress(model):
-        model.fit(split.X_train, y)
+    try:
+        with progress(model):
+            if learned is None:
+                model.fit(split.X_train, y)
+            else:
+                model.fit(split.X_train[learned], y[learned])
+    except TimeLimitError:
+        limit = options.given["max_seconds"]
+        count = n if learned is None else len(learned)
+        raise TimeLimitError(
+            f"--max-seconds {limit:g} is too short for a first answer on {count} rows. Raise it, or"
+            f" learn from fewer of them, for example --rows {_affordable_rows(limit, d)}."
+        ) from None
     seconds = time.perf_counter() - start
     if table.feature_names is not None:
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
@@ -110,16 +172,27 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
         if model.duality_gap_ is None
         else f"certified gap {model.duality_gap_:.1e}"
     )
+    part = "" if learned is None else f"; learned from {len(learned)} of the training rows"
+    objective = (
+        "objective not known in time"
+        if model.objective_ is None
+        else f"objective {model.objective_:.6g}"
+    )
     iterations = (
         f"after {model.n_iter_} iterations and" if model.n_iter_ else "without iterations in"
     )
-    click.echo(
-        f"{n} training and {len(split.X_test)} test rows, {d} features, {len(classes)} classes\n"
+    echo(
+        f"{n} training and {len(split.X_test)} test rows, {d} features, {len(classes)} classes"
+        f"{part}\n"
         f"{options.method}: {model.status_} {iterations} {seconds:.2f} s, "
-        f"objective {model.objective_:.6g}, {gap}\n"
+        f"{objective}, {gap}\n"
         f"saved {options.output}"
     )
     if len(split.X_test):
+        n_tests = len(split.X_test)
+        split = with_fewer_tests(split, COMPARED_PAIRS, LEAST_TESTS)
+        if len(split.X_test) < n_tests:
+            echo(f"compared on {len(split.X_test):,} of {n_tests:,} test rows")
         rows = baselines(split, options.neighbors, options.given.get("components"))
         rows.append(measure(model, split, options.neighbors, seconds))
         print_rows(rows, options.neighbors)

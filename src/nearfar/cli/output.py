@@ -16,10 +16,12 @@ from typing import Any
 import click
 import numpy as np
 
+from nearfar.cli import tell
+from nearfar.cli.text import printable
 from nearfar.datasets import BUILTIN_NAMES
 from nearfar.errors import InvalidInputError, MissingExtraError, NearfarWarning
 from nearfar.evaluation import Row
-from nearfar.solvers.checkpoint import atomic_writer
+from nearfar.files import atomic_writer, check_target
 
 POINT_SUFFIXES = (".csv", ".npy", ".npz", ".parquet")
 
@@ -45,8 +47,12 @@ def refuse_target(target: str | None, name: str) -> None:
 
 def check_output(path: Path, force: bool, inputs: Sequence[Path | None] = ()) -> None:
     """Raise before any work if `path` could not be written after it."""
-    if path.is_dir():
-        raise InvalidInputError(f"{path} is a folder. Give the name of a file in it.")
+    if str(path) == "-":
+        raise InvalidInputError(
+            "- is no file: results are written to files, whole or not at all, and never to standard"
+            " output. Name a file."
+        )
+    check_target(path)
     check_folder(path)
     for file in inputs:
         if file is not None and path.resolve() == file.resolve():
@@ -56,13 +62,14 @@ def check_output(path: Path, force: bool, inputs: Sequence[Path | None] = ()) ->
 
 
 def check_folder(path: Path) -> None:
-    """Raise if no file can be made beside `path`."""
+    """Raise if no file can be made beside `path`, or where it points to if it is a link."""
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise InvalidInputError(
-            f"cannot write to the folder {path.parent}: {error.strerror}. Create it, or give "
+            f"cannot write to the folder {folder}: {error.strerror}. Create it, or give "
             "another one."
         ) from None
 
@@ -78,7 +85,12 @@ def shown_warnings() -> Iterator[None]:
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
-    click.echo(f"warning: {' '.join(str(message).split())}", err=True)
+    tell(f"warning: {' '.join(str(message).split())}")
+
+
+def echo(text: str) -> None:
+    """Print a line, or lines, of which a terminal obeys nothing."""
+    click.echo(printable(text))
 
 
 def print_rows(rows: Sequence[Row], n_neighbors: int) -> None:
@@ -86,12 +98,16 @@ def print_rows(rows: Sequence[Row], n_neighbors: int) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     columns = {
         "method": [row.method for row in rows],
-        "dimensions": [str(row.dimensions) for row in rows],
+        "dimensions": ["" if row.dimensions is None else str(row.dimensions) for row in rows],
         f"{n_neighbors}-NN error": [
-            f"{100 * row.error:.2f} ± {100 * row.standard_error:.2f} %" for row in rows
+            "not computed"
+            if row.error is None or row.standard_error is None
+            else f"{100 * row.error:.2f} ± {100 * row.standard_error:.2f} %"
+            for row in rows
         ],
         "seconds": ["" if row.seconds is None else f"{row.seconds:.2f}" for row in rows],
         "certified gap": [
@@ -103,8 +119,11 @@ def print_rows(rows: Sequence[Row], n_neighbors: int) -> None:
     for name in columns:
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for cells in zip(*columns.values(), strict=True):
-        table.add_row(*cells)
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     Console().print(table)
+    for row in rows:
+        if row.reason is not None:
+            echo(f"{row.method} could not be computed: {row.reason}")
 
 
 def write_points(path: Path, X: np.ndarray, names: Sequence[str]) -> None:

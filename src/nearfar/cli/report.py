@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
-from nearfar.cli.output import check_output, is_builtin, shown_warnings, typed_command
-from nearfar.cli.use import check_width, load_model
+from nearfar.cli.output import check_output, echo, is_builtin, shown_warnings, typed_command
+from nearfar.cli.use import check_width, load_model, model_in_use
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation import split_points
@@ -118,7 +117,7 @@ def run(options: ReportOptions) -> None:
         facts=facts,
         fit_versions={} if fitted is None else fitted.versions,
     )
-    with shown_warnings():
+    with shown_warnings(), model_in_use(options.model):
         write_report(
             model,
             options.output,
@@ -133,7 +132,7 @@ def run(options: ReportOptions) -> None:
             **data,
         )
     size = options.output.stat().st_size
-    click.echo(f"saved {options.output}, {size / 1e6:.2f} MB: open it in a browser")
+    echo(f"saved {options.output}, {size / 1e6:.2f} MB: open it in a browser")
 
 
 def _check_options(options: ReportOptions) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from nearfar.cli.output import (
     POINT_SUFFIXES,
     check_output,
+    echo,
     is_builtin,
     print_rows,
     refuse_target,
@@ -49,9 +51,11 @@ def transform_table(
     with shown_warnings():
         table = _read(table_path, target, names, labelled=False)
         check_width(table, model, table_path)
-        points = model.transform(table.X)
-    write_points(output, points, [str(name) for name in model.get_feature_names_out()])
-    click.echo(f"saved {output}: {points.shape[0]} rows, {points.shape[1]} columns")
+        with model_in_use(model_path):
+            points = model.transform(table.X)
+            columns = [str(name) for name in model.get_feature_names_out()]
+    write_points(output, points, columns)
+    echo(f"saved {output}: {points.shape[0]} rows, {points.shape[1]} columns")
 
 
 def evaluate_model(
@@ -64,6 +68,11 @@ def evaluate_model(
 ) -> None:
     """Print the kNN error of the Euclidean distance and of the model on the same tables."""
     model, names = load_model(model_path)
+    if not (hasattr(model, "transform") or hasattr(model, "predict")):
+        raise InvalidInputError(
+            f"{model_path}: a {type(model).__name__} places the points of its fit and no others, "
+            "so that there is no error to measure. Give the model of another method, such as lmnn."
+        )
     if is_builtin(train_path) and is_builtin(test_path):
         refuse_target(target, str(train_path))
     tables = []
@@ -75,7 +84,7 @@ def evaluate_model(
     split = Split(train.X, train.y, test.X, test.y)
     n_neighbors = _voters(model, neighbors)
     _check_labels(model, split.y_test, test_path)
-    with shown_warnings():
+    with shown_warnings(), model_in_use(model_path):
         rows = [measure(transformer, split, n_neighbors) for transformer in (None, model)]
     if as_json:
         report = {
@@ -84,7 +93,7 @@ def evaluate_model(
             "n_test": len(test.X),
             "rows": [asdict(row) for row in rows],
         }
-        click.echo(json.dumps(report, indent=2))
+        echo(json.dumps(report, indent=2))
     else:
         print_rows(rows, n_neighbors)
 
@@ -100,6 +109,22 @@ def load_model(path: Path) -> tuple[Any, tuple[str, ...] | None]:
         model = model.metric_
     names = vars(model).pop("feature_names_in_", None)
     return model, None if names is None else tuple(names)
+
+
+@contextmanager
+def model_in_use(path: Path) -> Iterator[None]:
+    """Tell what a model from a file raises while it is used as an error of that file.
+
+    Loading checks what all models have in common. A file that was changed by hand can still hold
+    values that no fit gives, of attributes and parameters that few models have.
+    """
+    try:
+        yield
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError) as error:
+        raise InvalidInputError(
+            f"{path}: this model cannot be used here ({type(error).__name__}: {error}). Fit and "
+            "save it again; if that does not help, report it with the output of --debug."
+        ) from error
 
 
 def _read(
@@ -133,6 +158,11 @@ def _check_labels(model: Any, labels: Any, path: Path) -> None:
 
 def check_width(table: Table, model: Any, path: Path) -> None:
     """Refuse a table that has not as many features as the model."""
+    if not hasattr(model, "n_features_in_"):
+        raise InvalidInputError(
+            f"{path}: the model was fitted on a graph and knows no features, so that it has no use "
+            "for a table. Fit on points or distances."
+        )
     if table.X.shape[1] != model.n_features_in_:
         raise InvalidInputError(
             f"{path}: the model has {model.n_features_in_} features, the table has "

@@ -16,6 +16,7 @@ from nearfar.datasets.table import (
     Table,
     as_labels,
     as_points,
+    as_text,
     missing_label,
     select_columns,
 )
@@ -123,14 +124,13 @@ def _parse_labels(cells: list[str], name: str) -> np.ndarray:
     """Integers if all cells are, else booleans, else whole floats, else strings."""
     if "" in cells:
         raise missing_label(name, cells.index(""))
-    text = np.array(cells)
     if set(cells) <= {"True", "False", "true", "false"}:
         return np.array([cell.lower() == "true" for cell in cells])
     if not all(map(_is_number, set(cells))):
-        return text
+        return as_text(cells, name)
     try:
         return np.array([int(cell) for cell in cells], dtype=np.int64)
     except ValueError:
-        return as_labels(text.astype(np.float64), name)
+        return as_labels(np.array([float(cell) for cell in cells]), name)
     except OverflowError:  # an identifier with more digits than int64 holds
-        return text
+        return as_text(cells, name)

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
-import zipfile
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
 
 import numpy as np
 
-from nearfar.datasets.table import Request, Table, as_labels, as_points, suggest
+from nearfar.datasets.table import LIMIT, Request, Table, as_labels, as_points, suggest
 from nearfar.errors import InvalidInputError
+from nearfar.files import DAMAGE, Archive, UnsafeFileError, read_array
+
+_ARRAY, _ARCHIVE = b"\x93N", b"PK"  # how files begin
 
 
 def read_npy(path: os.PathLike[str], request: Request) -> Table:
     """Read one matrix; the target is the number of a column, from 0, or from -1 backwards."""
-    values = _load(path)
-    if not isinstance(values, np.ndarray) or values.ndim != 2:
-        found = f"shape {values.shape}" if isinstance(values, np.ndarray) else "an archive"
-        raise InvalidInputError(
-            f"expected one matrix, a row for each point; found {found}. Save a matrix, or X and y "
-            "in an NPZ file."
-        )
+    with _opened(path) as (stream, start):
+        if start == _ARCHIVE:
+            Archive(stream, LIMIT, compressed=True)
+            raise _no_matrix("an archive")
+        values = _read_whole(stream)
+    if values.ndim != 2:
+        raise _no_matrix(f"shape {values.shape}")
     if request.target is None and not request.labelled:
         return Table(X=as_points(values), y=None, feature_names=None, target_name=None)
     column = _column_number("-1" if request.target is None else request.target, values.shape[1])
@@ -32,20 +36,27 @@ def read_npy(path: os.PathLike[str], request: Request) -> Table:
 
 
 def read_npz(path: os.PathLike[str], request: Request) -> Table:
-    """Read the arrays ``X`` and ``y``; the target names another array of labels."""
-    arrays = _load(path)
-    if isinstance(arrays, np.ndarray):
-        raise InvalidInputError(
-            "expected arrays X and y; found one array. Rename the file to .npy."
-        )
+    """Read the arrays ``X`` and ``y``, and no others; the target names another array of labels."""
     target = "y" if request.target is None else request.target
-    for name in ["X", target] if request.labelled else ["X"]:
-        if name not in arrays:
-            raise InvalidInputError(f"there is no array {name!r}. {suggest(name, list(arrays))}")
-    X = as_points(arrays["X"])
+    wanted = ["X", target] if request.labelled else ["X"]
+    with _opened(path) as (stream, start):
+        if start == _ARRAY:
+            _read_whole(stream)
+            raise InvalidInputError(
+                "expected arrays X and y; found one array. Rename the file to .npy."
+            )
+        archive = Archive(stream, LIMIT, compressed=True)
+        arrays = []
+        for name in wanted:
+            if name not in archive.names:
+                raise InvalidInputError(
+                    f"there is no array {name!r}. {suggest(name, archive.names)}"
+                )
+            arrays.append(archive.array(name))
+    X = as_points(arrays[0])
     if not request.labelled:
         return Table(X=X, y=None, feature_names=None, target_name=None)
-    y = as_labels(arrays[target], target)
+    y = as_labels(arrays[1], target)
     if len(y) != len(X):
         raise InvalidInputError(
             f"X has {len(X)} rows and {target!r} has {len(y)}. Give every row one label."
@@ -53,13 +64,35 @@ def read_npz(path: os.PathLike[str], request: Request) -> Table:
     return Table(X=X, y=y, feature_names=None, target_name=target)
 
 
-def _load(path: os.PathLike[str]) -> Any:
-    """The array of an NPY file or the arrays of an NPZ file, never unpickled."""
+def _no_matrix(found: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"expected one matrix, a row for each point; found {found}. Save a matrix, or X and y "
+        "in an NPZ file."
+    )
+
+
+def _read_whole(stream: IO[bytes]) -> np.ndarray:
+    """The array that is the whole of a file."""
+    size = os.fstat(stream.fileno()).st_size
+    return read_array(stream, size, LIMIT.of(size))
+
+
+@contextmanager
+def _opened(path: os.PathLike[str]) -> Iterator[tuple[IO[bytes], bytes]]:
+    """A file and its first two bytes; what its parsers raise is told as InvalidInputError."""
     with open(path, "rb") as stream:
         try:
-            content = np.load(stream, allow_pickle=False)
-            return content if isinstance(content, np.ndarray) else dict(content)
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+            start = stream.read(2)
+            stream.seek(0)
+            yield stream, start
+        except InvalidInputError:
+            raise
+        except UnsafeFileError as error:
+            raise InvalidInputError(
+                f"this is not a readable NumPy file: it {error} Write it again with numpy.save or "
+                "numpy.savez, uncompressed and without object arrays."
+            ) from None
+        except DAMAGE as error:
             raise InvalidInputError(
                 f"this is not a readable NumPy file: {error}. Write it again with numpy.save or "
                 "numpy.savez, without object arrays."

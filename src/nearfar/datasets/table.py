@@ -10,7 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearfar.errors import InvalidInputError
+from nearfar.files import MIB, Limit
 
+# What a table may need in memory: tables compress well, but a small file must not fill a machine.
+LIMIT = Limit(256 * MIB, 100)
 _NAMES_SHOWN = 12
 _NO_FEATURES = "there are no feature columns. Give at least one besides the target."
 
@@ -118,9 +121,9 @@ def as_labels(values: np.ndarray, name: str) -> np.ndarray:
     if values.ndim == 1 and kind in "biuU":
         return values
     if values.ndim == 1 and kind == "S":
-        return np.char.decode(values, "utf-8")
+        return _decoded(values, name)
     if values.ndim == 1 and kind == "O" and all(isinstance(value, str) for value in values):
-        return values.astype(str)
+        return as_text(values.tolist(), name)
     if values.ndim != 1 or kind != "f":
         raise InvalidInputError(
             f"target {name!r} must be a column of class labels: integers, booleans or strings; "
@@ -139,6 +142,33 @@ def as_labels(values: np.ndarray, name: str) -> np.ndarray:
             indices=[row],
         )
     return values.astype(np.int64)
+
+
+def as_text(labels: Sequence[str], name: str, stored: int | None = None) -> np.ndarray:
+    """Labels as an array of strings, in which each takes as much memory as the longest.
+
+    ``stored`` is how many characters the file has for them, by default all of all labels.
+    """
+    longest = max(map(len, labels), default=0)
+    stored = sum(map(len, labels)) if stored is None else stored
+    if 4 * longest * len(labels) > LIMIT.of(stored):
+        row = next(i for i, label in enumerate(labels) if len(label) == longest)
+        raise InvalidInputError(
+            f"the label in row {row + 1} of target {name!r} has {longest:,} characters, and "
+            f"{len(labels):,} labels of that length need too much memory. Shorten it, or choose "
+            "another column.",
+            indices=[row],
+        )
+    return np.array(labels, dtype=str)
+
+
+def _decoded(values: np.ndarray, name: str) -> np.ndarray:
+    try:
+        return np.char.decode(values, "utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInputError(
+            f"target {name!r} holds bytes that are not UTF-8 text. Save the labels as strings."
+        ) from None
 
 
 def missing_label(name: str, row: int) -> InvalidInputError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,10 +16,11 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._callbacks import CallbackSupportMixin
 from nearfar.estimators._deploy import DeployMixin
 from nearfar.estimators._notebook import Estimator
-from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.supervision import ClassOrder, Tuples, class_order
 
 Index = NDArray[np.intp]
+Vector = NDArray[np.float64]
 
 
 class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
@@ -33,6 +35,7 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
         """The images of the first points minus those of the second."""
         raise NotImplementedError
 
+    @one_pool()
     def pair_distance(self, pairs: Any) -> Any:
         """Learned distance within each pair.
 
@@ -93,6 +96,7 @@ class MetricLearner(DeployMixin, Metric):
     _fitted_by = "components_"
     _axes: ClassVar[dict[str, str]] = {"components_": "rd"}
 
+    @one_pool()
     def transform(self, X: Any) -> Any:
         """Map points so that the Euclidean distance between images is the learned distance.
 
@@ -107,8 +111,7 @@ class MetricLearner(DeployMixin, Metric):
             ``X @ components_.T``, of the dtype of X.
         """
         check_is_fitted(self, "components_")
-        X = self._validated(X, reset=False)
-        return X @ self._components_for(X).T
+        return self._images(self._validated(X, reset=False))
 
     def get_metric(self) -> Callable[..., float]:
         """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
@@ -116,15 +119,10 @@ class MetricLearner(DeployMixin, Metric):
         The function takes ``squared=True`` to return the squared distance.
         """
         check_is_fitted(self, "components_")
-        components = kernels_for(self.components_).to_host(self.components_).copy()
+        components = kernels_for(self.components_).to_host(self.components_)
+        return LinearDistance(components.astype(np.float64))
 
-        def metric(u: Any, v: Any, squared: bool = False) -> float:
-            difference = components @ (np.asarray(u) - np.asarray(v))
-            square = float(difference @ difference)
-            return square if squared else square**0.5
-
-        return metric
-
+    @one_pool()
     def get_mahalanobis_matrix(self) -> NDArray[np.float64]:
         """M = LᵀL, on the host in float64."""
         check_is_fitted(self, "components_")
@@ -137,12 +135,53 @@ class MetricLearner(DeployMixin, Metric):
         return int(self.components_.shape[0])
 
     def _image_differences(self, first: Array, second: Array) -> Array:
-        return (first - second) @ self._components_for(first).T
+        return self._images(first - second)
 
-    def _components_for(self, X: Array) -> Array:
-        """``components_`` in the dtype of X, refused where X lives on another device."""
+    def _images(self, X: Array) -> Array:
+        """X Lᵀ in the dtype of X, refused where X lives on another device."""
         check_device(self, X, self.components_)
-        return as_dtype_of(X, self.components_)
+        return kernels_for(X).apply(X, self.components_)
+
+
+class Distance:
+    """A learned distance as a function of two vectors; it can be pickled."""
+
+    def __call__(self, u: Any, v: Any, squared: bool = False) -> float:
+        """The distance between two vectors of numbers of any type, or its square."""
+        first, second = (np.asarray(x, dtype=np.float64) for x in (u, v))
+        expected = (self._n_features,)
+        if first.shape != expected or second.shape != expected:
+            raise InvalidInputError(
+                f"the metric compares two vectors of {expected[0]} features; got shapes"
+                f" {first.shape} and {second.shape}. For many points, take pair_distance."
+            )
+        difference = self._image_difference(first, second)
+        square = float(np.vecdot(difference, difference))
+        return square if squared else square**0.5
+
+    @property
+    def _n_features(self) -> int:
+        raise NotImplementedError
+
+    def _image_difference(self, u: Vector, v: Vector) -> Vector:
+        """The image of u minus that of v."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class LinearDistance(Distance):
+    """‖L(u − v)‖."""
+
+    components: NDArray[np.float64]
+
+    @property
+    def _n_features(self) -> int:
+        return int(self.components.shape[1])
+
+    def _image_difference(self, u: Vector, v: Vector) -> Vector:
+        # Row by row: the digits of a matrix product depend on the threads of BLAS.
+        images: Vector = np.vecdot(self.components, u - v)
+        return images
 
 
 def validated_points(estimator: Any, X: Any, reset: bool) -> Array:

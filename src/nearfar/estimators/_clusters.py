@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._start import host
@@ -35,7 +36,8 @@ def made_clusters(
             f" that are learned from; n_metrics is {count}. Lower n_metrics."
         )
     if kind == "kmeans":
-        model = KMeans(count, n_init=10, random_state=seed).fit(points[learned])
+        with threadpool_limits(1, "openmp"):  # its threads add up their sums in any order
+            model = KMeans(count, n_init=10, random_state=seed).fit(points[learned])
         # Of equal centres, and these are there if points are equal, only the first has points.
         nearest = nearest_row(points, model.cluster_centers_)
         used, codes = np.unique(nearest, return_inverse=True)
@@ -46,7 +48,8 @@ def made_clusters(
         n_neighbors=min(SPECTRAL_NEIGHBORS, len(learned)),
         random_state=seed,
     )
-    with warnings.catch_warnings():  # clusters that are far apart are no reason to worry
+    # Clusters that are far apart are no reason to worry.
+    with threadpool_limits(1, "openmp"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Graph is not fully connected")
         codes = codes_of(model.fit_predict(points[learned]), len(learned))
     return codes[nearest_row(points, points[learned])], None

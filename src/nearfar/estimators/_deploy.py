@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfar import __version__
 from nearfar.errors import InvalidInputError, MissingExtraError
+from nearfar.files import atomic_writer, check_target
 from nearfar.kernels import Array, kernels_for
-from nearfar.solvers.checkpoint import atomic_writer
 
 if TYPE_CHECKING:
     import faiss
@@ -227,8 +227,7 @@ def _in_dtype(array: NDArray[Any], dtype: DTypeLike, name: str) -> NDArray[Any]:
 
 def _check_target(path: str | os.PathLike[str]) -> None:
     """Refuse a path that cannot become a file."""
-    if Path(path).is_dir():
-        raise InvalidInputError(f"path {str(path)!r} is a folder. Name a file in it.")
+    check_target(path)
     if not Path(path).absolute().parent.is_dir():
         raise InvalidInputError(
             f"the folder of path {str(path)!r} does not exist. Create it first."

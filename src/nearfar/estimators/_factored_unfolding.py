@@ -169,7 +169,7 @@ class FactoredUnfolding(Unfolding):
             self.n_components,
         )
         if not self.refine or found.status in CUT_SHORT:
-            return self._unfolded(graph, found, found.Y, found.Y, found.status, None)
+            return self._unfolded(graph, found, found.Y, found.Y, found.status, None, task)
         pull = 2 * float(self.stretch) * float(found.spectrum.values[0])
         final = Stress(found.edges, pull)
         wide = found.Y[:, : n_wide(found.Y, self.n_components)]
@@ -177,11 +177,10 @@ class FactoredUnfolding(Unfolding):
             solution = self._descent(problem, wide, found, task, "wide", LOOSER)
             wide = along_axes(solution.iterate.point)[0]
             if solution.status in CUT_SHORT:
-                value = -final.place(wide[:, : self.n_components]).value
-                return self._unfolded(graph, found, wide, wide, solution.status, value)
+                return self._unfolded(graph, found, wide, wide, solution.status, final, task)
         solution = self._descent(final, wide[:, : self.n_components], found, task, "final")
         Y = along_axes(solution.iterate.point)[0]
-        return self._unfolded(graph, found, wide, Y, solution.status, -solution.iterate.value)
+        return self._unfolded(graph, found, wide, Y, solution.status, final, task)
 
     def _wide_problems(self, found: Relaxed, final: Stress) -> list[Stress]:
         """What is minimised in all dimensions of the program, first under tension."""
@@ -217,18 +216,21 @@ class FactoredUnfolding(Unfolding):
         whole: Matrix,
         Y: Matrix,
         status: Status,
-        objective: float | None,
+        final: Stress | None,
+        task: Task,
     ) -> Unfolded:
-        """``whole`` is the solution in all dimensions; without an objective it is the program's."""
-        certificate = found.certificate
+        """``whole`` is the solution in all dimensions; without ``final`` it is the program's."""
+        certificate, unit = found.certificate, found.unit
+        Y = task.returned(unit * Y[:, : self.n_components])
         return Unfolded(
-            embedding=found.unit * Y[:, : self.n_components],
-            eigenvalues=found.unit**2 * along_axes(whole)[1],
-            max_distortion=max_distortion(found.unit * whole, graph),
-            objective=certificate.objective if objective is None else objective,
-            duality_gap=certificate.gap if objective is None else None,
+            embedding=Y,
+            eigenvalues=unit**2 * along_axes(whole)[1],
+            max_distortion=max_distortion(unit * whole, graph),
+            objective=certificate.objective if final is None else -final.place(Y / unit).value,
+            duality_gap=certificate.gap if final is None else None,
             status=status,
             details={"program": certificate, **found.details},
+            gap_unit=certificate.reached,
         )
 
     def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:

@@ -14,6 +14,17 @@ from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 UNFINISHED = (Status.MAX_ITER, Status.MAX_SECONDS, Status.STALLED)
 
 
+def settled(status: Status, gap: float, tol: float) -> Status:
+    """Converged if, and only if, the certified gap meets tol, even when a limit was reached.
+
+    The gap is that of the map as it is returned, which rounding may have moved from the last
+    iterate.
+    """
+    if gap <= tol:
+        return Status.CONVERGED if status in UNFINISHED else status
+    return Status.STALLED if status is Status.CONVERGED else status
+
+
 class IterativeLearner:
     """Limits and endings; a mixin beside a form of metric."""
 
@@ -35,23 +46,23 @@ class IterativeLearner:
         attributes: Callable[[Iterate], dict[str, Any]],
         *,
         observers: Iterable[Observer] = (),
-        seconds: float = 0.0,
         history: Iterable[Record] = (),
+        start: Iterate | None = None,
     ) -> Solution:
         """Run a solver within the limits, tell callbacks, and answer with the best iterate.
 
         ``attributes`` gives what turns the estimator into a fitted one at an iterate; ``observers``
-        are called before the callbacks, ``seconds`` and ``history`` continue an earlier run.
+        are called before the callbacks, ``history`` continues an earlier run, and ``start`` is the
+        answer if there is no time for an iterate.
         """
         callbacks = CallbackObserver(self, X, y, self.max_iter, attributes)
         solution = run(
             iterates,
             tol=self.tol,
             max_iter=self.max_iter,
-            max_seconds=self.max_seconds,
             observers=[*observers, callbacks],
-            seconds=seconds,
             history=history,
+            start=start,
         )
         callbacks.finish(lambda: attributes(solution.iterate))
         return solution
@@ -59,16 +70,17 @@ class IterativeLearner:
     def _store_ending(
         self,
         status: Status,
-        objective: float,
+        objective: float | None,
         duality_gap: float | None,
         history: list[Record],
         before: str | None = None,
     ) -> None:
         """Store what every fit leaves behind, and warn if it did not get where it should.
 
-        ``before`` is what the fit did not reach, by default its tolerance.
+        ``before`` is what the fit did not reach, by default its tolerance. The objective is None if
+        there was no time to compute it.
         """
-        self.objective_ = float(objective)
+        self.objective_ = None if objective is None else float(objective)
         self.duality_gap_ = duality_gap
         self.status_ = str(status)
         self.n_iter_ = len(history)
@@ -86,6 +98,10 @@ class IterativeLearner:
                 fitted = getattr(self, getattr(self, "_fitted_by", ""), None)
                 single = str(getattr(fitted, "dtype", "")).endswith("float32")
                 remedy = "Raise tol, or pass X as float64." if single else "Raise tol."
+            if objective is None:
+                reached = ", too soon to know objective_ and duality_gap_, which are None"
+            if not history:
+                before = "before its first iteration, and the map is where it would have begun"
             before = before or f"before tol={self.tol:g}"
             warn(
                 f"{name} stopped {before}: {status.sentence}{reached}. {remedy}",

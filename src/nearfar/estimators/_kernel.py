@@ -15,13 +15,14 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._large_margin import taken
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._start import host, robust_centre
-from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.kernels import Array, check_memory, is_torch, kernels_for
 from nearfar.problems.kernel_lmnn import KernelSpan
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 INDEFINITE = 1e-6  # share of the largest value by which rounding may spoil a kernel matrix
+KERNEL_COPIES = 9  # arrays as large as a kernel matrix while its eigenvectors are found, at most
 PRECOMPUTED = "precomputed"
 # What each named kernel takes beside the points.
 TAKES: dict[str, tuple[str, ...]] = {
@@ -126,6 +127,13 @@ class Expansion:
         if kernel.kernel != PRECOMPUTED:
             robust_centre(X)  # refuses what leaves the range of float64
             kernel = kernel.scaled_to(taken(X, rows))
+        n = len(rows)
+        check_memory(
+            8 * KERNEL_COPIES * float(n) ** 2,
+            f"the kernel matrix of {n} points with its eigenvectors",
+            "Fit to fewer rows",
+            np.empty(0),
+        )
         values = _values(kernel, X, rows, rows)
         _check_matrix(values)
         span = KernelSpan.of(values, rank)

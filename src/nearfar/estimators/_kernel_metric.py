@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import Metric, as_dtype_of, check_device
+from nearfar.estimators._base import Distance, Metric, as_dtype_of, check_device
 from nearfar.estimators._kernel import PRECOMPUTED, Expansion, Kernel
 from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import host
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.linalg import pad_or_trim_rows
 
 Index = NDArray[np.intp]
@@ -124,6 +125,7 @@ class KernelMetricLearner(Metric):
 
     # -- what was learned ----------------------------------------------------------------------
 
+    @one_pool()
     def transform(self, X: Any) -> Any:
         """Map points so that the Euclidean distance between images is the learned distance.
 
@@ -149,21 +151,10 @@ class KernelMetricLearner(Metric):
         at every call; to compare many points, ``transform`` them first.
         """
         check_is_fitted(self, "dual_coef_")
-        coefficients = host(self.dual_coef_).copy()
-        kernel, points = self._fitted_kernel(), None if self.X_fit_ is None else host(self.X_fit_)
+        points = None if self.X_fit_ is None else host(self.X_fit_).copy()
+        return KernelDistance(host(self.dual_coef_).copy(), self._fitted_kernel(), points)
 
-        def image(x: Any) -> Matrix:
-            x = np.asarray(x, dtype=np.float64)[None]
-            mapped: Matrix = coefficients @ (x if points is None else kernel(x, points))[0]
-            return mapped
-
-        def metric(u: Any, v: Any, squared: bool = False) -> float:
-            difference = image(u) - image(v)
-            square = float(difference @ difference)
-            return square if squared else square**0.5
-
-        return metric
-
+    @one_pool()
     def get_kernel_weights(self) -> Matrix:
         """A of M = Σ A_lm φ(x_l) φ(x_m)ᵀ over the rows of ``X_fit_``, on the host in float64."""
         check_is_fitted(self, "dual_coef_")
@@ -171,6 +162,7 @@ class KernelMetricLearner(Metric):
         A: Matrix = coefficients.T @ coefficients
         return A
 
+    @one_pool()
     def get_mahalanobis_matrix(self) -> Matrix:
         """The matrix of the metric in the input space, which only the linear kernel has."""
         check_is_fitted(self, "dual_coef_")
@@ -201,16 +193,39 @@ class KernelMetricLearner(Metric):
         check_device(self, X, self.dual_coef_)
         kernels = kernels_for(X)
         if self.X_fit_ is None:
-            return kernels.double(X) @ coefficients.T
+            return kernels.apply(kernels.double(X), coefficients)
         kernel, size = self._fitted_kernel(), max(1, BLOCK_VALUES // len(self.X_fit_))
         blocks = [X[first : first + size] for first in range(0, len(X), size)]
-        return kernels.concatenate([kernel(x, self.X_fit_) @ coefficients.T for x in blocks])
+        images = [kernels.apply(kernel(x, self.X_fit_), coefficients) for x in blocks]
+        return kernels.concatenate(images)
 
     def _image_differences(self, first: Array, second: Array) -> Array:
         images = [self._mapped(points, self.dual_coef_) for points in (first, second)]
         return as_dtype_of(first, images[0] - images[1])
 
+    @one_pool()
     def _target_space(self, X: Array) -> Array:
         """Points whose Euclidean distances choose the target neighbours: those in feature space."""
         coefficients = (self.eigenvectors_ / np.sqrt(self.eigenvalues_)).T
         return self._mapped(X, kernels_for(X).like(coefficients, self.dual_coef_))
+
+
+@dataclass(frozen=True)
+class KernelDistance(Distance):
+    """‖C(k_u − k_v)‖; for ``points=None`` the vectors are kernel values already."""
+
+    coefficients: Matrix
+    kernel: Kernel
+    points: NDArray[Any] | None
+
+    @property
+    def _n_features(self) -> int:
+        return int((self.coefficients if self.points is None else self.points).shape[1])
+
+    @one_pool()
+    def _image_difference(self, u: Matrix, v: Matrix) -> Matrix:
+        values = np.stack([u, v])
+        if self.points is not None:
+            values = self.kernel(values, self.points)
+        mapped: Matrix = self.coefficients @ (values[0] - values[1])
+        return mapped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.estimators._iterative import UNFINISHED
+from nearfar.estimators._iterative import settled
 from nearfar.estimators._start import projection
 from nearfar.estimators._validation import HeldOutError
 from nearfar.kernels import Array
+from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint
@@ -73,18 +73,19 @@ class Descent:
         """The map on the features that a fit returns for an iterate."""
         return self.problem.returned(iterate.point)
 
-    def proof(self, iterate: Iterate) -> Certificate:
-        """What is proved of the map that is returned, over all triplets, in float64."""
-        return self.problem.certify_returned(iterate.point, iterate.certificate, iterate.state)
+    def proof(self, iterate: Iterate) -> Certificate | None:
+        """What is proved of the map that is returned, over all triplets, in float64.
 
-    def settled(self, status: Status, certificate: Certificate) -> Status:
-        """Converged if, and only if, the certified gap meets tol, even when a limit was reached."""
-        if self.rows is not None:
+        None if there is no time for that.
+        """
+        point, known, triplets = iterate.point, iterate.certificate, iterate.state
+        return fit_clock().in_time(lambda: self.problem.certify_returned(point, known, triplets))
+
+    def settled(self, status: Status, certificate: Certificate | None) -> Status:
+        """Converged if, and only if, the certified gap of a full metric meets tol."""
+        if self.rows is not None or certificate is None:
             return status
-        solved = certificate.gap <= self.owner.tol
-        if status in UNFINISHED and solved:
-            return Status.CONVERGED
-        return Status.STALLED if status is Status.CONVERGED and not solved else status
+        return settled(status, certificate.gap, self.owner.tol)
 
     @property
     def _tol(self) -> float:
@@ -111,9 +112,7 @@ class Descent:
         guesses = (self.first_guess("auto"), self.first_guess("identity"))
         return min(guesses, key=lambda start: error(start.components))
 
-    def solve(
-        self, start: Start, observers: list[Observer], began: float, history: list[Record]
-    ) -> Solution:
+    def solve(self, start: Start, observers: list[Observer], history: list[Record]) -> Solution:
         """Run from the start until the owner's tolerance, limits or observers end it."""
         owner, problem = self.owner, self.problem
         L, fixed_rank = problem.factor(start.components), self.rows is not None
@@ -121,10 +120,9 @@ class Descent:
             descend(problem, L, self._tol, fixed_rank=fixed_rank, **start.options),
             tol=self._tol,
             max_iter=owner.max_iter,
-            max_seconds=owner.max_seconds,
             observers=observers,
-            seconds=time.perf_counter() - began,
             history=history,
+            start=Iterate(L, np.inf),
         )
         challenger = solution.challenger
         if challenger is None or solution.status is Status.EARLY_STOPPED:  # which has its own best
@@ -132,8 +130,8 @@ class Descent:
         proof, triplets = problem.certify(challenger.point, challenger.state)
         if proof.objective >= solution.iterate.value:
             return solution
-        proved = {"value": proof.objective, "certificate": proof, "state": triplets}
-        return replace(solution, iterate=replace(challenger, exact=True, **proved))
+        proved = replace(challenger, value=proof.objective, exact=True)
+        return replace(solution, iterate=replace(proved, state=triplets, certificate=proof))
 
     def in_geometry_of(self, start: Start) -> Descent:
         """The same descent along a path that suits a stop before its end."""

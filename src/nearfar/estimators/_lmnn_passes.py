@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.errors import TimeLimitError
 from nearfar.estimators._lmnn_descent import Arrays, Descent, Saver, Start, marked, resumed
 from nearfar.estimators._start import central_point
 from nearfar.estimators._validation import HeldOutError, votes_under
 from nearfar.kernels import Array, kernels_for
+from nearfar.limits import Stage, fit_clock
 from nearfar.solvers import Observer, Record, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.supervision import ClassOrder, given_targets, nearest_targets
@@ -35,7 +36,7 @@ class Pass:
     target_components: Matrix | None  # the map that chose the targets; None for the inputs
     number: int
     status: Status
-    objective: float
+    objective: float | None  # None if there was no time to compute it
     duality_gap: float | None
     n_coinciding: int
     error: float  # on the held-out rows; infinite if there are none
@@ -74,28 +75,33 @@ class Passes:
         self._before = None if self._saved is None else _unpacked(*self._saved)
         self.descent = self._built()
 
-    def run(self, start: Start | None, observers: list[Observer], began: float) -> Ending:
+    def run(self, start: Start | None, observers: list[Observer]) -> Ending:
         """Make the passes; the first begins at the start, or where the owner's ``init`` says.
 
-        An interruption keeps the pass at hand, or the one before while there is no iterate.
+        An interruption keeps the pass at hand, or the one before while there is no iterate, and so
+        does the end of the time.
         """
         history: list[Record] = []
         if self._saved is not None:
             history = self._saved[1]["history"]
-            began -= history[-1]["seconds"]
+            fit_clock().continue_from(history[-1]["seconds"])
         while True:
             try:
-                done, solution = self._made(start, observers, began, history)
+                done, solution = self._made(start, observers, history)
                 ending = self._ending(done, solution)
                 if ending is not None:
                     return ending
-                began, history = time.perf_counter() - solution.seconds, solution.history
-                self._before = done
+                self._before, history = done, solution.history
+                fit_clock().stage = Stage.RUN
                 self.descent = self._built()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, TimeLimitError) as reason:
                 if self._before is None:
                     raise
-                return Ending(self._before, Status.INTERRUPTED, None, history)
+                if isinstance(reason, KeyboardInterrupt):
+                    return Ending(self._before, Status.INTERRUPTED, None, history)
+                number = self._before.number + 1
+                unreached = f"before pass {number} of {self._owner.n_passes}"
+                return Ending(self._before, Status.MAX_SECONDS, unreached, history)
 
     @property
     def _number(self) -> int:
@@ -116,7 +122,7 @@ class Passes:
         return Descent.build(owner, points, labels, self._centre, edges, owner._learns_rows)
 
     def _made(
-        self, start: Start | None, observers: list[Observer], began: float, history: list[Record]
+        self, start: Start | None, observers: list[Observer], history: list[Record]
     ) -> tuple[Pass, Solution]:
         """Make the pass at hand: from a checkpoint, from the start, or from a first guess."""
         number, validation = self._number, None
@@ -137,10 +143,10 @@ class Passes:
         if validation is not None:
             observers.append(validation)
         if self._checkpoint is None:
-            solution = descent.solve(start, observers, began, history)
+            solution = descent.solve(start, observers, history)
         else:
             saver = Saver(self._checkpoint, descent, validation, _packed(self._before))
-            solution = descent.solve(start, [*observers, saver], began, history)
+            solution = descent.solve(start, [*observers, saver], history)
             saver.write(solution.iterate, solution.history)
         return self._left_behind(solution, validation), solution
 
@@ -174,9 +180,9 @@ class Passes:
             None if self._before is None else self._before.components,
             self._number,
             descent.settled(status, certificate),
-            certificate.objective,
-            None if descent.rows else certificate.gap,
-            certificate.n_coinciding,
+            None if certificate is None else certificate.objective,
+            None if certificate is None or descent.rows else certificate.gap,
+            0 if certificate is None else certificate.n_coinciding,
             np.inf if validation is None else validation.error,
         )
 
@@ -194,7 +200,7 @@ class Passes:
         limit = None
         if solution.n_iter >= owner.max_iter:
             limit = Status.MAX_ITER
-        elif owner.max_seconds is not None and solution.seconds >= owner.max_seconds:
+        elif fit_clock().is_up:
             limit = Status.MAX_SECONDS
         if limit is None:
             return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
@@ -11,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components, shortest_path
+from scipy.sparse.csgraph import connected_components, dijkstra, shortest_path
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
@@ -27,6 +26,7 @@ from nearfar.graphs.checks import weights_of
 from nearfar.graphs.distances import DenseDistances, SparseDistances
 from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.kernels.all_pairs import distances
+from nearfar.limits import check_time
 from nearfar.linalg import signed
 from nearfar.problems.classical_mds import gram_of_distances, leading_axes
 from nearfar.problems.mds import AllPairs, SomePairs, many
@@ -39,6 +39,7 @@ Index = NDArray[np.intp]
 METRICS = ("euclidean", "precomputed")
 STARTS = ("classical", "random")
 SMALL = 1e-8  # of the value in one point, below which a value counts as that small
+PATH_ENTRIES = 1 << 20  # of lengths of paths between two looks at the clock
 NUDGE = 1e-3  # of the spread, by which points that start in one place or one line are parted
 SAME_WEIGHTS = 1e-6  # relative difference of weights that should be equal
 
@@ -49,13 +50,14 @@ Edges = tuple[Index, Index, Floats, Floats | None]
 
 @dataclass(frozen=True)
 class Known:
-    """The distances that are known: a matrix where the data is, or edges on the host."""
+    """The distances that are known, in a unit: a matrix where the data is, or edges on the host."""
 
     n: int
     reference: Array  # of no rows: tells the device, in float64
     matrix: Array | None = None  # (n, n), 0 where unknown
     weights: Array | None = None  # (n, n) beside it, 0 where unknown; None if all count alike
     few: Edges | None = None  # in place of a matrix
+    unit: float = 1.0  # a power of two, near the largest distance
 
     def pairs(self) -> AllPairs | SomePairs:
         """The form in which stress is computed."""
@@ -81,7 +83,7 @@ class Known:
         heads, tails, lengths, _ = self.edges()
         ends = heads.astype(np.int32), tails.astype(np.int32)  # scipy 1.13 takes no others
         graph = sparse.csr_array((lengths, ends), shape=(self.n, self.n))
-        whole = shortest_path(graph, directed=False)
+        whole = _path_lengths(graph)
         whole[heads, tails] = whole[tails, heads] = lengths
         return kernels_for(self.reference).like(whole, self.reference)
 
@@ -129,9 +131,11 @@ def known_distances(estimator: Any, X: Any, weights: Any) -> tuple[Known, Array]
     if estimator.metric == "euclidean":
         points = validated_points(estimator, X, reset=True)
         check_components(estimator, len(points))
-        matrix = distances(points)
+        double = kernels_for(points).double(points)
+        double = double - double[:1]
+        unit = power_of_two(float(abs(double).max()))
         W = None if weights is None else checked_weights(weights, len(points))
-        return _of_matrix(matrix, W), points
+        return _of_matrix(distances(double / unit), W, unit), points
     X = given_distances(estimator, X)
     if sparse.issparse(X):
         given = SparseDistances.of(X)
@@ -139,7 +143,7 @@ def known_distances(estimator: Any, X: Any, weights: Any) -> tuple[Known, Array]
         once = given.origins < given.targets
         edges = given.origins[once], given.targets[once]
         W = None if weights is None else weights_of(weights, given.n, *edges)
-        known = Known(given.n, np.empty(0), few=(*edges, given.values[once], W))
+        known = _of_edges(given.n, np.empty(0), (*edges, given.values[once], W))
         return known, np.empty(0, X.dtype)
     matrix = DenseDistances.of(X).matrix  # on the host, for what is refused
     check_components(estimator, len(matrix))
@@ -149,25 +153,38 @@ def known_distances(estimator: Any, X: Any, weights: Any) -> tuple[Known, Array]
     if not finite.all():
         W = finite * (1.0 - np.eye(len(matrix)) if W is None else W)
     full: Floats = np.where(finite, matrix, 0.0).astype(np.float64)
-    full = 0.5 * (full + full.T)
+    unit = power_of_two(float(full.max()))
+    full = 0.5 * (full / unit + full.T / unit)
     np.fill_diagonal(full, 0.0)
     reference = X if is_torch(X) else np.empty(0, X.dtype)
     double = kernels_for(reference).double(reference)
-    return _of_matrix(kernels_for(double).like(full, double), W), reference
+    return _of_matrix(kernels_for(double).like(full, double), W, unit), reference
 
 
-def _of_matrix(matrix: Array, W: Floats | None) -> Known:
-    """A matrix and weights, as edges where these are few."""
+def power_of_two(largest: float) -> float:
+    """The power of two below a number, by which division changes no digit; 1 for 0."""
+    return float(np.ldexp(1.0, np.frexp(largest)[1] - 1)) if largest > 0 else 1.0
+
+
+def _of_edges(n: int, reference: Array, edges: Edges) -> Known:
+    """Edges whose lengths are not yet in a unit."""
+    heads, tails, lengths, weights = edges
+    unit = power_of_two(float(lengths.max(initial=0.0)))
+    return Known(n, reference, few=(heads, tails, lengths / unit, weights), unit=unit)
+
+
+def _of_matrix(matrix: Array, W: Floats | None, unit: float) -> Known:
+    """A matrix in a unit and weights, as edges where these are few."""
     kernels, n = kernels_for(matrix), len(matrix)
     reference = matrix[:0, 0]
     if W is None:
-        return Known(n, reference, matrix)
+        return Known(n, reference, matrix, unit=unit)
     heads, tails = np.nonzero(np.triu(W, 1))
     if many(n, len(heads)):
-        return Known(n, reference, matrix, kernels.like(W, matrix))
+        return Known(n, reference, matrix, kernels.like(W, matrix), unit=unit)
     index = (kernels.index(rows, matrix) for rows in (heads, tails))
     lengths = np.asarray(kernels.to_host(matrix[tuple(index)]))
-    return Known(n, reference, few=(heads, tails, lengths, W[heads, tails]))
+    return Known(n, reference, few=(heads, tails, lengths, W[heads, tails]), unit=unit)
 
 
 def _of_graph(estimator: Any, graph: NeighborhoodGraph, weights: Any) -> tuple[Known, Array]:
@@ -183,8 +200,8 @@ def _of_graph(estimator: Any, graph: NeighborhoodGraph, weights: Any) -> tuple[K
         reference = validated_points(estimator, graph.points, reset=True)
     check_components(estimator, graph.n_nodes)
     double = kernels_for(reference).double(reference[:0])
-    few = (graph.heads, graph.tails, graph.lengths, graph.weights)
-    return Known(graph.n_nodes, double, few=few), reference
+    edges = (graph.heads, graph.tails, graph.lengths, graph.weights)
+    return _of_edges(graph.n_nodes, double, edges), reference
 
 
 def given_distances(estimator: Any, X: Any, *, missing: bool = True) -> Any:
@@ -261,6 +278,21 @@ def checked_weights(weights: Any, n: int) -> Floats:
     return W
 
 
+def _path_lengths(graph: sparse.csr_array) -> Floats:
+    """Lengths (n, n) of all shortest paths, by Dijkstra's method unless most pairs are known."""
+    n = graph.shape[0]
+    if 4 * graph.nnz >= n * n:
+        dense: Floats = shortest_path(graph, directed=False)
+        return dense
+    whole = np.empty((n, n))
+    step = max(1, PATH_ENTRIES // n)
+    for first in range(0, n, step):
+        check_time()
+        rows = np.arange(first, min(first + step, n))
+        whole[rows] = dijkstra(graph, directed=False, indices=rows)
+    return whole
+
+
 # -- where to start ----------------------------------------------------------------------------
 
 
@@ -273,7 +305,7 @@ def first_places(known: Known, r: int, init: Any, random_state: Any) -> Array:
     elif isinstance(init, str):
         Y = random.normal(size=(known.n, r)) * known.size() / np.sqrt(r)
     else:
-        Y = given_places(init, known.n, r)
+        Y = given_places(init, known.n, r) / known.unit
     spread = np.linalg.norm(Y, axis=0) / np.sqrt(known.n)
     flat = spread <= np.finfo(float).eps * spread.max()
     if flat.any() or len(np.unique(Y, axis=0)) < known.n:
@@ -332,9 +364,13 @@ class Scaling(
         if isinstance(self.init, str):
             check_choice("init", self.init, STARTS, " or an array")
 
-    def _objective(self, value: float) -> float:
-        """What is reported of a value of the problem."""
-        return value
+    def _objective(self, value: float, unit: float) -> float:
+        """What is reported of a value of the problem, in which ``unit`` is 1."""
+        raise NotImplementedError
+
+    def _unit(self, unit: float) -> float:
+        """What the places are returned in, of problems in which ``unit`` is 1."""
+        return unit
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
@@ -357,37 +393,37 @@ class Scaling(
         estimator
             The fitted estimator.
         """
-        began = time.perf_counter()
         self._check_parameters()
         with one_pool():
             known, reference = known_distances(self, X, weights)
             known.check_connected(type(self).__name__)
-            self._fit(known, reference, X, y, began)
+            self._fit(known, reference, X, y)
         return self
 
-    def _fit(self, known: Known, reference: Array, X: Any, y: Any, began: float) -> None:
+    def _fit(self, known: Known, reference: Array, X: Any, y: Any) -> None:
         problem = self._problem(known)
         start = first_places(known, self.n_components, self.init, self.random_state)
         if self._on_host:
             start = np.asarray(kernels_for(start).to_host(start))
 
         def attributes(iterate: Iterate) -> dict[str, Any]:
-            return {"embedding_": brought(principal_places(iterate.point), reference)}
+            Y = self._unit(known.unit) * principal_places(iterate.point)
+            return {"embedding_": brought(Y, reference)}
 
         solution = self._run(
             majorize(
                 problem.evaluate,
                 start,
                 relative_gain(problem.scale),
-                lambda at: {"objective": self._objective(at.value)},
+                lambda at: {"objective": self._objective(at.value, known.unit)},
             ),
             X,
             y,
             attributes,
-            seconds=time.perf_counter() - began,
         )
         self.embedding_ = attributes(solution.iterate)["embedding_"]
-        objective = self._objective(solution.iterate.value)
+        value = problem.evaluate(_in_unit(self.embedding_, start, self._unit(known.unit))).value
+        objective = self._objective(value, known.unit)
         self._store_ending(solution.status, objective, None, solution.history)
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Any:
@@ -416,6 +452,12 @@ class Scaling(
         tags.input_tags.sparse = tags.input_tags.allow_nan = given
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _in_unit(Y: Array, start: Array, unit: float) -> Array:
+    """Places as they are returned, perhaps in float32, in a unit and beside the start."""
+    Y = np.asarray(kernels_for(Y).to_host(Y), dtype=np.float64)
+    return kernels_for(start).like(Y / unit, start)
 
 
 def relative_gain(scale: float) -> Callable[[Any, float], float]:

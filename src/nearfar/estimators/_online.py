@@ -23,6 +23,7 @@ from nearfar.estimators._pairs import PairLearner, holds_tuples, validated_kinds
 from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import robust_centre
 from nearfar.kernels import kernels_for, one_pool
+from nearfar.limits import fit_clock
 from nearfar.linalg import null_tolerance, signed
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.pola import MarginProjections, epochs
@@ -83,6 +84,7 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
 
     # -- learning ------------------------------------------------------------------------------
 
+    @one_pool()
     def _fit(self, X: Any, y: Any) -> None:
         """Epochs over all pairs until no loss exceeds beta."""
         self._check_parameters()
@@ -98,11 +100,12 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
         def attributes(iterate: Iterate) -> dict[str, Any]:
             return self._stored(iterate.state, pairs)
 
-        with one_pool():
-            solution = self._run(epochs(stream, once), X, y, attributes)
-            self._store(attributes(solution.iterate))
-        self._store_solution(solution, float(self._losses(pairs).sum()))
+        solution = self._run(epochs(stream, once), X, y, attributes)
+        self._store(attributes(solution.iterate))
+        losses = fit_clock().in_time(lambda: self._losses(pairs))
+        self._store_solution(solution, None if losses is None else float(losses.sum()))
 
+    @one_pool()
     def _learn(self, X: Any, y: Any) -> None:
         """Each pair once, in the given order, from where the last call ended."""
         self._check_parameters()
@@ -110,10 +113,9 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
         pairs = self._arrived_pairs(X, y, reset=not known)
         robust_centre(pairs.points)
         stream = self._resume(pairs) if known else self._begin(pairs)
-        with one_pool():
-            for _ in self._visit(stream, pairs, np.arange(len(pairs))):
-                pass
-            self._store(self._stored(stream, pairs))
+        for _ in self._visit(stream, pairs, np.arange(len(pairs))):
+            pass
+        self._store(self._stored(stream, pairs))
         for name in ("objective_", "duality_gap_", "status_", "n_iter_", "history_"):
             vars(self).pop(name, None)  # they belong to the metric of a fit
         if holds_tuples(X):
@@ -192,7 +194,7 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
         for name, value in attributes.items():
             setattr(self, name, value)
 
-    def _store_solution(self, solution: Solution, objective: float) -> None:
+    def _store_solution(self, solution: Solution, objective: float | None) -> None:
         """Store the ending, and warn if it is not where the fit should get.
 
         Without beta, that is the last epoch. No objective is below zero, so that zero is proved to
@@ -210,10 +212,14 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
             )
         elif status in UNFINISHED and not (self.beta is None and status is Status.MAX_ITER):
             largest = solution.history[-1]["largest_loss"]
+            unknown = (
+                "" if objective is not None else ", too soon to know objective_, which is None"
+            )
             warn(
                 f"{name} stopped before every loss was at most beta={self.beta or 0:g}:"
-                f" {status.sentence}, with a largest loss of {largest:.2g}. Raise {status} or beta;"
-                " pairs that no metric parts with a margin need beta=None.",
+                f" {status.sentence}, with a largest loss of {largest:.2g}{unknown}."
+                f" Raise {status} or beta; pairs that no metric parts with a margin need"
+                " beta=None.",
                 ConvergenceWarning,
             )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ from nearfar.estimators._large_margin import warn_of_coinciding
 from nearfar.estimators._parameters import check_choice
 from nearfar.estimators._start import given_map, host, projection
 from nearfar.kernels import Array, kernels_for
+from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.soft_neighbors import SoftNeighborsProblem
 from nearfar.solvers import Iterate, Record, Solution, Status
@@ -105,7 +105,6 @@ class SoftNeighborsLearner(IterativeLearner):
         y: Any,
         place: Callable[[Matrix], dict[str, Any]],
         settings: list[Any],
-        began: float,
     ) -> Solution:
         """Run from a factor, or from where the checkpoint's run was; ``place`` gives attributes.
 
@@ -119,6 +118,7 @@ class SoftNeighborsLearner(IterativeLearner):
             if saved is not None:
                 start, memory = _unpacked(problem, saved[0])
                 history = saved[1]["history"]
+                fit_clock().continue_from(history[-1]["seconds"])
 
             def write(iterate: Iterate, trace: list[Record]) -> None:
                 checkpoint.save(_packed(problem, iterate), {"history": trace})
@@ -128,20 +128,19 @@ class SoftNeighborsLearner(IterativeLearner):
                     write(iterate, trace)
 
             observers.append(save)
-        elapsed = time.perf_counter() - began + (history[-1]["seconds"] if history else 0.0)
         solution = self._run(
             iterates(start, memory),
             X,
             y,
             lambda iterate: place(problem.returned(iterate.point)),
             observers=observers,
-            seconds=elapsed,
             history=history,
+            start=Iterate(start, np.inf),
         )
         if checkpoint is not None:
             if solution.status is Status.CONVERGED:
                 checkpoint.remove()
-            else:
+            elif solution.history:
                 write(solution.iterate, solution.history)
         # without the memory of the descent, which takes as much as many points
         return replace(solution, iterate=replace(solution.iterate, state=None))

@@ -76,10 +76,21 @@ def central_point(X: Array) -> Array:
 
 def check_spread(spread: float) -> None:
     """Refuse points whose largest distance from their centre cannot be squared."""
-    if spread > SCALE_LIMIT or 0 < spread < 1 / SCALE_LIMIT:
+    check_power(
+        spread,
+        2,
+        "spread of X",
+        "Scale your data, for example with sklearn.preprocessing.StandardScaler.",
+    )
+
+
+def check_power(size: float, power: int, what: str, remedy: str) -> None:
+    """Refuse data of a size whose second or fourth power is no float64; 0 is allowed."""
+    limit = SCALE_LIMIT ** (2 / power)
+    if size > limit or 0 < size < 1 / limit:
+        powers = {2: "squares", 4: "fourth powers"}[power]
         raise InvalidInputError(
-            f"the spread of X is {spread:.0e}, and its squares leave the range of float64."
-            " Scale your data, for example with sklearn.preprocessing.StandardScaler."
+            f"the {what} is {size:.0e}, and its {powers} leave the range of float64. {remedy}"
         )
 
 

@@ -6,7 +6,6 @@ graph of one component and places its nodes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -34,7 +33,8 @@ from nearfar.solvers import Iterate, Record, Solution, Status, run
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-LONGEST = 1e152  # edge
+LONGEST = 1e140  # edge, so that sums of squares are floats; the longest is at least 1 / LONGEST
+SHORTEST = 1e-70  # edge of different nodes, relative to the longest: squares of squares are floats
 
 COMPONENTS = ("raise", "link", "separate")
 ENDED = (Status.INTERRUPTED, Status.STOPPED)  # nothing more is to be done
@@ -59,6 +59,7 @@ class Unfolded:
     duality_gap: float | None
     status: Status
     details: dict[str, Any] = field(default_factory=dict)  # for `_store_details`
+    gap_unit: float = 1.0  # what the gap is relative to
 
 
 class Task:
@@ -74,23 +75,12 @@ class Task:
         self.random = check_random_state(owner.random_state)
         self.history: list[Record] = []
         self.rows: Index = np.empty(0, dtype=np.intp)
-        self._owner, self._began = owner, time.perf_counter()
+        self._owner = owner
         self._marks: dict[str, Any] = {}
         self._fixed: dict[str, Any] = {}
         self._embedding: Callable[[Iterate], Array] = lambda iterate: iterate.point
         self._whole: Callable[[Array], Array] = lambda embedding: embedding
         self._callbacks = CallbackObserver(owner, X, y, None, self._attributes)
-
-    @property
-    def seconds(self) -> float:
-        """Since the graph was there."""
-        return time.perf_counter() - self._began
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Of the owner's ``max_seconds``; None if there is no such limit."""
-        limit = self._owner.max_seconds
-        return None if limit is None else max(0.0, limit - self.seconds)
 
     def run(
         self,
@@ -117,13 +107,16 @@ class Task:
             iterates,
             tol=owner.tol if tol is None else tol,
             max_iter=len(self.history) + (owner.max_iter if max_iter is None else max_iter),
-            max_seconds=owner.max_seconds,
             observers=[observe],
-            seconds=self.seconds,
             history=self.history,
         )
         self.history = solution.history
         return solution
+
+    def returned(self, Y: Matrix) -> Matrix:
+        """Places on the host as they will be returned: rounded if the data is float32."""
+        rounded = _beside(self.reference, Y)
+        return np.asarray(kernels_for(rounded).to_host(rounded), dtype=np.float64)
 
     def begin_component(
         self, number: int, whole: Callable[[Array], Array], fixed: dict[str, Any]
@@ -273,9 +266,11 @@ class Unfolding(
                 ),
                 fixed,
             )
-            unreached = parts and parts[-1][1].status in ENDED
-            if part.n_nodes == 1 or unreached:
-                found = _at_origin(part.n_nodes, parts[-1][1].status if unreached else None)
+            before = parts[-1][1].status if parts else None
+            if part.n_nodes == 1:
+                found = _alone()
+            elif before in ENDED:
+                found = _unreached(part.n_nodes, before)
             else:
                 found = self._unfold(part, task)
             parts.append((rows, found))
@@ -286,12 +281,11 @@ class Unfolding(
         self.eigenvalues_ = _summed([found.eigenvalues for found in results])
         self.max_distortion_ = max(found.max_distortion for found in results)
         self._store_details(parts)
-        self._store_ending(
-            max((found.status for found in results), key=SEVERITY.index),
-            sum(found.objective for found in results),
-            _joint_gap(results),
-            task.history,
-        )
+        status = max((found.status for found in results), key=SEVERITY.index)
+        gap = _joint_gap(results)
+        if status is Status.STALLED and gap is not None and gap <= self.tol:
+            status = Status.CONVERGED  # as a whole
+        self._store_ending(status, sum(found.objective for found in results), gap, task.history)
 
     def _whole(self, parts: list[tuple[Index, Array]], places: Index, reference: Array) -> Array:
         """Places of all nodes; those that are in no part lie at the origin, copies together."""
@@ -305,6 +299,7 @@ class Unfolding(
 
     # -- new points --------------------------------------------------------------------------
 
+    @one_pool()
     def transform(self, X: Any, *, method: str | None = None) -> Any:
         """Place new points beside those of `fit`, whose own places stay as they are.
 
@@ -393,7 +388,8 @@ def max_distortion(embedding: Array, graph: NeighborhoodGraph) -> float:
     kernels, wide = kernels_for(embedding), graph.lengths > 0
     edges = (kernels.index(nodes[wide], embedding) for nodes in (graph.heads, graph.tails))
     squares = kernels.to_host(kernels.sq_lengths(kernels.double(embedding), *edges))
-    return float(np.abs(squares / graph.lengths[wide] ** 2 - 1).max(initial=0.0))
+    ratios = np.sqrt(squares) / graph.lengths[wide]  # D itself may be too small for a float
+    return float(np.abs(ratios**2 - 1).max(initial=0.0))
 
 
 def _columns(embedding: Array, count: int, reference: Array, mirrors: bool) -> Array:
@@ -414,12 +410,22 @@ def _columns(embedding: Array, count: int, reference: Array, mirrors: bool) -> A
 
 
 def _check_squares(graph: NeighborhoodGraph) -> None:
-    """Refuse lengths whose squares are no numbers: all programs are about squares."""
+    """Refuse lengths whose squares, or ratios of these, leave the range of float64."""
     longest = float(graph.lengths.max(initial=0.0))
-    if longest > LONGEST:
+    if longest > LONGEST or 0 < longest < 1 / LONGEST:
         raise InvalidInputError(
-            f"distances must be at most {LONGEST:.0e}, so that they can be squared; the largest is"
-            f" {longest:.2g}. Divide them by it."
+            f"the longest distance must lie between {1 / LONGEST:.0e} and {LONGEST:.0e}, so that"
+            f" distances can be squared; it is {longest:.2g}. Divide the data by it."
+        )
+    short = (graph.lengths > 0) & (graph.lengths < SHORTEST * longest)
+    if short.any():
+        e = int(np.where(short, graph.lengths, np.inf).argmin())
+        i, j = graph.heads[e], graph.tails[e]
+        raise InvalidInputError(
+            f"distances must be at least {SHORTEST:.0e} of the longest, {longest:.2g}; that of"
+            f" nodes {i} and {j} is {graph.lengths[e]:.2g} ({short.sum()} such in all). Make nodes"
+            " that are so near equal, or leave out outliers.",
+            np.unique([graph.heads[short], graph.tails[short]]),
         )
 
 
@@ -430,9 +436,14 @@ def _beside(reference: Array, X: Array) -> Array:
     return kernels_for(reference).like(X, reference)
 
 
-def _at_origin(n: int, status: Status | None) -> Unfolded:
-    """A component that is a single node, or that an interrupted fit did not reach."""
-    return Unfolded(np.zeros((n, 1)), np.zeros(1), 0.0, 0.0, 0.0, status or Status.CONVERGED)
+def _alone() -> Unfolded:
+    """A component of a single node, at the origin."""
+    return Unfolded(np.zeros((1, 1)), np.zeros(1), 0.0, 0.0, 0.0, Status.CONVERGED, gap_unit=0.0)
+
+
+def _unreached(n: int, status: Status) -> Unfolded:
+    """A component that an interrupted fit did not reach: all nodes at the origin, no proof."""
+    return Unfolded(np.zeros((n, 1)), np.zeros(1), 1.0, 0.0, None, status)
 
 
 def _summed(spectra: list[Matrix]) -> Matrix:
@@ -444,12 +455,13 @@ def _summed(spectra: list[Matrix]) -> Matrix:
 
 
 def _joint_gap(results: list[Unfolded]) -> float | None:
-    """The gap of the sum of the objectives, relative to it or to 1."""
-    if len(results) == 1:
-        return results[0].duality_gap
-    total = 0.0
+    """The gap of the sum of the objectives, relative to the sum of their units; None if one is.
+
+    It is never above the largest of theirs.
+    """
+    total, unit = 0.0, sum(found.gap_unit for found in results)
     for found in results:
         if found.duality_gap is None:
             return None
-        total += found.duality_gap * max(1.0, abs(found.objective))
-    return total / max(1.0, abs(sum(found.objective for found in results)))
+        total += found.duality_gap * found.gap_unit
+    return total / (unit or 1.0)

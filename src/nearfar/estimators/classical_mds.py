@@ -16,6 +16,7 @@ from nearfar.estimators._callbacks import CallbackObserver, CallbackSupportMixin
 from nearfar.estimators._mds import METRICS, check_components, given_distances, refuse_negative
 from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._parameters import check_choice
+from nearfar.estimators._start import check_power
 from nearfar.graphs.distances import DenseDistances
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.linalg import signed
@@ -74,7 +75,8 @@ class ClassicalMDS(
     Notes
     -----
     For n points of d features the time is O(n d²) with d² numbers of memory, or O(n² d + n³) and n²
-    where d > n; for distances O(n³) and n². Weights and missing distances have no closed form: see
+    where d > n; for distances O(n³) and n². Distances have to lie between 1e-70 and 1e70, since the
+    strain is of their fourth power. Weights and missing distances have no closed form: see
     `MetricMDS`.
 
     References
@@ -138,6 +140,7 @@ class ClassicalMDS(
     def _fit_points(self, X: Array) -> None:
         kernels, (n, d), r = kernels_for(X), X.shape, self.n_components
         points = kernels.double(X)
+        _check_size(float(abs(points - points[:1]).max()))
         mean = points.mean(0)
         points = points - mean
         if d <= n:
@@ -163,12 +166,14 @@ class ClassicalMDS(
         DenseDistances.of(D)  # refuses what are no distances, on the host
         check_components(self, len(D))
         kernels = kernels_for(D)
+        _check_size(float(D.max()))
         G = gram_of_distances(kernels.double(D))
         spectrum, vectors, roots = axes(G, self.n_components)
         self.eigenvalues_, self.objective_ = spectrum, strain(spectrum, kernels.to_host(roots))
         self.embedding_ = as_dtype_of(D, vectors * roots)
         self.norms_ = as_dtype_of(D, G.diagonal() + 0.0)
 
+    @one_pool()
     def transform(self, X: Any) -> Any:
         """Place new points beside those of `fit`, by Gower's formula.
 
@@ -187,7 +192,7 @@ class ClassicalMDS(
         if self.components_ is not None:
             X = validated_points(self, X, reset=False)
             check_device(self, X, self.components_)
-            return (X - as_dtype_of(X, self.mean_)) @ as_dtype_of(X, self.components_).T
+            return kernels_for(X).apply(X - as_dtype_of(X, self.mean_), self.components_)
         return self._placed_by_distances(X)
 
     def _placed_by_distances(self, X: Any) -> Array:
@@ -226,6 +231,11 @@ class ClassicalMDS(
         tags.input_tags.pairwise = tags.input_tags.positive_only = given
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _check_size(largest: float) -> None:
+    """Refuse distances of a size of which the strain is no float64."""
+    check_power(largest, 4, "largest distance", "Divide your data by it.")
 
 
 def _refuse_missing(X: Any) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._iterative import IterativeLearner
+from nearfar.estimators._iterative import IterativeLearner, settled
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import check_spread, without_dead_features
+from nearfar.estimators._start import check_spread
 from nearfar.kernels import kernels_for, one_pool
+from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.dml_eig import DMLEigProblem
 from nearfar.solvers import Iterate
@@ -61,9 +61,10 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
-    objective_ : float
+    objective_ : float or None
         The smallest squared learned distance of a far pair, before ``n_components`` cut off rows,
         computed in float64.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float
         Proved bound on (optimum − objective) relative to the objective.
     status_ : str
@@ -152,9 +153,8 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
         DMLEig
             The fitted estimator.
         """
-        pairs = self._validated_pairs(X, y)
+        pairs = self._validated_pairs(X, y, live=True)
         self._check_parameters()
-        pairs = replace(pairs, points=without_dead_features(pairs.points))
         points = pairs.points
         check_spread(float(points.max()) - float(points.min()))
         with one_pool():
@@ -171,8 +171,10 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
             solution = self._run(iterates, X, y, attributes)
             best = solution.iterate
             self.components_ = attributes(best)["components_"]
-            proof = problem.certify(best.point, *best.certificate)
-        self._store_ending(solution.status, proof.objective, proof.gap, solution.history)
+            proof = fit_clock().in_time(lambda: problem.certify(best.point, *best.certificate))
+        objective, gap = (None, None) if proof is None else (proof.objective, proof.gap)
+        status = solution.status if gap is None else settled(solution.status, gap, self.tol)
+        self._store_ending(status, objective, gap, solution.history)
         return self
 
     def _check_parameters(self) -> None:

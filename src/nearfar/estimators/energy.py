@@ -145,7 +145,8 @@ class EnergyClassifier(ClassifierAroundMetric):
                 f"{type(self).__name__} needs at least two classes; y has 1 class."
                 " Add rows of another class."
             )
-        self.n_neighbors_ = self._given_or_learned("n_neighbors", N_NEIGHBORS)
+        known = len(self.points_)  # the metric may have been learned with more neighbours
+        self.n_neighbors_ = min(self._given_or_learned("n_neighbors", N_NEIGHBORS), known)
         self.push_weight_ = self._given_or_learned("push_weight", PUSH_WEIGHT)
         self.inverse_temperature_ = self._calibrated(labels) if self.probability else None
         self._prepared = self._prepare()
@@ -203,9 +204,9 @@ class EnergyClassifier(ClassifierAroundMetric):
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _check_parameters(self) -> None:
+    def _check_parameters(self, n_points: int) -> None:
         if self.n_neighbors is not None:
-            check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
+            check_number("n_neighbors", self.n_neighbors, Integral, 1, n_points)
         if self.push_weight is not None:
             check_number("push_weight", self.push_weight, Real, 0, 1, open_ends=True)
         check_choice("targets", self.targets, ("input", "learned"))
@@ -231,12 +232,12 @@ class EnergyClassifier(ClassifierAroundMetric):
                 None if metric_of is None else metric_of[labels.order],
             )
 
+    @one_pool()
     def _energy(self, X: Any) -> Array:
         X = self._queries(X)
         metric_of = self._metric_of_new(X) if self._has_several_metrics(self.metric_) else None
         space = self._target_space(X) if self.targets == "input" else None
-        with one_pool():
-            return self._ready.of(self._images(X), space, metric_of)
+        return self._ready.of(self._images(X), space, metric_of)
 
     def _calibrated(self, labels: ClassOrder) -> float:
         """The inverse temperature with the least log loss on rows that are held out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +68,9 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    memory_limit : float or None, default=None
+        Gigabytes that may be used; None is all memory of the machine or the device. What needs
+        more is refused before it is allocated.
     random_state : int, RandomState instance or None, default=None
         Chooses the held-out rows.
 
@@ -86,8 +88,9 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         Their vectors, the principal directions in feature space.
     gamma_ : float or None
         The gamma that was used; None for kernels without one.
-    objective_ : float
+    objective_ : float or None
         The papers' objective, over all impostors, computed in float64.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned map of few rows.
@@ -146,6 +149,7 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        memory_limit: float | None = None,
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -159,6 +163,7 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
         self.random_state = random_state
 
     @with_callbacks
@@ -178,18 +183,17 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         KernelLMNN
             The fitted estimator.
         """
-        began = time.perf_counter()
         X, labels = self._validated_with_labels(X, y)
         self._check_shared_parameters()
         self._checked_kernel(X)
         check_class_sizes(labels, self.n_neighbors, type(self).__name__)
         order, part, held_out = self._split_rows(labels)
-        points = self._expansion(X, np.sort(order))
         with one_pool():
+            points = self._expansion(X, np.sort(order))
             descent = self._descent(points, part)
             if descent is None:
                 return self._store_without_variation(points, part)
-            return self._fit(descent, points, y, labels, held_out, began)
+            return self._fit(descent, points, y, labels, held_out)
 
     def _descent(self, points: Expansion, labels: ClassOrder) -> Descent | None:
         """The problem on the features of the points, or None if they are all equal."""
@@ -209,7 +213,6 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         y: Any,
         labels: ClassOrder,
         held_out: Index | None,
-        began: float,
     ) -> KernelLMNN:
         def attributes(iterate: Iterate) -> dict[str, Any]:
             return self._map(points, descent.components(iterate))
@@ -224,19 +227,19 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
             validation = self._validation(descent, points, labels.codes, held_out)
             validation.begin(descent.before(start))
             observers.append(validation)
-        solution = descent.solve(start, observers, began, [])
+        solution = descent.solve(start, observers, [])
         kept, status = solution.iterate, solution.status
         if validation is not None:
             kept, status = validation.kept(solution)
         certificate = descent.proof(kept)
         self._store(attributes(kept))
-        warn_of_coinciding(certificate.n_coinciding)
-        self._store_ending(
-            descent.settled(status, certificate),
-            certificate.objective,
-            certificate.gap if descent.rows is None else None,
-            solution.history,
-        )
+        status = descent.settled(status, certificate)
+        if certificate is None:
+            self._store_ending(status, None, None, solution.history)
+        else:
+            warn_of_coinciding(certificate.n_coinciding)
+            gap = certificate.gap if descent.rows is None else None
+            self._store_ending(status, certificate.objective, gap, solution.history)
         callbacks.finish(lambda: attributes(kept))
         return self
 

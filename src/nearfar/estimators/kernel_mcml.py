@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -75,6 +74,9 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    memory_limit : float or None, default=None
+        Gigabytes that may be used; None is all memory of the machine or the device. What needs
+        more is refused before it is allocated.
     checkpoint : path or None, default=None
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit has converged.
@@ -92,9 +94,10 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         Their vectors, the principal directions in feature space.
     gamma_ : float or None
         The gamma that was used; None for kernels without one.
-    objective_ : float
+    objective_ : float or None
         The paper's objective with the trace, computed in float64; with ``reduce="project"`` that
         of the full metric.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned map of few rows.
@@ -149,6 +152,7 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        memory_limit: float | None = None,
         checkpoint: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -161,6 +165,7 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
         self.checkpoint = checkpoint
 
     @with_callbacks
@@ -180,14 +185,12 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         KernelMCML
             The fitted estimator.
         """
-        began = time.perf_counter()
         X, labels = self._validated_with_labels(X, y)
         self._check_collapse(len(X))
-        points = self._expansion(X)
         with one_pool():
-            return self._fit(points, y, labels, began)
+            return self._fit(self._expansion(X), y, labels)
 
-    def _fit(self, points: Expansion, y: Any, labels: ClassOrder, began: float) -> KernelMCML:
+    def _fit(self, points: Expansion, y: Any, labels: ClassOrder) -> KernelMCML:
         E = taken(points.coordinates, labels.order)
         rank = E.shape[1]
         if rank == 0:
@@ -224,7 +227,6 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
             y,
             attributes,
             [self.n_components, self.reduce, self.regularization],
-            began,
         )
         self._store(attributes(problem.returned(solution.iterate.point)))
         self._store_ending(*self._ending(problem, solution, convex), solution.history)
@@ -232,7 +234,7 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
 
     def _ending(
         self, problem: KernelMCMLProblem, solution: Solution, convex: bool
-    ) -> tuple[Status, float, float | None]:
+    ) -> tuple[Status, float | None, float | None]:
         """Status, objective and gap; the features are float64, so that a bound of the run holds."""
         iterate = solution.iterate
         if iterate.certificate is not None and solution.status is Status.CONVERGED:

@@ -65,6 +65,9 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    memory_limit : float or None, default=None
+        Gigabytes that may be used; None is all memory of the machine or the device. What needs
+        more is refused before it is allocated.
     random_state : int, RandomState instance or None, default=None
         Draws the pairs.
 
@@ -82,8 +85,9 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
         Their vectors, the principal directions in feature space.
     gamma_ : float or None
         The gamma that was used; None for kernels without one.
-    objective_ : float
+    objective_ : float or None
         The sum of the learned distances over the far pairs.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (optimum − objective) relative to the objective; None for a learned map of
         few rows.
@@ -139,6 +143,7 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        memory_limit: float | None = None,
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -151,6 +156,7 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
         self.random_state = random_state
 
     @with_callbacks
@@ -182,11 +188,11 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
         self._check_limits()
         check_number("regularization", self.regularization, Real, 0, None)
         rows = np.unique(np.concatenate([pairs.heads, pairs.tails]))
-        points = self._expansion(pairs.points, rows)
-        rank = len(points.span.values)
-        if rank == 0:
-            return self._store_without_variation(points)
         with one_pool():
+            points = self._expansion(pairs.points, rows)
+            rank = len(points.span.values)
+            if rank == 0:
+                return self._store_without_variation(points)
             E = points.coordinates
             problem = KernelMMCProblem.of(pairs, points.rows, E, self.regularization)
             few = self.n_components if (self.n_components or rank) < rank else None

@@ -98,9 +98,10 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
         Sum of their squared losses, each before its correction: what the mistake bound bounds.
     total_length_ : float
         Sum of the lengths, in feature space, of the pairs that were looked at.
-    objective_ : float
+    objective_ : float or None
         Sum of the losses of all pairs under the answer, computed in float64. This and what follows,
         up to ``history_``, are there after `fit` only.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         0.0 where the objective is zero, which is the least it can be: all margins are kept.
         Otherwise None, because nothing is proved.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from numbers import Integral
 from typing import Any
 
@@ -72,6 +71,9 @@ class LMNN(LargeMarginLearner, MetricLearner):
         Largest number of iterations, of all passes together.
     max_seconds : float or None, default=None
         Largest time in seconds, of all passes together.
+    memory_limit : float or None, default=None
+        Gigabytes that may be used; None is all memory of the machine or the device. What needs
+        more is refused before it is allocated.
     warm_start : bool, default=False
         Start from the map of the last fit; its first pass chooses target neighbours among the
         inputs, as always.
@@ -85,10 +87,11 @@ class LMNN(LargeMarginLearner, MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
-    objective_ : float
+    objective_ : float or None
         The papers' objective, over all impostors, computed from the data in float64; with
         ``reduce="project"`` that of the full metric. It belongs to the target neighbours of the
         pass whose map is kept, and so does ``duality_gap_``.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
@@ -149,6 +152,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        memory_limit: float | None = None,
         warm_start: bool = False,
         checkpoint: Any = None,
         random_state: Any = None,
@@ -163,6 +167,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.random_state = random_state
@@ -193,7 +198,6 @@ class LMNN(LargeMarginLearner, MetricLearner):
             return self._fit(X, y, labels, target_neighbors)
 
     def _fit(self, X: Array, y: Any, labels: ClassOrder, target_neighbors: Any) -> LMNN:
-        began = time.perf_counter()
         given = self._given_start()
         if target_neighbors is not None:
             target_neighbors = host(target_neighbors)
@@ -218,7 +222,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
             return {"components_": self._placed(passes.descent.components(iterate), points)}
 
         callbacks = CallbackObserver(self, X, y, self.max_iter, attributes)
-        ending = passes.run(given, [callbacks], began)
+        ending = passes.run(given, [callbacks])
         kept = ending.kept
         self.components_ = self._placed(kept.components, points)
         self.n_passes_, self.target_components_ = kept.number, None
@@ -289,4 +293,4 @@ class LMNN(LargeMarginLearner, MetricLearner):
         """Points whose Euclidean distances choose the target neighbours."""
         if self.target_components_ is None:
             return X
-        return X @ kernels_for(X).like(host(self.target_components_), X).T
+        return kernels_for(X).apply(X, host(self.target_components_))

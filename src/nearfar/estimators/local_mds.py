@@ -5,8 +5,6 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
-import numpy as np
-
 from nearfar.estimators._mds import Known, first_places, principal_places
 from nearfar.estimators._parameters import check_number
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding, max_distortion
@@ -61,7 +59,8 @@ class LocalMDS(Unfolding):
     max_distortion_ : float
         The largest relative error of a squared edge length.
     objective_ : float
-        What is minimised, over unordered pairs, in float64. It may be negative.
+        What is minimised, over unordered pairs, in float64; copies of a point count once. It may be
+        negative.
     duality_gap_ : None
         There is no certificate: the problem is not convex.
     status_ : str
@@ -141,7 +140,7 @@ class LocalMDS(Unfolding):
             majorize(problem.evaluate, start, lambda _, gain: gain / scale),
             lambda iterate: principal_places(iterate.point),
         )
-        Y = principal_places(solution.iterate.point)
-        squares = np.asarray(kernels.to_host((Y * Y).sum(0)))
-        value = solution.iterate.value
+        Y = task.returned(principal_places(solution.iterate.point))
+        value = problem.evaluate(kernels.like(Y, reference)).value
+        squares = (Y * Y).sum(axis=0)
         return Unfolded(Y, squares, max_distortion(Y, graph), value, None, solution.status)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from numbers import Integral, Real
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._iterative import UNFINISHED
+from nearfar.estimators._iterative import settled
 from nearfar.estimators._large_margin import taken
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._soft_neighbors import (
@@ -23,6 +22,7 @@ from nearfar.estimators._soft_neighbors import (
 )
 from nearfar.estimators._start import central_point, without_dead_features
 from nearfar.kernels import Array, one_pool
+from nearfar.limits import fit_clock
 from nearfar.problems.mcml import CollapsePoint, MCMLProblem
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.projected_gradient import projected_descent
@@ -89,13 +89,18 @@ class MCMLLearner(SoftNeighborsLearner):
 
     def _finished(
         self, problem: MCMLProblem, L: Matrix, status: Status, convex: bool
-    ) -> tuple[Status, float, float | None]:
-        """Status, objective and gap of the map returned for a factor, from the data in float64."""
+    ) -> tuple[Status, float | None, float | None]:
+        """Status, objective and gap of the map returned for a factor, if there is time.
+
+        They are computed from the data in float64.
+        """
+        clock = fit_clock()
         if not convex:
-            return status, problem.objective(problem.returned(L)), None
-        certificate = problem.prove(L)
-        if status in UNFINISHED and certificate.gap <= self.tol:
-            status = Status.CONVERGED
+            return status, clock.in_time(lambda: problem.objective(problem.returned(L))), None
+        certificate = clock.in_time(lambda: problem.prove(L))
+        if certificate is None:
+            return status, None, None
+        status = settled(status, certificate.gap, self.tol)
         return status, certificate.objective, certificate.gap
 
 
@@ -145,9 +150,10 @@ class MCML(MCMLLearner, MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
-    objective_ : float
+    objective_ : float or None
         The paper's objective, computed from the data in float64; with ``reduce="project"`` that
         of the full metric.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
@@ -230,15 +236,14 @@ class MCML(MCMLLearner, MetricLearner):
         MCML
             The fitted estimator.
         """
-        began = time.perf_counter()
         X, labels = self._validated_with_labels(X, y)
         self._check_collapse(self.n_features_in_)
         self._check_start()
         check_choice("solver", self.solver, SOLVERS)
         with one_pool():
-            return self._fit(X, y, labels, began)
+            return self._fit(X, y, labels)
 
-    def _fit(self, X: Array, y: Any, labels: ClassOrder, began: float) -> MCML:
+    def _fit(self, X: Array, y: Any, labels: ClassOrder) -> MCML:
         d = self.n_features_in_
         rows = self._learns_rows(d)
         given = self._given_start(rows)
@@ -252,7 +257,9 @@ class MCML(MCMLLearner, MetricLearner):
 
         convex = rows is None
         if problem.P.size == 0:
-            self.components_ = placed(identity_without_variation(d, rows), self.n_components, X)
+            free = self.regularization == 0  # else the zero map is the only optimum
+            identity = identity_without_variation(d, rows)
+            self.components_ = placed(free * identity, self.n_components, X)
             objective = problem.evaluate(np.zeros((0, 0))).value
             self._store_ending(Status.CONVERGED, objective, 0.0 if convex else None, [])
             return self
@@ -272,7 +279,6 @@ class MCML(MCMLLearner, MetricLearner):
             y,
             attributes,
             [self.n_components, self.reduce, self.regularization, solver],
-            began,
         )
         L = solution.iterate.point
         self.components_ = attributes(problem.returned(L))["components_"]

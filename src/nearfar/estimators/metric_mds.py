@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._mds import Known, Scaling
 from nearfar.estimators._parameters import check_choice
+from nearfar.estimators._start import check_power
 from nearfar.problems.mds import SQUARED_STRESS, STRESS, StressProblem
 
 
@@ -114,4 +115,13 @@ class MetricMDS(Scaling):
                 f"MetricMDS needs points that differ; all distances of the {known.n} are 0. Check"
                 " the data."
             )
+        check_power(known.unit, self._power, "largest distance", "Divide your data by it.")
         return StressProblem.of(pairs, self.loss)
+
+    @property
+    def _power(self) -> int:
+        """Of lengths, in the loss."""
+        return 2 if self.loss == STRESS else 4
+
+    def _objective(self, value: float, unit: float) -> float:
+        return value * unit**self._power

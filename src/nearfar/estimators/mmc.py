@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -13,11 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._iterative import IterativeLearner
+from nearfar.estimators._iterative import IterativeLearner, settled
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import given_map, robust_centre, without_dead_features
+from nearfar.estimators._start import given_map, robust_centre
 from nearfar.kernels import kernels_for, one_pool
+from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.mmc import DiagonalMMCProblem, MMCProblem
 from nearfar.solvers import Iterate
@@ -46,12 +46,15 @@ class MMCLearner(PairLearner, IterativeLearner):
             return attributes(iterate.point)
 
         iterates = ascend(problem, start, self.tol, fixed_rank=fixed_rank)
-        solution = self._run(iterates, X, y, of_iterate)
+        solution = self._run(iterates, X, y, of_iterate, start=Iterate(start, np.inf))
         for name, value in of_iterate(solution.iterate).items():
             setattr(self, name, value)
-        certificate = problem.certify(solution.iterate.point)
-        gap = None if fixed_rank else certificate.gap
-        self._store_ending(solution.status, certificate.objective, gap, solution.history)
+        point = solution.iterate.point
+        certificate = fit_clock().in_time(lambda: problem.certify(point))
+        objective = None if certificate is None else certificate.objective
+        gap = None if certificate is None or fixed_rank else certificate.gap
+        status = solution.status if gap is None else settled(solution.status, gap, self.tol)
+        self._store_ending(status, objective, gap, solution.history)
 
 
 class MMC(MMCLearner, MetricLearner):
@@ -91,6 +94,9 @@ class MMC(MMCLearner, MetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    memory_limit : float or None, default=None
+        Gigabytes that may be used; None is all memory of the machine or the device. What needs
+        more is refused before it is allocated.
     warm_start : bool, default=False
         Start from the map of the last fit.
     random_state : int, RandomState instance or None, default=None
@@ -100,9 +106,10 @@ class MMC(MMCLearner, MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
-    objective_ : float
+    objective_ : float or None
         The sum of the learned distances over the far pairs, before rows were cut off by
         ``reduce="project"``, computed from the data in float64.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (optimum − objective) relative to the objective; None for a learned
         rectangular map.
@@ -161,6 +168,7 @@ class MMC(MMCLearner, MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        memory_limit: float | None = None,
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -173,6 +181,7 @@ class MMC(MMCLearner, MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
         self.warm_start = warm_start
         self.random_state = random_state
 
@@ -194,9 +203,8 @@ class MMC(MMCLearner, MetricLearner):
         MMC
             The fitted estimator.
         """
-        pairs = self._validated_pairs(X, y)
+        pairs = self._validated_pairs(X, y, live=True)
         self._check_parameters()
-        pairs = replace(pairs, points=without_dead_features(pairs.points))
         given, rows = self._given_start(), self._learned_rows
         points = pairs.points
         with one_pool():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -35,6 +34,7 @@ from nearfar.estimators._validation import HeldOutError
 from nearfar.estimators.energy import EnergyClassifier
 from nearfar.estimators.nearest import NearestNeighborClassifier
 from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
@@ -117,8 +117,9 @@ default=None
     centers_ : ndarray of shape (n_metrics, n_features) or None
         The centres of the clusters of "kmeans". A new point has the metric of the nearest one; for
         other clusters, of the nearest row.
-    objective_ : float
+    objective_ : float or None
         The objective over all impostors, computed from the data in float64.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float
         Proved bound on (objective − optimum) of the joint program, relative to the objective, or
         to 1 if that is larger.
@@ -225,7 +226,6 @@ default=None
             return self._fit(X, y, labels, clusters)
 
     def _fit(self, X: Array, y: Any, labels: ClassOrder, clusters: Any) -> MultiMetricLMNN:
-        began = time.perf_counter()
         self.__dict__.pop("components_", None)
         self._classifiers: dict[str, Any] = {}  # by decision, each made when it is first asked
         order, part, held_out = self._split_rows(labels)
@@ -233,10 +233,9 @@ default=None
         self.points_, self.labels_ = X, labels.classes[labels.codes]
         self.metric_of_, self.centers_ = self._partitioned(X, labels, order, clusters)
         metric_of = self.metric_of_[order]
+        centre = central_point(points)  # refuses what leaves the range of float64
         edges = nearest_targets(points, part, self.n_neighbors)
-        single = LMNNProblem.build(
-            points, central_point(points), edges, part.starts, self.push_weight
-        )
+        single = LMNNProblem.build(points, centre, edges, part.starts, self.push_weight)
         if single.P.size == 0:
             return self._store_without_variation(points, part, edges[0])
         checkpoint = self._opened_checkpoint(self.checkpoint, points, part, metric_of)
@@ -255,12 +254,12 @@ default=None
         ended = None  # why the fit ended while it learned one metric, if it did
         if saved is None:
             first = Descent(self, points, part, single)
-            components, history, ended = self._start(first, callbacks, began, validate)
+            components, history, ended = self._start(first, callbacks, validate)
             n_single = len(history)
         else:
             components, history = saved[0]["start"], saved[1]["history"]
             n_single = saved[1]["n_single"]
-            began -= history[-1]["seconds"]
+            fit_clock().continue_from(history[-1]["seconds"])
         # Where learning is stopped early the path matters, else only its end: see the problem.
         early = held_out is not None and components.ndim == 2
         if early:
@@ -284,10 +283,11 @@ default=None
             saver = Saver(checkpoint, descent, validation, context)
             observers.append(saver)
         if ended is None:
-            solution = descent.solve(start, observers, began, history)
+            solution = descent.solve(start, observers, history)
         else:
-            seconds = history[-1]["seconds"]
-            solution = Solution(descent.before(start), ended, len(history), seconds, history)
+            clock, unscaled = fit_clock(), Iterate(problem.factor(components), np.inf)
+            last = clock.in_time(lambda: descent.before(start)) or unscaled
+            solution = Solution(last, ended, len(history), clock.seconds, history)
         if saver is not None:
             saver.write(solution.iterate, solution.history)
         kept, status = solution.iterate, solution.status
@@ -408,7 +408,6 @@ default=None
         self,
         descent: Descent,
         callbacks: Observer,
-        began: float,
         validate: Callable[[LMNNProblem, int], HeldOutError | None],
     ) -> tuple[Matrix, list[Record], Status | None]:
         """The maps to start from, the trace of learning one if none was given, and its end.
@@ -432,9 +431,8 @@ default=None
             descend(problem, problem.factor(start.components), SINGLE_TOL),
             tol=SINGLE_TOL,
             max_iter=self.max_iter,
-            max_seconds=self.max_seconds,
             observers=observers,
-            seconds=time.perf_counter() - began,
+            start=Iterate(problem.factor(start.components), np.inf),
         )
         status: Status | None = solution.status
         if status in (Status.CONVERGED, Status.STALLED, Status.EARLY_STOPPED):
@@ -505,8 +503,11 @@ default=None
     def _store(self, descent: Descent, kept: Iterate, status: Status, solution: Solution) -> None:
         certificate = descent.proof(kept)
         self.components_ = self._placed(descent.problem, kept)
-        warn_of_coinciding(certificate.n_coinciding)
         status = descent.settled(status, certificate)
+        if certificate is None:
+            self._store_ending(status, None, None, solution.history)
+            return
+        warn_of_coinciding(certificate.n_coinciding)
         self._store_ending(status, certificate.objective, certificate.gap, solution.history)
 
     def _store_without_variation(

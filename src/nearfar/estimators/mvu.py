@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -13,8 +13,8 @@ from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, blas_pool, gram_kernels_for, kernels_for
-from nearfar.problems.mvu import MVUProgram, State, UnboundedError
+from nearfar.kernels import Array, check_memory, gram_kernels_for, kernels_for
+from nearfar.problems.mvu import IllConditionedError, MVUProgram, State, UnboundedError
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.interior_point import interior_point
 
@@ -24,11 +24,10 @@ Matrix = NDArray[np.float64]
 CONSTRAINTS = ("equal", "exact", "shrink", "slack")
 CONTRADICTION = 1e-3  # change of a length that equal lengths would need, above which none exist
 KEPT = 1e-6  # change of a squared length that is none
+ROUNDINGS = 4.0  # of inner products in a squared length
 NAMED = 5  # edges that a message names
 FLAT = 0.01  # share of the variance that may be lost without a word
 SPECTRUM = 20  # eigenvalues among which the gap is looked for
-GIGABYTE = 1e9
-THREADED_EDGES = 8000  # below, the threads of BLAS cost more than they gain
 SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
 
 
@@ -103,9 +102,11 @@ class MVU(Unfolding):
         The variance, the trace of K over different points; for "slack" less the price of the
         changes, both as in ``trace − omega / (1 − omega) Σ |change|``; negative for
         ``variance="min"``.
-    duality_gap_ : float
-        Proved distance of the objective from the bound by the dual, relative to the bound, or the
-        largest relative change of a squared length that was to be kept if that is larger.
+    duality_gap_ : float or None
+        How far the objective can be from the optimum, relative to the bound by the dual (or to the
+        mean squared length if that is larger): its distance from the bound, and what lengths that
+        are not quite kept may have gained. At least the largest relative change of a squared length
+        that was to be kept. None if an interrupted fit did not reach all components.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -196,16 +197,13 @@ class MVU(Unfolding):
 
     def _check_memory(self, graph: NeighborhoodGraph, gram: Any, reference: Array) -> None:
         n, m = graph.n_nodes, graph.n_edges
-        needed = (8 * gram.SCHUR_COPIES * m**2 + 24 * m * n + 100 * n**2) / GIGABYTE
-        limit = self.memory_limit
-        if limit is None:
-            limit = gram.total_memory(reference) / GIGABYTE
-        if needed > limit:
-            raise InvalidInputError(
-                f"exact unfolding of {n} points and {m} edges needs about {needed:.2g} GB, above"
-                f" the limit of {limit:.2g} GB. Use VariationalMVU or LandmarkMVU, which take"
-                " memory in proportion to the number of points, or lower n_neighbors."
-            )
+        check_memory(
+            8 * gram.SCHUR_COPIES * m**2 + 24 * m * n + 100 * n**2,
+            f"exact unfolding of {n} points and {m} edges",
+            "Use VariationalMVU or LandmarkMVU, which take memory in proportion to the number of"
+            " points, lower n_neighbors",
+            reference,
+        )
 
     def _program(self, graph: NeighborhoodGraph, reference: Array) -> MVUProgram:
         """The program of a connected graph."""
@@ -223,6 +221,8 @@ class MVU(Unfolding):
                 may_relax=equal,
             )
             return program.thicker() if equal and graph.is_stiff() else program
+        except IllConditionedError:
+            raise _too_different(graph) from None
         except UnboundedError as error:
             raise InvalidInputError(
                 f"with slack_weight={self.slack_weight:g} the variance grows without bound; on this"
@@ -236,20 +236,24 @@ class MVU(Unfolding):
         reference = kernels.double(task.reference[:0])
         gram = gram_kernels_for(reference)
         self._check_memory(graph, gram, reference)
+        if self.constraints != "slack" and _least_rounding(graph) > CONTRADICTION:
+            raise _too_different(graph)
         program = self._program(graph, reference)
 
         def embedding(iterate: Iterate) -> Array:
             return _leading(gram, _kernel(iterate), self.n_components)[1]
 
-        with blas_pool() if graph.n_edges >= THREADED_EDGES else nullcontext():
+        try:
             solution = task.run(interior_point(program), embedding)
+        except IllConditionedError:
+            raise _too_different(graph) from None
         iterate, status = solution.iterate, solution.status
         state, program = iterate.state, iterate.certificate
         values, vectors = _leading(gram, _kernel(iterate), graph.n_nodes)
         objective, gap, dimacs = _judged(program, state, values)
         if status in SOLVED:
             self._refuse_contradictions(program, state, graph)
-            status = Status.CONVERGED if gap <= self.tol else status
+            status = Status.CONVERGED if gap <= self.tol else Status.STALLED
         return Unfolded(
             embedding=vectors[:, : self.n_components],
             eigenvalues=np.maximum(values, 0.0),
@@ -263,7 +267,9 @@ class MVU(Unfolding):
                 "dimacs": dimacs,
                 "points": graph.points,
                 "violation": program.violation(state),
+                "rounding": float(_rounding(program, state).max()),
             },
+            gap_unit=max(program.scale, abs(program.bound(state))),
         )
 
     def _refuse_contradictions(
@@ -276,6 +282,8 @@ class MVU(Unfolding):
             return
         worst = np.argsort(-np.abs(lengths - 1))
         worst = worst[np.abs(lengths[worst] - 1) > CONTRADICTION]
+        if (_rounding(program, state)[worst] > CONTRADICTION).any():
+            raise _too_different(graph)
         edges = ", ".join(
             f"{graph.heads[e]}-{graph.tails[e]} ({lengths[e] ** 0.5 - 1:+.1%})"
             for e in worst[:NAMED]
@@ -305,18 +313,23 @@ class MVU(Unfolding):
                 " was unfolded. Lower n_neighbors, set angles=False, or constraints='slack'.",
                 DataWarning,
             )
-        violation = max(
-            (found.details.get("violation", 0.0) for _, found in parts if found.status in SOLVED),
-            default=0.0,
-        )
-        if violation > max(self.tol, KEPT):
-            warn(
-                f"squared lengths could be kept only to {violation:.0e} of themselves: the graph is"
-                " too stiff, or they contradict each other. Lower n_neighbors, or set"
-                " constraints='slack'.",
-                DataWarning,
-            )
+        self._warn_of_changes([found.details for _, found in parts if found.status in SOLVED])
         self.kernel_ = self._joint_kernel(parts)
+
+    def _warn_of_changes(self, parts: list[dict[str, Any]]) -> None:
+        """Warn of lengths that should have been kept and were not, and name the likely cause."""
+        worst = max(parts, key=lambda details: details.get("violation", 0.0), default={})
+        violation = worst.get("violation", 0.0)
+        if violation <= max(self.tol, KEPT):
+            return
+        cause = "the graph is too stiff, or they contradict each other. Lower n_neighbors"
+        if worst["rounding"] >= violation:
+            cause = "they are so different that rounding changes the short ones. Leave out outliers"
+        warn(
+            f"squared lengths could be kept only to {violation:.0e} of themselves: {cause}, or set"
+            " constraints='slack'.",
+            DataWarning,
+        )
 
     def _joint_kernel(self, parts: list[tuple[Index, Unfolded]]) -> Array:
         """K of all samples: components side by side, copies beside their originals."""
@@ -354,10 +367,13 @@ def _judged(
     ``values`` are the eigenvalues of K.
     """
     kernels, gram, unit = kernels_for(state.K), program.gram, program.scale
+    n = program.n
     objective = program.variance(state) - (program.paid(state) if program.priced else 0.0)
     S = program.dual_slack(state.y)
     least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
-    bound, gap = program.bound(state), program.gap(state)
+    bound, below = program.bound(state), max(0.0, -float(values.min()) / unit)
+    inside = replace(state, K=state.K + below * (gram.eye(n, state.K) - 1 / n))  # positive again
+    gap = program.gap(inside) + (n - 1) * below * unit / max(unit, abs(bound))
     if least < 0:  # by rounding: y is scaled back into the cone
         moved = abs(bound / (1 + program.sign * least) - bound)
         gap += moved / max(unit, abs(bound))
@@ -366,13 +382,43 @@ def _judged(
     size, total = 1 + float(given.max()), 1 + (abs(objective) + abs(bound)) / unit
     measures = {
         "err1": float(np.linalg.norm(lack)) / size,
-        "err2": max(0.0, -float(values.min()) / unit) / size,
+        "err2": below / size,
         "err3": 0.0,  # S is computed from y
         "err4": max(0.0, -least) / 2,
         "err5": (bound - objective) / unit / total,
         "err6": float((state.K * S).sum()) / total,
     }
     return objective, gap, measures
+
+
+def _least_rounding(graph: NeighborhoodGraph) -> float:
+    """What rounding K changes in the shortest squared length at least, relative to it.
+
+    All nodes are some longest / n from their mean or more, which K is about.
+    """
+    ratio = float(graph.lengths.max() / graph.lengths.min()) / graph.n_nodes
+    return float(np.finfo(float).eps) * ratio**2
+
+
+def _rounding(program: MVUProgram, state: State) -> Matrix:
+    """What rounding K changes in squared lengths, relative to them; (m,) on the host."""
+    diagonal = state.K.diagonal()
+    sizes = (diagonal[program.heads] + diagonal[program.tails]) / program.squares
+    found: Matrix = ROUNDINGS * np.finfo(float).eps * kernels_for(sizes).to_host(sizes)
+    return found
+
+
+def _too_different(graph: NeighborhoodGraph) -> InvalidInputError:
+    """The error that names the shortest and the longest edge."""
+    short, long = int(graph.lengths.argmin()), int(graph.lengths.argmax())
+    (i, j), (k, m) = ((int(graph.heads[e]), int(graph.tails[e])) for e in (short, long))
+    return InvalidInputError(
+        "lengths must not be so different that rounding a matrix of inner products changes the"
+        f" short ones; edge {i}-{j} is {graph.lengths[short]:.2g} long and edge {k}-{m}"
+        f" {graph.lengths[long]:.2g}. Leave out outliers, make points equal that are nearly so, or"
+        " set constraints='slack'.",
+        [i, j, k, m],
+    )
 
 
 def _dimension(spectrum: Matrix) -> int:

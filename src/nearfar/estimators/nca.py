@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from numbers import Integral
 from typing import Any
@@ -23,6 +22,7 @@ from nearfar.estimators._soft_neighbors import (
 )
 from nearfar.estimators._start import central_point, without_dead_features
 from nearfar.kernels import Array, one_pool
+from nearfar.limits import fit_clock
 from nearfar.problems.nca import DiagonalNCAProblem, NCAProblem
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.quasi_newton import Memory, descend
@@ -70,9 +70,10 @@ class NCA(SoftNeighborsLearner, MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
-    objective_ : float
+    objective_ : float or None
         The expected number of points that choose one of their class, computed in float64; of a
         diagonal metric with the weights of all features.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : None
         There is no certificate.
     status_ : str
@@ -149,11 +150,10 @@ class NCA(SoftNeighborsLearner, MetricLearner):
         NCA
             The fitted estimator.
         """
-        began = time.perf_counter()
         X, labels = self._validated_with_labels(X, y)
         self._check_parameters()
         with one_pool():
-            return self._fit(X, y, labels, began)
+            return self._fit(X, y, labels)
 
     def _check_parameters(self) -> None:
         self._check_limits()
@@ -167,7 +167,7 @@ class NCA(SoftNeighborsLearner, MetricLearner):
                 f" init={self.init!r}. Choose one of these, or set diagonal=False."
             )
 
-    def _fit(self, X: Array, y: Any, labels: ClassOrder, began: float) -> NCA:
+    def _fit(self, X: Array, y: Any, labels: ClassOrder) -> NCA:
         d = self.n_features_in_
         rows = None if self.diagonal else self.n_components
         given = self._given_start(rows)
@@ -198,11 +198,9 @@ class NCA(SoftNeighborsLearner, MetricLearner):
             )
 
         settings = [self.n_components, bool(self.diagonal)]
-        solution = self._descended(
-            problem, points, start, iterates, X, y, attributes, settings, began
-        )
+        solution = self._descended(problem, points, start, iterates, X, y, attributes, settings)
         components = problem.returned(solution.iterate.point)
         self.components_ = attributes(components)["components_"]
-        objective = problem.objective(components)
+        objective = fit_clock().in_time(lambda: problem.objective(components))
         self._store_ending(solution.status, objective, None, solution.history)
         return self

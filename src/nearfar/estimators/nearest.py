@@ -107,7 +107,6 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
             The fitted estimator.
         """
         self._fit_metric(X, y)
-        self._check_count(self.n_neighbors, len(self.points_))
         with one_pool():
             self._prepared = self._searches(self.algorithm)
         self.algorithm_ = self._prepared[0].search.algorithm
@@ -181,9 +180,10 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _check_parameters(self) -> None:
+    def _check_parameters(self, n_points: int) -> None:
         check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
         check_choice("algorithm", self.algorithm, ALGORITHMS)
+        self._check_count(self.n_neighbors, n_points)
 
     def _check_count(self, k: int, n: int) -> None:
         if k > n:

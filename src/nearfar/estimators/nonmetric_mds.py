@@ -118,9 +118,12 @@ class NonmetricMDS(Scaling):
         if pairs.lengths.min() == pairs.lengths.max():
             raise InvalidInputError(
                 "NonmetricMDS needs dissimilarities that differ; all known ones are"
-                f" {pairs.lengths.min():g}, which tells no order. Check the data."
+                f" {known.unit * pairs.lengths.min():g}, which tells no order. Check the data."
             )
         return NonmetricProblem.of(pairs, self.ties)
 
-    def _objective(self, value: float) -> float:
+    def _objective(self, value: float, unit: float) -> float:  # noqa: ARG002 - it has none
         return float(value**0.5)
+
+    def _unit(self, unit: float) -> float:  # noqa: ARG002
+        return 1.0

@@ -19,6 +19,8 @@ from nearfar.supervision import Pairs
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
+AT_A_TIME = 64  # pairs between two looks at the clock
+
 
 class POLA(OnlinePairLearner, MetricLearner):
     """Pseudo-metric online learning: a metric and a threshold from near and far pairs.
@@ -51,7 +53,7 @@ class POLA(OnlinePairLearner, MetricLearner):
     max_iter : int, default=5
         Largest number of epochs of `fit`.
     max_seconds : float or None, default=None
-        Largest time of `fit` in seconds, looked at after each epoch.
+        Largest time of `fit` in seconds. It may end an epoch before all pairs were looked at.
     random_state : int, RandomState instance or None, default=0
         Draws and shuffles pairs. None does so in another way each time.
 
@@ -75,9 +77,10 @@ class POLA(OnlinePairLearner, MetricLearner):
         pair on the wrong side of the threshold adds at least 1.
     total_length_ : float
         Sum of the lengths of the pairs that were looked at.
-    objective_ : float
+    objective_ : float or None
         Sum of the losses of all pairs under the answer, computed in float64. This and what follows,
         up to ``history_``, are there after `fit` only.
+        None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         0.0 where the objective is zero, which is the least it can be: all margins are kept.
         Otherwise None, because nothing is proved.
@@ -194,7 +197,9 @@ class POLA(OnlinePairLearner, MetricLearner):
 
     def _visit(self, stream: MarginProjections, pairs: Pairs, order: Index) -> Iterator[Matrix]:
         for X, signs in _problem(pairs).blocks(order):
-            yield stream.learn(X, signs)
+            for first in range(0, len(X), AT_A_TIME):
+                block = slice(first, first + AT_A_TIME)
+                yield stream.learn(X[block], signs[block])
 
     def _attributes(self, stream: MarginProjections, pairs: Pairs) -> dict[str, Any]:
         points = pairs.points[:0]

@@ -30,7 +30,7 @@ from nearfar.estimators._relocation import relocated, resettled
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding, max_distortion
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.geodesics import geodesic_layout
-from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.problems.sensor_localization import Elasticity, core, mirrored
 from nearfar.problems.stress import Stress
 from nearfar.solvers import Status
@@ -201,6 +201,7 @@ class SensorLocalization(Unfolding):
         super().fit(X, y)
         return self
 
+    @one_pool()
     def transform(self, X: Any) -> Any:  # type: ignore[override]
         """Locate new sensors among those of `fit`, which stay where they are.
 
@@ -294,6 +295,7 @@ class SensorLocalization(Unfolding):
         Y, status = self._corrected(graph, problem, Y, found, task, fixed, status)
         if not fixed.any():
             Y = along_axes(Y)[0]
+        Y = task.returned(found.unit * Y) / found.unit
         place = problem.place(Y)
         errors, looseness, pinned = self._firmness(graph, place.excess, found, Y, fixed, task)
         return Unfolded(

@@ -14,7 +14,7 @@ from nearfar.evaluation.embeddings import (
 )
 from nearfar.evaluation.knn import knn_error, knn_predict, standard_error
 from nearfar.evaluation.neighbors import NeighborChoice, NeighborTrial, choose_n_neighbors
-from nearfar.evaluation.split import Split, split_points
+from nearfar.evaluation.split import Split, split_points, with_fewer_tests
 from nearfar.evaluation.verification import (
     best_threshold,
     equal_error_rate,
@@ -48,4 +48,5 @@ __all__ = [
     "standard_error",
     "true_positive_rate_at",
     "trustworthiness",
+    "with_fewer_tests",
 ]

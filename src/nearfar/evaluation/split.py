@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,15 @@ class Split:
     y_train: Any
     X_test: Any
     y_test: Any
+
+
+def with_fewer_tests(split: Split, most_pairs: int, least: int) -> Split:
+    """The same with the first of the test points, which are in random order.
+
+    So many that their pairs with training points are at most ``most_pairs``, but ``least`` of them.
+    """
+    count = max(least, most_pairs // max(1, len(split.X_train)))
+    return replace(split, X_test=split.X_test[:count], y_test=split.y_test[:count])
 
 
 def split_points(X: Any, y: Any, test_share: float, seed: int) -> Split:

@@ -125,6 +125,7 @@ def best_threshold(
 def _checked(y: Any, distances: Any) -> tuple[NDArray[np.bool_], Floats]:
     """Kinds and distances on the host; both kinds occur."""
     kinds, lengths = (np.asarray(kernels_for(values).to_host(values)) for values in (y, distances))
+    lengths = lengths.astype(np.float64)  # minus a distance is no unsigned integer
     if kinds.ndim != 1 or lengths.shape != kinds.shape:
         raise InvalidInputError(
             "there must be a distance and a +1 or -1 for each pair; got"

@@ -19,6 +19,8 @@ from scipy import linalg, sparse
 from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
+from nearfar.limits import check_time
+
 Matrix = NDArray[np.float64]
 
 SMALL = 200  # nodes up to which the dense matrix is decomposed
@@ -62,10 +64,21 @@ def bottom_spectrum(
     if n <= SMALL or count >= n - 1:
         values, vectors = linalg.eigh(A.toarray(), subset_by_index=[0, min(count, n - 1)])
         return Spectrum(values[1:], _centred(vectors[:, 1:]), solve)
-    inverse = LinearOperator((n, n), matvec=solve, dtype=np.float64)
+    check_time()
+    inverse = LinearOperator((n, n), matvec=_timed(solve), dtype=np.float64)
     inverses, vectors = eigsh(inverse, count, which="LA", v0=_centred(start), tol=ACCURACY)
     order = np.argsort(-inverses)
     return Spectrum(1 / inverses[order], _centred(vectors[:, order]), solve)
+
+
+def _timed(product: Callable[[Matrix], Matrix]) -> Callable[[Matrix], Matrix]:
+    """A product that looks at the clock of the fit."""
+
+    def timed(x: Matrix) -> Matrix:
+        check_time()
+        return product(x)
+
+    return timed
 
 
 def factored(A: Any) -> Callable[[Matrix], Matrix]:
@@ -103,8 +116,13 @@ def _by_products(A: Any, count: int, start: Matrix, restarts: int) -> Spectrum:
     Constants, whose eigenvalue 0 no relative error would tell, are made the vectors of a large one.
     """
     large, found = 2 * float(A.diagonal().max()), max(count, INVERTED)
+
+    def product(x: Matrix) -> Matrix:
+        image: Matrix = A @ x + large * x.mean()
+        return image
+
     values, vectors = eigsh(
-        LinearOperator(A.shape, matvec=lambda x: A @ x + large * x.mean(), dtype=np.float64),
+        LinearOperator(A.shape, matvec=_timed(product), dtype=np.float64),
         found,
         which="SA",
         v0=start,

@@ -18,10 +18,13 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from nearfar.errors import MissingExtraError
-from nearfar.kernels.threads import blas_pool, one_pool
+from nearfar.errors import InvalidInputError, MissingExtraError
+from nearfar.kernels.threads import one_pool
+from nearfar.limits import allowed_gigabytes
 
-__all__ = ["Array", "blas_pool", "gram_kernels_for", "is_torch", "kernels_for", "one_pool"]
+__all__ = ["Array", "check_memory", "gram_kernels_for", "is_torch", "kernels_for", "one_pool"]
+
+GIGABYTE = 1e9
 
 Array = Any
 """A NumPy array, or a torch tensor on any device."""
@@ -43,6 +46,21 @@ def kernels_for(X: Any) -> ModuleType:
     except ImportError as error:  # pragma: no cover - a tensor without torch cannot be made
         raise MissingExtraError.for_extra("torch", "torch") from error
     return on_torch
+
+
+def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
+    """Refuse what needs so many bytes if they are more than ``memory_limit`` allows.
+
+    Without that, the limit is the memory of the machine or device of the reference.
+    """
+    limit = allowed_gigabytes()
+    if limit is None:
+        limit = gram_kernels_for(reference).total_memory(reference) / GIGABYTE
+    if needed > limit * GIGABYTE:
+        raise InvalidInputError(
+            f"{what} needs about {needed / GIGABYTE:.2g} GB, above the limit of {limit:.2g} GB."
+            f" {remedy}, or raise memory_limit if there is more."
+        )
 
 
 def gram_kernels_for(X: Any) -> ModuleType:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.kernels.on_numpy import _in_threads
+from nearfar.limits import check_time
 
 Index = NDArray[np.intp]
 Weigh = Callable[[slice, Array], tuple[Any, Array]]
@@ -145,5 +146,9 @@ def _over_rows(work: Callable[[slice], Any], Y: Array) -> list[Any]:
     step = max(1, (DEVICE_ENTRIES if on_card else HOST_ENTRIES) // n)
     parts = [slice(first, min(first + step, n)) for first in range(0, n, step)]
     if is_torch(Y):
-        return [work(part) for part in parts]
+        found = []
+        for part in parts:
+            check_time()
+            found.append(work(part))
+        return found
     return _in_threads(work, parts, 8 * n * n * Y.shape[1])

@@ -8,6 +8,7 @@ import numpy as np
 
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.kernels.on_numpy import _in_threads
+from nearfar.limits import check_time
 
 HOST_ENTRIES = 1 << 18  # of the largest array of a block on the host: two megabytes
 DEVICE_ENTRIES = 1 << 24  # and on a card
@@ -25,6 +26,7 @@ def in_blocks(work: Callable[[slice], Array], m: int, entries: int, reference: A
     parts = [slice(first, min(first + step, m)) for first in range(0, max(m, 1), step)]
 
     def quietly(part: slice) -> Array:
+        check_time()
         with np.errstate(all="ignore"):
             return work(part)
 

@@ -8,19 +8,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 from scipy.sparse import coo_array, csr_array
+
+from nearfar.kernels.on_numpy import _in_threads
+from nearfar.limits import check_cost
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+FACTOR_OPERATIONS = 0.7  # times m³, at the speed of a matrix product, for a factor of m rows
 SCHUR_COPIES = 1  # arrays (m, m) that `schur` needs
 ROWS = 256  # rows of a block of products between edges
+_PANEL = 512  # columns of a matrix that are factored at a time, if there are several times as many
 RIDGES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # of the diagonal, tried until it is definite
 
 
@@ -99,8 +105,7 @@ def schur(
 
     B has a row √s_e (eₕ − e_t) for each edge. Time O(m² + m n + m³ / 3), memory 8 m² bytes.
     """
-    from nearfar.kernels.on_numpy import _in_threads
-
+    _check_factor(len(heads))
     array = np.empty((len(heads), len(heads)))
 
     def rows_of(ends: tuple[int, int]) -> None:
@@ -120,18 +125,38 @@ def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
 
     Its diagonal is raised by as little as rounding asks for. Time O(m² n + m³ / 3).
     """
+    _check_factor(len(C))
     array = np.empty((len(C), len(C)))
-    for ends in _blocks(len(C)):
+
+    def rows_of(ends: tuple[int, int]) -> None:
         rows, columns = slice(*ends), slice(0, ends[1])
         block = C[rows] @ C[columns].T
         block *= CW[rows] @ C[columns].T
         _put(array, ends, block)
+
+    _in_threads(rows_of, _blocks(len(C)), array.size * C.shape[1])
     return _factored(array, extra, RIDGES)
 
 
-def _blocks(m: int) -> list[tuple[int, int]]:
+def product(A: Matrix, B: Matrix) -> Matrix:
+    """A B for matrices of many rows."""
+    out = np.empty((len(A), B.shape[1]))
+
+    def rows_of(ends: tuple[int, int]) -> None:
+        np.matmul(A[slice(*ends)], B, out=out[slice(*ends)])
+
+    _in_threads(rows_of, _blocks(len(A)), A.size * B.shape[1])
+    return out
+
+
+def _check_factor(m: int) -> None:
+    """Raise `TimeLimitError` if the factor of a system of m rows would come too late."""
+    check_cost(FACTOR_OPERATIONS * float(m) ** 3, f"the factor of a {m} x {m} system")
+
+
+def _blocks(m: int, size: int = ROWS) -> list[tuple[int, int]]:
     """The first rows of blocks of rows, and of those that follow."""
-    return list(pairwise([*range(0, m, ROWS), m]))
+    return list(pairwise([*range(0, m, size), m]))
 
 
 def _put(array: Matrix, ends: tuple[int, int], block: Matrix) -> None:
@@ -152,14 +177,51 @@ def _factored(array: Matrix, extra: Matrix, ridges: tuple[float, ...]) -> Matrix
     diagonal = np.diagonal(array).copy()
     for ridge in ridges:
         array[everyone, everyone] = diagonal * (1 + ridge)
-        _, info = lapack.dpotrf(array.T, lower=1, clean=0, overwrite_a=1)
-        if info == 0:
+        if _factor_in_place(array.T):
             return array.T
         for first, last in _blocks(len(array)):  # the factor has overwritten what is above
             array[:first, first:last] = array[first:last, :first].T
             block = array[first:last, first:last]
             block[:] = np.tril(block) + np.tril(block, -1).T
     return None
+
+
+def _factor_in_place(A: Matrix) -> bool:
+    """Put the lower factor of A into its lower half, and say whether A was definite.
+
+    The upper half stays. A large matrix is factored panel by panel, what is right of a panel being
+    updated in threads, in blocks that do not depend on their number. Time O(m³ / 3).
+    """
+    if len(A) < 4 * _PANEL:
+        _, info = lapack.dpotrf(A, lower=1, clean=0, overwrite_a=1)
+        return bool(info == 0)
+    for first, last in _blocks(len(A), _PANEL):
+        corner, info = lapack.dpotrf(A[first:last, first:last], lower=1, clean=0)
+        if info != 0:
+            return False
+        A[first:last, first:last] = corner
+        panel = A[last:, first:last]
+        if len(panel):
+            _update_below(A[last:, last:], panel, corner)
+    return True
+
+
+def _update_below(A: Matrix, panel: Matrix, corner: Matrix) -> None:
+    """Solve P Lᵀ = panel in its place for the lower L in the corner, and subtract P Pᵀ from A."""
+    rows, work = _blocks(len(panel)), panel.size * len(corner)
+    P = np.empty(panel.shape)
+
+    def solve(ends: tuple[int, int]) -> None:
+        part = slice(*ends)
+        P[part] = panel[part] = blas.dtrsm(1.0, corner, panel[part], side=1, lower=1, trans_a=1)
+
+    def subtract(ends: tuple[int, int]) -> None:
+        first, last = ends
+        A[first:last, :first] -= P[first:last] @ P[:first].T
+        A[first:last, first:last] -= np.tril(P[first:last] @ P[first:last].T)
+
+    _in_threads(solve, rows, work)
+    _in_threads(subtract, rows[::-1], work * len(panel) // len(corner))  # the longest first
 
 
 def _products(K: Matrix, heads: Index, tails: Index, rows: slice, columns: slice) -> Matrix:
@@ -182,5 +244,14 @@ def eye(n: int, reference: Any) -> Matrix:  # noqa: ARG001 - the device twin nee
 
 
 def total_memory(reference: Any) -> float:  # noqa: ARG001 - the device twin needs it
-    """Bytes of memory of the machine."""
-    return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
+    """Bytes of memory of the machine, or what is left of the limit of this process, if less."""
+    page = float(os.sysconf("SC_PAGE_SIZE"))
+    total = page * os.sysconf("SC_PHYS_PAGES")
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        used = page * int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):  # other systems have no such limit, or do not tell the use
+        return total
+    return total if limit == resource.RLIM_INFINITY else min(total, limit - used)

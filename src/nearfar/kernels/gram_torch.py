@@ -73,6 +73,11 @@ def solve_factored(L: Tensor, b: Tensor) -> Tensor:
     return torch.cholesky_solve(b[:, None], L)[:, 0]
 
 
+def product(A: Tensor, B: Tensor) -> Tensor:
+    """A B for matrices of many rows."""
+    return A @ B
+
+
 def schur(
     Z: Tensor, W: Tensor, heads: Tensor, tails: Tensor, scale: Tensor, extra: Tensor
 ) -> Tensor | None:

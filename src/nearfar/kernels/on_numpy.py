@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -22,12 +23,14 @@ from nearfar.kernels.slabs import nearer, pruned_invaders
 from nearfar.kernels.threads import n_threads
 from nearfar.kernels.tiles import (
     SPARE,
+    PairCount,
     classes_of,
     inexact,
     labels_of,
     may_hide,
     unlike_tiles,
 )
+from nearfar.limits import check_time
 
 Floats = NDArray[np.floating]
 Index = NDArray[np.intp]
@@ -175,6 +178,7 @@ def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
     heads: list[Index] = [np.empty(0, dtype=np.intp)]
     tails: list[Index] = [np.empty(0, dtype=np.intp)]
     for first, last in pairwise(starts.tolist()):
+        check_time()
         near = min(k, last - first - 1)
         if near == 0:
             continue
@@ -185,6 +189,7 @@ def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
         nearest, lengths = _exact_nearest(points, np.arange(last - first), candidates, near)
         hidden = may_hide(squares, farthest, lengths[:, -1], points.shape[1])
         for row in np.flatnonzero(hidden) if candidates.shape[1] < last - first - 1 else ():
+            check_time()
             everyone = np.delete(np.arange(last - first), row)[None]
             nearest[row] = _exact_nearest(points, np.array([row]), everyone, near)[0]
         heads.append(np.repeat(np.arange(first, last), near))
@@ -199,12 +204,24 @@ def _proposed(points: Floats, squares: Floats, count: int) -> tuple[Floats, Inde
     some milliseconds a call.
     """
     if len(points) > SMALL_CLASS:
-        distances, found = NearestNeighbors(n_neighbors=count).fit(points).kneighbors()
-        return distances[:, -1] ** 2, found
+        return _searched(NearestNeighbors(n_neighbors=count + 1).fit(points), points, count)
     table = squares[:, None] + squares - 2 * (points @ points.T)
     np.fill_diagonal(table, np.inf)
     found = np.argpartition(table, count - 1, axis=1)[:, :count]
     return np.take_along_axis(table, found, 1).max(axis=1), found
+
+
+def _searched(search: NearestNeighbors, points: Floats, count: int) -> tuple[Floats, Index]:
+    """`_proposed` by a search for one neighbour more, which may be the point itself."""
+    farthest, found = np.empty(len(points)), np.empty((len(points), count), np.intp)
+    for rows in _tables(len(points), len(points)):
+        check_time()
+        distances, near = search.kneighbors(points[rows])
+        others = near != np.arange(rows.start, rows.stop)[:, None]
+        others[others.all(axis=1), -1] = False  # of many equal points it may not be among them
+        found[rows] = near[others].reshape(-1, count)
+        farthest[rows] = distances[others].reshape(-1, count)[:, -1] ** 2
+    return farthest, found
 
 
 def _exact_nearest(
@@ -250,7 +267,7 @@ def _screened_invaders(Z: Floats, reach: Floats, starts: Index, S: Floats) -> In
     right = np.column_stack([S, -half, ones]).T
     with np.errstate(over="ignore"):
         bar = np.nextafter((-0.5 * reach).astype(S.dtype), -np.inf, dtype=S.dtype)
-    labels = labels_of(starts)
+    labels, count = labels_of(starts), PairCount(Z)
 
     def codes(tile: tuple[slice, slice]) -> Index:
         rows, columns = tile
@@ -267,6 +284,7 @@ def _screened_invaders(Z: Floats, reach: Floats, starts: Index, S: Floats) -> In
         heads, tails = heads[unlike], tails[unlike]
         near = nearer(Z, reach, heads, tails)
         code: Index = heads[near] * n + tails[near]
+        count.add(len(code))
         return code
 
     tiles = list(unlike_tiles(starts, min(TILE, max(SMALL_TILE, n // 8)), TILE))
@@ -380,6 +398,7 @@ def _over_blocks(work: Callable[[slice], None], size: int, row_bytes: int) -> No
 
     def share(part: slice) -> None:
         for first in range(part.start, part.stop, step):
+            check_time()
             work(slice(first, min(first + step, part.stop)))
 
     _in_threads(share, _shares(size), size * row_bytes)
@@ -393,11 +412,20 @@ def _shares(size: int) -> list[slice]:
 
 
 def _in_threads(work: Callable[[T], R], parts: list[T], n_bytes: int) -> list[R]:
-    """The results of the work on each part, in order; in threads if it touches enough bytes."""
+    """The results of the work on each part, in order; in threads if it touches enough bytes.
+
+    If the time of the fit is spent, no thread begins with another part.
+    """
+
+    def in_time(part: T) -> R:
+        check_time()
+        return work(part)
+
     if len(parts) < 2 or n_threads() == 1 or n_bytes < THREADED_BYTES:
-        return [work(part) for part in parts]
+        return [in_time(part) for part in parts]
+    context = copy_context()  # threads of a pool have none of their own
     with ThreadPoolExecutor(n_threads()) as pool:
-        return list(pool.map(work, parts))
+        return list(pool.map(lambda part: context.copy().run(in_time, part), parts))
 
 
 def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> Floats:
@@ -414,8 +442,12 @@ def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> 
         out -= W @ Z
         out -= W.T @ Z
         return out
+    check_time()
     W = sparse.csr_array((weights, (heads, tails)), shape=(n, n))
-    symmetric = (W + W.T.tocsr()).tocsr()  # rows that threads can share
+    check_time()
+    transposed = W.T.tocsr()
+    check_time()
+    symmetric = (W + transposed).tocsr()  # rows that threads can share
 
     def rows_of(rows: slice) -> None:
         out[rows] -= symmetric[rows] @ Z
@@ -424,7 +456,7 @@ def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> 
     return out
 
 
-def apply(U: Floats, L: NDArray[np.float64]) -> Floats:
+def apply(U: Floats, L: Floats) -> Floats:
     """U Lᵀ in the dtype of U, L on the host."""
     factor = L.astype(U.dtype, copy=False).T
     out = np.empty((len(U), len(L)), U.dtype)
@@ -695,6 +727,7 @@ def softmax_neighbors(
         backward = np.zeros((n, columns), Y.dtype) if both else None
         buffer = buffers.pop()
         for first in range(part.start, part.stop, step):
+            check_time()
             rows = slice(first, min(first + step, part.stop))
             W = np.matmul(2 * Z[rows], Z.T, out=buffer[: rows.stop - rows.start])
             W -= squares

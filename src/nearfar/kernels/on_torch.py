@@ -24,6 +24,7 @@ from nearfar.kernels.tiles import (
     may_hide,
     unlike_tiles,
 )
+from nearfar.limits import check_time
 
 Index = NDArray[np.intp]
 
@@ -143,6 +144,7 @@ def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
         squares = (points * points).sum(1)
         everyone = torch.arange(last - first, device=X.device)
         for begin in range(0, last - first, _tile(X)):
+            check_time()
             rows = everyone[begin : begin + _tile(X)]
             score = points[rows] @ points.T - 0.5 * squares  # ½(‖x‖² − D)
             score[torch.arange(len(rows)), rows] = -torch.inf
@@ -193,6 +195,7 @@ def invaders(
     bar = torch.nextafter(bar, torch.full_like(bar, -torch.inf))
     found = [torch.empty(0, dtype=torch.int64, device=Z.device)]  # flat codes i n + l
     for rows, columns in unlike_tiles(starts, _tile(Z)):
+        check_time()
         product = left[rows] @ right[columns].T
         i, j = torch.nonzero(~(product <= bar[rows, None]), as_tuple=True)
         found.append((i + rows.start) * n + j + columns.start)
@@ -229,6 +232,7 @@ def cross_invaders(
     heads, tails = [none], [none]
     step = max(1, _tile(Z) ** 2 // max(len(Z), 1))
     for first in range(0, len(Q), step):
+        check_time()
         rows = slice(first, first + step)
         product = left[rows] @ right
         i, j = torch.nonzero(~(product <= bar[rows, None]), as_tuple=True)
@@ -264,6 +268,7 @@ def _tile(Z: Tensor) -> int:
 def _edge_blocks(m: int, row_bytes: int) -> Iterator[slice]:
     step = max(1, EDGE_BLOCK // max(row_bytes, 1))
     for first in range(0, m, step):
+        check_time()
         yield slice(first, first + step)
 
 
@@ -301,9 +306,9 @@ def laplacian_matmul(heads: Tensor, tails: Tensor, weights: Tensor, Z: Tensor) -
     return out
 
 
-def apply(U: Tensor, L: NDArray[np.float64]) -> Tensor:
-    """U Lᵀ in the dtype of U, L on the host."""
-    return U @ like(L, U).T
+def apply(U: Tensor, L: NDArray[np.floating] | Tensor) -> Tensor:
+    """U Lᵀ in the dtype of U, L on the host or beside U."""
+    return U @ torch.as_tensor(L, dtype=U.dtype, device=U.device).T
 
 
 def gram(A: Tensor, B: Tensor) -> NDArray[np.float64]:
@@ -372,6 +377,7 @@ def _tables(Z: Tensor, m: int) -> Iterator[slice]:
     """Consecutive slices of m queries whose tables of distances to all points fit the device."""
     step = max(1, _tile(Z) ** 2 // max(len(Z), 1))
     for first in range(0, m, step):
+        check_time()
         yield slice(first, min(first + step, m))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.neighbors import BallTree, KDTree
 
 from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.limits import check_time
 
 TREES = {"ball_tree": BallTree, "kd_tree": KDTree}
 ALGORITHMS = ("auto", *TREES, "brute")
@@ -60,6 +61,7 @@ class Search:
             return kernels_for(self.points).nearest(Q, self.points, k)  # type: ignore[no-any-return]
         near, squares = np.empty((len(Q), k), dtype=np.intp), np.empty((len(Q), k))
         for first in range(0, len(Q), QUERIES):
+            check_time()
             rows = slice(first, first + QUERIES)
             near[rows], squares[rows] = self._nearest_in_tree(Q[rows], k)
         return near, squares

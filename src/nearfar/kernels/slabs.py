@@ -28,6 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from nearfar.kernels.tiles import PairCount
+from nearfar.limits import check_time
+
 Floats = NDArray[np.floating]
 Single = NDArray[np.float32]
 Index = NDArray[np.intp]
@@ -140,6 +143,7 @@ def _assigned(points: Single, centres: Single) -> tuple[Index, Index]:
     half = 0.5 * np.einsum("ij,ij->i", centres, centres)
     nearest = np.empty(len(points), np.intp)
     for first in range(0, len(points), ROWS):
+        check_time()
         product = points[first : first + ROWS] @ centres.T
         product -= half
         nearest[first : first + ROWS] = product.argmax(axis=1)
@@ -221,7 +225,7 @@ class Slabs:
     def invaders(self, Z: Floats, reach: Floats, in_threads: InThreads) -> Index:
         """The pairs that are left, as far as they are nearer than the reach, as i n + l."""
         blocks, (n, r) = self.blocks, self.blocks.points.shape
-        pairs = Pairs.build(blocks, Z, reach)
+        pairs, count = Pairs.build(blocks, Z, reach), PairCount(Z)
         found: list[list[Index]] = []
         for targets in _shares(range(len(blocks)), max(1, MASK_BYTES // n)):
             mask = np.zeros((len(targets), n), np.bool_)  # whose invaders may be in which block
@@ -233,7 +237,9 @@ class Slabs:
                         mask[others, blocks.rows(a)] = self.kept(a, targets.start + others)
 
             def search(part: range, first: int = targets.start, mask: Mask = mask) -> list[Index]:
-                return [code for b in part for code in pairs.near(b, mask[b - first])]
+                codes = [code for b in part for code in pairs.near(b, mask[b - first])]
+                count.add(sum(map(len, codes)))
+                return codes
 
             in_threads(mark, _shares(range(len(blocks))), n * n * r)
             found += in_threads(search, _shares(targets), n * n * r)
@@ -275,6 +281,7 @@ class Pairs:
         points, width = np.flatnonzero(mask), columns.stop - columns.start
         step = max(1, PRODUCT_ENTRIES // width)
         for first in range(0, len(points), step):
+            check_time()
             rows = points[first : first + step]
             product = self.left[rows] @ self.right[columns].T
             i, j = np.divmod(np.flatnonzero(~(product <= self.bar[rows, None])), width)

@@ -24,24 +24,24 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
+def _blas_threads() -> int:
+    """How many threads BLAS may use now."""
+    counts = (int(pool["num_threads"]) for pool in _blas().info())
+    return max(counts, default=int(joblib.cpu_count()))
+
+
 @contextmanager
 def one_pool() -> Iterator[None]:
     """Inside, the kernels' threads are the only ones: as many as BLAS had, which now has one.
 
-    BLAS's own threads slow small matrices down, by twenty times and more.
+    What BLAS computes depends in its last digits on the number of its threads, and these slow small
+    matrices down, by twenty times and more. Inside another `one_pool` nothing changes. Also a
+    decorator, ``@one_pool()``. Of fits that run at once in threads of the user only the first can
+    hold BLAS to one thread, and the others lose that when it ends: give BLAS one thread before.
     """
-    controller = _blas()
-    before = max((pool["num_threads"] for pool in controller.info()), default=joblib.cpu_count())
-    token = _allowed.set(before)
+    token = _allowed.set(_allowed.get() or _blas_threads())
     try:
-        with controller.limit(limits=1):
+        with _blas().limit(limits=1):
             yield
     finally:
         _allowed.reset(token)
-
-
-@contextmanager
-def blas_pool() -> Iterator[None]:
-    """Inside `one_pool`, BLAS has its threads again: for matrices of hundreds of rows and more."""
-    with _blas().limit(limits=n_threads()):
-        yield

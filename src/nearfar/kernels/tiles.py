@@ -4,15 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.kernels import check_memory
+
 Index = NDArray[np.intp]
 
+PAIR_BYTES = 290  # of all arrays that LMNN holds at a time for a pair with one triplet
 SPARE = 8  # neighbours proposed beyond k, so that rounding rarely hides one of the k nearest
 INEXACT = 0.01  # share of a distance that rounding may move before it is computed anew
+
+
+class PairCount:
+    """The number of pairs that a search has found so far, in all threads.
+
+    It refuses more than memory can hold of them and of what is learned from each.
+    """
+
+    def __init__(self, points: Any) -> None:
+        self._points, self._count, self._lock = points, 0, Lock()
+
+    def add(self, count: int) -> None:
+        """Count some more."""
+        with self._lock:
+            self._count += count
+        check_memory(
+            PAIR_BYTES * self._count,
+            f"learning from {len(self._points)} points with {self._count} triplets or more at a"
+            " time",
+            "Fit to fewer rows, lower n_neighbors",
+            self._points,
+        )
 
 
 def unlike_tiles(starts: Index, size: int, most: int = 0) -> Iterator[tuple[slice, slice]]:

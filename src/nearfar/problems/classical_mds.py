@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import eigsh
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from nearfar.kernels import Array, gram_kernels_for, is_torch, kernels_for
+from nearfar.limits import check_time
 from nearfar.linalg import NULL_TOLERANCE, signed
 
 Floats = NDArray[np.float64]
@@ -31,9 +32,11 @@ LARGE = 1000  # points from which on a few axes are found by iteration on the ho
 
 def gram_of_distances(D: Array) -> Array:
     """(1)"""
+    check_time()
     G = D * D
-    G = G - G.mean(0)
-    G = G - G.mean(1)[:, None]
+    G -= G.mean(0)
+    check_time()
+    G -= G.mean(1)[:, None]
     return -0.25 * (G + G.T)
 
 
@@ -54,7 +57,14 @@ def leading_axes(G: Array, r: int) -> tuple[Array, Array]:
     if is_torch(G) or len(G) < LARGE:
         return axes(G, r)[1:]
     start = np.random.default_rng(0).normal(size=len(G))  # the answer does not depend on it
-    values, vectors = eigsh(G, r, which="LA", v0=start)
+
+    def product(x: Floats) -> Floats:
+        check_time()
+        found: Floats = G @ x
+        return found
+
+    operator = LinearOperator(G.shape, matvec=product, dtype=G.dtype)
+    values, vectors = eigsh(operator, r, which="LA", v0=start)
     return _signed_axes(values[::-1], vectors, r, G)
 
 

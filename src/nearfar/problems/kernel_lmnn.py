@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from nearfar.linalg import null_tolerance
+from nearfar.linalg import check_eigh, null_tolerance
 
 Matrix = NDArray[np.float64]
 
@@ -54,6 +54,7 @@ class KernelSpan:
         ``rank`` is how many, or, below 1, the share of the variance that they carry at least.
         """
         n = len(K)
+        check_eigh(n)
         means = K.mean(axis=0)
         centred = K - means - means[:, None] + means.mean()
         values, vectors = linalg.eigh(0.5 * (centred + centred.T), driver="evd")

@@ -26,6 +26,7 @@ from scipy import sparse
 from nearfar.graphs.neighborhood import NeighborhoodGraph
 from nearfar.graphs.spectrum import symmetric_factor
 from nearfar.kernels import kernels_for
+from nearfar.limits import check_time
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -49,6 +50,7 @@ def lle_weights(graph: NeighborhoodGraph) -> sparse.csr_array:
         rows = np.flatnonzero(counts == count)
         step = max(1, BLOCK_ENTRIES // (int(count) * points.shape[1]))
         for first in range(0, len(rows), step):
+            check_time()
             nodes = rows[first : first + step]
             places = starts[nodes][:, None] + np.arange(count)
             weights[places] = _weights(points, nodes, neighbors[places])
@@ -84,6 +86,8 @@ def reconstruction(Phi: Any, landmarks: Index) -> Matrix:
         rows = Phi.tocsr()[others]
         inner = rows[:, others]
         shift = SHIFT * float(inner.diagonal().mean())
+        check_time()
         solve = symmetric_factor(inner + shift * sparse.eye_array(len(others)))
+        check_time()
         Q[others] = -solve(rows[:, landmarks].toarray())
     return Q

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
 
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, check_memory, kernels_for
 from nearfar.kernels.tiles import labels_of
 from nearfar.linalg import largest_scale, null_tolerance, range_and_null, symmetric
 from nearfar.problems.whitening import returned_map, rotated_map, whitened
@@ -47,6 +47,7 @@ Matrix = NDArray[np.float64]
 FEWEST = 8  # directions of a first guess, where there are as many
 OPEN = 0.1  # of the mean eigenvalue of a start's metric, for the directions that it lacks
 STEP_LIMIT = 4.0  # steps along a direction that a line search may take
+PAIR_BYTES, TRIPLET_BYTES = 140, 150  # of all arrays that hold pairs and triplets at a time
 CERTIFY_WIDTH = 0.1  # of the smoothed hinge that gives α where there are no multipliers
 
 
@@ -139,7 +140,7 @@ class Certificate:
     @property
     def gap(self) -> float:
         """Objective minus bound, relative to the objective, or to a margin if that is larger."""
-        return (self.objective - self.bound) / max(self.objective, 1.0)
+        return max(self.objective - self.bound, 0.0) / max(self.objective, 1.0)
 
 
 @dataclass(frozen=True)
@@ -367,8 +368,9 @@ class LMNNProblem:
                 known = known[previous.pair[kernels.where(previous.prox > 0)]]
             code = kernels.unique(kernels.concatenate([heads * n + tails, known]))
             heads, tails = code // n, code % n
-        pair_lengths = self._lengths(Z, heads, tails)
         count = self.first_edge[heads + 1] - self.first_edge[heads]
+        self._check_memory(len(heads), int(count.sum()))
+        pair_lengths = self._lengths(Z, heads, tails)
         pair = kernels.repeat(kernels.count_up(len(heads), heads), count)
         offset = kernels.cumulative(count) - count
         edge = kernels.count_up(len(pair), heads) - offset[pair] + self.first_edge[heads[pair]]
@@ -386,6 +388,15 @@ class LMNNProblem:
         triplets = self._triplets(heads, tails, pair[kept], edge[kept], prox[kept], width)
         pull = (1 - self.push_weight) * float(edge_lengths.sum())
         return Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
+
+    def _check_memory(self, n_pairs: int, n_triplets: int) -> None:
+        """Refuse more pairs and triplets than memory holds."""
+        check_memory(
+            PAIR_BYTES * n_pairs + TRIPLET_BYTES * n_triplets,
+            f"learning from {len(self.U)} points with {n_triplets} triplets at a time",
+            "Fit to fewer rows, lower n_neighbors",
+            self.U,
+        )
 
     def _triplets(
         self, heads: Array, tails: Array, pair: Array, edge: Array, prox: Array, width: float

@@ -41,6 +41,16 @@ matrix all is of one size. With K + t 11ᵀ = F Fᵀ and the rows c_e = Fᵀ(e_i
 
 D and K are in units of the mean D, so that data of any scale has the same path.
 
+K of an iterate keeps lengths up to rounding only, and its objective f may be above the optimum:
+
+(8) interval f − c ≤ optimum ≤ Σ_e y_e ,  with c = Σ_e w_e |ℓ_e − 1| for equal lengths, where
+             w = 2 (|y| + mean |y|); c = f v / (1 + v) for "shrink", v the largest growth of an ℓ_e;
+             and c = 0 for "slack"
+
+For "shrink" K / (1 + v) is feasible. For equal lengths f − c is the objective (2) of K at prices w,
+and y is feasible in its dual: so (8) holds for (2) at these prices, which is the program with
+equalities if they are above the multipliers of a solution. y approximates these; w leaves room.
+
 [Thesis] Weinberger, Metric learning with convex optimization, University of Pennsylvania 2007.
 """
 
@@ -62,6 +72,7 @@ FREE = 1e4  # prices that stand for infinite ones, in units of η
 DEARER = 100.0  # times as much, where that is too cheap, and for (5)
 PAID = 1e-6  # what is left of the gap when slack is paid for
 EXHAUSTED = 1e-3  # the same, relative to the gap
+MARGIN = 2.0  # of w in (8)
 BOUGHT = 0.9  # of a price, at which slack is worth it
 ROUNDED = 1e-5  # a gap that rounding may leave in a program that is well posed
 FIRST = 0.05  # s of (4), if that is inside
@@ -125,7 +136,10 @@ class MVUProgram:
         squares = squares / scale
         D = kernels.like(squares, reference)
         shape = D if constraints == "slack" else 0 * D + 1
-        unit = float(1 / gram.eigh(gram.laplacian(i, j, shape / D, n))[0][1])
+        second = float(gram.eigh(gram.laplacian(i, j, shape / D, n))[0][1])
+        if second <= 0:
+            raise IllConditionedError
+        unit = 1 / second
         rate = slack_weight / (1 - slack_weight) if constraints == "slack" else free * unit
         needed = unit / rate if maximise else 0.0  # S is positive above this share
         if needed >= 1:
@@ -229,8 +243,11 @@ class MVUProgram:
         """The point (4)."""
         y = self.first
         factor = self.cholesky(self.dual_slack(y))
-        assert factor is not None, "the start is inside"
+        if factor is None:
+            raise IllConditionedError
         inverse = self.inverse(factor)
+        if self.cholesky(inverse) is None:
+            raise IllConditionedError
         lengths, above, below = self.lengths(inverse), 1 / (self.upper - y), 1 / (self.lower + y)
         weights = self.upper / self.upper.sum()
         even = float(weights @ (lengths - above + below))
@@ -256,16 +273,21 @@ class MVUProgram:
         return self.scale * float(state.y.sum())
 
     def gap(self, state: State) -> float:
-        """How far (2) is from the bound, relative to it.
+        """The width of (8) relative to the bound, or the violation if that is larger."""
+        bound, value = self.bound(state), self.variance(state)
+        value -= self.paid(state) if self.priced else 0.0
+        width = max(bound - value, 0.0) + self.owed(state)  # (8)
+        return max(width / max(self.scale, abs(bound)), self.violation(state))
 
-        Where lengths are kept, nothing should be paid: then it is the larger of the distance of the
-        variance alone and the violation.
-        """
+    def owed(self, state: State) -> float:
+        """c of (8): how far the optimum may lie below the variance, for lengths are not kept."""
         if self.priced:
-            return self.gap_with_slack(state)
-        bound = self.bound(state)
-        short = abs(bound - self.variance(state)) / max(self.scale, abs(bound))
-        return max(short, self.violation(state))
+            return 0.0
+        if self.may_shrink:
+            most = self.violation(state)
+            return self.variance(state) * most / (1 + most)
+        prices = MARGIN * (abs(state.y) + abs(state.y).mean())
+        return self.scale * float(prices @ abs(self.lengths(state.K) - 1))
 
     def gap_with_slack(self, state: State) -> float:
         """How far (2) is from the bound, with what is paid."""
@@ -295,7 +317,12 @@ class MVUProgram:
         """The part of changes of lengths that is neither free nor for sale."""
         if self.priced:
             return 0 * changes
-        return changes.clip(0, None) if float(self.lower.max()) == 0 else changes
+        return changes.clip(0, None) if self.may_shrink else changes
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether lengths may shrink at no price."""
+        return float(self.lower.max()) == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,6 +402,10 @@ def _least_at(heads: Index, tails: Index, squares: Matrix, n: int) -> Matrix:
     np.minimum.at(least, heads, squares)
     np.minimum.at(least, tails, squares)
     return least
+
+
+class IllConditionedError(ValueError):
+    """Lengths so different that rounding takes (4) out of the cones."""
 
 
 class UnboundedError(ValueError):

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from nearfar.kernels import kernels_for
+from nearfar.limits import check_time
 from nearfar.problems.mds import Placed, SomePairs, centred
 
 Floats = NDArray[np.float64]
@@ -49,7 +50,9 @@ class Order:
     @classmethod
     def of(cls, lengths: Floats, weights: Floats, ties: str) -> Order:
         """Time O(m log m)."""
+        check_time()
         _, group = np.unique(lengths, return_inverse=True)
+        check_time()
         return cls(np.argsort(group, kind="stable"), group, weights, ties)
 
     def fitted(self, distances: Floats) -> Floats:

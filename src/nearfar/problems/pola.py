@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.kernels import Array, kernels_for
+from nearfar.limits import check_time
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -61,6 +62,7 @@ class POLAProblem:
         order = np.arange(len(self.heads)) if order is None else order
         size = max(1, BLOCK_ENTRIES // points.shape[1])
         for first in range(0, len(order), size):
+            check_time()
             rows = order[first : first + size]
             ends = (points[kernels.index(end[rows], points)] for end in (self.heads, self.tails))
             head, tail = (kernels.double(end) for end in ends)

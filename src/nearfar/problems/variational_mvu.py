@@ -96,6 +96,7 @@ class Certificate:
     objective: float
     bound: float
     gap: float
+    reached: float  # bound − f(0), which the gap is relative to
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ def _certificate(
     reached = wl2 + 2 * t * wl + t * t * w  # Σ w(ℓ + t)² = bound − f(0)
     bound = reached - wDD  # (5)
     gap = (bound - objective) / max(reached, np.finfo(float).tiny)
-    return Certificate(objective, bound, max(gap, 0.0))
+    return Certificate(objective, bound, max(gap, 0.0), reached)
 
 
 def _whitened(edges: Edges, basis: Array) -> Array:

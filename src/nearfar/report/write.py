@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from nearfar.errors import InvalidInputError
+from nearfar.files import atomic_writer, check_target
 from nearfar.report.material import gather
 from nearfar.report.origin import Origin
 from nearfar.report.page import describe, render, template
 from nearfar.report.study import study
-from nearfar.solvers.checkpoint import atomic_writer
 
 MOST_BYTES = 5_000_000
 
@@ -97,6 +97,7 @@ def write_report(
     ...     (Path(folder) / "iris.html").stat().st_size < 5_000_000
     True
     """
+    check_target(path)
     page = template()
     subject = study(
         model,

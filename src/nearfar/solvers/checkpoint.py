@@ -5,48 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import time
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.errors import CheckpointError
+from nearfar.errors import CheckpointError, CheckpointWarning, warn
+from nearfar.files import DAMAGE, STORED, Archive, atomic_writer, unwritable
 
 FORMAT = "nearfar-checkpoint-1"
 EVERY_SECONDS = 0.5
-# What zipfile, numpy and json raise at bytes that are not what was written.
-DAMAGE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    zipfile.BadZipFile,
-)
-
-
-@contextmanager
-def atomic_writer(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a new file that takes the place of `path` only when the block ends without error."""
-    target = Path(os.path.realpath(path))  # a link keeps pointing where it did
-    temporary = target.with_name(f".{secrets.token_hex(8)}.nearfar-tmp")
-    try:
-        with open(temporary, "xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def fingerprint(*parts: Any) -> str:
@@ -67,8 +37,10 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
         self._path, self._fingerprint = Path(path), fingerprint
         self._written = -np.inf
-        if self._path.is_dir():
-            raise CheckpointError(f"checkpoint {str(path)!r} is a folder. Name a file in it.")
+        self._warned = False
+        fault = unwritable(path)
+        if fault is not None:
+            raise CheckpointError(f"checkpoint {str(path)!r} {fault}")
         if not self._path.parent.is_dir():
             raise CheckpointError(
                 f"the folder of checkpoint {str(path)!r} does not exist. Create it first."
@@ -80,15 +52,17 @@ class Checkpoint:
             return None
         try:
             with open(self._path, "rb") as stream:
-                file = np.load(stream, allow_pickle=False)
-                arrays = {name: file[name] for name in file.files if name != "values"}
-                values = json.loads(str(file["values"]))
-            known = (values.pop("format"), values.pop("fingerprint"))
-        except DAMAGE as error:
+                archive = Archive(stream, STORED, compressed=False)
+                values = json.loads(str(archive.array("values")))
+                known = (values.pop("format"), values.pop("fingerprint"))
+                ours = known == (FORMAT, self._fingerprint)
+                names = [name for name in archive.names if ours and name != "values"]
+                arrays = {name: archive.array(name) for name in names}
+        except (MemoryError, *DAMAGE) as error:
             raise CheckpointError(
                 f"{str(self._path)!r} is not a checkpoint of nearfar. Delete it or name another."
             ) from error
-        if known != (FORMAT, self._fingerprint):
+        if not ours:
             raise CheckpointError(
                 f"checkpoint {str(self._path)!r} belongs to other data or other parameters, and"
                 " cannot be continued. Delete it or name another."
@@ -96,11 +70,14 @@ class Checkpoint:
         return arrays, values
 
     def save(self, arrays: dict[str, NDArray[Any]], values: dict[str, Any]) -> None:
-        """Replace the file."""
+        """Replace the file; if that fails, warn the first time and let the fit go on."""
         values = {"format": FORMAT, "fingerprint": self._fingerprint, **values}
         document = np.array(json.dumps(values))
-        with atomic_writer(self._path) as stream:
-            np.savez(stream, values=document, **arrays)  # type: ignore[arg-type]
+        try:
+            with atomic_writer(self._path) as stream:
+                np.savez(stream, values=document, **arrays)  # type: ignore[arg-type]
+        except OSError as error:
+            self._warn("written", error)
         self._written = time.monotonic()
 
     @property
@@ -110,4 +87,18 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Delete the file, once its run has ended by itself."""
-        self._path.unlink(missing_ok=True)
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            self._warn("deleted", error)
+
+    def _warn(self, what: str, error: OSError) -> None:
+        """Warn of a file that could not be changed; once, for it would fail again and again."""
+        if self._warned:
+            return
+        self._warned = True
+        warn(
+            f"checkpoint {str(self._path)!r} could not be {what}: {error.strerror or error}. The"
+            " fit goes on without it; make room or name another file before the next one.",
+            CheckpointWarning,
+        )

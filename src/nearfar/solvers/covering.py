@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from nearfar.limits import check_time
 from nearfar.linalg import symmetric
 from nearfar.solvers.run import Iterate
 
@@ -213,6 +214,7 @@ def _extended(at: Interior, V: Matrix) -> Interior:
 def _approach(at: Interior, gap: float) -> tuple[Interior, int, bool]:
     """Steps until the gap at hand is small; also their number, and whether it got there."""
     for n_steps in range(MOST_STEPS):
+        check_time()
         try:
             after, moved = _step(at)
         except linalg.LinAlgError:

@@ -220,7 +220,8 @@ class _Direction:
         R = target * inverse - state.K
         up, down = target / zp - state.above, target / zm - state.below
         if predictor is not None:
-            R = R - _symmetric(inverse @ (predictor.S @ predictor.K))
+            product = self._program.gram.product(inverse, predictor.S @ predictor.K)
+            R = R - _symmetric(product)
             up = up + predictor.above * predictor.y / zp
             down = down - predictor.below * predictor.y / zm
         first = Step(R, 0 * up, 0.0, up, down)
@@ -250,8 +251,9 @@ class _Direction:
         """The direction with (4) solved for what it leaves of the constraints."""
         change = self._program.gram.solve_factored(self._M, left)
         S = self._program.change(change)
+        product = self._program.gram.product(self._inverse, S @ self._state.K)
         return Step(
-            step.K - _symmetric(self._inverse @ (S @ self._state.K)),
+            step.K - _symmetric(product),
             step.y + change,
             S + step.S,
             step.above + self._weights[0] * change,

@@ -17,6 +17,7 @@ from scipy import linalg
 from scipy.linalg import blas
 
 from nearfar.errors import InvalidInputError
+from nearfar.limits import fit_clock
 from nearfar.solvers.projections import onto_psd_cone_less
 from nearfar.solvers.run import Iterate
 
@@ -73,14 +74,20 @@ class MarginProjections:
         return max(0.0, 1.0 - sign * (self.b - distance))  # (3)
 
     def _correct(self, x: Matrix, length: float, sign: float, loss: float) -> None:
-        """Project onto the margin of a pair with a loss, and then onto the cone."""
-        s = self.total_length / self.n_seen if self.scale is None else self.scale
-        alpha = loss / ((length / s) ** 4 + 1)  # (4)
-        weight, x = alpha / s**2, x / s  # alpha / s**4, which may leave the range of floats
-        if sign < 0:
-            self.M = blas.dsyr(weight, x, a=self.M, lower=1, overwrite_a=1)  # (4)
-        else:
-            self.M = onto_psd_cone_less(self.M, weight, x)  # (4), (5)
+        """Project onto the margin of a pair with a loss, and then onto the cone.
+
+        A pair of length zero, which a kernel may give two different points, moves b alone.
+        """
+        alpha = loss  # (4)
+        if length > 0:
+            s = self.total_length / self.n_seen if self.scale is None else self.scale
+            square = (length / s) * (length / s)
+            alpha = loss / (square * square + 1)  # (4)
+            weight, x = alpha / s**2, x / s  # alpha / s**4, which may leave the range of floats
+            if sign < 0:
+                self.M = blas.dsyr(weight, x, a=self.M, lower=1, overwrite_a=1)  # (4)
+            else:
+                self.M = onto_psd_cone_less(self.M, weight, x)  # (4), (5)
         self.b = max(1.0, self.b + sign * alpha)  # (4), (5)
         self.n_updates += 1
         self.squared_loss += loss * loss
@@ -102,15 +109,18 @@ class GrowingProjections(MarginProjections):
     ) -> tuple[Matrix, list[int]]:
         """Visit m pairs in turn; the losses (m,), and the numbers of the pairs that joined L.
 
-        ``old`` (m, r) are the products of the pairs with those of L, ``new`` (m, m) with each
-        other. O(r²) for a pair without loss, O(r³) for a near one with a loss.
+        They are fewer if the time of the fit is up. ``old`` (m, r) are the products of the pairs
+        with those of L, ``new`` (m, m) with each other. O(r²) for a pair without loss, O(r³) for a
+        near one with a loss.
         """
-        m, r = old.shape
+        (m, r), clock = old.shape, fit_clock()
         C = np.zeros((m, r + m))
         if r:
             C[:, :r] = linalg.solve_triangular(self.L, old.T, lower=True).T  # (3)
-        losses, joined = np.zeros(m), []
+        losses, joined = np.zeros(m), list[int]()
         for t, sign in enumerate(signs.tolist()):
+            if t and clock.is_up:
+                return losses[:t], joined
             square = float(new[t, t])
             length = math.sqrt(max(square, 0.0))
             losses[t] = loss = self._loss(C[t, :r], length, sign)
@@ -146,17 +156,22 @@ def epochs(stream: MarginProjections, once: Callable[[], Iterable[Matrix]]) -> I
     ``once()`` lets the stream learn from every pair and gives the losses, block by block. An
     iterate's ``value`` is their sum and its ``state`` a copy of the stream after the epoch. The
     residual is zero where no loss exceeded beta: then the epoch changed nothing, and its losses are
-    all those of the answer. Elsewhere it is None.
+    all those of the answer. Elsewhere it is None. Once the time of the fit is up the epoch ends
+    where it is, since each pair leaves an answer behind.
     """
+    clock = fit_clock()
     while True:
-        before, total, largest = stream.n_updates, 0.0, 0.0
+        before, total, largest, cut_short = stream.n_updates, 0.0, 0.0, False
         for losses in once():
             total += float(losses.sum())
             largest = max(largest, float(losses.max(initial=0.0)))
+            cut_short = clock.is_up
+            if cut_short:
+                break
         yield Iterate(
             stream.M,
             total,
-            0.0 if largest <= stream.beta else None,
+            0.0 if largest <= stream.beta and not cut_short else None,
             info={
                 "duality_gap": None,
                 "largest_loss": largest,

@@ -6,7 +6,6 @@ A solver is a generator of `Iterate`. It knows nothing of limits, clocks, displa
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.errors import InvalidInputError
+from nearfar.errors import InvalidInputError, TimeLimitError
+from nearfar.limits import Stage, fit_clock
 
 
 class Status(enum.StrEnum):
@@ -87,26 +87,29 @@ def run(
     *,
     tol: float,
     max_iter: int,
-    max_seconds: float | None = None,
     observers: Iterable[Observer] = (),
-    seconds: float = 0.0,
     history: Iterable[Record] = (),
+    start: Iterate | None = None,
 ) -> Solution:
     """Draw iterates until the residual is at most ``tol`` or a limit is met.
 
-    ``seconds`` and ``history`` continue an earlier run. The clock stands still while
-    observers work. An interruption by the keyboard ends the run with the best iterate so far; with
-    no iterate yet it is passed on.
+    The limit of time is that of the fit's clock, which may also end the run between two iterates
+    (see `nearfar.limits`). Then the answer is the best iterate so far, as it is after an
+    interruption by the keyboard. Before the first iterate it is the ``start``, if the time is up
+    and one is given; else the error or the interruption is passed on. ``history`` continues an
+    earlier run.
     """
     trace = list(history)
     n_iter = len(trace)
     best: Iterate | None = None
     challenger: Iterate | None = None
     status = Status.STALLED  # a solver that ends by itself can do no more
-    resumed = time.perf_counter() - seconds
+    clock = fit_clock()
+    clock.stage = Stage.START
     try:
         for iterate in iterates:
-            elapsed = time.perf_counter() - resumed
+            clock.stage = Stage.RUN
+            elapsed = clock.seconds
             n_iter += 1
             trace.append(
                 {
@@ -119,7 +122,9 @@ def run(
             )
             if not np.isfinite(iterate.value):
                 break  # keep the last sound iterate
-            ended = _ended(iterate, n_iter, elapsed, tol, max_iter, max_seconds)
+            ended = _ended(iterate, n_iter, tol, max_iter)
+            if ended is None and clock.is_up:
+                ended = Status.MAX_SECONDS
             best = best or iterate.start
             if best is None or ended is Status.CONVERGED or _better(iterate, best):
                 best, challenger = iterate, None
@@ -129,7 +134,6 @@ def run(
                 challenger = iterate
             for observe in observers:
                 ended = observe(iterate, trace) or ended
-            resumed = time.perf_counter() - elapsed
             if ended is not None:
                 status = ended
                 break
@@ -137,12 +141,18 @@ def run(
         if best is None:
             raise
         status = Status.INTERRUPTED
+    except TimeLimitError:
+        best = best or start
+        if best is None:
+            raise
+        status = Status.MAX_SECONDS
+    clock.stage = Stage.FINISH
     if best is None:
         raise InvalidInputError(
             "the solver found no point with a finite objective. Scale your data, for example with"
             " sklearn.preprocessing.StandardScaler, or give another start."
         )
-    return Solution(best, status, n_iter, time.perf_counter() - resumed, trace, challenger)
+    return Solution(best, status, n_iter, clock.seconds, trace, challenger)
 
 
 def _better(new: Iterate, best: Iterate) -> bool:
@@ -153,18 +163,9 @@ def _better(new: Iterate, best: Iterate) -> bool:
     return not best.exact or (new.exact and new.value <= best.value)
 
 
-def _ended(
-    iterate: Iterate,
-    n_iter: int,
-    elapsed: float,
-    tol: float,
-    max_iter: int,
-    max_seconds: float | None,
-) -> Status | None:
+def _ended(iterate: Iterate, n_iter: int, tol: float, max_iter: int) -> Status | None:
     if iterate.residual is not None and iterate.residual <= tol:
         return Status.CONVERGED
     if n_iter >= max_iter:
         return Status.MAX_ITER
-    if max_seconds is not None and elapsed >= max_seconds:
-        return Status.MAX_SECONDS
     return None

@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, check_memory, kernels_for
+from nearfar.limits import check_time
 from nearfar.supervision.labels import ClassOrder, shown
 
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Edges = tuple[Index, Index]
 
+PAIR_BYTES = 150  # of all arrays that hold something of each pair at a time
 MAX_PAIRS = 1 << 26  # pairs held at a time: 1 GB of row numbers
 
 
@@ -75,7 +77,9 @@ class LabelledPairs:
     def edges(self, near: Index, far: Index) -> tuple[Index, Index, Mask]:
         """Heads, tails and kinds of pairs by ascending numbers of each kind, near ones first."""
         parts = self._edges(near, *self._near), self._edges(far, *self._far)
+        check_time()
         heads, tails = (np.concatenate(part) for part in zip(*parts, strict=True))
+        check_time()
         return heads, tails, np.repeat([True, False], [len(near), len(far)])
 
     def _edges(self, numbers: Index, first: Index, reached: Index) -> Edges:
@@ -85,8 +89,10 @@ class LabelledPairs:
             places = np.repeat(np.arange(len(first)), reached - before)
         else:
             places = np.searchsorted(reached, numbers, side="right")
+        check_time()
         partners = (first - before)[places]
         partners += numbers
+        check_time()
         return self._order[places], self._order[partners]
 
 
@@ -102,6 +108,12 @@ def labelled_edges(
     if n_pairs is not None:
         counts = [min(n_pairs, count) for count in counts]
     check_count(sum(counts), len(labels.codes), "pairs")
+    check_memory(
+        PAIR_BYTES * float(sum(counts)),
+        f"learning from {sum(counts)} pairs",
+        "Set n_pairs to draw from them",
+        labels.codes,
+    )
     return possible.edges(
         drawn(counts[0], possible.n_near, random), drawn(counts[1], possible.n_far, random)
     )
