@@ -30,6 +30,7 @@ from tests.campaign.strategies import Data
 STATUSES = ("converged", "max_iter", "stalled")
 SQUARED = 1e139  # spread up to which, and inverse from which, data must be accepted
 HARDLY = 1e-12, 1e-3  # share of the longest direction, between which another one hardly counts
+DIFFERENT = 1e-4  # length of an edge, relative to the longest, that an unfolding must not lose
 SPAN = 1e-6, 1e-12  # share of a direction that near pairs may miss, and that far pairs then have
 
 Parameters = dict[str, Any]
@@ -639,21 +640,26 @@ class _MVU(Learner):
             return setting.data.spread == 0
         if "different points" in str(error):
             return len(np.unique(setting.data.X, axis=0)) <= setting.parameters["n_neighbors"]
+        if "lengths must not be so different" in str(error):
+            squares = squares_of(setting.data)
+            return bool(squares[squares > 0].min() < DIFFERENT**2 * squares.max())
         if "connected neighbourhood graph" in str(error):
             return setting.parameters["components"] == "raise"
-        if re.search(r"so that they can be squared|distances must be at", str(error)):
-            return setting.data.spread > SQUARED
+        if re.search(
+            r"longest distance must lie between|so that (they|distances) can be squared", str(error)
+        ):
+            return not 1 / SQUARED < setting.data.spread < SQUARED
         return super().may_refuse(setting, error)
 
     def _distinct(self, setting: Setting, model: Any) -> tuple[np.ndarray, judges.Unfolding]:
         """K of different points, and its judge: lengths are those of the points themselves."""
-        graph, squares = model.graph_, squares_of(setting.data)
+        graph, squares = model.graph_, squares_of(setting.data).astype(np.float64)
         joined = np.eye(len(squares), dtype=bool) | (squares == 0)
         places = joined.argmax(axis=1)
         firsts, codes = np.unique(places, return_inverse=True)
         ends = np.sort(np.column_stack([codes[graph.heads], codes[graph.tails]]), axis=1)
         edges = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
-        D = squares[firsts[edges[:, 0]], firsts[edges[:, 1]]].astype(np.float64)
+        D = squares[firsts[edges[:, 0]], firsts[edges[:, 1]]]
         kind = setting.parameters["constraints"]
         thickness = model.thickness_ if kind == "equal" else 0.0
         K = model.kernel_[np.ix_(firsts, firsts)]

@@ -94,6 +94,15 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
             RARE,
         ),
     ),
+    "a ridge in units of 1e66 of most features": (
+        "MMC",
+        {"regularization": 0.01},
+        data(
+            np.random.default_rng(0).normal(size=(4, 13)).round(3)
+            * ([1e-301] * 9 + [1e-33] * 3 + [1e33]),
+            [0, 1, 0, 1],
+        ),
+    ),
     "one column dead": (
         "RCA",
         {"regularization": 0.0},

@@ -6,8 +6,8 @@ With points X (centred), near pairs e of weights w_e, C_e = (x_h − x_t)(x_h �
 (2) Q = 2 (Σ w) Cov(X)        what it would be if the pairs joined random points
 (3) U = X B                   with Bᵀ P B ≈ I, or Bᵀ(P + FLOOR·Q)B = I where P is near singular
 (4) X = U Gᵀ                  on the span of the data, G the dual basis: BᵀG = I
-(5) B = G (GᵀG)⁻¹             the B of (4) of least norm, for a ridge where the data do not span all
-                              features: else every metric has some trace beyond the span
+(5) B = V S⁻¹, G = V S        with VᵀV = I and S diagonal, for a ridge: no metric has then a trace
+                              beyond the span of the data, and BᵀB is diagonal
 
 A descent in these coordinates is well conditioned and does not depend on the units of features.
 """
@@ -32,6 +32,7 @@ RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direc
 ROUNDINGS = 16  # of the largest entry of a feature, up to which others are rounding errors
 ROW_TOLERANCE = 1e-12  # length of a row on whitened points, relative to the longest, to drop it
 PASSES = 6  # at most; two where the data are not extreme
+RIDGE_PASSES = 40  # a ridge is in units of its own: each pass resolves some 16 powers of ten
 SAMPLE_ROWS = 10_000  # rows that are enough for a median
 
 
@@ -49,9 +50,11 @@ def whitened(
     resolve P (an outlier does that), it is repeated in the coordinates found so far.
     """
     basis, dual = _row_space(kernels, points)
-    if ridge:  # it must not count what no point can see
-        basis = _inside(basis, dual)
-    for remaining in reversed(range(PASSES)):
+    if (
+        ridge and basis.size
+    ):  # it must not count what no point can see, nor be lost in the sum of others
+        basis, dual = _orthogonal(dual)
+    for remaining in reversed(range(RIDGE_PASSES if ridge else PASSES)):
         U = kernels.apply(points, basis.T)
         P = symmetric(pull(U)) + ridge * (basis.T @ basis)
         share = 2 * weight / len(points)
@@ -100,19 +103,20 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     return span / scale[:, None], span * scale[:, None]
 
 
-def _inside(basis: Matrix, dual: Matrix) -> Matrix:
-    """The basis (5) of a dual basis; the one at hand if the points span all features that vary.
+def _orthogonal(dual: Matrix) -> tuple[Matrix, Matrix]:
+    """The basis and dual basis of (5), of the span of another dual basis.
 
-    Features in the largest units come first, so that the rounding of their rows spoils no other.
+    Features in the largest units come first, so that rounding in their rows spoils no other, and
+    each direction is in units of the points along it: BᵀB is diagonal, however much units differ.
     """
     rows = np.flatnonzero(dual.any(axis=1))
-    if basis.shape[1] == len(rows):
-        return basis
     rows = rows[np.argsort(-np.abs(dual[rows]).max(axis=1), kind="stable")]
-    Q, R, order = linalg.qr(dual[rows], mode="economic", pivoting=True)
-    inside = np.zeros_like(dual)
-    inside[np.ix_(rows, order)] = linalg.solve_triangular(R, Q.T).T
-    return inside
+    Q, R, _ = linalg.qr(dual[rows], mode="economic", pivoting=True)
+    lengths = np.abs(np.diag(R))
+    known = lengths > 0
+    directions = np.zeros((len(dual), int(known.sum())))
+    directions[rows] = Q[:, known]
+    return directions / lengths[known], directions * lengths[known]
 
 
 def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:
