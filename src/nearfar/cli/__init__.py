@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Sequence
 
 OK, FAULT, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
+REFUTED = 1  # of `nearfar verify`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,6 +15,7 @@ from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._iterative import UNFINISHED
 from nearfar.estimators._large_margin import taken
 from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._proofs import Proof, map_proof
 from nearfar.estimators._soft_neighbors import (
     SoftNeighborsLearner,
     central_point,
@@ -88,14 +89,24 @@ class MCMLLearner(SoftNeighborsLearner):
             yield from self._iterates(problem.in_double(), iterate.point, None, solver, convex)
 
     def _finished(
-        self, problem: MCMLProblem, L: Matrix, status: Status, convex: bool
+        self,
+        problem: MCMLProblem,
+        L: Matrix,
+        status: Status,
+        convex: bool,
+        mapped: Callable[[Matrix], Matrix],
     ) -> tuple[Status, float, float | None]:
-        """Status, objective and gap of a factor from the data in float64."""
+        """Status, objective and gap of a factor from the data in float64.
+
+        Stores the proof, by the maps that ``mapped`` gives of factors.
+        """
+        self.proof_: Proof | None = None
         if not convex:
             return status, problem.evaluate(L, problem.exact()).value, None
         certificate = problem.prove(L)
         if status in UNFINISHED and certificate.gap <= self.tol:
             status = Status.CONVERGED
+        self.proof_ = map_proof(map(mapped, certificate.factors))
         return status, certificate.objective, certificate.gap
 
 
@@ -151,6 +162,10 @@ class MCML(MCMLLearner, MetricLearner):
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: the maps whose soft neighbours
+        are the dual point, two at most. None for a learned rectangular map, and where all points
+        are equal.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -253,6 +268,7 @@ class MCML(MCMLLearner, MetricLearner):
         convex = rows is None
         if problem.P.size == 0:
             self.components_ = placed(identity_without_variation(d, rows), self.n_components, X)
+            self.proof_ = None
             objective = problem.evaluate(np.zeros((0, 0))).value
             self._store_ending(Status.CONVERGED, objective, 0.0 if convex else None, [])
             return self
@@ -276,6 +292,6 @@ class MCML(MCMLLearner, MetricLearner):
         )
         L = solution.iterate.point
         self.components_ = attributes(self._canonical(problem, L))["components_"]
-        ending = self._finished(problem, L, solution.status, convex)
+        ending = self._finished(problem, L, solution.status, convex, problem.components)
         self._store_ending(*ending, solution.history)
         return self

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._proofs import Proof
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import Array, blas_pool, gram_kernels_for, kernels_for
@@ -106,6 +107,9 @@ class MVU(Unfolding):
     duality_gap_ : float
         Proved distance of the objective from the bound by the dual, relative to the bound, or the
         largest relative change of a squared length that was to be kept if that is larger.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: the edges with their dual
+        weights y, and the thickness with which each was kept.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -263,8 +267,17 @@ class MVU(Unfolding):
                 "dimacs": dimacs,
                 "points": graph.points,
                 "violation": program.violation(state),
+                "dual": self._dual_point(program, state),
             },
         )
+
+    @staticmethod
+    def _dual_point(program: MVUProgram, state: State) -> tuple[Index, Matrix]:
+        """Heads and tails (m, 2) of the edges, and y in the units of the data with δ (m, 2)."""
+        to_host = kernels_for(state.y).to_host
+        y = program.scale * to_host(state.y)
+        edges = np.stack([to_host(program.heads), to_host(program.tails)], axis=1)
+        return edges, np.stack([y, np.full(len(y), program.thickness)], axis=1)
 
     def _refuse_contradictions(
         self, program: MVUProgram, state: State, graph: NeighborhoodGraph
@@ -317,6 +330,20 @@ class MVU(Unfolding):
                 DataWarning,
             )
         self.kernel_ = self._joint_kernel(parts)
+        self.proof_ = self._joint_proof(parts)
+
+    def _joint_proof(self, parts: list[tuple[Index, Unfolded]]) -> Proof:
+        """The dual points of all components, by the rows of the points."""
+        graph = self.graph_
+        places = graph.merged()[0] if not graph.lengths.all() else np.arange(graph.n_nodes)
+        first = np.unique(places, return_index=True)[1]
+        found = [(rows, part.details["dual"]) for rows, part in parts if "dual" in part.details]
+        edges = [first[rows[ends]] for rows, (ends, _) in found]
+        values = [weights for _, (_, weights) in found]
+        return {
+            "edges": np.concatenate([np.empty((0, 2), dtype=np.intp), *edges]).astype(np.int32),
+            "weights": np.concatenate([np.empty((0, 2)), *values]),
+        }
 
     def _joint_kernel(self, parts: list[tuple[Index, Unfolded]]) -> Array:
         """K of all samples: components side by side, copies beside their originals."""
