@@ -1,8 +1,9 @@
 """Objective, feasibility and bound of each learner, from points and a dual point alone.
 
-Plain NumPy that shares nothing with kernels, problems and solvers; docs/verify.md has the equations
-whose numbers end the lines. Points are rows of X; M = LᵀL; D(a, b) = ‖L(a − b)‖², of images Z = XLᵀ
-the squared distance; C_ab = (a − b)(a − b)ᵀ. Every function answers with objective and bound.
+Plain NumPy, and once a sparse matrix: it shares nothing with kernels, problems and solvers.
+docs/verify.md has the equations whose numbers end the lines. Points are rows of X; M = LᵀL;
+D(a, b) = ‖L(a − b)‖² is the squared distance of images, the rows of Z = XLᵀ; and
+C_ab = (a − b)(a − b)ᵀ. Every learner's function answers with objective and bound.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -18,6 +20,7 @@ Pairs = tuple[Index, Index]
 
 EPS = float(np.finfo(np.float64).eps)
 BLOCK = 1 << 22  # entries of a table of distances that is held at a time
+MANY = 32  # pairs to a point
 DEAD, RANK = 1e-12, 1e-13  # spread of a feature, variance of a direction, that count as rounding
 NULL, REACH = 1e-10, 1e-20  # eigenvalue of a pull, square outside of its range, that count as zero
 FAR = 1e8  # weight of the directions that may become as long as one likes at no price
@@ -47,7 +50,11 @@ def lengths(Z: Matrix, heads: Index, tails: Index) -> Matrix:
 
 
 def scatter(U: Matrix, heads: Index, tails: Index, weights: Matrix) -> Matrix:
-    """Σ w C_ht over pairs."""
+    """Σ w C_ht over pairs; many pairs of few points by their Laplacian, at some rounding."""
+    if len(heads) > MANY * len(U):
+        A = coo_array((weights, (heads, tails)), shape=(len(U), len(U))).tocsr()
+        flow = U.T @ (A @ U)
+        return np.asarray((U.T * (A.sum(axis=0) + A.sum(axis=1))) @ U - flow - flow.T)
     total = np.zeros((U.shape[1],) * 2)
     for part in blocks(len(heads), U.shape[1]):
         difference = U[heads[part]] - U[tails[part]]

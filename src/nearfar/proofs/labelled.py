@@ -73,6 +73,8 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         weights,
     )
     note = f" (dual point infeasible: smallest eigenvalue {least:.0e})" if least < -SOLVED else ""
+    if n < len(X):
+        note += f", of the {n} rows that were not held out"
     return Found(objective, bound if proves else None, note)
 
 

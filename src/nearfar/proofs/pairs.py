@@ -38,6 +38,7 @@ class PairProblem:
     N: Matrix  # (d, k): points are C Nᵀ
     weight: float  # how many near pairs there are
     share: float  # of tr M in ⟨S, M⟩
+    drawn: bool  # whether the pairs were drawn from labelled points
 
     @classmethod
     def of(cls, model: Any, proof: Proof, X: Any, y: Any) -> PairProblem:
@@ -65,7 +66,14 @@ class PairProblem:
         elif model.n_pairs is not None:
             near, far = _drawn(proof, codes_of(y, len(points)))
             codes = None
-        space = Space.of(model, points, np.arange(len(points)))
+        rows = np.arange(len(points))
+        if codes is None and hasattr(model, "dual_coef_"):  # of a kernel, the points of pairs only
+            rows = np.unique(np.concatenate([*near, *far]))
+            near, far = (
+                (np.searchsorted(rows, heads), np.searchsorted(rows, tails))
+                for heads, tails in (near, far)
+            )
+        space = Space.of(model, points, rows)
         C, N = bounds.coordinates(space.points)
         if codes is None:
             total = float(bounds.lengths(space.points, *near).sum())
@@ -75,7 +83,8 @@ class PairProblem:
             sizes = np.bincount(codes)
             weight = float((sizes * (sizes - 1) / 2).sum())
         share = float(model.regularization) * total / max(space.points.shape[1], 1)
-        return cls(space, C, codes, near, far, N, weight, share)
+        drawn = tuples is None and codes is None
+        return cls(space, C, codes, near, far, N, weight, share, drawn)
 
     def near(self, T: Matrix) -> Matrix:
         """Tᵀ S T in the coordinates C."""
@@ -98,6 +107,14 @@ class PairProblem:
             heads = rows[heads]
             apart = bounds.lengths(self.space.points, heads, tails) > 0
             yield heads[apart], tails[apart]
+
+    @property
+    def note(self) -> str:
+        """What is to be said with the gap."""
+        if not self.drawn:
+            return ""
+        counts = len(self.near_pairs[0]), len(self.far_pairs[0])
+        return f", for the {counts[0]} near and {counts[1]} far pairs that were drawn"
 
     def size(self, L: Any) -> float:
         """⟨S, LᵀL⟩."""
@@ -134,7 +151,7 @@ def check_mmc(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
         raise Refuted(f"infeasible: near pairs have a sum of {size:.6g}, above 1")
     image, lengths = space.image(L), space.image(dual)
     found = bounds.mmc(C, near, problem.weight, problem.far, image, size, lengths, diagonal)
-    return Found(*found, maximises=True)
+    return Found(*found, problem.note, maximises=True)
 
 
 def check_dml_eig(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
@@ -165,4 +182,4 @@ def check_dml_eig(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
         (heads, tails),
         alpha,
     )
-    return Found(*found, maximises=True)
+    return Found(*found, problem.note, maximises=True)

@@ -92,7 +92,9 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     model = getattr(model, "metric_", model)  # of a classifier around a metric
     name = type(model).__name__
     if name not in _CHECKS or not hasattr(model, "objective_"):
-        return _verdict(f"no certificate: a {name} is no fitted solution of a convex problem")
+        return _verdict(
+            f"no certificate: a {name} is no fitted solution of a convex problem with a bound"
+        )
     if not hasattr(model, "proof_") and model.duality_gap_ is not None:
         return _verdict("no proof: the model was saved without it, or by an older version")
     try:
