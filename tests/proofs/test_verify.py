@@ -157,7 +157,9 @@ DIFFICULT = {
 
 @pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
 @pytest.mark.parametrize(
-    "learner", [LMNN(), MCML(), DMLEig()], ids=lambda model: type(model).__name__
+    "learner",
+    [LMNN(), MCML(), MCML(regularization=0.1), DMLEig()],
+    ids=["lmnn", "mcml", "ridge", "dml"],
 )
 @pytest.mark.parametrize("data", DIFFICULT)
 def test_difficult_data(learner, data):

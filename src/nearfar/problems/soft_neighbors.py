@@ -93,13 +93,15 @@ class SoftNeighborsProblem:
             pulled: Matrix = kernels.gram(within, within)
             return pulled
 
-        basis, dual, U, P, Q = whitened(
-            kernels,
-            kernels.double(X) - centre,
-            pull,
-            float(sizes[sizes > 1].sum()),
-            regularization,
-        )
+        points, weight = kernels.double(X) - centre, float(sizes[sizes > 1].sum())
+        basis, dual, U, P, Q = whitened(kernels, points, pull, weight, regularization)
+        if regularization and basis.shape[1] < X.shape[1]:
+            # Of all metrics with the same distances between the points the one of least trace acts
+            # on their span alone, and that is not the span of a basis that is scaled by feature.
+            span = linalg.qr(dual, mode="economic")[0]
+            inside = kernels.apply(points, span.T)
+            basis, dual, U, P, Q = whitened(kernels, inside, pull, weight, regularization)
+            basis, dual = span @ basis, span @ dual
         return cls(
             U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
             starts=starts,
