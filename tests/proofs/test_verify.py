@@ -410,8 +410,9 @@ def test_a_proof_that_is_none(model, proof):
     refuted(model, *IRIS, "the model is damaged: ")
 
 
-def test_parameters_that_are_none(model):
-    model.push_weight = "half"
+@pytest.mark.parametrize("name", ["push_weight", "objective_", "duality_gap_"])
+def test_numbers_that_are_none(model, name):
+    setattr(model, name, "half")
     refuted(model, *IRIS, "the model is damaged: ValueError")
 
 

@@ -1,7 +1,7 @@
 """`verify`: recompute what a model says of itself, and tell what holds.
 
-The mathematics is in `bounds`, on two pages beside docs/verify.md; the other modules read models
-and tables, and trust neither.
+The mathematics is in `bounds`, to be read beside docs/verify.md; the other modules read models and
+tables, and trust neither.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
             found = _CHECKS[name](
                 model, getattr(model, "proof_", None) or {}, X, y, target_neighbors
             )
+        return _judged(model, found)
     except Refuted as error:
         return _verdict(f"not proved: {error}", violations=(str(error),))
     except InvalidInputError:
@@ -109,7 +110,6 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     except DAMAGE as error:
         said = f"the model is damaged: {type(error).__name__} ({error})"
         return _verdict(f"not proved: {said}", violations=(said,))
-    return _judged(model, found)
 
 
 def _judged(model: Any, found: Found) -> Verification:
