@@ -136,6 +136,8 @@ class Certificate:
     n_coinciding: int  # pairs of equal points of different classes
     ratios: tuple[Matrix, ...]  # of each metric: eigenvalues of S against P, descending; dual
     directions: tuple[Matrix, ...]  # feasible where all are <= 1; and their vectors (d, ·)
+    triplets: Triplets
+    dual: Array  # (t,) the feasible α of the triplets whose sum is the bound
 
     @property
     def gap(self) -> float:
@@ -594,8 +596,9 @@ class LMNNProblem:
         before, Z = self._returned_images(L, U)
         if certificate is None or not self._covers(triplets, before, Z):
             found, _ = self._certified(L, Z, U, triplets)
-            bound = found.bound if certificate is None else max(found.bound, certificate.bound)
-            return replace(found, bound=bound)
+            if certificate is None or found.bound >= certificate.bound:
+                return found
+            return replace(certificate, objective=found.objective, n_active=found.n_active)
         edge_lengths = self._lengths(Z, *self.edges)
         pair_lengths = self._lengths(Z, triplets.heads, triplets.tails)
         pull = (1 - self.push_weight) * float(edge_lengths.sum())
@@ -632,26 +635,39 @@ class LMNNProblem:
         scales, ratios, directions = zip(*self._scales(at.triplets, alpha, U), strict=True)
         equal = self._equal_pairs(at, U)
         fixed = alpha * self._within(equal, at)[at.triplets.pair]
-        total = float(fixed.sum()) + self._feasible_sum(at.triplets, alpha - fixed, scales, U)
+        dual = fixed + self._feasible(at.triplets, alpha - fixed, scales, U)
         return Certificate(
             objective=objective,
-            bound=mu * total,
+            bound=mu * float(dual.sum()),
             complementarity=mu * float((slack.clip(0, None) - alpha * slack).sum()),
             n_active=n_active,
             n_coinciding=self._n_different(at.triplets, equal),
             ratios=ratios,
             directions=directions,
+            triplets=at.triplets,
+            dual=dual,
         )
 
-    def _feasible_sum(
+    def dual_point(self, certificate: Certificate) -> dict[str, NDArray[Any]]:
+        """The triplets (point, target, impostor) with α above zero, by row, and these α."""
+        kernels, triplets = self.kernels, certificate.triplets
+        used = kernels.where(certificate.dual > 0)
+        edge, impostors = triplets.edge[used], triplets.tails[triplets.pair[used]]
+        rows = (self.edges[0][edge], self.edges[1][edge], impostors)
+        return {
+            "triplets": np.stack([kernels.to_host(row) for row in rows], axis=1),
+            "weights": kernels.to_host(certificate.dual[used]),
+        }
+
+    def _feasible(
         self,
         triplets: Triplets,  # noqa: ARG002 - several metrics need it
         alpha: Array,
         scales: tuple[float, ...],
         U: Array,  # noqa: ARG002
-    ) -> float:
-        """Σα of a dual feasible point, given the scales of the metrics."""
-        return min(scales) * float(alpha.sum())
+    ) -> Array:
+        """A dual feasible multiple of α, given the scales of the metrics."""
+        return min(scales) * alpha
 
     def _scales(
         self, triplets: Triplets, alpha: Array, U: Array

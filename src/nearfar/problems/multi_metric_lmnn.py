@@ -174,9 +174,9 @@ class MultiMetricProblem(LMNNProblem):
     def _ranges(self) -> list[tuple[Matrix, Matrix]]:
         return [range_and_null(P) for P in self.P]
 
-    def _feasible_sum(
+    def _feasible(
         self, triplets: Triplets, alpha: Array, scales: tuple[float, ...], U: Array
-    ) -> float:
+    ) -> Array:
         """Scale α of each triplet for its impostor's metric, then all by what is still missing.
 
         What one metric lacks then costs only the triplets that need it.
@@ -185,7 +185,8 @@ class MultiMetricProblem(LMNNProblem):
         own = kernels.like(scales, kernels.double(self.U[:0]))
         scaled = alpha * own[self.metric_of[triplets.tails[triplets.pair]]]
         rest = min(scale for scale, _, _ in self._scales(triplets, scaled, U))
-        return max(min(scales) * float(alpha.sum()), rest * float(scaled.sum()))
+        found = min(scales) * alpha, rest * scaled
+        return max(found, key=lambda dual: float(dual.sum()))
 
     def _annihilate_null_space(self, triplets: Triplets, alpha: Array, U: Array) -> Array:
         kernels = self.kernels
