@@ -135,6 +135,7 @@ class Certificate:
     n_coinciding: int  # pairs of equal points of different classes
     ratios: tuple[Matrix, ...]  # of each metric: eigenvalues of S against P, descending; dual
     directions: tuple[Matrix, ...]  # feasible where all are <= 1; and their vectors (d, ·)
+    free: tuple[Matrix, ...]  # of each metric: directions (d, ·) without pull that part impostors
 
     @property
     def gap(self) -> float:
@@ -568,7 +569,9 @@ class LMNNProblem:
         mu = self.push_weight
         slack, alpha = at.slack, at.alpha
         objective, n_active = self.objective(at)
-        alpha = self._annihilate_null_space(at.triplets, alpha, U)
+        feasible = self._annihilate_null_space(at.triplets, alpha, U)
+        free = self._free_directions(at.triplets, alpha - feasible, U)
+        alpha = feasible
         scales, ratios, directions = zip(*self._scales(at.triplets, alpha, U), strict=True)
         equal = self._equal_pairs(at, U)
         fixed = alpha * self._within(equal, at)[at.triplets.pair]
@@ -581,6 +584,7 @@ class LMNNProblem:
             n_coinciding=self._n_different(at.triplets, equal),
             ratios=ratios,
             directions=directions,
+            free=free,
         )
 
     def _feasible_sum(
@@ -597,8 +601,23 @@ class LMNNProblem:
         self, triplets: Triplets, alpha: Array, U: Array
     ) -> list[tuple[float, Matrix, Matrix]]:
         """For each metric the largest θ <= 1 with P − θS(α) ⪰ 0, and where it is tight."""
-        S = -self.kernels.gram(U, self._laplacian(triplets, alpha, U))
-        return [largest_scale(self._ranges[0][0], S)]
+        pushes = self._pushes(triplets, alpha, U)
+        return [largest_scale(basis, S) for (basis, _), S in zip(self._ranges, pushes, strict=True)]
+
+    def _pushes(self, triplets: Triplets, alpha: Array, U: Array) -> list[Matrix]:
+        """S(α) of each metric."""
+        return [-self.kernels.gram(U, self._laplacian(triplets, alpha, U))]
+
+    def _free_directions(self, triplets: Triplets, alpha: Array, U: Array) -> tuple[Matrix, ...]:
+        """For each metric where S(α) is positive in the null space of P: M grows there for free."""
+        nulls = [null for _, null in self._ranges]
+        if not any(null.shape[1] for null in nulls) or not float(alpha.sum()) > 0:
+            return tuple(null[:, :0] for null in nulls)
+        pushes = self._pushes(triplets, alpha, U)
+        return tuple(
+            null @ range_and_null(symmetric(null.T @ S @ null))[0]
+            for null, S in zip(nulls, pushes, strict=True)
+        )
 
     @cached_property
     def _ranges(self) -> list[tuple[Matrix, Matrix]]:
