@@ -157,6 +157,7 @@ class LMNNProblem:
     P: Matrix  # (d, d) in the coordinates of U
     Q: Matrix  # (d, d) what P would be if target neighbours were random points
     exact: Any  # callable: () -> U recomputed from the data in float64
+    first: Array | None  # (n,) the first of the points that equal each one; None if all differ
 
     @classmethod
     def build(
@@ -181,7 +182,11 @@ class LMNNProblem:
             pulled: Matrix = kernels.gram(U, kernels.laplacian_matmul(*edges, ones, U))
             return weight * pulled
 
+        first = kernels.first_equal(X)
+        if len(kernels.unique(first)) == len(X):
+            first = None
         basis, dual, U, P, Q = whitened(kernels, points, pull, weight * len(ones))
+        U = _with_equal_rows(U, first)
         counts = np.bincount(kernels.to_host(edges[0]), minlength=len(X))
         return cls(
             U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
@@ -193,7 +198,10 @@ class LMNNProblem:
             dual_basis=dual,
             P=P,
             Q=Q,
-            exact=lambda: kernels.apply(kernels.double(X) - centre, basis.T),
+            exact=lambda: _with_equal_rows(
+                kernels.apply(kernels.double(X) - centre, basis.T), first
+            ),
+            first=first,
         )
 
     def in_geometry_of(self, L: Matrix) -> LMNNProblem:
@@ -210,12 +218,12 @@ class LMNNProblem:
         kernels, exact = self.kernels, self.exact
         return replace(
             self,
-            U=kernels.apply(self.U, frame),
+            U=_with_equal_rows(kernels.apply(self.U, frame), self.first),
             basis=self.basis @ frame.T,
             dual_basis=self.dual_basis @ inverse,
             P=symmetric(frame @ self.P @ frame.T),
             Q=symmetric(frame @ self.Q @ frame.T),
-            exact=lambda: kernels.apply(exact(), frame),
+            exact=lambda: _with_equal_rows(kernels.apply(exact(), frame), self.first),
         )
 
     def sampled(self, rows: int) -> LMNNProblem:
@@ -573,7 +581,7 @@ class LMNNProblem:
         free = self._free_directions(at.triplets, alpha - feasible, U)
         alpha = feasible
         scales, ratios, directions = zip(*self._scales(at.triplets, alpha, U), strict=True)
-        equal = self._equal_pairs(at, U)
+        equal = self._equal_pairs(at.triplets)
         fixed = alpha * self._within(equal, at)[at.triplets.pair]
         total = float(fixed.sum()) + self._feasible_sum(at.triplets, alpha - fixed, scales, U)
         return Certificate(
@@ -624,15 +632,15 @@ class LMNNProblem:
         """Range and null space of the pull of each metric."""
         return [range_and_null(self.P)]
 
-    def _equal_pairs(self, at: Placement, U: Array) -> Array:
+    def _equal_pairs(self, triplets: Triplets) -> Array:
         """Positions of the pairs of equal points.
 
         They have C_p = 0, so that their α only adds to P − S and need not be scaled with the rest.
         """
-        kernels, triplets = self.kernels, at.triplets
-        zero = kernels.where(at.pair_lengths == 0)
-        lengths = kernels.sq_lengths(U, triplets.heads[zero], triplets.tails[zero])
-        pairs: Array = zero[kernels.where(lengths == 0)]
+        if self.first is None:
+            return triplets.heads[:0]
+        same = self.first[triplets.heads] == self.first[triplets.tails]
+        pairs: Array = self.kernels.where(same)
         return pairs
 
     def _within(self, pairs: Array, at: Placement) -> Array:
@@ -660,4 +668,10 @@ class LMNNProblem:
         kernels = self.kernels
         lengths = kernels.double(kernels.sq_lengths(kernels.apply(U, null.T), heads, tails))
         total = kernels.double(kernels.sq_lengths(U, heads, tails))
-        return lengths > (1e-20 if str(U.dtype).endswith("64") else 1e-10) * total
+        share = 1e-20 if str(U.dtype).endswith("64") else 1e-10
+        return (lengths > share * total) & (total > 0)
+
+
+def _with_equal_rows(U: Array, first: Array | None) -> Array:
+    """U with exactly equal rows where ``first`` says so: a matrix product may round them apart."""
+    return U if first is None else U[first]
