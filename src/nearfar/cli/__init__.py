@@ -1,8 +1,9 @@
 """The command ``nearfar``: its entry point, and how every failure is told.
 
 A user's error is one line on stderr and exit code 2; an interruption is 130; a fault of nearfar is
-one line and 1. ``--debug`` adds the traceback. This module and `commands` load nothing but click,
-so that ``--help`` answers at once.
+one line and 1, and so is a reader of stdout that has gone. Where stdout or stderr are closed, what
+they would show is lost and the work is done. ``--debug`` adds the traceback. This module and
+`commands` load nothing but click, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import TextIO
 
 OK, FAULT, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
 
@@ -19,6 +21,7 @@ OK, FAULT, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; `arguments` are the shell's by default."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an ASCII terminal shows ± as ?
     try:
@@ -30,15 +33,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(code or OK)
     except BrokenPipeError:
-        # The reader, such as `head`, has gone. Python must not try to flush at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        mute(sys.stdout)  # the reader, such as `head`, has gone
         return FAULT
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in arguments:
-            traceback.print_exc()
+            tell(traceback.format_exc().rstrip())
         code, message = explain(error)
-        sys.stderr.write(f"nearfar: {' '.join(message.split())}\n")
+        tell(f"nearfar: {' '.join(message.split())}")
         return code
+
+
+def tell(line: str) -> None:
+    """Write a line to stderr; where that cannot be written the command goes on without."""
+    try:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+    except OSError:
+        mute(sys.stderr)
+
+
+def mute(stream: TextIO) -> None:
+    """Let all that is written to a stream be lost, so that Python need not fail to at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _open_closed_streams() -> None:
+    """Give Python the streams that the shell has closed: `>&-`.
+
+    They are the lowest numbers that are free, which the first files to be opened would take.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - to the end
 
 
 def explain(error: BaseException) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,19 @@ _force = click.option("--force", is_flag=True, help="Replace the output file if 
 _debug = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
+
+
+class _FiniteRange(click.FloatRange):
+    """A number in a range; click takes nan for one of any range, and inf for one without an end."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number, or an error that names the option."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
 
 
 def _number_or_share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
@@ -73,7 +87,7 @@ def nearfar() -> None:
 )
 @click.option(
     "--test-share",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=_FiniteRange(0, 1, max_open=True),
     default=0.3,
     help="Share of the rows kept for testing; 0 fits on all rows and tests nothing.",
 )
@@ -82,7 +96,7 @@ def nearfar() -> None:
 )
 @click.option(
     "--push-weight",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=_FiniteRange(0, 1, min_open=True, max_open=True),
     help="Weight of pushing impostors away, against pulling neighbours in (mu in the papers).",
 )
 @click.option(
@@ -108,7 +122,7 @@ def nearfar() -> None:
     type=click.Choice(["linear", "poly", "rbf", "laplacian", "cosine", "sigmoid"]),
     help="The kernel of kernel methods.",
 )
-@click.option("--gamma", type=click.FloatRange(min=0, min_open=True), help="Its width.")
+@click.option("--gamma", type=_FiniteRange(min=0, min_open=True), help="Its width.")
 @click.option(
     "--rank",
     metavar="N",
@@ -125,17 +139,17 @@ def nearfar() -> None:
     help="Principal directions to keep first, or the share of the variance.",
 )
 @click.option(
-    "--regularization", type=click.FloatRange(min=0), help="What steadies the metric; see docs."
+    "--regularization", type=_FiniteRange(min=0), help="What steadies the metric; see docs."
 )
 @click.option(
     "--pairs", type=click.IntRange(min=1), help="Near and far pairs to draw, of each as many."
 )
-@click.option("--beta", type=click.FloatRange(min=0), help="Largest loss of a pair that is let be.")
+@click.option("--beta", type=_FiniteRange(min=0), help="Largest loss of a pair that is let be.")
 @click.option("--solver", metavar="NAME", help="How the optimum is found.")
-@click.option("--tol", type=click.FloatRange(min=0), help="Relative gap to the optimum to reach.")
+@click.option("--tol", type=_FiniteRange(min=0), help="Relative gap to the optimum to reach.")
 @click.option("--max-iter", type=click.IntRange(min=1), help="Iterations at most.")
 @click.option(
-    "--max-seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds of fit at most."
+    "--max-seconds", type=_FiniteRange(min=0, min_open=True), help="Seconds of fit at most."
 )
 @click.option(
     "--checkpoint", type=_FILE, help="Write the state of the fit here, and resume from it."
@@ -210,7 +224,7 @@ def evaluate(
 @click.option("--test", type=_FILE, help="Table of rows to test; then all rows of TABLE vote.")
 @click.option(
     "--test-share",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=_FiniteRange(0, 1, max_open=True),
     help="Share of the rows of TABLE to test [the fit's, or 0.3].",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of the split [the fit's].")

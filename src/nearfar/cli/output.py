@@ -16,6 +16,7 @@ from typing import Any
 import click
 import numpy as np
 
+from nearfar.cli import tell
 from nearfar.datasets import BUILTIN_NAMES
 from nearfar.errors import InvalidInputError, MissingExtraError, NearfarWarning
 from nearfar.evaluation import Row
@@ -78,7 +79,7 @@ def shown_warnings() -> Iterator[None]:
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
-    click.echo(f"warning: {' '.join(str(message).split())}", err=True)
+    tell(f"warning: {' '.join(str(message).split())}")
 
 
 def print_rows(rows: Sequence[Row], n_neighbors: int) -> None:
@@ -89,9 +90,12 @@ def print_rows(rows: Sequence[Row], n_neighbors: int) -> None:
 
     columns = {
         "method": [row.method for row in rows],
-        "dimensions": [str(row.dimensions) for row in rows],
+        "dimensions": ["" if row.dimensions is None else str(row.dimensions) for row in rows],
         f"{n_neighbors}-NN error": [
-            f"{100 * row.error:.2f} ± {100 * row.standard_error:.2f} %" for row in rows
+            "not computed"
+            if row.error is None or row.standard_error is None
+            else f"{100 * row.error:.2f} ± {100 * row.standard_error:.2f} %"
+            for row in rows
         ],
         "seconds": ["" if row.seconds is None else f"{row.seconds:.2f}" for row in rows],
         "certified gap": [
@@ -105,6 +109,9 @@ def print_rows(rows: Sequence[Row], n_neighbors: int) -> None:
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*cells)
     Console().print(table)
+    for row in rows:
+        if row.reason is not None:
+            click.echo(f"{row.method} could not be computed: {row.reason}")
 
 
 def write_points(path: Path, X: np.ndarray, names: Sequence[str]) -> None:

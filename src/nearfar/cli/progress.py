@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import click
+from nearfar.cli import tell
 
 _SECONDS_BETWEEN_LINES = 10.0
 _ITERATION = "iteration"  # the task of a fit whose record is the last of its history
@@ -111,7 +111,7 @@ class Lines:
         """Write the text if the last line is old enough."""
         if time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
-            click.echo(text, err=True)
+            tell(text)
 
     def stop(self) -> None:
         """Leave the lines where they are."""

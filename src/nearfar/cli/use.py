@@ -64,6 +64,11 @@ def evaluate_model(
 ) -> None:
     """Print the kNN error of the Euclidean distance and of the model on the same tables."""
     model, names = load_model(model_path)
+    if not (hasattr(model, "transform") or hasattr(model, "predict")):
+        raise InvalidInputError(
+            f"{model_path}: a {type(model).__name__} places the points of its fit and no others, "
+            "so that there is no error to measure. Give the model of another method, such as lmnn."
+        )
     if is_builtin(train_path) and is_builtin(test_path):
         refuse_target(target, str(train_path))
     tables = []

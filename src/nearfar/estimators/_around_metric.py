@@ -45,7 +45,7 @@ class ClassifierAroundMetric(ClassifierMixin, Estimator):
         """Validate, learn or take the metric, and keep the points."""
         points = validated_points(self, X, reset=True)
         labels = validated_labels(self, points, y)
-        self._check_parameters()
+        self._check_parameters(len(points))
         self.__dict__.pop("_prepared", None)
         self.metric_ = self._fitted_metric(X, points, labels.classes[labels.codes])
         self.points_, self.labels_ = points, labels.classes[labels.codes]
@@ -76,8 +76,8 @@ class ClassifierAroundMetric(ClassifierMixin, Estimator):
             metric.transform(X[:1])  # its own checks of features, names and device
         return metric
 
-    def _check_parameters(self) -> None:
-        """Refuse parameters that cannot be used."""
+    def _check_parameters(self, n_points: int) -> None:
+        """Refuse parameters that cannot be used with so many points."""
         raise NotImplementedError
 
     def _prepare(self) -> Any:
@@ -153,6 +153,15 @@ class ClassifierAroundMetric(ClassifierMixin, Estimator):
     def _order(self) -> ClassOrder:
         """The points that vote, sorted by class."""
         return class_order(self.labels_, type(self).__name__)
+
+
+def check_count(n_neighbors: int, n_points: int) -> None:
+    """Refuse more neighbours than there are points."""
+    if n_neighbors > n_points:
+        raise InvalidInputError(
+            f"n_neighbors={n_neighbors} needs as many training points; there are {n_points}."
+            " Lower n_neighbors or add rows."
+        )
 
 
 def is_fitted(estimator: Any) -> bool:

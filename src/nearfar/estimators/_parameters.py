@@ -12,9 +12,16 @@ from nearfar.errors import InvalidInputError
 
 
 def check_number(
-    name: str, value: Any, kind: type, low: float, high: float | None, *, open_ends: bool = False
+    name: str,
+    value: Any,
+    kind: type,
+    low: float,
+    high: float | None,
+    *,
+    open_ends: bool = False,
+    infinite: bool = False,
 ) -> None:
-    """Refuse a parameter of the wrong kind or outside its range."""
+    """Raise unless value is of the kind, in its range, and finite or allowed to be infinite."""
     what = "an integer" if kind is Integral else "a number"
     ends = "between" if open_ends else "from"
     joint = "and" if open_ends else "to"
@@ -26,6 +33,8 @@ def check_number(
         good = value >= low and (high is None or value <= high)
     if not good:
         raise InvalidInputError(f"{name} must be {what} {span}; got {value!r}.")
+    if kind is not Integral and not infinite and not np.isfinite(value):
+        raise InvalidInputError(f"{name} must be finite; got {value!r}. Give a large number.")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str], or_else: str = "") -> None:

@@ -179,7 +179,7 @@ class PairClassifier(ClassifierMixin, Estimator):
             The estimator with the new ``threshold_``.
         """
         check_is_fitted(self, "metric_")
-        check_number("threshold", threshold, Real, -np.inf, None)
+        check_number("threshold", threshold, Real, -np.inf, None, infinite=True)
         self.threshold_ = float(threshold)
         return self
 

@@ -28,14 +28,16 @@ class Row:
     error, standard_error : kNN test error and its binomial standard error
     seconds : wall time of the fit, or None if nothing was fitted
     duality_gap : certified relative gap of the fit, or None where there is no certificate
+    reason : why the method could not be computed, and then dimensions and errors are None
     """
 
     method: str
-    dimensions: int
-    error: float
-    standard_error: float
+    dimensions: int | None
+    error: float | None
+    standard_error: float | None
     seconds: float | None
     duality_gap: float | None
+    reason: str | None = None
 
 
 def compare(
@@ -65,7 +67,11 @@ def compare(
 
 
 def baselines(split: Split, n_neighbors: int = 3, n_components: int | None = None) -> list[Row]:
-    """The rows for Euclidean, standardised, PCA and, with more points than classes, LDA."""
+    """The rows for Euclidean, standardised, PCA and, with more points than classes, LDA.
+
+    A method that these points have no answer for, such as LDA where no class varies, has a row that
+    gives the reason.
+    """
     n, d = split.X_train.shape
     n_classes = len(np.unique(split.y_train))
     methods: dict[str, Any] = {
@@ -77,7 +83,7 @@ def baselines(split: Split, n_neighbors: int = 3, n_components: int | None = Non
         methods["LDA"] = LinearDiscriminantAnalysis(n_components=min(n_components or most, most))
     return [
         measure(None, split, n_neighbors),
-        *(_fit_and_measure(map_, split, n_neighbors, name) for name, map_ in methods.items()),
+        *(_measured_or_reason(map_, split, n_neighbors, name) for name, map_ in methods.items()),
     ]
 
 
@@ -112,6 +118,23 @@ def measure(
         seconds=seconds,
         duality_gap=getattr(transformer, "duality_gap_", None),
     )
+
+
+def _measured_or_reason(transformer: Any, split: Split, n_neighbors: int, method: str) -> Row:
+    """The row for one of scikit-learn's maps, which refuse some points by these errors."""
+    try:
+        return _fit_and_measure(transformer, split, n_neighbors, method)
+    except (ArithmeticError, IndexError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        if not _varies_within_classes(split):
+            reason = "no class has two different training rows"
+        return Row(method, None, None, None, None, None, reason)
+
+
+def _varies_within_classes(split: Split) -> bool:
+    """Whether some class has training points that differ."""
+    X, y = np.asarray(split.X_train), np.asarray(split.y_train)
+    return any(bool((X[y == label] != X[y == label][0]).any()) for label in np.unique(y))
 
 
 def _fit_and_measure(transformer: Any, split: Split, n_neighbors: int, method: str) -> Row:

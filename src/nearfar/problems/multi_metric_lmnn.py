@@ -188,7 +188,9 @@ class MultiMetricProblem(LMNNProblem):
 
 
 def _whitening(pull: Matrix) -> tuple[Matrix, Matrix]:
-    """F with F pull Fᵀ = I, and its inverse."""
+    """F with F pull Fᵀ = I, and its inverse; the identity where nothing is pulled."""
     values, vectors = linalg.eigh(pull)
+    if not values.max(initial=0.0) > 0:
+        return np.eye(len(pull)), np.eye(len(pull))
     roots = np.sqrt(np.maximum(values, np.finfo(float).eps * values.max(initial=0.0)))
     return vectors.T / roots[:, None], vectors * roots

@@ -73,14 +73,20 @@ class MarginProjections:
         return max(0.0, 1.0 - sign * (self.b - distance))  # (3)
 
     def _correct(self, x: Matrix, length: float, sign: float, loss: float) -> None:
-        """Project onto the margin of a pair with a loss, and then onto the cone."""
-        s = self.total_length / self.n_seen if self.scale is None else self.scale
-        alpha = loss / ((length / s) ** 4 + 1)  # (4)
-        weight, x = alpha / s**2, x / s  # alpha / s**4, which may leave the range of floats
-        if sign < 0:
-            self.M = blas.dsyr(weight, x, a=self.M, lower=1, overwrite_a=1)  # (4)
-        else:
-            self.M = onto_psd_cone_less(self.M, weight, x)  # (4), (5)
+        """Project onto the margin of a pair with a loss, and then onto the cone.
+
+        A pair of length zero, which a kernel may give two different points, moves b alone.
+        """
+        alpha = loss  # (4)
+        if length > 0:
+            s = self.total_length / self.n_seen if self.scale is None else self.scale
+            square = (length / s) * (length / s)
+            alpha = loss / (square * square + 1)  # (4)
+            weight, x = alpha / s**2, x / s  # alpha / s**4, which may leave the range of floats
+            if sign < 0:
+                self.M = blas.dsyr(weight, x, a=self.M, lower=1, overwrite_a=1)  # (4)
+            else:
+                self.M = onto_psd_cone_less(self.M, weight, x)  # (4), (5)
         self.b = max(1.0, self.b + sign * alpha)  # (4), (5)
         self.n_updates += 1
         self.squared_loss += loss * loss
