@@ -140,11 +140,6 @@ class EnergyClassifier(ClassifierAroundMetric):
             The fitted estimator.
         """
         labels = self._fit_metric(X, y)
-        if len(self.classes_) < 2:
-            raise InvalidInputError(
-                f"{type(self).__name__} needs at least two classes; y has 1 class."
-                " Add rows of another class."
-            )
         known = len(self.points_)  # the metric may have been learned with more neighbours
         self.n_neighbors_ = min(self._given_or_learned("n_neighbors", N_NEIGHBORS), known)
         self.push_weight_ = self._given_or_learned("push_weight", PUSH_WEIGHT)
@@ -205,6 +200,11 @@ class EnergyClassifier(ClassifierAroundMetric):
     # -- inside ----------------------------------------------------------------------------------
 
     def _check_parameters(self, n_points: int) -> None:
+        if len(self.classes_) < 2:
+            raise InvalidInputError(
+                f"{type(self).__name__} needs at least two classes; y has 1 class."
+                " Add rows of another class."
+            )
         if self.n_neighbors is not None:
             check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
             check_count(self.n_neighbors, n_points)

@@ -107,6 +107,7 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
             The fitted estimator.
         """
         self._fit_metric(X, y)
+        check_count(self.n_neighbors, len(self.points_))
         with one_pool():
             self._prepared = self._searches(self.algorithm)
         self.algorithm_ = self._prepared[0].search.algorithm
@@ -180,10 +181,9 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _check_parameters(self, n_points: int) -> None:
+    def _check_parameters(self, n_points: int) -> None:  # noqa: ARG002 - the metric judges it first
         check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
         check_choice("algorithm", self.algorithm, ALGORITHMS)
-        check_count(self.n_neighbors, n_points)
 
     def _prepare(self) -> list[_Part]:
         return self._searches(self.algorithm_)
