@@ -350,3 +350,25 @@ def test_an_objective_that_is_not_known_in_time(run, monkeypatch):
     assert "lmnn: max_seconds after" in done.out
     assert "objective not known in time, no certificate\n" in done.out
     assert load("model.nearfar").objective_ is None
+
+
+@pytest.mark.parametrize("column", ["2.5", "{}"], ids=["constant", "the class"])
+def test_a_baseline_that_cannot_be_computed_is_no_failure(run, column):
+    rows = [f"{column.format(i % 3)},1,{i % 3}" for i in range(60)]
+    Path("t.csv").write_text("\n".join(["a,b,label", *rows, ""]))
+    done = run("fit", "t.csv", "-t", "label")
+    assert done.code == 0
+    assert "\nsaved model.nearfar\n" in done.out
+    assert re.search(r"^  LDA +not computed *$", done.out, re.MULTILINE)
+    line = "LDA could not be computed: no class has two different training rows\n"
+    assert done.out.endswith(line)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("test-share", "nan"), ("tol", "inf"), ("regularization", "inf"), ("max-seconds", "nan")],
+)
+def test_numbers_that_are_not_finite(fails, option, value):
+    message = fails("fit", "iris", "--method", "mcml", f"--{option}", value)
+    assert f"Invalid value for '--{option}': {value} is no finite number." in message
+    assert not Path("model.nearfar").exists()
