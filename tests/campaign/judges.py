@@ -41,6 +41,7 @@ class Lengths:
 
     squares: Any
     errors: Any
+    eps: float = 0.0  # of the entries of the map
 
     @property
     def square_errors(self) -> Any:
@@ -57,7 +58,8 @@ class Lengths:
         L = np.asarray(L, dtype=Wide)
         images = differences @ L.T
         sums = (np.abs(differences) if sizes is None else sizes) @ np.abs(L).T
-        return cls((images**2).sum(-1), ROUNDINGS * eps * np.sqrt((sums**2).sum(-1)))
+        errors = ROUNDINGS * eps * np.sqrt((sums**2).sum(-1))
+        return cls((images**2).sum(-1), errors, ROUNDINGS * float(eps))
 
 
 def differences(X: Any) -> Any:
@@ -287,7 +289,8 @@ class FarPairs:
         """near(A)"""
         near = self.pairs[0]
         value = lengths.squares[near].sum() + self.price * trace
-        return Judged(float(value), float(lengths.square_errors[near].sum()))
+        rounding = lengths.square_errors[near].sum() + lengths.eps * self.price * trace
+        return Judged(float(value), float(rounding))
 
 
 class SumOfFar(FarPairs):

@@ -29,6 +29,7 @@ from tests.campaign.strategies import Data
 
 STATUSES = ("converged", "max_iter", "stalled")
 SQUARED = 1e139  # spread up to which, and inverse from which, data must be accepted
+HARDLY = 1e-12, 1e-3  # share of the longest direction, between which another one hardly counts
 SPAN = 1e-6, 1e-12  # share of a direction that near pairs may miss, and that far pairs then have
 
 Parameters = dict[str, Any]
@@ -171,13 +172,28 @@ def orthonormal(X: Any) -> tuple[np.ndarray, float]:
     X = X - X.mean(axis=0)
     unit = float(np.abs(X).max())
     U, values, _ = np.linalg.svd(X / unit, full_matrices=False)
-    kept = values > 1e-9 * values[0]
+    kept = values > HARDLY[0] * values[0]
     return U[:, kept] * values[kept], unit
+
+
+def is_solvable(data: Data) -> bool:
+    """Whether a general solver can be believed: tame points that differ clearly or not at all."""
+    if not data.is_tame:
+        return False
+    X = data.X.astype(np.float64)
+    values = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
+    shares = values / values[0]
+    return not ((shares > HARDLY[0]) & (shares < HARDLY[1])).any()
 
 
 def squares_of(data: Data) -> Any:
     """Squared Euclidean distances, (n, n)."""
     return (judges.differences(data.exact) ** 2).sum(-1)
+
+
+def live_squares(data: Data) -> Any:
+    """The same without the columns that get no weight."""
+    return (judges.differences(data.exact[:, data.live]) ** 2).sum(-1)
 
 
 class _LargeMargin(Learner):
@@ -316,14 +332,11 @@ class _PairLearner(Learner):
     def may_refuse(self, setting: Setting, error: NearfarError) -> bool:
         data = setting.data
         if "all pairs of different classes are of equal points" in str(error):
-            same = squares_of(data) == 0
+            same = live_squares(data) == 0
             return bool(same[data.y[:, None] != data.y].all())
         if "no largest value" in str(error):
-            ridge = (
-                setting.parameters["regularization"]
-                * squares_of(data)[data.y[:, None] == data.y].sum()
-            )
-            return bool(ridge == 0) and _near_miss_far(data)
+            near = live_squares(data)[data.y[:, None] == data.y].sum()
+            return bool(setting.parameters["regularization"] * near == 0) and _near_miss_far(data)
         return super().may_refuse(setting, error)
 
     def lengths(self, setting: Setting, model: Any) -> Lengths:
@@ -378,7 +391,7 @@ class _MMC(_PairLearner):
 
     def judge(self, setting: Setting, model: Any) -> judges.FarPairs:  # noqa: ARG002
         data, ridge = setting.data, setting.parameters["regularization"]
-        return judges.SumOfFar(data.y, squares_of(data), data.X.shape[1], ridge)
+        return judges.SumOfFar(data.y, live_squares(data), data.X.shape[1], ridge)
 
     def with_dead_column(self, setting: Setting) -> float:
         return 1.0 if setting.parameters["regularization"] == 0 else np.nan
@@ -393,7 +406,7 @@ class _DMLEig(_PairLearner):
 
     def judge(self, setting: Setting, model: Any) -> judges.FarPairs:  # noqa: ARG002
         data, ridge = setting.data, setting.parameters["regularization"]
-        return judges.ClosestFar(data.y, squares_of(data), data.X.shape[1], ridge)
+        return judges.ClosestFar(data.y, live_squares(data), data.X.shape[1], ridge)
 
     def with_dead_column(self, setting: Setting) -> float:  # noqa: ARG002
         return np.nan  # both the sum over near pairs and the ridge depend on the number of features
@@ -438,6 +451,12 @@ def feature_trace(setting: Setting, model: Any) -> float:
     return float(((C @ K) * C).sum())
 
 
+def is_resolved(setting: Setting) -> bool:
+    """Whether kernel values in float64 tell the points apart that differ."""
+    squares = feature_squares(setting)
+    return bool((squares[squares > 0] > 1e-6 * squares.max(initial=0)).all())
+
+
 def feature_points(setting: Setting) -> np.ndarray:
     """Coordinates along orthonormal directions in feature space, (n, r)."""
     K = kernel_matrix(setting).astype(np.float64)
@@ -473,10 +492,11 @@ class _KernelLMNN(_OfAllNeighbours):
 
     def starts(self, setting: Setting, model: Any) -> dict[str, float]:  # noqa: ARG002
         judge = self.judge(setting)
-        return {
-            "zero": judge.at_zero(),
-            "the best multiple of the kernel's": judge.at_best_multiple(feature_squares(setting)),
-        }
+        found = {"zero": judge.at_zero()}
+        if is_resolved(setting):
+            worth = judge.at_best_multiple(feature_squares(setting))
+            found["the best multiple of the kernel's"] = worth
+        return found
 
     def optimum(self, setting: Setting, model: Any) -> float | None:  # noqa: ARG002
         points = feature_points(setting)
@@ -503,7 +523,7 @@ class _KernelMCML(Learner):
 
     def starts(self, setting: Setting, model: Any) -> dict[str, float]:
         judge, found = self.judge(setting), {"zero": self.judge(setting).at_zero()}
-        if setting.data.spread > 0:
+        if setting.data.spread > 0 and is_resolved(setting):
             rank = len(model.eigenvalues_)
             worth = judge.at_best_multiple(feature_squares(setting), rank)
             found["the best multiple of the kernel's"] = worth
@@ -536,6 +556,9 @@ class _KernelMMC(_PairLearner):
 
     def trace(self, setting: Setting, model: Any) -> float:
         return feature_trace(setting, model)
+
+    def starts(self, setting: Setting, model: Any) -> dict[str, float]:
+        return super().starts(setting, model) if is_resolved(setting) else {}
 
     def optimum(self, setting: Setting, model: Any) -> float | None:
         points = feature_points(setting)

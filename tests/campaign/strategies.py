@@ -41,6 +41,13 @@ class Data:
         return self.X.astype(np.longdouble)
 
     @property
+    def live(self) -> np.ndarray:
+        """Which columns vary by more than 1e-12 of what the median one does: others get none."""
+        spreads = np.abs(self.exact - self.exact[0]).mean(axis=0)
+        varying = spreads[spreads > 0]
+        return spreads > 1e-12 * (np.median(varying) if len(varying) else 0)
+
+    @property
     def spread(self) -> float:
         """The largest distance of an entry from the median of its column."""
         X = self.X.astype(np.float64)

@@ -8,11 +8,12 @@ another tolerance nor by a general solver; and no simple map is better than the 
 from __future__ import annotations
 
 import pytest
-from hypothesis import event, given
+from hypothesis import currently_in_test_context, event, given
 from hypothesis import strategies as st
 
-from tests.campaign.learners import LEARNERS, check_ending
+from tests.campaign.learners import LEARNERS, check_ending, is_solvable
 from tests.campaign.profiles import CAMPAIGN
+from tests.campaign.regressions import REGRESSIONS
 from tests.campaign.strategies import odd_data
 
 LOOSE, TIGHT = 1e-2, 1e-5
@@ -20,11 +21,24 @@ ROUNDING = 1e-9  # relative: sums of some hundred terms
 SOLVER = 1e-5  # relative: what a general solver errs
 
 
+def note_event(text):
+    """For the statistics of hypothesis, where it draws."""
+    if currently_in_test_context():
+        event(text)
+
+
 @pytest.mark.parametrize("learner", LEARNERS, ids=str)
 @given(case=odd_data(), choice=st.data())
 @CAMPAIGN
 def test_certificates(learner, case, choice):
     check_certificates(learner, case, choice.draw(learner.parameters(), label="parameters"))
+
+
+@pytest.mark.parametrize("name", REGRESSIONS)
+def test_regressions(name):
+    stem, parameters, case = REGRESSIONS[name]
+    learner = next(learner for learner in LEARNERS if learner.name == stem)
+    check_certificates(learner, case, parameters)
 
 
 def check_certificates(learner, case, parameters):
@@ -35,13 +49,13 @@ def check_certificates(learner, case, parameters):
         assert all(errors.values()), f"refused at one tolerance only: {errors}"
         for error in errors.values():
             assert learner.may_refuse(setting, error), f"refused wrongly: {error!r}"
-        event("refused")
+        note_event("refused")
         return
     judged, sign = {}, learner.sense
     for tol, fit in fits.items():
         model = fit.model
         check_ending(fit, tol)
-        event(model.status_)
+        note_event(model.status_)
         verdict = judged[tol] = learner.judged(setting, model)
         room = ROUNDING * learner.size(verdict.value) + verdict.rounding
         assert abs(model.objective_ - verdict.value) <= room, (
@@ -62,12 +76,12 @@ def check_certificates(learner, case, parameters):
             f"the fit to tol={other:g} is worth {verdict.value!r}, beyond the bound {bound!r} of"
             f" that to tol={tol:g}"
         )
-    if not case.is_tame:
+    if not is_solvable(case):
         return
     best = learner.optimum(setting, fits[TIGHT].model)
     if best is None:
         return
-    event("compared with a general solver")
+    note_event("compared with a general solver")
     for tol, fit in fits.items():
         room = SOLVER * max(1.0, learner.size(best)) + judged[tol].rounding
         bound, value = learner.bound(fit.model), judged[tol].value

@@ -14,6 +14,17 @@ from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 UNFINISHED = (Status.MAX_ITER, Status.MAX_SECONDS, Status.STALLED)
 
 
+def settled(status: Status, gap: float, tol: float) -> Status:
+    """Converged if, and only if, the certified gap meets tol, even when a limit was reached.
+
+    The gap is that of the map as it is returned, which rounding may have moved from the last
+    iterate.
+    """
+    if gap <= tol:
+        return Status.CONVERGED if status in UNFINISHED else status
+    return Status.STALLED if status is Status.CONVERGED else status
+
+
 class IterativeLearner:
     """Limits and endings; a mixin beside a form of metric."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.estimators._iterative import UNFINISHED
+from nearfar.estimators._iterative import settled
 from nearfar.estimators._start import projection
 from nearfar.estimators._validation import HeldOutError
 from nearfar.kernels import Array
@@ -82,13 +82,10 @@ class Descent:
         return fit_clock().in_time(lambda: self.problem.certify_returned(point, known, triplets))
 
     def settled(self, status: Status, certificate: Certificate | None) -> Status:
-        """Converged if, and only if, the certified gap meets tol, even when a limit was reached."""
+        """Converged if, and only if, the certified gap of a full metric meets tol."""
         if self.rows is not None or certificate is None:
             return status
-        solved = certificate.gap <= self.owner.tol
-        if status in UNFINISHED and solved:
-            return Status.CONVERGED
-        return Status.STALLED if status is Status.CONVERGED and not solved else status
+        return settled(status, certificate.gap, self.owner.tol)
 
     @property
     def _tol(self) -> float:

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import checked_labels, validated_labels, validated_points
 from nearfar.estimators._parameters import check_number
+from nearfar.estimators._start import without_dead_features
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.supervision import Pairs, Tuples
 from nearfar.supervision.labels import check_class_pairs
@@ -45,10 +46,12 @@ class PairLearner:
     n_pairs: int | None = None
     random_state: Any = None
 
-    def _validated_pairs(self, X: Any, y: Any, *, both: bool = True) -> Pairs:
+    def _validated_pairs(self, X: Any, y: Any, *, both: bool = True, live: bool = False) -> Pairs:
         """What X and y say, checked; sets ``n_features_in_``, names, and of labels ``classes_``.
 
-        ``both`` is whether near and far pairs must both occur. The points of dense pairs and
+        ``both`` is whether near and far pairs must both occur, and ``live`` whether features that
+        vary by almost nothing are set to zero first, so that points that differ in no other one
+        count as equal. The points of dense pairs and
         triplets are those that differ; for labels and `Tuples` they are the user's, in his order.
         """
         self.__dict__.pop("classes_", None)
@@ -59,6 +62,7 @@ class PairLearner:
             points = validated_points(self, X, reset=True)
             labels = validated_labels(self, points, y)
             check_class_pairs(labels, name)
+            points = without_dead_features(points) if live else points
             random = check_random_state(self.random_state)
             return pairs_of_labels(points, labels, self.n_pairs, random, name)
         if self.n_pairs is not None:
@@ -68,6 +72,7 @@ class PairLearner:
             )
         points, indices = validated_tuples(self, X, reset=True)
         near = validated_kinds(self, indices, y)
+        points = without_dead_features(points) if live else points
         return pairs_of_tuples(points, indices, near, both, merge=not isinstance(X, Tuples))
 
     def score(self, X: Any, y: Any = None) -> float:

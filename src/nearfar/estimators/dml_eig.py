@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -10,11 +9,11 @@ import numpy as np
 
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._iterative import IterativeLearner
+from nearfar.estimators._iterative import IterativeLearner, settled
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows
-from nearfar.estimators._start import check_spread, host, without_dead_features
+from nearfar.estimators._start import check_spread, host
 from nearfar.kernels import kernels_for, one_pool
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
@@ -162,9 +161,8 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
         DMLEig
             The fitted estimator.
         """
-        pairs = self._validated_pairs(X, y)
+        pairs = self._validated_pairs(X, y, live=True)
         self._check_parameters()
-        pairs = replace(pairs, points=without_dead_features(pairs.points))
         points = pairs.points
         check_spread(float(points.max()) - float(points.min()))
         with one_pool():
@@ -186,7 +184,8 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
             if proof is not None:
                 self.proof_ = self._dual_point(pairs, X, y, *best.certificate)
         objective, gap = (None, None) if proof is None else (proof.objective, proof.gap)
-        self._store_ending(solution.status, objective, gap, solution.history)
+        status = solution.status if gap is None else settled(solution.status, gap, self.tol)
+        self._store_ending(status, objective, gap, solution.history)
         return self
 
     def _dual_point(self, pairs: Pairs, X: Any, y: Any, weights: Any, numbers: Any = None) -> Proof:

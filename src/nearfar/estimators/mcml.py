@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._iterative import UNFINISHED
+from nearfar.estimators._iterative import settled
 from nearfar.estimators._large_margin import taken
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, map_proof
@@ -108,8 +108,7 @@ class MCMLLearner(SoftNeighborsLearner):
         certificate = clock.in_time(lambda: problem.prove(L))
         if certificate is None:
             return status, None, None
-        if status in UNFINISHED and certificate.gap <= self.tol:
-            status = Status.CONVERGED
+        status = settled(status, certificate.gap, self.tol)
         self.proof_ = map_proof(map(mapped, certificate.factors))
         return status, certificate.objective, certificate.gap
 
@@ -271,7 +270,9 @@ class MCML(MCMLLearner, MetricLearner):
 
         convex = rows is None
         if problem.P.size == 0:
-            self.components_ = placed(identity_without_variation(d, rows), self.n_components, X)
+            free = self.regularization == 0  # else the zero map is the only optimum
+            identity = identity_without_variation(d, rows)
+            self.components_ = placed(free * identity, self.n_components, X)
             self.proof_ = None
             objective = problem.evaluate(np.zeros((0, 0))).value
             self._store_ending(Status.CONVERGED, objective, 0.0 if convex else None, [])

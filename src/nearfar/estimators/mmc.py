@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -13,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._iterative import IterativeLearner
+from nearfar.estimators._iterative import IterativeLearner, settled
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
-from nearfar.estimators._start import given_map, robust_centre, without_dead_features
+from nearfar.estimators._start import given_map, robust_centre
 from nearfar.kernels import kernels_for, one_pool
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
@@ -60,7 +59,8 @@ class MMCLearner(PairLearner, IterativeLearner):
         self.proof_: Proof | None = None if certificate is None else proof(point)
         objective = None if certificate is None else certificate.objective
         gap = None if certificate is None or fixed_rank else certificate.gap
-        self._store_ending(solution.status, objective, gap, solution.history)
+        status = solution.status if gap is None else settled(solution.status, gap, self.tol)
+        self._store_ending(status, objective, gap, solution.history)
 
 
 class MMC(MMCLearner, MetricLearner):
@@ -212,9 +212,8 @@ class MMC(MMCLearner, MetricLearner):
         MMC
             The fitted estimator.
         """
-        pairs = self._validated_pairs(X, y)
+        pairs = self._validated_pairs(X, y, live=True)
         self._check_parameters()
-        pairs = replace(pairs, points=without_dead_features(pairs.points))
         given, rows = self._given_start(), self._learned_rows
         points = pairs.points
         with one_pool():

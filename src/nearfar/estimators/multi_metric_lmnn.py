@@ -237,10 +237,9 @@ default=None
         self.points_, self.labels_ = X, labels.classes[labels.codes]
         self.metric_of_, self.centers_ = self._partitioned(X, labels, order, clusters)
         metric_of = self.metric_of_[order]
+        centre = central_point(points)  # refuses what leaves the range of float64
         edges = nearest_targets(points, part, self.n_neighbors)
-        single = LMNNProblem.build(
-            points, central_point(points), edges, part.starts, self.push_weight
-        )
+        single = LMNNProblem.build(points, centre, edges, part.starts, self.push_weight)
         if single.P.size == 0:
             return self._store_without_variation(points, part, edges[0])
         checkpoint = self._opened_checkpoint(self.checkpoint, points, part, metric_of)

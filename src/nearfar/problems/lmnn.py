@@ -143,7 +143,7 @@ class Certificate:
     @property
     def gap(self) -> float:
         """Objective minus bound, relative to the objective, or to a margin if that is larger."""
-        return (self.objective - self.bound) / max(self.objective, 1.0)
+        return max(self.objective - self.bound, 0.0) / max(self.objective, 1.0)
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@ def whitened(
     resolve P (an outlier does that), it is repeated in the coordinates found so far.
     """
     basis, dual = _row_space(kernels, points)
-    if ridge and basis.shape[1] < len(basis):  # else ρI would count what no point can see
-        basis = _inside(dual)
+    if ridge:  # it must not count what no point can see
+        basis = _inside(basis, dual)
     for remaining in reversed(range(PASSES)):
         U = kernels.apply(points, basis.T)
         P = symmetric(pull(U)) + ridge * (basis.T @ basis)
@@ -100,11 +100,18 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     return span / scale[:, None], span * scale[:, None]
 
 
-def _inside(dual: Matrix) -> Matrix:
-    """The basis (5) of a dual basis."""
-    Q, R = linalg.qr(dual, mode="economic")
-    inside: Matrix = linalg.solve_triangular(R, Q.T).T
-    inside[~dual.any(axis=1)] = 0  # constant features
+def _inside(basis: Matrix, dual: Matrix) -> Matrix:
+    """The basis (5) of a dual basis; the one at hand if the points span all features that vary.
+
+    Features in the largest units come first, so that the rounding of their rows spoils no other.
+    """
+    rows = np.flatnonzero(dual.any(axis=1))
+    if basis.shape[1] == len(rows):
+        return basis
+    rows = rows[np.argsort(-np.abs(dual[rows]).max(axis=1), kind="stable")]
+    Q, R, order = linalg.qr(dual[rows], mode="economic", pivoting=True)
+    inside = np.zeros_like(dual)
+    inside[np.ix_(rows, order)] = linalg.solve_triangular(R, Q.T).T
     return inside
 
 

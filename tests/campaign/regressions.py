@@ -1,0 +1,102 @@
+"""What campaigns have found, shrunk: learner, parameters and data, by what was wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.campaign.strategies import Data, data
+
+CUBE = [[0, 1, 1], [0, 0, 1], [1, 0, 1], [1, 1, 1], [1, 1, 0], [0, 0, 0], [0, 1, 1], [0, 1, 0]]
+LEVELS = [[1, 1, 0], [0, 1, 1], [0, 1, 0], [0, 1, 1], [0, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]]
+WIDE = [
+    [0, 1, 1, 0, 1, 0, 1, 1, 0, 1, 1],
+    [1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1],
+    [1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0],
+    [1, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0],
+    [0, 1, 0, 1, 1, 1, 0, 1, 0, 0, 0],
+    [1, 0, 0, 1, 0, 1, 0, 1, 1, 1, 1],
+    [0, 1, 0, 0, 1, 0, 1, 0, 0, 1, 1],
+    [1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0],
+]
+SHORT = [
+    [-1.21, -0.541, -0.239, 0.455, -0.078, 1.671],
+    [0.292, 0.108, 1.104, -1.722, -0.409, 0.29],
+    [-0.891, -1.778, -0.854, 0.62, -1.164, -0.961],
+]
+DEAD = 1e-33 * (1.7 + np.sin(1 + np.arange(8) ** 2))
+RARE = [1, 1, 0, 0, 0, 0, 0, 0]
+
+REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
+    "the trace counted directions that no points span": (
+        "MCML",
+        {"regularization": 0.1, "init": "auto"},
+        data(WIDE, [0, 1, 2, 0, 1, 2, 0, 1]),
+    ),
+    "a feature of few entries beside rounding errors was noise (MCML)": (
+        "KernelMCML",
+        {"kernel": "linear", "regularization": 0.1},
+        data([*CUBE, [1, 1, 0]], [1, 1, 0, 0, 0, 0, 0, 0, 0]),
+    ),
+    "a feature of few entries beside rounding errors was noise (LMNN)": (
+        "KernelLMNN",
+        {"kernel": "rbf", "n_neighbors": 10, "push_weight": 0.9},
+        data([*LEVELS, [1, 1, 1], [0, 1, 0]], [0, 1] * 5),
+    ),
+    "few levels ended at the zero map": (
+        "LMNN",
+        {"n_neighbors": 3, "push_weight": 0.5, "init": "auto"},
+        data([[2], [1], [1], [0], [0], [0], [0], [0]], [0, 1, 1, 1, 1, 1, 1, 1]),
+    ),
+    "worse than the identity": (
+        "LMNN",
+        {"n_neighbors": 1, "push_weight": 0.2, "init": "identity"},
+        data(
+            [[-0.123], [0.015], [0.667], [0.106], [-0.475], [0.94], [1.227], [2.116]],
+            [1, 0, 0, 0, 0, 0, 0, 0],
+        ),
+    ),
+    "a gap below zero": (
+        "KernelLMNN",
+        {"kernel": "linear", "n_neighbors": 1, "push_weight": 0.5},
+        data(
+            [[0.126], [-0.132], [0.64], [0.105], [-0.536], [0.362], [1.304], [0.947], [-0.704]],
+            [0, 1, 0, 1, 0, 1, 0, 1, 0],
+        ),
+    ),
+    "neighbours were looked for before the range was checked": (
+        "MultiMetricLMNN",
+        {"n_neighbors": 2, "push_weight": 0.5},
+        data([[1e167], [2e167], [4e167], [7e167]], [0, 0, 1, 1]),
+    ),
+    "equal points kept a metric whose trace was not counted": (
+        "MCML",
+        {"regularization": 0.1, "init": "identity"},
+        data([[0.0]] * 5, [1, 1, 0, 0, 0]),
+    ),
+    "converged with a gap above the tolerance": (
+        "MCML",
+        {"regularization": 0.0, "init": "auto"},
+        data([*SHORT, [1e12] * 6], [0, 1, 0, 1], "float32"),
+    ),
+    "a far pair that differs in a dead feature only": (
+        "DMLEig",
+        {"regularization": 1e-9},
+        data(np.column_stack([DEAD, [7, 6, 5, 8, 8, 7, 8, 5]]), RARE),
+    ),
+    "a ridge beside a dead and a constant feature": (
+        "MMC",
+        {"regularization": 0.01},
+        data(
+            np.column_stack([DEAD, [0, 2, 3, 4, 3, 0, 2, 0], [4, 4, 0, 1, 1, 4, 0, 0], [3] * 8])
+            * [1e-267, 1e-12, 1e9, 1],
+            RARE,
+        ),
+    ),
+    "one column dead": (
+        "RCA",
+        {"regularization": 0.0},
+        data(np.column_stack([DEAD, [1, 2, 1, 2, 3, 1, 2, 3]]), [1, 3, 2, 0, 1, 2, 0, 1]),
+    ),
+}
