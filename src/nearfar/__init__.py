@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from nearfar.graphs import NeighborhoodGraph
     from nearfar.io import TRUSTED_TYPES, load, save
+    from nearfar.proofs import Verification, verify
     from nearfar.supervision import Tuples, make_chunklets, make_pairs, make_triplets
 
 __version__ = "0.1.0.dev0"
@@ -71,12 +72,14 @@ _HOME = {
     "TRUSTED_TYPES": "nearfar.io",
     "Tuples": "nearfar.supervision",
     "VariationalMVU": "nearfar.estimators",
+    "Verification": "nearfar.proofs",
     "as_metric": "nearfar.estimators",
     "load": "nearfar.io",
     "make_chunklets": "nearfar.supervision",
     "make_pairs": "nearfar.supervision",
     "make_triplets": "nearfar.supervision",
     "save": "nearfar.io",
+    "verify": "nearfar.proofs",
 }
 
 __all__ = [
@@ -107,12 +110,14 @@ __all__ = [
     "SensorLocalization",
     "Tuples",
     "VariationalMVU",
+    "Verification",
     "as_metric",
     "load",
     "make_chunklets",
     "make_pairs",
     "make_triplets",
     "save",
+    "verify",
 ]
 
 

@@ -25,6 +25,7 @@ is an object with one key that starts with ``$``:
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib
 import json
@@ -42,7 +43,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar import __version__
-from nearfar.errors import ModelFileError
+from nearfar.errors import InvalidInputError, ModelFileError
 from nearfar.files import (
     ARRAY_KINDS,
     DAMAGE,
@@ -93,6 +94,7 @@ FORMAT = "nearfar-model"
 FORMAT_VERSION = 1
 MOST_DOCUMENT = 16 * MIB  # bytes of model.json; as Python values they take up to sixty times that
 FEW = 1000  # neighbours that a classifier may ask for however few points it has
+PROOF_BYTES = 1 << 24  # of a proof that is stored by default
 _DOCUMENT = "model.json"
 _ZIP_START = b"PK\x03\x04"
 _SCALARS = {np.dtype(code).name for code in "?bhilqBHILQefd"}
@@ -107,7 +109,11 @@ _FOREIGN = (
 
 
 def save(
-    model: Any, path: str | os.PathLike[str], *, provenance: dict[str, Any] | None = None
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    proof: bool | str = "auto",
+    provenance: dict[str, Any] | None = None,
 ) -> None:
     """Write a fitted estimator to a file, completely or not at all.
 
@@ -118,6 +124,9 @@ def save(
         Callbacks and metadata requests are not stored.
     path : path-like
         The file to write, by custom ``*.nearfar``; one that exists is replaced and keeps its mode.
+    proof : {"auto", True, False}, default="auto"
+        Whether to store ``proof_``, by which `nearfar.verify` checks the model; "auto" stores it
+        where it takes at most 16 MB.
     provenance : dict or None, default=None
         How the model came about, as plain JSON values; it belongs to the file, and
         `read_provenance` returns it.
@@ -139,6 +148,10 @@ def save(
             "(docs/persistence.md)."
         )
     check_is_fitted(model)
+    if not (isinstance(proof, bool) or proof == "auto"):
+        raise InvalidInputError(f"proof must be 'auto', True or False; got {proof!r}.")
+    limit = {True: math.inf, False: -1, "auto": PROOF_BYTES}[proof]
+    model = _with_proof_up_to(limit, model)
     arrays: dict[str, np.ndarray] = {}
     document = {
         "format": FORMAT,
@@ -160,6 +173,20 @@ def save(
             member = BytesIO()
             np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{attribute}.npy"), member.getvalue())
+
+
+def _with_proof_up_to(limit: float, model: Any) -> Any:
+    """The model, or a copy without a ``proof_`` of more bytes; also of one inside a classifier."""
+    proof = getattr(model, "proof_", None)
+    if proof is not None and sum(array.nbytes for array in proof.values()) > limit:
+        model = copy.copy(model)
+        del model.proof_
+    metric = getattr(model, "metric_", None)
+    inner = metric if metric is None else _with_proof_up_to(limit, metric)
+    if inner is not metric:
+        model = copy.copy(model)
+        model.metric_ = inner
+    return model
 
 
 def load(path: str | os.PathLike[str]) -> Any:

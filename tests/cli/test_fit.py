@@ -293,10 +293,18 @@ def test_a_large_table_is_told_what_it_costs(run, monkeypatch):
     assert first == "reading iris.csv (0 MB)"
     assert re.fullmatch(r"read 150 rows and 4 features in \d+\.\d s", second)
     assert third == (
-        "learning from 105 rows: one look at all 5.5e+03 pairs takes up to about 1e+02 s here;"
-        " learning ends after --max-seconds 60, at the latest after twice that"
+        "learning from 100 rows of 105, drawn at random: one look at all 5.0e+03 pairs takes up to"
+        " about 91 s here; learning ends after --max-seconds 60, at the latest after twice that"
     )
+    assert "; learned from 100 of the training rows\n" in done.out
     assert done.out.index("saved model.nearfar") < done.out.index("compared on 20 of 45 test rows")
+
+
+def test_a_method_without_pairs_learns_from_all_rows(run, monkeypatch):
+    monkeypatch.setattr(fit, "LARGE_WORK", 1.0)
+    done = run("fit", "iris", "--method", "rca")
+    assert done.code == 0, done.err
+    assert "learning from" not in done.err
 
 
 def test_without_a_limit_it_is_told_how_to_set_one(run, monkeypatch):
@@ -326,7 +334,7 @@ def test_too_short_a_limit_is_told_in_a_line(fails, monkeypatch):
     monkeypatch.setattr(fit, "operations_per_second", lambda: 4e9)
     assert fails("fit", "iris", "--max-seconds", 1) == (
         "nearfar: --max-seconds 1 is too short for a first answer on 105 rows. Raise it, or learn"
-        " from fewer of them, for example --rows 10000.\n"
+        " from fewer of them, for example --rows 4000.\n"
     )
 
 
@@ -336,9 +344,31 @@ def test_an_objective_that_is_not_known_in_time(run, monkeypatch):
     def never(*_, **__):
         raise TimeLimitError("too late. Raise max_seconds.")
 
-    monkeypatch.setattr(LMNNProblem, "certify", never)
+    monkeypatch.setattr(LMNNProblem, "_certified", never)
     done = run("fit", "iris", "--max-seconds", 60)
     assert done.code == 0, done.err
     assert "lmnn: max_seconds after" in done.out
     assert "objective not known in time, no certificate\n" in done.out
     assert load("model.nearfar").objective_ is None
+
+
+@pytest.mark.parametrize("column", ["2.5", "{}"], ids=["constant", "the class"])
+def test_a_baseline_that_cannot_be_computed_is_no_failure(run, column):
+    rows = [f"{column.format(i % 3)},1,{i % 3}" for i in range(60)]
+    Path("t.csv").write_text("\n".join(["a,b,label", *rows, ""]))
+    done = run("fit", "t.csv", "-t", "label")
+    assert done.code == 0
+    assert "\nsaved model.nearfar\n" in done.out
+    assert re.search(r"^  LDA +not computed *$", done.out, re.MULTILINE)
+    line = "LDA could not be computed: no class has two different training rows\n"
+    assert done.out.endswith(line)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("test-share", "nan"), ("tol", "inf"), ("regularization", "inf"), ("max-seconds", "nan")],
+)
+def test_numbers_that_are_not_finite(fails, option, value):
+    message = fails("fit", "iris", "--method", "mcml", f"--{option}", value)
+    assert f"Invalid value for '--{option}': {value} is no finite number." in message
+    assert not Path("model.nearfar").exists()

@@ -1,5 +1,7 @@
 """The entry point: help without waiting, and one line for every failure."""
 
+import os
+import shlex
 import subprocess
 import sys
 import time
@@ -10,6 +12,7 @@ import nearfar.cli.commands
 import nearfar.cli.fit
 from nearfar import __version__
 from nearfar.cli import explain
+from nearfar.io import load
 
 
 def python(*arguments, **options):
@@ -140,3 +143,49 @@ def test_an_ascii_terminal_is_no_error():
     done = python("-m", "nearfar", "fit", "iris", env=environment)
     assert done.returncode == 0, done.stderr
     assert " ? " in done.stdout
+
+
+# -- closed streams --------------------------------------------------------------------------
+
+
+def shell(redirection, *arguments, cwd):
+    """Run the command in a shell, with the redirection after it."""
+    command = shlex.join([sys.executable, "-m", "nearfar", *arguments])
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} {redirection}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=cwd,
+    )
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_lose_what_they_would_show_and_no_more(tmp_path, redirection):
+    done = shell(redirection, "fit", "iris", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("saved model.nearfar" in done.stdout) == (redirection == "2>&-")
+    assert type(load(tmp_path / "model.nearfar")).__name__ == "LMNN"
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", ">&- 2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("options", [[], ["--debug"]], ids=str)
+def test_an_error_that_nobody_reads_has_its_exit_code(tmp_path, redirection, options):
+    if "full" in redirection and not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    done = shell(redirection, "fit", "missing.csv", *options, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+def test_a_reader_that_has_gone_ends_the_command_without_a_word(tmp_path):
+    done = shell("| head -c 0", "fit", "iris", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    assert (tmp_path / "model.nearfar").exists()
+
+
+def test_a_warning_that_nobody_reads_stops_no_fit(tmp_path):
+    rows = [f"1,{i % 2}" for i in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,label", *rows, ""]))
+    done = shell("2> >(head -c 0)", "fit", "t.csv", "-t", "label", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "saved model.nearfar" in done.stdout

@@ -6,9 +6,10 @@ import os
 import numpy as np
 import pytest
 
+from nearfar import MetricMDS, NonmetricMDS
 from nearfar.datasets import load_builtin, load_table
 from nearfar.evaluation import knn_error
-from nearfar.io import load
+from nearfar.io import load, save
 
 pytestmark = pytest.mark.usefixtures("folder", "model")
 
@@ -147,3 +148,11 @@ def test_evaluate_errors_are_one_line(fails, folder, arguments, message):
     header = (folder / "test.csv").read_text().splitlines()[0]
     (folder / "numbers.csv").write_text(f"{header}\n1,2,3,4,0\n")
     assert message in fails("evaluate", "model.nearfar", *arguments)
+
+
+@pytest.mark.parametrize("cls", [MetricMDS, NonmetricMDS])
+def test_a_model_that_places_no_other_points_cannot_be_evaluated(fails, test_points, cls):
+    save(cls(max_iter=500).fit(test_points.X), "mds.nearfar")
+    message = fails("evaluate", "mds.nearfar", "train.csv", "test.csv", "-t", "species")
+    assert f"mds.nearfar: a {cls.__name__} places the points of its fit and no others" in message
+    assert "Give the model of another method, such as lmnn." in message

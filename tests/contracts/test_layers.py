@@ -33,6 +33,7 @@ LAYERS = (
     "datasets",
     "evaluation",
     "io",
+    "proofs",
     "plots",
     "report",
     "__init__",
@@ -40,10 +41,12 @@ LAYERS = (
     "__main__",
 )
 # Layers that may import less than what stands before them: a solver knows no problem, a problem
-# knows no solver (it stands before them), data knows no method.
+# knows no solver (it stands before them), data knows no method, a proof is checked by nothing that
+# made it.
 NARROWER = {
     "solvers": {"errors", "files", "limits", "linalg"},
     "datasets": {"errors", "files"},
+    "proofs": {"errors", "io"},
 }
 # Optional packages, and the modules or packages that exist only for them: only there may the import
 # stand at the top of the module. Everywhere else it stands in the function that needs it.
@@ -167,6 +170,8 @@ PLANTED = [
     ("solvers/run.py", "from nearfar.problems.lmnn import LMNNProblem", "solvers must not import"),
     ("solvers/run.py", "from nearfar.kernels import nearest", "solvers must not import"),
     ("datasets/made.py", "from nearfar.linalg import symmetric", "datasets must not import"),
+    ("proofs/bounds.py", "from nearfar.linalg import symmetric", "proofs must not import"),
+    ("proofs/bounds.py", "from nearfar.kernels import kernels_for", "proofs must not import"),
     # Optional packages.
     ("cli.py", "import rich.table", "import rich in the function that needs it"),
     ("io.py", "if True:\n    from pyarrow import parquet", "import pyarrow in the function"),

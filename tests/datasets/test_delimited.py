@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar.datasets import load_table
+from nearfar.datasets import delimited, load_table
 from nearfar.errors import InvalidInputError
 
 
@@ -157,3 +157,31 @@ def test_many_columns_are_not_all_listed(write):
 def test_other_encodings_are_refused(write, encoding):
     with pytest.raises(InvalidInputError, match="not UTF-8 text"):
         load_table(write("größe,y\n1,2\n", encoding=encoding), target="y")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b,c\n1,2.5,x\n-3e-7,1e2,y\n",
+        "a,b,c\n1, 2 ,x\n0.1,3, y \n",
+        '"a,1",b,c\n1,2,"x, or\nnot"\n3,4,y\n',
+        "\na,b,c\n1,2,x\n\n3,4,y\n",
+        "a,b,c\n0.1,123456789.123456789,1\n1e-320,5,2\n",
+    ],
+    ids=["plain", "spaces", "quotes", "blank lines", "digits"],
+)
+def test_lines_read_one_by_one_are_those_that_pyarrow_reads(write, text, monkeypatch):
+    path = write(text)
+    fast = load_table(path, target="c")
+    monkeypatch.setattr(delimited, "_read_by_pyarrow", lambda *_: None)
+    slow = load_table(path, target="c")
+    np.testing.assert_array_equal(fast.X, slow.X)
+    np.testing.assert_array_equal(fast.y, slow.y)
+    assert (fast.y.dtype, fast.feature_names) == (slow.y.dtype, slow.feature_names)
+
+
+def test_pyarrow_reads_plain_numbers(write, monkeypatch):
+    """So many that reading them line by line would take long."""
+    monkeypatch.setattr(delimited, "_full_rows", None)
+    table = load_table(write("a,b,c\n" + "1,2.5,x\n" * 1000), target="c")
+    assert table.X.shape == (1000, 2)

@@ -6,7 +6,7 @@ from scipy.special import softmax
 from sklearn.metrics import log_loss
 
 from nearfar import LMNN, EnergyClassifier
-from nearfar.errors import InvalidInputError
+from nearfar.errors import InvalidInputError, NearfarWarning
 from nearfar.estimators.energy import inverse_temperature
 from nearfar.problems.energy import Energy
 
@@ -279,3 +279,21 @@ def test_tensors_in_tensors_out(torch, wine, dtype):
     twin.components_ = model.metric_.components_.numpy()
     expected = EnergyClassifier(twin).fit(X.astype(dtype), y).decision_function(X.astype(dtype))
     np.testing.assert_allclose(decision, expected, rtol=3000 * np.finfo(dtype).eps)
+
+
+def test_more_neighbours_than_points_are_an_error_before_the_metric_is_learned(iris):
+    X, y = iris
+    model = EnergyClassifier(LMNN(tol=-1), n_neighbors=10**12)  # whose fit would be refused
+    with pytest.raises(
+        InvalidInputError, match=r"=1000000000000 needs as many training points; there are 150\."
+    ):
+        model.fit(X, y)
+
+
+def test_the_metric_may_have_more_neighbours_than_there_are_points(iris):
+    X, y = iris
+    metric = LMNN(n_neighbors=10**12, max_iter=2)
+    with pytest.warns(NearfarWarning):
+        model = EnergyClassifier(metric).fit(X[::5], y[::5])
+    assert model.n_neighbors_ == 30
+    assert model.predict(X).shape == (150,)

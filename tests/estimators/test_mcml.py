@@ -309,3 +309,21 @@ def test_classes_of_different_sizes_have_their_own_targets(tiny, mcml_by_loops):
 def test_bad_parameters_are_errors(parameters, message, iris):
     with pytest.raises(InvalidInputError, match=message):
         MCML(**parameters).fit(*iris)
+
+
+@pytest.mark.parametrize("n_features", [30, 90])
+def test_the_trace_of_dependent_features_is_that_of_their_span(rng, n_features):
+    """No map has a smaller objective than the bound: here one that was learned in the span.
+
+    With V an orthonormal basis of the span of the points, a metric M of the features gives the
+    distances of VᵀMV, whose trace is not larger: MCML on XV has the same optimum as on X.
+    """
+    y = np.arange(24) % 3
+    X = rng.normal(size=(24, n_features)) * np.exp(rng.normal(size=n_features))
+    X[:, :3] += np.eye(3)[y]
+    centred = X - X.mean(axis=0)
+    V = np.linalg.svd(centred, full_matrices=False)[2][:23].T
+    model, inside = (MCML(regularization=0.1).fit(points, y) for points in (X, centred @ V))
+    bound = model.objective_ - model.duality_gap_ * max(model.objective_, 1.0)
+    assert bound <= inside.objective_ * (1 + 1e-9)
+    assert model.objective_ == pytest.approx(inside.objective_, abs=2e-3)

@@ -925,3 +925,22 @@ def test_in_a_grid_search_with_clusters(iris):
     assert len(search.cv_results_["params"]) == 4
     assert search.best_score_ > 0.9
     assert search.predict(X).shape == (75,)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"partition": "kmeans", "n_metrics": 2, "random_state": 0}],
+    ids=str,
+)
+def test_target_neighbours_that_coincide(rng, parameters):
+    """Every point is there four times: nothing is pulled, and no impostor need be near."""
+    X, y = np.repeat(rng.normal(size=(10, 3)), 4, axis=0), np.repeat(np.arange(10) % 2, 4)
+    model = MultiMetricLMNN(**parameters).fit(X, y)
+    assert (model.status_, model.objective_, model.duality_gap_) == ("converged", 0.0, 0.0)
+    np.testing.assert_array_equal(model.predict(X), y)
+
+
+def test_classes_of_one_place_each():
+    y = np.arange(12) % 2
+    model = MultiMetricLMNN(max_iter=50).fit(np.array([[0.0, 0.0], [1.0, 2.0]])[y], y)
+    assert (model.status_, model.objective_) == ("converged", 0.0)

@@ -1,11 +1,13 @@
 """Parameters that cannot be used: refused before any work, in words that help."""
 
+import inspect
 import re
 
 import numpy as np
 import pytest
 
-from nearfar import LMNN
+import nearfar.estimators
+from nearfar import LMNN, MCML, PairClassifier, SensorLocalization, make_pairs
 from nearfar.errors import InvalidInputError, NearfarError
 
 BAD = [
@@ -73,3 +75,34 @@ def test_numpy_numbers_are_numbers(overlapping):
 
 def test_nothing_is_checked_before_fit():
     LMNN(n_neighbors=-1).set_params(push_weight=7)
+
+
+def float_parameters():
+    """Each class with each of its parameters that is documented as a float."""
+    for name in nearfar.estimators.__all__:
+        cls = getattr(nearfar.estimators, name)
+        if isinstance(cls, type):
+            section = inspect.getdoc(cls).partition("Parameters\n---")[2]
+            section = section.partition("\nAttributes\n---")[0]
+            for parameter in re.findall(r"^(\w+) : .*\bfloat\b", section, re.MULTILINE):
+                yield cls, parameter
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("cls", "name"), list(float_parameters()))
+def test_numbers_are_finite(cls, name, value, overlapping):
+    """Of every class, before any work."""
+    X, y = overlapping
+    data = X, y
+    if cls is PairClassifier:
+        data = make_pairs(X, y, n_pairs=20, random_state=0)
+    if cls is SensorLocalization:
+        data = (np.linalg.norm(X[:, None] - X, axis=2),)
+    with pytest.raises(InvalidInputError, match=rf"{name}.* must be .*; got {value}"):
+        cls(**{name: value}).fit(*data)
+
+
+def test_infinity_in_words(overlapping):
+    message = "regularization must be finite; got inf. Give a large number."
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        MCML(regularization=np.inf).fit(*overlapping)

@@ -593,3 +593,12 @@ def test_what_is_no_kernel_is_an_error(stream):
         KernelPOLA(lambda a, b: np.sum((a - b) ** 2)).partial_fit(pairs, y)
     with pytest.raises(InvalidInputError, match="kernel values must be finite"):
         KernelPOLA(lambda a, b: np.inf).partial_fit(pairs, y)  # noqa: ARG005
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "poly"])
+def test_an_outlier_beside_which_a_kernel_cannot_tell_points_apart(rng, kernel):
+    """The widths of the kernels grow with it, and all other points get the same kernel values."""
+    X, y = rng.normal(size=(40, 3)), np.arange(40) % 2
+    X[0] = 1e12
+    model = KernelPOLA(kernel, n_pairs=200, max_iter=3, random_state=0)
+    assert np.isfinite(model.fit(X, y).dual_coef_).all()

@@ -1,5 +1,6 @@
 """The rows of the table."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from nearfar.datasets import load_builtin
 from nearfar.estimators.lmnn import LMNN
-from nearfar.evaluation import Split, compare, knn_error, measure, split_points
+from nearfar.evaluation import Split, baselines, compare, knn_error, measure, split_points
 
 
 @pytest.fixture
@@ -66,3 +67,19 @@ def test_a_classifier_without_a_map_predicts_by_itself(split):
     assert row.dimensions == 13
     assert row.error == np.mean(split.y_test != np.bincount(split.y_train).argmax())
     assert row.seconds == 0.25
+
+
+@pytest.mark.parametrize(
+    ("points", "errors"), [("constant", 2 / 3), ("the class", 0.0)], ids=["constant", "the class"]
+)
+def test_a_baseline_that_cannot_be_computed_says_why(points, errors):
+    """LDA divides by the variance within the classes, and here there is none."""
+    y = np.arange(60) % 3
+    X = np.ones((60, 2)) if points == "constant" else np.column_stack([y, y]).astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PCA divides by a variance of zero
+        *others, lda = baselines(split_points(X, y, 0.3, seed=0))
+    assert [row.error for row in others] == [pytest.approx(errors)] * 3
+    assert [row.reason for row in others] == [None] * 3
+    assert (lda.method, lda.error, lda.standard_error, lda.dimensions) == ("LDA", None, None, None)
+    assert lda.reason == "no class has two different training rows"

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from nearfar import LMNN
+from nearfar import LMNN, KernelLMNN, MultiMetricLMNN
 from nearfar.errors import DataWarning
 
 TOL = 1e-4
@@ -108,3 +109,61 @@ def test_features_that_sum_to_one_are_one_too_many():
     but_one = LMNN(tol=1e-6).fit(X[:, :-1], y, targets)
     assert all_of_them.status_ == but_one.status_ == "converged"
     assert all_of_them.objective_ == pytest.approx(but_one.objective_, rel=2e-6)
+
+
+@pytest.mark.parametrize("rows", [7, 40])
+def test_equal_points_stay_equal_in_the_coordinates(rows, make_case, build, backend, rng):
+    """Matrix products may round equal rows apart; a pair of equal points must have no length."""
+    X = rng.normal(size=(3, rows))[np.arange(24) % 3]
+    problem = build(make_case(X, (12, 12), 0.5), backend)
+    for U in (problem.U, problem.exact(), problem.in_geometry_of(np.eye(2)).U):
+        U = problem.kernels.to_host(U)
+        np.testing.assert_array_equal(U, U[np.arange(24) % 3])
+
+
+def test_directions_that_are_free_to_grow_are_told(make_case, build):
+    """In feature 0 the targets coincide and all impostors differ, in feature 1 the reverse."""
+    X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    problem = build(make_case(X, (2, 2), 0.5))
+    certificate, _ = problem.certify(np.zeros((1, 2)))
+    (free,) = certificate.free
+    assert free.shape[1] == 1
+    along = problem.components(free.T)[0]
+    assert abs(along[1]) < 1e-9 * abs(along[0])
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+@pytest.mark.parametrize("partition", [{}, {"partition": "kmeans", "n_metrics": 2}])
+@pytest.mark.parametrize("draw", range(5))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_several_metrics_on_repeated_rows(family, draw, partition):
+    """The gap is a proof; a metric of a class whose targets coincide grows for free."""
+    X, sizes = drawn(family, draw)
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    model = MultiMetricLMNN(random_state=0, **partition).fit(X, y)
+    assert model.status_ == "converged"
+    assert model.duality_gap_ <= model.tol
+
+
+def test_several_metrics_where_all_targets_coincide():
+    """Without pull every metric is free: all margins are kept."""
+    X = np.repeat([[0.0], [1.0], [2.0]], 4, axis=0)
+    model = MultiMetricLMNN().fit(X, np.repeat([0, 1, 0], 4))
+    assert model.objective_ == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+@pytest.mark.parametrize("learner", [KernelLMNN(), LMNN(n_passes=3), LMNN(n_components=1)])
+@pytest.mark.parametrize("draw", range(3))
+def test_other_learners_of_the_family(learner, draw):
+    X, sizes = drawn("few places in many features", draw)
+    model = clone(learner).fit(X, np.repeat(np.arange(len(sizes)), sizes))
+    assert model.status_ == "converged"
+
+
+def test_a_map_of_one_row_where_classes_have_no_variance():
+    """Their variance is a rounding error, of which discriminants must not be made."""
+    places = np.array([[0.1, 0.7, 0.3], [0.9, 0.2, 1.1]])
+    model = LMNN(n_components=1).fit(places[np.arange(14) % 2], np.arange(14) % 2)
+    assert model.objective_ == pytest.approx(0, abs=1e-9)
+    assert np.abs(model.components_).max() < 100

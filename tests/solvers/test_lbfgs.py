@@ -267,3 +267,14 @@ def test_a_first_step_can_be_given():
 
     assert exact_step(along, 4.0, first=0.25) == 0.25
     assert asked == [0.0, 0.25]
+
+
+@pytest.mark.parametrize("size", [1e-140, 1e-150, 1e-161, 1e-170])
+@pytest.mark.parametrize("curvature", [1e-20, 1.0, 1e20])
+def test_steps_whose_products_vanish_are_not_kept(rng, size, curvature):
+    """Their squares are no normal numbers, and the direction would not be finite."""
+    lbfgs = LBFGS(5)
+    for _ in range(5):
+        step = size * rng.normal(size=SHAPE)
+        lbfgs.remember(step, curvature * step * rng.uniform(0.5, 2, SHAPE))
+    assert np.isfinite(lbfgs.direction(np.ones(SHAPE))).all()

@@ -227,3 +227,19 @@ def test_an_iterate_is_not_changed_by_the_next(stream):
     assert not np.array_equal(second.state.matrix, kept)
     assert second.state.n_seen == 120
     assert second.info["n_updates"] == second.state.n_updates - first.state.n_updates
+
+
+def test_a_pair_of_length_zero_moves_the_threshold_alone():
+    """At b = 3 a far pair of length 0 has the loss 1 + 3, and b falls to max(1, 3 - 4)."""
+    stream = MarginProjections(np.eye(2, order="F"), b=3.0)
+    losses = stream.learn(np.zeros((1, 2)), np.array([-1.0]))
+    np.testing.assert_array_equal(losses, [4.0])
+    np.testing.assert_array_equal(stream.matrix, np.eye(2))
+    assert stream.b == 1.0
+
+
+def test_a_scale_far_below_the_lengths():
+    """(length / s)⁴ is infinite, and the metric stays finite."""
+    stream = MarginProjections(zeros(2), scale=1e-100)
+    stream.learn(np.ones((1, 2)), np.array([-1.0]))
+    assert np.isfinite(stream.matrix).all()

@@ -18,6 +18,7 @@ from typing import TextIO
 from nearfar.cli.text import printable
 
 OK, FAULT, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
+REFUTED = 1  # of `nearfar verify`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -224,6 +224,23 @@ def evaluate(
 
 @nearfar.command()
 @click.argument("model", type=_FILE)
+@click.argument("table", type=_FILE, shell_complete=complete_table)
+@click.option("-t", "--target", metavar="COLUMN", help="Column of class labels [the fit's].")
+@_debug
+def verify(model: Path, table: Path, target: str | None) -> int:
+    """Check what MODEL says of itself against TABLE, by the proof that it carries.
+
+    Recomputes objective, feasibility and bound with code that shares nothing with the solvers.
+    TABLE is that of the fit, or has its training rows alone. Exits with 1 if something does not
+    hold.
+    """
+    from nearfar.cli.verify import verify_model
+
+    return verify_model(model, table, target)
+
+
+@nearfar.command()
+@click.argument("model", type=_FILE)
 @click.argument("table", type=_FILE, required=False, shell_complete=complete_table)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels [the fit's].")
 @click.option("-o", "--output", type=_FILE, default=Path("report.html"), help="HTML file.")

@@ -35,6 +35,8 @@ from nearfar.solvers.checkpoint import fingerprint
 LARGE_FILE = 20.0  # megabytes from which on it is told that a file is read
 LARGE_WORK = 1e11  # operations of a look at all pairs from which on its cost is told: seconds
 COMPARED_PAIRS = 1 << 29  # of training and test rows in the comparison: some seconds a method
+LOOK = 0.02  # share of the time limit that one look at all pairs may take
+LINEAR_TIME = ("rca", "pola")  # methods whose time grows with the rows, not with all pairs
 LEAST_TESTS = 1000  # test rows that are compared in any case
 
 
@@ -59,8 +61,6 @@ def run(options: FitOptions) -> int:
     model = make_model(options.method, options.given, options.neighbors, options.seed)
     _check_options(options)
     table = _read_table(options)
-    if is_large(table):
-        _tell_cost(options, table)
     with shown_warnings():
         code = _fit_and_report(options, table, model)
     return code
@@ -99,22 +99,6 @@ def is_large(table: Table) -> bool:
     return bool(n * n * d > LARGE_WORK)
 
 
-def _tell_cost(options: FitOptions, table: Table) -> None:
-    """Say how long a look at all pairs of training points takes, about, and what limits it."""
-    n, d = round(len(table.X) * (1 - options.test_share)), table.X.shape[1]
-    n = min(n, options.rows or n)
-    limit = options.given.get("max_seconds")
-    ends = (
-        "set --max-seconds to limit learning, or --rows to learn from fewer rows"
-        if limit is None
-        else f"learning ends after --max-seconds {limit:g}, at the latest after twice that"
-    )
-    tell(
-        f"learning from {n:,} rows: one look at all {n * (n - 1) / 2:.1e} pairs takes up to about"
-        f" {n * n * d / operations_per_second():.2g} s here; {ends}"
-    )
-
-
 def _provenance(options: FitOptions, table: Table, n_train: int) -> dict[str, Any]:
     """How the model comes about, for `nearfar.io.read_provenance`."""
     return {
@@ -131,9 +115,32 @@ def _provenance(options: FitOptions, table: Table, n_train: int) -> dict[str, An
 
 
 def _affordable_rows(seconds: float, d: int) -> int:
-    """So many that a look at all their pairs takes about a tenth of the time."""
-    rows = (0.1 * seconds * operations_per_second() / d) ** 0.5
+    """So many that a fit gets somewhere: a look at all their pairs takes LOOK of the time."""
+    rows = (LOOK * seconds * operations_per_second() / d) ** 0.5
     return max(100, int(float(f"{rows:.1g}")))
+
+
+def _learned_rows(options: FitOptions, n: int, d: int) -> int:
+    """How many of n training rows to learn from: those asked for, or what --max-seconds allows.
+
+    Before work that takes long, it is told what it costs. A method that does not look at all pairs
+    takes all rows.
+    """
+    rows, limit = min(options.rows or n, n), options.given.get("max_seconds")
+    if options.method in LINEAR_TIME or n * n * d < LARGE_WORK:
+        return rows
+    if limit is None:
+        ends = "set --max-seconds to limit learning, or --rows to learn from fewer rows"
+    else:
+        ends = f"learning ends after --max-seconds {limit:g}, at the latest after twice that"
+        if options.rows is None:
+            rows = min(rows, _affordable_rows(limit, d))
+    part = "" if rows == n else f" of {n:,}, drawn at random"
+    tell(
+        f"learning from {rows:,} rows{part}: one look at all {rows * (rows - 1) / 2:.1e} pairs"
+        f" takes up to about {rows * rows * d / operations_per_second():.2g} s here; {ends}"
+    )
+    return rows
 
 
 def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
@@ -146,8 +153,9 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
     classes, codes = np.unique(split.y_train, return_inverse=True)
     y = codes if options.method == "rca" else split.y_train  # RCA takes -1 for no label
     learned = None
-    if options.rows is not None and options.rows < n:
-        learned = np.sort(np.random.default_rng(options.seed).permutation(n)[: options.rows])
+    rows = _learned_rows(options, n, d)
+    if rows < n:
+        learned = np.sort(np.random.default_rng(options.seed).permutation(n)[:rows])
     start = time.perf_counter()
     try:
         with progress(model):
@@ -193,7 +201,7 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
         split = with_fewer_tests(split, COMPARED_PAIRS, LEAST_TESTS)
         if len(split.X_test) < n_tests:
             echo(f"compared on {len(split.X_test):,} of {n_tests:,} test rows")
-        rows = baselines(split, options.neighbors, options.given.get("components"))
-        rows.append(measure(model, split, options.neighbors, seconds))
-        print_rows(rows, options.neighbors)
+        compared = baselines(split, options.neighbors, options.given.get("components"))
+        compared.append(measure(model, split, options.neighbors, seconds))
+        print_rows(compared, options.neighbors)
     return INTERRUPTED if model.status_ == "interrupted" else OK

@@ -57,6 +57,7 @@ class Fitted:
     digest: str
     test_share: float
     seed: int
+    n_rows: int
     versions: dict[str, str]
 
     @classmethod
@@ -73,6 +74,7 @@ class Fitted:
                 str(said["digest"]),
                 float(said["test_share"]),
                 int(said["seed"]),
+                int(said["n_rows"]),
                 {str(name): str(version) for name, version in said["versions"].items()},
             )
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):

@@ -1,4 +1,8 @@
-"""CSV files: a line of names, then a line for each point."""
+"""CSV files: a line of names, then a line for each point.
+
+Where pyarrow is installed it reads the lines, in a tenth of the time. What it refuses is read again
+line by line: that reads more (spaces around cells), and names the cell that is wrong.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +62,9 @@ def _read(stream: TextIO, request: Request) -> tuple[np.ndarray, tuple[str, ...]
     _check_header(names)
     columns, target_column = select_columns(names, request)
     chosen = [names[i] for i in columns]
+    read = _read_by_pyarrow(stream.name, delimiter, len(names), columns, target_column)
+    if read is not None:
+        return as_points(read[0], chosen), tuple(chosen), read[1]
     values = array("d")
     labels = []
     for number, row in enumerate(_full_rows(rows, len(names)), start=1):
@@ -74,6 +81,41 @@ def _read(stream: TextIO, request: Request) -> tuple[np.ndarray, tuple[str, ...]
         raise InvalidInputError("there is a line of column names but no rows below it. Add rows.")
     X = as_points(np.frombuffer(values, dtype=np.float64).reshape(-1, len(columns)), chosen)
     return X, tuple(chosen), labels
+
+
+def _read_by_pyarrow(
+    path: str, delimiter: str, width: int, columns: Sequence[int], target: int | None
+) -> tuple[np.ndarray, list[str]] | None:
+    """The points and the cells of the target column; None if pyarrow cannot read all of them."""
+    try:
+        import pyarrow
+        from pyarrow import csv as arrow_csv
+    except ImportError:
+        return None
+    names = [str(i) for i in range(width)]
+    types = {names[i]: pyarrow.float64() for i in columns}
+    used = [names[i] for i in columns]
+    if target is not None:
+        types[names[target]] = pyarrow.string()
+        used.append(names[target])
+    try:
+        table = arrow_csv.read_csv(
+            path,
+            arrow_csv.ReadOptions(column_names=names, skip_rows=1),
+            arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            arrow_csv.ConvertOptions(
+                column_types=types, include_columns=used, null_values=[], strings_can_be_null=False
+            ),
+        )
+    except (pyarrow.ArrowException, OSError):
+        return None
+    if not len(table):
+        return None
+    X = np.empty((len(table), len(columns)))
+    for place, column in enumerate(columns):
+        X[:, place] = table.column(names[column]).to_numpy()
+    labels = [] if target is None else table.column(names[target]).to_pylist()
+    return X, [label.strip() for label in labels]
 
 
 def _check_header(names: Sequence[str]) -> None:

@@ -155,6 +155,15 @@ class ClassifierAroundMetric(ClassifierMixin, Estimator):
         return class_order(self.labels_, type(self).__name__)
 
 
+def check_count(n_neighbors: int, n_points: int) -> None:
+    """Refuse more neighbours than there are points."""
+    if n_neighbors > n_points:
+        raise InvalidInputError(
+            f"n_neighbors={n_neighbors} needs as many training points; there are {n_points}."
+            " Lower n_neighbors or add rows."
+        )
+
+
 def is_fitted(estimator: Any) -> bool:
     """Whether an estimator has learned already."""
     try:

@@ -127,9 +127,10 @@ class Descent:
         challenger = solution.challenger
         if challenger is None or solution.status is Status.EARLY_STOPPED:  # which has its own best
             return solution
-        proof, triplets = problem.certify(challenger.point, challenger.state)
-        if proof.objective >= solution.iterate.value:
+        found = fit_clock().in_time(lambda: problem.certify(challenger.point, challenger.state))
+        if found is None or found[0].objective >= solution.iterate.value:
             return solution
+        proof, triplets = found
         proved = replace(challenger, value=proof.objective, exact=True)
         return replace(solution, iterate=replace(proved, state=triplets, certificate=proof))
 

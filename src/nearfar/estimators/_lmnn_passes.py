@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nearfar.errors import TimeLimitError
 from nearfar.estimators._lmnn_descent import Arrays, Descent, Saver, Start, marked, resumed
+from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._start import central_point
 from nearfar.estimators._validation import HeldOutError, votes_under
 from nearfar.kernels import Array, kernels_for
@@ -26,6 +27,7 @@ Matrix = NDArray[np.float64]
 PASS_WIDTH = 0.1  # of the smoothed hinge at the start of a later pass, some of its targets new
 COMPLETE = (Status.CONVERGED, Status.EARLY_STOPPED, Status.STALLED)
 MATRICES = ("components", "target_components")  # of a pass, in a checkpoint
+PROOF = "before_proof_"  # begins the names of the arrays of its proof there
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Pass:
     duality_gap: float | None
     n_coinciding: int
     error: float  # on the held-out rows; infinite if there are none
+    proof: Proof
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,9 @@ class Passes:
         targets: Any,
         held_out: tuple[Array, NDArray[np.intp]] | None,
         checkpoint: Checkpoint | None,
+        order: NDArray[np.intp],
     ) -> None:
+        self._order = order
         self._owner, self._points, self._labels, self._targets = owner, points, labels, targets
         self._held_out, self._checkpoint = held_out, checkpoint
         self._centre = central_point(points)
@@ -175,6 +180,8 @@ class Passes:
         if validation is not None:
             kept, status = validation.kept(solution)
         certificate = descent.proof(kept)
+        n_rows = len(self._points) + (0 if self._held_out is None else len(self._held_out[1]))
+        proved = certificate if descent.rows is None else None
         return Pass(
             descent.components(kept),
             None if self._before is None else self._before.components,
@@ -184,6 +191,7 @@ class Passes:
             None if certificate is None or descent.rows else certificate.gap,
             0 if certificate is None else certificate.n_coinciding,
             np.inf if validation is None else validation.error,
+            margin_proof(descent.problem, proved, self._order, n_rows),
         )
 
     def _ending(self, done: Pass, solution: Solution) -> Ending | None:
@@ -214,7 +222,8 @@ def _packed(before: Pass | None) -> tuple[Arrays, dict[str, Any]]:
     values = {field.name: getattr(before, field.name) for field in fields(before)}
     matrices = {f"before_{name}": values.pop(name) for name in MATRICES}
     arrays = {name: matrix for name, matrix in matrices.items() if matrix is not None}
-    return arrays, {"before": values}
+    proof: Proof = values.pop("proof")
+    return arrays | {PROOF + name: array for name, array in proof.items()}, {"before": values}
 
 
 def _unpacked(arrays: Arrays, values: dict[str, Any]) -> Pass | None:
@@ -224,4 +233,5 @@ def _unpacked(arrays: Arrays, values: dict[str, Any]) -> Pass | None:
     parts: dict[str, Any] = dict(values["before"])
     parts["status"] = Status(parts["status"])
     parts |= {name: arrays.get(f"before_{name}") for name in MATRICES}
-    return Pass(**parts)
+    proof = {name.removeprefix(PROOF): arrays[name] for name in arrays if name.startswith(PROOF)}
+    return Pass(**parts, proof=proof)

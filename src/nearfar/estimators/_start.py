@@ -16,6 +16,7 @@ from nearfar.supervision import ClassOrder
 Matrix = NDArray[np.float64]
 
 SAMPLE_ROWS = 10_000  # rows that are enough for a centre and for a first guess
+ROUNDING = 1e-12  # share of the spread of the data that is no variance of a class
 SCALE_LIMIT = 1e140  # beyond it squares leave the range of float64
 DEAD = 1e-12  # spread of a feature, relative to the median one, up to which it is dead
 NAMED = 5  # dead features that a warning names
@@ -101,7 +102,8 @@ def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matri
     codes = np.sort(labels.codes)[::step]
     means = np.array([sample[codes == code].mean(0) for code in np.unique(codes)])
     within = sample - means[np.searchsorted(np.unique(codes), codes)]
-    if init == "pca" or not within.any():  # without variance in the classes LDA sees the means only
+    vary = np.abs(within).max() > ROUNDING * np.abs(sample - sample.mean(0)).max()
+    if init == "pca" or not vary:  # without variance in the classes LDA sees the means only
         found = PCA(svd_solver="full").fit(sample).components_
     else:
         model = LinearDiscriminantAnalysis(solver="svd").fit(sample, codes)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._iterative import IterativeLearner, settled
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import check_spread
+from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows
+from nearfar.estimators._start import check_spread, host
 from nearfar.kernels import kernels_for, one_pool
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
@@ -18,8 +21,10 @@ from nearfar.problems.dml_eig import DMLEigProblem
 from nearfar.solvers import Iterate
 from nearfar.solvers.covering import cover
 from nearfar.solvers.frank_wolfe import frank_wolfe
+from nearfar.supervision import Pairs
 
 LECTURE_SMOOTHING = 1e-5  # σ for each feature
+NO_WEIGHT = 1e-12  # of the largest dual weight, below which a far pair is left out of the proof
 
 
 class DMLEig(PairLearner, IterativeLearner, MetricLearner):
@@ -67,6 +72,9 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
         None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float
         Proved bound on (optimum − objective) relative to the objective.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: the far pairs whose dual weight
+        is not zero with these weights, and the pairs if they were drawn.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -172,10 +180,20 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
             best = solution.iterate
             self.components_ = attributes(best)["components_"]
             proof = fit_clock().in_time(lambda: problem.certify(best.point, *best.certificate))
+            self.proof_: Proof | None = None
+            if proof is not None:
+                self.proof_ = self._dual_point(pairs, X, y, *best.certificate)
         objective, gap = (None, None) if proof is None else (proof.objective, proof.gap)
         status = solution.status if gap is None else settled(solution.status, gap, self.tol)
         self._store_ending(status, objective, gap, solution.history)
         return self
+
+    def _dual_point(self, pairs: Pairs, X: Any, y: Any, weights: Any, numbers: Any = None) -> Proof:
+        """The far pairs of weights above zero, and these weights."""
+        weights = np.asarray(host(weights), dtype=np.float64)
+        used = np.flatnonzero(weights > NO_WEIGHT * weights.max())
+        found = far_rows(pairs, X, y)[used if numbers is None else numbers[used]]
+        return {"pairs": found, "weights": weights[used]} | drawn_pairs(pairs, self.n_pairs)
 
     def _check_parameters(self) -> None:
         self._check_limits()

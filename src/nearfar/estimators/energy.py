@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._around_metric import ClassifierAroundMetric
+from nearfar.estimators._around_metric import ClassifierAroundMetric, check_count
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._validation import held_out_rows
 from nearfar.kernels import Array, kernels_for, one_pool
@@ -140,11 +140,6 @@ class EnergyClassifier(ClassifierAroundMetric):
             The fitted estimator.
         """
         labels = self._fit_metric(X, y)
-        if len(self.classes_) < 2:
-            raise InvalidInputError(
-                f"{type(self).__name__} needs at least two classes; y has 1 class."
-                " Add rows of another class."
-            )
         known = len(self.points_)  # the metric may have been learned with more neighbours
         self.n_neighbors_ = min(self._given_or_learned("n_neighbors", N_NEIGHBORS), known)
         self.push_weight_ = self._given_or_learned("push_weight", PUSH_WEIGHT)
@@ -205,8 +200,14 @@ class EnergyClassifier(ClassifierAroundMetric):
     # -- inside ----------------------------------------------------------------------------------
 
     def _check_parameters(self, n_points: int) -> None:
+        if len(self.classes_) < 2:
+            raise InvalidInputError(
+                f"{type(self).__name__} needs at least two classes; y has 1 class."
+                " Add rows of another class."
+            )
         if self.n_neighbors is not None:
-            check_number("n_neighbors", self.n_neighbors, Integral, 1, n_points)
+            check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
+            check_count(self.n_neighbors, n_points)
         if self.push_weight is not None:
             check_number("push_weight", self.push_weight, Real, 0, 1, open_ends=True)
         check_choice("targets", self.targets, ("input", "learned"))

@@ -13,6 +13,7 @@ from nearfar.estimators._kernel import Expansion
 from nearfar.estimators._kernel_metric import KernelMetricLearner
 from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_coinciding
 from nearfar.estimators._lmnn_descent import Descent
+from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._validation import HeldOutError, votes_under
 from nearfar.kernels import one_pool
 from nearfar.solvers import Iterate, Observer, Status
@@ -94,6 +95,9 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned map of few rows.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: as of `LMNN`. None where all points are
+        equal.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback), "early_stopped" (by validation) or "interrupted".
@@ -233,6 +237,9 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
             kept, status = validation.kept(solution)
         certificate = descent.proof(kept)
         self._store(attributes(kept))
+        proved = certificate if descent.rows is None else None
+        order = points.rows[descent.labels.order]
+        self.proof_: Proof | None = margin_proof(descent.problem, proved, order, len(points.X))
         status = descent.settled(status, certificate)
         if certificate is None:
             self._store_ending(status, None, None, solution.history)
@@ -259,5 +266,6 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         heads, _ = nearest_targets(np.zeros((len(labels.codes), 1)), labels, self.n_neighbors)
         objective = self._objective_without_variation(labels, heads)
         self._store(self._zero_map(points))
+        self.proof_ = None
         self._store_ending(Status.CONVERGED, objective, 0.0, [])
         return self

@@ -14,7 +14,9 @@ from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._kernel import Expansion
 from nearfar.estimators._kernel_metric import KernelMetricLearner
 from nearfar.estimators._large_margin import taken
+from nearfar.estimators._proofs import map_proof
 from nearfar.estimators._soft_neighbors import expected_gain
+from nearfar.estimators._start import host
 from nearfar.estimators.mcml import MCMLLearner
 from nearfar.kernels import one_pool
 from nearfar.problems.kernel_mcml import KernelMCMLProblem
@@ -101,6 +103,9 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned map of few rows.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: as of `MCML`, the maps by their
+        coefficients as in ``dual_coef_``.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -229,20 +234,29 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
             [self.n_components, self.reduce, self.regularization],
         )
         self._store(attributes(problem.returned(solution.iterate.point)))
-        self._store_ending(*self._ending(problem, solution, convex), solution.history)
+
+        def mapped(L: Matrix) -> Matrix:
+            return host(points.attributes(problem.components(L))["dual_coef_"])
+
+        self._store_ending(*self._ending(problem, solution, convex, mapped), solution.history)
         return self
 
     def _ending(
-        self, problem: KernelMCMLProblem, solution: Solution, convex: bool
+        self,
+        problem: KernelMCMLProblem,
+        solution: Solution,
+        convex: bool,
+        mapped: Callable[[Matrix], Matrix],
     ) -> tuple[Status, float | None, float | None]:
         """Status, objective and gap; the features are float64, so that a bound of the run holds."""
         iterate = solution.iterate
         if iterate.certificate is not None and solution.status is Status.CONVERGED:
+            self.proof_ = map_proof(map(mapped, iterate.certificate.factors))
             objective = problem.objective(problem.returned(iterate.point))
             proof = replace(iterate.certificate, objective=objective)
             return solution.status, proof.objective, proof.gap
         L = problem.whole(iterate.point).L if convex else iterate.point
-        return self._finished(problem, L, solution.status, convex)
+        return self._finished(problem, L, solution.status, convex, mapped)
 
     def _store_without_variation(self, points: Expansion, labels: ClassOrder) -> KernelMCML:
         """All points are equal, so that p(j|i) = 1 / (n − 1) whatever the metric."""
@@ -253,5 +267,6 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         sizes = labels.sizes[labels.sizes > 1]
         objective = float(np.sum(sizes * np.log((len(labels.codes) - 1) / (sizes - 1))))
         self._store(self._zero_map(points))
+        self.proof_ = None
         self._store_ending(Status.CONVERGED, objective, 0.0, [])
         return self

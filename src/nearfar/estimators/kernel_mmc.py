@@ -15,6 +15,8 @@ from nearfar.estimators._kernel import PRECOMPUTED, Expansion
 from nearfar.estimators._kernel_metric import KernelMetricLearner
 from nearfar.estimators._pairs import holds_tuples
 from nearfar.estimators._parameters import check_number
+from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
+from nearfar.estimators._start import host
 from nearfar.estimators.mmc import MMCLearner
 from nearfar.kernels import one_pool
 from nearfar.problems.kernel_mmc import KernelMMCProblem
@@ -91,6 +93,9 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
     duality_gap_ : float or None
         Proved bound on (optimum − objective) relative to the objective; None for a learned map of
         few rows.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: as of `MMC`, the map by its
+        coefficients as in ``dual_coef_``.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -200,7 +205,12 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
             def attributes(L: Matrix) -> dict[str, Any]:
                 return self._map(points, problem.returned(L))
 
-            self._maximise(problem, problem.start(few), few is not None, X, y, attributes)
+            def proof(L: Matrix) -> Proof:
+                coefficients = host(points.attributes(problem.components(L))["dual_coef_"])
+                return map_proof([coefficients]) | drawn_pairs(pairs, self.n_pairs)
+
+            start = problem.start(few)
+            self._maximise(problem, start, few is not None, X, y, attributes, proof)
         return self
 
     def _store_without_variation(self, points: Expansion) -> KernelMMC:
@@ -211,5 +221,6 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
             DataWarning,
         )
         self._store(self._zero_map(points))
+        self.proof_ = None
         self._store_ending(Status.CONVERGED, 0.0, 0.0, [])
         return self

@@ -15,6 +15,7 @@ from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_
 from nearfar.estimators._lmnn_descent import Start
 from nearfar.estimators._lmnn_passes import PASS_WIDTH, Passes
 from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._proofs import Proof
 from nearfar.estimators._start import given_map, host, without_dead_features
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.linalg import pad_or_trim_rows
@@ -95,6 +96,10 @@ class LMNN(LargeMarginLearner, MetricLearner):
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: the target neighbours, and the triplets
+        whose dual weight is not zero with these weights, as arrays of row numbers. None where all
+        points are equal. It takes 20 bytes a triplet.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback), "early_stopped" (by validation) or "interrupted".
@@ -214,7 +219,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
         settings = [target_neighbors, self.n_components, self.reduce, self.n_passes]
         checkpoint = self._opened_checkpoint(self.checkpoint, points, part, *settings)
         validate = None if held_out is None else (taken(live, held_out), labels.codes[held_out])
-        passes = Passes(self, points, part, target_neighbors, validate, checkpoint)
+        passes = Passes(self, points, part, target_neighbors, validate, checkpoint, order)
         if passes.descent.problem.P.size == 0:
             return self._store_without_variation(points, part, passes.descent.problem.edges[0])
 
@@ -228,6 +233,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
         self.n_passes_, self.target_components_ = kept.number, None
         if kept.target_components is not None:
             self.target_components_ = kernels_for(points).like(kept.target_components, points)
+        self.proof_: Proof | None = kept.proof
         warn_of_coinciding(kept.n_coinciding)
         self._store_ending(
             ending.status, kept.objective, kept.duality_gap, ending.history, ending.before
@@ -284,7 +290,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
         d = self.n_features_in_
         identity = np.eye(self.n_components or d, d)
         self.components_ = kernels_for(points).like(identity, points)
-        self.n_passes_, self.target_components_ = 1, None
+        self.n_passes_, self.target_components_, self.proof_ = 1, None, None
         gap = 0.0 if self._learns_rows is None else None
         self._store_ending(Status.CONVERGED, objective, gap, [])
         return self

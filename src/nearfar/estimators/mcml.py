@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 from typing import Any
 
@@ -14,6 +14,7 @@ from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._iterative import settled
 from nearfar.estimators._large_margin import taken
 from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._proofs import Proof, map_proof
 from nearfar.estimators._soft_neighbors import (
     SoftNeighborsLearner,
     expected_gain,
@@ -88,19 +89,27 @@ class MCMLLearner(SoftNeighborsLearner):
             yield from self._iterates(problem.in_double(), iterate.point, None, solver, convex)
 
     def _finished(
-        self, problem: MCMLProblem, L: Matrix, status: Status, convex: bool
+        self,
+        problem: MCMLProblem,
+        L: Matrix,
+        status: Status,
+        convex: bool,
+        mapped: Callable[[Matrix], Matrix],
     ) -> tuple[Status, float | None, float | None]:
         """Status, objective and gap of the map returned for a factor, if there is time.
 
-        They are computed from the data in float64.
+        They are computed from the data in float64. Stores the proof, by the maps that ``mapped``
+        gives of factors.
         """
         clock = fit_clock()
+        self.proof_: Proof | None = None
         if not convex:
             return status, clock.in_time(lambda: problem.objective(problem.returned(L))), None
         certificate = clock.in_time(lambda: problem.prove(L))
         if certificate is None:
             return status, None, None
         status = settled(status, certificate.gap, self.tol)
+        self.proof_ = map_proof(map(mapped, certificate.factors))
         return status, certificate.objective, certificate.gap
 
 
@@ -157,6 +166,10 @@ class MCML(MCMLLearner, MetricLearner):
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: the maps whose soft neighbours
+        are the dual point, two at most. None for a learned rectangular map, and where all points
+        are equal.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -260,6 +273,7 @@ class MCML(MCMLLearner, MetricLearner):
             free = self.regularization == 0  # else the zero map is the only optimum
             identity = identity_without_variation(d, rows)
             self.components_ = placed(free * identity, self.n_components, X)
+            self.proof_ = None
             objective = problem.evaluate(np.zeros((0, 0))).value
             self._store_ending(Status.CONVERGED, objective, 0.0 if convex else None, [])
             return self
@@ -282,6 +296,6 @@ class MCML(MCMLLearner, MetricLearner):
         )
         L = solution.iterate.point
         self.components_ = attributes(problem.returned(L))["components_"]
-        ending = self._finished(problem, L, solution.status, convex)
+        ending = self._finished(problem, L, solution.status, convex, problem.components)
         self._store_ending(*ending, solution.history)
         return self

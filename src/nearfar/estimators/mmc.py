@@ -15,6 +15,7 @@ from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._iterative import IterativeLearner, settled
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
 from nearfar.estimators._start import given_map, robust_centre
 from nearfar.kernels import kernels_for, one_pool
 from nearfar.limits import fit_clock
@@ -39,8 +40,12 @@ class MMCLearner(PairLearner, IterativeLearner):
         X: Any,
         y: Any,
         attributes: Callable[[Matrix], dict[str, Any]],
+        proof: Callable[[Matrix], Proof],
     ) -> None:
-        """Run from a start, and store the answer; ``attributes`` are those of a factor L."""
+        """Run from a start, and store the answer.
+
+        ``attributes`` and ``proof`` give what is stored of a factor L.
+        """
 
         def of_iterate(iterate: Iterate) -> dict[str, Any]:
             return attributes(iterate.point)
@@ -51,6 +56,7 @@ class MMCLearner(PairLearner, IterativeLearner):
             setattr(self, name, value)
         point = solution.iterate.point
         certificate = fit_clock().in_time(lambda: problem.certify(point))
+        self.proof_: Proof | None = None if certificate is None else proof(point)
         objective = None if certificate is None else certificate.objective
         gap = None if certificate is None or fixed_rank else certificate.gap
         status = solution.status if gap is None else settled(solution.status, gap, self.tol)
@@ -113,6 +119,9 @@ class MMC(MMCLearner, MetricLearner):
     duality_gap_ : float or None
         Proved bound on (optimum − objective) relative to the objective; None for a learned
         rectangular map.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: the map under which the lengths
+        of the far pairs are the dual point, and the pairs if they were drawn.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -215,8 +224,11 @@ class MMC(MMCLearner, MetricLearner):
                 components = pad_or_trim_rows(problem.returned(L), self.n_components)
                 return {"components_": kernels_for(points).like(components, points)}
 
+            def proof(L: Matrix) -> Proof:
+                return map_proof([problem.components(L)]) | drawn_pairs(pairs, self.n_pairs)
+
             start = problem.start(rows, given)
-            self._maximise(problem, start, rows is not None, X, y, attributes)
+            self._maximise(problem, start, rows is not None, X, y, attributes, proof)
         return self
 
     # -- before ------------------------------------------------------------------------------

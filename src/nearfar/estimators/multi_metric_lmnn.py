@@ -29,6 +29,7 @@ from nearfar.estimators._lmnn_descent import (
 )
 from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._start import central_point, host, without_dead_features
 from nearfar.estimators._validation import HeldOutError
 from nearfar.estimators.energy import EnergyClassifier
@@ -123,6 +124,9 @@ default=None
     duality_gap_ : float
         Proved bound on (objective − optimum) of the joint program, relative to the objective, or
         to 1 if that is larger.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: as of `LMNN`. None where all points are
+        equal.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback), "early_stopped" (by validation) or "interrupted".
@@ -294,6 +298,9 @@ default=None
         if validation is not None:
             kept, status = validation.kept(solution)
         self._store(descent, kept, status, solution)
+        self.proof_: Proof | None = margin_proof(
+            descent.problem, descent.proof(kept), order, len(X)
+        )
         if checkpoint is not None and self.status_ in (Status.CONVERGED, Status.EARLY_STOPPED):
             checkpoint.remove()
         callbacks.finish(lambda: {"components_": self.components_})
@@ -517,5 +524,6 @@ default=None
         objective = self._objective_without_variation(labels, heads)
         identities = np.array([np.eye(self.n_features_in_)] * self._n_metrics)
         self.components_ = kernels_for(points).like(identities, points)
+        self.proof_ = None
         self._store_ending(Status.CONVERGED, objective, 0.0, [])
         return self

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._proofs import Proof
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import Array, check_memory, gram_kernels_for, kernels_for
@@ -107,6 +108,9 @@ class MVU(Unfolding):
         mean squared length if that is larger): its distance from the bound, and what lengths that
         are not quite kept may have gained. At least the largest relative change of a squared length
         that was to be kept. None if an interrupted fit did not reach all components.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: the edges with their dual
+        weights y, and the thickness with which each was kept.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -268,9 +272,18 @@ class MVU(Unfolding):
                 "points": graph.points,
                 "violation": program.violation(state),
                 "rounding": float(_rounding(program, state).max()),
+                "dual": self._dual_point(program, state),
             },
             gap_unit=max(program.scale, abs(program.bound(state))),
         )
+
+    @staticmethod
+    def _dual_point(program: MVUProgram, state: State) -> tuple[Index, Matrix]:
+        """Heads and tails (m, 2) of the edges, and y in the units of the data with δ (m, 2)."""
+        to_host = kernels_for(state.y).to_host
+        y = program.scale * to_host(state.y)
+        edges = np.stack([to_host(program.heads), to_host(program.tails)], axis=1)
+        return edges, np.stack([y, np.full(len(y), program.thickness)], axis=1)
 
     def _refuse_contradictions(
         self, program: MVUProgram, state: State, graph: NeighborhoodGraph
@@ -315,6 +328,20 @@ class MVU(Unfolding):
             )
         self._warn_of_changes([found.details for _, found in parts if found.status in SOLVED])
         self.kernel_ = self._joint_kernel(parts)
+        self.proof_ = self._joint_proof(parts)
+
+    def _joint_proof(self, parts: list[tuple[Index, Unfolded]]) -> Proof:
+        """The dual points of all components, by the rows of the points."""
+        graph = self.graph_
+        places = graph.merged()[0] if not graph.lengths.all() else np.arange(graph.n_nodes)
+        first = np.unique(places, return_index=True)[1]
+        found = [(rows, part.details["dual"]) for rows, part in parts if "dual" in part.details]
+        edges = [first[rows[ends]] for rows, (ends, _) in found]
+        values = [weights for _, (_, weights) in found]
+        return {
+            "edges": np.concatenate([np.empty((0, 2), dtype=np.intp), *edges]).astype(np.int32),
+            "weights": np.concatenate([np.empty((0, 2)), *values]),
+        }
 
     def _warn_of_changes(self, parts: list[dict[str, Any]]) -> None:
         """Warn of lengths that should have been kept and were not, and name the likely cause."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._around_metric import ClassifierAroundMetric
+from nearfar.estimators._around_metric import ClassifierAroundMetric, check_count
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.kernels.search import ALGORITHMS, TREES, Search
@@ -107,6 +107,7 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
             The fitted estimator.
         """
         self._fit_metric(X, y)
+        check_count(self.n_neighbors, len(self.points_))
         with one_pool():
             self._prepared = self._searches(self.algorithm)
         self.algorithm_ = self._prepared[0].search.algorithm
@@ -180,17 +181,9 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _check_parameters(self, n_points: int) -> None:
+    def _check_parameters(self, n_points: int) -> None:  # noqa: ARG002 - the metric judges it first
         check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
         check_choice("algorithm", self.algorithm, ALGORITHMS)
-        self._check_count(self.n_neighbors, n_points)
-
-    def _check_count(self, k: int, n: int) -> None:
-        if k > n:
-            raise InvalidInputError(
-                f"n_neighbors={k} needs as many training points; there are {n}."
-                " Lower n_neighbors or add rows."
-            )
 
     def _prepare(self) -> list[_Part]:
         return self._searches(self.algorithm_)
@@ -218,7 +211,7 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
 
     def _nearest(self, queries: Array, k: int) -> Found:
         """Rows (m, k) on the host and squared distances."""
-        self._check_count(k, len(self.points_))
+        check_count(k, len(self.points_))
         kernels = kernels_for(queries)
         with one_pool():
             images = self._images(queries)

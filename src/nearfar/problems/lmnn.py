@@ -136,6 +136,9 @@ class Certificate:
     n_coinciding: int  # pairs of equal points of different classes
     ratios: tuple[Matrix, ...]  # of each metric: eigenvalues of S against P, descending; dual
     directions: tuple[Matrix, ...]  # feasible where all are <= 1; and their vectors (d, ·)
+    triplets: Triplets
+    dual: Array  # (t,) the feasible α of the triplets whose sum is the bound
+    free: tuple[Matrix, ...]  # of each metric: directions (d, ·) without pull that part impostors
 
     @property
     def gap(self) -> float:
@@ -158,6 +161,7 @@ class LMNNProblem:
     Q: Matrix  # (d, d) what P would be if target neighbours were random points
     exact: Callable[[], Array]  # U recomputed from the data in float64
     images: Callable[[Matrix], Array]  # of the points under a map on the features, in float64
+    first: Array | None  # (n,) the first of the points that equal each one; None if all differ
 
     @classmethod
     def build(
@@ -182,7 +186,15 @@ class LMNNProblem:
             pulled: Matrix = kernels.gram(U, kernels.laplacian_matmul(*edges, ones, U))
             return weight * pulled
 
+        first = kernels.first_equal(X)
+        if len(kernels.unique(first)) == len(X):
+            first = None
+
+        def images(components: Matrix) -> Array:
+            return _with_equal_rows(kernels.apply(kernels.double(X) - centre, components), first)
+
         basis, dual, U, P, Q = whitened(kernels, points, pull, weight * len(ones))
+        U = _with_equal_rows(U, first)
         counts = np.bincount(kernels.to_host(edges[0]), minlength=len(X))
         return cls(
             U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
@@ -194,8 +206,9 @@ class LMNNProblem:
             dual_basis=dual,
             P=P,
             Q=Q,
-            exact=lambda: kernels.apply(kernels.double(X) - centre, basis.T),
-            images=lambda components: kernels.apply(kernels.double(X) - centre, components),
+            exact=lambda: images(basis.T),
+            images=images,
+            first=first,
         )
 
     def in_geometry_of(self, L: Matrix) -> LMNNProblem:
@@ -212,12 +225,12 @@ class LMNNProblem:
         kernels, exact = self.kernels, self.exact
         return replace(
             self,
-            U=kernels.apply(self.U, frame),
+            U=_with_equal_rows(kernels.apply(self.U, frame), self.first),
             basis=self.basis @ frame.T,
             dual_basis=self.dual_basis @ inverse,
             P=symmetric(frame @ self.P @ frame.T),
             Q=symmetric(frame @ self.Q @ frame.T),
-            exact=lambda: kernels.apply(exact(), frame),
+            exact=lambda: _with_equal_rows(kernels.apply(exact(), frame), self.first),
         )
 
     def sampled(self, rows: int) -> LMNNProblem:
@@ -594,8 +607,9 @@ class LMNNProblem:
         before, Z = self._returned_images(L, U)
         if certificate is None or not self._covers(triplets, before, Z):
             found, _ = self._certified(L, Z, U, triplets)
-            bound = found.bound if certificate is None else max(found.bound, certificate.bound)
-            return replace(found, bound=bound)
+            if certificate is None or found.bound >= certificate.bound:
+                return found
+            return replace(certificate, objective=found.objective, n_active=found.n_active)
         edge_lengths = self._lengths(Z, *self.edges)
         pair_lengths = self._lengths(Z, triplets.heads, triplets.tails)
         pull = (1 - self.push_weight) * float(edge_lengths.sum())
@@ -628,52 +642,83 @@ class LMNNProblem:
         mu = self.push_weight
         slack, alpha = at.slack, at.alpha
         objective, n_active = self.objective(at)
-        alpha = self._annihilate_null_space(at.triplets, alpha, U)
+        feasible = self._annihilate_null_space(at.triplets, alpha, U)
+        free = self._free_directions(at.triplets, alpha - feasible, U)
+        alpha = feasible
         scales, ratios, directions = zip(*self._scales(at.triplets, alpha, U), strict=True)
-        equal = self._equal_pairs(at, U)
+        equal = self._equal_pairs(at.triplets)
         fixed = alpha * self._within(equal, at)[at.triplets.pair]
-        total = float(fixed.sum()) + self._feasible_sum(at.triplets, alpha - fixed, scales, U)
+        dual = fixed + self._feasible(at.triplets, alpha - fixed, scales, U)
         return Certificate(
             objective=objective,
-            bound=mu * total,
+            bound=mu * float(dual.sum()),
             complementarity=mu * float((slack.clip(0, None) - alpha * slack).sum()),
             n_active=n_active,
             n_coinciding=self._n_different(at.triplets, equal),
             ratios=ratios,
             directions=directions,
+            triplets=at.triplets,
+            dual=dual,
+            free=free,
         )
 
-    def _feasible_sum(
+    def dual_point(self, certificate: Certificate) -> dict[str, NDArray[Any]]:
+        """The triplets (point, target, impostor) with α above zero, by row, and these α."""
+        kernels, triplets = self.kernels, certificate.triplets
+        used = kernels.where(certificate.dual > 0)
+        edge, impostors = triplets.edge[used], triplets.tails[triplets.pair[used]]
+        rows = (self.edges[0][edge], self.edges[1][edge], impostors)
+        return {
+            "triplets": np.stack([kernels.to_host(row) for row in rows], axis=1),
+            "weights": kernels.to_host(certificate.dual[used]),
+        }
+
+    def _feasible(
         self,
         triplets: Triplets,  # noqa: ARG002 - several metrics need it
         alpha: Array,
         scales: tuple[float, ...],
         U: Array,  # noqa: ARG002
-    ) -> float:
-        """Σα of a dual feasible point, given the scales of the metrics."""
-        return min(scales) * float(alpha.sum())
+    ) -> Array:
+        """A dual feasible multiple of α, given the scales of the metrics."""
+        return min(scales) * alpha
 
     def _scales(
         self, triplets: Triplets, alpha: Array, U: Array
     ) -> list[tuple[float, Matrix, Matrix]]:
         """For each metric the largest θ <= 1 with P − θS(α) ⪰ 0, and where it is tight."""
-        S = -self.kernels.gram(U, self._laplacian(triplets, alpha, U))
-        return [largest_scale(self._ranges[0][0], S)]
+        pushes = self._pushes(triplets, alpha, U)
+        return [largest_scale(basis, S) for (basis, _), S in zip(self._ranges, pushes, strict=True)]
+
+    def _pushes(self, triplets: Triplets, alpha: Array, U: Array) -> list[Matrix]:
+        """S(α) of each metric."""
+        return [-self.kernels.gram(U, self._laplacian(triplets, alpha, U))]
+
+    def _free_directions(self, triplets: Triplets, alpha: Array, U: Array) -> tuple[Matrix, ...]:
+        """For each metric where S(α) is positive in the null space of P: M grows there for free."""
+        nulls = [null for _, null in self._ranges]
+        if not any(null.shape[1] for null in nulls) or not float(alpha.sum()) > 0:
+            return tuple(null[:, :0] for null in nulls)
+        pushes = self._pushes(triplets, alpha, U)
+        return tuple(
+            null @ range_and_null(symmetric(null.T @ S @ null))[0]
+            for null, S in zip(nulls, pushes, strict=True)
+        )
 
     @cached_property
     def _ranges(self) -> list[tuple[Matrix, Matrix]]:
         """Range and null space of the pull of each metric."""
         return [range_and_null(self.P)]
 
-    def _equal_pairs(self, at: Placement, U: Array) -> Array:
+    def _equal_pairs(self, triplets: Triplets) -> Array:
         """Positions of the pairs of equal points.
 
         They have C_p = 0, so that their α only adds to P − S and need not be scaled with the rest.
         """
-        kernels, triplets = self.kernels, at.triplets
-        zero = kernels.where(at.pair_lengths == 0)
-        lengths = kernels.sq_lengths(U, triplets.heads[zero], triplets.tails[zero])
-        pairs: Array = zero[kernels.where(lengths == 0)]
+        if self.first is None:
+            return triplets.heads[:0]
+        same = self.first[triplets.heads] == self.first[triplets.tails]
+        pairs: Array = self.kernels.where(same)
         return pairs
 
     def _within(self, pairs: Array, at: Placement) -> Array:
@@ -701,4 +746,10 @@ class LMNNProblem:
         kernels = self.kernels
         lengths = kernels.double(kernels.sq_lengths(kernels.apply(U, null.T), heads, tails))
         total = kernels.double(kernels.sq_lengths(U, heads, tails))
-        return lengths > (1e-20 if str(U.dtype).endswith("64") else 1e-10) * total
+        share = 1e-20 if str(U.dtype).endswith("64") else 1e-10
+        return (lengths > share * total) & (total > 0)
+
+
+def _with_equal_rows(U: Array, first: Array | None) -> Array:
+    """U with exactly equal rows where ``first`` says so: a matrix product may round them apart."""
+    return U if first is None else U[first]

@@ -30,7 +30,7 @@ In whitened coordinates P is near the identity, and λI has become λBᵀB; the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -62,6 +62,7 @@ class Certificate:
 
     objective: float
     bound: float
+    factors: tuple[Matrix, ...] = field(default=(), compare=False)  # of p, and of q of (7)
 
     @property
     def gap(self) -> float:
@@ -116,7 +117,7 @@ class MCMLProblem(SoftNeighborsProblem):
             return Certificate(at.value, 0.0)
         ratios, frame = self._widths(at.spread)
         if ratios.max(initial=0.0) <= 1:
-            return Certificate(at.value, max(0.0, at.entropy))
+            return Certificate(at.value, max(0.0, at.entropy), (at.L,))
 
         def mixed(spread: Matrix, entropy: float) -> float:
             share = _least_share(np.diag(ratios), frame.T @ spread @ frame)
@@ -129,8 +130,8 @@ class MCMLProblem(SoftNeighborsProblem):
             nearer = self._nearer(nearer, U)
             repaired = mixed(self.P - self.slope(nearer), nearer.entropy)
             if repaired > 0:
-                return Certificate(at.value, max(bound, repaired))
-        return Certificate(at.value, max(0.0, bound))
+                return Certificate(at.value, max(bound, repaired), (at.L, nearer.L))
+        return Certificate(at.value, max(0.0, bound), (at.L,))
 
     def objective(self, components: Matrix) -> float:
         """(2) of a map on the features, in float64."""

@@ -37,9 +37,9 @@ from scipy import linalg
 
 from nearfar.kernels import Array
 from nearfar.kernels.tiles import labels_of
-from nearfar.linalg import largest_scale, pad_or_trim_rows, range_and_null, symmetric
+from nearfar.linalg import pad_or_trim_rows, range_and_null, symmetric
 from nearfar.problems.lmnn import LMNNProblem, Matrix, Triplets
-from nearfar.problems.whitening import returned_map, rotated_map
+from nearfar.problems.whitening import FLOOR, returned_map, rotated_map
 
 STEADY = 1e-3  # share of the pull of all metrics in the whitening of each
 
@@ -70,11 +70,11 @@ class MultiMetricProblem(LMNNProblem):
         pulls, frames, inverses = [], [], []
         for metric in range(n_metrics):
             mine = kernels.where(on_device[single.edges[1]] == metric)
-            edges = single.edges[0][mine], single.edges[1][mine]
-            lap = kernels.laplacian_matmul(*edges, kernels.double(mine) * 0 + 1, U)
-            P = (1 - single.push_weight) * symmetric(kernels.gram(U, lap))
+            # From differences, so that it vanishes where all edges do, in all coordinates.
+            scatter = kernels.edge_scatter(U, single.edges[0][mine], single.edges[1][mine])
+            P = (1 - single.push_weight) * symmetric(scatter)
             share = max(len(mine), 1) / len(single.edges[0])
-            steadied = P + STEADY * share * single.P
+            steadied = P + STEADY * share * (single.P + FLOOR * single.Q)
             frame, inverse = _whitening(steadied) if whiten else (np.eye(len(P)), np.eye(len(P)))
             frames.append(frame)
             inverses.append(inverse)
@@ -156,27 +156,25 @@ class MultiMetricProblem(LMNNProblem):
 
     # -- what is proved --------------------------------------------------------------------------
 
-    def _scales(
-        self, triplets: Triplets, alpha: Array, U: Array
-    ) -> list[tuple[float, Matrix, Matrix]]:
+    def _pushes(self, triplets: Triplets, alpha: Array, U: Array) -> list[Matrix]:
         kernels = self.kernels
         heads, tails, weights = self._links(triplets, alpha)
-        scales = []
+        pushes = []
         for metric, mine in enumerate(self._by_metric(tails)):
             nodes = kernels.unique(kernels.concatenate([heads[mine], tails[mine]]))
             ends = (kernels.find_sorted(nodes, side[mine]) for side in (heads, tails))
             lap = kernels.laplacian_matmul(*ends, weights[mine], U[nodes])
-            S = -self.frames[metric] @ kernels.gram(U[nodes], lap) @ self.frames[metric].T
-            scales.append(largest_scale(self._ranges[metric][0], S))
-        return scales
+            frame = self.frames[metric]
+            pushes.append(-frame @ kernels.gram(U[nodes], lap) @ frame.T)
+        return pushes
 
     @cached_property
     def _ranges(self) -> list[tuple[Matrix, Matrix]]:
         return [range_and_null(P) for P in self.P]
 
-    def _feasible_sum(
+    def _feasible(
         self, triplets: Triplets, alpha: Array, scales: tuple[float, ...], U: Array
-    ) -> float:
+    ) -> Array:
         """Scale α of each triplet for its impostor's metric, then all by what is still missing.
 
         What one metric lacks then costs only the triplets that need it.
@@ -185,7 +183,8 @@ class MultiMetricProblem(LMNNProblem):
         own = kernels.like(scales, kernels.double(self.U[:0]))
         scaled = alpha * own[self.metric_of[triplets.tails[triplets.pair]]]
         rest = min(scale for scale, _, _ in self._scales(triplets, scaled, U))
-        return max(min(scales) * float(alpha.sum()), rest * float(scaled.sum()))
+        found = min(scales) * alpha, rest * scaled
+        return max(found, key=lambda dual: float(dual.sum()))
 
     def _annihilate_null_space(self, triplets: Triplets, alpha: Array, U: Array) -> Array:
         kernels = self.kernels

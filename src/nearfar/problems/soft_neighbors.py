@@ -95,13 +95,8 @@ class SoftNeighborsProblem:
             pulled: Matrix = kernels.gram(within, within)
             return pulled
 
-        basis, dual, U, P, Q = whitened(
-            kernels,
-            kernels.double(X) - centre,
-            pull,
-            float(sizes[sizes > 1].sum()),
-            regularization,
-        )
+        points, weight = kernels.double(X) - centre, float(sizes[sizes > 1].sum())
+        basis, dual, U, P, Q = whitened(kernels, points, pull, weight, regularization)
         return cls(
             U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
             starts=starts,

@@ -16,6 +16,7 @@ from scipy import linalg
 Matrix = NDArray[np.float64]
 
 ROUNDING = 1e-14  # relative rise of a value that rounding may cause
+SMALLEST_PRODUCT = 1e-280  # below, products of steps and changes lose their digits or vanish
 CURVATURE_FLOOR = 1e-12  # pairs with less cosine between step and change are not kept
 
 
@@ -81,9 +82,11 @@ class LBFGS:
         return direction
 
     def remember(self, step: Matrix, change: Matrix) -> None:
-        """Keep a pair if its curvature is positive."""
+        """Keep a pair if its curvature is positive, and its products are in the range of floats."""
         s, y = step.ravel(), change.ravel()
         if not np.vdot(s, y) > CURVATURE_FLOOR * np.linalg.norm(s) * np.linalg.norm(y):
+            return
+        if min(np.vdot(s, y), np.vdot(y, y)) < SMALLEST_PRODUCT:
             return
         if not len(self) or self._steps.shape[1] != s.size:
             self._hold(s[None].copy(), y[None].copy())

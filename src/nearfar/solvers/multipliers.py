@@ -53,6 +53,7 @@ LEAST_SCALE = 1e-8  # to which a metric shrinks at the end: of zeros it would ha
 WARM_STRETCH = 1.3  # the same for a factor whose scale is about right
 DEAD = 1e-5  # share of the largest eigenvalue of M below which a row of L is dropped
 MISSING = 0.5  # share of a typical eigenvalue of M below which it lacks a direction
+NOTHING = 1e-16  # eigenvalue of M, in units of P, of a metric under which all points coincide
 UNIT = 1.0  # a typical eigenvalue of M = 0, for which there is none: the pull is about I
 NEW_ROW = 0.1  # first guess of a new row's eigenvalue, as a share of a typical one
 
@@ -298,12 +299,22 @@ def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS)
     # Of L Lᵀ, which has the eigenvalues of M; an SVD of L may fail on near multiples of I.
     values, left = np.linalg.eigh(stack @ stack.transpose(0, 2, 1))
     values, left = values[:, ::-1], left[:, :, ::-1]
-    alive = values > DEAD * values[:, :1]
+    alive = values > np.maximum(DEAD * values[:, :1], NOTHING)
     typical = values[alive].mean() if alive.any() else UNIT  # of M, in units of P
     added = [
-        _new_rows(L, ratios, directions, max(4, rank // 4), typical)
-        for L, rank, ratios, directions in zip(
-            stack, alive.sum(axis=1), certificate.ratios, certificate.directions, strict=True
+        np.vstack(
+            [
+                _new_rows(L, ratios, directions, max(4, rank // 4), typical),
+                _free_rows(L, free, typical),
+            ]
+        )
+        for L, rank, ratios, directions, free in zip(
+            stack,
+            alive.sum(axis=1),
+            certificate.ratios,
+            certificate.directions,
+            certificate.free,
+            strict=True,
         )
     ]
     rows = max(1, *(int(kept.sum()) + len(new) for kept, new in zip(alive, added, strict=True)))
@@ -332,6 +343,14 @@ def _new_rows(L: Matrix, ratios: Matrix, directions: Matrix, most: int, typical:
     missing = np.linalg.norm(L @ B, axis=0) ** 2 < MISSING * typical
     share = excess[wanted][missing] / max(excess.max(initial=0.0), 1e-12)
     rows: Matrix = (B[:, missing] * np.sqrt(NEW_ROW * typical * share)).T
+    return rows
+
+
+def _free_rows(L: Matrix, directions: Matrix, typical: float) -> Matrix:
+    """Rows along the directions in which M grows for free and L has next to nothing."""
+    B = directions / np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
+    missing = np.linalg.norm(L @ B, axis=0) ** 2 < DEAD * typical
+    rows: Matrix = (B[:, missing] * np.sqrt(NEW_ROW * typical)).T
     return rows
 
 

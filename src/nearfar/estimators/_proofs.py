@@ -1,0 +1,78 @@
+"""Dual points as a fitted estimator keeps them, in ``proof_``: plain arrays in the user's rows.
+
+`nearfar.verify` checks them; docs/verify.md says what each key holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.estimators._pairs import holds_tuples
+from nearfar.estimators._start import host
+from nearfar.problems.lmnn import Certificate, LMNNProblem
+from nearfar.supervision import Pairs, Tuples
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+Proof = dict[str, NDArray[Any]]
+
+
+def margin_proof(
+    problem: LMNNProblem, certificate: Certificate | None, order: Index, n_rows: int
+) -> Proof:
+    """The target neighbours of the LMNN family, and of a certificate the dual point.
+
+    ``order`` holds the row of X of each point of the problem, and ``n_rows`` is how many X has.
+    Numbers of points are positions among the training rows, which are all rows of X, or ``rows``
+    if some were held out.
+    """
+    rows = np.sort(order)
+    place = np.searchsorted(rows, order)
+    heads, tails = (place[host(end)] for end in problem.edges)
+    proof: Proof = {"targets": _table(heads, tails, len(rows))}
+    if len(rows) < n_rows:
+        proof["rows"] = rows.astype(np.int32)
+    if certificate is not None:
+        dual = problem.dual_point(certificate)
+        proof["triplets"] = place[dual["triplets"]].astype(np.int32)
+        proof["weights"] = np.asarray(dual["weights"], dtype=np.float64)
+    return proof
+
+
+def map_proof(maps: Iterable[Matrix]) -> Proof:
+    """The maps whose soft neighbours, or whose lengths of far pairs, are a dual point."""
+    return dict(zip(("components", "nearer"), maps, strict=False))
+
+
+def drawn_pairs(pairs: Pairs, n_pairs: int | None) -> Proof:
+    """The pairs that were drawn from labelled points; nothing where all were taken."""
+    if n_pairs is None:
+        return {}
+    edges = {"near": pairs.near_edges(), "far": pairs.far_edges()}
+    return {name: np.stack(ends, axis=1).astype(np.int32) for name, ends in edges.items()}
+
+
+def far_rows(pairs: Pairs, X: Any, y: Any) -> NDArray[np.int32]:
+    """The far pairs (m, 2) by rows of X; of dense pairs and triplets by rows of all their points.
+
+    Equal points of these are one in ``pairs``, which keeps the order of the far pairs.
+    """
+    if isinstance(X, Tuples) or not holds_tuples(X):
+        return np.stack(pairs.far_edges(), axis=1).astype(np.int32)
+    m, size = (X.shape if hasattr(X, "shape") else np.shape(X))[:2]
+    far = np.arange(m) if size == 3 else np.flatnonzero(host(y) != 1)
+    return np.stack([size * far, size * far + size - 1], axis=1).astype(np.int32)
+
+
+def _table(heads: Index, tails: Index, n: int) -> NDArray[np.int32]:
+    """Edges as a table (n, k), a row for each head; -1 where it has fewer tails."""
+    by_head = np.argsort(heads, kind="stable")
+    heads, tails = heads[by_head], tails[by_head]
+    counts = np.bincount(heads, minlength=n)
+    table = np.full((n, int(counts.max(initial=0))), -1, dtype=np.int32)
+    table[heads, np.arange(len(heads)) - (np.cumsum(counts) - counts)[heads]] = tails
+    return table

@@ -1,0 +1,168 @@
+"""`verify`: recompute what a model says of itself, and tell what holds.
+
+The mathematics is in `bounds`, to be read beside docs/verify.md; the other modules read models and
+tables, and trust neither.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nearfar.errors import InvalidInputError
+from nearfar.io import load
+from nearfar.proofs.claims import SLACK, Found, Proof, Refuted, projected_rows, tolerance
+from nearfar.proofs.labelled import check_lmnn, check_mcml, check_nca
+from nearfar.proofs.pairs import check_dml_eig, check_mmc
+from nearfar.proofs.unfolding import check_mvu
+
+# What attributes of a wrong type or shape raise in the course of a check.
+DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found.
+
+    Attributes
+    ----------
+    proved : bool
+        Whether objective, feasibility and gap are what the model says.
+    objective : float or None
+        Of the model's map on the table.
+    bound : float or None
+        The optimum is no better than this.
+    gap : float or None
+        How far the objective is from the optimum at most, relative as ``duality_gap_``.
+    violations : tuple of str
+        What does not hold.
+    sentence : str
+        All that in words.
+    """
+
+    proved: bool
+    objective: float | None
+    bound: float | None
+    gap: float | None
+    violations: tuple[str, ...]
+    sentence: str
+
+    def __str__(self) -> str:
+        """The sentence."""
+        return self.sentence
+
+
+def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -> Verification:
+    """Check what a model says of itself, by its proof and the table that it was fitted to.
+
+    Objective, feasibility and bound are computed from the table and the dual point in ``proof_``,
+    by code that shares nothing with the solvers (docs/verify.md).
+
+    Parameters
+    ----------
+    model : estimator or path
+        A fitted LMNN, MultiMetricLMNN, MCML, MMC, DMLEig, MVU, a kernel version of these, or a
+        model file of one.
+    X : array-like, torch.Tensor, Tuples or NeighborhoodGraph
+        What the model was fitted to, with the rows in that order.
+    y : array-like or None, default=None
+        The labels or kinds of the fit.
+    target_neighbors : array-like of int of shape (n_samples, k) or None, default=None
+        For an LMNN that was given them. By default they must be the nearest of each class.
+
+    Returns
+    -------
+    Verification
+        ``proved`` tells whether all holds, and the ``sentence`` what, or what does not.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> import nearfar
+    >>> X, y = load_iris(return_X_y=True)
+    >>> print(nearfar.verify(nearfar.LMNN().fit(X, y), X, y))
+    proved: within 2.2e-04 of the optimum
+    """
+    if isinstance(model, str | os.PathLike):
+        model = load(model)
+    model = getattr(model, "metric_", model)  # of a classifier around a metric
+    name = type(model).__name__
+    if name not in _CHECKS or not hasattr(model, "objective_"):
+        return _verdict(
+            f"no certificate: a {name} is no fitted solution of a convex problem with a bound"
+        )
+    if not hasattr(model, "proof_") and model.duality_gap_ is not None:
+        return _verdict("no proof: the model was saved without it, or by an older version")
+    try:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            found = _CHECKS[name](
+                model, getattr(model, "proof_", None) or {}, X, y, target_neighbors
+            )
+        return _judged(model, found)
+    except Refuted as error:
+        return _verdict(f"not proved: {error}", violations=(str(error),))
+    except InvalidInputError:
+        raise
+    except DAMAGE as error:
+        said = f"the model is damaged: {type(error).__name__} ({error})"
+        return _verdict(f"not proved: {said}", violations=(said,))
+
+
+def _judged(model: Any, found: Found) -> Verification:
+    """Compare what was found with what the model says."""
+    objective, said, claim = found.objective, float(model.objective_), model.duality_gap_
+    rows, violations = projected_rows(model), []
+    if rows is None and not abs(objective - said) <= tolerance(model) * max(abs(said), 1e-3):
+        violations.append(
+            f"the objective of this model on this table is {objective:.8g}, the model says"
+            f" {said:.8g}: the table is not the training table, or the model was changed"
+        )
+    if claim is None:
+        right = f"wrong: {violations[0]}" if violations else f"right: {objective:.6g}"
+        sentence = f"no certificate: the problem is not convex; the objective is {right}"
+        return _verdict(sentence, found, violations)
+    gap = found.gap(objective if rows is None else said)
+    if gap is None:
+        return _verdict("no proof: the model holds no dual point", found, violations)
+    if not gap <= 1.01 * float(claim) + SLACK * tolerance(model):
+        violations.append(
+            f"the dual point proves a gap of {gap:.1e}{found.note}, the model says {claim:.1e}"
+        )
+    if violations:
+        return _verdict(f"not proved: {'; '.join(violations)}", found, violations)
+    if rows is not None:
+        side = "most" if found.maximises else "least"
+        sentence = (
+            f"proved: the optimum over all metrics is at {side} {found.bound:.6g}; this projection"
+            f" on {rows} rows has {objective:.6g}"
+        )
+        return _verdict(sentence, found)
+    return _verdict(f"proved: within {gap:.1e} of the optimum{found.note}", found)
+
+
+def _verdict(
+    sentence: str, found: Found | None = None, violations: Iterable[str] = ()
+) -> Verification:
+    proved, violations = sentence.startswith("proved"), tuple(violations)
+    if found is None:
+        return Verification(proved, None, None, None, violations, sentence)
+    gap = found.gap(found.objective)
+    return Verification(proved, found.objective, found.bound, gap, violations, sentence)
+
+
+_CHECKS: dict[str, Callable[[Any, Proof, Any, Any, Any], Found]] = {
+    "DMLEig": check_dml_eig,
+    "KernelLMNN": check_lmnn,
+    "KernelMCML": check_mcml,
+    "KernelMMC": check_mmc,
+    "LMNN": check_lmnn,
+    "MCML": check_mcml,
+    "MMC": check_mmc,
+    "MVU": check_mvu,
+    "MultiMetricLMNN": check_lmnn,
+    "NCA": check_nca,
+}
