@@ -137,6 +137,10 @@ def rotated_map(components: Matrix, L: Matrix, points: Array) -> tuple[Matrix, M
 
     Before rounding, it is the rotation times the ``components``.
     """
+    if len(L) > L.shape[1]:  # no more rows than directions, whatever rounding says of their units
+        turn = linalg.qr(L, mode="economic")[0].T
+        found, rotation = rotated_map(turn @ components, turn @ L, points)
+        return found, rotation @ turn
     rotation = canonical_rotation(components)
     rotation *= row_signs(rotation @ components)
     lengths = np.linalg.norm(rotation @ L, axis=1)[:, None]
