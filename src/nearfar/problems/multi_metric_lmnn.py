@@ -41,7 +41,7 @@ from nearfar.linalg import pad_or_trim_rows, range_and_null, symmetric
 from nearfar.problems.lmnn import LMNNProblem, Matrix, Triplets
 from nearfar.problems.whitening import FLOOR, returned_map, rotated_map
 
-STEADY = 1e-3  # share of the pull of all metrics in the whitening of each
+STEADY = 1e-3  # share of the steadied pull of all metrics in the whitening of each
 
 
 @dataclass(frozen=True)
