@@ -108,4 +108,14 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         {"regularization": 0.0},
         data(np.column_stack([DEAD, [1, 2, 1, 2, 3, 1, 2, 3]]), [1, 3, 2, 0, 1, 2, 0, 1]),
     ),
+    "a first step that overflowed": (
+        "MultiMetricLMNN",
+        {"n_neighbors": 4, "push_weight": 0.5},
+        data([[2.54e-20, 1], [2.61e-20, 1], [1e9, 1], [1.16e-20, 1]], [1, 1, 1, 3]),
+    ),
+    "an outlier, and more features than points": (
+        "RCA",
+        {"regularization": 0.0},
+        data(np.vstack([np.pad(WIDE, [(0, 0), (0, 4)], "wrap"), np.full(15, 1e6)]), [0, 1, 2] * 3),
+    ),
 }

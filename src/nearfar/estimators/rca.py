@@ -21,7 +21,7 @@ from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import check_spread, host, without_dead_features
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.linalg import pad_or_trim_rows
-from nearfar.problems.rca import RCAProblem, variances_of
+from nearfar.problems.rca import RCAProblem, variances_of, within_images
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Record, Status
 
@@ -148,7 +148,12 @@ class RCA(PairLearner, MetricLearner):
         problem = self._posed(X, rows, codes)
         L = rounded_like(problem.solution(self.n_components), X)
         self.components_ = kernels.like(pad_or_trim_rows(L, self.n_components), X)
-        self.objective_, self.duality_gap_ = problem.objective_and_gap(L)
+        W = None
+        if problem.basis is not None:  # whose coordinates an outlier may have spoilt
+            points = kernels.double(X)
+            points = points - points.mean(0)
+            W = within_images(kernels, points, rows, codes, L, self.regularization_)
+        self.objective_, self.duality_gap_ = problem.objective_and_gap(L, W)
         self.n_chunklets_ = int(codes.max()) + 1
         self.status_, self.n_iter_ = str(Status.CONVERGED), 0
         self.history_: list[Record] = []

@@ -40,6 +40,7 @@ from nearfar.errors import DataWarning, warn
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import symmetric
 from nearfar.problems.near_pairs import (
+    central_origin,
     measure_of_pairs,
     near_scatter,
     steadily_whitened,
@@ -90,16 +91,14 @@ class DMLEigProblem:
     def build(cls, pairs: Pairs, regularization: float = 0.0) -> DMLEigProblem:
         """Whiten by the near pairs; ``regularization`` is ρ of (1).
 
-        The point that is nearest to the mean becomes the origin, so that what the points span is
+        The point that is nearest to the median becomes the origin, so that what the points span is
         what their differences span.
         """
         X = pairs.points
         kernels = kernels_for(X)
         n_near = int(np.count_nonzero(pairs.near))
         if len(pairs) > len(X):
-            rows = kernels.double(X)
-            rows = rows - rows.mean(0)
-            rows = rows - rows[int((rows * rows).sum(1).argmin())]
+            rows = kernels.double(X) - central_origin(kernels, X)
             far = edges = tuple(kernels.index(end, X) for end in pairs.far_edges())
             basis, _, free = whitened_by_near_pairs(
                 kernels,

@@ -26,7 +26,7 @@ from scipy import linalg
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import range_and_null, symmetric
-from nearfar.problems.whitening import whitened
+from nearfar.problems.whitening import SAMPLE_ROWS, whitened
 from nearfar.supervision import Pairs
 
 Matrix = NDArray[np.float64]
@@ -147,6 +147,17 @@ def near_squares(kernels: ModuleType, pairs: Pairs, points: Array) -> Matrix:
     return total
 
 
+def central_origin(kernels: ModuleType, X: Array) -> Array:
+    """The point nearest to the median of the points, which no outlier moves, in float64.
+
+    From one of them the points span what their differences span.
+    """
+    sample = np.asarray(kernels.to_host(X[:: -(-len(X) // SAMPLE_ROWS)]), dtype=np.float64)
+    centre = kernels.like(np.median(sample, axis=0), kernels.double(X[:0]))
+    points = kernels.double(X) - centre
+    return kernels.double(X[int((points * points).sum(1).argmin())])
+
+
 def measure_of_pairs(
     pairs: Pairs, regularization: float
 ) -> Callable[[Matrix], tuple[Array, float]]:
@@ -157,9 +168,10 @@ def measure_of_pairs(
     X = pairs.points
     kernels = kernels_for(X)
     far = tuple(kernels.index(end, X) for end in pairs.far_edges())
+    origin = central_origin(kernels, X)
 
     def measure(components: Matrix) -> tuple[Array, float]:
-        points = kernels.double(X) - kernels.double(X[:1])
+        points = kernels.double(X) - origin
         images = kernels.apply(points, components)
         total = float(near_squares(kernels, pairs, images).sum())
         if regularization:

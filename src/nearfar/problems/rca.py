@@ -119,14 +119,26 @@ class RCAProblem:
             return signed(rows)
         return canonical_factor(rows @ self.basis.T)
 
-    def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
-        """(3) at LᵀL, and (7) relative to it, or to 1 if that is larger."""
-        rows = L if self.dual is None else L @ self.dual
-        W = rows @ self.C @ rows.T  # (r, r)
+    def objective_and_gap(self, L: Matrix, W: Matrix | None = None) -> tuple[float, float]:
+        """(3) at LᵀL, and (7) relative to it, or to 1 if that is larger.
+
+        ``W`` of (7), (r, r), is L C_ρ Lᵀ, or what `within_images` finds in the data.
+        """
+        if W is None:
+            rows = L if self.dual is None else L @ self.dual
+            W = rows @ self.C @ rows.T
         volume = log_det_of_rows(L)
         objective = self.count * (np.trace(W) - volume)
         excess = self.count * (np.trace(W) - np.linalg.slogdet(W)[1] - len(W))
         return float(objective), float(max(excess, 0.0) / max(abs(objective), 1.0))
+
+
+def within_images(
+    kernels: ModuleType, points: Array, rows: Index, codes: Index, L: Matrix, weight: float
+) -> Matrix:
+    """W of (7) from the images of centred points under L, with ρ = weight."""
+    W = _within(kernels, kernels.apply(points, L), rows, codes)
+    return W + weight * (L * variances_of(kernels, points)) @ L.T if weight else W
 
 
 def log_det_of_rows(L: Matrix) -> float:

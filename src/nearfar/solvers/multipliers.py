@@ -121,8 +121,9 @@ def descend(
         if direction is None:
             direction = memory.direction(gradient)
             if not len(memory):
-                length = max(float(np.linalg.norm(direction)), 1e-300)
-                direction *= FIRST_STEP * np.linalg.norm(at.L) / length
+                length = float(np.linalg.norm(direction))
+                if length > 0:  # else nothing can be gained, and the step below is zero
+                    direction = FIRST_STEP * np.linalg.norm(at.L) * (direction / length)
         line = problem.line(at, direction)
         t = exact_step(line.at, line.limit)
         if t == 0 and len(memory):
