@@ -178,9 +178,8 @@ def measure_all(names):
 def compare(before, after):
     """Print a row a fit; return what is worse than the tolerances allow."""
     worse = []
-    print(
-        f"{'fit':<26} {'objective':>12} {'change':>9} {'gap':>15} {'iterations':>11} {'seconds':>15}"
-    )
+    heads = f"{'objective':>12} {'change':>9} {'gap':>15} {'iterations':>11} {'seconds':>15}"
+    print(f"{'fit':<26} {heads}")
     for name, new in after.items():
         old = before.get(name, {"error": "not measured"})
         if "error" in new or "error" in old:
