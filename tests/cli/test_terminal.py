@@ -10,7 +10,7 @@ from rich.console import Console
 
 import nearfar
 from nearfar import cli
-from nearfar.cli import progress
+from nearfar.cli import progress, tell
 from nearfar.cli.output import echo, print_rows
 from nearfar.cli.text import printable
 from nearfar.evaluation import Row
@@ -76,7 +76,7 @@ def test_names_of_files(run):
 
 def test_lines_and_warnings(capsys):
     echo(ESCAPE)
-    echo(ESCAPE, err=True)
+    tell(ESCAPE)
     assert capsys.readouterr() == (f"{SHOWN}\n", f"{SHOWN}\n")
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
 from nearfar.cli import OK, REFUTED
-from nearfar.cli.output import is_builtin, refuse_target
+from nearfar.cli.output import echo, is_builtin, refuse_target
 from nearfar.cli.report import Fitted
 from nearfar.cli.use import check_width, load_model
 from nearfar.datasets import load_builtin, load_table
@@ -32,9 +30,9 @@ def verify_model(model_path: Path, table_path: Path, target: str | None) -> int:
     X, y = (table.X, table.y) if labelled else (table.X, None)
     X, y = _training_rows(X, y, fitted)
     found = verify(model, X, y)
-    click.echo(found.sentence)
+    echo(found.sentence)
     if found.bound is not None:
-        click.echo(f"objective {found.objective:.8g}, bound {found.bound:.8g}, {len(X)} rows")
+        echo(f"objective {found.objective:.8g}, bound {found.bound:.8g}, {len(X)} rows")
     return OK if found.proved else REFUTED
 
 

@@ -23,7 +23,7 @@ from nearfar.limits import check_cost
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-FACTOR_OPERATIONS = 0.7  # times m³, at the speed of a matrix product, for a factor of m rows
+_FACTOR_OPERATIONS = 0.7  # times m³, at the speed of a matrix product, for a factor of m rows
 SCHUR_COPIES = 1  # arrays (m, m) that `schur` needs
 ROWS = 256  # rows of a block of products between edges
 _PANEL = 512  # columns of a matrix that are factored at a time, if there are several times as many
@@ -151,7 +151,7 @@ def product(A: Matrix, B: Matrix) -> Matrix:
 
 def _check_factor(m: int) -> None:
     """Raise `TimeLimitError` if the factor of a system of m rows would come too late."""
-    check_cost(FACTOR_OPERATIONS * float(m) ** 3, f"the factor of a {m} x {m} system")
+    check_cost(_FACTOR_OPERATIONS * float(m) ** 3, f"the factor of a {m} x {m} system")
 
 
 def _blocks(m: int, size: int = ROWS) -> list[tuple[int, int]]:
