@@ -11,21 +11,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from nearfar.registry import entries
+
 # The methods, and their classes at the top of nearfar.
-METHODS = {
-    "lmnn": "LMNN",
-    "multi-metric-lmnn": "MultiMetricLMNN",
-    "kernel-lmnn": "KernelLMNN",
-    "mcml": "MCML",
-    "kernel-mcml": "KernelMCML",
-    "nca": "NCA",
-    "mmc": "MMC",
-    "kernel-mmc": "KernelMMC",
-    "pola": "POLA",
-    "kernel-pola": "KernelPOLA",
-    "rca": "RCA",
-    "dml-eig": "DMLEig",
-}
+METHODS = {entry.method: entry.name for entry in entries(command=True)}
 # The options that not every method takes, and the parameters that they set.
 PARAMETERS = {
     "push_weight": "push_weight",
@@ -60,6 +49,11 @@ def taken_by(method: str) -> dict[str, str]:
     """The options of `PARAMETERS` that a method takes, and the parameters that they set."""
     parameters = inspect.signature(_class_of(method)).parameters
     return {option: name for option, name in PARAMETERS.items() if name in parameters}
+
+
+def takes_chunklets(method: str) -> bool:
+    """Whether a method learns from chunklet numbers."""
+    return METHODS[method] in {entry.name for entry in entries(learns_from="chunklets")}
 
 
 def make_model(method: str, given: Mapping[str, Any], neighbors: int, seed: int) -> Any:
