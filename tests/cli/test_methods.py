@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,10 @@ from nearfar import (
     PairClassifier,
     make_pairs,
 )
-from nearfar.cli import commands, progress
+from nearfar.cli import commands, methods, progress
 from nearfar.cli.methods import METHODS, PARAMETERS, make_model, taken_by, written
 from nearfar.datasets import load_table
+from nearfar.errors import InvalidInputError
 from nearfar.estimators._kernel import TAKES
 from nearfar.estimators.multi_metric_lmnn import PARTITIONS
 from nearfar.evaluation import knn_error, split_points
@@ -118,6 +120,21 @@ def test_an_option_reaches_the_model_or_is_refused(method, option, fails, folder
 
 
 @pytest.mark.parametrize(
+    ("takes", "expected"),
+    [
+        ([], "which takes no such option. Leave it out"),
+        (["tol"], "which takes --tol. Leave it out"),
+        (["tol", "rank"], "which takes --tol and --rank. Leave it out"),
+        (["tol", "rank", "beta"], "which takes --tol, --rank and --beta. Leave it out"),
+    ],
+)
+def test_the_message_for_a_method_with_few_options(monkeypatch, takes, expected):
+    monkeypatch.setattr(methods, "taken_by", lambda _: {option: option for option in takes})
+    with pytest.raises(InvalidInputError, match=re.escape(expected)):
+        make_model("rca", {"pca": 2}, 3, 0)
+
+
+@pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (
@@ -203,7 +220,7 @@ def test_rca_learns_from_labels_that_mean_none_elsewhere(run):
 
 
 @pytest.mark.skipif(not hasattr(LMNN, "set_callbacks"), reason="needs scikit-learn 1.9")
-@pytest.mark.parametrize("method", [method for method in METHODS if method != "rca"])
+@pytest.mark.parametrize("method", [name for name in METHODS if "max_iter" in taken_by(name)])
 def test_every_method_that_iterates_shows_it(run, method, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
     done = run("fit", "iris", "--method", method, *quick(method))

@@ -33,7 +33,7 @@ y = np.array([0, 0, 0, 1, 1, 1])
 
 model = LMNN(n_neighbors=2, tol=1e-3).fit(X, y)
 gap: float | None = model.duality_gap_
-numbers: tuple[float, str, int] = (model.objective_, model.status_, model.n_iter_)
+numbers: tuple[float | None, str, int] = (model.objective_, model.status_, model.n_iter_)
 seconds: list[float] = [record["seconds"] for record in model.history_]
 M: NDArray[np.float64] = model.get_mahalanobis_matrix()
 distance: float = model.get_metric()(X[0], X[1], squared=True)

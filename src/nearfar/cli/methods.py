@@ -8,7 +8,7 @@ keeps the default of the class. Classes are looked up when a fit starts, so that
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nearfar.registry import entries
@@ -63,17 +63,21 @@ def make_model(method: str, given: Mapping[str, Any], neighbors: int, seed: int)
     cls, takes = _class_of(method), taken_by(method)
     strange = [written(option) for option in given if option not in takes]
     if strange:
-        *others, last = map(written, takes)
         do, it = ("does", "it") if len(strange) == 1 else ("do", "them")
         raise InvalidInputError(
             f"{' and '.join(strange)} {do} not go with --method {method}, which takes"
-            f" {', '.join(others)} and {last}. Leave {it} out, or choose another method."
+            f" {_joined(takes)}. Leave {it} out, or choose another method."
         )
     parameters = {takes[option]: value for option, value in given.items()}
     shared = {"n_neighbors": neighbors, "random_state": seed}
     named = inspect.signature(cls).parameters
     parameters |= {name: value for name, value in shared.items() if name in named}
     return cls(**parameters)
+
+
+def _joined(options: Iterable[str]) -> str:
+    *others, last = [written(option) for option in options] or ["no such option"]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _class_of(method: str) -> Any:
