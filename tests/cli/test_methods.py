@@ -112,8 +112,8 @@ def test_an_option_reaches_the_model_or_is_refused(method, option, fails, folder
         assert getattr(model, PARAMETERS[option]) == value
         return
     message = fails("fit", "iris", "--method", method, *typed(option))
-    assert f"{written(option)} does not go with --method {method}, which takes --" in message
-    assert message.count(" and --") == 1
+    assert f"{written(option)} does not go with --method {method}, which takes " in message
+    assert message.count(" and --") == (len(taken_by(method)) > 1)
     for other in taken_by(method):
         assert written(other) in message
     assert not (folder / "model.nearfar").exists()
