@@ -17,24 +17,12 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.preprocessing import StandardScaler
 
+import nearfar
 from benchmarks import common, tables
 from benchmarks.lmnn.data import load
-from nearfar import (
-    LMNN,
-    MCML,
-    MMC,
-    NCA,
-    POLA,
-    RCA,
-    DMLEig,
-    KernelLMNN,
-    KernelMCML,
-    KernelMMC,
-    MultiMetricLMNN,
-    as_metric,
-    make_pairs,
-)
+from nearfar import as_metric, make_pairs
 from nearfar.evaluation import equal_error_rate, knn_error
+from nearfar.registry import entries
 
 RECORD = common.ROOT / "benchmarks" / "results" / "choosing.json"
 PAGE = common.ROOT / "docs" / "choosing.md"
@@ -45,32 +33,37 @@ PAIRS = {"n_pairs": 20_000, "random_state": 0}
 KERNEL_ROWS = 2000  # the most points for which a kernel matrix is made
 N_TEST_PAIRS = 5000  # near ones, and as many far ones
 
-LEARNERS = {
+BASELINES = {
     "as given": lambda: None,
     "standardised": lambda: StandardScaler(),
     "PCA, whitened": lambda: PCA(0.95, whiten=True),
     "LDA": lambda: LinearDiscriminantAnalysis(),
-    "RCA": lambda: RCA(),
-    "LMNN": lambda: LMNN(),
-    "MultiMetricLMNN": lambda: MultiMetricLMNN(),
-    "MCML": lambda: MCML(),
-    "NCA": lambda: NCA(),
-    "MMC, 20000 pairs": lambda: MMC(**PAIRS),
-    "DMLEig, 20000 pairs": lambda: DMLEig(**PAIRS),
-    "POLA, 20000 pairs": lambda: POLA(**PAIRS),
-    "KernelLMNN": lambda: KernelLMNN(),
-    "KernelMCML": lambda: KernelMCML(),
-    "KernelMMC, 20000 pairs": lambda: KernelMMC(**PAIRS),
 }
+
+
+def _title(entry):
+    return f"{entry.name}, {PAIRS['n_pairs']} pairs" if entry.learns_from == "pairs" else entry.name
+
+
+# What the command offers, by the name in the table; kernels last.
+ENTRIES = {_title(entry): entry for entry in sorted(entries(command=True), key=lambda e: e.kernel)}
+LEARNERS = [*BASELINES, *ENTRIES]
+
+
+def _learner(name):
+    if name in BASELINES:
+        return BASELINES[name]()
+    entry = ENTRIES[name]
+    return getattr(nearfar, entry.name)(**(PAIRS if entry.learns_from == "pairs" else {}))
 
 
 def measured(name, data):
     """What one learner does on one data set; None where it is left out."""
     train, test, y_train, y_test = data
-    if name.startswith("Kernel") and len(train) > KERNEL_ROWS:
+    if name in ENTRIES and ENTRIES[name].kernel and len(train) > KERNEL_ROWS:
         return None
     train, test = train.astype(np.float32), test.astype(np.float32)
-    learner = LEARNERS[name]()
+    learner = _learner(name)
     begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -80,7 +73,7 @@ def measured(name, data):
     row = {"learner": name, "rows": len(train), "columns": train.shape[1], "seconds": seconds}
     row["gap"] = getattr(learner, "duality_gap_", None)
     row["status"] = getattr(learner, "status_", None)
-    if name == "MultiMetricLMNN":
+    if name in ENTRIES and ENTRIES[name].kind == "classifier":
         return row | {"error": float(np.mean(learner.predict(test) != y_test))}
     row["error"] = knn_error(learner, train, y_train, test, y_test, 3)
     return row | {"equal_error": _equal_error(learner, test, y_test)}
@@ -113,7 +106,7 @@ def table(record):
         first = next(run for run in runs if run["data"] == name)
         header.append(f"{name} ({first['rows']} × {first['columns']})")
     rows = []
-    for learner in LEARNERS:
+    for learner in [name for name in LEARNERS if any(run["learner"] == name for run in runs)]:
         cells = [learner]
         for name in names:
             found = [run for run in runs if (run["data"], run["learner"]) == (name, learner)]
@@ -148,7 +141,7 @@ def main(arguments=None):
     record = {"runs": []}
     if options.record.exists() and not options.smoke:
         record = json.loads(options.record.read_text())
-    learners = options.learners.split(";") if options.learners else list(LEARNERS)
+    learners = options.learners.split(";") if options.learners else LEARNERS
     names = [] if options.table else ["iris"] if options.smoke else options.data.split(",")
     for name in names:
         data = load(name)

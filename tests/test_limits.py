@@ -1,5 +1,6 @@
 """The clock of a fit, and that every fit keeps its limit. No test looks at a real clock."""
 
+import inspect
 import os
 import threading
 import warnings
@@ -15,6 +16,7 @@ from nearfar.errors import ConvergenceWarning, InvalidInputError, TimeLimitError
 from nearfar.kernels import gram_numpy, on_numpy, threads, tiles
 from nearfar.limits import Stage, check_cost, check_time, fit_clock, time_limit
 from nearfar.problems.lmnn import LMNNProblem
+from nearfar.registry import ENTRIES, entries
 
 
 class Clock:
@@ -167,43 +169,26 @@ def strip(rng):
     return (np.column_stack([np.cos(t), np.sin(t), rng.uniform(0, 0.3, 60)]),)
 
 
-LABELLED = [
-    "LMNN",
-    "MultiMetricLMNN",
-    "KernelLMNN",
-    "MCML",
-    "KernelMCML",
-    "NCA",
-    "MMC",
-    "KernelMMC",
-    "DMLEig",
-    "POLA",
-    "KernelPOLA",
-]
-UNLABELLED = [
-    "MVU",
-    "LandmarkMVU",
-    "VariationalMVU",
-    "LocalMDS",
-    "MetricMDS",
-    "NonmetricMDS",
-    "SensorLocalization",
-]
-
-
-def test_all_estimators_with_a_limit_are_here():
-    classes = [
-        name
-        for name in nearfar.__all__
-        if isinstance(getattr(nearfar, name), type) and hasattr(getattr(nearfar, name), "fit")
+def names_with(parameter):
+    """The registered classes that have a parameter."""
+    return [
+        entry.name
+        for entry in ENTRIES
+        if parameter in inspect.signature(getattr(nearfar, entry.name)).parameters
     ]
-    plain = [name for name in classes if name not in ("EnergyClassifier", "PairClassifier")]
-    found = {name for name in plain if "max_seconds" in vars_of(getattr(nearfar, name))}
-    assert found == {*LABELLED, *UNLABELLED}
 
 
-def vars_of(cls):
-    return cls.__init__.__code__.co_varnames
+AROUND = {entry.name for entry in entries(learns_from="metric")}  # the limit is that of the metric
+UNLABELLED = [
+    name
+    for name in names_with("max_seconds")
+    if name in {entry.name for kind in ("unfolding", "scaling") for entry in entries(kind=kind)}
+]
+LABELLED = [name for name in names_with("max_seconds") if name not in {*UNLABELLED, *AROUND}]
+
+
+def test_what_iterates_has_a_limit():
+    assert set(names_with("max_iter")) - AROUND == {*LABELLED, *UNLABELLED}
 
 
 def data_for(name, rng):

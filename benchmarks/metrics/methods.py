@@ -141,6 +141,7 @@ def near_scatter(task):
 
 def run_nearfar(task):
     import nearfar
+    from nearfar.registry import entries
 
     X, synchronize = task.on_device(task.X)
     options = task.options
@@ -153,7 +154,12 @@ def run_nearfar(task):
         y = task.chunklets if task.name == "rca" else task.y
     if task.name != "rca":
         options["max_seconds"] = task.limit
-    learner = getattr(nearfar, LEARNERS[task.name])
+    # A task is named like a method, "-one" added where it is a special case.
+    (learner,) = (
+        getattr(nearfar, entry.name)
+        for entry in entries(command=True)
+        if entry.method == task.name.removesuffix("-one")
+    )
     model, facts = fitted(task, lambda: learner(**options), X, y, synchronize)
     gap = model.duality_gap_
     facts |= {
@@ -167,14 +173,6 @@ def run_nearfar(task):
     return as_numpy(model.components_), facts
 
 
-LEARNERS = {
-    "mcml": "MCML",
-    "nca": "NCA",
-    "mmc": "MMC",
-    "dml-eig": "DMLEig",
-    "dml-eig-one": "DMLEig",
-    "rca": "RCA",
-}
 PROGRAMS = {
     "pydml": run_pydml,
     "metric-learn": run_metric_learn,

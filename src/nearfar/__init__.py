@@ -9,71 +9,55 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from nearfar.registry import ENTRIES as _ENTRIES
+
+# Type checkers cannot run the registry; tests/contracts/test_registry.py compares these with it.
 if TYPE_CHECKING:
-    from nearfar.estimators import (
-        LMNN,
-        MCML,
-        MMC,
-        MVU,
-        NCA,
-        POLA,
-        RCA,
-        ClassicalMDS,
-        DMLEig,
-        EnergyClassifier,
-        KernelLMNN,
-        KernelMCML,
-        KernelMMC,
-        KernelPOLA,
-        LandmarkMVU,
-        LinearMetric,
-        LocalMDS,
-        MetricMDS,
-        MultiMetricLMNN,
-        NearestNeighborClassifier,
-        NonmetricMDS,
-        PairClassifier,
-        SensorLocalization,
-        VariationalMVU,
-        as_metric,
-    )
-    from nearfar.graphs import NeighborhoodGraph
-    from nearfar.io import TRUSTED_TYPES, load, save
-    from nearfar.proofs import Verification, verify
-    from nearfar.supervision import Tuples, make_chunklets, make_pairs, make_triplets
+    from nearfar.estimators.classical_mds import ClassicalMDS as ClassicalMDS
+    from nearfar.estimators.dml_eig import DMLEig as DMLEig
+    from nearfar.estimators.energy import EnergyClassifier as EnergyClassifier
+    from nearfar.estimators.kernel_lmnn import KernelLMNN as KernelLMNN
+    from nearfar.estimators.kernel_mcml import KernelMCML as KernelMCML
+    from nearfar.estimators.kernel_mmc import KernelMMC as KernelMMC
+    from nearfar.estimators.kernel_pola import KernelPOLA as KernelPOLA
+    from nearfar.estimators.landmark_mvu import LandmarkMVU as LandmarkMVU
+    from nearfar.estimators.linear_metric import LinearMetric as LinearMetric
+    from nearfar.estimators.linear_metric import as_metric as as_metric
+    from nearfar.estimators.lmnn import LMNN as LMNN
+    from nearfar.estimators.local_mds import LocalMDS as LocalMDS
+    from nearfar.estimators.mcml import MCML as MCML
+    from nearfar.estimators.metric_mds import MetricMDS as MetricMDS
+    from nearfar.estimators.mmc import MMC as MMC
+    from nearfar.estimators.multi_metric_lmnn import MultiMetricLMNN as MultiMetricLMNN
+    from nearfar.estimators.mvu import MVU as MVU
+    from nearfar.estimators.nca import NCA as NCA
+    from nearfar.estimators.nearest import NearestNeighborClassifier as NearestNeighborClassifier
+    from nearfar.estimators.nonmetric_mds import NonmetricMDS as NonmetricMDS
+    from nearfar.estimators.pair_classifier import PairClassifier as PairClassifier
+    from nearfar.estimators.pola import POLA as POLA
+    from nearfar.estimators.rca import RCA as RCA
+    from nearfar.estimators.sensor_localization import SensorLocalization as SensorLocalization
+    from nearfar.estimators.variational_mvu import VariationalMVU as VariationalMVU
+    from nearfar.graphs import NeighborhoodGraph as NeighborhoodGraph
+    from nearfar.io import TRUSTED_TYPES as TRUSTED_TYPES
+    from nearfar.io import load as load
+    from nearfar.io import save as save
+    from nearfar.proofs import Verification as Verification
+    from nearfar.proofs import verify as verify
+    from nearfar.supervision import Tuples as Tuples
+    from nearfar.supervision import make_chunklets as make_chunklets
+    from nearfar.supervision import make_pairs as make_pairs
+    from nearfar.supervision import make_triplets as make_triplets
 
 __version__ = "0.1.0.dev0"
 
-_HOME = {
-    "MVU": "nearfar.estimators",
-    "NCA": "nearfar.estimators",
-    "MCML": "nearfar.estimators",
-    "ClassicalMDS": "nearfar.estimators",
-    "DMLEig": "nearfar.estimators",
-    "EnergyClassifier": "nearfar.estimators",
-    "KernelLMNN": "nearfar.estimators",
-    "KernelMCML": "nearfar.estimators",
-    "KernelMMC": "nearfar.estimators",
-    "KernelPOLA": "nearfar.estimators",
-    "LandmarkMVU": "nearfar.estimators",
-    "LMNN": "nearfar.estimators",
-    "LinearMetric": "nearfar.estimators",
-    "LocalMDS": "nearfar.estimators",
-    "MMC": "nearfar.estimators",
-    "MetricMDS": "nearfar.estimators",
-    "MultiMetricLMNN": "nearfar.estimators",
-    "NearestNeighborClassifier": "nearfar.estimators",
+# Every public name and the module that it is loaded from.
+_HOME = {entry.name: entry.module for entry in _ENTRIES} | {
     "NeighborhoodGraph": "nearfar.graphs",
-    "NonmetricMDS": "nearfar.estimators",
-    "POLA": "nearfar.estimators",
-    "PairClassifier": "nearfar.estimators",
-    "RCA": "nearfar.estimators",
-    "SensorLocalization": "nearfar.estimators",
     "TRUSTED_TYPES": "nearfar.io",
     "Tuples": "nearfar.supervision",
-    "VariationalMVU": "nearfar.estimators",
     "Verification": "nearfar.proofs",
-    "as_metric": "nearfar.estimators",
+    "as_metric": "nearfar.estimators.linear_metric",
     "load": "nearfar.io",
     "make_chunklets": "nearfar.supervision",
     "make_pairs": "nearfar.supervision",
@@ -82,43 +66,7 @@ _HOME = {
     "verify": "nearfar.proofs",
 }
 
-__all__ = [
-    "LMNN",
-    "MCML",
-    "MMC",
-    "MVU",
-    "NCA",
-    "POLA",
-    "RCA",
-    "TRUSTED_TYPES",
-    "ClassicalMDS",
-    "DMLEig",
-    "EnergyClassifier",
-    "KernelLMNN",
-    "KernelMCML",
-    "KernelMMC",
-    "KernelPOLA",
-    "LandmarkMVU",
-    "LinearMetric",
-    "LocalMDS",
-    "MetricMDS",
-    "MultiMetricLMNN",
-    "NearestNeighborClassifier",
-    "NeighborhoodGraph",
-    "NonmetricMDS",
-    "PairClassifier",
-    "SensorLocalization",
-    "Tuples",
-    "VariationalMVU",
-    "Verification",
-    "as_metric",
-    "load",
-    "make_chunklets",
-    "make_pairs",
-    "make_triplets",
-    "save",
-    "verify",
-]
+__all__ = sorted(_HOME)
 
 
 if not TYPE_CHECKING:  # type checkers have the names above, and are to know no others

@@ -56,36 +56,12 @@ from nearfar.files import (
     check_target,
 )
 from nearfar.graphs import NeighborhoodGraph
+from nearfar.registry import ENTRIES
 from nearfar.solvers import Status
 
-# Every class that a model file may hold, and its module. The registry is closed: a name in a file
-# is looked up here and never imported. A new estimator joins by a line.
-MODEL_CLASSES = {
-    "MVU": "nearfar.estimators.mvu",
-    "NCA": "nearfar.estimators.nca",
-    "MCML": "nearfar.estimators.mcml",
-    "ClassicalMDS": "nearfar.estimators.classical_mds",
-    "DMLEig": "nearfar.estimators.dml_eig",
-    "EnergyClassifier": "nearfar.estimators.energy",
-    "KernelLMNN": "nearfar.estimators.kernel_lmnn",
-    "KernelMCML": "nearfar.estimators.kernel_mcml",
-    "KernelMMC": "nearfar.estimators.kernel_mmc",
-    "KernelPOLA": "nearfar.estimators.kernel_pola",
-    "LandmarkMVU": "nearfar.estimators.landmark_mvu",
-    "LMNN": "nearfar.estimators.lmnn",
-    "LinearMetric": "nearfar.estimators.linear_metric",
-    "LocalMDS": "nearfar.estimators.local_mds",
-    "MMC": "nearfar.estimators.mmc",
-    "MetricMDS": "nearfar.estimators.metric_mds",
-    "MultiMetricLMNN": "nearfar.estimators.multi_metric_lmnn",
-    "NearestNeighborClassifier": "nearfar.estimators.nearest",
-    "NonmetricMDS": "nearfar.estimators.nonmetric_mds",
-    "PairClassifier": "nearfar.estimators.pair_classifier",
-    "POLA": "nearfar.estimators.pola",
-    "RCA": "nearfar.estimators.rca",
-    "SensorLocalization": "nearfar.estimators.sensor_localization",
-    "VariationalMVU": "nearfar.estimators.variational_mvu",
-}
+# Every class that a model file may hold, and its module. The list is closed: a name in a file is
+# looked up here and never imported.
+MODEL_CLASSES = {entry.name: entry.module for entry in ENTRIES}
 
 #: What ``skops.io.load(path, trusted=nearfar.TRUSTED_TYPES)`` has to trust.
 TRUSTED_TYPES = sorted(f"{module}.{name}" for name, module in MODEL_CLASSES.items())

@@ -1,7 +1,7 @@
 """What every classifier keeps: scikit-learn's rules, and labels that come back as they were.
 
-A new classifier joins by standing in CLASSIFIERS, once for each way of working. None of
-scikit-learn's checks is expected to fail, and none may be skipped.
+A new classifier joins by its entry in `nearfar.registry`; SPECIAL holds those with several ways of
+working. None of scikit-learn's checks is expected to fail, and none may be skipped.
 """
 
 import copy
@@ -15,11 +15,10 @@ import sys
 import numpy as np
 import pandas
 import pytest
-from sklearn.base import ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import nearfar.estimators
 from nearfar.estimators import (
     LMNN,
     EnergyClassifier,
@@ -27,8 +26,9 @@ from nearfar.estimators import (
     NearestNeighborClassifier,
     PairClassifier,
 )
+from tests.registered import instances
 
-CLASSIFIERS = [
+SPECIAL = [
     EnergyClassifier(),
     EnergyClassifier(LMNN(n_components=1), n_neighbors=2, probability=True, random_state=0),
     EnergyClassifier(targets="learned"),
@@ -36,6 +36,11 @@ CLASSIFIERS = [
     MultiMetricLMNN("kmeans", 2, decision="energy", random_state=0),
     NearestNeighborClassifier(),
     NearestNeighborClassifier(LMNN(n_components=1), n_neighbors=2, algorithm="kd_tree"),
+]
+CLASSIFIERS = [
+    classifier
+    for classifier in instances(SPECIAL, kind="classifier")
+    if not isinstance(classifier, PairClassifier)  # see test_pair_learners
 ]
 ROUGH = {MultiMetricLMNN: "tol=0.5"}  # parameters that save time; by default of the metric
 CLASSES = sorted({type(classifier) for classifier in CLASSIFIERS}, key=lambda cls: cls.__name__)
@@ -98,14 +103,6 @@ def test_no_scikit_learn_check_is_skipped(cls):
 
 
 # -- parameters and their documentation ------------------------------------------------------
-
-
-def test_every_public_classifier_is_listed():
-    public = [getattr(nearfar.estimators, name) for name in nearfar.estimators.__all__]
-    public = {cls for cls in public if isinstance(cls, type)}
-    classifiers = {cls for cls in public if issubclass(cls, ClassifierMixin)}
-    assert classifiers - {PairClassifier} == set(CLASSES)  # pairs: see test_pair_learners
-    assert {cls.__name__ for cls in CLASSES} <= set(nearfar.__all__)
 
 
 @each_class

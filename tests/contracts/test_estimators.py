@@ -1,7 +1,7 @@
 """What every estimator keeps: scikit-learn's rules, and the interface of a metric.
 
-A new estimator joins by standing in ESTIMATORS, once for each way of working. None of
-scikit-learn's checks is expected to fail, and none may be skipped.
+A new estimator joins by its entry in `nearfar.registry`; SPECIAL holds those with more than one way
+of working. None of scikit-learn's checks is expected to fail, and none may be skipped.
 """
 
 import copy
@@ -16,7 +16,7 @@ import numpy as np
 import pandas
 import polars
 import pytest
-from sklearn.base import ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -24,7 +24,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import nearfar.estimators
 from nearfar import Tuples
 from nearfar.errors import InvalidInputError
 from nearfar.estimators import (
@@ -39,11 +38,11 @@ from nearfar.estimators import (
     KernelMCML,
     KernelMMC,
     KernelPOLA,
-    LinearMetric,
 )
-from nearfar.estimators._base import Metric, MetricLearner
+from nearfar.estimators._base import MetricLearner
+from tests.registered import classes, instances
 
-ESTIMATORS = [
+SPECIAL = [
     LMNN(),
     LMNN(n_components=2),
     LMNN(n_components=1, reduce="project"),
@@ -54,7 +53,6 @@ ESTIMATORS = [
     DMLEig(),
     DMLEig(n_components=2),
     DMLEig(solver="lecture", tol=0.5),
-    LinearMetric(),
     RCA(),
     RCA(n_components=2, regularization=0.1),
     RCA(pca_components=0.99),
@@ -78,8 +76,9 @@ ESTIMATORS = [
     KernelMMC(),
     KernelMMC("poly", kernel_params={"degree": 2}, n_components=2),
 ]
+ESTIMATORS = instances(SPECIAL, kind="metric")
 LINEAR = [estimator for estimator in ESTIMATORS if isinstance(estimator, MetricLearner)]
-CLASSES = sorted({type(estimator) for estimator in ESTIMATORS}, key=lambda cls: cls.__name__)
+CLASSES = classes(kind="metric")
 METHODS = [
     "fit",
     "fit_transform",
@@ -170,14 +169,6 @@ def test_no_scikit_learn_check_is_skipped(cls):
 
 
 # -- parameters and their documentation ------------------------------------------------------
-
-
-def test_every_public_estimator_is_listed():
-    public = [getattr(nearfar.estimators, name) for name in nearfar.estimators.__all__]
-    public = {cls for cls in public if isinstance(cls, type)}
-    metrics = {cls for cls in public if issubclass(cls, Metric)}
-    assert {cls for cls in metrics if not issubclass(cls, ClassifierMixin)} == set(CLASSES)
-    assert {cls.__name__ for cls in CLASSES} <= set(nearfar.__all__)
 
 
 @each_class

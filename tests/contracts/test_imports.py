@@ -7,6 +7,8 @@ of them take about 0.1 s beyond what scikit-learn's own neighbours load.
 import subprocess
 import sys
 
+from nearfar.registry import ENTRIES
+
 
 def loaded_after(*statements):
     """The modules that each statement adds, in an interpreter of its own."""
@@ -19,10 +21,16 @@ def loaded_after(*statements):
     return [set(line.split()) for line in done.stdout.splitlines()]
 
 
-def test_the_package_itself_loads_nothing():
+def test_one_estimator_loads_no_other():
+    _, own = loaded_after("import sklearn.neighbors", "from nearfar import RCA")
+    public = {entry.module for entry in ENTRIES}
+    assert own & public == {"nearfar.estimators.rca"}
+
+
+def test_the_package_itself_loads_nothing_but_the_list_of_estimators():
     (own,) = loaded_after("import nearfar")
     assert {name for name in own if "." not in name} - set(sys.stdlib_module_names) == {"nearfar"}
-    assert {name for name in own if name.startswith("nearfar.")} == set()
+    assert {name for name in own if name.startswith("nearfar.")} == {"nearfar.registry"}
 
 
 def test_the_public_names_load_little_beside_scikit_learn():

@@ -21,6 +21,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "nearfar"
 # A layer may import from those before it. `__init__` holds the public names.
 LAYERS = (
     "errors",
+    "registry",
     "files",
     "limits",
     "linalg",

@@ -1,6 +1,6 @@
 """What every learner from pairs keeps: pairs, triplets and labels in, a metric and its score out.
 
-A new learner joins by being public and a `PairLearner`.
+A new learner joins by its entry in `nearfar.registry`.
 """
 
 import copy
@@ -12,14 +12,12 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.utils import get_tags
 
-import nearfar.estimators
 from nearfar import PairClassifier, Tuples, make_pairs, make_triplets
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._pairs import PairLearner
+from tests.registered import classes
 
-PUBLIC = [getattr(nearfar.estimators, name) for name in nearfar.estimators.__all__]
-CLASSES = [cls for cls in PUBLIC if isinstance(cls, type) and issubclass(cls, PairLearner)]
-OF_BOTH = [cls for cls in CLASSES if cls.__name__ != "RCA"]  # which learns from near pairs only
+OF_BOTH = classes(learns_from="pairs")  # others learn from near pairs only
+CLASSES = OF_BOTH + classes(learns_from="chunklets")
 
 each_class = pytest.mark.parametrize("cls", CLASSES)
 each_of_both = pytest.mark.parametrize("cls", OF_BOTH)
@@ -71,10 +69,6 @@ def as_input(tuples, form, asarray=lambda array: array):
     if form == "dense":
         return asarray(tuples.dense())
     return Tuples(asarray(tuples.points), tuples.indices)
-
-
-def test_there_are_learners():
-    assert "MMC" in {cls.__name__ for cls in CLASSES}
 
 
 @each_class

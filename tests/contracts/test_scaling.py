@@ -1,8 +1,8 @@
 """What multidimensional scaling keeps: scikit-learn's rules, forms of input, limits, files.
 
-A new estimator joins by standing in SCALINGS, once for each way of working. None of scikit-learn's
-checks may be skipped, and only those named by `expected_failures` fail. `LocalMDS` is an unfolding
-and stands in `test_unfolding.py`.
+A new estimator joins by its entry in `nearfar.registry`; SPECIAL holds those with several ways of
+working. None of scikit-learn's checks may be skipped, and only those named by `expected_failures`
+fail. `LocalMDS` is an unfolding and stands in `test_unfolding.py`.
 """
 
 import inspect
@@ -27,9 +27,9 @@ from nearfar.errors import (
     ModelFileError,
 )
 from nearfar.estimators._mds import Scaling
-from nearfar.io import MODEL_CLASSES
+from tests.registered import classes, instances
 
-SCALINGS = [
+SPECIAL = [
     ClassicalMDS(),
     ClassicalMDS(n_components=1),
     ClassicalMDS(metric="precomputed"),
@@ -40,9 +40,10 @@ SCALINGS = [
     NonmetricMDS(ties="secondary", init="random", random_state=0),
     NonmetricMDS(metric="precomputed"),
 ]
+SCALINGS = instances(SPECIAL, kind="scaling")
 POINTS = [estimator for estimator in SCALINGS if estimator.metric == "euclidean"]
 DESCENTS = [estimator for estimator in POINTS if isinstance(estimator, Scaling)]
-CLASSES = [ClassicalMDS, MetricMDS, NonmetricMDS]
+CLASSES = classes(kind="scaling")
 ATTRIBUTES = [
     "embedding_",
     "objective_",
@@ -108,11 +109,6 @@ def test_every_fitted_attribute_is_documented(cls, points):
     section = inspect.getdoc(cls).partition("\nAttributes\n---")[2].partition("\nNotes\n---")[0]
     documented = set(re.findall(r"^(\w+_) : ", section, re.MULTILINE))
     assert {name for name in vars(model) if name.endswith("_")} == documented
-
-
-def test_public_names():
-    assert {cls.__name__ for cls in CLASSES} <= set(nearfar.__all__)
-    assert set(MODEL_CLASSES) >= {cls.__name__ for cls in CLASSES}
 
 
 # -- what a fit leaves behind ------------------------------------------------------------------
@@ -376,7 +372,7 @@ def test_unfitted_is_an_error(cls):
         cls().get_feature_names_out()
 
 
-DESCENT_CLASSES = [MetricMDS, NonmetricMDS]
+DESCENT_CLASSES = [cls for cls in CLASSES if issubclass(cls, Scaling)]
 each_descent_class = pytest.mark.parametrize("cls", DESCENT_CLASSES)
 
 

@@ -1,6 +1,6 @@
 """The same bits for any number of threads: of every estimator, fitted and used.
 
-A new estimator joins by standing in SUPERVISED or UNFOLDINGS. The medium set is so large that BLAS
+A new estimator joins by its entry in `nearfar.registry`. The medium set is so large that BLAS
 uses threads if it may; few iterations are enough, since differences in the first one only grow.
 """
 
@@ -10,24 +10,19 @@ import threadpoolctl
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
-import nearfar.estimators
 from nearfar import (
     LMNN,
     MCML,
     MMC,
     MVU,
-    NCA,
     POLA,
     RCA,
     ClassicalMDS,
     DMLEig,
     EnergyClassifier,
     KernelLMNN,
-    KernelMCML,
-    KernelMMC,
     KernelPOLA,
     LandmarkMVU,
-    LinearMetric,
     LocalMDS,
     MetricMDS,
     MultiMetricLMNN,
@@ -39,6 +34,7 @@ from nearfar import (
     make_pairs,
 )
 from nearfar.kernels import gram_numpy, on_numpy, one_pool
+from tests.registered import instances
 
 FEW = {"max_iter": 5}
 LINKED = {"components": "link", "random_state": 0}
@@ -52,17 +48,13 @@ SUPERVISED = [
     MultiMetricLMNN(partition="kmeans", n_metrics=3, random_state=0, **FEW),
     MCML(**FEW),
     MCML(solver="projected-gradient", **FEW),
-    KernelMCML(**FEW),
-    NCA(**FEW),
     MMC(regularization=0.01, **FEW),
-    KernelMMC(**FEW),
     POLA(n_pairs=500, random_state=0, **FEW),
     KernelPOLA(n_pairs=200, random_state=0, max_iter=1),
     DMLEig(regularization=0.01, **FEW),
     DMLEig(solver="lecture", regularization=0.01, **FEW),
     RCA(regularization=0.1),
     RCA(pca_components=0.9),
-    LinearMetric(),
     EnergyClassifier(LMNN(**FEW)),
     NearestNeighborClassifier(LMNN(**FEW)),
     PairClassifier(MMC(regularization=0.01, **FEW)),
@@ -77,6 +69,7 @@ UNFOLDINGS = [
     LocalMDS(**LINKED, **FEW),
     SensorLocalization(random_state=0, **FEW),
 ]
+ESTIMATORS = instances(SUPERVISED + UNFOLDINGS, common=FEW)
 SIZES = {"small": 60, "medium": 300}
 USES = ("transform", "predict", "decision_function")
 
@@ -137,14 +130,8 @@ def results(estimator, X, y, n_threads):
     return found
 
 
-def test_every_estimator_is_listed():
-    public = [getattr(nearfar.estimators, name) for name in nearfar.estimators.__all__]
-    classes = {cls for cls in public if isinstance(cls, type)}
-    assert classes == {type(estimator) for estimator in SUPERVISED + UNFOLDINGS}
-
-
 @pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
-@pytest.mark.parametrize("estimator", SUPERVISED + UNFOLDINGS, ids=repr)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
 def test_the_same_bits_for_any_number_of_threads(estimator, points):
     X, y = data_of(estimator, *points)
     first, second = (results(estimator, X, y, n_threads) for n_threads in (1, 2))

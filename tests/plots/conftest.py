@@ -12,6 +12,7 @@ import pytest
 from sklearn.datasets import load_digits, make_swiss_roll
 
 import nearfar
+from tests.registered import instances
 
 
 @pytest.fixture(autouse=True)
@@ -43,34 +44,22 @@ def mvu(roll) -> nearfar.MVU:
 
 
 def _metric_learners(X: Any, y: Any) -> dict[str, Any]:
-    small = {
-        "LMNN": nearfar.LMNN(tol=0.1),
-        "MCML": nearfar.MCML(tol=0.1),
-        "NCA": nearfar.NCA(tol=0.1),
-        "MMC": nearfar.MMC(tol=0.1),
-        "DMLEig": nearfar.DMLEig(tol=0.1),
-        "POLA": nearfar.POLA(max_iter=2, random_state=0),
-        "RCA": nearfar.RCA(),
-        "LinearMetric": nearfar.LinearMetric(),
-        "KernelLMNN": nearfar.KernelLMNN(tol=0.1),
-        "KernelMCML": nearfar.KernelMCML(tol=0.1),
-        "KernelMMC": nearfar.KernelMMC(tol=0.1),
-        "KernelPOLA": nearfar.KernelPOLA(max_iter=2, random_state=0),
-    }
-    return {name: model.fit(X, y) for name, model in small.items()}
+    special = [cls(max_iter=2, random_state=0) for cls in (nearfar.POLA, nearfar.KernelPOLA)]
+    models = instances(special, common={"tol": 0.1}, kind="metric")
+    return {type(model).__name__: model.fit(X, y) for model in models}
 
 
 def _embeddings(X: Any) -> dict[str, Any]:
-    models = {
-        "MVU": nearfar.MVU(tol=1e-4),
-        "VariationalMVU": nearfar.VariationalMVU(n_neighbors=6, random_state=0),
-        "LandmarkMVU": nearfar.LandmarkMVU(n_neighbors=6, n_landmarks=15, random_state=0),
-        "ClassicalMDS": nearfar.ClassicalMDS(),
-        "MetricMDS": nearfar.MetricMDS(random_state=0),
-        "NonmetricMDS": nearfar.NonmetricMDS(random_state=0),
-        "LocalMDS": nearfar.LocalMDS(n_neighbors=6, random_state=0),
-    }
-    fitted = {name: model.fit(X) for name, model in models.items()}
+    special = [
+        nearfar.MVU(tol=1e-4),
+        nearfar.VariationalMVU(n_neighbors=6, random_state=0),
+        nearfar.LandmarkMVU(n_neighbors=6, n_landmarks=15, random_state=0),
+        nearfar.LocalMDS(n_neighbors=6, random_state=0),
+    ]
+    seed = {"random_state": 0}
+    models = instances(special, common=seed, kind="unfolding", learns_from="neighbours")
+    models += instances(common=seed, kind="scaling")
+    fitted = {type(model).__name__: model.fit(X) for model in models}
     graph = nearfar.NeighborhoodGraph.from_points(X[:, [0, 2]], 8, angles=False)
     fitted["SensorLocalization"] = nearfar.SensorLocalization(random_state=0).fit(graph)
     return fitted

@@ -27,22 +27,10 @@ from nearfar.plots import (
     ShepardDisplay,
     SpectrumDisplay,
 )
+from nearfar.registry import entries
 
-METRICS = (
-    *("LMNN", "MCML", "NCA", "MMC", "DMLEig", "POLA", "RCA", "LinearMetric"),
-    *("KernelLMNN", "KernelMCML", "KernelMMC", "KernelPOLA"),
-)
-EMBEDDINGS = (
-    *("MVU", "VariationalMVU", "LandmarkMVU", "SensorLocalization"),
-    *("ClassicalMDS", "MetricMDS", "NonmetricMDS", "LocalMDS"),
-)
-CLOSED_FORM = ("RCA", "LinearMetric", "ClassicalMDS")
-OTHERS = ("MultiMetricLMNN", "NearestNeighborClassifier", "EnergyClassifier", "PairClassifier")
-
-
-def test_every_estimator_is_tried():
-    found = {name for name in nearfar.__all__ if hasattr(getattr(nearfar, name), "fit")}
-    assert found == {*METRICS, *EMBEDDINGS, *OTHERS}
+METRICS = [entry.name for entry in entries(kind="metric")]
+EMBEDDINGS = [entry.name for kind in ("unfolding", "scaling") for entry in entries(kind=kind)]
 
 
 def several_axes(display):
@@ -115,12 +103,12 @@ def test_metric_learners(name, metric_learners, iris, plt):
     assert 0.5 < after <= 1
     assert list(SpectrumDisplay.from_estimator(model, X).spectra) == ["PCA of the inputs", name]
     assert ShepardDisplay.from_estimator(model, X).edges is None
-    if name in CLOSED_FORM:
+    if "max_iter" not in model.get_params():
         with pytest.raises(InvalidInputError, match="was not iterated"):
             ConvergenceDisplay.from_estimator(model)
     else:
         assert "objective" in ConvergenceDisplay.from_estimator(model).panels_
-    if name.startswith("Kernel"):
+    if name in {entry.name for entry in entries(kernel=True)}:
         with pytest.raises(InvalidInputError, match="only kernel='linear'"):
             MetricDisplay.from_estimator(model)
         with pytest.raises(InvalidInputError, match="linear metrics"):
@@ -150,7 +138,7 @@ def test_embeddings(name, embeddings, roll):
     else:
         with pytest.raises(InvalidInputError, match="does not keep the points"):
             NeighborsDisplay.from_estimator(model, y=labels)
-    if name in CLOSED_FORM:
+    if "max_iter" not in model.get_params():
         with pytest.raises(InvalidInputError, match="was not iterated"):
             ConvergenceDisplay.from_estimator(model)
     else:

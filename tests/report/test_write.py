@@ -14,14 +14,15 @@ from sklearn.metrics import pairwise_distances
 from sklearn.preprocessing import StandardScaler
 
 import nearfar
-from nearfar import io
 from nearfar.errors import InvalidInputError, MissingExtraError
+from nearfar.registry import ENTRIES
 from nearfar.report import material as material_module
 from nearfar.report import study as study_module
 from nearfar.report import write as write_module
 from nearfar.report import write_report
 from nearfar.report.comparison import Changes, mcnemar
 from nearfar.report.sections import _verdict
+from tests.registered import instance
 
 SECTIONS = {"errors", "faithful", "spectrum", "features", "convergence", "neighbors"}
 RNG = np.random.default_rng(0)
@@ -58,20 +59,25 @@ LINEAR = {"errors", "neighbors", "spectrum", "features", "convergence"}
 KERNEL = LINEAR - {"features"}
 PLACED = {"neighbors", "spectrum", "convergence"}
 UNFOLDED = PLACED | {"faithful"}
-# For each model class: how it is made, what it is shown on, and the sections that apply.
-MODELS = {
-    "ClassicalMDS": (laid_out("ClassicalMDS"), {"X": X}, UNFOLDED),
-    "DMLEig": (learned("DMLEig", **QUICK), LABELLED, LINEAR),
+
+
+def usual(entry):
+    """How a model is made, what it is shown on, and the sections that apply."""
+    model = instance(getattr(nearfar, entry.name), **QUICK)
+    if entry.kind in ("unfolding", "scaling"):
+        return lambda: model.fit(X), {"X": X}, UNFOLDED
+    sections = KERNEL if entry.kernel else LINEAR
+    return lambda: model.fit(X[~TEST], Y[~TEST]), LABELLED, sections
+
+
+# The same for the models that are not made or shown in the usual way.
+SPECIAL = {
     "EnergyClassifier": (
         lambda: nearfar.EnergyClassifier(nearfar.LMNN(**QUICK)).fit(X[~TEST], Y[~TEST]),
         LABELLED,
         LINEAR,
     ),
-    "KernelLMNN": (learned("KernelLMNN", **QUICK), LABELLED, KERNEL),
-    "KernelMCML": (learned("KernelMCML", **QUICK), LABELLED, KERNEL),
-    "KernelMMC": (learned("KernelMMC", **QUICK), LABELLED, KERNEL),
     "KernelPOLA": (learned("KernelPOLA", max_iter=2, n_pairs=50), LABELLED, KERNEL),
-    "LMNN": (learned("LMNN", **QUICK), LABELLED, LINEAR),
     "LandmarkMVU": (laid_out("LandmarkMVU", n_neighbors=8, random_state=0), {}, UNFOLDED),
     "LinearMetric": (
         lambda: nearfar.as_metric(PCA(2).fit(X)),
@@ -79,12 +85,8 @@ MODELS = {
         LINEAR - {"convergence"},
     ),
     "LocalMDS": (laid_out("LocalMDS", n_neighbors=8, **QUICK), {"X": X}, UNFOLDED),
-    "MCML": (learned("MCML", **QUICK), LABELLED, LINEAR),
-    "MMC": (learned("MMC", **QUICK), LABELLED, LINEAR),
     "MVU": (laid_out("MVU", n_neighbors=4, constraints="slack", tol=1e-2), {}, UNFOLDED),
     "MetricMDS": (laid_out("MetricMDS", data=D, metric="precomputed", **QUICK), {}, PLACED),
-    "MultiMetricLMNN": (learned("MultiMetricLMNN", **QUICK), LABELLED, LINEAR),
-    "NCA": (learned("NCA", **QUICK), LABELLED, LINEAR),
     "NearestNeighborClassifier": (
         lambda: nearfar.NearestNeighborClassifier(nearfar.RCA()).fit(X[~TEST], Y[~TEST]),
         LABELLED,
@@ -93,14 +95,10 @@ MODELS = {
     "NonmetricMDS": (laid_out("NonmetricMDS", **QUICK), {"X": X, "y": Y}, UNFOLDED | {"errors"}),
     "POLA": (learned("POLA", max_iter=2, n_pairs=50), LABELLED, LINEAR),
     "PairClassifier": (pairs, LABELLED, LINEAR),
-    "RCA": (learned("RCA"), LABELLED, LINEAR),
     "SensorLocalization": (sensors, {}, PLACED),
     "VariationalMVU": (laid_out("VariationalMVU", n_neighbors=8), {"X": X[:20]}, UNFOLDED),
 }
-
-
-def test_every_model_class_is_tried():
-    assert sorted(MODELS) == sorted(io.MODEL_CLASSES)
+MODELS = {entry.name: SPECIAL.get(entry.name) or usual(entry) for entry in ENTRIES}
 
 
 @pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nearfar.cli import INTERRUPTED, OK, tell
-from nearfar.cli.methods import make_model
+from nearfar.cli.methods import make_model, takes_chunklets
 from nearfar.cli.output import (
     check_folder,
     check_output,
@@ -151,7 +151,8 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
             f"--neighbors {options.neighbors} is more than the {n} training rows. Lower it."
         )
     classes, codes = np.unique(split.y_train, return_inverse=True)
-    y = codes if options.method == "rca" else split.y_train  # RCA takes -1 for no label
+    # Chunklet -1 stands for no chunklet; a class may have that label.
+    y = codes if takes_chunklets(options.method) else split.y_train
     learned = None
     rows = _learned_rows(options, n, d)
     if rows < n:

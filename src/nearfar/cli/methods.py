@@ -8,24 +8,13 @@ keeps the default of the class. Classes are looked up when a fit starts, so that
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nearfar.registry import entries
+
 # The methods, and their classes at the top of nearfar.
-METHODS = {
-    "lmnn": "LMNN",
-    "multi-metric-lmnn": "MultiMetricLMNN",
-    "kernel-lmnn": "KernelLMNN",
-    "mcml": "MCML",
-    "kernel-mcml": "KernelMCML",
-    "nca": "NCA",
-    "mmc": "MMC",
-    "kernel-mmc": "KernelMMC",
-    "pola": "POLA",
-    "kernel-pola": "KernelPOLA",
-    "rca": "RCA",
-    "dml-eig": "DMLEig",
-}
+METHODS = {entry.method: entry.name for entry in entries(command=True)}
 # The options that not every method takes, and the parameters that they set.
 PARAMETERS = {
     "push_weight": "push_weight",
@@ -62,6 +51,11 @@ def taken_by(method: str) -> dict[str, str]:
     return {option: name for option, name in PARAMETERS.items() if name in parameters}
 
 
+def takes_chunklets(method: str) -> bool:
+    """Whether a method learns from chunklet numbers."""
+    return METHODS[method] in {entry.name for entry in entries(learns_from="chunklets")}
+
+
 def make_model(method: str, given: Mapping[str, Any], neighbors: int, seed: int) -> Any:
     """An estimator with the options that were given; those that do not apply are refused."""
     from nearfar.errors import InvalidInputError
@@ -69,17 +63,21 @@ def make_model(method: str, given: Mapping[str, Any], neighbors: int, seed: int)
     cls, takes = _class_of(method), taken_by(method)
     strange = [written(option) for option in given if option not in takes]
     if strange:
-        *others, last = map(written, takes)
         do, it = ("does", "it") if len(strange) == 1 else ("do", "them")
         raise InvalidInputError(
             f"{' and '.join(strange)} {do} not go with --method {method}, which takes"
-            f" {', '.join(others)} and {last}. Leave {it} out, or choose another method."
+            f" {_joined(takes)}. Leave {it} out, or choose another method."
         )
     parameters = {takes[option]: value for option, value in given.items()}
     shared = {"n_neighbors": neighbors, "random_state": seed}
     named = inspect.signature(cls).parameters
     parameters |= {name: value for name, value in shared.items() if name in named}
     return cls(**parameters)
+
+
+def _joined(options: Iterable[str]) -> str:
+    *others, last = [written(option) for option in options] or ["no such option"]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _class_of(method: str) -> Any:

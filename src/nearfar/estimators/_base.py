@@ -17,6 +17,7 @@ from nearfar.estimators._callbacks import CallbackSupportMixin
 from nearfar.estimators._deploy import DeployMixin
 from nearfar.estimators._notebook import Estimator
 from nearfar.kernels import Array, is_torch, kernels_for, one_pool
+from nearfar.registry import entries
 from nearfar.supervision import ClassOrder, Tuples, class_order
 
 Index = NDArray[np.intp]
@@ -187,9 +188,10 @@ class LinearDistance(Distance):
 def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
     """Points of shape (n, d) in float32 or float64, all finite."""
     if reset and getattr(X, "ndim", None) == 3 and get_tags(estimator).target_tags.required:
+        *others, last = (entry.name for entry in entries(learns_from="pairs", kernel=False))
         raise InvalidInputError(
             f"{type(estimator).__name__} learns from points with labels, of shape (n, d); got"
-            f" {tuple(X.shape)}. For pairs take MMC, DMLEig or POLA."
+            f" {tuple(X.shape)}. For pairs take {', '.join(others)} or {last}."
         )
     if not is_torch(X):
         return validate_data(
