@@ -40,6 +40,7 @@ def test_an_iteration_in_words():
     assert describe({"n_iter": 2, "objective": -0.5, "duality_gap": None}, None) == (
         "#2 objective -0.5"
     )
+    assert describe(RECORD, math.inf) == describe(RECORD, None)
     certified = RECORD | {"residual": 0.01, "duality_gap": 0.01}
     assert describe(certified, 0.01) == (
         "#7 objective 12.3457, certified gap 1.0e-02, 90 active triplets"

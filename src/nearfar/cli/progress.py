@@ -81,14 +81,14 @@ class ShowIterations:
 
 
 def describe(record: dict[str, Any], residual: float | None) -> str:
-    """One iteration in words, with the last residual that is known.
+    """One iteration in words, with the last residual that is known; infinity tells nothing.
 
     Only a gap that this very iteration certified is called certified.
     """
     facts = [f"#{record['n_iter']} objective {record['objective']:.6g}"]
     if record["duality_gap"] is not None:
         facts.append(f"certified gap {record['duality_gap']:.1e}")
-    elif residual is not None:
+    elif residual is not None and math.isfinite(residual):
         facts.append(f"estimated gain left {residual:.1e}")
     facts += [f"{record[key]} {words}" for key, words in _COUNTS.items() if key in record]
     return ", ".join(facts)
