@@ -20,7 +20,7 @@ def test_lines_are_the_history(lmnn):
         np.testing.assert_array_equal(line.get_ydata(), [row[panel] for row in rows])
         assert axes.get_xlabel() == "iterations"
     assert display.axes_[2].get_yscale() == "log"
-    assert f"gap {lmnn.duality_gap_:.1e}" in display.figure_.get_suptitle()
+    assert display.figure_.get_suptitle().endswith(f", certified gap {lmnn.duality_gap_:.1e}")
     assert [text.get_text() for text in display.axes_[2].texts] == ["tol=0.1"]
 
 
@@ -58,6 +58,12 @@ def test_estimates_are_dashed_beside_certified_gaps(lmnn):
     assert line.get_linestyle() == "--"
     np.testing.assert_array_equal(line.get_xdata(), [row["n_iter"] for row in rows])
     np.testing.assert_array_equal(line.get_ydata(), [row["residual"] for row in rows])
+
+
+def test_what_is_proved_of_a_program_is_not_said_of_its_refinement(embeddings):
+    axes = ConvergenceDisplay.from_estimator(embeddings["VariationalMVU"]).axes_[-1]
+    assert axes.get_title() == "certified relative gap of the program"
+    assert "estimate" in [line.get_label() for line in axes.get_lines()]
 
 
 def test_where_all_gaps_are_certified_there_is_no_estimate(mvu):

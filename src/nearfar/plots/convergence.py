@@ -97,7 +97,7 @@ class ConvergenceDisplay:
         if name is None:
             name = f"{name_of(model)}: {model.status_.replace('_', ' ')}"
             if model.duality_gap_ is not None:
-                name += f", gap {model.duality_gap_:.1e}"
+                name += f", certified gap {model.duality_gap_:.1e}"
         display = cls(model.history_, getattr(model, "tol", None), name)
         return display.plot(ax, **drawing)
 
@@ -180,7 +180,10 @@ class ConvergenceDisplay:
         if ax.get_xscale() == "linear":
             ax.locator_params(axis="x", nbins=5)
         ax.set_xlabel("seconds" if x == "seconds" else "iterations")
-        ax.set_title(PANELS.get(panel, panel.replace("_", " ")), fontsize="medium")
+        title = PANELS.get(panel, panel.replace("_", " "))
+        if panel == "duality_gap" and "stage" in self.history[0]:  # refinements prove nothing
+            title += " of the program"
+        ax.set_title(title, fontsize="medium")
 
     def _draw_tolerance(self, ax: Axes) -> None:
         assert self.tol is not None
