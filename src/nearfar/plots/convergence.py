@@ -156,10 +156,10 @@ class ConvergenceDisplay:
         places, values = self._line(panel, x)
         marker = "." if len(values) <= MOST_MARKERS else None
         ax.plot(places, values, color=color, marker=marker, linewidth=1.5, label=label)
-        for word, (beside_places, beside_values) in self._beside(panel, x).items():
-            name = None if label else word
-            style: dict[str, Any] = {"alpha": 0.6, "linestyle": "--"}
-            ax.plot(beside_places, beside_values, color=color, label=name, **style)
+        word, line = self._beside(panel, x)
+        if len(line[0]):
+            word = None if label else word
+            ax.plot(*line, color=color, alpha=0.6, linestyle="--", label=word)
             if label is None:
                 ax.legend(frameon=False)
         for place in self._turns(x):
@@ -200,15 +200,14 @@ class ConvergenceDisplay:
             known = [panel for panel in known if panel != "residual"]
         return tuple(known)
 
-    def _beside(self, panel: str, x: str) -> dict[str, tuple[Floats, Floats]]:
-        """Names and points of the dashed lines of a panel: the bound, or what is only estimated."""
-        if panel == "objective" and self._values("bound").size:
-            return {"bound": self._line("bound", x)}
+    def _beside(self, panel: str, x: str) -> tuple[str | None, tuple[Floats, Floats]]:
+        """Name and points of the dashed line of a panel: the bound, or what is only estimated."""
+        if panel == "objective":
+            return "bound", self._line("bound", x)
         if panel != "duality_gap":
-            return {}
-        estimates = [row for row in self.history if row["duality_gap"] is None]
-        places, values = type(self)(estimates)._line("residual", x)
-        return {"estimate": (places, values)} if len(values) else {}
+            return None, (np.empty(0), np.empty(0))
+        uncertified = [row for row in self.history if row.get("duality_gap") is None]
+        return "estimate", type(self)(uncertified)._line("residual", x)
 
     def _line(self, panel: str, x: str) -> tuple[Floats, Floats]:
         rows = [row for row in self.history if row.get(panel) is not None]
