@@ -314,11 +314,23 @@ def _decode_model(value: dict[str, Any], arrays: Arrays, writer: str = "that wro
         )
     model = cls(**parameters)
     if attributes:
+        if isinstance(attributes.get("history_"), list):
+            attributes["history_"] = [_with_residual(record) for record in attributes["history_"]]
         vars(model).update(attributes)
         check_is_fitted(model)
         _check_account(model)
         _check_shapes(model)
     return model
+
+
+def _with_residual(record: Any) -> Any:
+    """A line of the trace of a fit, from before residuals and duality gaps had two names.
+
+    What such a line calls duality_gap may be an estimate, and so it is the residual.
+    """
+    if not isinstance(record, dict) or "duality_gap" not in record or "residual" in record:
+        return record
+    return {**record, "residual": record["duality_gap"], "duality_gap": None}
 
 
 def _check_account(model: Any) -> None:

@@ -10,11 +10,18 @@ from nearfar.cli import progress
 from nearfar.cli.progress import Bar, Lines, ShowIterations, describe, share_done
 from nearfar.datasets import load_builtin
 from nearfar.estimators.lmnn import LMNN
+from nearfar.estimators.nca import NCA
 
 needs_callbacks = pytest.mark.skipif(
     not hasattr(LMNN, "set_callbacks"), reason="needs scikit-learn 1.9"
 )
-RECORD = {"n_iter": 7, "objective": 12.345678, "active_triplets": 90, "duality_gap": None}
+RECORD = {
+    "n_iter": 7,
+    "objective": 12.345678,
+    "active_triplets": 90,
+    "residual": None,
+    "duality_gap": None,
+}
 
 
 def fit():
@@ -27,40 +34,50 @@ def fit():
 
 def test_an_iteration_in_words():
     assert describe(RECORD, None) == "#7 objective 12.3457, 90 active triplets"
-    assert describe(RECORD, 0.0123) == "#7 objective 12.3457, 90 active triplets, gap ~1.2e-02"
+    assert describe(RECORD, 0.0123) == (
+        "#7 objective 12.3457, estimated gain left 1.2e-02, 90 active triplets"
+    )
     assert describe({"n_iter": 2, "objective": -0.5, "duality_gap": None}, None) == (
         "#2 objective -0.5"
     )
-    certified = RECORD | {"duality_gap": 0.01}
-    assert describe(certified, 0.01) == "#7 objective 12.3457, 90 active triplets, gap 1.0e-02"
+    assert describe(RECORD, math.inf) == describe(RECORD, None)
+    certified = RECORD | {"residual": 0.01, "duality_gap": 0.01}
+    assert describe(certified, 0.01) == (
+        "#7 objective 12.3457, certified gap 1.0e-02, 90 active triplets"
+    )
 
 
-def test_the_gap_is_the_certified_one_else_the_estimate_else_the_last():
+def test_a_certified_gap_is_shown_else_the_estimate_else_the_last_residual():
     shown = []
 
     class Recorder:
         def show(self, text, _):
-            shown.append(text.rpartition(" ")[2])
+            shown.append(text.split(", ")[1])
 
     callback, model = ShowIterations(Recorder()), LMNN()
     for gaps in (
-        {"duality_gap": None},
-        {"duality_gap": None, "gap_estimate": 0.5},
-        {"duality_gap": None},
-        {"duality_gap": 0.2, "gap_estimate": 0.3},
-        {"duality_gap": None},
+        {},
+        {"residual": 0.5},
+        {},
+        {"residual": 0.2, "duality_gap": 0.2},
+        {},
     ):
         model.history_ = [RECORD, RECORD | gaps]
         callback.on_fit_task_end(model, SimpleNamespace(task_name="iteration"))
-    assert shown == ["triplets", "~5.0e-01", "~5.0e-01", "2.0e-01", "~2.0e-01"]
+    assert shown == [
+        "90 active triplets",
+        "estimated gain left 5.0e-01",
+        "estimated gain left 5.0e-01",
+        "certified gap 2.0e-01",
+        "estimated gain left 2.0e-01",
+    ]
 
 
 def test_without_a_gap_the_share_done_is_that_of_the_iterations():
     shown = []
     display = SimpleNamespace(show=lambda text, done: shown.append((text, done)))
-    model = SimpleNamespace(
-        history_=[{"n_iter": 2, "objective": 3.5, "duality_gap": None, "n_updates": 7}], max_iter=8
-    )
+    record = {"n_iter": 2, "objective": 3.5, "residual": None, "duality_gap": None, "n_updates": 7}
+    model = SimpleNamespace(history_=[record], max_iter=8)
     ShowIterations(display).on_fit_task_end(model, SimpleNamespace(task_name="iteration"))
     assert shown == [("#2 objective 3.5, 7 updates", 0.25)]
 
@@ -100,7 +117,20 @@ def test_then_it_writes_a_line(capsys, monkeypatch):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == model.n_iter_
     assert lines[0].startswith("#1 objective ")
-    assert lines[-1].endswith(f"gap {model.duality_gap_:.1e}")
+    assert f", certified gap {model.duality_gap_:.1e}, " in lines[-1]
+
+
+@needs_callbacks
+def test_a_fit_without_a_certificate_shows_estimates(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    iris, model = load_builtin("iris"), NCA(max_iter=3, tol=0.5)
+    with progress.progress(model):
+        model.fit(iris.X, iris.y)
+    text = capsys.readouterr().err
+    assert text.splitlines()[-1].endswith(
+        f", estimated gain left {model.history_[-1]['residual']:.1e}"
+    )
+    assert "certified" not in text
 
 
 @needs_callbacks
@@ -116,7 +146,7 @@ def test_a_terminal_gets_a_bar(monkeypatch):
     model = fit()
     shown = terminal.getvalue()
     assert "active triplets" in shown
-    assert "gap" in shown
+    assert "certified gap" in shown
     assert "_skl_callbacks" not in vars(model)
 
 

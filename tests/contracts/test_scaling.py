@@ -143,7 +143,7 @@ def test_the_trace_falls_to_the_objective(estimator, points):
     values = [record["objective"] for record in model.history_]
     assert (np.diff(values) <= 1e-12 * values[0]).all()
     assert values[-1] == pytest.approx(model.objective_, rel=1e-12)
-    assert model.history_[-1]["duality_gap"] <= model.tol
+    assert model.history_[-1]["residual"] <= model.tol
     assert model.duality_gap_ is None
 
 

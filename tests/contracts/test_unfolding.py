@@ -246,7 +246,7 @@ def test_what_a_fit_leaves_behind(estimator, strip):
     assert model.duality_gap_ is None or model.duality_gap_ <= model.tol
     assert model.max_distortion_ >= 0
     assert model.n_iter_ == len(model.history_) >= 1
-    assert {"n_iter", "seconds", "objective", "duality_gap"} <= set(model.history_[0])
+    assert {"n_iter", "seconds", "objective", "residual", "duality_gap"} <= set(model.history_[0])
     assert model.graph_.n_nodes == 60
     assert not model.component_labels_.any()
     assert model.n_features_in_ == 8

@@ -67,6 +67,7 @@ def test_every_iteration_is_reported(overlapping):
         "n_iter",
         "seconds",
         "objective",
+        "residual",
         "duality_gap",
         "active_triplets",
     }

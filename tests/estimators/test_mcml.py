@@ -6,6 +6,7 @@ from sklearn.datasets import make_blobs
 
 from nearfar import MCML
 from nearfar.errors import ConvergenceWarning, InvalidInputError
+from nearfar.problems.mcml import MCMLProblem
 
 SOLVERS = ["quasi-newton", "projected-gradient"]
 each_solver = pytest.mark.parametrize("solver", SOLVERS)
@@ -64,6 +65,25 @@ def test_the_gap_is_proved(tol, wine):
     model = MCML(tol=tol).fit(*wine)
     assert model.duality_gap_ <= tol
     assert bound(model) <= best.objective_ <= model.objective_ * (1 + 1e-9)
+
+
+def test_a_gap_in_working_precision_is_no_proof(wine, monkeypatch):
+    """Gaps of float32 points are residuals; a duality gap is computed from the data in float64."""
+    proved, prove = [], MCMLProblem.prove
+
+    def recorded(self, L):
+        found = prove(self, L)
+        proved.append(found.gap)
+        return found
+
+    monkeypatch.setattr(MCMLProblem, "prove", recorded)
+    model = MCML(tol=1e-3).fit(wine[0].astype(np.float32), wine[1])
+    gaps = [record["duality_gap"] for record in model.history_]
+    residuals = [record["residual"] for record in model.history_]
+    known = [gap for gap in gaps if gap is not None]
+    assert known
+    assert set(known) <= set(proved)
+    assert len(known) < sum(residual is not None for residual in residuals)
 
 
 def test_the_reported_gap_is_that_of_a_feasible_distribution(iris, mcml_by_loops):

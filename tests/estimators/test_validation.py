@@ -54,26 +54,26 @@ def test_two_members_of_each_class_are_left_to_learn_from():
 
 def test_the_map_with_the_smallest_error_is_kept(follower):
     for point in (BAD, GOOD, BAD):
-        follower(Iterate(point, 0.0), [{"gap_estimate": 0.1}])
+        follower(Iterate(point, 0.0), [{"residual": 0.1}])
     assert follower.best.point is GOOD
     assert follower.error < 0.2
 
 
 def test_the_run_ends_when_the_error_rests(follower):
-    answers = [follower(Iterate(GOOD, 0.0), [{"gap_estimate": 0.1}])]
-    answers += [follower(Iterate(BAD, 0.0), [{"gap_estimate": 0.1}]) for _ in range(PATIENCE)]
+    answers = [follower(Iterate(GOOD, 0.0), [{"residual": 0.1}])]
+    answers += [follower(Iterate(BAD, 0.0), [{"residual": 0.1}]) for _ in range(PATIENCE)]
     assert answers == [None] * PATIENCE + [Status.EARLY_STOPPED]
 
 
 def test_iterates_between_the_looks_are_not_measured(follower):
-    trace = [{}] * (CLOSELY + 1)
+    trace = [{"residual": None}] * (CLOSELY + 1)
     assert follower(Iterate(GOOD, 0.0), trace) is None
     assert follower.best is None
 
 
 def test_the_first_iterates_are_all_measured_and_try_no_patience(follower):
     for count in range(1, CLOSELY + 1):
-        assert follower(Iterate(GOOD, 0.0), [{} for _ in range(count)]) is None
+        assert follower(Iterate(GOOD, 0.0), [{"residual": None} for _ in range(count)]) is None
     assert follower.best.point is GOOD
     assert follower.resting == 0
 

@@ -20,7 +20,7 @@ def test_lines_are_the_history(lmnn):
         np.testing.assert_array_equal(line.get_ydata(), [row[panel] for row in rows])
         assert axes.get_xlabel() == "iterations"
     assert display.axes_[2].get_yscale() == "log"
-    assert f"gap {lmnn.duality_gap_:.1e}" in display.figure_.get_suptitle()
+    assert display.figure_.get_suptitle().endswith(f", certified gap {lmnn.duality_gap_:.1e}")
     assert [text.get_text() for text in display.axes_[2].texts] == ["tol=0.1"]
 
 
@@ -42,7 +42,39 @@ def test_the_bound_stands_beside_the_objective(mvu):
 
 def test_a_gain_that_is_no_bound_is_not_called_certified(embeddings):
     display = ConvergenceDisplay.from_estimator(embeddings["MetricMDS"])
+    assert display.panels_ == ("objective", "residual")
     assert display.axes_[-1].get_title() == "estimated relative gain left"
+    residuals = [row["residual"] for row in embeddings["MetricMDS"].history_]
+    np.testing.assert_array_equal(display.axes_[-1].get_lines()[0].get_ydata(), residuals)
+
+
+def test_estimates_are_dashed_beside_certified_gaps(lmnn):
+    axes = ConvergenceDisplay.from_estimator(lmnn, x="n_iter").axes_[-1]
+    assert axes.get_title() == "certified relative gap"
+    line = {line.get_label(): line for line in axes.get_lines()}["estimate"]
+    rows = [row for row in lmnn.history_ if row["duality_gap"] is None]
+    rows = [row for row in rows if row["residual"] is not None]
+    assert rows
+    assert line.get_linestyle() == "--"
+    np.testing.assert_array_equal(line.get_xdata(), [row["n_iter"] for row in rows])
+    np.testing.assert_array_equal(line.get_ydata(), [row["residual"] for row in rows])
+
+
+def test_what_is_proved_of_a_program_is_not_said_of_its_refinement(embeddings):
+    axes = ConvergenceDisplay.from_estimator(embeddings["VariationalMVU"]).axes_[-1]
+    assert axes.get_title() == "certified relative gap of the program"
+    assert "estimate" in [line.get_label() for line in axes.get_lines()]
+
+
+def test_where_all_gaps_are_certified_there_is_no_estimate(mvu):
+    axes = ConvergenceDisplay.from_estimator(mvu).axes_[-1]
+    assert axes.get_title() == "certified relative gap"
+    assert "estimate" not in [line.get_label() for line in axes.get_lines()]
+
+
+def test_a_residual_that_is_only_ever_zero_has_no_panel():
+    common = {"n_iter": 1, "seconds": 0.1, "objective": 2.0, "duality_gap": None}
+    assert ConvergenceDisplay([common | {"residual": 0.0}]).plot().panels_ == ("objective",)
 
 
 def test_stages_are_marked(embeddings):

@@ -1,6 +1,7 @@
 """Checkpoints: atomic, known by their fingerprint, and no way to run code."""
 
 import errno
+import json
 import os
 import pickle
 import zipfile
@@ -15,7 +16,10 @@ from nearfar.solvers import checkpoint
 from nearfar.solvers.checkpoint import Checkpoint, fingerprint
 
 ARRAYS = {"components": np.arange(6.0).reshape(2, 3), "edge": np.array([3, 1]), "none": np.empty(0)}
-VALUES = {"history": [{"n_iter": 1, "objective": 0.1, "duality_gap": None}], "width": 0.2}
+VALUES = {
+    "history": [{"n_iter": 1, "objective": 0.1, "residual": None, "duality_gap": None}],
+    "width": 0.2,
+}
 
 
 @pytest.fixture
@@ -148,10 +152,14 @@ def test_the_checkpoint_of_another_fit(saved):
         Checkpoint(saved, "another").load()
 
 
-def test_the_checkpoint_of_another_format(saved, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FORMAT", "nearfar-checkpoint-2")
-    with pytest.raises(CheckpointError, match=r"Delete it or name another"):
-        Checkpoint(saved, "mine").load()
+def test_the_checkpoint_of_another_format(path, monkeypatch):
+    """Format 1 had no residuals in its records."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(checkpoint, "FORMAT", "nearfar-checkpoint-1")
+        Checkpoint(path, "mine").save({}, VALUES)
+    message = "was written by another version of nearfar, and cannot be continued. Delete it or"
+    with pytest.raises(CheckpointError, match=message):
+        Checkpoint(path, "mine").load()
 
 
 def test_a_folder_is_not_a_checkpoint(tmp_path):
@@ -255,7 +263,7 @@ def as_values(path, payload):
 
 
 def as_array(path, payload):
-    text = '{"format": "nearfar-checkpoint-1", "fingerprint": "mine"}'
+    text = json.dumps({"format": checkpoint.FORMAT, "fingerprint": "mine"})
     with path.open("wb") as stream:
         np.savez(stream, values=np.array(text), edge=np.array([payload], dtype=object))
 

@@ -85,6 +85,7 @@ def test_only_what_a_proof_was_tried_of_has_a_residual(quadratic, rng):
     tried = [gap for gap in gaps if gap is not None]
     assert gaps[-1] == tried[-1] <= 1e-6
     assert 2 <= len(tried) < len(gaps) / 2
+    assert [record["residual"] for record in solution.history] == gaps
 
 
 def test_it_ends_where_nothing_lowers_the_value(quadratic):

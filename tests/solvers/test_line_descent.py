@@ -91,6 +91,9 @@ def test_reaches_the_optimum_with_a_proof(problem, optimum):
     assert solution.iterate.certificate.objective == pytest.approx(optimum, rel=2e-6)
     assert solution.iterate.value == -solution.iterate.certificate.objective
     assert problem.certified == 1
+    gaps = [record["duality_gap"] for record in solution.history]
+    assert gaps == [None] * (solution.n_iter - 1) + [solution.iterate.residual]
+    assert None not in [record["residual"] for record in solution.history]
 
 
 def test_the_trace_has_the_objective_which_grows(problem):
@@ -105,7 +108,8 @@ def test_ends_by_itself_with_a_proof_where_rounding_allows_no_more(problem, opti
     iterates = list(ascend(problem, np.ones(4), 0.0))
     assert iterates[-1].certificate.objective == pytest.approx(optimum, rel=1e-7)
     assert iterates[-1].residual < 1e-9
-    assert problem.certified >= 1
+    assert problem.certified == sum(iterate.certified for iterate in iterates) >= 1
+    assert iterates[-1].certified
 
 
 def test_a_fixed_rank_stops_by_what_a_step_promises(problem, optimum):
@@ -113,6 +117,7 @@ def test_a_fixed_rank_stops_by_what_a_step_promises(problem, optimum):
     solution = run(ascend(problem, np.ones(4), 1e-4, fixed_rank=True), tol=1e-4, max_iter=200)
     assert solution.status is Status.CONVERGED
     assert problem.certified == 0
+    assert {record["duality_gap"] for record in solution.history} == {None}
     left = optimum / solution.iterate.certificate.objective - 1
     assert left < 1e-4
 

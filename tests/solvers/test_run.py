@@ -222,10 +222,20 @@ def test_the_iterate_that_converged_is_the_solution():
 def test_the_trace_has_a_record_for_each_iterate(clock):
     with time_limit(None):
         solution = run(steps([3.0, 2.0], [None, 0.2], clock=clock), **limits())
+    common = {"duality_gap": None}
     assert solution.history == [
-        {"n_iter": 1, "seconds": 1, "objective": 3.0, "duality_gap": None, "active_triplets": 0},
-        {"n_iter": 2, "seconds": 2, "objective": 2.0, "duality_gap": 0.2, "active_triplets": 1},
+        common
+        | {"n_iter": 1, "seconds": 1, "objective": 3.0, "residual": None, "active_triplets": 0},
+        common
+        | {"n_iter": 2, "seconds": 2, "objective": 2.0, "residual": 0.2, "active_triplets": 1},
     ]
+
+
+@pytest.mark.parametrize(("certified", "gap"), [(True, 0.2), (False, None)])
+def test_only_a_certified_residual_is_a_duality_gap(certified, gap):
+    iterate = Iterate(np.zeros(1), 2.0, 0.2, certified=certified)
+    record = run(iter([iterate]), **limits()).history[-1]
+    assert (record["residual"], record["duality_gap"]) == (0.2, gap)
 
 
 def test_the_clock_runs_while_observers_work_unless_they_stop_it(clock):

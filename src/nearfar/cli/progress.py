@@ -54,7 +54,7 @@ class ShowIterations:
 
     def __init__(self, display: Display) -> None:
         self.display = display
-        self.gap: float | None = None  # the last that was known; most iterations compute none
+        self.residual: float | None = None  # the last that was known; many iterations compute none
 
     def setup(self, estimator: Any, context: Any) -> None:
         """Open the display."""
@@ -67,11 +67,12 @@ class ShowIterations:
         """Show an iteration, the last of the history so far, and let the fit go on."""
         if context.task_name == _ITERATION:
             record = estimator.history_[-1]
-            self.gap = first_known(record["duality_gap"], record.get("gap_estimate"), self.gap)
-            done = share_done(self.gap, getattr(estimator, "tol", 0.0))
-            if self.gap is None:
+            if record["residual"] is not None:
+                self.residual = record["residual"]
+            done = share_done(self.residual, getattr(estimator, "tol", 0.0))
+            if self.residual is None:
                 done = record["n_iter"] / estimator.max_iter
-            self.display.show(describe(record, self.gap), done)
+            self.display.show(describe(record, self.residual), done)
         return False
 
     def teardown(self, estimator: Any, context: Any) -> None:
@@ -79,25 +80,25 @@ class ShowIterations:
         self.display.stop()
 
 
-def first_known(*gaps: float | None) -> float | None:
-    """The first that is not None."""
-    return next((gap for gap in gaps if gap is not None), None)
+def describe(record: dict[str, Any], residual: float | None) -> str:
+    """One iteration in words, with the last residual that is known; infinity tells nothing.
+
+    Only a gap that this very iteration certified is called certified.
+    """
+    facts = [f"#{record['n_iter']} objective {record['objective']:.6g}"]
+    if record["duality_gap"] is not None:
+        facts.append(f"certified gap {record['duality_gap']:.1e}")
+    elif residual is not None and math.isfinite(residual):
+        facts.append(f"estimated gain left {residual:.1e}")
+    facts += [f"{record[key]} {words}" for key, words in _COUNTS.items() if key in record]
+    return ", ".join(facts)
 
 
-def describe(record: dict[str, Any], gap: float | None) -> str:
-    """One iteration in words; a gap that this iteration did not certify is marked with ~."""
-    mark = "~" if record["duality_gap"] is None else ""
-    counts = [f"{record[key]} {words}" for key, words in _COUNTS.items() if key in record]
-    gaps = [] if gap is None else [f"gap {mark}{gap:.1e}"]
-    objective = f"#{record['n_iter']} objective {record['objective']:.6g}"
-    return ", ".join([objective, *counts, *gaps])
-
-
-def share_done(gap: float | None, tol: float) -> float:
-    """How far the gap has come from 1 to `tol`, on a logarithmic scale."""
-    if gap is None or gap >= 1 or not 0 < tol < 1:
+def share_done(residual: float | None, tol: float) -> float:
+    """How far the residual has come from 1 to `tol`, on a logarithmic scale."""
+    if residual is None or residual >= 1 or not 0 < tol < 1:
         return 0.0
-    return 1.0 if gap <= tol else math.log(gap) / math.log(tol)
+    return 1.0 if residual <= tol else math.log(residual) / math.log(tol)
 
 
 class Lines:

@@ -48,7 +48,7 @@ class HeldOutError:
 
     def __call__(self, iterate: Iterate, trace: list[Record]) -> Status | None:
         """Measure one of the first iterates, or one at which the solver looked up."""
-        looked = "gap_estimate" in trace[-1]
+        looked = trace[-1]["residual"] is not None
         if not looked and len(trace) - self._began > CLOSELY:
             return None
         error = trace[-1]["validation_error"] = self.measured(iterate)

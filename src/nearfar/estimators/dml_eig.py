@@ -81,8 +81,8 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
     n_iter_ : int
         Number of iterations: looks at all far pairs.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective and duality_gap (certified), and for the
-        interior-point method pairs_at_hand and newton_steps.
+        For each iteration: n_iter, seconds, objective, duality_gap (certified) and residual (the
+        same), and for the interior-point method pairs_at_hand and newton_steps.
     classes_ : ndarray
         The labels, if y were class labels.
     n_features_in_ : int

@@ -104,9 +104,11 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective (over the triplets at hand), duality_gap
-        (certified; None where not computed), active_triplets, searched (whether all pairs were
-        searched), and at some iterations gap_estimate, rank and validation_error.
+        For each iteration: n_iter, seconds, objective (over the triplets at hand), residual (the
+        gap over these, or for a map of few rows the estimated relative decrease that is left; None
+        where not computed), duality_gap (certified, over all triplets; None where not computed),
+        active_triplets, searched (whether all pairs were searched), and at some iterations rank
+        and validation_error.
     classes_ : ndarray
         The labels.
     n_features_in_ : int

@@ -112,8 +112,9 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective and duality_gap (certified; None where it
-        was not computed).
+        For each iteration: n_iter, seconds, objective, residual (an estimate of the gap, or for a
+        map of few rows of the relative decrease that is left; None where not computed) and
+        duality_gap (certified; None where not computed).
     classes_ : ndarray
         The labels.
     n_features_in_ : int

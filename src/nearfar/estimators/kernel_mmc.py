@@ -102,8 +102,9 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective and duality_gap (for a learned map of few
-        rows an estimate of the relative gain that is left).
+        For each iteration: n_iter, seconds, objective, residual (the gap in working precision, or
+        for a learned map of few rows the estimated relative gain that is left) and
+        duality_gap (certified; None where not computed).
     classes_ : ndarray
         The labels, if y were class labels.
     n_features_in_ : int

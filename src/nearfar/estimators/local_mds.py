@@ -69,8 +69,8 @@ class LocalMDS(Unfolding):
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective, component, and as duality_gap the estimated
-        relative decrease that is left, which is no bound.
+        For each iteration: n_iter, seconds, objective, component, residual (the estimated relative
+        decrease that is left, which is no bound) and duality_gap, which is None.
     X_fit_ : ndarray or torch.Tensor of shape (n_samples, n_features), or None
         The points. None if X held distances or kernel values.
     n_features_in_ : int

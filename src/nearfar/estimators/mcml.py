@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -76,14 +77,17 @@ class MCMLLearner(SoftNeighborsLearner):
                 return expected_gain(gain, at.value, least=0.0)
             if problem.expected_gap(at) > WORTHWHILE * self.tol:
                 return None
-            gap = problem.certify(at).gap
-            return gap if gap > self.tol else problem.prove(at.L).gap
+            return problem.certify(at).gap  # in working precision
 
         if solver == "projected-gradient":
             iterates = projected_descent(problem.evaluate, problem.slope, start, residual)
         else:
             iterates = descend(problem.evaluate, start, residual, memory=memory)
         for iterate in iterates:
+            small = iterate.residual is not None and iterate.residual <= self.tol
+            if convex and small:
+                gap = problem.prove(iterate.point).gap
+                iterate = replace(iterate, residual=gap, certified=True)
             yield iterate
         if problem.is_single:
             yield from self._iterates(problem.in_double(), iterate.point, None, solver, convex)
@@ -176,8 +180,9 @@ class MCML(MCMLLearner, MetricLearner):
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective and duality_gap (certified; None where it
-        was not computed).
+        For each iteration: n_iter, seconds, objective, residual (an estimate of the gap, or for a
+        map of few rows of the relative decrease that is left; None where not computed) and
+        duality_gap (certified; None where not computed).
     classes_ : ndarray
         The labels.
     n_features_in_ : int

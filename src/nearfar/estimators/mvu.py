@@ -118,7 +118,7 @@ class MVU(Unfolding):
         Number of iterations.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective, bound, violation, mu (mean
-        complementary product), duality_gap (certified), component.
+        complementary product), duality_gap (certified), residual (the same), component.
     graph_ : NeighborhoodGraph
         The graph.
     component_labels_ : ndarray of shape (n_samples,)

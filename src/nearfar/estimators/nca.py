@@ -82,8 +82,8 @@ class NCA(SoftNeighborsLearner, MetricLearner):
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective, and as duality_gap the estimated relative
-        gain that is left, which is no bound.
+        For each iteration: n_iter, seconds, objective, residual (the estimated relative gain that
+        is left, which is no bound) and duality_gap, which is None.
     classes_ : ndarray
         The labels.
     n_features_in_ : int

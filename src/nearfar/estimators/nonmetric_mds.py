@@ -57,8 +57,8 @@ class NonmetricMDS(Scaling):
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective, and as duality_gap the estimated relative
-        decrease of the squared stress that is left, which is no bound.
+        For each iteration: n_iter, seconds, objective, residual (the estimated relative decrease
+        of the squared stress that is left, which is no bound) and duality_gap, which is None.
     n_features_in_ : int
         Number of features, or of points if X holds dissimilarities.
     feature_names_in_ : ndarray of str

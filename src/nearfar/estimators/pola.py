@@ -91,8 +91,8 @@ class POLA(OnlinePairLearner, MetricLearner):
         Number of epochs.
     history_ : list of dict
         For each epoch: n_iter, seconds, objective (the sum of the losses when their pairs were
-        looked at), largest_loss (of these), n_updates, squared_threshold, and duality_gap, which
-        is None.
+        looked at), largest_loss (of these), n_updates, squared_threshold, residual (0
+        where no loss is above beta, else None) and duality_gap, which is None.
     classes_ : ndarray
         The labels, after a fit to labelled points.
     n_features_in_ : int

@@ -109,8 +109,9 @@ class SensorLocalization(Unfolding):
     n_iter_ : int
         Number of iterations of all stages.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective, duality_gap (in a descent the relative gain
-        of ten steps, which is no bound), stage, component.
+        For each iteration: n_iter, seconds, objective, residual (in a descent the relative gain of
+        ten steps, which is no bound), duality_gap (certified, of the program; None in a descent),
+        stage, component.
     graph_ : NeighborhoodGraph
         The network.
     component_labels_ : ndarray of shape (n_samples,)

@@ -87,8 +87,9 @@ class VariationalMVU(FactoredUnfolding):
     n_iter_ : int
         Number of iterations of all stages.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective, duality_gap (in a refinement the relative
-        gain of ten steps, which is no bound), stage, component.
+        For each iteration: n_iter, seconds, objective, residual (in a refinement the relative gain
+        of ten steps, which is no bound), duality_gap (certified, of the program; None in a
+        refinement), stage, component.
     graph_ : NeighborhoodGraph
         The graph.
     component_labels_ : ndarray of shape (n_samples,)

@@ -17,14 +17,14 @@ PANELS = {
     "objective": "objective",
     "active_triplets": "active triplets",
     "duality_gap": "certified relative gap",
+    "residual": "estimated relative gain left",
     "validation_error": "error on held-out rows",
     "violation": "violation of the constraints",
     "n_updates": "updates",
 }
-USUAL = ("objective", "active_triplets", "duality_gap", "validation_error")
-BESIDE = {"objective": "bound", "duality_gap": "gap_estimate"}  # drawn into the same panel
+USUAL = ("objective", "active_triplets", "duality_gap", "residual", "validation_error")
 WIDE = 5.0  # ratio of the largest to the least number from which the scale is logarithmic
-LOGARITHMIC = ("duality_gap", "violation")
+LOGARITHMIC = ("duality_gap", "residual", "violation")
 PARTS = ("component", "stage", "pass", "metrics")  # what a fit does one after the other
 MOST_MARKERS = 60  # iterations up to which each is marked
 
@@ -38,11 +38,9 @@ class ConvergenceDisplay:
     Parameters
     ----------
     history : list of dict
-        What ``history_`` holds: n_iter, seconds, objective, duality_gap and more.
+        What ``history_`` holds: n_iter, seconds, objective, residual, duality_gap and more.
     tol : float or None, default=None
-        The gap at which the fit was to stop.
-    certified : bool, default=True
-        Whether the gaps are proved; else they are estimates of what could still be gained.
+        The residual at which the fit was to stop.
     name : str, default=""
         What was fitted, the title.
 
@@ -66,7 +64,6 @@ class ConvergenceDisplay:
 
     history: list[dict[str, Any]]
     tol: float | None = None
-    certified: bool = True
     name: str = ""
 
     @classmethod
@@ -100,9 +97,8 @@ class ConvergenceDisplay:
         if name is None:
             name = f"{name_of(model)}: {model.status_.replace('_', ' ')}"
             if model.duality_gap_ is not None:
-                name += f", gap {model.duality_gap_:.1e}"
-        certified = model.duality_gap_ is not None
-        display = cls(model.history_, getattr(model, "tol", None), certified, name)
+                name += f", certified gap {model.duality_gap_:.1e}"
+        display = cls(model.history_, getattr(model, "tol", None), name)
         return display.plot(ax, **drawing)
 
     def plot(
@@ -125,7 +121,9 @@ class ConvergenceDisplay:
             What the horizontal axis shows.
         panels : sequence of str or None, default=None
             Which numbers of the history to draw. None is those of "objective", "active_triplets",
-            "duality_gap" and "validation_error" that it has.
+            "duality_gap" and "validation_error" that it has, with "residual" in place of
+            "duality_gap" where nothing was certified. Estimates between certified gaps are drawn
+            as a dashed line in the panel of these.
         color : str, default="#3f90da"
             Colour of the lines.
         label : str or None, default=None
@@ -137,8 +135,7 @@ class ConvergenceDisplay:
             The display itself.
         """
         check_choice("x", x, ("seconds", "n_iter"))
-        known = [panel for panel in USUAL if self._values(panel).size]
-        self.panels_ = tuple(known if panels is None else panels)
+        self.panels_ = self._usual_panels() if panels is None else tuple(panels)
         for panel in self.panels_:
             if not self._values(panel).size:
                 raise InvalidInputError(
@@ -159,10 +156,10 @@ class ConvergenceDisplay:
         places, values = self._line(panel, x)
         marker = "." if len(values) <= MOST_MARKERS else None
         ax.plot(places, values, color=color, marker=marker, linewidth=1.5, label=label)
-        beside = BESIDE.get(panel)
-        if beside is not None and self._values(beside).size:
-            word = None if label else beside.replace("_", " ")
-            ax.plot(*self._line(beside, x), color=color, alpha=0.6, linestyle="--", label=word)
+        word, line = self._beside(panel, x)
+        if len(line[0]):
+            word = None if label else word
+            ax.plot(*line, color=color, alpha=0.6, linestyle="--", label=word)
             if label is None:
                 ax.legend(frameon=False)
         for place in self._turns(x):
@@ -171,7 +168,7 @@ class ConvergenceDisplay:
             ax.set_yscale("log")
             if panel not in LOGARITHMIC:
                 _plain_numbers(ax, values)
-        if panel == "duality_gap" and self.tol:
+        if panel in ("duality_gap", "residual") and self.tol:
             self._draw_tolerance(ax)
         elif panel == "objective":
             reach = max(np.ptp(values), abs(values[-1]))
@@ -184,8 +181,8 @@ class ConvergenceDisplay:
             ax.locator_params(axis="x", nbins=5)
         ax.set_xlabel("seconds" if x == "seconds" else "iterations")
         title = PANELS.get(panel, panel.replace("_", " "))
-        if panel == "duality_gap" and not self.certified:
-            title = "estimated relative gain left"
+        if panel == "duality_gap" and "stage" in self.history[0]:  # refinements prove nothing
+            title += " of the program"
         ax.set_title(title, fontsize="medium")
 
     def _draw_tolerance(self, ax: Axes) -> None:
@@ -195,6 +192,22 @@ class ConvergenceDisplay:
         ax.text(0.02, self.tol, f"tol={self.tol:g}", **across)
         low, high = ax.get_ylim()
         ax.set_ylim(min(low, self.tol / 3), max(high, 10 * self.tol))
+
+    def _usual_panels(self) -> tuple[str, ...]:
+        """What is drawn by default; estimates have a panel where nothing was certified."""
+        known = [panel for panel in USUAL if self._values(panel).size]
+        if "duality_gap" in known or not (self._values("residual") > 0).any():
+            known = [panel for panel in known if panel != "residual"]
+        return tuple(known)
+
+    def _beside(self, panel: str, x: str) -> tuple[str | None, tuple[Floats, Floats]]:
+        """Name and points of the dashed line of a panel: the bound, or what is only estimated."""
+        if panel == "objective":
+            return "bound", self._line("bound", x)
+        if panel != "duality_gap":
+            return None, (np.empty(0), np.empty(0))
+        uncertified = [row for row in self.history if row.get("duality_gap") is None]
+        return "estimate", type(self)(uncertified)._line("residual", x)
 
     def _line(self, panel: str, x: str) -> tuple[Floats, Floats]:
         rows = [row for row in self.history if row.get(panel) is not None]

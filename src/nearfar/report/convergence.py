@@ -33,7 +33,7 @@ def panels(model: Any) -> list[Panel]:
         return []
     lines = [
         ("objective", [_line(history, "objective", "objective")]),
-        ("gap", _gaps(history, getattr(model, "duality_gap_", None) is not None)),
+        ("gap", _gaps(history)),
         *((name, [_line(history, key, name)]) for key, name in COUNTS.items()),
     ]
     found = []
@@ -57,13 +57,27 @@ def ending(model: Any) -> str | None:
     return Status(status).sentence
 
 
-def _gaps(history: list[dict[str, Any]], certified: bool) -> list[Line]:
-    """What was proved, with the estimates in between where there are any."""
-    proved = _line(history, "duality_gap", "certified gap" if certified else "gain left, estimated")
-    estimate = _line(history, "gap_estimate", "estimated gap")
-    if not len(estimate.x):
-        return [proved] if len(proved.x) else []
-    return [estimate._replace(style=0), proved._replace(marks="only")]
+def has_estimates(history: list[dict[str, Any]]) -> bool:
+    """Whether some gain left was estimated, and not proved."""
+    return bool(len(_estimates(history).x))
+
+
+def _gaps(history: list[dict[str, Any]]) -> list[Line]:
+    """What was proved, and what was only estimated, as far as there is either."""
+    # A fit in stages proves its program, the first of them, and refines the answer without proof.
+    name = "certified gap of the program" if "stage" in history[0] else "certified gap"
+    proved, estimated = _line(history, "duality_gap", name), _estimates(history)
+    if not len(proved.x):
+        return [estimated] if len(estimated.x) else []
+    if not len(estimated.x):
+        return [proved]
+    return [estimated._replace(style=0), proved._replace(marks="only")]
+
+
+def _estimates(history: list[dict[str, Any]]) -> Line:
+    """Residuals that are not certified; zeros only say that the fit could end."""
+    records = [r for r in history if r.get("duality_gap") is None and r.get("residual")]
+    return _line(records, "residual", "estimated gain left")
 
 
 def _line(history: list[dict[str, Any]], key: str, name: str) -> Line:

@@ -10,7 +10,7 @@ import numpy as np
 from nearfar.evaluation.embeddings import measure_embedding
 from nearfar.report.charts import Line, interval_bar, line_chart, number, paired_bars, picture
 from nearfar.report.comparison import Changes, Comparison
-from nearfar.report.convergence import ending
+from nearfar.report.convergence import ending, has_estimates
 from nearfar.report.features import SHOWN, feature_shares, learned_axes
 from nearfar.report.origin import Origin
 from nearfar.report.payload import Material, clipped
@@ -318,6 +318,7 @@ def certificate(study: Study) -> dict[str, Any] | None:
         "sentence": sentence,
         "objective": f"{fitted.objective_:.6g}",
         "gap": None if gap is None else number(gap),
+        "estimated": has_estimates(fitted.history_),
         "tol": None if tol is None else number(tol),
     }
 

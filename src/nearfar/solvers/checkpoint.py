@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from nearfar.errors import CheckpointError, CheckpointWarning, warn
 from nearfar.files import DAMAGE, STORED, Archive, atomic_writer, unwritable
 
-FORMAT = "nearfar-checkpoint-1"
+FAMILY = "nearfar-checkpoint-"
+FORMAT = f"{FAMILY}2"  # 1 had no residuals in its records, and estimates among their duality gaps
 EVERY_SECONDS = 0.5
 
 
@@ -54,14 +55,19 @@ class Checkpoint:
             with open(self._path, "rb") as stream:
                 archive = Archive(stream, STORED, compressed=False)
                 values = json.loads(str(archive.array("values")))
-                known = (values.pop("format"), values.pop("fingerprint"))
-                ours = known == (FORMAT, self._fingerprint)
+                written, known = str(values.pop("format")), values.pop("fingerprint")
+                ours = (written, known) == (FORMAT, self._fingerprint)
                 names = [name for name in archive.names if ours and name != "values"]
                 arrays = {name: archive.array(name) for name in names}
         except (MemoryError, *DAMAGE) as error:
             raise CheckpointError(
                 f"{str(self._path)!r} is not a checkpoint of nearfar. Delete it or name another."
             ) from error
+        if written != FORMAT and written.startswith(FAMILY):
+            raise CheckpointError(
+                f"checkpoint {str(self._path)!r} was written by another version of nearfar, and"
+                " cannot be continued. Delete it or name another."
+            )
         if not ours:
             raise CheckpointError(
                 f"checkpoint {str(self._path)!r} belongs to other data or other parameters, and"

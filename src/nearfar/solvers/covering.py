@@ -135,7 +135,7 @@ def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate]:
         objective = d * unit**2 / value
         info = {"objective": objective, "pairs_at_hand": len(at.V), "newton_steps": n_steps}
         point = d**0.5 / linalg.norm(L) * L
-        return Iterate(point, -objective, gap, True, info, certificate=weights)
+        return Iterate(point, -objective, gap, True, info, certificate=weights, certified=True)
 
     gap = max(value / bound - 1, 0.0)
     yield iterate()

@@ -43,9 +43,9 @@ def frank_wolfe(problem: SmoothedMinimum, smoothing: float) -> Iterator[Iterate]
     of; the factor keeps it there. Lengths are linear in M, so that a step costs a gradient and the
     lengths along one direction.
 
-    The residual is the smallest of the bounds d λ_max(G(α)) so far against the value, relative to
-    it. It need not go to zero: the weights α are those of a smoothed problem. The certificate is
-    the α of that bound.
+    The residual is the certified gap: the smallest of the bounds d λ_max(G(α)) so far against the
+    value, relative to it. It need not go to zero: the weights α are those of a smoothed problem.
+    The certificate is the α of that bound.
     """
     d, k = problem.trace, problem.size
     L = np.sqrt(d / k) * np.eye(k)
@@ -62,4 +62,5 @@ def frank_wolfe(problem: SmoothedMinimum, smoothing: float) -> Iterator[Iterate]
         lengths = (1 - 1 / t) * lengths + d / t * problem.lengths(v.T)
         value = float(lengths.min())
         gap = max(bound / value - 1, 0.0) if value > 0 else np.inf
-        yield Iterate(L, -value, gap, True, {"objective": value}, certificate=(best, None))
+        info = {"objective": value}
+        yield Iterate(L, -value, gap, True, info, certificate=(best, None), certified=True)

@@ -30,7 +30,7 @@ HALVINGS = 10  # of that length
 class Proof:
     """What is known of a factor among all metrics, whatever their rank."""
 
-    residual: float
+    gap: float  # certified
     directions: Matrix  # (m, d) that the factor lacks, the longer the steeper; perhaps none
     certificate: Any = None
 
@@ -44,8 +44,9 @@ def growing_descent(
 ) -> Iterator[Iterate]:
     """Iterates of descents in ever more rows; only those that a proof was tried of have a residual.
 
-    ``remaining`` estimates the residual of what ``evaluate`` gave from the gain of the next step;
-    ``prove`` is asked where that is small. It ends by itself where nothing lowers the value.
+    That residual is the certified gap. ``remaining`` estimates the relative gain that is left from
+    what ``evaluate`` gave and the gain of the next step; ``prove`` is asked where that is small. It
+    ends by itself where nothing lowers the value.
     """
     L, threshold = start, SETTLED * tol
     while True:
@@ -71,7 +72,7 @@ def growing_descent(
 
 
 def _proved(iterate: Iterate, proof: Proof) -> Iterate:
-    return replace(iterate, residual=proof.residual, certificate=proof.certificate)
+    return replace(iterate, residual=proof.gap, certificate=proof.certificate, certified=True)
 
 
 def _opened(

@@ -70,8 +70,8 @@ class Step:
 def interior_point(program: Any) -> Iterator[Iterate]:
     """Iterates along the path of the program, and of its relaxation where that ends too early.
 
-    Value and residual of an iterate are the program's value and gap, its state is the program's,
-    and its certificate the program that it is a point of.
+    Value and residual of an iterate are the program's value and certified gap, its state is the
+    program's, and its certificate the program that it is a point of.
     """
     while program is not None:
         for iterate in _path(program):
@@ -144,6 +144,7 @@ class _Place:
             },
             state=state,
             certificate=program,
+            certified=True,
         )
 
     def step(self) -> Step | None:

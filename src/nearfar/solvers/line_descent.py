@@ -35,9 +35,9 @@ def ascend(
 ) -> Iterator[Iterate]:
     """Iterates towards the largest objective, whose value they hold negated.
 
-    The residual is the relative gap: certified once it is at most ``tol``, before that in working
-    precision. For a ``fixed_rank``, where no bound need be tight, it is an estimate of the relative
-    gain that is left.
+    The residual is the relative gap: an estimate in working precision, certified once that is at
+    most ``tol`` and at the end. For a ``fixed_rank``, where no bound need be tight, it is an
+    estimate of the relative gain that is left.
     """
     at = problem.place(L)
     gradient = problem.gradient(at)
@@ -45,15 +45,15 @@ def ascend(
     memory = LBFGS(MEMORY)
     best, least, failures = -np.inf, np.inf, 0  # steps in a row that bettered nothing
     while True:
-        certificate = problem.bound(at)
+        certificate, certified = problem.bound(at), False
         residual = certificate.gap
         if fixed_rank:  # f of the problem is −½ objective²: twice what its quadratic model promises
             promise = -np.vdot(gradient, direction) / certificate.objective**2
             residual = min(residual, float(promise))
         elif residual <= tol:
-            certificate = problem.certify(at.L)
+            certificate, certified = problem.certify(at.L), True
             residual = certificate.gap
-        yield _iterate(at, certificate, residual)
+        yield _iterate(at, certificate, residual, certified)
         better = certificate.objective > best or residual < least
         failures = 0 if better else failures + 1
         best, least = max(best, certificate.objective), min(least, residual)
@@ -64,7 +64,7 @@ def ascend(
         if t == 0 or failures > 1:
             if not fixed_rank:
                 certificate = problem.certify(at.L)
-                yield _iterate(at, certificate, certificate.gap)
+                yield _iterate(at, certificate, certificate.gap, certified=True)
             return
         before, slope = at.L, gradient
         at = problem.place(at.L + t * line.direction)
@@ -78,7 +78,9 @@ def _step(problem: LineProblem, at: Any, direction: Matrix) -> tuple[Any, float]
     return line, exact_step(line.at, line.limit)
 
 
-def _iterate(at: Any, certificate: Any, residual: float) -> Iterate:
+def _iterate(at: Any, certificate: Any, residual: float, certified: bool) -> Iterate:
     objective = certificate.objective
     info = {"objective": objective}
-    return Iterate(at.L, -objective, residual, True, info, certificate=certificate)
+    return Iterate(
+        at.L, -objective, residual, True, info, certificate=certificate, certified=certified
+    )

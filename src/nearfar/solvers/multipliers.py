@@ -97,9 +97,10 @@ def descend(
     ``warm`` says that the scale of L is about right, and a smaller ``width`` that L is so close to
     the optimum that it should not be left for a smoother one; a wider ``margin`` is for a start
     that will soon be left far behind; ``triplets`` with their multipliers
-    continue an earlier descent from L as it is. The residual of an iterate is the certified
-    relative gap, or for a fixed rank an estimate of the relative decrease that is left; it is given
-    only when it may be at most ``tol``.
+    continue an earlier descent from L as it is. The residual of an iterate, where the descent
+    looked, is the relative gap over the triplets at hand, which is an estimate, and certified once
+    that is at most ``tol`` and at the end. For a fixed rank it is an estimate of the relative
+    decrease that is left.
     """
     at = _start(problem, L, warm, width, margin, triplets)
     memory = LBFGS(MEMORY)
@@ -157,14 +158,14 @@ def descend(
             rests = 1
         rested = error if rests else np.inf
         ends = rests > MOST_RESTS or estimate <= ROUNDING
-        residual, proof, searched, known = None, None, True, value
+        proof, searched, known = None, True, value
         if estimate <= tol or ends:
             proof, found = problem.certify(at.L, at.triplets, keep=fixed_rank)
             if proof.objective < 1 and not fixed_rank:
                 at, proof, found = _shrunk(problem, at, proof, found, tol)
             missed = (proof.objective - value) / max(proof.objective, 1.0)
             ends = rests > MOST_RESTS or (ends and missed <= ROUNDING)
-            residual = estimate = estimate + missed if fixed_rank else proof.gap
+            estimate = estimate + missed if fixed_rank else proof.gap
             value, n_active = proof.objective, proof.n_active
             at = problem.place(at.L, found)
         elif n_iter >= next_search or rests:
@@ -183,9 +184,11 @@ def descend(
                 interval, margin = FIRST_SEARCH, 2 * margin
             next_search, level, whole = n_iter + interval, level + value - known, value
         info = {"active_triplets": n_active, "searched": searched, "rank": at.L.shape[-2]}
-        if looks or fixed_rank:
-            info["gap_estimate"] = estimate
-        yield Iterate(at.L, value, residual, searched, info, at.triplets, proof, start)
+        residual = estimate if looks or fixed_rank else None
+        certified = proof is not None and not fixed_rank
+        yield Iterate(
+            at.L, value, residual, searched, info, at.triplets, proof, start, certified=certified
+        )
         start = None
         if ends:
             return

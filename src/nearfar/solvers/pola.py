@@ -173,7 +173,6 @@ def epochs(stream: MarginProjections, once: Callable[[], Iterable[Matrix]]) -> I
             total,
             0.0 if largest <= stream.beta and not cut_short else None,
             info={
-                "duality_gap": None,
                 "largest_loss": largest,
                 "n_updates": stream.n_updates - before,
                 "squared_threshold": stream.b,

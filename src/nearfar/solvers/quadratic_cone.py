@@ -68,7 +68,7 @@ def quadratic_cone(program: Program) -> Iterator[Iterate]:
     while True:
         certificate = program.certificate(Z)
         info = {"objective": certificate.objective, "bound": certificate.bound}
-        yield Iterate(Z, -certificate.objective, certificate.gap, True, info)
+        yield Iterate(Z, -certificate.objective, certificate.gap, True, info, certified=True)
         mu = float(np.vdot(Z, S)) / m
         first = first or mu
         if mu <= EXHAUSTED * first:

@@ -47,11 +47,17 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class Iterate:
-    """One step of a solver; ``residual`` is None where it was not computed at this step."""
+    """One step of a solver.
+
+    ``residual`` is what `run` compares with the tolerance, None where it was not computed at this
+    step. It is an estimate of the relative gain that is left, unless it is ``certified``: then it
+    is a duality gap, which a certificate computed from the data proves.
+    """
 
     point: NDArray[np.float64]
     value: float
     residual: float | None = None
+    certified: bool = field(default=False, kw_only=True)
     exact: bool = False  # whether value is the objective itself; else it may be too small
     info: dict[str, Any] = field(default_factory=dict)
     state: Any = None  # what the solver needs to go on from here
@@ -60,7 +66,11 @@ class Iterate:
 
 
 Record = dict[str, Any]
-"""What the trace keeps of an iterate: its number, seconds, objective, gap and more."""
+"""What the trace keeps of an iterate.
+
+Its n_iter, seconds, objective, residual, duality_gap (the residual if it is certified, else None)
+and what the solver adds.
+"""
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,8 @@ def run(
                     "n_iter": n_iter,
                     "seconds": elapsed,
                     "objective": iterate.value,
-                    "duality_gap": iterate.residual,
+                    "residual": iterate.residual,
+                    "duality_gap": iterate.residual if iterate.certified else None,
                     **iterate.info,
                 }
             )
