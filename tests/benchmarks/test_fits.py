@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks import fits
 
+NAME = "mmc wine"
 FIT = {"objective": 2.0, "gap": 1e-4, "n_iter": 9, "seconds": 1.0, "tol": 1e-3}
 
 
@@ -12,15 +13,15 @@ FIT = {"objective": 2.0, "gap": 1e-4, "n_iter": 9, "seconds": 1.0, "tol": 1e-3}
     [
         ({}, []),
         ({"objective": 2.003}, []),
-        ({"objective": 2.1}, ["fit: the objective differs by 5.0e-02"]),
-        ({"gap": 2e-3}, ["fit: gap 2.0e-03, where it was 1.0e-04"]),
+        ({"objective": 2.1}, ["mmc wine: the objective differs by 5.0e-02"]),
+        ({"gap": 2e-3}, ["mmc wine: gap 2.0e-03, where it was 1.0e-04"]),
         ({"seconds": 3.0}, []),
-        ({"error": "MemoryError"}, ["fit fails"]),
+        ({"error": "MemoryError"}, ["mmc wine fails"]),
     ],
     ids=str,
 )
 def test_what_is_worse(change, expected, capsys):
-    assert fits.compare({"fit": FIT}, {"fit": FIT | change}) == expected
+    assert fits.compare({NAME: FIT}, {NAME: FIT | change}) == expected
     assert ("slower" in capsys.readouterr().out) == ("seconds" in change)
 
 
