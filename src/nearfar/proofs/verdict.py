@@ -7,7 +7,7 @@ tables, and trust neither.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,10 @@ import numpy as np
 
 from nearfar.errors import InvalidInputError
 from nearfar.io import load
-from nearfar.proofs.claims import SLACK, Found, Proof, Refuted, projected_rows, tolerance
-from nearfar.proofs.labelled import check_lmnn, check_mcml, check_nca
-from nearfar.proofs.pairs import check_dml_eig, check_mmc
-from nearfar.proofs.unfolding import check_mvu
+from nearfar.proofs.checks import CHECKS, Found
+from nearfar.proofs.claims import Refuted, tolerance
 
+SLACK = 1e-2  # of the tolerance: how far the gap may be above what the model says, beside 1 % of it
 # What attributes of a wrong type or shape raise in the course of a check.
 DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -91,7 +90,7 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
         model = load(model)
     model = getattr(model, "metric_", model)  # of a classifier around a metric
     name = type(model).__name__
-    if name not in _CHECKS or not hasattr(model, "objective_"):
+    if name not in CHECKS or not hasattr(model, "objective_"):
         return _verdict(
             f"no certificate: a {name} is no fitted solution of a convex problem with a bound"
         )
@@ -99,7 +98,7 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
         return _verdict("no proof: the model was saved without it, or by an older version")
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            found = _CHECKS[name](
+            found = CHECKS[name](
                 model, getattr(model, "proof_", None) or {}, X, y, target_neighbors
             )
         return _judged(model, found)
@@ -154,15 +153,9 @@ def _verdict(
     return Verification(proved, found.objective, found.bound, gap, violations, sentence)
 
 
-_CHECKS: dict[str, Callable[[Any, Proof, Any, Any, Any], Found]] = {
-    "DMLEig": check_dml_eig,
-    "KernelLMNN": check_lmnn,
-    "KernelMCML": check_mcml,
-    "KernelMMC": check_mmc,
-    "LMNN": check_lmnn,
-    "MCML": check_mcml,
-    "MMC": check_mmc,
-    "MVU": check_mvu,
-    "MultiMetricLMNN": check_lmnn,
-    "NCA": check_nca,
-}
+def projected_rows(model: Any) -> int | None:
+    """How many rows are left of a metric that was learned as a whole, if rows were cut off."""
+    rows = getattr(model, "n_components", None)
+    if rows is None or not hasattr(model, "components_") or rows >= model.n_features_in_:
+        return None
+    return int(rows) if getattr(model, "reduce", "project") == "project" else None
