@@ -100,7 +100,7 @@ def mmc(
         total, W = 0.0, np.zeros((T.shape[1],) * 2)
         for pairs in far():
             ell = np.maximum(np.sqrt(sums.lengths(dual, *pairs)), floor)
-            total, W = total + ell.sum(), W + sums.scatter(X @ T, *pairs, 1 / ell)
+            total, W = total + ell.sum(), W + sums.scatter(X @ T, *pairs, 1 / ell)  # (3.2)
         bound = min(bound, (total * largest_ratio(W, B @ T, diagonal)) ** 0.5)  # (3.3)
     return float(objective / max(1, size) ** 0.5), bound
 
@@ -127,7 +127,8 @@ def mvu(
     A = np.diag((A + A.T).sum(axis=0)) - A - A.T + 2 / len(K)  # the eigenvalue of 1 is 2, not 0
     least = -largest_ratio(-A, np.eye(len(K)))
     scale = max(-least, 1.0) if sign < 0 else min(least, 1.0)  # y / scale meets (5.2)
-    y = y / scale if scale > 0 else np.full(len(y), np.inf)
+    feasible = scale > 0 and not (price and (np.abs(y) > scale * price * D * (1 + 1e-6)).any())
+    y = y / scale if feasible else np.full(len(y), np.inf)
     change = np.maximum(change, 0) if kind == "shrink" else np.abs(change)
     bound, worst = y.sum(), 0.0 if kind == "slack" else change.max()  # (5.3)
     owed = 2 * (np.abs(y) + np.abs(y).mean()) @ change if kind in ("equal", "exact") else 0.0

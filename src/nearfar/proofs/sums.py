@@ -103,7 +103,7 @@ def coordinates(
     """
     T = span(X, diagonal, shortest)
     shape = np.eye(T.shape[1]) if diagonal else 1.0
-    spread = np.sqrt(SHARE * len(B) / len(X)) * (X - X.mean(axis=0))
+    spread = np.sqrt(SHARE * max(len(B), 1) / len(X)) * (X - X.mean(axis=0))
     for _ in range(4):
         U, V = B @ T, spread @ T
         values, vectors = np.linalg.eigh(shape * (U.T @ U + V.T @ V))

@@ -1,7 +1,7 @@
 """`verify`: recompute what a model says of itself, and tell what holds.
 
-The mathematics is in `bounds`, to be read beside docs/verify.md; the other modules read models and
-tables, and trust neither.
+The mathematics is in `bounds`, over `sums`; `checks` and `claims` read models and tables, and trust
+neither.
 """
 
 from __future__ import annotations
@@ -91,31 +91,28 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     model = getattr(model, "metric_", model)  # of a classifier around a metric
     name = type(model).__name__
     if name not in CHECKS or not hasattr(model, "objective_"):
-        return _verdict(
-            f"no certificate: a {name} is no fitted solution of a convex problem with a bound"
-        )
+        what = f"a {name} is no fitted solution of a convex problem with a bound"
+        return _verdict(f"no certificate: {what}")
     if not hasattr(model, "proof_") and model.duality_gap_ is not None:
         return _verdict("no proof: the model was saved without it, or by an older version")
+    proof = getattr(model, "proof_", None) or {}
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            found = CHECKS[name](
-                model, getattr(model, "proof_", None) or {}, X, y, target_neighbors
-            )
-        return _judged(model, found)
-    except Refuted as error:
-        return _verdict(f"not proved: {error}", violations=(str(error),))
+            return _judged(model, CHECKS[name](model, proof, X, y, target_neighbors))
     except InvalidInputError:
         raise
+    except Refuted as error:
+        said = str(error)
     except DAMAGE as error:
         said = f"the model is damaged: {type(error).__name__} ({error})"
-        return _verdict(f"not proved: {said}", violations=(said,))
+    return _verdict(f"not proved: {said}", violations=(said,))
 
 
 def _judged(model: Any, found: Found) -> Verification:
     """Compare what was found with what the model says."""
     objective, said, claim = found.objective, float(model.objective_), model.duality_gap_
-    rows, violations = projected_rows(model), []
-    if rows is None and not abs(objective - said) <= tolerance(model) * max(abs(said), 1e-3):
+    rows, same, violations = _projected_rows(model), tolerance(model), []
+    if rows is None and not abs(objective - said) <= same * max(abs(said), 1e-3):
         violations.append(
             f"the objective of this model on this table is {objective:.8g}, the model says"
             f" {said:.8g}: the table is not the training table, or the model was changed"
@@ -127,20 +124,25 @@ def _judged(model: Any, found: Found) -> Verification:
     gap = found.gap(objective if rows is None else said)
     if gap is None:
         return _verdict("no proof: the model holds no dual point", found, violations)
-    if not gap <= 1.01 * float(claim) + SLACK * tolerance(model):
+    if not gap <= 1.01 * float(claim) + SLACK * same:
         violations.append(
             f"the dual point proves a gap of {gap:.1e}{found.note}, the model says {claim:.1e}"
         )
     if violations:
         return _verdict(f"not proved: {'; '.join(violations)}", found, violations)
-    if rows is not None:
-        side = "most" if found.maximises else "least"
-        sentence = (
-            f"proved: the optimum over all metrics is at {side} {found.bound:.6g}; this projection"
-            f" on {rows} rows has {objective:.6g}"
-        )
-        return _verdict(sentence, found)
-    return _verdict(f"proved: within {gap:.1e} of the optimum{found.note}", found)
+    if rows is None:
+        return _verdict(f"proved: within {gap:.1e} of the optimum{found.note}", found)
+    bound = f"at {'most' if found.maximises else 'least'} {found.bound:.6g}"
+    reached = f"this projection on {rows} rows has {objective:.6g}"
+    return _verdict(f"proved: the optimum over all metrics is {bound}; {reached}", found)
+
+
+def _projected_rows(model: Any) -> int | None:
+    """How many rows are left of a metric that was learned as a whole, if rows were cut off."""
+    rows = getattr(model, "n_components", None)
+    if rows is None or not hasattr(model, "components_") or rows >= model.n_features_in_:
+        return None
+    return int(rows) if getattr(model, "reduce", "project") == "project" else None
 
 
 def _verdict(
@@ -151,11 +153,3 @@ def _verdict(
         return Verification(proved, None, None, None, violations, sentence)
     gap = found.gap(found.objective)
     return Verification(proved, found.objective, found.bound, gap, violations, sentence)
-
-
-def projected_rows(model: Any) -> int | None:
-    """How many rows are left of a metric that was learned as a whole, if rows were cut off."""
-    rows = getattr(model, "n_components", None)
-    if rows is None or not hasattr(model, "components_") or rows >= model.n_features_in_:
-        return None
-    return int(rows) if getattr(model, "reduce", "project") == "project" else None
