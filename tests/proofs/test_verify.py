@@ -295,6 +295,13 @@ def test_a_projection_of_what_was_proved(learner):
     assert "this projection on 2 rows has" in found.sentence
 
 
+def test_a_fit_that_had_no_time(model):
+    model.objective_ = model.duality_gap_ = None
+    found = verify(model, *IRIS)
+    assert not found.proved
+    assert found.sentence == "no certificate: the fit had no time to compute its objective"
+
+
 def test_other_estimators():
     found = verify(RCA().fit(*IRIS), *IRIS)
     assert not found.proved

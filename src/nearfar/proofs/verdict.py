@@ -93,6 +93,8 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     if name not in CHECKS or not hasattr(model, "objective_"):
         what = f"a {name} is no fitted solution of a convex problem with a bound"
         return _verdict(f"no certificate: {what}")
+    if model.objective_ is None:
+        return _verdict("no certificate: the fit had no time to compute its objective")
     if not hasattr(model, "proof_") and model.duality_gap_ is not None:
         return _verdict("no proof: the model was saved without it, or by an older version")
     proof = getattr(model, "proof_", None) or {}
