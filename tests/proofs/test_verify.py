@@ -153,6 +153,7 @@ DIFFICULT = {
     "repeated rows": PLAIN[rng.integers(0, 30, 60)],
     "integers": rng.integers(0, 3, (60, 4)).astype(float),
     "the class as a feature": np.c_[PLAIN, CLASSES],
+    "classes far apart": PLAIN + 1e5 * CLASSES[:, None],
     "large": 1e100 * PLAIN,
     "small": 1e-100 * PLAIN,
 }
@@ -178,6 +179,12 @@ def test_all_points_are_equal(learner):
     X = np.ones((60, 3))
     found = verify(learner.fit(X, CLASSES), X, CLASSES)
     assert found.sentence == "proved: within 0.0e+00 of the optimum: all points are equal"
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+def test_a_kernel_that_takes_points_for_equal():
+    """Beside an outlier all others are equal in feature space, and any may be target neighbours."""
+    assert verify(KernelLMNN().fit(OUTLIER, CLASSES), OUTLIER, CLASSES).proved
 
 
 def test_pairs_and_triplets():

@@ -71,7 +71,9 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
     if given is None:
         chose = getattr(model, "target_components_", None)
         where = space.points if chose is None else space.image(chose)
-        for row in _not_nearest(where, codes, targets, int(model.n_neighbors), tolerance(model)):
+        noise = 0.0 if space.gram is None else n * sums.EPS * np.abs(where).max(initial=0.0)
+        ties = tolerance(model), noise**2  # eigenvectors of a kernel matrix are rounded
+        for row in _not_nearest(where, codes, targets, int(model.n_neighbors), ties):
             what = f"the target neighbours of row {rows[row]} are not the nearest of its class"
             raise Refuted(OTHER + what)
     elif not np.array_equal(np.sort(targets, axis=1), np.sort(claims.to_host(given), axis=1)):
@@ -89,7 +91,9 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
     return Found(objective, bound if proves else None, note)
 
 
-def _not_nearest(T: Matrix, codes: Index, targets: Index, k: int, tie: float) -> Iterator[np.intp]:
+def _not_nearest(
+    T: Matrix, codes: Index, targets: Index, k: int, ties: tuple[float, float]
+) -> Iterator[np.intp]:
     """Rows whose targets are not the k nearest of their class in T; of equals any will do."""
     for code in np.unique(codes):
         members = np.flatnonzero(codes == code)
@@ -102,7 +106,7 @@ def _not_nearest(T: Matrix, codes: Index, targets: Index, k: int, tie: float) ->
             table = cdist(T[rows], T[members], "sqeuclidean")
             farthest = np.where(chosen, table, 0).max(axis=1)
             table[chosen | (rows[:, None] == members)] = np.inf
-            wrong = farthest > table.min(axis=1) * (1 + tie)
+            wrong = farthest > table.min(axis=1) * (1 + ties[0]) + ties[1]
             wrong |= (count != min(k, len(members) - 1)) | (count != chosen.sum(axis=1))
             yield from rows[wrong]
 

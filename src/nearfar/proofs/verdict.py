@@ -19,6 +19,7 @@ from nearfar.proofs.checks import CHECKS, Found
 from nearfar.proofs.claims import Refuted, tolerance
 
 SLACK = 1e-2  # of the tolerance: how far the gap may be above what the model says, beside 1 % of it
+LEAST = 1e-2  # objectives are compared relative to it if they are smaller: terms have cancelled
 # What attributes of a wrong type or shape raise in the course of a check.
 DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -114,7 +115,7 @@ def _judged(model: Any, found: Found) -> Verification:
     """Compare what was found with what the model says."""
     objective, said, claim = found.objective, float(model.objective_), model.duality_gap_
     rows, same, violations = _projected_rows(model), tolerance(model), []
-    if rows is None and not abs(objective - said) <= same * max(abs(said), 1e-3):
+    if rows is None and not abs(objective - said) <= same * max(abs(said), LEAST):
         violations.append(
             f"the objective of this model on this table is {objective:.8g}, the model says"
             f" {said:.8g}: the table is not the training table, or the model was changed"
