@@ -2,8 +2,10 @@
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,6 +34,7 @@ from nearfar import (
     verify,
 )
 from nearfar.errors import InvalidInputError
+from nearfar.proofs import bounds
 
 IRIS, WINE = load_iris(return_X_y=True), load_wine(return_X_y=True)
 DIGITS = tuple(part[:400] for part in load_digits(return_X_y=True))
@@ -150,6 +153,7 @@ DIFFICULT = {
     "repeated rows": PLAIN[rng.integers(0, 30, 60)],
     "integers": rng.integers(0, 3, (60, 4)).astype(float),
     "the class as a feature": np.c_[PLAIN, CLASSES],
+    "classes far apart": PLAIN + 1e5 * CLASSES[:, None],
     "large": 1e100 * PLAIN,
     "small": 1e-100 * PLAIN,
 }
@@ -175,6 +179,12 @@ def test_all_points_are_equal(learner):
     X = np.ones((60, 3))
     found = verify(learner.fit(X, CLASSES), X, CLASSES)
     assert found.sentence == "proved: within 0.0e+00 of the optimum: all points are equal"
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+def test_a_kernel_that_takes_points_for_equal():
+    """Beside an outlier all others are equal in feature space, and any may be target neighbours."""
+    assert verify(KernelLMNN().fit(OUTLIER, CLASSES), OUTLIER, CLASSES).proved
 
 
 def test_pairs_and_triplets():
@@ -211,6 +221,25 @@ def test_equal_distances_may_be_chosen_in_any_way():
     assert verify(model, X, y).proved
     model.proof_["targets"][0] = 3 - model.proof_["targets"][0]  # 2 for 1
     assert "nearest" not in verify(model, X, y).sentence
+
+
+# On a grid: many points are equal, also of different classes, and the pull has a null space.
+GRID = (
+    "200220000112020212011101221201222102222022222212201101220001222012012202020"
+    "002120221111120222221120220120020201220100112202200220000222110102111212220"
+    "100012212200101000121200001211022111002220112122021022221121210020021120211"
+    "112210012000222221201001120001021021020010201211222120201111221112020122210"
+)
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+@pytest.mark.parametrize("learner", [LMNN(), KernelLMNN(), KernelMCML()], ids=repr)
+def test_equal_points_of_different_classes(learner):
+    """A product of matrices may round equal rows apart, and these must not count as different."""
+    X, y = np.array(list(GRID), dtype=float).reshape(75, 4), np.arange(75) % 3
+    model = learner.fit(X, y)
+    found = verify(model, X, y)
+    assert found.proved, found.sentence
 
 
 S_CURVE = make_s_curve(120, noise=0.05, random_state=0)[0]
@@ -271,6 +300,13 @@ def test_a_projection_of_what_was_proved(learner):
     assert found.proved
     assert found.sentence.startswith("proved: the optimum over all metrics is at ")
     assert "this projection on 2 rows has" in found.sentence
+
+
+def test_a_fit_that_had_no_time(model):
+    model.objective_ = model.duality_gap_ = None
+    found = verify(model, *IRIS)
+    assert not found.proved
+    assert found.sentence == "no certificate: the fit had no time to compute its objective"
 
 
 def test_other_estimators():
@@ -469,6 +505,18 @@ def test_mvu_refuses_other_tables_and_proofs():
     refuted(model, S_CURVE, None, "dual point infeasible: its edges are not those of the graph")
 
 
+def test_slack_at_more_than_its_price_proves_nothing():
+    """The dual point of "shrink", made small enough for the price, is not scaled up above it."""
+    model = MVU(constraints="slack", slack_weight=0.97).fit(S_CURVE)
+    assert verify(model, S_CURVE).proved
+    other = MVU(constraints="shrink").fit(S_CURVE)
+    assert other.objective_ < model.objective_
+    model.proof_ = {name: array.copy() for name, array in other.proof_.items()}
+    model.proof_["weights"][:, 0] *= 1e-3
+    assert verify(model, S_CURVE).bound == np.inf
+    refuted(model, S_CURVE, None, "the dual point proves a gap of inf, the model says ")
+
+
 # Bad input
 
 
@@ -527,6 +575,14 @@ def test_a_resumed_fit_is_proved(tmp_path):
         learner.fit(*IRIS)
     model = learner.set_params(max_iter=1000).fit(*IRIS)
     assert verify(model, *IRIS).proved
+
+
+def test_the_mathematics_fits_on_two_pages():
+    """Of 70 lines; and its lines have the numbers of the equations of the page, each of them."""
+    text = Path(bounds.__file__).read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 140
+    page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\((\d\.\d)\)", text)) == set(re.findall(r"text\{\((\d\.\d)\)", page))
 
 
 def test_nothing_that_makes_proofs_is_loaded():

@@ -1,4 +1,4 @@
-"""What a model and its proof claim, checked for type, shape and range before it is used."""
+"""What a model, its proof and a table hold, checked for type, shape and range before it is used."""
 
 from __future__ import annotations
 
@@ -7,50 +7,92 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics.pairwise import pairwise_kernels
 
 from nearfar.errors import InvalidInputError
-from nearfar.proofs.bounds import Index, Matrix
+from nearfar.proofs.sums import EPS, NULL, Index, Matrix
 
 Proof = dict[str, Any]
 
 # How far objectives may be from what the model says, relative, and by what share of its square a
 # target neighbour may be farther than another point: a tie. Kernel matrices are ill-conditioned.
 SAME = {"float64": 1e-6, "float32": 1e-3, "kernel": 1e-4}
-SLACK = 1e-2  # of these: how far the gap may be above what the model says, beside 1 % of it
-SOLVED = 1e-6  # relative excess of a constraint that is rounding
-
-
-@dataclass(frozen=True)
-class Found:
-    """What was recomputed; ``note`` is to be said with the gap."""
-
-    objective: float
-    bound: float | None  # None where there is no dual point
-    note: str = ""
-    maximises: bool = False
-    unit: float | None = None  # the least size of what a gap is relative to, of MVU
-    violation: float = 0.0  # of constraints, relative, which counts as gap, too
-
-    def gap(self, objective: float) -> float | None:
-        """How far an objective is from the optimum at most, relative as ``duality_gap_`` is."""
-        if self.bound is None:
-            return None
-        if self.unit is not None:
-            gap = abs(self.bound - objective) / max(abs(self.bound), self.unit)
-        elif self.maximises:
-            gap = self.bound / objective - 1 if objective > 0 else np.inf
-        else:
-            gap = (objective - self.bound) / max(objective, 1.0)
-        return float(max(gap, self.violation, 0.0))
+SHIFTABLE = ("linear", "rbf", "laplacian")  # kernels whose distances do not change with the origin
 
 
 class Refuted(Exception):
     """Why a proof cannot hold."""
 
 
+@dataclass(frozen=True)
+class Space:
+    """Points, or those in the feature space of a kernel, and what maps act on."""
+
+    maps: Matrix  # (c, r, ·), of the model
+    points: Matrix  # (n, k)
+    operand: Matrix  # (n, ·): the image of all points under a map L is operand Lᵀ
+    gram: Matrix | None = None  # of the rows that maps of a kernel act on
+
+    def image(self, L: Any) -> Matrix:
+        """The images of the points under a map."""
+        return np.asarray(self.operand @ as_float64(L).T)
+
+    def images(self) -> Matrix:
+        """The images (c, n, r) under the maps of the model."""
+        return np.asarray(self.operand @ self.maps.swapaxes(1, 2))
+
+    def trace(self) -> float:
+        """tr LᵀL of the map of the model."""
+        L = self.maps[0]
+        return float((L * L).sum() if self.gram is None else (L @ self.gram * L).sum())
+
+    @classmethod
+    def of(cls, model: Any, X: Matrix, rows: Index) -> Space:
+        """The space of a model, with these rows of the table."""
+        kernel = hasattr(model, "dual_coef_")
+        maps = as_float64(model.dual_coef_ if kernel else model.components_)
+        maps = maps if maps.ndim == 3 else maps[None]
+        if not kernel:
+            far = np.abs(X[rows] - np.median(X[rows], axis=0))
+            spread = far.mean(axis=0)  # about a point amid them a far origin costs no digits
+            amid = (far / np.where(spread > 0, spread, 1)).sum(axis=1).argmin()
+            points = X[rows] - X[rows[amid]]
+            return cls(maps, points, points)
+        if model.kernel == "precomputed":
+            points = _features(X[np.ix_(rows, rows)], X[rows], model.rank)
+            return cls(maps, points, X[rows], X)
+        origin = np.median(X, axis=0) if model.kernel in SHIFTABLE else 0.0
+        options = {} if model.gamma_ is None else {"gamma": model.gamma_}
+        options = {"metric": model.kernel, **(model.kernel_params or {}), **options}
+        mine, fitted = X[rows] - origin, as_float64(model.X_fit_) - origin
+        points = _features(pairwise_kernels(mine, **options), X[rows], model.rank)
+        operand, gram = (pairwise_kernels(rows, fitted, **options) for rows in (mine, fitted))
+        return cls(maps, points, operand, gram)
+
+
+def _features(K: Matrix, X: Matrix, rank: float | None) -> Matrix:
+    """Coordinates (n, r) of points with these kernel values; of equal points the same."""
+    means = K.mean(axis=0)
+    values, vectors = np.linalg.eigh(0.5 * (K + K.T) - means - means[:, None] + means.mean())
+    values, vectors = values[::-1], vectors[:, ::-1]
+    kept = int((values > max(NULL * values[0], len(K) * EPS * np.abs(K).max())).sum())
+    if rank is not None and rank < 1 and kept:
+        carried = np.cumsum(values[:kept])
+        kept = 1 + int(np.searchsorted(carried, rank * carried[-1]))
+    elif rank is not None:
+        kept = min(int(rank), kept)
+    first, twins = np.unique(X, return_index=True, return_inverse=True, axis=0)[1:]
+    return np.asarray((vectors[:, :kept] * np.sqrt(values[:kept]))[first[twins.reshape(-1)]])
+
+
 def to_host(array: Any) -> NDArray[Any]:
     """A tensor of any device, or anything else, as an array."""
     return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
+
+
+def as_float64(array: Any) -> Matrix:
+    """The same in float64."""
+    return np.asarray(to_host(array), dtype=np.float64)
 
 
 def tolerance(model: Any) -> float:
@@ -61,17 +103,9 @@ def tolerance(model: Any) -> float:
     return SAME["float32" if to_host(fitted).dtype.itemsize == 4 else "float64"]
 
 
-def projected_rows(model: Any) -> int | None:
-    """How many rows are left of a metric that was learned as a whole, if rows were cut off."""
-    rows = getattr(model, "n_components", None)
-    if rows is None or not hasattr(model, "components_") or rows >= model.n_features_in_:
-        return None
-    return int(rows) if getattr(model, "reduce", "project") == "project" else None
-
-
 def points_of(X: Any, model: Any) -> Matrix:
     """Points (n, d) in float64."""
-    points = np.asarray(to_host(X), dtype=np.float64)
+    points = as_float64(X)
     if points.ndim != 2 or points.shape[1] != model.n_features_in_ or not np.isfinite(points).all():
         raise InvalidInputError(
             f"verify needs the table of the fit: finite numbers of shape (n,"
@@ -96,7 +130,7 @@ def row_numbers(proof: Proof, name: str, columns: int | None, low: int, n: int) 
     """A table (·, columns) of row numbers from low to n − 1 of a proof."""
     array: Any = proof.get(name)
     good = isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.ndim == 2
-    if not good or (columns is not None and array.shape[1] != columns):
+    if not good or columns not in (None, array.shape[1]):
         raise Refuted(f"the proof is damaged: {name} is no table of row numbers")
     if array.size and not low <= array.min() <= array.max() < n:
         raise Refuted(
@@ -117,16 +151,3 @@ def finite_array(proof: Proof, name: str, shape: tuple[int | None, ...]) -> Matr
     if not np.isfinite(array).all():
         raise Refuted(f"the proof is damaged: {name} has values that are not finite")
     return np.asarray(array, dtype=np.float64)
-
-
-def centred(X: Matrix) -> Matrix:
-    """The points about one amid them, so that a far origin costs no digits."""
-    far = np.abs(X - np.median(X, axis=0))
-    spread = far.mean(axis=0)
-    amid: Matrix = X[(far / np.where(spread > 0, spread, 1)).sum(axis=1).argmin()]
-    return X - amid
-
-
-def no_variation(objective: float) -> Found:
-    """All points are equal, and every metric is as good as any other."""
-    return Found(objective, objective, note=": all points are equal", unit=1.0)

@@ -1,13 +1,13 @@
 """`verify`: recompute what a model says of itself, and tell what holds.
 
-The mathematics is in `bounds`, to be read beside docs/verify.md; the other modules read models and
-tables, and trust neither.
+The mathematics is in `bounds`, over `sums`; `checks` and `claims` read models and tables, and trust
+neither.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ import numpy as np
 
 from nearfar.errors import InvalidInputError
 from nearfar.io import load
-from nearfar.proofs.claims import SLACK, Found, Proof, Refuted, projected_rows, tolerance
-from nearfar.proofs.labelled import check_lmnn, check_mcml, check_nca
-from nearfar.proofs.pairs import check_dml_eig, check_mmc
-from nearfar.proofs.unfolding import check_mvu
+from nearfar.proofs.checks import CHECKS, Found
+from nearfar.proofs.claims import Refuted, tolerance
 
+SLACK = 1e-2  # of the tolerance: how far the gap may be above what the model says, beside 1 % of it
+LEAST = 1e-2  # objectives are compared relative to it if they are smaller: terms have cancelled
 # What attributes of a wrong type or shape raise in the course of a check.
 DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -91,32 +91,31 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
         model = load(model)
     model = getattr(model, "metric_", model)  # of a classifier around a metric
     name = type(model).__name__
-    if name not in _CHECKS or not hasattr(model, "objective_"):
-        return _verdict(
-            f"no certificate: a {name} is no fitted solution of a convex problem with a bound"
-        )
+    if name not in CHECKS or not hasattr(model, "objective_"):
+        what = f"a {name} is no fitted solution of a convex problem with a bound"
+        return _verdict(f"no certificate: {what}")
+    if model.objective_ is None:
+        return _verdict("no certificate: the fit had no time to compute its objective")
     if not hasattr(model, "proof_") and model.duality_gap_ is not None:
         return _verdict("no proof: the model was saved without it, or by an older version")
+    proof = getattr(model, "proof_", None) or {}
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            found = _CHECKS[name](
-                model, getattr(model, "proof_", None) or {}, X, y, target_neighbors
-            )
-        return _judged(model, found)
-    except Refuted as error:
-        return _verdict(f"not proved: {error}", violations=(str(error),))
+            return _judged(model, CHECKS[name](model, proof, X, y, target_neighbors))
     except InvalidInputError:
         raise
+    except Refuted as error:
+        said = str(error)
     except DAMAGE as error:
         said = f"the model is damaged: {type(error).__name__} ({error})"
-        return _verdict(f"not proved: {said}", violations=(said,))
+    return _verdict(f"not proved: {said}", violations=(said,))
 
 
 def _judged(model: Any, found: Found) -> Verification:
     """Compare what was found with what the model says."""
     objective, said, claim = found.objective, float(model.objective_), model.duality_gap_
-    rows, violations = projected_rows(model), []
-    if rows is None and not abs(objective - said) <= tolerance(model) * max(abs(said), 1e-3):
+    rows, same, violations = _projected_rows(model), tolerance(model), []
+    if rows is None and not abs(objective - said) <= same * max(abs(said), LEAST):
         violations.append(
             f"the objective of this model on this table is {objective:.8g}, the model says"
             f" {said:.8g}: the table is not the training table, or the model was changed"
@@ -128,20 +127,25 @@ def _judged(model: Any, found: Found) -> Verification:
     gap = found.gap(objective if rows is None else said)
     if gap is None:
         return _verdict("no proof: the model holds no dual point", found, violations)
-    if not gap <= 1.01 * float(claim) + SLACK * tolerance(model):
+    if not gap <= 1.01 * float(claim) + SLACK * same:
         violations.append(
             f"the dual point proves a gap of {gap:.1e}{found.note}, the model says {claim:.1e}"
         )
     if violations:
         return _verdict(f"not proved: {'; '.join(violations)}", found, violations)
-    if rows is not None:
-        side = "most" if found.maximises else "least"
-        sentence = (
-            f"proved: the optimum over all metrics is at {side} {found.bound:.6g}; this projection"
-            f" on {rows} rows has {objective:.6g}"
-        )
-        return _verdict(sentence, found)
-    return _verdict(f"proved: within {gap:.1e} of the optimum{found.note}", found)
+    if rows is None:
+        return _verdict(f"proved: within {gap:.1e} of the optimum{found.note}", found)
+    bound = f"at {'most' if found.maximises else 'least'} {found.bound:.6g}"
+    reached = f"this projection on {rows} rows has {objective:.6g}"
+    return _verdict(f"proved: the optimum over all metrics is {bound}; {reached}", found)
+
+
+def _projected_rows(model: Any) -> int | None:
+    """How many rows are left of a metric that was learned as a whole, if rows were cut off."""
+    rows = getattr(model, "n_components", None)
+    if rows is None or not hasattr(model, "components_") or rows >= model.n_features_in_:
+        return None
+    return int(rows) if getattr(model, "reduce", "project") == "project" else None
 
 
 def _verdict(
@@ -152,17 +156,3 @@ def _verdict(
         return Verification(proved, None, None, None, violations, sentence)
     gap = found.gap(found.objective)
     return Verification(proved, found.objective, found.bound, gap, violations, sentence)
-
-
-_CHECKS: dict[str, Callable[[Any, Proof, Any, Any, Any], Found]] = {
-    "DMLEig": check_dml_eig,
-    "KernelLMNN": check_lmnn,
-    "KernelMCML": check_mcml,
-    "KernelMMC": check_mmc,
-    "LMNN": check_lmnn,
-    "MCML": check_mcml,
-    "MMC": check_mmc,
-    "MVU": check_mvu,
-    "MultiMetricLMNN": check_lmnn,
-    "NCA": check_nca,
-}

@@ -1,0 +1,343 @@
+"""For each learner: the problem that a model says it solved, read from table, model and proof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
+
+from nearfar.errors import InvalidInputError
+from nearfar.proofs import bounds, claims, sums
+from nearfar.proofs.claims import Proof, Refuted, Space, points_of, tolerance
+from nearfar.proofs.sums import Index, Matrix, Pairs
+
+SOLVED = 1e-6  # relative excess of a constraint that is rounding
+OTHER = "the table is not the training table: "
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was recomputed; ``note`` is to be said with the gap."""
+
+    objective: float
+    bound: float | None  # None where there is no dual point
+    note: str = ""
+    maximises: bool = False
+    own_gap: float | None = None  # where it is not the distance of objective and bound alone
+
+    def gap(self, objective: float) -> float | None:
+        """How far an objective is from the optimum at most, relative as ``duality_gap_`` is."""
+        if self.bound is None or self.own_gap is not None:
+            return self.own_gap
+        if self.maximises:
+            return max(self.bound / objective - 1, 0.0) if objective > 0 else np.inf
+        return max((objective - self.bound) / max(objective, 1.0), 0.0)
+
+
+def no_variation(objective: float) -> Found:
+    """All points are equal, and every metric is as good as any other."""
+    return Found(objective, objective, ": all points are equal", own_gap=0.0)
+
+
+def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
+    """LMNN, KernelLMNN and MultiMetricLMNN."""
+    X = points_of(X, model)
+    codes, rows, mu = claims.codes_of(y, len(X)), np.arange(len(X)), float(model.push_weight)
+    if "rows" in proof:
+        rows = claims.row_numbers({"rows": np.atleast_2d(proof["rows"])}, "rows", None, 0, len(X))[
+            0
+        ]
+        if len(np.unique(rows)) < len(rows):
+            raise Refuted("the proof is damaged: it names a row twice")
+    space, n = Space.of(model, X, rows), len(rows)
+    if not proof and not space.points.any():
+        sizes = np.bincount(codes)
+        near = np.minimum(sizes - 1, int(model.n_neighbors))
+        return no_variation(float(mu * (sizes * near * (n - sizes)).sum()))
+    codes, targets, images = (
+        codes[rows],
+        claims.row_numbers(proof, "targets", None, -1, n),
+        space.images(),
+    )
+    metric = np.asarray(getattr(model, "metric_of_", np.zeros(len(X), dtype=np.intp)))
+    known = metric.shape == (len(X),) and np.isin(metric, np.arange(len(images))).all()
+    if len(targets) != n or not known:
+        raise Refuted(f"{OTHER}it has {len(X)} rows, the proof is about {len(targets)}")
+    if given is None:
+        chose = getattr(model, "target_components_", None)
+        where = space.points if chose is None else space.image(chose)
+        noise = 0.0 if space.gram is None else n * sums.EPS * np.abs(where).max(initial=0.0)
+        ties = tolerance(model), noise**2  # eigenvectors of a kernel matrix are rounded
+        for row in _not_nearest(where, codes, targets, int(model.n_neighbors), ties):
+            what = f"the target neighbours of row {rows[row]} are not the nearest of its class"
+            raise Refuted(OTHER + what)
+    elif not np.array_equal(np.sort(targets, axis=1), np.sort(claims.to_host(given), axis=1)):
+        raise Refuted("the target neighbours of the proof are not those that were given")
+    dual, proves = (np.empty((0, 3), dtype=np.intp), np.empty(0)), "triplets" in proof
+    if proves:
+        triplets = claims.row_numbers(proof, "triplets", 3, 0, n)
+        dual = triplets, claims.finite_array(proof, "weights", (len(triplets),))
+        _check_triplets(*dual, codes, targets)
+    objective, bound, least = bounds.lmnn(
+        space.points, images, metric[rows], codes, mu, targets, dual
+    )
+    note = f" (dual point infeasible: smallest eigenvalue {least:.0e})" if least < -SOLVED else ""
+    note += f", of the {n} rows that were not held out" if n < len(X) else ""
+    return Found(objective, bound if proves else None, note)
+
+
+def _not_nearest(
+    T: Matrix, codes: Index, targets: Index, k: int, ties: tuple[float, float]
+) -> Iterator[np.intp]:
+    """Rows whose targets are not the k nearest of their class in T; of equals any will do."""
+    for code in np.unique(codes):
+        members = np.flatnonzero(codes == code)
+        for part in sums.blocks(len(members), len(codes)):
+            rows = members[part]
+            chosen = np.zeros((len(rows), len(codes) + 1), dtype=bool)  # the last is of -1: none
+            np.put_along_axis(chosen, targets[rows], True, axis=1)
+            chosen[np.arange(len(rows)), rows] = False
+            count, chosen = chosen[:, :-1].sum(axis=1), chosen[:, members]
+            table = cdist(T[rows], T[members], "sqeuclidean")
+            farthest = np.where(chosen, table, 0).max(axis=1)
+            table[chosen | (rows[:, None] == members)] = np.inf
+            wrong = farthest > table.min(axis=1) * (1 + ties[0]) + ties[1]
+            wrong |= (count != min(k, len(members) - 1)) | (count != chosen.sum(axis=1))
+            yield from rows[wrong]
+
+
+def _check_triplets(triplets: Index, weights: Matrix, codes: Index, targets: Index) -> None:
+    """Refute a dual point that is none of this problem."""
+    n, (i, j, far) = len(codes), triplets.T
+    if not ((weights >= 0) & (weights <= 1)).all():
+        worst = weights[np.abs(weights - 0.5).argmax()]
+        raise Refuted(f"dual point infeasible: a weight is {worst:.3g}, not between 0 and 1")
+    if len(np.unique((i * n + j) * n + far)) < len(i):
+        raise Refuted("dual point infeasible: a triplet occurs twice")
+    if not (targets[i] == j[:, None]).any(axis=1).all() or (codes[i] == codes[far]).any():
+        raise Refuted("dual point infeasible: a triplet is not of a target and an impostor")
+
+
+def check_mcml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
+    """MCML and KernelMCML."""
+    X = points_of(X, model)
+    codes, space = claims.codes_of(y, len(X)), Space.of(model, X, np.arange(len(X)))
+    if not space.points.any():
+        return no_variation(bounds.mcml(space.points, codes, 0.0, space.points, 0.0, [])[0])
+    names, shape = ("components", "nearer"), (None, space.operand.shape[1])
+    duals = [
+        space.image(claims.finite_array(proof, name, shape)) for name in names if name in proof
+    ]
+    ridge, Z = float(model.regularization), space.images()[0]
+    objective, bound = bounds.mcml(space.points, codes, ridge, Z, space.trace(), duals)
+    return Found(objective, bound if duals else None)
+
+
+def check_nca(model: Any, _: Proof, X: Any, y: Any, __: Any) -> Found:
+    """NCA, of which the objective alone can be checked: how many points get their class."""
+    X = points_of(X, model)
+    codes, Z = claims.codes_of(y, len(X)), Space.of(model, X, np.arange(len(X))).images()[0]
+    parts = ((codes[rows][:, None] == codes, p) for rows, _, p, _ in sums.soft_neighbors(Z))
+    return Found(float(sum((same * p).sum() for same, p in parts)), None)
+
+
+class PairProblem:
+    """Near and far pairs (2, m), or classes: all pairs of one are near, and all others far."""
+
+    def __init__(self, model: Any, proof: Proof, X: Any, y: Any) -> None:
+        points, self.codes, near, far, self.note = _read_pairs(model, proof, X, y)
+        rows = np.arange(len(points))
+        if self.codes is None and hasattr(model, "dual_coef_"):  # the points of pairs only
+            rows = np.unique(np.concatenate([near, far]))
+            near, far = np.searchsorted(rows, near), np.searchsorted(rows, far)
+        self.near_pairs, self.far_pairs = near.T, far.T
+        self.space = Space.of(model, points, rows)
+        self.points = self.space.points
+        B = self.near(self.points)
+        share = float(model.regularization) * float((B * B).sum()) / max(B.shape[1], 1)
+        self.B = sums.with_ridge(B, share)  # BᵀB = S of (3.1), H of (4.1)
+        self.Z = self.space.images()[0]
+        self.size = float((self.near(self.Z) ** 2).sum()) + share * self.space.trace()  # ⟨S, M⟩
+
+    def near(self, U: Matrix) -> Matrix:
+        """Rows whose squares add up to the scatter of the near pairs."""
+        if self.codes is None:
+            return np.asarray(U[self.near_pairs[0]] - U[self.near_pairs[1]])
+        sizes = np.bincount(self.codes)[self.codes]
+        return np.asarray(np.sqrt(sizes)[:, None] * sums.about_means(U, self.codes))
+
+    def far(self) -> Iterator[Pairs]:
+        """The far pairs, in parts; pairs of equal points, which no metric parts, are left out."""
+        if self.codes is None:
+            yield self.far_pairs[0], self.far_pairs[1]
+            return
+        for rows in sums.blocks(len(self.codes), len(self.codes)):
+            heads, tails = np.nonzero(self.codes[rows][:, None] < self.codes)
+            apart = sums.lengths(self.points, rows[heads], tails) > 0
+            yield rows[heads][apart], tails[apart]
+
+
+def _read_pairs(
+    model: Any, proof: Proof, X: Any, y: Any
+) -> tuple[Matrix, Index | None, Index, Index, str]:
+    """Points, their classes or near and far pairs (m, 2), and what is to be said of these."""
+    none = np.empty((0, 2), dtype=np.intp)
+    if hasattr(X, "indices") and hasattr(X, "points"):
+        points, tuples = points_of(X.points, model), np.asarray(X.indices)
+    elif claims.to_host(X).ndim == 3:
+        points = points_of(claims.to_host(X).reshape(-1, np.shape(X)[2]), model)
+        tuples = np.arange(len(points)).reshape(np.shape(X)[:2])
+    else:
+        points, codes = points_of(X, model), claims.codes_of(y, len(X))
+        if model.n_pairs is None:
+            return points, codes, none, none, ""
+        near, far = (claims.row_numbers(proof, kind, 2, 0, len(X)) for kind in ("near", "far"))
+        if np.ptp(codes[near], axis=1).any() or not np.ptp(codes[far], axis=1).all():
+            what = "pairs that were drawn are near in different classes, or far in one"
+            raise Refuted(OTHER + what)
+        note = f", for the {len(near)} near and {len(far)} far pairs that were drawn"
+        return points, None, near, far, note
+    if tuples.shape[1] == 3:
+        return points, None, tuples[:, :2], tuples[:, ::2], ""
+    kinds = claims.to_host(y)
+    if kinds.shape != (len(tuples),):
+        raise InvalidInputError(
+            f"verify needs +1 or -1 for each of {len(tuples)} pairs; got shape {kinds.shape}."
+            " Pass the y of the fit."
+        )
+    return points, None, tuples[kinds == 1], tuples[kinds == -1], ""
+
+
+def check_mmc(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
+    """MMC and KernelMMC."""
+    problem, diagonal = PairProblem(model, proof, X, y), bool(getattr(model, "diagonal", False))
+    if not problem.points.any():
+        return no_variation(0.0)
+    dual = claims.finite_array(proof, "components", (None, problem.space.operand.shape[1]))
+    if not problem.size <= 1 + tolerance(model):
+        raise Refuted(f"infeasible: near pairs have a sum of {problem.size:.6g}, above 1")
+    images = problem.space.image(dual)
+    found = bounds.mmc(
+        problem.points, problem.B, problem.far, problem.Z, problem.size, images, diagonal
+    )
+    return Found(*found, problem.note, maximises=True)
+
+
+def check_dml_eig(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
+    """DMLEig."""
+    problem = PairProblem(model, proof, X, y)
+    n, codes = len(problem.points), problem.codes
+    pairs = claims.row_numbers(proof, "pairs", 2, 0, n).T
+    alpha = claims.finite_array(proof, "weights", (pairs.shape[1],))
+    if not (alpha >= 0).all() or not alpha.sum() > 0:
+        raise Refuted("dual point infeasible: weights must not be negative, and not all zero")
+    if codes is None:
+        far = np.isin(edge_codes(pairs, n), edge_codes(problem.far_pairs, n))
+    else:
+        far = codes[pairs[0]] != codes[pairs[1]]
+    if not far.all():
+        raise Refuted("dual point infeasible: a weight belongs to a pair that is not far")
+    ends = pairs[0], pairs[1]
+    found = bounds.dml_eig(
+        problem.points, problem.B, problem.far, problem.Z, problem.size, ends, alpha
+    )
+    return Found(*found, problem.note, maximises=True)
+
+
+def edge_codes(ends: Index, n: int) -> Index:
+    """A number for each pair of n points, whatever its order."""
+    return np.asarray(ends.min(axis=0) * n + ends.max(axis=0))
+
+
+def check_mvu(model: Any, proof: Proof, X: Any, _: Any, __: Any) -> Found:
+    """MVU."""
+    graph, K, kind = model.graph_, claims.as_float64(model.kernel_), model.constraints
+    n, given, length = graph.n_nodes, _edge_lengths(model, X, model.graph_), graph.lengths
+    if K.shape != (n, n) or not np.isfinite(K).all():
+        raise Refuted(f"the kernel of the model is no matrix of the {n} points")
+    for e in np.flatnonzero(np.abs(given - length) > tolerance(model) * np.maximum(length, given)):
+        raise Refuted(
+            f"{OTHER}rows {graph.heads[e]} and {graph.tails[e]} are {given[e]:.6g} apart, the graph"
+            f" of the model says {length[e]:.6g}"
+        )
+    edges = claims.row_numbers(proof, "edges", 2, 0, n).T
+    y, thickness = claims.finite_array(proof, "weights", (edges.shape[1], 2)).T
+    ends, apart = np.stack([graph.heads, graph.tails]), length > 0
+    first, places = np.unique(  # copies are one point
+        _components(n, ends[:, ~apart]), return_index=True, return_inverse=True
+    )[1:]
+    n, K = len(first), K[np.ix_(first, first)]
+    code, kept = np.unique(edge_codes(places[ends[:, apart]], n), return_index=True)
+    own = edge_codes(places[edges], n)
+    if not np.array_equal(np.sort(own), code):
+        raise Refuted("dual point infeasible: its edges are not those of the graph")
+    if not (thickness.min(initial=0) >= 0 and thickness.max(initial=0) <= float(model.thickness_)):
+        raise Refuted("the proof is about thicker points than the model says")
+    y, thickness, D = y[np.argsort(own)], thickness[np.argsort(own)], length[apart][kept] ** 2
+    ends, least = np.stack(divmod(code, n)), np.full(n, np.inf)
+    np.minimum.at(least, ends.ravel(), np.tile(D, 2))
+    D = D + thickness * least[ends].sum(axis=0)
+    omega = float(model.slack_weight)
+    price = omega / (1 - omega) if kind == "slack" else 0.0
+    y = np.maximum(y, 0) if kind == "shrink" else y
+    if price and (np.abs(y) > price * D * (1 + SOLVED)).any():
+        raise Refuted("dual point infeasible: a weight is above the price of its edge")
+    spectrum = np.linalg.eigvalsh(K)
+    if spectrum[0] < -SOLVED * spectrum[-1]:
+        raise Refuted(f"infeasible: the kernel has an eigenvalue of {spectrum[0]:.1e}")
+
+    totals, unit, component = np.zeros(4), 0.0, _components(n, ends)
+    for nodes in (np.flatnonzero(component == number) for number in np.unique(component)):
+        mine, part = np.isin(ends[0], nodes), K[np.ix_(nodes, nodes)]
+        if np.abs(part.mean(axis=0)).max() > SOLVED * np.abs(part).max():
+            raise Refuted("infeasible: the kernel is not centred")
+        if len(nodes) > 1:
+            i, j = np.searchsorted(nodes, ends[:, mine])
+            sign = 1.0 if model.variance == "max" else -1.0
+            *found, worst = bounds.mvu(part, i, j, D[mine], y[mine], sign, kind, price)
+            totals = np.append(totals[:3] + found, max(totals[3], worst))
+            unit += max(D[mine].mean(), abs(found[1]))
+    objective, bound, width, worst = map(float, totals)
+    note = f", squared lengths kept to {worst:.1e} of themselves" if kind != "slack" else ""
+    gap = width / (unit or 1.0) if np.isfinite(width) else np.inf
+    return Found(objective, bound, note, own_gap=gap)
+
+
+def _components(n: int, ends: Index) -> Index:
+    """The component of each node of a graph."""
+    graph = coo_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(n, n))
+    return np.asarray(connected_components(graph, directed=False)[1])
+
+
+def _edge_lengths(model: Any, X: Any, graph: Any) -> Matrix:
+    """The lengths in the table of the edges of a graph."""
+    heads, tails = graph.heads, graph.tails
+    if hasattr(X, "heads") and hasattr(X, "lengths"):  # a graph itself
+        if not (np.array_equal(X.heads, heads) and np.array_equal(X.tails, tails)):
+            raise Refuted("the graph is not the one of the fit: it has other edges")
+        return claims.as_float64(X.lengths)
+    table = claims.as_float64(X.toarray() if hasattr(X, "toarray") else X)
+    if table.ndim != 2 or len(table) != graph.n_nodes:
+        what = f"it has shape {table.shape}, the graph of the model {graph.n_nodes} nodes"
+        raise Refuted(OTHER + what)
+    if model.metric == "precomputed":
+        there, back = table[heads, tails], table[tails, heads]
+        return np.asarray(np.where(np.isfinite(there) & (there > 0), there, back))
+    if model.metric == "kernel":
+        own = table.diagonal()
+        squares = own[heads] + own[tails] - 2 * table[heads, tails]
+        return np.asarray(np.sqrt(np.maximum(squares, 0)))
+    return np.asarray(np.sqrt(sums.lengths(points_of(table, model), heads, tails)))
+
+
+CHECKS: dict[str, Callable[[Any, Proof, Any, Any, Any], Found]] = {
+    **dict.fromkeys(("LMNN", "KernelLMNN", "MultiMetricLMNN"), check_lmnn),
+    **dict.fromkeys(("MCML", "KernelMCML"), check_mcml),
+    **dict.fromkeys(("MMC", "KernelMMC"), check_mmc),
+    **{"DMLEig": check_dml_eig, "MVU": check_mvu, "NCA": check_nca},
+}

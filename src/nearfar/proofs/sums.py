@@ -1,0 +1,126 @@
+"""Sums over pairs of points, and coordinates in which their rounding is small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.spatial.distance import cdist
+
+Matrix = NDArray[np.float64]
+Index = NDArray[np.intp]
+Pairs = tuple[Index, Index]  # heads and tails
+Parts = Callable[[], Iterable[Pairs]]
+Dual = tuple[Index, Matrix]  # triplets (t, 3) and their weights
+
+EPS = float(np.finfo(np.float64).eps)
+BLOCK = 1 << 22  # entries of a table that is held at a time
+MANY = 32  # pairs to a point
+DEAD, RANK = 1e-12, 1e-13  # spread of a feature, variance of a direction, that count as rounding
+NULL, REACH = 1e-10, 1e-20  # eigenvalue of BᵀB, square outside of its range, that count as zero
+SHARE = 2e-4  # of the scatter of all points, beside BᵀB
+
+
+def blocks(n: int, width: int) -> Iterable[Index]:
+    """Rows in parts, so that a table of this width stays small."""
+    return np.array_split(np.arange(n), 1 + n * width // BLOCK)
+
+
+def lengths(Z: Matrix, heads: Index, tails: Index) -> Matrix:
+    """‖z_h − z_t‖² of each pair."""
+    parts = (Z[heads[part]] - Z[tails[part]] for part in blocks(len(heads), Z.shape[1]))
+    return np.concatenate([(part * part).sum(axis=1) for part in parts])
+
+
+def scatter(U: Matrix, heads: Index, tails: Index, weights: Matrix) -> Matrix:
+    """Σ w (u_h − u_t)(u_h − u_t)ᵀ over pairs; many pairs of few points by their Laplacian."""
+    if len(heads) > MANY * len(U):
+        A = coo_array((weights, (heads, tails)), shape=(len(U), len(U))).tocsr()
+        flow = U.T @ (A @ U)
+        return np.asarray((U.T * (A.sum(axis=0) + A.sum(axis=1))) @ U - flow - flow.T)
+    total = np.zeros((U.shape[1],) * 2)
+    for part in blocks(len(heads), U.shape[1]):
+        difference = U[heads[part]] - U[tails[part]]
+        total += (difference.T * weights[part]) @ difference
+    return total
+
+
+def about_means(U: Matrix, codes: Index) -> Matrix:
+    """Each point less the mean of its class."""
+    rows = U.copy()
+    for code in np.unique(codes):
+        rows[codes == code] -= U[codes == code].mean(axis=0)
+    return rows
+
+
+def soft_neighbors(Z: Matrix) -> Iterator[tuple[Index, Matrix, Matrix, Matrix]]:
+    """Rows i in parts, with D(i, j) = ‖z_i − z_j‖², p(j|i) = exp(−D(i, j)) / Zᵢ and log Zᵢ."""
+    for rows in blocks(len(Z), len(Z)):
+        D, itself = cdist(Z[rows], Z, "sqeuclidean"), (np.arange(len(rows)), rows)
+        D[itself] = np.inf
+        least = D.min(axis=1, keepdims=True)
+        p, D[itself] = np.exp(least - D), 0
+        yield rows, D, p / p.sum(axis=1, keepdims=True), np.log(p.sum(axis=1)) - least[:, 0]
+
+
+def with_ridge(B: Matrix, ridge: float) -> Matrix:
+    """Rows whose squares add up to BᵀB + ridge I."""
+    return np.vstack([B, np.sqrt(ridge) * np.eye(B.shape[1])]) if ridge else B
+
+
+def span(X: Matrix, diagonal: bool, shortest: bool) -> Matrix:
+    """T (d, k) with XT of one size in all directions in which points differ.
+
+    Columns are multiples of features if ``diagonal``; if ``shortest``, none gets shorter by adding
+    what X does not see.
+    """
+    scale = np.median(np.abs(X), axis=0)
+    scale = np.where(scale > 0, scale, np.sqrt((X * X).mean(axis=0)))
+    live = scale > DEAD * np.median(scale[scale > 0]) if scale.any() else scale > 0
+    inverse = live / np.where(live, scale, 1)
+    if diagonal:
+        return np.diag(inverse)
+    unit = X * inverse
+    norms = np.linalg.norm(unit, axis=1)
+    unit /= np.where(norms > 0, norms, 1)[:, None]
+    _, sizes, directions = np.linalg.svd(np.linalg.qr(unit, mode="r"), full_matrices=False)
+    V = directions[sizes**2 > RANK * sizes.max(initial=0.0) ** 2].T
+    if shortest and V.shape[1] < len(V):
+        Q, triangle = np.linalg.qr((live * scale)[:, None] * V)
+        return np.asarray(np.linalg.solve(triangle, Q.T).T)
+    return np.asarray(inverse[:, None] * V)
+
+
+def coordinates(
+    X: Matrix, B: Matrix, diagonal: bool = False, shortest: bool = False
+) -> tuple[Matrix, Matrix]:
+    """T (d, r) with TᵀBᵀBT = I up to rounding, and a basis of what B does not see of the points.
+
+    BᵀB is decomposed again in the coordinates found, until rounding is small in all of them; where
+    it is near zero, the scatter of all points gives the scale.
+    """
+    T = span(X, diagonal, shortest)
+    shape = np.eye(T.shape[1]) if diagonal else 1.0
+    spread = np.sqrt(SHARE * max(len(B), 1) / len(X)) * (X - X.mean(axis=0))
+    for _ in range(4):
+        U, V = B @ T, spread @ T
+        values, vectors = np.linalg.eigh(shape * (U.T @ U + V.T @ V))
+        T = T @ (vectors / np.sqrt(np.maximum(values, EPS * values.max(initial=0.0))))
+    U = B @ T
+    values, vectors = np.linalg.eigh(shape * (U.T @ U))
+    kept, T = values > NULL * values.max(initial=0.0), T @ vectors
+    return T[:, kept] / np.sqrt(values[kept]), T[:, ~kept]
+
+
+def differ_along(
+    null: Matrix, T: Matrix, X: Matrix, heads: Index, tails: Index
+) -> NDArray[np.bool_]:
+    """Whether the points of each pair differ along ``null``; equal points do not."""
+    found = np.zeros(len(heads), dtype=bool)
+    for part in blocks(len(heads), X.shape[1]) if null.size else ():
+        difference = X[heads[part]] - X[tails[part]]
+        outside, inside = (((difference @ basis) ** 2).sum(axis=1) for basis in (null, T))
+        found[part] = outside > REACH * (outside + inside)
+    return found
