@@ -9,6 +9,8 @@ import importlib.util
 import inspect
 import pickle
 import re
+import warnings
+from contextlib import suppress
 
 import numpy as np
 import pandas
@@ -331,6 +333,30 @@ def test_components_are_linked_by_default_with_a_warning(estimator, pieces):
     ends = pieces[:, 0] > 50
     first = model.embedding_[:, 0]
     assert first[ends].min() > first[~ends].max() or first[ends].max() < first[~ends].min()
+
+
+def test_the_sizes_of_several_linked_components_are_told():
+    line = np.stack([np.arange(5.0), np.zeros(5)], axis=1)
+    X = np.concatenate([line, line[:4] + 50, line[:3] + 200])
+    with pytest.warns(
+        DataWarning, match="3 components, of 5, 4 and 3 points; LocalMDS linked them"
+    ):
+        model = LocalMDS(n_neighbors=2, random_state=0).fit(X)
+    assert model.graph_.component_sizes() == (12,)
+    for remedy in ("separate", "error"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with suppress(DisconnectedGraphError):
+                LocalMDS(n_neighbors=2, on_disconnected=remedy).fit(X)
+
+
+@each
+def test_a_connected_graph_is_not_warned_of(estimator, strip):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = fitted(estimator, strip)
+    assert model.graph_.component_sizes() == (60,)
+    assert not any("components" in str(w.message) for w in caught)
 
 
 @each

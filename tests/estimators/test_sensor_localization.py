@@ -195,7 +195,7 @@ def test_a_component_without_anchors_is_told(rng):
     first, second = rng.uniform(size=(2, 80, 2))
     field = Field(np.vstack([first, second + 5]), 0.3, rng)
     network = field.network(0)
-    text = "2 components, of 80 and 80 nodes. Measure more distances, set on_disconnected='link'"
+    text = "2 components, of 80 and 80 nodes. Measure more distances, or set on_disconnected='sep"
     with pytest.raises(DisconnectedGraphError, match=text):
         SensorLocalization().fit(network)
     with pytest.warns(DataWarning, match="1 of 2 components do not tell how these lie"):

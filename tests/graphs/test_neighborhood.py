@@ -474,6 +474,7 @@ def test_a_disconnected_graph_is_refused_with_sizes_and_remedies(X):
     )
     assert caught.value.component_sizes == (50, 20, 10)
     np.testing.assert_array_equal(caught.value.indices, [*range(20), *range(70, 80)])
+    assert graph.component_sizes() == graph.report().component_sizes == (50, 20, 10)
     assert isinstance(caught.value, InvalidInputError)
 
 

@@ -27,7 +27,7 @@ from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._out_of_sample import METHODS, placed
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.graphs.neighborhood import LINK_OR_SEPARATE
+from nearfar.graphs.neighborhood import CONNECT
 from nearfar.graphs.report import listed
 from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.solvers import Iterate, Record, Solution, Status, run
@@ -164,6 +164,7 @@ class Unfolding(
 
     _merges = True  # whether nodes at distance 0 are unfolded as one
     _more_edges = "Raise n_neighbors"  # how a graph becomes connected
+    _connect = CONNECT  # that, or what else to do
     # What model files are checked for; see `nearfar.estimators._base.Metric`.
     _axes: ClassVar[dict[str, str]] = {"embedding_": "nr", "component_labels_": "n"}
     _mirrors = True  # whether an embedding and its mirror images are the same answer
@@ -252,7 +253,7 @@ class Unfolding(
         if self.on_disconnected == "separate":
             return graph
         if self.on_disconnected == "error":
-            graph.check_connected(name, f"{self._more_edges}, {LINK_OR_SEPARATE}")
+            graph.check_connected(name, self._connect)
             return graph
         if graph.points is None and given.distances is None:
             graph.check_connected(name, NO_LINKS)

@@ -154,6 +154,7 @@ class SensorLocalization(Unfolding):
     angles = False
     _merges = False
     _more_edges = "Measure more distances"
+    _connect = f"{_more_edges}, or set on_disconnected='separate' to locate each by itself."
 
     def __init__(
         self,

@@ -42,8 +42,8 @@ Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
 NEIGHBORS = 4  # by default
-LINK_OR_SEPARATE = (  # what an estimator can do with a graph of several components
-    "set on_disconnected='link' to join them by edges between near points, or"
+CONNECT = (  # what to do with a graph of several components
+    "Raise n_neighbors, set on_disconnected='link' to join them by edges between near points, or"
     " on_disconnected='separate' to unfold each by itself."
 )
 
@@ -305,9 +305,7 @@ class NeighborhoodGraph:
         """
         return has_flat_clique(self.n_nodes, self.heads, self.tails, self.lengths**2)
 
-    def check_connected(
-        self, name: str, remedy: str = f"Raise n_neighbors, {LINK_OR_SEPARATE}"
-    ) -> None:
+    def check_connected(self, name: str, remedy: str = CONNECT) -> None:
         """Raise a `DisconnectedGraphError` in the name of an estimator if there are pieces.
 
         ``remedy`` is the last sentence of the message.
