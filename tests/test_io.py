@@ -338,6 +338,19 @@ def test_another_format(saved):
         load(saved)
 
 
+def test_the_parameter_that_was_called_components(tmp_path):
+    """`on_disconnected` of unfoldings had another name before."""
+    path = tmp_path / "old.nearfar"
+    t = np.linspace(0, 1, 20)
+    save(LocalMDS(tol=1).fit(np.column_stack([t, t**2])), path)
+    parameters = json.loads(members(path)["model.json"])["parameters"]
+    assert parameters.pop("on_disconnected") == "link"
+    rewrite_document(path, parameters={**parameters, "components": "raise"})
+    message = "sets components, which LocalMDS of .* Load it with .*, or fit and save again"
+    with pytest.raises(ModelFileError, match=message):
+        load(path)
+
+
 @pytest.mark.parametrize(
     ("section", "name"),
     [("parameters", "unheard_of"), ("attributes", "transform"), ("attributes", "not a name")],

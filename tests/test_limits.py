@@ -2,10 +2,12 @@
 
 import inspect
 import os
+import sys
 import threading
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import pytest
 import nearfar
 from nearfar import limits
 from nearfar.errors import ConvergenceWarning, InvalidInputError, TimeLimitError
-from nearfar.kernels import gram_numpy, on_numpy, threads, tiles
+from nearfar.kernels import check_memory, gram_numpy, on_numpy, threads, tiles
 from nearfar.limits import Stage, check_cost, check_time, fit_clock, time_limit
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.registry import ENTRIES, entries
@@ -360,6 +362,53 @@ def test_pairs_are_refused_at_the_door(rng):
 def test_an_unusable_memory_limit(name, rng):
     with pytest.raises(InvalidInputError, match="memory_limit must be a number"):
         getattr(nearfar, name)(memory_limit=0).fit(*labelled(rng))
+
+
+@pytest.fixture
+def without_sysconf(monkeypatch):
+    """As on Windows: no os.sysconf, no module resource."""
+    for name in ("sysconf", "sysconf_names"):
+        monkeypatch.delattr(os, name, raising=False)
+    monkeypatch.setitem(sys.modules, "resource", None)
+
+
+class Kernel32:
+    """What `limits` asks of Windows; the size of the structure is checked as Windows does."""
+
+    def __init__(self, total):
+        self.total = total
+
+    def GlobalMemoryStatusEx(self, reference):
+        status = reference._obj
+        assert status.length == 64
+        status.total_physical = self.total or 0
+        return int(self.total is not None)
+
+
+@pytest.mark.usefixtures("without_sysconf")
+def test_the_memory_of_a_windows_machine(monkeypatch, rng):
+    windll = SimpleNamespace(kernel32=Kernel32(3 * 10**11))
+    monkeypatch.setattr(limits.ctypes, "windll", windll, raising=False)
+    assert limits.machine_memory() == gram_numpy.total_memory(None) == 3e11
+    assert nearfar.MVU(1, 6, angles=False).fit(rng.normal(size=(12, 8))).status_ == "converged"
+    monkeypatch.setattr(windll, "kernel32", Kernel32(None))
+    assert limits.machine_memory() is None
+
+
+@pytest.mark.usefixtures("without_sysconf")
+def test_the_memory_of_a_system_that_does_not_tell(monkeypatch):
+    monkeypatch.delattr(limits.ctypes, "windll", raising=False)
+    assert limits.machine_memory() is None
+    assert gram_numpy.total_memory(None) == limits.ASSUMED_MEMORY == 8 * 2**30
+    message = "a matrix needs about 17 GB, above the limit of 8.6 GB. Wait, or raise memory_limit"
+    with pytest.raises(InvalidInputError, match=message):
+        check_memory(1.7e10, "a matrix", "Wait", np.empty(0))
+
+
+def test_the_memory_of_this_machine():
+    if not hasattr(os, "sysconf"):
+        pytest.skip("this system has no os.sysconf")
+    assert limits.machine_memory() == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def test_the_limit_of_the_process_counts(monkeypatch):

@@ -146,7 +146,7 @@ def fitted(given, method, options):
         learner = {"variational": VariationalMVU, "landmark": LandmarkMVU}[method]
         if given.points is not None:
             k = ROLL_NEIGHBORS if given.truth is not None else DIGIT_NEIGHBORS
-            options = {"n_neighbors": k, "components": "link", **options}
+            options = {"n_neighbors": k, "on_disconnected": "link", **options}
         elif not options.get("refine", True):
             options = {"n_components": options["n_eigenvectors"], **options}
         model = learner(random_state=SEED, **options)

@@ -66,7 +66,7 @@ def mvu(X, protocol, device):
     learner = MVU(
         n_components=protocol.components,
         n_neighbors=protocol.mvu_neighbors,
-        components="link",
+        on_disconnected="link",
         random_state=SEED,
     )
     return _unfolded(learner, X, device)
@@ -80,7 +80,7 @@ def variational(basis, refine):
             n_eigenvectors=EIGENVECTORS,
             basis=basis,
             refine=refine,
-            components="link",
+            on_disconnected="link",
             random_state=SEED,
         )
         return _unfolded(learner, X, device)

@@ -57,7 +57,7 @@ def images(digits, smoke=False):
 def mvu_kernel(digits, smoke, device):
     """K of all images, training and testing, without their labels; and what is to be known."""
     X, _ = images(digits, smoke)
-    learner = MVU(n_neighbors=NEIGHBORS, components="link", random_state=SEED)
+    learner = MVU(n_neighbors=NEIGHBORS, on_disconnected="link", random_state=SEED)
     begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what they say stands in the remark

@@ -44,7 +44,7 @@ class Toy:
     def unfolded(self, X, k, **options):
         """MVU fitted on points, or on a graph."""
         given = X if isinstance(X, NeighborhoodGraph) else on_device(X, self.device)
-        learner = MVU(n_neighbors=k, components="link", random_state=0, **options)
+        learner = MVU(n_neighbors=k, on_disconnected="link", random_state=0, **options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return learner.fit(given)

@@ -310,7 +310,7 @@ def _decode_model(value: dict[str, Any], arrays: Arrays, writer: str = "that wro
     if unknown:
         raise _Unusable(
             f"sets {', '.join(unknown)}, which {name} of nearfar {__version__} does not "
-            f"have. Load it with the nearfar {writer}."
+            f"have. Load it with the nearfar {writer}, or fit and save again."
         )
     model = cls(**parameters)
     if attributes:

@@ -18,13 +18,15 @@ on a large matrix cannot be left; `check_cost` raises before one that would take
 
 from __future__ import annotations
 
+import ctypes
 import enum
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -33,6 +35,7 @@ from nearfar.errors import TimeLimitError
 R = TypeVar("R")
 
 CHEAP = 1e9  # operations that are not worth an estimate: some tens of milliseconds
+ASSUMED_MEMORY = 8.0 * 2**30  # bytes of a machine whose system does not tell
 PROBE, PROBES = 320, 5  # rows of the matrix whose products tell how fast this machine is
 
 
@@ -160,6 +163,32 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
 def allowed_gigabytes() -> float | None:
     """The ``memory_limit`` of the fit at hand; None if it has none."""
     return _memory.get()
+
+
+def machine_memory() -> float | None:
+    """Bytes of memory of this machine; None if the system does not tell."""
+    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):  # Linux and macOS
+        return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
+    if hasattr(ctypes, "windll"):
+        return _windows_memory(ctypes.windll.kernel32)
+    return None
+
+
+class _MemoryStatus(ctypes.Structure):
+    """MEMORYSTATUSEX of the Windows API."""
+
+    _fields_: ClassVar = [
+        ("length", ctypes.c_uint32),
+        ("load", ctypes.c_uint32),
+        ("total_physical", ctypes.c_uint64),
+        ("others", ctypes.c_uint64 * 6),
+    ]
+
+
+def _windows_memory(kernel32: Any) -> float | None:
+    status = _MemoryStatus(length=ctypes.sizeof(_MemoryStatus))
+    succeeded = kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+    return float(status.total_physical) if succeeded else None
 
 
 def fit_clock() -> Clock:

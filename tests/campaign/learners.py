@@ -625,7 +625,7 @@ class _MVU(Learner):
                 "constraints": st.sampled_from(["shrink", "equal", "slack", "exact"]),
                 "n_neighbors": st.integers(2, 4),
                 "angles": st.booleans(),
-                "components": st.sampled_from(["link", "separate", "raise"]),
+                "on_disconnected": st.sampled_from(["link", "separate", "error"]),
             }
         )
 
@@ -644,7 +644,7 @@ class _MVU(Learner):
             squares = squares_of(setting.data)
             return bool(squares[squares > 0].min() < DIFFERENT**2 * squares.max())
         if "connected neighbourhood graph" in str(error):
-            return setting.parameters["components"] == "raise"
+            return setting.parameters["on_disconnected"] == "error"
         if re.search(
             r"longest distance must lie between|so that (they|distances) can be squared", str(error)
         ):
@@ -675,7 +675,7 @@ class _MVU(Learner):
         return max(judge.violation(K) - model.duality_gap_, -float(least) - 1e-12, 0.0)
 
     def starts(self, setting: Setting, model: Any) -> dict[str, float]:
-        if setting.parameters["components"] != "raise":
+        if setting.parameters["on_disconnected"] != "error":
             return {}
         K, _ = self._distinct(setting, model)
         X = np.unique(setting.data.exact.astype(np.float64), axis=0)
@@ -697,7 +697,7 @@ class _MVU(Learner):
         squares = squares_of(Data(X, np.zeros(len(X))))
         k = setting.parameters["n_neighbors"]
         tied = judges.nearest_of_class(squares, np.zeros(len(X)), k)[1]
-        return setting.parameters["components"] == "raise" and not tied and len(X) > k
+        return setting.parameters["on_disconnected"] == "error" and not tied and len(X) > k
 
     def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
         return scale**2

@@ -28,7 +28,7 @@ ESTIMATORS = {
     "MVU-exact": MVU(n_neighbors=2, constraints="exact"),
     "MVU-shrink": MVU(n_neighbors=3, constraints="shrink"),
     "MVU-slack": MVU(n_neighbors=3, constraints="slack", slack_weight=0.999),
-    "MVU-separate": MVU(n_neighbors=3, components="separate"),
+    "MVU-separate": MVU(n_neighbors=3, on_disconnected="separate"),
     "LandmarkMVU": LandmarkMVU(n_neighbors=4, n_landmarks=5, random_state=0),
     "VariationalMVU": VariationalMVU(n_neighbors=4, n_eigenvectors=5, random_state=0),
     "VariationalMVU-program": VariationalMVU(

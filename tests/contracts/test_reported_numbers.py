@@ -121,7 +121,7 @@ def test_nonmetric_mds(data):
 @each_kind
 def test_local_mds(data):
     """Σ (δ − d)² over edges less t Σ d over the other pairs of different points."""
-    model = LocalMDS(n_neighbors=5, components="link", random_state=0).fit(data)
+    model = LocalMDS(n_neighbors=5, on_disconnected="link", random_state=0).fit(data)
     graph, firsts = distinct(model.graph_)
     n, m, Y = graph.n_nodes, graph.n_edges, np.asarray(model.embedding_, dtype=np.float64)[firsts]
     d, push = along(graph, Y), 0.05 * np.median(graph.lengths) * m / (n * (n - 1) / 2 - m)
@@ -141,7 +141,7 @@ def test_variational_and_landmark_mvu(data, learner, refine):
     """2 ρ λ tr − Σ w (change)² in units of the mean squared length: of the embedding, or without a
     refinement of the program, whose K has as many dimensions as functions."""
     few = {"n_eigenvectors": 4} if learner is VariationalMVU else {"n_landmarks": 5}
-    options = {"n_neighbors": 5, "components": "link", "stretch": 0.02, "random_state": 0}
+    options = {"n_neighbors": 5, "on_disconnected": "link", "stretch": 0.02, "random_state": 0}
     model = learner(4 if not refine else 2, refine=refine, **few, **options).fit(data)
     graph, firsts = distinct(model.graph_)
     unit = np.sqrt(np.mean(graph.lengths**2))
@@ -180,7 +180,7 @@ def test_sensor_localization(data):
 @pytest.mark.filterwarnings("ignore:MVU has locked up")
 def test_mvu(data, constraints):
     """Trace, price, distortion and spectrum of the kernel; an embedding of all its dimensions."""
-    options = {"n_neighbors": 4, "components": "link", "random_state": 0}
+    options = {"n_neighbors": 4, "on_disconnected": "link", "random_state": 0}
     model = MVU(3, constraints=constraints, slack_weight=0.999, **options).fit(data)
     graph, firsts = distinct(model.graph_)
     K, D = model.kernel_[np.ix_(firsts, firsts)], graph.lengths**2
@@ -201,7 +201,7 @@ def test_gaps_of_separate_programs_are_those_of_their_sum(rng):
     X = rng.normal(size=(30, 4)) * [3, 2, 1, 1]
     X = np.vstack([X[:18], 1e-3 * X[18:] + 1e5])
     options = {"n_neighbors": 4, "n_eigenvectors": 4, "refine": False, "random_state": 0}
-    model = VariationalMVU(components="separate", **options).fit(X)
+    model = VariationalMVU(on_disconnected="separate", **options).fit(X)
     gaps, sizes, objective = [], [], 0.0
     for rows in (X[:18], X[18:]):
         part = VariationalMVU(**options).fit(NeighborhoodGraph.from_points(rows, 4))

@@ -37,7 +37,7 @@ from nearfar.kernels import gram_numpy, on_numpy, one_pool
 from tests.registered import instances
 
 FEW = {"max_iter": 5}
-LINKED = {"components": "link", "random_state": 0}
+LINKED = {"on_disconnected": "link", "random_state": 0}
 SUPERVISED = [
     LMNN(**FEW),
     LMNN(n_components=5, **FEW),

@@ -32,9 +32,7 @@ def test_a_swiss_roll_is_unrolled(roll, basis):
 def test_points_follow_their_landmarks(roll):
     """Without refinement Y = Q Y_landmarks, less the mean."""
     X = roll[0][:250]
-    model = LandmarkMVU(5, 6, n_landmarks=12, refine=False, components="link", random_state=0).fit(
-        X
-    )
+    model = LandmarkMVU(5, 6, n_landmarks=12, refine=False, random_state=0).fit(X)
     landmarks = model.landmarks_
     assert len(np.unique(landmarks)) == 12
     Q = reconstruction(lle_matrix(lle_weights(model.graph_)), landmarks)
@@ -47,7 +45,7 @@ def test_points_follow_their_landmarks(roll):
 def test_landmarks_are_rows_also_where_points_coincide(roll):
     """Every third point twice, one after the other: the first of two is the landmark."""
     X = np.repeat(roll[0][:120], np.where(np.arange(120) % 3, 1, 2), axis=0)
-    model = LandmarkMVU(n_landmarks=15, max_iter=20, tol=1, components="link", random_state=0)
+    model = LandmarkMVU(n_landmarks=15, max_iter=20, tol=1, on_disconnected="link", random_state=0)
     rows = model.fit(X).landmarks_
     first = (X[rows] == X[rows - 1]).all(axis=1)
     assert len(rows) == 15
@@ -57,7 +55,7 @@ def test_landmarks_are_rows_also_where_points_coincide(roll):
 
 def test_landmarks_of_each_component(rng):
     X = np.vstack([rng.normal(size=(40, 2)), 100 + rng.normal(size=(30, 2))])
-    model = LandmarkMVU(n_landmarks=8, components="separate", max_iter=50, tol=1e-2).fit(X)
+    model = LandmarkMVU(n_landmarks=8, on_disconnected="separate", max_iter=50, tol=1e-2).fit(X)
     assert sorted(model.component_labels_[model.landmarks_]) == [0] * 8 + [1] * 8
 
 

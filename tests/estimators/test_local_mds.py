@@ -114,7 +114,7 @@ def test_a_push_must_be_a_number_of_at_least_0(roll, repulsion):
 def test_pieces_are_an_error(roll):
     apart = np.vstack([roll[:40], roll[:30] + 1000])
     with pytest.raises(DisconnectedGraphError, match="LocalMDS needs a connected"):
-        LocalMDS(n_neighbors=8).fit(apart)
+        LocalMDS(n_neighbors=8, on_disconnected="error").fit(apart)
 
 
 def test_all_pairs_are_neighbours():

@@ -95,7 +95,7 @@ def test_the_gap_bounds_the_distance_of_what_is_returned_from_the_optimum(constr
     iterations. Weights of 0.99 are a price of 99 for a change of a squared length."""
     for seed in range(3):
         X = np.random.default_rng([seed, limit]).normal(size=(12, 5)) * [3, 2, 1, 0.5, 0.5]
-        model = MVU(n_neighbors=3, constraints=constraints, components="link", max_iter=limit)
+        model = MVU(n_neighbors=3, constraints=constraints, on_disconnected="link", max_iter=limit)
         model.set_params(random_state=0).fit(X)
         graph, K, D = model.graph_, model.kernel_, model.graph_.lengths**2
         assert model.thickness_ == 0
@@ -143,7 +143,7 @@ def test_a_swiss_roll_unfolds_into_two_dimensions(seed, n):
     the spiral; the points themselves need three."""
     rng = np.random.default_rng([seed, n])
     X, angle = swiss_roll(n, rng)
-    model = MVU(components="link", random_state=0).fit(X)
+    model = MVU(on_disconnected="link", random_state=0).fit(X)
     share = model.eigenvalues_[:2].sum() / model.eigenvalues_.sum()
     before = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
     assert share > 0.97
@@ -239,7 +239,7 @@ def test_a_flat_sheet_is_not_locked_up(rng):
     X = rng.uniform(size=(40, 2)) * [3, 1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        assert not MVU(n_neighbors=6, tol=1e-4, components="link").fit(X).locked_up_
+        assert not MVU(n_neighbors=6, tol=1e-4, on_disconnected="link").fit(X).locked_up_
 
 
 @pytest.mark.parametrize("make", [make_s_curve, make_swiss_roll])
@@ -247,7 +247,7 @@ def test_a_stiff_graph_gets_points_of_some_thickness(make):
     """Cliques of five points in three dimensions leave no interior. So each point i gets a
     dimension of its own, of the hundredth part of t_i, its least squared distance."""
     X, _ = make(120, noise=0.05, random_state=0)
-    model = MVU(components="link", random_state=0).fit(X)
+    model = MVU(on_disconnected="link", random_state=0).fit(X)
     assert (model.status_, model.thickness_) == ("converged", 0.01)
     graph, D = model.graph_, model.graph_.lengths**2
     least = np.array(
@@ -266,12 +266,12 @@ def test_a_stiff_graph_gets_points_of_some_thickness(make):
 def test_exact_lengths_of_a_stiff_graph_are_kept_as_far_as_rounding_allows():
     X, _ = make_s_curve(120, noise=0.05, random_state=0)
     with pytest.warns(ConvergenceWarning, match="before tol=1e-05: rounding errors .* Raise tol"):
-        exact = MVU(constraints="exact", tol=1e-5, components="link", random_state=0).fit(X)
+        exact = MVU(constraints="exact", tol=1e-5, on_disconnected="link", random_state=0).fit(X)
     assert (exact.status_, exact.thickness_) == ("stalled", 0)
     assert exact.max_distortion_ == pytest.approx(np.abs(change(exact)).max(), rel=1e-6)
     assert exact.max_distortion_ <= 1e-5
     assert exact.duality_gap_ <= 0.1
-    thicker = MVU(components="link", random_state=0).fit(X)
+    thicker = MVU(on_disconnected="link", random_state=0).fit(X)
     own = np.sum((X - X.mean(axis=0)) ** 2)
     assert own < exact.objective_ < thicker.objective_
 
@@ -388,7 +388,7 @@ def test_copies_have_equal_rows_in_the_kernel(roll):
 @pytest.mark.filterwarnings("ignore:MVU has locked up")
 def test_separate_components_are_blocks_of_the_kernel(roll):
     X = np.concatenate([roll[:60], 1e3 + roll[:40]])
-    model = MVU(components="separate", tol=1e-5).fit(X)
+    model = MVU(on_disconnected="separate", tol=1e-5).fit(X)
     labels = model.component_labels_
     assert sorted(np.bincount(labels)) == [40, 60]
     assert not model.kernel_[labels == 0][:, labels == 1].any()
@@ -402,7 +402,7 @@ def test_the_gap_of_separate_components_is_that_of_their_sum(roll, scale):
     X = scale * np.concatenate([roll[:60], 1e3 + roll[:40], [roll[0] - 1e4]])
     D = pairwise_distances(X)
     D[500 * scale < D] = np.nan
-    model = MVU(components="separate", metric="precomputed", tol=1e-5).fit(D)
+    model = MVU(on_disconnected="separate", metric="precomputed", tol=1e-5).fit(D)
     assert sorted(np.bincount(model.component_labels_)) == [1, 40, 60]
     assert model.status_ == "converged"
     assert model.duality_gap_ <= 1e-5
@@ -421,7 +421,7 @@ def test_the_gap_of_separate_components_is_that_of_their_sum(roll, scale):
 def test_an_outlier_so_far_that_rounding_changes_short_lengths_is_told(roll, constraints, far):
     """The points have these distances: it is not they that contradict each other."""
     X = np.concatenate([roll, roll[:1] + far * np.sqrt(100)])
-    model = MVU(constraints=constraints, components="link", random_state=0)
+    model = MVU(constraints=constraints, on_disconnected="link", random_state=0)
     with pytest.raises(InvalidInputError, match="so different that rounding") as caught:
         model.fit(X)
     assert re.search(
@@ -443,7 +443,7 @@ def test_the_warning_of_changed_lengths_names_an_outlier(roll):
         pytest.warns(ConvergenceWarning, match="rounding errors"),
         pytest.warns(DataWarning, match="rounding changes the short ones. Leave out outliers, or"),
     ):
-        MVU(components="link", random_state=0).fit(X)
+        MVU(on_disconnected="link", random_state=0).fit(X)
 
 
 def test_float32_in_float32_out_and_the_kernel_in_float64(roll):

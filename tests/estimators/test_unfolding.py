@@ -22,10 +22,10 @@ class Line(Unfolding):
     metric = "euclidean"
 
     def __init__(
-        self, components="separate", gaps=(0.0, 0.0), ends=None, tol=1e-3, max_iter=5,
+        self, on_disconnected="separate", gaps=(0.0, 0.0), ends=None, tol=1e-3, max_iter=5,
         max_seconds=None, random_state=None,
     ):  # fmt: skip
-        self.components = components
+        self.on_disconnected = on_disconnected
         self.gaps = gaps
         self.ends = ends
         self.tol = tol
@@ -150,12 +150,12 @@ def test_the_clock_runs_through_all_components(two_paths):
 def test_copies_are_merged_unless_the_class_says_otherwise():
     """Nodes 1 and 2 are at distance 0 on a path of four nodes."""
     graph = NeighborhoodGraph.from_edges(*path(4), [1.0, 0.0, 1.0], 4)
-    model = Line("raise").fit(graph)
+    model = Line("error").fit(graph)
     np.testing.assert_array_equal(np.abs(model.embedding_[:, 0]), [1, 0, 0, 1])
     assert model.max_distortion_ == 0
     assert model.seen[0][0].n_nodes == 3
     assert model.graph_ is graph
-    apart = type("Apart", (Line,), {"_merges": False})("raise").fit(graph)
+    apart = type("Apart", (Line,), {"_merges": False})("error").fit(graph)
     np.testing.assert_array_equal(np.abs(apart.embedding_[:, 0]), [1.5, 0.5, 0.5, 1.5])
     assert apart.seen[0][0].n_nodes == 4
 

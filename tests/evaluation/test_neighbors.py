@@ -135,6 +135,37 @@ def test_nothing_unfolded(sheet):
         assert remedy in str(choice)
 
 
+class Linking(Fake):
+    """A fake that links components where its plan is a split, with little noise."""
+
+    def __init__(
+        self, n_neighbors=3, n_components=2, metric="euclidean", plan=None, on_disconnected="link"
+    ):
+        super().__init__(n_neighbors, n_components, metric, plan)
+        self.on_disconnected = on_disconnected
+
+    def fit(self, X):
+        if self.plan[self.n_neighbors] == "split" and self.on_disconnected == "link":
+            warn("linked", DataWarning)
+            return Fake.fit(self.set_params(plan={self.n_neighbors: 0.01}), X)
+        return super().fit(X)
+
+
+def test_components_are_linked_only_if_no_number_connects_them(sheet):
+    """The linked graph would keep more neighbours than the connected one of noise 0.4."""
+    connected = choose_n_neighbors(sheet, Linking(plan={3: "split", 4: 0.4}), (3, 4))
+    assert [trial.outcome for trial in connected.trials] == ["disconnected", "unfolded"]
+    assert connected.n_neighbors == 4
+    linked = choose_n_neighbors(sheet, Linking(plan={3: "split", 4: "lock"}), (3, 4))
+    assert [trial.outcome for trial in linked.trials] == ["unfolded", "locked up"]
+    assert (linked.n_neighbors, linked.best.reason) == (3, "linked")
+    for choice in (connected, linked):
+        assert choice.best.model.on_disconnected == "link"
+    strict = choose_n_neighbors(sheet, Linking(plan={3: "split"}, on_disconnected="error"), [3])
+    assert [trial.outcome for trial in strict.trials] == ["disconnected"]
+    assert str(strict).endswith("Try larger numbers, or on_disconnected='link'.")
+
+
 def test_a_table_for_people(sheet):
     choice = choose_n_neighbors(sheet, Fake(plan={3: "split", 4: 0.1, 5: "lock"}), (3, 4, 5))
     lines = str(choice).splitlines()

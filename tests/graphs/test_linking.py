@@ -123,7 +123,7 @@ def test_unknown_distances_link_nothing(X):
         graph.linked(D)
     assert str(caught.value) == (
         "no known distance joins the 2 components of the graph, of 50 and 49 nodes. Give more"
-        " distances, or set components='separate' to unfold each by itself."
+        " distances, or set on_disconnected='separate' to unfold each by itself."
     )
     assert caught.value.component_sizes == sizes
     np.testing.assert_array_equal(caught.value.indices, range(50, 99))

@@ -469,11 +469,12 @@ def test_a_disconnected_graph_is_refused_with_sizes_and_remedies(X):
         graph.check_connected("MVU")
     assert str(caught.value) == (
         "MVU needs a connected neighbourhood graph; this one has 3 components, of 50, 20 and 10"
-        " nodes. Raise n_neighbors, set components='link' to join them by edges between near"
-        " points, or components='separate' to unfold each by itself."
+        " nodes. Raise n_neighbors, set on_disconnected='link' to join them by edges between near"
+        " points, or on_disconnected='separate' to unfold each by itself."
     )
     assert caught.value.component_sizes == (50, 20, 10)
     np.testing.assert_array_equal(caught.value.indices, [*range(20), *range(70, 80)])
+    assert graph.component_sizes() == graph.report().component_sizes == (50, 20, 10)
     assert isinstance(caught.value, InvalidInputError)
 
 

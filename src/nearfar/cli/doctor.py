@@ -30,6 +30,7 @@ import nearfar
 from nearfar.cli import FAULT, OK
 from nearfar.cli.output import echo
 from nearfar.kernels.devices import on_device, torch_devices
+from nearfar.limits import machine_memory
 
 REINSTALL = "pip install --upgrade --force-reinstall nearfar"
 
@@ -146,9 +147,8 @@ def _numbers(version: str) -> list[int]:
 def _machine() -> Iterator[Finding]:
     limits = [f"{name}={os.environ[name]}" for name in LIMITS_OF_THREADS if name in os.environ]
     yield Finding("cores", ", ".join([f"{joblib.cpu_count()} of {os.cpu_count()}", *limits]))
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        yield Finding("memory", f"{size / 2**30:.1f} GiB")
+    memory = machine_memory()
+    yield Finding("memory", "unknown" if memory is None else f"{memory / 2**30:.1f} GiB")
     for pool in sorted(threadpoolctl.threadpool_info(), key=lambda pool: pool["filepath"]):
         parts = [pool["internal_api"], pool["version"], pool.get("architecture")]
         threads = "1 thread" if pool["num_threads"] == 1 else f"{pool['num_threads']} threads"

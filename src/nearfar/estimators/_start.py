@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -44,12 +45,12 @@ def without_dead_features(X: Array) -> Array:
     What they hold is noise, as in embeddings of which some outputs are never used. A learned metric
     would have to stretch them by many powers of ten to see them at all, so they get no weight.
     """
-    kernels = kernels_for(X)
-    spreads = host(abs(kernels.double(X) - kernels.double(X[:1])).mean(0))
-    varies = spreads > 0
-    if not varies.any():
+    kernels, step = kernels_for(X), -(-len(X) // SAMPLE_ROWS)
+    spreads = _spreads(kernels, X[::step])
+    if (spreads > step * DEAD * _median(spreads)).all():  # of all rows at most so much less
         return X
-    dead = varies & (spreads <= DEAD * np.median(spreads[varies]))
+    spreads = _spreads(kernels, X)
+    dead = (spreads > 0) & (spreads <= DEAD * _median(spreads))
     if not dead.any():
         return X
     numbers = np.flatnonzero(dead)
@@ -61,6 +62,16 @@ def without_dead_features(X: Array) -> Array:
         DataWarning,
     )
     return X * kernels.like(~dead, X)
+
+
+def _spreads(kernels: ModuleType, X: Array) -> Matrix:
+    """The mean distance of each feature from its first value."""
+    return np.asarray(host(abs(kernels.double(X) - kernels.double(X[:1])).mean(0)))
+
+
+def _median(spreads: Matrix) -> float:
+    """The median of the features that vary."""
+    return float(np.median(spreads[spreads > 0])) if spreads.any() else 0.0
 
 
 def central_point(X: Array) -> Array:

@@ -17,7 +17,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from nearfar.errors import InvalidInputError
+from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import as_dtype_of
 from nearfar.estimators._callbacks import CallbackObserver, CallbackSupportMixin, with_callbacks
 from nearfar.estimators._graph_input import METRICS, GraphInput, graph_input
@@ -27,6 +27,8 @@ from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._out_of_sample import METHODS, placed
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.graphs import NeighborhoodGraph
+from nearfar.graphs.neighborhood import CONNECT
+from nearfar.graphs.report import listed
 from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.solvers import Iterate, Record, Solution, Status, run
 
@@ -36,7 +38,11 @@ Matrix = NDArray[np.float64]
 LONGEST = 1e140  # edge, so that sums of squares are floats; the longest is at least 1 / LONGEST
 SHORTEST = 1e-70  # edge of different nodes, relative to the longest: squares of squares are floats
 
-COMPONENTS = ("raise", "link", "separate")
+ON_DISCONNECTED = ("link", "error", "separate")  # what to do with several components
+NO_LINKS = (
+    "It tells no distances by which to link them: fit on graph.linked(distances), or set"
+    " on_disconnected='separate' to unfold each by itself."
+)
 ENDED = (Status.INTERRUPTED, Status.STOPPED)  # nothing more is to be done
 SEVERITY = (  # of components that end differently, the last of these tells
     Status.CONVERGED,
@@ -148,7 +154,7 @@ class Unfolding(
     n_neighbors: int | None
     angles: bool
     metric: str
-    components: str
+    on_disconnected: str
     random_state: Any
 
     embedding_: Array
@@ -158,6 +164,7 @@ class Unfolding(
 
     _merges = True  # whether nodes at distance 0 are unfolded as one
     _more_edges = "Raise n_neighbors"  # how a graph becomes connected
+    _connect = CONNECT  # that, or what else to do
     # What model files are checked for; see `nearfar.estimators._base.Metric`.
     _axes: ClassVar[dict[str, str]] = {"embedding_": "nr", "component_labels_": "n"}
     _mirrors = True  # whether an embedding and its mirror images are the same answer
@@ -173,8 +180,8 @@ class Unfolding(
     def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:
         """Store the fitted attributes that only a subclass has.
 
-        There is one part, or with ``components="separate"`` one for each component, largest first:
-        its rows in the graph without copies, and what became of them.
+        There is one part, or with ``on_disconnected="separate"`` one for each component, largest
+        first: its rows in the graph without copies, and what became of them.
         """
 
     # -- fitting -----------------------------------------------------------------------------
@@ -203,7 +210,7 @@ class Unfolding(
             given = graph_input(self, X, self.metric, self.n_neighbors, self.angles)
             _check_squares(given.graph)
             check_number("n_components", self.n_components, Integral, 1, given.graph.n_nodes - 1)
-            graph = self._joined(given)
+            graph = self._connected(given)
             task = Task(self, X, y, given.reference)
             fixed = {
                 "X_fit_": given.points,
@@ -232,7 +239,7 @@ class Unfolding(
     def _check_parameters(self) -> None:
         """Refuse parameters that all share; subclasses add their own."""
         check_choice("metric", self.metric, METRICS)
-        check_choice("components", self.components, COMPONENTS)
+        check_choice("on_disconnected", self.on_disconnected, ON_DISCONNECTED)
         if not isinstance(self.angles, bool | np.bool_):
             raise InvalidInputError(f"angles must be True or False; got {self.angles!r}.")
         check_number("n_components", self.n_components, Integral, 1, None)
@@ -240,13 +247,27 @@ class Unfolding(
             check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
         self._check_limits()
 
-    def _joined(self, given: GraphInput) -> NeighborhoodGraph:
-        """The graph after what ``components`` asks for."""
-        if self.components == "raise":
-            given.graph.check_connected(type(self).__name__, self._more_edges)
-        elif self.components == "link":
-            return given.graph.linked(given.distances, random_state=self.random_state)
-        return given.graph
+    def _connected(self, given: GraphInput) -> NeighborhoodGraph:
+        """The graph, after what ``on_disconnected`` asks for."""
+        graph, name = given.graph, type(self).__name__
+        if self.on_disconnected == "separate":
+            return graph
+        if self.on_disconnected == "error":
+            graph.check_connected(name, self._connect)
+            return graph
+        if graph.points is None and given.distances is None:
+            graph.check_connected(name, NO_LINKS)
+            return graph
+        linked = graph.linked(given.distances, random_state=self.random_state)
+        if linked is not graph:
+            sizes, added = graph.component_sizes(), linked.n_edges - graph.n_edges
+            warn(
+                f"the neighbourhood graph has {len(sizes)} components, of {listed(sizes)} points;"
+                f" {name} linked them by {added} edge{'s' * (added > 1)} between near points."
+                f" {self._more_edges}, or set on_disconnected='separate' or 'error'.",
+                DataWarning,
+            )
+        return linked
 
     def _lay_out(self, graph: NeighborhoodGraph, task: Task, fixed: dict[str, Any]) -> None:
         """Unfold each component, and store what every fit leaves behind."""
@@ -318,8 +339,8 @@ class Unfolding(
         Returns
         -------
         ndarray or torch.Tensor of shape (n_samples, n_components)
-            Their places. With ``components="separate"`` a point belongs to the component of the
-            nearest point of `fit`.
+            Their places. With ``on_disconnected="separate"`` a point belongs to the component of
+            the nearest point of `fit`.
         """
         check_is_fitted(self, "embedding_")
         if method is not None:

@@ -50,9 +50,10 @@ class LandmarkMVU(FactoredUnfolding):
         Whether conjugate gradients follow the semidefinite program.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Whether X holds points, distances or a kernel matrix.
-    components : {"raise", "link", "separate"}, default="raise"
-        What to do with a graph in several pieces: refuse it, link them by edges between near
-        points, or unfold each by itself.
+    on_disconnected : {"link", "error", "separate"}, default="link"
+        What to do with a graph of several components: link them by edges between near points,
+        with a warning that names their sizes; raise an error; or unfold each by itself about the
+        origin.
     tol : float, default=1e-4
         Where to stop: the certified relative gap of the program, and for a refinement what its last
         ten steps gained, relative to misfit and variance together.
@@ -61,7 +62,7 @@ class LandmarkMVU(FactoredUnfolding):
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws links of ``components="link"``, the first landmark, and where the search for
+        Draws links of ``on_disconnected="link"``, the first landmark, and where the search for
         eigenvectors starts.
 
     Attributes
@@ -138,7 +139,7 @@ class LandmarkMVU(FactoredUnfolding):
         stretch: float = 0.01,
         refine: bool = True,
         metric: str = "euclidean",
-        components: str = "raise",
+        on_disconnected: str = "link",
         tol: float = 1e-4,
         max_iter: int = 500,
         max_seconds: float | None = None,
@@ -152,7 +153,7 @@ class LandmarkMVU(FactoredUnfolding):
         self.stretch = stretch
         self.refine = refine
         self.metric = metric
-        self.components = components
+        self.on_disconnected = on_disconnected
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds

@@ -34,9 +34,10 @@ class LocalMDS(Unfolding):
         between 0.001 and 1.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Whether X holds points, distances (of which some may be missing) or kernel values.
-    components : {"raise", "link", "separate"}, default="raise"
-        What to do where the graph is not connected: raise an error, link its components by edges
-        between near points, or lay out each by itself about the origin.
+    on_disconnected : {"link", "error", "separate"}, default="link"
+        What to do with a graph of several components: link them by edges between near points,
+        with a warning that names their sizes; raise an error; or lay out each by itself about the
+        origin.
     tol : float, default=1e-6
         Estimated decrease that is left, relative to ``Σ δ²`` over the edges, at which to stop.
     max_iter : int, default=300
@@ -109,7 +110,7 @@ class LocalMDS(Unfolding):
         n_neighbors: int | None = 6,
         repulsion: float = 0.05,
         metric: str = "euclidean",
-        components: str = "raise",
+        on_disconnected: str = "link",
         tol: float = 1e-6,
         max_iter: int = 300,
         max_seconds: float | None = None,
@@ -119,7 +120,7 @@ class LocalMDS(Unfolding):
         self.n_neighbors = n_neighbors
         self.repulsion = repulsion
         self.metric = metric
-        self.components = components
+        self.on_disconnected = on_disconnected
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds

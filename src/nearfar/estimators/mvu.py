@@ -61,9 +61,10 @@ class MVU(Unfolding):
         Whether the variance is made largest or, for comparison, smallest.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Whether X holds points, distances or a kernel matrix.
-    components : {"raise", "link", "separate"}, default="raise"
-        What to do with a graph in several pieces: refuse it, link them by edges between near
-        points, or unfold each by itself.
+    on_disconnected : {"link", "error", "separate"}, default="link"
+        What to do with a graph of several components: link them by edges between near points,
+        with a warning that names their sizes; raise an error; or unfold each by itself about the
+        origin.
     tol : float, default=1e-6
         Certified relative gap at which to stop.
     max_iter : int, default=100
@@ -74,7 +75,7 @@ class MVU(Unfolding):
         Gigabytes that may be used; None is all memory of the machine or the device. A problem that
         needs more is refused before any work.
     random_state : int, RandomState instance or None, default=None
-        Draws the links of ``components="link"``.
+        Draws the links of ``on_disconnected="link"``.
 
     Attributes
     ----------
@@ -163,7 +164,7 @@ class MVU(Unfolding):
         slack_weight: float = 0.99,
         variance: str = "max",
         metric: str = "euclidean",
-        components: str = "raise",
+        on_disconnected: str = "link",
         tol: float = 1e-6,
         max_iter: int = 100,
         max_seconds: float | None = None,
@@ -177,7 +178,7 @@ class MVU(Unfolding):
         self.slack_weight = slack_weight
         self.variance = variance
         self.metric = metric
-        self.components = components
+        self.on_disconnected = on_disconnected
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds

@@ -68,9 +68,10 @@ class SensorLocalization(Unfolding):
         nodes whose position is not known.
     n_eigenvectors : int, default=10
         Bottom eigenvectors of the graph's Laplacian on which the start is found.
-    components : {"raise", "link", "separate"}, default="raise"
-        What to do with a network in several pieces: refuse it, link them by edges between near
-        nodes, or locate each by itself.
+    on_disconnected : {"link", "error", "separate"}, default="error"
+        What to do with a network of several components: link them by edges between near points,
+        which needs a graph of points, since all distances that were measured are edges already;
+        raise an error; or locate each by itself.
     tol : float, default=1e-5
         What ten steps of the descent gain at which it stops, relative to the misfit.
     max_iter : int, default=1000
@@ -154,6 +155,7 @@ class SensorLocalization(Unfolding):
     angles = False
     _merges = False
     _more_edges = "Measure more distances"
+    _connect = f"{_more_edges}, or set on_disconnected='separate' to locate each by itself."
 
     def __init__(
         self,
@@ -161,7 +163,7 @@ class SensorLocalization(Unfolding):
         *,
         anchors: Any = None,
         n_eigenvectors: int = 10,
-        components: str = "raise",
+        on_disconnected: str = "error",
         tol: float = 1e-5,
         max_iter: int = 1000,
         max_seconds: float | None = None,
@@ -170,7 +172,7 @@ class SensorLocalization(Unfolding):
         self.n_components = n_components
         self.anchors = anchors
         self.n_eigenvectors = n_eigenvectors
-        self.components = components
+        self.on_disconnected = on_disconnected
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds

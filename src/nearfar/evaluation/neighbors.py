@@ -122,7 +122,8 @@ def choose_n_neighbors(
         Embeddings are measured against it unless distances are missing.
     unfolding : estimator or None, default=None
         An unfolding with a parameter ``n_neighbors``; a copy is fitted for each number. None is
-        ``MVU()``.
+        ``MVU()``. With ``on_disconnected="link"``, its default, graphs that are not connected are
+        linked only if no number gives a connected one that unfolds.
     n_neighbors : iterable of int, default=(3, 4, 5, 6, 7, 8)
         The numbers to try. Below 3 neighbours embeddings degenerate to strings.
     measured : int, default=15
@@ -165,11 +166,20 @@ def choose_n_neighbors(
         check_number("n_neighbors", number, Integral, 1, None)
     check_number("measured", measured, Integral, 1, None)
     given = _Given.of(X, unfolding.metric)
+    links = unfolding.get_params().get("on_disconnected") == "link"
+    strict = {"on_disconnected": "error"} if links else {}
     trials: list[NeighborTrial] = []
     for number in numbers:
-        trials.append(_tried(X, unfolding, int(number), given, measured))
+        trials.append(_tried(X, unfolding, int(number), given, measured, **strict))
         if trials[-1].outcome == "locked up" and not beyond_lock_up:
             break
+    if links and _recommended(trials) is None:
+        trials = [
+            _tried(X, unfolding, trial.n_neighbors, given, measured)
+            if trial.outcome == "disconnected"
+            else trial
+            for trial in trials
+        ]
     return NeighborChoice(tuple(trials), _recommended(trials))
 
 
@@ -203,8 +213,11 @@ class _Given:
         return cls(D, "precomputed", _shares(values[::-1].clip(0, None)))
 
 
-def _tried(X: Any, unfolding: Any, number: int, given: _Given, measured: int) -> NeighborTrial:
-    model = clone(unfolding).set_params(n_neighbors=number)
+def _tried(
+    X: Any, unfolding: Any, number: int, given: _Given, measured: int, **during: Any
+) -> NeighborTrial:
+    """Fit a copy of the unfolding; ``during`` are its parameters only while it is fitted."""
+    model = clone(unfolding).set_params(n_neighbors=number, **during)
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NearfarWarning)
@@ -215,6 +228,7 @@ def _tried(X: Any, unfolding: Any, number: int, given: _Given, measured: int) ->
         except InvalidInputError as error:
             return _failed(number, "refused", error, began)
     seconds = time.perf_counter() - began
+    model.set_params(**{name: getattr(unfolding, name) for name in during})
     told = [w for w in caught if issubclass(w.category, NearfarWarning)]
     for w in (w for w in caught if not issubclass(w.category, NearfarWarning)):
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
@@ -290,7 +304,7 @@ def _line(trial: NeighborTrial) -> str:
 def _remedy(trials: tuple[NeighborTrial, ...]) -> str:
     outcomes = {trial.outcome for trial in trials}
     if outcomes == {"disconnected"}:
-        return "Try larger numbers, or components='link'."
+        return "Try larger numbers, or on_disconnected='link'."
     if outcomes == {"refused"}:
         return "The reasons of the trials tell why."
-    return "Set constraints='slack', angles=False, or components='link' with smaller numbers."
+    return "Set constraints='slack', angles=False, or on_disconnected='link' with smaller numbers."

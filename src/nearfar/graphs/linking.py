@@ -100,7 +100,7 @@ def _refuse(members: list[Index], labels: Index) -> None:
     sizes = sorted(map(len, members), reverse=True)
     raise DisconnectedGraphError(
         f"no known distance joins the {len(members)} components of the graph, of {listed(sizes)}"
-        " nodes. Give more distances, or set components='separate' to unfold each by itself.",
+        " nodes. Give more distances, or set on_disconnected='separate' to unfold each by itself.",
         np.flatnonzero(labels != labels[members[-1][0]]),
         sizes,
     )

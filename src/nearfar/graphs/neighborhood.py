@@ -42,6 +42,10 @@ Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
 NEIGHBORS = 4  # by default
+CONNECT = (  # what to do with a graph of several components
+    "Raise n_neighbors, set on_disconnected='link' to join them by edges between near points, or"
+    " on_disconnected='separate' to unfold each by itself."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -241,6 +245,10 @@ class NeighborhoodGraph:
         labels: Index = connected_components(self.adjacency(ones), directed=False)[1]
         return labels.astype(np.intp)
 
+    def component_sizes(self) -> tuple[int, ...]:
+        """Number of nodes of each component, largest first."""
+        return tuple(np.sort(np.bincount(self.components()))[::-1].tolist())
+
     def neighborhoods(self) -> list[Index]:
         """Each node, followed by its neighbours; edges among these are no neighbours by themselves.
 
@@ -279,7 +287,7 @@ class NeighborhoodGraph:
             n_nodes=self.n_nodes,
             n_edges=self.n_edges,
             n_angles=int((self._directions() == ANGLE).sum()),
-            component_sizes=tuple(np.sort(np.bincount(self.components()))[::-1].tolist()),
+            component_sizes=self.component_sizes(),
             n_duplicates=self.n_nodes - int(zero.components().max()) - 1,
             min_degree=int(degrees.min()),
             mean_degree=float(degrees.mean()),
@@ -297,8 +305,11 @@ class NeighborhoodGraph:
         """
         return has_flat_clique(self.n_nodes, self.heads, self.tails, self.lengths**2)
 
-    def check_connected(self, name: str, remedy: str = "Raise n_neighbors") -> None:
-        """Raise a `DisconnectedGraphError` in the name of an estimator if there are pieces."""
+    def check_connected(self, name: str, remedy: str = CONNECT) -> None:
+        """Raise a `DisconnectedGraphError` in the name of an estimator if there are pieces.
+
+        ``remedy`` is the last sentence of the message.
+        """
         labels = self.components()
         if not labels.any():
             return
@@ -306,8 +317,7 @@ class NeighborhoodGraph:
         shown = np.sort(sizes)[::-1].tolist()
         raise DisconnectedGraphError(
             f"{name} needs a connected neighbourhood graph; this one has {len(sizes)} components,"
-            f" of {listed(shown)} nodes. {remedy}, set components='link' to join them by"
-            " edges between near points, or components='separate' to unfold each by itself.",
+            f" of {listed(shown)} nodes. {remedy}",
             np.flatnonzero(labels != sizes.argmax()),
             shown,
         )

@@ -5,7 +5,6 @@ All in float64.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +16,7 @@ from scipy import linalg
 from scipy.linalg import blas, lapack
 from scipy.sparse import coo_array, csr_array
 
+from nearfar import limits
 from nearfar.kernels.on_numpy import _in_threads
 from nearfar.limits import check_cost
 
@@ -244,14 +244,17 @@ def eye(n: int, reference: Any) -> Matrix:  # noqa: ARG001 - the device twin nee
 
 
 def total_memory(reference: Any) -> float:  # noqa: ARG001 - the device twin needs it
-    """Bytes of memory of the machine, or what is left of the limit of this process, if less."""
-    page = float(os.sysconf("SC_PAGE_SIZE"))
-    total = page * os.sysconf("SC_PHYS_PAGES")
+    """Bytes of memory of the machine, or what is left of the limit of this process, if less.
+
+    Of a machine whose system does not tell, `limits.ASSUMED_MEMORY`.
+    """
+    total = limits.machine_memory() or limits.ASSUMED_MEMORY
     try:
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        used = page * int(Path("/proc/self/statm").read_text().split()[0])
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        used = pages * resource.getpagesize()
     except (ImportError, OSError):  # other systems have no such limit, or do not tell the use
         return total
     return total if limit == resource.RLIM_INFINITY else min(total, limit - used)

@@ -1,0 +1,51 @@
+"""Every public estimator works as it is constructed by default.
+
+The estimators are found among the public names. None of scikit-learn's checks is expected to fail
+and none may be skipped. Other ways of working are checked in the modules of each kind.
+"""
+
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import check_estimator
+
+import nearfar
+import nearfar.estimators
+
+PUBLIC = {
+    value
+    for module in (nearfar, nearfar.estimators)
+    for value in (getattr(module, name) for name in module.__all__)
+    if isinstance(value, type) and issubclass(value, BaseEstimator)
+}
+# scikit-learn makes no pairs of points; `tests/estimators/test_pair_classifier.py` has its checks.
+PAIRS = {nearfar.PairClassifier}
+LEAST = 40  # checks of an estimator of points
+
+each_class = pytest.mark.parametrize("cls", sorted(PUBLIC, key=lambda cls: cls.__name__))
+
+
+def test_every_model_class_is_public():
+    assert {cls.__name__ for cls in PUBLIC} == set(nearfar.io.MODEL_CLASSES)
+
+
+# Of the checks' data some graphs are not connected and some classes have one or two points, which
+# is warned of.
+@pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
+@pytest.mark.filterwarnings("ignore:Can't test estimator:sklearn.exceptions.SkipTestWarning")
+@each_class
+def test_check_estimator_passes(cls):
+    results = check_estimator(cls(), on_skip=None, on_fail=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] != "passed"}
+    assert failed == {}
+    assert [r["check_name"] for r in results if r["expected_to_fail"]] == []
+    if cls in PAIRS:
+        return
+    names, tags = {r["check_name"] for r in results}, get_tags(cls())
+    assert len(results) >= LEAST
+    if hasattr(cls, "transform") and tags.transformer_tags.preserves_dtype:
+        assert "check_transformer_preserve_dtypes" in names
+    if tags.classifier_tags:
+        assert "check_classifiers_train" in names
+    if hasattr(cls, "set_callbacks"):  # since scikit-learn 1.9
+        assert "check_array_api_input" in names
