@@ -251,7 +251,8 @@ def main() -> None:
             lint()
         say("pytest")
         os.environ |= SINGLE_THREADED
-        call(PYTHON, "-m", "pytest", "-n", "auto", *extra)
+        slowest = ["--durations=20"] if os.environ.get("CI") else []
+        call(PYTHON, "-m", "pytest", "-n", "auto", *slowest, *extra)
     elif options.job == "campaign":
         run_campaign(options.draws, extra)
     elif options.job == "lint":

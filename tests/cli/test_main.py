@@ -4,7 +4,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -29,15 +28,20 @@ def test_help_loads_neither_numpy_nor_scikit_learn():
     assert loaded.isdisjoint({"numpy", "scipy", "sklearn", "rich", "pyarrow", "torch"})
 
 
-def test_help_answers_in_half_a_second():
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        done = python("-m", "nearfar", "--help")
-        seconds.append(time.perf_counter() - start)
-        assert done.returncode == 0
-        assert "transform" in done.stdout
-    assert min(seconds) < 0.5
+def test_help_loads_little_of_nearfar_itself():
+    """What is loaded decides how long the answer takes, and is the same on a busy machine."""
+    program = "import sys; from nearfar.cli import main; main(['--help']); print(*sys.modules)"
+    done = python("-c", program)
+    assert "transform" in done.stdout
+    own = {name for name in done.stdout.split() if name.startswith("nearfar.")}
+    assert own == {
+        "nearfar.cli",
+        "nearfar.cli.commands",
+        "nearfar.cli.completion",
+        "nearfar.cli.methods",
+        "nearfar.cli.text",
+        "nearfar.registry",
+    }
 
 
 @pytest.mark.parametrize("command", sorted(nearfar.cli.commands.nearfar.commands))
