@@ -122,7 +122,7 @@ def test_a_fit_inside_a_fit_has_its_own_clock():
 def test_no_thread_begins_another_part_once_the_time_is_spent(clock, monkeypatch):
     """Two threads, 1000 parts that take a second each, and time for ten."""
     monkeypatch.setattr(on_numpy, "n_threads", lambda: 2)
-    done = []
+    done, before = [], threading.active_count()
 
     def work(part):
         with clock.lock:
@@ -134,7 +134,7 @@ def test_no_thread_begins_another_part_once_the_time_is_spent(clock, monkeypatch
         with pytest.raises(TimeLimitError):
             on_numpy._in_threads(work, list(range(1000)), on_numpy.THREADED_BYTES)
     assert 10 <= len(done) <= 11
-    assert threading.active_count() < 10
+    assert threading.active_count() <= before
 
 
 def test_threads_see_the_clock_and_the_number_of_threads_of_the_fit(monkeypatch):
@@ -238,8 +238,8 @@ def test_the_limit_in_the_first_search_keeps_the_start(clock, monkeypatch, rng):
     monkeypatch.setattr(on_numpy, "invaders", slow)
     with pytest.warns(
         ConvergenceWarning,
-        match=r"LMNN stopped before its first iteration, and the map is where it would have begun:"
-        r" max_seconds .*, too soon to know objective_ and duality_gap_, which are None\. Raise",
+        match=r"LMNN stopped before its first iteration and returned its initial map:"
+        r" .*max_seconds.*, too soon to know objective_ and duality_gap_, which are None\. Raise",
     ):
         model = nearfar.LMNN(max_seconds=5).fit(X, y)
     assert (model.status_, model.n_iter_, model.history_) == ("max_seconds", 0, [])

@@ -21,6 +21,7 @@ Messages have four parts: what is wrong, what was expected, what was found, what
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
 from pathlib import Path
@@ -88,11 +89,12 @@ class ConvergenceWarning(NearfarWarning, sklearn.exceptions.ConvergenceWarning):
 
 
 _OWN_FOLDERS = tuple(str(Path(module).parent) for module in (__file__, sklearn.__file__))
+_DECORATORS = contextlib.__file__  # a context manager that decorates a method calls it from there
 
 
 def warn(message: str, category: type[NearfarWarning]) -> None:
     """Warn at the line of the user's own code that called nearfar."""
     frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FOLDERS):
+    while frame is not None and frame.f_code.co_filename.startswith((*_OWN_FOLDERS, _DECORATORS)):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level + 1)

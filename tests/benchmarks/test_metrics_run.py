@@ -158,7 +158,6 @@ def test_every_program_of_a_task_is_known():
     programs = {program for task in TASKS.values() for _, program, _ in task.methods}
     assert programs == set(methods.PROGRAMS) == set(methods.PACKAGES)
     assert programs == {"nearfar", "eigh", *PEERS}
-    assert set(methods.LEARNERS) == set(TASKS)
 
 
 # -- the data ---

@@ -148,7 +148,7 @@ def test_an_existing_output_needs_force(run, fails, folder):
         (["no.csv", "-t", "y"], "no.csv: No such file or directory. Check the path."),
         (["wines"], "wines: there is no such file. Give a file with its suffix, or a built-in set"),
         (["wines"], "breast_cancer, digits, iris, wine; did you mean 'wine'?"),
-        (["iris", "-k", "106"], "--neighbors 106 is more than the 105 training rows. Lower it."),
+        (["iris", "-k", "106"], "--neighbors 106 is more than the number of training rows, 105."),
         (["."], "cannot tell the format"),
         (["iris.csv"], "Choose the target from: sepal_length, sepal_width"),
         (["iris.csv", "-t", "specie"], "there is no column 'specie'"),

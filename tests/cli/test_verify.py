@@ -30,6 +30,14 @@ def test_the_table_of_the_fit(run, fit):
     )
 
 
+def test_rows_that_were_drawn(run, fit):
+    """Of the training rows those that ``--rows`` took are found again."""
+    fit("--rows", 60)
+    done = run("verify", "model.nearfar", "train.csv")
+    assert done.code == 0, done.out
+    assert done.out.endswith(", 60 rows\n")
+
+
 @pytest.mark.parametrize("method", ["mcml", "mmc", "dml-eig", "multi-metric-lmnn"])
 def test_methods(run, fit, method):
     fit("--method", method, "--test-share", 0)

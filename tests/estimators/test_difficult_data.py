@@ -360,7 +360,7 @@ def test_a_feature_that_is_rounding_errors_beside_the_others_changes_nothing(siz
     what is real."""
     X, y = iris
     noise = size * rng.normal(size=(len(X), 1))
-    with pytest.warns(DataWarning, match=r"1 of 5 features .*no weight \(columns 4\)\. Drop them"):
+    with pytest.warns(DataWarning, match=r"1 of 5 features .*no weight: columns 4\. Drop them"):
         model = LMNN().fit(np.hstack([X, noise]), y)
     expected = LMNN().fit(X, y)
     assert not model.components_[:, 4].any()

@@ -285,7 +285,7 @@ def test_more_neighbours_than_points_are_an_error_before_the_metric_is_learned(i
     X, y = iris
     model = EnergyClassifier(LMNN(tol=-1), n_neighbors=10**12)  # whose fit would be refused
     with pytest.raises(
-        InvalidInputError, match=r"=1000000000000 needs as many training points; there are 150\."
+        InvalidInputError, match=r"=1000000000000 is more than the number of training points, 150"
     ):
         model.fit(X, y)
 

@@ -137,7 +137,8 @@ def test_history_tells_of_every_iteration(overlapping):
     assert seconds == sorted(seconds)
     assert seconds[0] > 0
     last = model.history_[-1]
-    assert last["duality_gap"] == model.duality_gap_ <= model.tol
+    assert last["duality_gap"] == pytest.approx(model.duality_gap_, rel=1e-6)
+    assert model.duality_gap_ <= model.tol
     assert last["objective"] == pytest.approx(model.objective_)
 
 
@@ -368,9 +369,7 @@ def test_more_rows_than_the_data_have_dimensions(reduce, overlapping):
 @pytest.mark.parametrize("parameters", [{}, {"n_components": 2}], ids=str)
 def test_max_iter(parameters, overlapping):
     model = LMNN(max_iter=3, **parameters)
-    with pytest.warns(
-        ConvergenceWarning, match=r"stopped before tol=0\.001: max_iter iterations were done"
-    ):
+    with pytest.warns(ConvergenceWarning, match=r"stopped before tol=0\.001: reached max_iter"):
         model.fit(*overlapping)
     assert (model.status_, model.n_iter_, len(model.history_)) == ("max_iter", 3, 3)
     assert np.isfinite(model.transform(overlapping[0])).all()
@@ -390,7 +389,7 @@ def test_warnings_point_to_the_line_that_fits(overlapping):
 
 
 def test_max_seconds(overlapping):
-    with pytest.warns(ConvergenceWarning, match="max_seconds had passed"):
+    with pytest.warns(ConvergenceWarning, match="reached max_seconds"):
         model = LMNN(max_seconds=1e-9, tol=1e-8).fit(*overlapping)
     assert model.status_ == "max_seconds"
     assert model.n_iter_ == 1

@@ -175,7 +175,7 @@ def test_max_iter_counts_the_iterations_of_all_passes(overlapping):
     one = LMNN().fit(*overlapping)
     with pytest.warns(
         ConvergenceWarning,
-        match=r"LMNN stopped in pass 2 of 3, before tol=0\.001: max_iter iterations were done, "
+        match=r"LMNN stopped in pass 2 of 3, before tol=0\.001: reached max_iter, "
         r"with a duality gap of .*\. Raise max_iter or tol",
     ):
         model = LMNN(n_passes=3, max_iter=one.n_iter_ + 3).fit(*overlapping)
@@ -185,7 +185,7 @@ def test_max_iter_counts_the_iterations_of_all_passes(overlapping):
 def test_a_limit_that_is_met_between_passes(overlapping):
     """The map of the first pass is optimal for its targets, but there should have been two."""
     one = LMNN().fit(*overlapping)
-    with pytest.warns(ConvergenceWarning, match=r"stopped before pass 2 of 2: max_iter"):
+    with pytest.warns(ConvergenceWarning, match=r"stopped before pass 2 of 2: reached max_iter"):
         model = LMNN(n_passes=2, max_iter=one.n_iter_).fit(*overlapping)
     assert (model.status_, model.n_iter_, model.n_passes_) == ("max_iter", one.n_iter_, 1)
     assert model.target_components_ is None

@@ -589,7 +589,7 @@ def test_max_iter_counts_both_phases(number, validation_fraction, learn):
     parameters = {"validation_fraction": validation_fraction, "random_state": 0}
     number %= learn(**parameters).n_iter_
     with pytest.warns(
-        ConvergenceWarning, match=r"MultiMetricLMNN stopped before tol=1e-09: max_iter"
+        ConvergenceWarning, match=r"MultiMetricLMNN stopped before tol=1e-09: reached max_iter"
     ):
         model = learn(max_iter=number, tol=1e-9, **parameters)
     assert (model.status_, model.n_iter_, len(model.history_)) == ("max_iter", number, number)
@@ -607,7 +607,7 @@ def test_max_iter_where_the_one_metric_has_just_been_learned(learn, whole):
 
 @pytest.mark.parametrize("init", [None, np.eye(5)], ids=["one metric", "several"])
 def test_max_seconds(init, learn):
-    with pytest.warns(ConvergenceWarning, match="max_seconds had passed"):
+    with pytest.warns(ConvergenceWarning, match="reached max_seconds"):
         model = learn(max_seconds=1e-9, init=init)
     assert (model.status_, model.n_iter_) == ("max_seconds", 1)
 

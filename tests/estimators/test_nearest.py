@@ -105,7 +105,7 @@ def test_the_choice_is_measured_once_and_kept(monkeypatch, iris, learned):
     [
         ({"n_neighbors": 0}, "n_neighbors must be an integer of at least 1; got 0"),
         ({"n_neighbors": 2.0}, "n_neighbors must be an integer"),
-        ({"n_neighbors": 151}, "n_neighbors=151 needs as many training points; there are 150"),
+        ({"n_neighbors": 151}, "n_neighbors=151 is more than the number of training points, 150"),
         ({"algorithm": "tree"}, "algorithm must be one of 'auto', 'ball_tree', 'kd_tree', 'brute'"),
     ],
 )
@@ -116,7 +116,7 @@ def test_bad_parameters(parameters, message, iris, learned):
 
 def test_too_many_neighbours_asked_for_later(iris, learned):
     model = NearestNeighborClassifier(learned).fit(*iris)
-    with pytest.raises(InvalidInputError, match="n_neighbors=151 needs as many"):
+    with pytest.raises(InvalidInputError, match="n_neighbors=151 is more than the number"):
         model.kneighbors(iris[0], 151)
     with pytest.raises(InvalidInputError, match="n_neighbors must be an integer"):
         model.kneighbors(iris[0], 0)

@@ -125,7 +125,7 @@ LEARNERS = [
 def test_the_objective_is_that_of_the_returned_map(learner, judge, embeddings, dtype):
     X, y = embeddings
     X = X.astype(dtype)
-    with pytest.warns(DataWarning, match=r"2 of 12 features vary .*no weight \(columns 3, 7\)"):
+    with pytest.warns(DataWarning, match=r"2 of 12 features vary .*no weight: columns 3, 7"):
         model = clone(learner).fit(X, y)
     components = np.asarray(model.components_)
     assert components.dtype == dtype

@@ -109,5 +109,5 @@ def test_what_cannot_be_drawn_is_refused(iris):
         EllipsesDisplay.from_estimator(nearfar.LinearMetric().fit(X[:, :1]), X[:, :1], y)
     with pytest.raises(InvalidInputError, match="Give points and labels"):
         EllipsesDisplay.from_estimator(nearfar.LinearMetric().fit(X), X)
-    with pytest.raises(InvalidInputError, match="radius must be a number of at least 0; got 0"):
+    with pytest.raises(InvalidInputError, match="radius must be a number above 0; got 0"):
         EllipsesDisplay.from_estimator(nearfar.LinearMetric().fit(X), X, y, radius=0)

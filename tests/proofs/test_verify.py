@@ -313,8 +313,10 @@ def test_other_estimators():
     found = verify(RCA().fit(*IRIS), *IRIS)
     assert not found.proved
     assert found.sentence == (
-        "no certificate: a RCA is no fitted solution of a convex problem with a bound"
+        "no proof: verify cannot check RCA, only LMNN, KernelLMNN, MultiMetricLMNN, MCML,"
+        " KernelMCML, MMC, KernelMMC, DMLEig, MVU, NCA"
     )
+    assert verify(LMNN(), *IRIS).sentence == "no proof: this LMNN is not fitted. Call fit first"
 
 
 def test_a_classifier_around_a_metric():

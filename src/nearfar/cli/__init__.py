@@ -56,7 +56,7 @@ def tell(line: str) -> None:
 
 
 def mute(stream: TextIO) -> None:
-    """Let all that is written to a stream be lost, so that Python need not fail to at exit."""
+    """Discard what is written to a stream, so that flushing it at exit cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

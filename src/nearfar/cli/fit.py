@@ -99,7 +99,12 @@ def is_large(table: Table) -> bool:
     return bool(n * n * d > LARGE_WORK)
 
 
-def _provenance(options: FitOptions, table: Table, n_train: int) -> dict[str, Any]:
+def drawn_rows(n: int, rows: int, seed: int) -> Any:
+    """The numbers of the rows, of n training rows, that a fit with ``--rows`` learns from."""
+    return np.sort(np.random.default_rng(seed).permutation(n)[:rows])
+
+
+def _provenance(options: FitOptions, table: Table, n_train: int, n_learned: int) -> dict[str, Any]:
     """How the model comes about, for `nearfar.io.read_provenance`."""
     return {
         "command": typed_command(),
@@ -110,6 +115,7 @@ def _provenance(options: FitOptions, table: Table, n_train: int) -> dict[str, An
         "seed": options.seed,
         "n_rows": len(table.X),
         "n_train": n_train,
+        "n_learned": n_learned,
         "versions": versions(),
     }
 
@@ -148,7 +154,8 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
     n, d = split.X_train.shape
     if options.neighbors > n:
         raise InvalidInputError(
-            f"--neighbors {options.neighbors} is more than the {n} training rows. Lower it."
+            f"--neighbors {options.neighbors} is more than the number of training rows, {n}."
+            " Lower it or --test-share, or add rows."
         )
     classes, codes = np.unique(split.y_train, return_inverse=True)
     # Chunklet -1 stands for no chunklet; a class may have that label.
@@ -156,7 +163,7 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
     learned = None
     rows = _learned_rows(options, n, d)
     if rows < n:
-        learned = np.sort(np.random.default_rng(options.seed).permutation(n)[:rows])
+        learned = drawn_rows(n, rows, options.seed)
     start = time.perf_counter()
     try:
         with progress(model):
@@ -175,7 +182,7 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
     if table.feature_names is not None:
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
     # Before the comparison, so that an interruption loses nothing.
-    save(model, options.output, provenance=_provenance(options, table, n))
+    save(model, options.output, provenance=_provenance(options, table, n, rows))
     gap = (
         "no certificate"
         if model.duality_gap_ is None

@@ -41,7 +41,7 @@ def refuse_target(target: str | None, name: str) -> None:
     if target is not None:
         raise InvalidInputError(
             f"--target {target} goes with a file; the built-in set {name} has its own. "
-            "Name a file too, or leave --target out."
+            f"Give a file instead of {name}, or leave --target out."
         )
 
 

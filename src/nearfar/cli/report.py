@@ -58,6 +58,8 @@ class Fitted:
     test_share: float
     seed: int
     n_rows: int
+    n_train: int
+    n_learned: int  # of the training rows; fewer with --rows
     versions: dict[str, str]
 
     @classmethod
@@ -75,6 +77,8 @@ class Fitted:
                 float(said["test_share"]),
                 int(said["seed"]),
                 int(said["n_rows"]),
+                int(said["n_train"]),
+                int(said.get("n_learned", said["n_train"])),
                 {str(name): str(version) for name, version in said["versions"].items()},
             )
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):

@@ -34,12 +34,12 @@ def transform_table(
     model_path: Path, table_path: Path, output: Path, target: str | None, force: bool
 ) -> None:
     """Map the points of a table and write them; a target column is left out."""
+    check_output(output, force, [model_path, table_path])
     if output.suffix.lower() not in POINT_SUFFIXES:
         raise InvalidInputError(
             f"{output}: cannot write the format {output.suffix!r}. Expected one of "
             f"{', '.join(POINT_SUFFIXES)}. Give the output another suffix."
         )
-    check_output(output, force, [model_path, table_path])
     model, names = load_model(model_path)
     if not hasattr(model, "transform"):
         raise InvalidInputError(

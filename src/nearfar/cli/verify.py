@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.cli import OK, REFUTED
+from nearfar.cli.fit import drawn_rows
 from nearfar.cli.output import echo, is_builtin, refuse_target
 from nearfar.cli.report import Fitted
 from nearfar.cli.use import check_width, load_model
@@ -37,8 +38,13 @@ def verify_model(model_path: Path, table_path: Path, target: str | None) -> int:
 
 
 def _training_rows(X: Any, y: Any, fitted: Fitted | None) -> tuple[Any, Any]:
-    """The rows that were not kept for testing, if the table has as many as that of the fit."""
-    if fitted is None or y is None or len(X) != fitted.n_rows:
+    """The rows that the model learned from, if the table is as long as that of the fit."""
+    if fitted is None or y is None:
         return X, y
-    split = split_points(X, y, fitted.test_share, fitted.seed)
-    return split.X_train, split.y_train
+    if len(X) == fitted.n_rows:
+        split = split_points(X, y, fitted.test_share, fitted.seed)
+        X, y = split.X_train, split.y_train
+    if len(X) == fitted.n_train and 0 < fitted.n_learned < fitted.n_train:
+        rows = drawn_rows(fitted.n_train, fitted.n_learned, fitted.seed)
+        X, y = X[rows], y[rows]
+    return X, y

@@ -159,7 +159,7 @@ def check_count(n_neighbors: int, n_points: int) -> None:
     """Refuse more neighbours than there are points."""
     if n_neighbors > n_points:
         raise InvalidInputError(
-            f"n_neighbors={n_neighbors} needs as many training points; there are {n_points}."
+            f"n_neighbors={n_neighbors} is more than the number of training points, {n_points}."
             " Lower n_neighbors or add rows."
         )
 

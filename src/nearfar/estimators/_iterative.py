@@ -101,7 +101,7 @@ class IterativeLearner:
             if objective is None:
                 reached = ", too soon to know objective_ and duality_gap_, which are None"
             if not history:
-                before = "before its first iteration, and the map is where it would have begun"
+                before = "before its first iteration and returned its initial map"
             before = before or f"before tol={self.tol:g}"
             warn(
                 f"{name} stopped {before}: {status.sentence}{reached}. {remedy}",

@@ -215,11 +215,16 @@ class OnlinePairLearner(PairLearner, IterativeLearner):
             unknown = (
                 "" if objective is not None else ", too soon to know objective_, which is None"
             )
+            goal, remedy = "max_iter epochs", f"Raise {status}."
+            if self.beta is not None:
+                goal = f"every loss was at most beta={self.beta:g}"
+                remedy = (
+                    f"Raise {status} or beta; pairs that no metric parts with a margin need"
+                    " beta=None."
+                )
             warn(
-                f"{name} stopped before every loss was at most beta={self.beta or 0:g}:"
-                f" {status.sentence}, with a largest loss of {largest:.2g}{unknown}."
-                f" Raise {status} or beta; pairs that no metric parts with a margin need"
-                " beta=None.",
+                f"{name} stopped before {goal}: {status.sentence}, with a largest loss of"
+                f" {largest:.2g}{unknown}. {remedy}",
                 ConvergenceWarning,
             )
 

@@ -25,7 +25,8 @@ def check_number(
     what = "an integer" if kind is Integral else "a number"
     ends = "between" if open_ends else "from"
     joint = "and" if open_ends else "to"
-    span = f"of at least {low}" if high is None else f"{ends} {low} {joint} {high}"
+    least = f"above {low}" if open_ends else f"of at least {low}"
+    span = least if high is None else f"{ends} {low} {joint} {high}"
     good = isinstance(value, kind) and not isinstance(value, bool | np.bool_)
     if good and open_ends:
         good = low < value and (high is None or value < high)

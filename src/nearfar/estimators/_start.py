@@ -56,9 +56,9 @@ def without_dead_features(X: Array) -> Array:
     numbers = np.flatnonzero(dead)
     named = ", ".join(map(str, numbers[:NAMED])) + (", …" if len(numbers) > NAMED else "")
     warn(
-        f"{len(numbers)} of {len(spreads)} features vary by less than {DEAD:g} of what the median"
-        f" feature does, and get no weight (columns {named}). Drop them; if they matter, bring all"
-        " features to one scale, for example with sklearn.preprocessing.StandardScaler.",
+        f"{len(numbers)} of {len(spreads)} features vary by less than {DEAD:g} of the median spread"
+        f" and get no weight: columns {named}. Drop them; if they matter, bring all features to one"
+        " scale, for example with sklearn.preprocessing.StandardScaler.",
         DataWarning,
     )
     return X * kernels.like(~dead, X)

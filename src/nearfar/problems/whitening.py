@@ -50,9 +50,9 @@ def whitened(
     resolve P (an outlier does that), it is repeated in the coordinates found so far.
     """
     basis, dual = _row_space(kernels, points)
-    if (
-        ridge and basis.size
-    ):  # it must not count what no point can see, nor be lost in the sum of others
+    if ridge and basis.size:
+        # A ridge must not charge for directions outside of the span of the points, nor vanish
+        # beside features in larger units.
         basis, dual = _orthogonal(dual)
     for remaining in reversed(range(RIDGE_PASSES if ridge else PASSES)):
         U = kernels.apply(points, basis.T)

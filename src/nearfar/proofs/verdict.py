@@ -91,9 +91,10 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
         model = load(model)
     model = getattr(model, "metric_", model)  # of a classifier around a metric
     name = type(model).__name__
-    if name not in CHECKS or not hasattr(model, "objective_"):
-        what = f"a {name} is no fitted solution of a convex problem with a bound"
-        return _verdict(f"no certificate: {what}")
+    if name not in CHECKS:
+        return _verdict(f"no proof: verify cannot check {name}, only {', '.join(CHECKS)}")
+    if not hasattr(model, "objective_"):
+        return _verdict(f"no proof: this {name} is not fitted. Call fit first")
     if model.objective_ is None:
         return _verdict("no certificate: the fit had no time to compute its objective")
     if not hasattr(model, "proof_") and model.duality_gap_ is not None:

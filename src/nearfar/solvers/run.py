@@ -37,8 +37,8 @@ class Status(enum.StrEnum):
 _SENTENCES = {
     Status.CONVERGED: "the residual fell to the tolerance",
     Status.STALLED: "rounding errors allow no further decrease",
-    Status.MAX_ITER: "max_iter iterations were done",
-    Status.MAX_SECONDS: "max_seconds had passed",
+    Status.MAX_ITER: "reached max_iter",
+    Status.MAX_SECONDS: "reached max_seconds",
     Status.STOPPED: "a callback asked to stop",
     Status.EARLY_STOPPED: "the validation error no longer fell",
     Status.INTERRUPTED: "it was interrupted",
