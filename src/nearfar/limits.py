@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 CHEAP = 1e9  # operations that are not worth an estimate: some tens of milliseconds
 ASSUMED_MEMORY = 8.0 * 2**30  # bytes of a machine whose system does not tell
-PROBE, PROBES = 320, 5  # rows of the matrix whose products tell how fast this machine is
+PROBE, PROBES = 320, 20  # rows of the matrix whose products tell how fast this machine is
 
 
 def now() -> float:

@@ -34,6 +34,7 @@ PLUMBING = {
     "like",
     "repeat",
     "segment_max",
+    "smallest",
     "single",
     "to_host",
     "unique",
@@ -594,6 +595,14 @@ def test_segment_sum(make, backend, rng, dtype, edges):
 
 
 @any_layout
+@pytest.mark.parametrize("count", [0, 1, 7, 50, 51])
+def test_smallest(make, backend, rng, dtype, count):
+    values = rng.permutation(50).astype(dtype)
+    kernels = make().kernels
+    found = backend.to_numpy(kernels.smallest(backend.asarray(values), count))
+    np.testing.assert_array_equal(values[found], np.arange(min(count, 50)))
+
+
 def test_segment_max(make, backend, rng, dtype, edges):
     sample = make()
     values = rng.normal(size=len(edges[0])).astype(dtype)

@@ -129,6 +129,14 @@ def segment_max(index: Index, values: Floats, size: int) -> Floats:
     return out
 
 
+def smallest(values: Floats, count: int) -> Index:
+    """The positions of at most ``count`` smallest values, ascending by value. Time O(n)."""
+    if count >= len(values):
+        return np.argsort(values, kind="stable")
+    found = np.sort(np.argpartition(values, count)[:count])
+    return found[np.argsort(values[found], kind="stable")]
+
+
 def first_equal(X: Floats) -> Index:
     """The number of the first row that equals each row; −0 equals 0.
 

@@ -104,6 +104,11 @@ def segment_max(index: Tensor, values: Tensor, size: int) -> Tensor:
     return out.scatter_reduce_(0, index, values.to(torch.float64), "amax")
 
 
+def smallest(values: Tensor, count: int) -> Tensor:
+    """The positions of at most ``count`` smallest values, ascending by value. Time O(n)."""
+    return values.topk(min(count, len(values)), largest=False).indices
+
+
 def first_equal(X: Tensor) -> Tensor:
     """The number of the first row that equals each row; −0 equals 0.
 

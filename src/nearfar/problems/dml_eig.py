@@ -173,7 +173,7 @@ class DMLEigProblem:
         """The numbers of at most ``count`` far pairs with the smallest lengths, all ``below``."""
         kernels = self.kernels
         found = kernels.where(lengths < below)
-        numbers: Index = kernels.to_host(found[lengths[found].argsort()[:count]])
+        numbers: Index = kernels.to_host(found[kernels.smallest(lengths[found], count)])
         return numbers
 
     def differences(self, numbers: Index) -> Matrix:
