@@ -133,7 +133,9 @@ def test_the_lecture_takes_its_own_smoothing_and_steps(pairs, by_lecture):
         M = (t - 1) / t * M + 5 / t * np.outer(v, v)
         values.append(np.einsum("ij,jk,ik->i", u, M, u).min())
         best = M if values[-1] >= max(values) else best
-    with pytest.warns(ConvergenceWarning, match="DMLEig stopped before tol=0.001: max_iter"):
+    with pytest.warns(
+        ConvergenceWarning, match="DMLEig stopped before tol=0.001: reached max_iter"
+    ):
         model = by_lecture.fit(*pairs)
     found = [record["objective"] for record in model.history_]
     np.testing.assert_allclose(found[:20], values[:20], rtol=1e-5)

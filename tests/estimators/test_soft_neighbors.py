@@ -224,7 +224,7 @@ def test_limits_are_warned_of(learner, limit, value, overlapping):
     learner = clone(learner).set_params(tol=1e-12, **{limit: value})
     name = type(learner).__name__
     with pytest.warns(
-        ConvergenceWarning, match=rf"{name} stopped before tol=1e-12: {limit}.*Raise"
+        ConvergenceWarning, match=rf"{name} stopped before tol=1e-12: reached {limit}.*Raise"
     ):
         model = learner.fit(X, y)
     assert model.status_ == limit
