@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import make_blobs
 
 from nearfar import MCML
-from nearfar.errors import ConvergenceWarning, InvalidInputError
+from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.problems.mcml import MCMLProblem
 
 SOLVERS = ["quasi-newton", "projected-gradient"]
@@ -347,3 +347,10 @@ def test_the_trace_of_dependent_features_is_that_of_their_span(rng, n_features):
     bound = model.objective_ - model.duality_gap_ * max(model.objective_, 1.0)
     assert bound <= inside.objective_ * (1 + 1e-9)
     assert model.objective_ == pytest.approx(inside.objective_, abs=2e-3)
+
+
+def test_the_objective_of_equal_points_is_that_of_float64():
+    """p(j|i) = 1/3 for each of four points whatever the metric, and p0 is on one: Σ log 3."""
+    with pytest.warns(DataWarning, match="all points are equal"):
+        model = MCML().fit(np.zeros((4, 2), dtype=np.float32), [0, 1, 0, 1])
+    assert model.objective_ == pytest.approx(4 * np.log(3), rel=1e-12)

@@ -388,3 +388,9 @@ def test_callbacks_hear_of_the_fit(overlapping, chunklets):
     X, _ = overlapping
     RCA().set_callbacks(Listener()).fit(X, chunklets)
     assert heard == ["setup", "begin", "end", "teardown"]
+
+
+@pytest.mark.parametrize("value", [0.0, 3e-33, 0.1])
+def test_equal_points_are_refused_whatever_their_mean_rounds_to(value):
+    with pytest.raises(InvalidInputError, match="needs points that differ within a chunklet"):
+        RCA().fit(np.full((5, 1), value), [0, 1, 0, 1, 0])

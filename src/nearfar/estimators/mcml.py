@@ -279,7 +279,7 @@ class MCML(MCMLLearner, MetricLearner):
             identity = identity_without_variation(d, rows)
             self.components_ = placed(free * identity, self.n_components, X)
             self.proof_ = None
-            objective = problem.evaluate(np.zeros((0, 0))).value
+            objective = problem.in_double().evaluate(np.zeros((0, 0))).value
             self._store_ending(Status.CONVERGED, objective, 0.0 if convex else None, [])
             return self
         if given is None:

@@ -29,6 +29,7 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 NONE = -1  # the number of no chunklet
+FEW_ROWS = 1000  # of which two mostly differ, if any of all rows do
 STEADYING = 0.1  # regularization where the chunklets leave directions open
 
 
@@ -142,6 +143,9 @@ class RCA(PairLearner, MetricLearner):
     def _fit(self, X: Array, chunklets: Index) -> None:
         kernels = kernels_for(X)
         check_spread(float(X.max()) - float(X.min()))
+        few = X[:: max(1, len(X) // FEW_ROWS)]
+        if not bool((few != X[:1]).any()) and not bool((X[:1] != X).any()):
+            raise self._equal_within_chunklets(0)  # before a mean rounds them apart
         X = without_dead_features(X)
         rows = np.flatnonzero(chunklets != NONE)
         _, codes = np.unique(chunklets[rows], return_inverse=True)
@@ -172,11 +176,7 @@ class RCA(PairLearner, MetricLearner):
         problem = RCAProblem.in_span(kernels, points, rows, codes, self.pca_components)
         flat, rank = problem.n_flat, problem.rank
         if flat == rank:
-            raise InvalidInputError(
-                f"{type(self).__name__} needs points that differ within a chunklet; those of every"
-                f" chunklet are equal in the {rank} directions that are kept. Check the chunklets,"
-                " drop repeated points, or raise pca_components."
-            )
+            raise self._equal_within_chunklets(rank)
         if flat and not self.regularization:
             self.regularization_ = STEADYING
             warn(
@@ -195,6 +195,14 @@ class RCA(PairLearner, MetricLearner):
                 " covariances. Raise it, for example to 0.1."
             )
         return problem
+
+    def _equal_within_chunklets(self, rank: int) -> InvalidInputError:
+        """The error for points that do not differ in any of the directions that are kept."""
+        return InvalidInputError(
+            f"{type(self).__name__} needs points that differ within a chunklet; those of every"
+            f" chunklet are equal in the {rank} directions that are kept. Check the chunklets,"
+            " drop repeated points, or raise pca_components."
+        )
 
     def get_whitening_matrix(self) -> Matrix:
         """The symmetric root of M, of shape (n_features, n_features), on the host in float64.
