@@ -13,6 +13,7 @@ from benchmarks import worker
 from benchmarks.metrics import __main__ as command
 from benchmarks.metrics import data, methods, page
 from benchmarks.metrics.tasks import PEERS, TASKS, data_of, methods_of
+from nearfar.registry import entries
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -158,6 +159,12 @@ def test_every_program_of_a_task_is_known():
     programs = {program for task in TASKS.values() for _, program, _ in task.methods}
     assert programs == set(methods.PROGRAMS) == set(methods.PACKAGES)
     assert programs == {"nearfar", "eigh", *PEERS}
+
+
+def test_every_task_is_named_like_a_method():
+    """The suffix -one marks a special case of the method before it."""
+    known = {entry.method for entry in entries(command=True)}
+    assert {task.removesuffix("-one") for task in TASKS} <= known
 
 
 # -- the data ---
