@@ -209,7 +209,10 @@ class Slabs:
                 self.apart[others, a],
             ]
         )
-        return ~(right @ self.left[self.blocks.rows(a)].T < 0)
+        # All factors are finite. The BLAS of some processors works on whole vector registers and
+        # raises the flag for entries beyond the end of the arrays, which it does not return.
+        with np.errstate(invalid="ignore"):
+            return ~(right @ self.left[self.blocks.rows(a)].T < 0)
 
     def share(self) -> float:
         """The share of the pairs that is left, from the points of some blocks."""
