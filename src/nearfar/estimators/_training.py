@@ -19,7 +19,6 @@ from functools import wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import ConvergenceWarning, warn
@@ -52,6 +51,9 @@ __all__ = [
 
 Arrays = dict[str, NDArray[Any]]
 Attributes = dict[str, Any]
+Saved = tuple[Arrays, dict[str, Any]]
+"""What a checkpoint holds: arrays, and values that JSON can hold."""
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 ITERATION = "iteration"  # the name of the tasks whose record is the last of estimator.history_
@@ -112,7 +114,7 @@ class Training:
         self.tol: float = estimator.tol
         self.max_iter: int = estimator.max_iter
         self._checkpoint = checkpoint
-        self.saved: tuple[Arrays, dict[str, Any]] | None = None
+        self.saved: Saved | None = None
         self.history: list[Record] = []
         if checkpoint is not None:
             self.saved = checkpoint.load()
