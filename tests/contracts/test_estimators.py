@@ -100,7 +100,7 @@ OTHER_VALUES = {
     "n_components": 3,
     "scale": 2.0,
 }
-MAX_PARAMETERS = 14
+MAX_PARAMETERS = 15
 # Lines of a numpydoc section such as `tol : float, default=1e-3`.
 DOCUMENTED = re.compile(r"^(\w+) : .*default=(.+)$", re.MULTILINE)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from numbers import Integral
 from typing import Any
 
@@ -16,7 +16,10 @@ from nearfar.estimators._large_margin import (
     Descent,
     Split,
     Start,
+    better_scale,
     check_margin_parameters,
+    check_shrinkage,
+    chosen_shrinkage,
     margin_checkpoint,
     objective_without_variation,
     taken,
@@ -53,6 +56,7 @@ class Rows:
     order: Index  # the row of X of each point
     targets: tuple[Array, Array] | None  # edges to target neighbours that the user gave
     held_out: tuple[Array, Index] | None  # points to validate on, and their class numbers
+    scale: Array | None  # (features,) by which all these points were multiplied
 
     @property
     def codes(self) -> Index:
@@ -109,6 +113,14 @@ class LMNN(MetricLearner):
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
         has rank. If the metric has less rank than asked for, the last rows are zero.
+    shrinkage : float or "auto", default=0.0
+        How much of the Euclidean distance of the inputs to keep, from 0 to below 1. With few rows
+        for the number of features, the papers' program (0) stretches noise; shrinkage pulls its
+        answer back to the inputs, and towards 1 the metric becomes theirs. "auto" is
+        4 d / (4 d + n) for n rows and d features; it keeps the distance of features brought to one
+        scale where the nearest neighbours of training rows are then of their class more often (see
+        ``feature_scale_``). For a number, bring features to one scale first. A full metric has
+        full rank then; for a learned rectangular map only the pull is shrunk.
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the full
         metric on its leading directions.
@@ -148,8 +160,13 @@ class LMNN(MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
+    shrinkage_ : float
+        The shrinkage that was used.
+    feature_scale_ : ndarray of shape (n_features,) or None
+        What ``shrinkage="auto"`` multiplied features by for the distance that it keeps, and that
+        chooses the target neighbours: powers of two. None for the inputs as they are.
     objective_ : float or None
-        The papers' objective, over all impostors, computed from the data in float64; with
+        The papers' objective, with the shrinkage, over all impostors, computed in float64; with
         ``reduce="project"`` that of the full metric. It belongs to the target neighbours of the
         pass whose map is kept, and so does ``duality_gap_``.
         None, like the gap, if it could not be computed within twice ``max_seconds``.
@@ -169,7 +186,8 @@ class LMNN(MetricLearner):
         The passes behind ``components_``.
     target_components_ : ndarray, torch.Tensor or None
         The map under which the last of these passes chose the target neighbours, of shape
-        (rows, n_features); None for the first pass, which chooses among the inputs.
+        (rows, n_features); None for the first pass, which chooses among the inputs as they are
+        unless these were scaled.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective (over the triplets at hand), residual (the
         gap over these, or for a map of few rows the estimated relative decrease that is left; None
@@ -212,6 +230,7 @@ class LMNN(MetricLearner):
         push_weight: float = 0.5,
         n_components: int | None = None,
         *,
+        shrinkage: float | str = 0.0,
         reduce: str = "learn",
         n_passes: int = 1,
         init: str | ArrayLike = "auto",
@@ -227,6 +246,7 @@ class LMNN(MetricLearner):
         self.n_neighbors = n_neighbors
         self.push_weight = push_weight
         self.n_components = n_components
+        self.shrinkage = shrinkage
         self.reduce = reduce
         self.n_passes = n_passes
         self.init = init
@@ -267,7 +287,11 @@ class LMNN(MetricLearner):
         given = self._given_start()
 
         rows = self._rows(X, labels, targets)
-        settings = [targets, self.n_components, self.reduce, self.n_passes]
+        self.shrinkage_ = chosen_shrinkage(self.shrinkage, rows.points)
+        self.feature_scale_ = None if rows.scale is None else host(rows.scale)
+        if given is not None and self.feature_scale_ is not None:
+            given = replace(given, components=given.components / self.feature_scale_)
+        settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
         checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings)
         training = Training(self, X, y, checkpoint=checkpoint)
         before = None if training.saved is None else _unpacked(*training.saved)
@@ -285,6 +309,7 @@ class LMNN(MetricLearner):
         check_margin_parameters(self)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
+        check_shrinkage(self.shrinkage)
         check_choice("reduce", self.reduce, ("learn", "project"))
         check_number("n_passes", self.n_passes, Integral, 1, None)
         if isinstance(self.init, str) or self.init is None:
@@ -324,7 +349,11 @@ class LMNN(MetricLearner):
         """The rows to learn from and to validate on."""
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
         live = without_dead_features(X)
-        points, held_out = taken(live, split.order), None
+        points, held_out, scale = taken(live, split.order), None, None
+        if self.shrinkage == "auto":
+            scale = better_scale(points, split.codes, self.n_neighbors)
+        if scale is not None:
+            live, points = live * scale, points * scale
         if split.held_out is not None:
             held_out = taken(live, split.held_out), labels.codes[split.held_out]
         return Rows(
@@ -334,6 +363,7 @@ class LMNN(MetricLearner):
             split.order,
             None if targets is None else given_targets(targets, split.labels, points),
             held_out,
+            scale,
         )
 
     # -- passes ------------------------------------------------------------------------------
@@ -381,7 +411,15 @@ class LMNN(MetricLearner):
             edges = rows.targets
         else:
             edges = nearest_targets(points, labels, self.n_neighbors)
-        problem = LMNNProblem.build(points, rows.centre, edges, labels.starts, self.push_weight)
+        problem = LMNNProblem.build(
+            points,
+            rows.centre,
+            edges,
+            labels.starts,
+            self.push_weight,
+            self.shrinkage_,
+            floored=self._learns_rows is None,
+        )
         return Descent(problem, points, labels, self.tol, self._learns_rows)
 
     def _pass(
@@ -399,6 +437,8 @@ class LMNN(MetricLearner):
             start = Start.near(before.components, PASS_WIDTH)
         else:
             start = given or self._first_guess(rows, descent)
+        if start.options.get("warm"):  # of the scale of an answer
+            start = replace(start, components=descent.problem.above_floor(start.components))
         stopping = None
         if rows.held_out is not None:
             descent = descent.in_geometry_of(start)
@@ -474,16 +514,22 @@ class LMNN(MetricLearner):
     # -- after -------------------------------------------------------------------------------
 
     def _placed(self, components: Matrix, rows: Rows) -> Array:
-        """A map with the rows that were asked for, where the points live."""
+        """A map with the rows that were asked for, of the inputs, where the points live."""
         asked = pad_or_trim_rows(components, self.n_components)
-        return kernels_for(rows.points).like(asked, rows.points)
+        return self._of_inputs(asked, rows)
+
+    def _of_inputs(self, components: Matrix, rows: Rows) -> Array:
+        """A map of the inputs for one of the points, which may be scaled by powers of two."""
+        found = kernels_for(rows.points).like(components, rows.points)
+        return found if rows.scale is None else found * rows.scale
 
     def _store(self, ending: Ending, rows: Rows, training: Training) -> None:
-        kept, like = ending.kept, kernels_for(rows.points).like
-        chosen_by = kept.target_components
+        kept, chosen_by = ending.kept, ending.kept.target_components
+        if chosen_by is None and rows.scale is not None:
+            chosen_by = np.eye(self.n_features_in_)
         self.components_ = self._placed(kept.components, rows)
         self.n_passes_ = kept.number
-        self.target_components_ = None if chosen_by is None else like(chosen_by, rows.points)
+        self.target_components_ = None if chosen_by is None else self._of_inputs(chosen_by, rows)
         self.proof_: Proof | None = kept.proof
         warn_of_coinciding(kept.n_coinciding)
         store_ending(

@@ -11,6 +11,17 @@ different classes, and triplets t = (e, p) that share their first point:
 (5) gradient  ∂f/∂L = 2 L Xᵀ Lap(ω) X,  ω_e = (1−μ) + μ Σ_{t∋e} α_t,  ω_p = −μ Σ_{t∋p} α_t
 (6) gap       f(M) − μ Σα = ⟨P − S(α), M⟩ + μ Σ_t ([s_t]₊ − α_t s_t)
 
+With few points P is nearly singular, and the optimum of (2) stretches noise. A *shrinkage* ρ
+between 0 and 1 keeps some of the old distance. It shrinks the pull towards a multiple of the
+identity, as one shrinks a covariance, and M stays above a multiple of the identity, the *floor* φ:
+
+(7) minimise  (1−μ) [Σ_e D_M(e) + r (T/d) tr M] + μ Σ_t [s_t(M)]₊   over M ⪰ φI,
+              T = Σ_e ‖x_i − x_j‖²,  r = ρ / (1−ρ),  φ = F r m / T  for m edges
+
+With M = φI + M', M' ⪰ 0, it is (2) again, with P = (1−μ) [Σ_e C_e + r (T/d) I], a constant
+φ tr P, and margins b_t = 1 + φ(‖e‖² − ‖p‖²) in place of 1; so the bound is φ tr P + μ Σ_t α_t b_t.
+ρ = 0 is (2), and towards ρ = 1 the metric becomes that of the inputs. L below is a factor of M'.
+
 The multipliers a of (4) start at zero and are replaced by α from time to time, which makes (4)
 exact in the limit at a fixed width w (a proximal method on the dual). Any α in [0, 1] proves a
 bound once scaled by the largest θ ≤ 1 with P − θS ⪰ 0; (6) is how far it is from the objective.
@@ -39,8 +50,8 @@ from scipy import linalg as scipy_linalg
 
 from nearfar.kernels import Array, check_memory, kernels_for
 from nearfar.kernels.tiles import labels_of
-from nearfar.linalg import largest_scale, null_tolerance, range_and_null, symmetric
-from nearfar.problems.whitening import returned_map, rotated_map, whitened
+from nearfar.linalg import factor_psd, largest_scale, null_tolerance, range_and_null, symmetric
+from nearfar.problems.whitening import floored_map, returned_map, rotated_map, whitened
 
 Matrix = NDArray[np.float64]
 
@@ -48,6 +59,7 @@ FEWEST = 8  # directions of a first guess, where there are as many
 OPEN = 0.1  # of the mean eigenvalue of a start's metric, for the directions that it lacks
 STEP_LIMIT = 4.0  # steps along a direction that a line search may take
 PAIR_BYTES, TRIPLET_BYTES = 140, 150  # of all arrays that hold pairs and triplets at a time
+FLOOR = 0.5  # F of (7)
 CERTIFY_WIDTH = 0.1  # of the smoothed hinge that gives α where there are no multipliers
 
 
@@ -155,6 +167,9 @@ class LMNNProblem:
     first_edge: Array  # (n + 1,) the edges of row i are first_edge[i]:first_edge[i + 1]
     starts: NDArray[np.intp]
     push_weight: float
+    ridge: float  # (1−μ) r T/d of (7)
+    floor: Matrix  # (features,) the diagonal of φI in (7); zero for features that do not vary
+    kept: Array | None  # (n, features) points whose squared lengths are φ‖·‖²; None for φ = 0
     basis: Matrix  # (features, d): U = (X − centre) basis
     dual_basis: Matrix  # (features, d): X − centre = U dual_basisᵀ
     P: Matrix  # (d, d) in the coordinates of U
@@ -171,8 +186,13 @@ class LMNNProblem:
         edges: tuple[Array, Array],
         starts: NDArray[np.intp],
         push_weight: float,
+        shrinkage: float = 0.0,
+        *,
+        floored: bool = True,
     ) -> LMNNProblem:
         """Whiten the points X (sorted by class, any floating type) by their target edges.
+
+        ``shrinkage`` is ρ of (7), whose φ is 0 unless ``floored``.
 
         ``centre`` is one of the points or their mean: from elsewhere, n points would seem to differ
         in n directions instead of n − 1.
@@ -181,6 +201,14 @@ class LMNNProblem:
         points = kernels.double(X) - centre
         weight = 1 - float(push_weight)
         ones = kernels.double(edges[0]) * 0 + 1
+        ridge, floor = 0.0, np.zeros(X.shape[1])
+        total = float(kernels.sq_lengths(points, *edges).sum()) if shrinkage else 0.0
+        if total > 0:
+            varies = kernels.to_host(abs(points).sum(0)) > 0
+            r = shrinkage / (1 - shrinkage)
+            ridge = weight * r * total / int(varies.sum())
+            if floored:
+                floor[varies] = FLOOR * r * len(ones) / total
 
         def pull(U: Array) -> Matrix:
             pulled: Matrix = kernels.gram(U, kernels.laplacian_matmul(*edges, ones, U))
@@ -193,15 +221,20 @@ class LMNNProblem:
         def images(components: Matrix) -> Array:
             return _with_equal_rows(kernels.apply(kernels.double(X) - centre, components), first)
 
-        basis, dual, U, P, Q = whitened(kernels, points, pull, weight * len(ones))
+        basis, dual, U, P, Q = whitened(kernels, points, pull, weight * len(ones), ridge)
         U = _with_equal_rows(U, first)
+        single = str(X.dtype).endswith("float32")
+        kept = images(np.diag(floor**0.5)) if floor.any() else None
         counts = np.bincount(kernels.to_host(edges[0]), minlength=len(X))
         return cls(
-            U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
+            U=kernels.single(U) if single else U,
             edges=edges,
             first_edge=kernels.index(np.concatenate([[0], np.cumsum(counts)]), X),
             starts=starts,
             push_weight=float(push_weight),
+            ridge=ridge,
+            floor=floor,
+            kept=kernels.single(kept) if single and kept is not None else kept,
             basis=basis,
             dual_basis=dual,
             P=P,
@@ -243,11 +276,13 @@ class LMNNProblem:
         if len(kept) in (0, len(self.edges[0])):
             return self
         heads, tails = self.edges[0][kept], self.edges[1][kept]
+        share = len(kept) / len(self.edges[0])
         return replace(
             self,
             edges=(heads, tails),
             first_edge=kernels.find_sorted(heads, kernels.count_up(n + 1, heads)),
-            P=len(kept) / len(self.edges[0]) * self.P,
+            P=share * self.P,
+            ridge=share * self.ridge,
         )
 
     @property
@@ -265,9 +300,17 @@ class LMNNProblem:
         components: Matrix = L @ self.basis.T
         return components
 
+    def above_floor(self, components: Matrix) -> Matrix:
+        """A map of M' for one of M = φI + M', both on the features."""
+        if self.kept is None:
+            return components
+        return factor_psd(components.T @ components - np.diag(self.floor))
+
     def returned(self, L: Matrix) -> Matrix:
         """The map on the features that a fit returns for a factor on U."""
-        return returned_map(self.components(L), L, self.U)
+        if self.kept is None:
+            return returned_map(self.components(L), L, self.U)
+        return floored_map(self.components(L), self.floor, self.U)
 
     def first_guess(self) -> Matrix:
         """Whitened directions, each by how much farther apart random points are than targets.
@@ -292,6 +335,23 @@ class LMNNProblem:
     def _map(self, L: Matrix, U: Array) -> Array:
         """The images of the points."""
         return self.kernels.apply(U, L)
+
+    def _whole(self, Z: Array, *, exact: bool = False) -> Array:
+        """Images whose squared lengths are those of M: of M' with those of φI beside them."""
+        if self.kept is None:
+            return Z
+        kept = self.images(np.diag(self.floor**0.5)) if exact else self.kept
+        return self.kernels.concatenate([Z.T, kept.T]).T
+
+    @property
+    def _constant(self) -> float:
+        """The pull of φI, φ tr P in (7)."""
+        if self.kept is None:
+            return 0.0
+        kept = self.kernels.double(self.kept)
+        lengths = self.kernels.sq_lengths(kept, *self._nodes(*self.edges))
+        pull = (1 - self.push_weight) * float(lengths.sum())
+        return pull + self.ridge * float(self.floor.sum())
 
     def _returned_images(self, L: Matrix, U: Array) -> tuple[Array, Array]:
         """Images of the points in float64 under L, rotated, and under the map that is returned."""
@@ -357,7 +417,8 @@ class LMNNProblem:
         keep: bool = False,
     ) -> Placement:
         """L placed with the triplets that `search` finds."""
-        return self._survey(L, self._map(L, self.U), margin, width, previous, keep=keep)
+        Z = self._whole(self._map(L, self.U))
+        return self._survey(L, Z, margin, width, previous, keep=keep)
 
     def _survey(
         self,
@@ -369,7 +430,9 @@ class LMNNProblem:
         *,
         keep: bool = False,
         screen: Array | None = None,
+        components: Matrix | None = None,
     ) -> Placement:
+        """L placed at images under M, which begin with those of M'; ``components`` are M's."""
         kernels, n = self.kernels, len(self.U)
         edge_lengths = self._lengths(Z, *self.edges)
         reach = kernels.segment_max(self.edges[0], edge_lengths, n) + (1 + margin)
@@ -399,8 +462,20 @@ class LMNNProblem:
             wanted = wanted | (known[at] == code)[pair]
         kept = kernels.where(wanted)
         triplets = self._triplets(heads, tails, pair[kept], edge[kept], prox[kept], width)
-        pull = (1 - self.push_weight) * float(edge_lengths.sum())
+        pull = self._pull_of(edge_lengths, L, components)
+        if self.kept is not None:
+            Z = Z[:, : len(L)]
         return Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
+
+    def _pull_of(self, edge_lengths: Array, L: Matrix, components: Matrix | None = None) -> float:
+        """The pull of (7) from the lengths of all target edges; components are those of M."""
+        pull = (1 - self.push_weight) * float(edge_lengths.sum())
+        if not self.ridge:
+            return pull
+        trace = 0.0
+        if components is None:
+            components, trace = self.components(L), float(self.floor.sum())
+        return pull + self.ridge * (trace + float(np.vdot(components, components)))
 
     def _check_memory(self, n_pairs: int, n_triplets: int) -> None:
         """Refuse more pairs and triplets than memory holds."""
@@ -457,9 +532,11 @@ class LMNNProblem:
     def place(self, L: Matrix, triplets: Triplets) -> Placement:
         """Compute all lengths at L."""
         Z = self._map(L, self.U)
-        edge_lengths = self._lengths(Z, *self._near_edges(triplets))
-        pair_lengths = self._lengths(Z, triplets.heads, triplets.tails)
-        return Placement(L, Z, self._pull(L, L), edge_lengths, pair_lengths, triplets)
+        whole = self._whole(Z)
+        edge_lengths = self._lengths(whole, *self._near_edges(triplets))
+        pair_lengths = self._lengths(whole, triplets.heads, triplets.tails)
+        pull = self._pull(L, L) + self._constant
+        return Placement(L, Z, pull, edge_lengths, pair_lengths, triplets)
 
     def _near_edges(self, triplets: Triplets) -> tuple[Array, Array]:
         """The target edges that occur in triplets."""
@@ -585,14 +662,14 @@ class LMNNProblem:
 
     def bound(self, at: Placement) -> Certificate:
         """The gap of (6) over the triplets at hand, in working precision: a guide, no proof."""
-        return self._certificate(at, self.U)
+        return self._certificate(at, self.U, self.kept)
 
     def certify(
         self, L: Matrix, previous: Triplets | None = None, *, keep: bool = False
     ) -> tuple[Certificate, Triplets]:
         """The gap of (6) from the data in float64, over all triplets; previous gives α."""
         U = self.exact()
-        return self._certified(L, self._map(L, U), U, previous, keep)
+        return self._certified(L, self._whole(self._map(L, U), exact=True), U, previous, keep)
 
     def certify_returned(
         self, L: Matrix, certificate: Certificate | None, triplets: Triplets
@@ -604,15 +681,21 @@ class LMNNProblem:
         those found for L, within w of their margin, unless it moves points by too much.
         """
         U = self.exact()
+        if self.kept is not None:
+            components = self.returned(L)
+            found, _ = self._certified(L, self.images(components), U, triplets, False, components)
+            if certificate is None or found.bound >= certificate.bound:
+                return found
+            return replace(certificate, objective=found.objective, n_active=found.n_active)
         before, Z = self._returned_images(L, U)
         if certificate is None or not self._covers(triplets, before, Z):
-            found, _ = self._certified(L, Z, U, triplets)
+            found, _ = self._certified(L, Z, U, triplets, False, self.returned(L))
             if certificate is None or found.bound >= certificate.bound:
                 return found
             return replace(certificate, objective=found.objective, n_active=found.n_active)
         edge_lengths = self._lengths(Z, *self.edges)
         pair_lengths = self._lengths(Z, triplets.heads, triplets.tails)
-        pull = (1 - self.push_weight) * float(edge_lengths.sum())
+        pull = self._pull_of(edge_lengths, L, self.returned(L))
         at = Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
         objective, n_active = self.objective(at)
         return replace(certificate, objective=objective, n_active=n_active)
@@ -629,16 +712,25 @@ class LMNNProblem:
         return bool(((1 + after) ** 0.5 + 2 * moved <= reach).all())
 
     def _certified(
-        self, L: Matrix, Z: Array, U: Array, previous: Triplets | None, keep: bool = False
+        self,
+        L: Matrix,
+        Z: Array,
+        U: Array,
+        previous: Triplets | None,
+        keep: bool = False,
+        components: Matrix | None = None,
     ) -> tuple[Certificate, Triplets]:
         """The gap of (6) for images Z in float64, by a search for all triplets."""
         width = CERTIFY_WIDTH if previous is None else previous.width
         single = str(self.U.dtype).endswith("float32")
         screen = self.kernels.single(Z) if single else None
-        at = self._survey(L, Z, width, width, previous, keep=keep, screen=screen)
-        return self._certificate(at, U), at.triplets
+        at = self._survey(
+            L, Z, width, width, previous, keep=keep, screen=screen, components=components
+        )
+        kept = None if self.kept is None else self._whole(U[:, :0], exact=True)
+        return self._certificate(at, U, kept), at.triplets
 
-    def _certificate(self, at: Placement, U: Array) -> Certificate:
+    def _certificate(self, at: Placement, U: Array, kept: Array | None) -> Certificate:
         mu = self.push_weight
         slack, alpha = at.slack, at.alpha
         objective, n_active = self.objective(at)
@@ -649,9 +741,12 @@ class LMNNProblem:
         equal = self._equal_pairs(at.triplets)
         fixed = alpha * self._within(equal, at)[at.triplets.pair]
         dual = fixed + self._feasible(at.triplets, alpha - fixed, scales, U)
+        bound = mu * float((dual * self._margins(at.triplets, kept)).sum())
+        if bound < 0:  # α = 0 proves more
+            dual, bound = 0 * dual, 0.0
         return Certificate(
             objective=objective,
-            bound=mu * float(dual.sum()),
+            bound=self._constant + bound,
             complementarity=mu * float((slack.clip(0, None) - alpha * slack).sum()),
             n_active=n_active,
             n_coinciding=self._n_different(at.triplets, equal),
@@ -661,6 +756,14 @@ class LMNNProblem:
             dual=dual,
             free=free,
         )
+
+    def _margins(self, triplets: Triplets, kept: Array | None) -> Array | float:
+        """b of (7), (t,), from the points whose squared lengths are those of φI."""
+        if kept is None:
+            return 1.0
+        near = self._lengths(kept, *self._near_edges(triplets))
+        far = self._lengths(kept, triplets.heads, triplets.tails)
+        return 1 + near[triplets.near] - far[triplets.pair]
 
     def dual_point(self, certificate: Certificate) -> dict[str, NDArray[Any]]:
         """The triplets (point, target, impostor) with α above zero, by row, and these α."""

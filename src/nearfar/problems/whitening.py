@@ -23,7 +23,7 @@ from scipy import linalg
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array
-from nearfar.linalg import canonical_rotation, eigh, row_signs, symmetric
+from nearfar.linalg import canonical_rotation, eigh, row_signs, signed, symmetric
 
 Matrix = NDArray[np.float64]
 
@@ -130,6 +130,19 @@ def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:
     kept = np.abs(found).max(axis=1) > 0
     kept[:1] = True
     return np.asarray(found[kept])
+
+
+def floored_map(components: Matrix, floor: Matrix, points: Array) -> Matrix:
+    """The map of a metric that stays above diag(floor), as `returned_map`.
+
+    ``components`` are a factor of what is above.
+    """
+    live = np.flatnonzero(floor)
+    stack = np.vstack([components[:, live], np.diag(np.sqrt(floor[live]))])
+    _, lengths, directions = linalg.svd(stack, full_matrices=False)
+    found = np.zeros((len(live), len(floor)))
+    found[:, live] = signed(lengths[:, None] * directions)
+    return rounded_like(found, points)
 
 
 def rotated_map(components: Matrix, L: Matrix, points: Array) -> tuple[Matrix, Matrix]:

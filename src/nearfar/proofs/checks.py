@@ -55,6 +55,11 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         if len(np.unique(rows)) < len(rows):
             raise Refuted("the proof is damaged: it names a row twice")
     space, n = Space.of(model, X, rows), len(rows)
+    scale = getattr(model, "feature_scale_", None)
+    if scale is not None:  # the program is about scaled features, the map about the inputs
+        scale = claims.finite_array({"scale": scale}, "scale", (X.shape[1],))
+        points = space.points * scale
+        space = Space(space.maps / scale, points, points)
     if not proof and not space.points.any():
         sizes = np.bincount(codes)
         near = np.minimum(sizes - 1, int(model.n_neighbors))
@@ -70,6 +75,7 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         raise Refuted(f"{OTHER}it has {len(X)} rows, the proof is about {len(targets)}")
     if given is None:
         chose = getattr(model, "target_components_", None)
+        chose = chose if chose is None or scale is None else claims.as_float64(chose) / scale
         where = space.points if chose is None else space.image(chose)
         noise = 0.0 if space.gram is None else n * sums.EPS * np.abs(where).max(initial=0.0)
         ties = tolerance(model), noise**2  # eigenvectors of a kernel matrix are rounded
@@ -83,12 +89,25 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         triplets = claims.row_numbers(proof, "triplets", 3, 0, n)
         dual = triplets, claims.finite_array(proof, "weights", (len(triplets),))
         _check_triplets(*dual, codes, targets)
+    rho, trace = float(getattr(model, "shrinkage_", 0.0)), 0.0
+    if rho:
+        trace = space.trace()
+        i, slot = np.nonzero(targets >= 0)
+        floor = bounds.shrunk(space.points, i, targets[i, slot], rho)[1]
+        _check_floor(space.maps[0], floor, tolerance(model))
     objective, bound, least = bounds.lmnn(
-        space.points, images, metric[rows], codes, mu, targets, dual
+        space.points, images, metric[rows], codes, mu, targets, dual, rho, trace
     )
     note = f" (dual point infeasible: smallest eigenvalue {least:.0e})" if least < -SOLVED else ""
     note += f", of the {n} rows that were not held out" if n < len(X) else ""
     return Found(objective, bound if proves else None, note)
+
+
+def _check_floor(L: Matrix, floor: Matrix, share: float) -> None:
+    """Refute a metric that is not above diag(floor)."""
+    least = float(np.linalg.eigvalsh(L.T @ L - np.diag(floor))[0])
+    if least < -share * float(np.linalg.norm(L) ** 2):
+        raise Refuted(f"the metric is below its floor: smallest eigenvalue {least:.0e}")
 
 
 def _not_nearest(

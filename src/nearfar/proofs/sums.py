@@ -65,6 +65,12 @@ def soft_neighbors(Z: Matrix) -> Iterator[tuple[Index, Matrix, Matrix, Matrix]]:
         yield rows, D, p / p.sum(axis=1, keepdims=True), np.log(p.sum(axis=1)) - least[:, 0]
 
 
+def live_features(X: Matrix) -> NDArray[np.bool_]:
+    """Which features vary, beside the others."""
+    spread = np.abs(X - X[:1]).mean(axis=0)
+    return np.asarray(spread > DEAD * np.median(spread[spread > 0]) if spread.any() else spread > 0)
+
+
 def with_ridge(B: Matrix, ridge: float) -> Matrix:
     """Rows whose squares add up to BᵀB + ridge I."""
     return np.vstack([B, np.sqrt(ridge) * np.eye(B.shape[1])]) if ridge else B

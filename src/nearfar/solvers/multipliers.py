@@ -266,7 +266,7 @@ def at_best_scale(
     """
     problem = problem.sampled(SCALED_ROWS)
     L = WARM_STRETCH * L if warm else START_LENGTH**0.5 * problem.normalised(L)
-    reach, count = 1 - 0.5**0.5, -1
+    reach, count, size = 1 - 0.5**0.5, -1, float(np.linalg.norm(L))
     while True:  # ends at the latest when all triplets are at hand, or none is active
         before, at = count, problem.survey(L, 1.0, width)
         count = len(at.triplets)
@@ -274,7 +274,8 @@ def at_best_scale(
         grow = exact_step(line.at, line.limit)
         shrink = 0.0 if grow > 0 else exact_step(problem.line(at, -reach * L).at, 1.0)
         L = (1 + grow - reach * shrink) * L
-        if grow < line.limit and (shrink < 1 or count == before > 0):
+        least = np.linalg.norm(L) <= LEAST_SCALE * size  # where nothing is to be pushed
+        if grow < line.limit and (shrink < 1 or count == before > 0 or least):
             return L
 
 
