@@ -27,6 +27,7 @@ from nearfar.errors import (
     ModelFileError,
 )
 from nearfar.estimators._mds import Scaling
+from tests.callbacks import Recorder, needs_callbacks
 from tests.registered import classes, instances
 
 SPECIAL = [
@@ -282,31 +283,10 @@ def test_an_interruption_keeps_the_best_so_far(estimator, points, monkeypatch):
     assert model.embedding_.shape == (30, 2)
 
 
-class Watch:
-    """A callback that keeps what was fitted at each iteration, and stops at the fourth."""
-
-    def __init__(self):
-        self.models = []
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):  # noqa: ARG002
-        if context.task_name == "iteration":
-            self.models.append(fitted_estimator)
-        return len(self.models) == 4
-
-
+@needs_callbacks
 @each_descent
 def test_callbacks_get_the_places_at_every_iteration_and_may_stop(estimator, points):
-    pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
-    watch = Watch()
+    watch = Recorder(4, lambda: True)
     model = clone(estimator).set_callbacks(watch).fit(points)
     assert model.status_ == "stopped"
     assert [step.embedding_.shape for step in watch.models] == [(30, 2)] * 4

@@ -6,7 +6,6 @@ defaults. `Shortcut` is a small unfolding that shows what a subclass has to do a
 be tested by itself.
 """
 
-import importlib.util
 import inspect
 import pickle
 import re
@@ -34,6 +33,7 @@ from nearfar.errors import (
 )
 from nearfar.estimators._unfolding import Unfolded, Unfolding, max_distortion
 from nearfar.solvers import Iterate
+from tests.callbacks import Recorder, interrupt_at, needs_callbacks
 from tests.registered import instances
 
 
@@ -617,35 +617,6 @@ def test_limits_keep_the_best_and_warn(estimator, strip):
     assert np.isfinite(model.embedding_).all()
 
 
-class Recorder:
-    """A callback that keeps the transformer of each iteration, and may act like Ctrl-C."""
-
-    def __init__(self, interrupt_at=None):
-        self.interrupt_at, self.records, self.models = interrupt_at, [], []
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        if context.task_name == "iteration":
-            self.records.append(estimator.history_[-1])
-            self.models.append(fitted_estimator)
-            if len(self.models) == self.interrupt_at:
-                raise KeyboardInterrupt
-        return False
-
-
-needs_callbacks = pytest.mark.skipif(
-    importlib.util.find_spec("sklearn.callback") is None, reason="needs scikit-learn 1.9"
-)
-
-
 @needs_callbacks
 @each
 def test_callbacks_get_a_transformer_at_every_iteration(estimator, pieces):
@@ -663,7 +634,7 @@ def test_callbacks_get_a_transformer_at_every_iteration(estimator, pieces):
 @each
 def test_an_interruption_keeps_the_best_so_far(estimator, pieces):
     """Of two components the second is never begun, and stays at the origin."""
-    recorder = Recorder(interrupt_at=1)
+    recorder = interrupt_at(1)
     model = clone(estimator).set_params(on_disconnected="separate", tol=1e-12)
     with pytest.warns(ConvergenceWarning, match="was interrupted; the best"):
         model.set_callbacks(recorder).fit(pieces)

@@ -1,7 +1,5 @@
 """A killed fit continues from its checkpoint, and no other fit does."""
 
-# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
-
 import json
 import os
 import signal
@@ -14,6 +12,7 @@ import pytest
 
 from nearfar import LMNN
 from nearfar.errors import CheckpointError, ConvergenceWarning
+from tests.callbacks import interrupt_at, needs_callbacks
 
 TOL = 1e-5
 # Slowed down, so that it is still running when it is killed.
@@ -98,19 +97,10 @@ def test_a_fit_that_met_its_limit_continues_from_its_last_iteration(unfinished, 
     assert model.n_iter_ > 20
 
 
+@needs_callbacks
 def test_an_interrupted_fit_continues_from_its_last_iteration(path, wine):
-    pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
-
-    class Interrupt:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-        def on_fit_task_end(self, estimator, context):
-            if context.task_name == "iteration" and context.task_id == 11:
-                raise KeyboardInterrupt
-
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        LMNN(tol=TOL, checkpoint=path).set_callbacks(Interrupt()).fit(*wine)
+        LMNN(tol=TOL, checkpoint=path).set_callbacks(interrupt_at(12)).fit(*wine)
     assert saved_iterations(path) in (11, 12)
     assert LMNN(tol=TOL, checkpoint=path).fit(*wine).status_ == "converged"
 
