@@ -5,9 +5,7 @@ working. Of scikit-learn's checks only those named by `expected_failures` fail; 
 has those of the defaults. `LocalMDS` is an unfolding and stands in `test_unfolding.py`.
 """
 
-import inspect
 import pickle
-import re
 
 import numpy as np
 import pandas
@@ -28,6 +26,7 @@ from nearfar.errors import (
 )
 from nearfar.estimators._mds import Scaling
 from tests.callbacks import Recorder, needs_callbacks
+from tests.documented import documented_attributes, fitted_attributes
 from tests.registered import classes, instances
 
 SPECIAL = [
@@ -54,7 +53,6 @@ ATTRIBUTES = [
     "history_",
     "n_features_in_",
 ]
-DOCUMENTED = re.compile(r"^(\w+) : .*default=(.+)$", re.MULTILINE)
 
 each = pytest.mark.parametrize("estimator", SCALINGS, ids=repr)
 each_of_points = pytest.mark.parametrize("estimator", POINTS, ids=repr)
@@ -91,19 +89,9 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @each_class
-def test_documented_defaults_are_the_true_ones(cls):
-    section = inspect.getdoc(cls).partition("Parameters\n---")[2].partition("\nAttributes\n---")[0]
-    documented = {name: eval(default, {}) for name, default in DOCUMENTED.findall(section)}
-    true = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
-    assert documented == true
-
-
-@each_class
 def test_every_fitted_attribute_is_documented(cls, points):
     model = cls().fit(pandas.DataFrame(points, columns=list("abcd")))
-    section = inspect.getdoc(cls).partition("\nAttributes\n---")[2].partition("\nNotes\n---")[0]
-    documented = set(re.findall(r"^(\w+_) : ", section, re.MULTILINE))
-    assert {name for name in vars(model) if name.endswith("_")} == documented
+    assert fitted_attributes(model) == documented_attributes(cls)
 
 
 # -- what a fit leaves behind ------------------------------------------------------------------

@@ -22,7 +22,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import pairwise_distances
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nearfar import MVU, LandmarkMVU, LocalMDS, NeighborhoodGraph, VariationalMVU
 from nearfar.errors import (
@@ -34,7 +33,9 @@ from nearfar.errors import (
 from nearfar.estimators._unfolding import Unfolded, Unfolding, max_distortion
 from nearfar.solvers import Iterate
 from tests.callbacks import Recorder, interrupt_at, needs_callbacks
+from tests.documented import documented_attributes, fitted_attributes
 from tests.registered import instances
+from tests.variants import checks_of_variants
 
 
 class Shortcut(Unfolding):
@@ -142,7 +143,6 @@ UNFOLDINGS += [
 ]
 CLASSES = sorted({type(estimator) for estimator in UNFOLDINGS}, key=lambda cls: cls.__name__)
 MAX_PARAMETERS = 13
-DOCUMENTED = re.compile(r"^(\w+) : .*default=(.+)$", re.MULTILINE)
 SHARED = {
     "n_components": 2,
     "metric": "euclidean",
@@ -192,7 +192,7 @@ def squared_lengths(Y, graph):
 
 
 @pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
-@parametrize_with_checks([e for e in UNFOLDINGS if repr(e) != repr(type(e)())])
+@checks_of_variants(UNFOLDINGS)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -207,19 +207,9 @@ def test_few_parameters_with_the_shared_defaults(cls):
 
 
 @each_class
-def test_documented_defaults_are_the_true_ones(cls):
-    section = inspect.getdoc(cls).partition("Parameters\n---")[2].partition("\nAttributes\n---")[0]
-    documented = {name: eval(default, {}) for name, default in DOCUMENTED.findall(section)}
-    true = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
-    assert documented == true
-
-
-@each_class
 def test_every_fitted_attribute_is_documented(cls, strip):
     model = cls().fit(pandas.DataFrame(strip, columns=list("abcdefgh")))
-    section = inspect.getdoc(cls).partition("\nAttributes\n---")[2].partition("\nNotes\n---")[0]
-    documented = set(re.findall(r"^(\w+_) : ", section, re.MULTILINE))
-    assert {name for name in vars(model) if name.endswith("_")} == documented
+    assert fitted_attributes(model) == documented_attributes(cls)
 
 
 @each
