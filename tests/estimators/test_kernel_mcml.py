@@ -171,19 +171,19 @@ def test_few_rows_can_be_learned(overlapping, mcml_by_loops):
     assert model.objective_ >= full.objective_ - full.duality_gap_ * full.objective_
 
 
-@pytest.mark.parametrize("spare", [-2, 5, 1000], ids=["one-row", "few-rows", "all-rows"])
 @pytest.mark.parametrize("regularization", [0.02, 1.0])
-def test_the_rows_to_begin_with_do_not_matter(spare, regularization, overlapping, monkeypatch):
-    """One row lacks others, which are added; with all rows nothing is."""
+def test_the_rows_to_begin_with_do_not_matter(regularization, overlapping, monkeypatch):
+    """One row lacks others, as few do, which are added; with all rows nothing is."""
     X, y = overlapping
     parameters = {"regularization": regularization, "tol": 1e-5, "max_iter": 5000}
     expected = fitted("rbf", X, y, **parameters)
-    monkeypatch.setattr(kernel_mcml, "SPARE_ROWS", spare)
-    model = fitted("rbf", X, y, **parameters)
-    assert model.status_ == "converged"
-    assert model.duality_gap_ <= 1e-5
-    assert model.objective_ == pytest.approx(expected.objective_, rel=1e-5)
-    assert len(model.dual_coef_) > 1
+    for spare in (-2, 5, 1000):
+        monkeypatch.setattr(kernel_mcml, "SPARE_ROWS", spare)
+        model = fitted("rbf", X, y, **parameters)
+        assert model.status_ == "converged"
+        assert model.duality_gap_ <= 1e-5
+        assert model.objective_ == pytest.approx(expected.objective_, rel=1e-5)
+        assert len(model.dual_coef_) > 1
 
 
 def test_rows_that_the_metric_lacks_are_zero(overlapping):
