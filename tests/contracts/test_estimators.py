@@ -47,6 +47,7 @@ SPECIAL = [
     LMNN(validation_fraction=0.2, random_state=0),
     LMNN(n_passes=2),
     KernelLMNN(rank=20),
+    KernelLMNN("linear"),
     KernelLMNN("poly", kernel_params={"degree": 2}, n_components=2),
     DMLEig(),
     DMLEig(n_components=2),
