@@ -18,14 +18,16 @@ happen, each when it pays:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, cg
 
 from nearfar.linalg import symmetric
-from nearfar.solvers.lbfgs import LBFGS, Line, exact_step
-from nearfar.solvers.linear_cg import linear_cg
+from nearfar.solvers.line_search import Line, exact_step
+from nearfar.solvers.quasi_newton import LBFGS
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
@@ -104,7 +106,7 @@ def descend(
     """
     at = _start(problem, L, warm, width, margin, triplets)
     memory = LBFGS(MEMORY)
-    memory.precondition(_row_scales(at.L))
+    memory.precondition(partial(np.matmul, _row_scales(at.L)))
     gradient = problem.gradient(at)
     whole = problem.objective(at)[0]  # objective at the last search
     start: Iterate | None = Iterate(at.L, whole, exact=True, state=at.triplets)
@@ -202,7 +204,7 @@ def descend(
         if certificate is not None:
             close = at.L.ndim == 2 and estimate <= CLOSE * tol  # several metrics go without it
             at = _adapt_rank(problem, at, certificate, memory)
-        memory.precondition(_row_scales(at.L))
+        memory.precondition(partial(np.matmul, _row_scales(at.L)))
         gradient = problem.gradient(at)
 
 
@@ -236,14 +238,13 @@ def _newton(problem: HingeProblem, at: Any, gradient: Matrix) -> Matrix | None:
     if not curvature > 0:
         return None
     ridge = RIDGE * curvature / np.vdot(G, G)
-    Y = linear_cg(
-        lambda D: hessian(D[..., 0])[..., None] + ridge * D,
-        -G[..., None],
-        lambda D: D,
-        NEWTON_TOL,
-        NEWTON_STEPS,
-    )
-    direction: Matrix = 0.5 * rows.T @ Y[..., 0] @ R
+
+    def ridged(y: Matrix) -> Matrix:
+        return (hessian(y.reshape(G.shape)) + ridge * y.reshape(G.shape)).ravel()
+
+    operator = LinearOperator((G.size, G.size), ridged)
+    Y = cg(operator, -G.ravel(), rtol=NEWTON_TOL, maxiter=NEWTON_STEPS)[0].reshape(G.shape)
+    direction: Matrix = 0.5 * rows.T @ Y @ R
     return direction
 
 
@@ -330,12 +331,12 @@ def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS)
         rank = kept.sum()
         rotation[metric, :rank] = left[metric][:, kept].T
         direction[metric, rank : rank + len(new)] = new
+    rotation = rotation.reshape(*at.L.shape[:-2], rows, -1)
     memory.transform(rotation)
-    shape = (*at.L.shape[:-2], rows, at.L.shape[-1])
-    at = problem.place((rotation @ stack).reshape(shape), at.triplets)
+    at = problem.place(rotation @ at.L, at.triplets)
     if not direction.any():
         return at
-    line = problem.line(at, direction.reshape(shape))
+    line = problem.line(at, direction.reshape(at.L.shape))
     return problem.move(at, line, exact_step(_of_square(line.at), line.limit) ** 0.5)
 
 
