@@ -9,7 +9,7 @@ import pytest
 from nearfar.kernels import kernels_for
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Status, run
-from nearfar.solvers.multipliers import LEADING, _newton, _of_square, _row_scales, descend
+from nearfar.solvers.multipliers import TUNING, _newton, _of_square, _row_scales, descend
 from nearfar.supervision import class_order, nearest_targets
 
 TOL = 1e-3
@@ -255,7 +255,7 @@ def test_newtons_direction_solves_for_the_leading_rows(problem):
     direction = _newton(problem, at, gradient)
     assert np.vdot(gradient, direction) < 0
     values, left = np.linalg.eigh(at.L @ at.L.T)
-    leading = values > LEADING * values[-1]
+    leading = values > TUNING.leading * values[-1]
     assert 1 < leading.sum() < problem.basis.shape[1]
     rows = left[:, leading].T / np.sqrt(values[leading])[:, None]
     R, change = rows @ at.L, at.L.T @ direction + direction.T @ at.L
