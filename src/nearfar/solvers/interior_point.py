@@ -8,9 +8,9 @@ z⁺ = u − y and z⁻ = v + y ≥ 0. With targets τ for all products:
 (3) ΔK = τS⁻¹ − K − ½(K ΔS S⁻¹ + S⁻¹ ΔS K) − correction        the direction of Helmberg et al.
 (4) M Δy = what (3) and x leave of the constraints,  M = (BKBᵀ) ∘ (BS⁻¹Bᵀ) + diag(x⁺/z⁺ + x⁻/z⁻)
 
-(4) is an elementwise product since every constraint has rank one. A predictor (τ = 0) tells how far
-it goes, which sets τ for the corrector with Mehrotra's second-order terms. As long as that pays,
-the corrector is the predictor of another one: with (4) factored, its solutions are cheap.
+(4) is an elementwise product since every constraint has rank one. `predictor_corrector` chooses τ
+and adds the corrections, several of them where that pays: with (4) factored, its solutions are
+cheap.
 
 ΔK is a difference of large matrices, and what rounding leaves of the constraints is worse than what
 (4) leaves. So the constraints are evaluated for ΔK itself, (4) is solved again for what is left,
@@ -32,21 +32,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh_tridiagonal
 
+from nearfar.solvers.predictor_corrector import (
+    definite_step_by_lanczos,
+    positive_step,
+    predictor_corrector,
+)
 from nearfar.solvers.run import Iterate
 
 Array = Any
 
-LANCZOS = 60  # steps that estimate how far a matrix may go along a direction, at most
-CLOSE = 0.05  # the error of that, relative to it
 CORRECTIONS = 3  # of a direction, at most
 ACCURATE = 1e-11  # what a direction may leave of the constraints
 WORTH = 0.3  # of what was left, above which a correction is the last
-LEAST_TARGET = 1e-6  # relative to the mean product
 SHARE = 0.9  # of the way to the border of a cone
 CORRECTORS = 3  # at most
-PAYS = 0.9  # of the mean product, to which another corrector lowers it; of its step's length
 SHORT = 0.25  # of one of the steps: below, rounding errors ask for other coordinates
 SHORTEST = 1e-3  # of both steps: below, they allow no progress
 PATIENCE = 8  # steps in which the mean product has to fall to SLOW of itself
@@ -155,7 +155,9 @@ class _Place:
         M = program.schur(state.K, inverse, weights[0] + weights[1])
         if M is None:
             return None
-        return _corrected(_Direction(self, inverse, M, weights))
+        system = _Newton(self, inverse, M, weights)
+        best = predictor_corrector(system, SHARE, CORRECTORS)
+        return system.limited(system.refined(best), SHARE)
 
     def scaled(self) -> _Place | None:
         """The same place in coordinates in which K is the unit matrix."""
@@ -190,22 +192,7 @@ class _Place:
         return place.scaled() if self.is_scaled else place
 
 
-def _corrected(solver: _Direction) -> Step:
-    """The predictor's step corrected, as often as the mean product falls by it."""
-    step = solver.limited(solver(0.0, None), 1.0)
-    target, best, least, reach = solver.mu, step, np.inf, 0.0
-    for _ in range(CORRECTORS):
-        share = solver.mean_product(step) / solver.mu
-        target = min(target, solver.mu * max(share**3, LEAST_TARGET))
-        step = solver.limited(solver(target, step), SHARE)
-        left = solver.mean_product(step)
-        if left > PAYS * least or step.primal + step.dual < PAYS * reach:
-            break
-        best, least, reach = step, left, step.primal + step.dual
-    return solver.limited(solver.refined(best), SHARE)
-
-
-class _Direction:
+class _Newton:
     """Equations (2) to (4) at a place."""
 
     def __init__(self, place: _Place, inverse: Array, M: Any, weights: Any) -> None:
@@ -216,7 +203,8 @@ class _Direction:
         lengths = self._program.lengths(place.state.K)
         self._lack = 1 - (lengths - place.state.above + place.state.below)
 
-    def __call__(self, target: float, predictor: Step | None) -> Step:
+    def direction(self, target: float, predictor: Step | None) -> Step:
+        """(3) for a target, with the correction of a predictor."""
         state, inverse, (zp, zm) = self._state, self._inverse, self._slacks
         R = target * inverse - state.K
         up, down = target / zp - state.above, target / zm - state.below
@@ -265,11 +253,15 @@ class _Direction:
         """The step with lengths that keep this share of the way to the border, 1 at most."""
         state, (zp, zm) = self._state, self._slacks
         primal = min(
-            _reach(self._solvers[0], step.K),
-            _ratio(state.above, step.above),
-            _ratio(state.below, step.below),
+            definite_step_by_lanczos(self._solvers[0], step.K),
+            positive_step(state.above, step.above),
+            positive_step(state.below, step.below),
         )
-        dual = min(_reach(self._solvers[1], step.S), _ratio(zp, -step.y), _ratio(zm, step.y))
+        dual = min(
+            definite_step_by_lanczos(self._solvers[1], step.S),
+            positive_step(zp, -step.y),
+            positive_step(zm, step.y),
+        )
         return replace(step, primal=min(1.0, share * primal), dual=min(1.0, share * dual))
 
     def mean_product(self, step: Step) -> float:
@@ -282,41 +274,6 @@ class _Direction:
         below = (state.below + a * step.below) @ (zm + b * step.y)
         size: int = self._program.size
         return max(float(matrices + above + below), 0.0) / size
-
-
-def _reach(solve: Any, change: Any) -> float:
-    """About how far A + t·change stays definite; ``solve`` is the `lower_solver` of A's factor L.
-
-    By Lanczos' method for the least eigenvalue of L⁻¹·change·L⁻ᵀ, less its error.
-    """
-    q = change.diagonal()
-    q = 1 + q / (1e-300 + abs(q).max())  # any start that is not 1
-    if float(abs(q).max()) < 1e-6:  # of entries that are alike and negative
-        q = (q * 0 + 1).cumsum(0)
-    w, size, rows = q, float(q @ q) ** 0.5, 0 * q[:LANCZOS, None] * q
-    diagonal: list[float] = []
-    off: list[float] = []
-    for row in range(len(rows)):
-        rows[row], basis = w / size, rows[: row + 1]
-        w = solve(change @ solve(rows[row], True), False)
-        products = basis @ w
-        diagonal.append(float(products[-1]))
-        w = w - products @ basis
-        w = w - (basis @ w) @ basis  # rounding leaves the first a part
-        size = float(w @ w) ** 0.5
-        values, vectors = eigh_tridiagonal(diagonal, off, select="i", select_range=(0, 0))
-        error = abs(size * vectors[-1, 0])
-        off.append(size)
-        if error <= CLOSE * abs(values[0]) or size <= 1e-12 * max(map(abs, diagonal + off)):
-            break
-    least = float(values[0] - error)
-    return np.inf if least >= 0 else -1 / least
-
-
-def _ratio(values: Array, changes: Array) -> float:
-    """How far values + t·changes stays positive."""
-    least = float((changes / values).min())
-    return np.inf if least >= 0 else -1 / least
 
 
 def _symmetric(A: Array) -> Array:
