@@ -51,7 +51,7 @@ class Polynomial(Protocol[Place, Line]):
 
 def conjugate_gradient(
     problem: Polynomial[Place, Line], start: Matrix, precondition: Callable[[Matrix], Matrix]
-) -> Iterator[Iterate]:
+) -> Iterator[Iterate[Place, None]]:
     """Iterates of a descent; it ends by itself where no step lowers the value.
 
     ``precondition`` multiplies by M⁻¹, symmetric and positive definite on gradients. The residual

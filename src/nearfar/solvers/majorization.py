@@ -57,7 +57,7 @@ def majorize(
     start: Array,
     residual: Callable[[Place, float], float],
     info: Callable[[Place], dict[str, Any]] = lambda _: {},
-) -> Iterator[Iterate]:
+) -> Iterator[Iterate[Place, None]]:
     """Iterates of a descent; it ends by itself where no step lowers the value.
 
     ``residual`` is what `run` compares with its tolerance, from what ``evaluate`` gave and the gain
@@ -67,7 +67,7 @@ def majorize(
     memory = LBFGS(MEMORY)
     at, gain = evaluate(start), np.inf
 
-    def make_iterate(gain: float) -> Iterate:
+    def make_iterate(gain: float) -> Iterate[Place, None]:
         return Iterate(at.Y, at.value, residual(at, gain), exact=True, info=info(at), state=at)
 
     while True:

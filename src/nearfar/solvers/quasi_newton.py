@@ -9,7 +9,7 @@ neither preconditioners, exact steps, nor a rotation of the variables or a chang
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -74,7 +74,10 @@ class LBFGS:
     def precondition(self, apply: Apply) -> None:
         """Let H₀ be the product with a positive definite matrix."""
         self._precondition = apply
-        self._keep([(pair.step, pair.change) for pair in self._pairs])
+        for number, pair in enumerate(self._pairs):
+            image = apply(pair.change)
+            square = _dot(pair.change, image)
+            self._pairs[number] = replace(pair, image=image, square=square)
 
     def direction(self, gradient: Array, image: Array | None = None) -> Array:
         """−H · gradient; ``image`` is H₀ · gradient, if that is known."""
@@ -116,16 +119,12 @@ class LBFGS:
 
         Where L is a stack of matrices, so is ``rows``. H₀ is the identity again.
         """
-        self._precondition = None
-        self._keep([(rows @ pair.step, rows @ pair.change) for pair in self._pairs])
+        pairs, self._pairs, self._precondition = self._pairs, [], None
+        for pair in pairs:
+            self.remember(rows @ pair.step, rows @ pair.change)
 
     def _image(self, array: Array) -> Array:
         return array if self._precondition is None else self._precondition(array)
-
-    def _keep(self, pairs: list[tuple[Array, Array]]) -> None:
-        self._pairs.clear()
-        for step, change in pairs:
-            self.remember(step, change)
 
 
 def _dot(a: Array, b: Array) -> float:
@@ -153,7 +152,7 @@ def descend(
     residual: Callable[[Point, float], float | None],
     info: Callable[[Point], dict[str, Any]] = lambda _: {},
     memory: Memory | None = None,
-) -> Iterator[Iterate]:
+) -> Iterator[Iterate[Memory, None]]:
     """Iterates of a descent; it ends by itself where no step lowers the value.
 
     ``residual`` is what `run` compares with its tolerance, from what ``evaluate`` gave and the gain
@@ -167,7 +166,7 @@ def descend(
         for step, change in zip(memory.steps, memory.changes, strict=True):
             lbfgs.remember(step.reshape(start.shape), change.reshape(start.shape))
 
-    def make_iterate(gain: float) -> Iterate:
+    def make_iterate(gain: float) -> Iterate[Memory, None]:
         state = Memory(*lbfgs.pairs, last_gain)
         return Iterate(at.L, at.value, residual(at, gain), info=info(at), state=state)
 
@@ -227,21 +226,23 @@ class Placed(Protocol):
 
 
 Place = TypeVar("Place", bound=Placed)
+Proof = TypeVar("Proof", bound=Bounded)
+Proof_co = TypeVar("Proof_co", bound=Bounded, covariant=True)
 
 
-class LineProblem(Protocol[Place]):
+class LineProblem(Protocol[Place, Proof_co]):
     """What `ascend` asks of a problem; `nearfar.problems.mmc` explains each part."""
 
     def place(self, L: Matrix) -> Place: ...  # noqa: D102
     def gradient(self, at: Place) -> Matrix: ...  # noqa: D102
     def line(self, at: Place, direction: Matrix) -> LineSearchable: ...  # noqa: D102
-    def bound(self, at: Place) -> Bounded: ...  # noqa: D102
-    def certify(self, L: Matrix) -> Bounded: ...  # noqa: D102
+    def bound(self, at: Place) -> Proof_co: ...  # noqa: D102
+    def certify(self, L: Matrix) -> Proof_co: ...  # noqa: D102
 
 
 def ascend(
-    problem: LineProblem[Place], L: Matrix, tol: float, *, fixed_rank: bool = False
-) -> Iterator[Iterate]:
+    problem: LineProblem[Place, Proof], L: Matrix, tol: float, *, fixed_rank: bool = False
+) -> Iterator[Iterate[None, Proof]]:
     """Iterates towards the largest objective, whose value they hold negated.
 
     The residual is the relative gap: an estimate in working precision, certified once that is at
@@ -282,14 +283,16 @@ def ascend(
         direction = memory.direction(gradient)
 
 
-def _exact(problem: LineProblem[Place], at: Place, direction: Matrix) -> Matrix | None:
+def _exact(problem: LineProblem[Place, Proof], at: Place, direction: Matrix) -> Matrix | None:
     """The step to a minimum along a direction; None if it does not go down."""
     line = problem.line(at, direction)
     t = exact_step(line.at, line.limit)
     return t * direction if t else None
 
 
-def _bounded(at: Placed, certificate: Bounded, residual: float, certified: bool) -> Iterate:
+def _bounded(
+    at: Placed, certificate: Proof, residual: float, certified: bool
+) -> Iterate[None, Proof]:
     objective = certificate.objective
     info = {"objective": objective}
     return Iterate(
