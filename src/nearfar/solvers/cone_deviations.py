@@ -189,7 +189,7 @@ class _Newton:
         second = self._direction(tau, first)
         return state.moved(second, *self._reach(second, SHARE))
 
-    def _direction(self, tau: Any, first: _Step | None) -> _Step:
+    def _direction(self, tau: Array, first: _Step | None) -> _Step:
         """Towards products τ, corrected by those of a first try."""
         state, A, G = self._state, self._problems.A, self._problems.G
         above = tau - state.above * state.up

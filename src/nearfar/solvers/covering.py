@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ from nearfar.solvers.predictor_corrector import (
 )
 from nearfar.solvers.run import Iterate
 
+Array = Any
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
@@ -63,6 +64,13 @@ ROOM = 0.1  # slack, at most, that violated constraints are given as they are ad
 SHORTEST_STEP = 1e-6  # of Newton's method, below which rounding errors rule
 
 
+class Weights(NamedTuple):
+    """The certificate: what each of some constraints adds to the bound, and their numbers."""
+
+    weights: Array
+    numbers: Index | None  # None for all of them, in their order
+
+
 class ManyConstraints(Protocol):
     """What the solver asks of a problem; `nearfar.problems.dml_eig` explains each part."""
 
@@ -70,8 +78,8 @@ class ManyConstraints(Protocol):
     def size(self) -> int: ...  # noqa: D102
     @property
     def trace(self) -> float: ...  # noqa: D102
-    def lengths(self, L: Matrix) -> Any: ...  # noqa: D102
-    def shortest(self, lengths: Any, count: int, below: float = np.inf) -> Index: ...  # noqa: D102
+    def lengths(self, L: Matrix) -> Array: ...  # noqa: D102
+    def shortest(self, lengths: Array, count: int, below: float = np.inf) -> Index: ...  # noqa: D102
     def differences(self, numbers: Index) -> Matrix: ...  # noqa: D102
 
 
@@ -117,7 +125,7 @@ class Interior:
         return float(np.trace(self.N) / (1 + self.slack.min()))
 
 
-def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate]:
+def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate[None, Weights]]:
     """Iterates towards the optimum; each is some steps of Newton's method and one look at all.
 
     The first is M = d uuᵀ/‖u‖² of the shortest u, which is the optimum if no other u is shorter
@@ -133,9 +141,9 @@ def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate]:
     at, n_steps = Interior(V, 2 * np.eye(size), np.full(len(V), 0.5 / linalg.norm(V) ** 2)), 0
     L = V[:1]
     value, _ = _measured(problem, L, unit)
-    bound, weights = 1.0, (np.ones(1), numbers[:1])
+    bound, weights = 1.0, Weights(np.ones(1), numbers[:1])
 
-    def iterate() -> Iterate:
+    def iterate() -> Iterate[None, Weights]:
         objective = d * unit**2 / value
         info = {"objective": objective, "pairs_at_hand": len(at.V), "newton_steps": n_steps}
         point = d**0.5 / linalg.norm(L) * L
@@ -147,7 +155,7 @@ def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate]:
         before = gap
         at, n_steps, moved = _approach(at, CLOSER * max(min(gap, 1.0), tol))
         if at.bound > bound:
-            bound, weights = at.bound, (at.beta, numbers)
+            bound, weights = at.bound, Weights(at.beta, numbers)
         factor = _factor(at.N)
         tried, lengths = _measured(problem, factor, unit)
         if tried < value:
@@ -175,7 +183,7 @@ def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate]:
             numbers = np.concatenate([numbers, violated])
 
 
-def _measured(problem: ManyConstraints, L: Matrix, unit: float) -> tuple[float, Any]:
+def _measured(problem: ManyConstraints, L: Matrix, unit: float) -> tuple[float, Array]:
     """tr N of the smallest feasible multiple of N = LᵀL, and all lengths uᵀNu."""
     lengths = problem.lengths(L)
     smallest = float(lengths.min()) / unit**2

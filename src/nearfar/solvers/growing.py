@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.solvers.line_search import Evaluated, backtrack
-from nearfar.solvers.quasi_newton import descend
+from nearfar.solvers.quasi_newton import Memory, descend
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
@@ -45,7 +45,7 @@ def growing_descent(
     remaining: Callable[[Point, float], float],
     prove: Callable[[Matrix], Proof],
     tol: float,
-) -> Iterator[Iterate]:
+) -> Iterator[Iterate[Memory]]:
     """Iterates of descents in ever more rows; only those that a proof was tried of have a residual.
 
     That residual is the certified gap. ``remaining`` estimates the relative gain that is left from
@@ -75,7 +75,7 @@ def growing_descent(
         L = grown
 
 
-def _proved(iterate: Iterate, proof: Proof) -> Iterate:
+def _proved(iterate: Iterate[Memory], proof: Proof) -> Iterate[Memory]:
     return replace(iterate, residual=proof.gap, certificate=proof.certificate, certified=True)
 
 

@@ -29,7 +29,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from types import ModuleType
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -54,6 +55,66 @@ SLOW = 0.5
 SPENT = 1e-3  # of the gap, to which the products add less: the rest is slack or rounding
 
 
+class Interior(Protocol):
+    """A point inside the cones."""
+
+    @property
+    def K(self) -> Array: ...  # noqa: D102
+    @property
+    def y(self) -> Array: ...  # noqa: D102
+    @property
+    def above(self) -> Array: ...  # noqa: D102
+    @property
+    def below(self) -> Array: ...  # noqa: D102
+
+
+State = TypeVar("State", bound=Interior)
+State_contra = TypeVar("State_contra", bound=Interior, contravariant=True)
+
+
+class Valued(Protocol[State_contra]):
+    """A program in its own coordinates: what is reported of a point."""
+
+    def value(self, state: State_contra) -> float: ...  # noqa: D102
+    def variance(self, state: State_contra) -> float: ...  # noqa: D102
+    def bound(self, state: State_contra) -> float: ...  # noqa: D102
+    def gap(self, state: State_contra) -> float: ...  # noqa: D102
+    def violation(self, state: State_contra) -> float: ...  # noqa: D102
+
+
+Plain = TypeVar("Plain", bound=Valued[Any])
+Plain_co = TypeVar("Plain_co", bound=Valued[Any], covariant=True)
+
+
+class Program(Protocol[State, Plain_co]):
+    """What the solver asks of a program; `nearfar.problems.mvu` explains each part."""
+
+    @property
+    def n(self) -> int: ...  # noqa: D102
+    @property
+    def size(self) -> int: ...  # noqa: D102
+    @property
+    def upper(self) -> Array: ...  # noqa: D102
+    @property
+    def lower(self) -> Array: ...  # noqa: D102
+    @property
+    def gram(self) -> ModuleType: ...  # noqa: D102
+    def start(self) -> State: ...  # noqa: D102
+    def point(self, K: Array, y: Array, above: Array, below: Array) -> State: ...  # noqa: D102
+    def relaxed(self, state: State) -> Program[State, Plain_co] | None: ...  # noqa: D102
+    def scaled(self, factor: Array) -> Program[State, Plain_co]: ...  # noqa: D102
+    def plain(self, state: State) -> tuple[Plain_co, State]: ...  # noqa: D102
+    def gap(self, state: State) -> float: ...  # noqa: D102
+    def remaining(self, mu: float, state: State) -> float: ...  # noqa: D102
+    def lengths(self, K: Array) -> Array: ...  # noqa: D102
+    def dual_slack(self, y: Array) -> Array: ...  # noqa: D102
+    def change(self, y: Array) -> Array: ...  # noqa: D102
+    def projected(self, A: Array) -> Array: ...  # noqa: D102
+    def cholesky(self, A: Array) -> Array | None: ...  # noqa: D102
+    def inverse(self, factor: Array) -> Array: ...  # noqa: D102
+    def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class Step:
     """A direction, and how far it may go."""
@@ -67,21 +128,22 @@ class Step:
     dual: float = 0.0
 
 
-def interior_point(program: Any) -> Iterator[Iterate]:
+def interior_point(program: Program[State, Plain]) -> Iterator[Iterate[State, Plain]]:
     """Iterates along the path of the program, and of its relaxation where that ends too early.
 
     Value and residual of an iterate are the program's value and certified gap, its state is the
     program's, and its certificate the program that it is a point of.
     """
-    while program is not None:
-        for iterate in _path(program):
+    following: Program[State, Plain] | None = program
+    while following is not None:
+        for iterate in _path(following):
             yield iterate
-        program = program.relaxed(iterate.state)
+        following = following.relaxed(iterate.state)
 
 
-def _path(program: Any) -> Iterator[Iterate]:
+def _path(program: Program[State, Plain]) -> Iterator[Iterate[State, Plain]]:
     """Iterates from the program's start; it ends where rounding allows no further step."""
-    place: _Place | None = _Place.at(program, program.start())
+    place: _Place[State, Plain] | None = _Place.at(program, program.start())
     means: list[float] = []
     while place is not None:
         iterate, mu = place.iterate(), place.mu
@@ -102,17 +164,17 @@ def _path(program: Any) -> Iterator[Iterate]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Place(Generic[State, Plain]):
     """A point inside the cones, in the coordinates of its program."""
 
-    program: Any
-    state: Any
+    program: Program[State, Plain]
+    state: State
     S: Array
     factors: tuple[Array, Array]  # of K and S
     is_scaled: bool = False
 
     @classmethod
-    def at(cls, program: Any, state: Any) -> _Place:
+    def at(cls, program: Program[State, Plain], state: State) -> _Place[State, Plain]:
         S = program.dual_slack(state.y)
         return cls(program, state, S, (program.cholesky(state.K), program.cholesky(S)))
 
@@ -126,10 +188,9 @@ class _Place:
         """The mean product."""
         (zp, zm), state = self.slacks, self.state
         matrices = self.program.gram.inner(state.K, self.S)
-        size: int = self.program.size
-        return float(matrices + state.above @ zp + state.below @ zm) / size
+        return float(matrices + state.above @ zp + state.below @ zm) / self.program.size
 
-    def iterate(self) -> Iterate:
+    def iterate(self) -> Iterate[State, Plain]:
         program, state = self.program.plain(self.state)
         return Iterate(
             np.empty(0),
@@ -159,7 +220,7 @@ class _Place:
         best = predictor_corrector(system, SHARE, CORRECTORS)
         return system.limited(system.refined(best), SHARE)
 
-    def scaled(self) -> _Place | None:
+    def scaled(self) -> _Place[State, Plain] | None:
         """The same place in coordinates in which K is the unit matrix."""
         program = self.program.scaled(self.factors[0])
         unit = program.gram.eye(program.n, self.S)
@@ -167,9 +228,10 @@ class _Place:
         factor = program.cholesky(S)
         if factor is None:
             return None
-        return _Place(program, replace(self.state, K=unit), S, (unit, factor), is_scaled=True)
+        state = program.point(unit, self.state.y, self.state.above, self.state.below)
+        return _Place(program, state, S, (unit, factor), is_scaled=True)
 
-    def moved(self, step: Step) -> _Place | None:
+    def moved(self, step: Step) -> _Place[State, Plain] | None:
         """The place after a step, shortened where a matrix has left its cone after all."""
         program, state, primal, dual = self.program, self.state, step.primal, step.dual
         for _ in range(20):
@@ -188,14 +250,20 @@ class _Place:
         if first is None or second is None:
             return None
         above, below = state.above + primal * step.above, state.below + primal * step.below
-        place = _Place(program, type(state)(K, y, above, below), S, (first, second))
+        place = _Place(program, program.point(K, y, above, below), S, (first, second))
         return place.scaled() if self.is_scaled else place
 
 
-class _Newton:
+class _Newton(Generic[State, Plain]):
     """Equations (2) to (4) at a place."""
 
-    def __init__(self, place: _Place, inverse: Array, M: Any, weights: Any) -> None:
+    def __init__(
+        self,
+        place: _Place[State, Plain],
+        inverse: Array,
+        M: Array,
+        weights: tuple[Array, Array],
+    ) -> None:
         self._place, self._inverse, self._M, self._weights = place, inverse, M, weights
         self._program, self._state, self._slacks = place.program, place.state, place.slacks
         self._solvers = [self._program.gram.lower_solver(factor) for factor in place.factors]
@@ -272,8 +340,7 @@ class _Newton:
         matrices = inner(K, self._place.S) + b * inner(K, step.S)
         above = (state.above + a * step.above) @ (zp - b * step.y)
         below = (state.below + a * step.below) @ (zm + b * step.y)
-        size: int = self._program.size
-        return max(float(matrices + above + below), 0.0) / size
+        return max(float(matrices + above + below), 0.0) / self._program.size
 
 
 def _symmetric(A: Array) -> Array:

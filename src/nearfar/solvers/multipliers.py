@@ -174,7 +174,7 @@ def descend(
     margin: float = SEARCH_MARGIN,
     triplets: Known | None = None,
     fixed_rank: bool = False,
-) -> Iterator[Iterate]:
+) -> Iterator[Iterate[Known]]:
     """Iterates towards the optimum over all M ⪰ 0, or over L of its shape if ``fixed_rank``.
 
     ``warm`` says that the scale of L is about right, and a smaller ``width`` that L is so close to

@@ -64,7 +64,7 @@ class Program(Protocol):
     def certificate(self, Z: Matrix) -> Certificate: ...  # noqa: D102
 
 
-def quadratic_cone(program: Program) -> Iterator[Iterate]:
+def quadratic_cone(program: Program) -> Iterator[Iterate[None, None]]:
     """Iterates Z of a program; it ends where rounding allows no further step.
 
     The residual is the certified relative gap of the program's own ``certificate``, which holds for
