@@ -17,7 +17,7 @@ from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint
-from nearfar.solvers.multipliers import SEARCH_MARGIN, WIDTH, at_best_scale, descend
+from nearfar.solvers.multipliers import SEARCH_MARGIN, WIDTH, at_best_scale, proximal_factor_descent
 from nearfar.supervision import ClassOrder
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ ROUNDING_SHARE = 1e-3  # of the tolerance, that is left for rounding the map to 
 
 @dataclass(frozen=True)
 class Start:
-    """A map to start from, and what `descend` should know of it."""
+    """A map to start from, and what `proximal_factor_descent` should know of it."""
 
     components: Matrix
     options: dict[str, Any] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Descent:
         owner, problem = self.owner, self.problem
         L, fixed_rank = problem.factor(start.components), self.rows is not None
         solution = run(
-            descend(problem, L, self._tol, fixed_rank=fixed_rank, **start.options),
+            proximal_factor_descent(problem, L, self._tol, fixed_rank=fixed_rank, **start.options),
             tol=self._tol,
             max_iter=owner.max_iter,
             observers=observers,

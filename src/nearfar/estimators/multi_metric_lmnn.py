@@ -39,7 +39,7 @@ from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
-from nearfar.solvers.multipliers import descend
+from nearfar.solvers.multipliers import proximal_factor_descent
 from nearfar.supervision import ClassOrder, nearest_targets
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.supervision.neighbors import nearest_under, vote
@@ -435,7 +435,7 @@ default=None
             observers.append(validation)
         problem = descent.problem
         solution = run(
-            descend(problem, problem.factor(start.components), SINGLE_TOL),
+            proximal_factor_descent(problem, problem.factor(start.components), SINGLE_TOL),
             tol=SINGLE_TOL,
             max_iter=self.max_iter,
             observers=observers,

@@ -125,7 +125,7 @@ class Interior:
         return float(np.trace(self.N) / (1 + self.slack.min()))
 
 
-def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate[None, Weights]]:
+def solve_covering_sdp(problem: ManyConstraints, tol: float) -> Iterator[Iterate[None, Weights]]:
     """Iterates towards the optimum; each is some steps of Newton's method and one look at all.
 
     The first is M = d uuᵀ/‖u‖² of the shortest u, which is the optimum if no other u is shorter

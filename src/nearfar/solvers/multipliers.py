@@ -164,7 +164,7 @@ class HingeProblem(Protocol[At, Known, Along]):
 # -- the descent -----------------------------------------------------------------------------------
 
 
-def descend(
+def proximal_factor_descent(
     problem: HingeProblem[At, Known, Along],
     L: Matrix,
     tol: float,

@@ -39,7 +39,7 @@ class Proof:
     certificate: Any = None
 
 
-def growing_descent(
+def rank_increasing_descent(
     evaluate: Callable[[Matrix], Point],
     start: Matrix,
     remaining: Callable[[Point, float], float],
