@@ -19,21 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from nearfar.solvers.covering import Weights
+from nearfar.solvers.covering import ManyConstraints, Weights
 from nearfar.solvers.run import Iterate
 
 Array = Any
 Matrix = NDArray[np.float64]
 
 
-class SmoothedMinimum(Protocol):
+class SmoothedMinimum(ManyConstraints, Protocol):
     """What the solver asks of a problem; `nearfar.problems.dml_eig` explains each part."""
 
-    @property
-    def size(self) -> int: ...  # noqa: D102
-    @property
-    def trace(self) -> float: ...  # noqa: D102
-    def lengths(self, L: Matrix) -> Array: ...  # noqa: D102
     def soft_weights(self, lengths: Array, smoothing: float) -> Array: ...  # noqa: D102
     def scatter(self, weights: Array) -> Matrix: ...  # noqa: D102
 

@@ -69,24 +69,9 @@ class Interior(Protocol):
 
 
 State = TypeVar("State", bound=Interior)
-State_contra = TypeVar("State_contra", bound=Interior, contravariant=True)
 
 
-class Valued(Protocol[State_contra]):
-    """A program in its own coordinates: what is reported of a point."""
-
-    def value(self, state: State_contra) -> float: ...  # noqa: D102
-    def variance(self, state: State_contra) -> float: ...  # noqa: D102
-    def bound(self, state: State_contra) -> float: ...  # noqa: D102
-    def gap(self, state: State_contra) -> float: ...  # noqa: D102
-    def violation(self, state: State_contra) -> float: ...  # noqa: D102
-
-
-Plain = TypeVar("Plain", bound=Valued[Any])
-Plain_co = TypeVar("Plain_co", bound=Valued[Any], covariant=True)
-
-
-class Program(Protocol[State, Plain_co]):
+class Program(Protocol[State]):
     """What the solver asks of a program; `nearfar.problems.mvu` explains each part."""
 
     @property
@@ -101,10 +86,14 @@ class Program(Protocol[State, Plain_co]):
     def gram(self) -> ModuleType: ...  # noqa: D102
     def start(self) -> State: ...  # noqa: D102
     def point(self, K: Array, y: Array, above: Array, below: Array) -> State: ...  # noqa: D102
-    def relaxed(self, state: State) -> Program[State, Plain_co] | None: ...  # noqa: D102
-    def scaled(self, factor: Array) -> Program[State, Plain_co]: ...  # noqa: D102
-    def plain(self, state: State) -> tuple[Plain_co, State]: ...  # noqa: D102
+    def relaxed(self, state: State) -> Program[State] | None: ...  # noqa: D102
+    def scaled(self, factor: Array) -> Program[State]: ...  # noqa: D102
+    def plain(self, state: State) -> tuple[Program[State], State]: ...  # noqa: D102
+    def value(self, state: State) -> float: ...  # noqa: D102
+    def variance(self, state: State) -> float: ...  # noqa: D102
+    def bound(self, state: State) -> float: ...  # noqa: D102
     def gap(self, state: State) -> float: ...  # noqa: D102
+    def violation(self, state: State) -> float: ...  # noqa: D102
     def remaining(self, mu: float, state: State) -> float: ...  # noqa: D102
     def lengths(self, K: Array) -> Array: ...  # noqa: D102
     def dual_slack(self, y: Array) -> Array: ...  # noqa: D102
@@ -128,22 +117,22 @@ class Step:
     dual: float = 0.0
 
 
-def interior_point(program: Program[State, Plain]) -> Iterator[Iterate[State, Plain]]:
+def interior_point(program: Program[State]) -> Iterator[Iterate[State]]:
     """Iterates along the path of the program, and of its relaxation where that ends too early.
 
     Value and residual of an iterate are the program's value and certified gap, its state is the
     program's, and its certificate the program that it is a point of.
     """
-    following: Program[State, Plain] | None = program
+    following: Program[State] | None = program
     while following is not None:
         for iterate in _path(following):
             yield iterate
         following = following.relaxed(iterate.state)
 
 
-def _path(program: Program[State, Plain]) -> Iterator[Iterate[State, Plain]]:
+def _path(program: Program[State]) -> Iterator[Iterate[State]]:
     """Iterates from the program's start; it ends where rounding allows no further step."""
-    place: _Place[State, Plain] | None = _Place.at(program, program.start())
+    place: _Place[State] | None = _Place.at(program, program.start())
     means: list[float] = []
     while place is not None:
         iterate, mu = place.iterate(), place.mu
@@ -164,17 +153,17 @@ def _path(program: Program[State, Plain]) -> Iterator[Iterate[State, Plain]]:
 
 
 @dataclass(frozen=True)
-class _Place(Generic[State, Plain]):
+class _Place(Generic[State]):
     """A point inside the cones, in the coordinates of its program."""
 
-    program: Program[State, Plain]
+    program: Program[State]
     state: State
     S: Array
     factors: tuple[Array, Array]  # of K and S
     is_scaled: bool = False
 
     @classmethod
-    def at(cls, program: Program[State, Plain], state: State) -> _Place[State, Plain]:
+    def at(cls, program: Program[State], state: State) -> _Place[State]:
         S = program.dual_slack(state.y)
         return cls(program, state, S, (program.cholesky(state.K), program.cholesky(S)))
 
@@ -190,7 +179,7 @@ class _Place(Generic[State, Plain]):
         matrices = self.program.gram.inner(state.K, self.S)
         return float(matrices + state.above @ zp + state.below @ zm) / self.program.size
 
-    def iterate(self) -> Iterate[State, Plain]:
+    def iterate(self) -> Iterate[State]:
         program, state = self.program.plain(self.state)
         return Iterate(
             np.empty(0),
@@ -220,7 +209,7 @@ class _Place(Generic[State, Plain]):
         best = predictor_corrector(system, SHARE, CORRECTORS)
         return system.limited(system.refined(best), SHARE)
 
-    def scaled(self) -> _Place[State, Plain] | None:
+    def scaled(self) -> _Place[State] | None:
         """The same place in coordinates in which K is the unit matrix."""
         program = self.program.scaled(self.factors[0])
         unit = program.gram.eye(program.n, self.S)
@@ -231,7 +220,7 @@ class _Place(Generic[State, Plain]):
         state = program.point(unit, self.state.y, self.state.above, self.state.below)
         return _Place(program, state, S, (unit, factor), is_scaled=True)
 
-    def moved(self, step: Step) -> _Place[State, Plain] | None:
+    def moved(self, step: Step) -> _Place[State] | None:
         """The place after a step, shortened where a matrix has left its cone after all."""
         program, state, primal, dual = self.program, self.state, step.primal, step.dual
         for _ in range(20):
@@ -254,15 +243,11 @@ class _Place(Generic[State, Plain]):
         return place.scaled() if self.is_scaled else place
 
 
-class _Newton(Generic[State, Plain]):
+class _Newton(Generic[State]):
     """Equations (2) to (4) at a place."""
 
     def __init__(
-        self,
-        place: _Place[State, Plain],
-        inverse: Array,
-        M: Array,
-        weights: tuple[Array, Array],
+        self, place: _Place[State], inverse: Array, M: Array, weights: tuple[Array, Array]
     ) -> None:
         self._place, self._inverse, self._M, self._weights = place, inverse, M, weights
         self._program, self._state, self._slacks = place.program, place.state, place.slacks

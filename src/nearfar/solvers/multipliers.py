@@ -28,7 +28,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from nearfar.linalg import symmetric
 from nearfar.solvers.line_search import Line, exact_step
-from nearfar.solvers.quasi_newton import LBFGS, LineSearchable
+from nearfar.solvers.quasi_newton import LBFGS, Bounded, LineSearchable
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
@@ -71,9 +71,7 @@ class Tuning:
     forgotten: float = 0.1  # share of that memory which a search loses
     # the scale of a start
     scaled_rows: int = 300  # whose target edges are enough to find it
-    start_length: float = (
-        2.0  # mean squared length of a target edge, in margins, to come from above
-    )
+    start_length: float = 2.0  # mean squared length of a target edge, in margins, that is too long
     warm_stretch: float = 1.3  # the same for a factor whose scale is about right
     smallest: float = 1e-8  # to which a metric shrinks at the end: zeros would have no directions
     # rank
@@ -108,15 +106,11 @@ class Placed(Protocol):
     def triplets(self) -> Any: ...  # noqa: D102
 
 
-class Certificate(Protocol):
+class Certificate(Bounded, Protocol):
     """What is proved of a factor."""
 
     @property
-    def objective(self) -> float: ...  # noqa: D102
-    @property
     def n_active(self) -> int: ...  # noqa: D102
-    @property
-    def gap(self) -> float: ...  # noqa: D102
     @property
     def complementarity(self) -> float: ...  # noqa: D102
     @property

@@ -10,12 +10,13 @@ gradient projection method, IEEE Trans. Automatic Control 21 (1976)]
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.linalg import factor_psd, project_psd
+from nearfar.solvers.line_search import Evaluated
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
@@ -23,15 +24,6 @@ Matrix = NDArray[np.float64]
 SUFFICIENT = 0.1  # σ of (2)
 FIRST_STEP = 0.1  # length of the first trial, relative to that of the start
 HALVINGS = 50  # of a step, after which it is rounding that keeps the value from falling
-
-
-class Evaluated(Protocol):
-    """A factor with the value of its metric."""
-
-    @property
-    def L(self) -> Matrix: ...  # noqa: D102
-    @property
-    def value(self) -> float: ...  # noqa: D102
 
 
 Point = TypeVar("Point", bound=Evaluated)

@@ -25,6 +25,7 @@ from scipy import linalg
 
 from nearfar.linalg import smat, svec, symmetric, symmetric_kronecker
 from nearfar.solvers.predictor_corrector import definite_step, predictor_corrector
+from nearfar.solvers.quasi_newton import Bounded
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
@@ -36,15 +37,11 @@ EXHAUSTED = 1e-18  # mean product, relative to the first, below which nothing is
 MARGIN = 1e-3  # of the first S, relative to the largest eigenvalue of the slope
 
 
-class Certificate(Protocol):
+class Certificate(Bounded, Protocol):
     """What is proved of a point."""
 
     @property
-    def objective(self) -> float: ...  # noqa: D102
-    @property
     def bound(self) -> float: ...  # noqa: D102
-    @property
-    def gap(self) -> float: ...  # noqa: D102
 
 
 class Program(Protocol):
