@@ -18,7 +18,7 @@ is a step, and now and then more:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -173,20 +173,17 @@ def proximal_factor_descent(
 
     ``warm`` says that the scale of L is about right, and a smaller ``width`` that L is so close to
     the optimum that it should not be left for a smoother one; a wider ``margin`` is for a start
-    that will soon be left far behind; ``triplets`` with their multipliers
-    continue an earlier descent from L as it is. The residual of an iterate, where the descent
-    looked, is the relative gap over the triplets at hand, which is an estimate, and certified once
-    that is at most ``tol`` and at the end. For a fixed rank it is an estimate of the relative
-    decrease that is left.
+    that will soon be left far behind; ``triplets`` with their multipliers continue an earlier
+    descent from L as it is. The residual of an iterate, where the descent looked, is the relative
+    gap over the triplets at hand, which is an estimate, and certified once that is at most ``tol``
+    and at the end. For a fixed rank it is an estimate of the relative decrease that is left.
     """
     if triplets is None:
         L = at_best_scale(problem, L, warm=warm, width=width)
-        at = problem.survey(L, margin, width)
     else:
-        at = problem.survey(L, margin, triplets.width, triplets)
-    objective = problem.objective(at)[0]
-    state = _State(problem, at, tol, fixed_rank, _Searches(objective, margin))
-    start: Iterate | None = Iterate(at.L, objective, exact=True, state=at.triplets)
+        width = triplets.width
+    state = _State(problem, problem.survey(L, margin, width, triplets), tol, fixed_rank, margin)
+    start: Iterate[Known] | None = state.start()
     while True:
         state.step()
         if not (state.searches.due(state.n_iter, state.value) or state.looks):
@@ -267,7 +264,7 @@ class _State(Generic[At, Known, Along]):
     at: At
     tol: float
     fixed_rank: bool
-    searches: _Searches
+    margin: InitVar[float]  # of the first search
     memory: LBFGS = field(default_factory=lambda: LBFGS(TUNING.memory))
     n_iter: int = 0
     close: bool = False  # whether Newton's method precedes the next look
@@ -278,9 +275,15 @@ class _State(Generic[At, Known, Along]):
     value: float = field(init=False)  # objective over the triplets at hand
     n_active: int = field(init=False)  # of these triplets
     line: Callable[[], tuple[float, float, float]] = field(init=False)  # smoothed, after a step
+    searches: _Searches = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, margin: float) -> None:
+        self.searches = _Searches(self.problem.objective(self.at)[0], margin)
         self._measure()
+
+    def start(self) -> Iterate[Known]:
+        """The place before the first step."""
+        return Iterate(self.at.L, self.searches.objective, exact=True, state=self.at.triplets)
 
     def _measure(self) -> None:
         """Gradient and scales of a place that was not stepped to."""
@@ -386,8 +389,8 @@ class _State(Generic[At, Known, Along]):
         searches.record(self.n_iter, self.value, objective)
         self.value = objective
 
-    def iterate(self, found: _Found, start: Iterate | None) -> Iterate:
-        """What is told after a look or a search."""
+    def iterate(self, found: _Found, start: Iterate[Known] | None) -> Iterate[Known]:
+        """The iterate after a look or a search."""
         info = {
             "active_triplets": self.n_active,
             "searched": found.searched,
