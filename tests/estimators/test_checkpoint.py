@@ -22,12 +22,12 @@ import numpy as np
 from nearfar import LMNN
 from nearfar.estimators import _large_margin as lmnn
 
-def slowly(*arguments, descend=lmnn.descend, **options):
+def slowly(*arguments, descend=lmnn.proximal_factor_descent, **options):
     for iterate in descend(*arguments, **options):
         time.sleep(0.02)
         yield iterate
 
-lmnn.descend = slowly
+lmnn.proximal_factor_descent = slowly
 data = np.load(sys.argv[1])
 LMNN(tol=float(sys.argv[3]), checkpoint=sys.argv[2]).fit(data["X"], data["y"])
 """

@@ -70,14 +70,14 @@ def test_the_reported_numbers_are_those_of_the_map(regularization, tol, pairs):
 def test_the_gap_is_proved_by_weights_of_the_far_pairs(pairs, monkeypatch):
     """d λ_max(Σ α H^(-1/2) xxᵀ H^(-1/2)) from the weights that the solver left, pair by pair."""
     seen = []
-    cover = dml_eig.cover
+    solve = dml_eig.solve_covering_sdp
 
     def watched(problem, tol):
-        for iterate in cover(problem, tol):
+        for iterate in solve(problem, tol):
             seen.append(iterate.certificate)
             yield iterate
 
-    monkeypatch.setattr(dml_eig, "cover", watched)
+    monkeypatch.setattr(dml_eig, "solve_covering_sdp", watched)
     model = DMLEig(tol=1e-4, regularization=0.01).fit(*pairs)
     weights, numbers = seen[-1]
     x, H = differences(*pairs, -1)[numbers], near_scatter(*pairs, 0.01)

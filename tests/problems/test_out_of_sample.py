@@ -13,7 +13,7 @@ from nearfar.problems.out_of_sample import (
     OutOfSampleProgram,
     reconstruction_weights,
 )
-from nearfar.solvers.bisection import decreasing_root
+from nearfar.solvers.batched import bisect_decreasing
 from nearfar.solvers.cone_deviations import least_deviations
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # callers silence them
@@ -212,7 +212,7 @@ def stress(Y, d, y):
 
 def least_stress(places, d):
     local = LocalStress.of(Neighborhoods.of(places, d))
-    return local.place(decreasing_root(local.surplus, *local.ends()))
+    return local.place(bisect_decreasing(local.surplus, *local.ends()))
 
 
 @sizes

@@ -21,7 +21,7 @@ from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint, fingerprint
-from nearfar.solvers.multipliers import SEARCH_MARGIN, WIDTH, at_best_scale, descend
+from nearfar.solvers.multipliers import SEARCH_MARGIN, WIDTH, at_best_scale, proximal_factor_descent
 from nearfar.supervision import ClassOrder, class_order
 
 Index = NDArray[np.intp]
@@ -83,7 +83,7 @@ def margin_checkpoint(
 
 @dataclass(frozen=True)
 class Start:
-    """A map to start from, and what `descend` should know of it."""
+    """A map to start from, and what `proximal_factor_descent` should know of it."""
 
     components: Matrix
     options: dict[str, Any] = field(default_factory=dict)
@@ -168,7 +168,9 @@ class Descent:
         single = str(self.points.dtype).endswith("float32")
         tol = self.tol * (1 - ROUNDING_SHARE) if single else self.tol
         solution = training.run(
-            descend(self.problem, L, tol, fixed_rank=self.rows is not None, **start.options),
+            proximal_factor_descent(
+                self.problem, L, tol, fixed_rank=self.rows is not None, **start.options
+            ),
             attributes,
             start=Iterate(L, np.inf),
             tol=tol,

@@ -17,7 +17,7 @@ from nearfar.problems.out_of_sample import (
     OutOfSampleProgram,
     reconstruction_weights,
 )
-from nearfar.solvers.bisection import decreasing_root
+from nearfar.solvers.batched import bisect_decreasing
 from nearfar.solvers.cone_deviations import least_deviations
 
 Solve = Callable[[Array, Array], tuple[Array, Array]]
@@ -117,7 +117,7 @@ def _by_program(places: Array, squares: Array) -> tuple[Array, Array]:
 
 def _by_stress(places: Array, squares: Array) -> tuple[Array, Array]:
     stress = LocalStress.of(Neighborhoods.of(places, squares))
-    t = decreasing_root(stress.surplus, *stress.ends())
+    t = bisect_decreasing(stress.surplus, *stress.ends())
     return stress.place(t), 0 * t
 
 

@@ -19,7 +19,7 @@ from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.dml_eig import DMLEigProblem
 from nearfar.solvers import Iterate
-from nearfar.solvers.covering import cover
+from nearfar.solvers.covering import solve_covering_sdp
 from nearfar.solvers.frank_wolfe import frank_wolfe
 from nearfar.supervision import Pairs
 
@@ -175,7 +175,7 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
             if self.solver == "lecture":
                 iterates = frank_wolfe(problem, LECTURE_SMOOTHING * problem.trace)
             else:
-                iterates = cover(problem, self.tol)
+                iterates = solve_covering_sdp(problem, self.tol)
             solution = self._run(iterates, X, y, attributes)
             best = solution.iterate
             self.components_ = attributes(best)["components_"]

@@ -23,8 +23,8 @@ from nearfar.problems.kernel_mcml import KernelMCMLProblem
 from nearfar.problems.mcml import CollapsePoint
 from nearfar.problems.soft_neighbors import NARROW
 from nearfar.solvers import Iterate, Solution, Status
-from nearfar.solvers.growing import Proof, growing_descent
 from nearfar.solvers.quasi_newton import Memory
+from nearfar.solvers.rank_increasing import Proof, rank_increasing_descent
 from nearfar.supervision import ClassOrder
 
 Matrix = NDArray[np.float64]
@@ -219,7 +219,7 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         def iterates(start: Matrix, memory: Memory | None) -> Iterator[Iterate]:
             if not grows:
                 return self._iterates(problem, start, memory, "quasi-newton", convex)
-            return growing_descent(problem.evaluate, start, remaining, prove, self.tol)
+            return rank_increasing_descent(problem.evaluate, start, remaining, prove, self.tol)
 
         def attributes(components: Matrix) -> dict[str, Any]:
             return self._map(points, components)

@@ -22,7 +22,7 @@ from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.mmc import DiagonalMMCProblem, MMCProblem
 from nearfar.solvers import Iterate
-from nearfar.solvers.line_descent import ascend
+from nearfar.solvers.quasi_newton import ascend
 
 Matrix = NDArray[np.float64]
 

@@ -34,7 +34,7 @@ from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.problems.sensor_localization import Elasticity, core, mirrored
 from nearfar.problems.stress import Stress
 from nearfar.solvers import Status
-from nearfar.solvers.linear_cg import linear_cg
+from nearfar.solvers.batched import conjugate_gradients
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -393,7 +393,7 @@ class SensorLocalization(Unfolding):
             return elasticity.free[:, :, None] * image
 
         def solved(right: Matrix, tol: float) -> Matrix:
-            return linear_cg(elasticity.product, right, precondition, tol, STEPS)
+            return conjugate_gradients(elasticity.product, right, precondition, tol, STEPS)
 
         shaken = solved(elasticity.shaken(task.random, SAMPLES), TREMBLING)
         looseness = elasticity.looseness(elasticity.squares_beside_most(shaken, task.random))

@@ -30,7 +30,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,7 +204,7 @@ class DMLEigProblem:
 
     # -- what is proved ------------------------------------------------------------------------
 
-    def certify(self, L: Matrix, weights: Any, numbers: Index | None = None) -> Certificate:
+    def certify(self, L: Matrix, weights: Array, numbers: Index | None = None) -> Certificate:
         """(6) of the map that a fit returns for a factor L of M, from the data in float64.
 
         α are the weights of all far pairs, or of those numbered.

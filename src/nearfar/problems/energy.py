@@ -28,7 +28,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +62,8 @@ class Energy:
         starts: Index,
         n_neighbors: int,
         push_weight: float,
-        components: Any = None,
-        metric_of: Any = None,
+        components: Array | None = None,
+        metric_of: Array | None = None,
     ) -> Energy:
         """Choose the targets of the training points and measure them.
 
@@ -88,7 +87,7 @@ class Energy:
         """The kernels of the device that holds the points."""
         return kernels_for(self.points)
 
-    def of(self, points: Array, space: Array | None, metric_of: Any = None) -> Array:
+    def of(self, points: Array, space: Array | None, metric_of: Array | None = None) -> Array:
         """E_t(y) of new points for each label, (m, C) in float64.
 
         Parameters

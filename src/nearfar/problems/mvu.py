@@ -58,7 +58,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,7 +203,7 @@ class MVUProgram:
         means = A.mean(0)
         return A - means - means[:, None] + means.mean()
 
-    def change(self, y: Array) -> Any:
+    def change(self, y: Array) -> Array:
         """Lap(y / D), by which S changes with y: a matrix to multiply with."""
         return self.gram.sparse_laplacian(self.heads, self.tails, y / self.squares, self.n)
 
@@ -257,6 +256,10 @@ class MVUProgram:
         return State(
             mu * inverse, y, above=above + excess.clip(0, None), below=below - excess.clip(None, 0)
         )
+
+    def point(self, K: Array, y: Array, above: Array, below: Array) -> State:
+        """A point of (2) and (3)."""
+        return State(K, y, above, below)
 
     def variance(self, state: State) -> float:
         """σ tr K."""

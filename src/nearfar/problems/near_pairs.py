@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,7 +204,7 @@ def near_laplacian(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], tuple
 
 def refuse_unbounded(kernels: ModuleType, part: Array, whole: Array) -> None:
     """Refuse far pairs with a part of their squares in directions in which near pairs agree."""
-    apart: Any = kernels.to_host(kernels.where(part > REACH**2 * whole))
+    apart: NDArray[np.intp] = kernels.to_host(kernels.where(part > REACH**2 * whole))
     if len(apart):
         raise InvalidInputError(
             "the objective has no largest value: near pairs must differ in every direction in"

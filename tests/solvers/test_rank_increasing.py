@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nearfar.solvers import Status, run
-from nearfar.solvers.growing import Proof, growing_descent
+from nearfar.solvers.rank_increasing import Proof, rank_increasing_descent
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Quadratic:
         def remaining(at, gain):
             return 10 * gain / at.value
 
-        return growing_descent(self.evaluate, start, remaining, self.prove, tol)
+        return rank_increasing_descent(self.evaluate, start, remaining, self.prove, tol)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_directions_that_do_not_lower_the_value_are_not_added(quadratic, rng):
         return Proof(1.0, wrong)
 
     solution = run(
-        growing_descent(
+        rank_increasing_descent(
             quadratic.evaluate, rng.normal(size=(3, 6)), lambda _, gain: gain, prove, 1e-6
         ),
         tol=1e-6,

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.solvers.quasi_newton import descend
+from nearfar.solvers.line_search import Evaluated, backtrack
+from nearfar.solvers.quasi_newton import Memory, descend
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
@@ -24,6 +25,9 @@ SETTLED = 0.01  # of the tolerance: the decrease still to expect at which a proo
 PATIENCE = 0.25  # factor of that after a proof in vain
 OPENED = 0.1  # length of the longest new row, relative to the mean of the others, at first
 HALVINGS = 10  # of that length
+
+
+Point = TypeVar("Point", bound=Evaluated)
 
 
 @dataclass(frozen=True)
@@ -35,13 +39,13 @@ class Proof:
     certificate: Any = None
 
 
-def growing_descent(
-    evaluate: Callable[[Matrix], Any],
+def rank_increasing_descent(
+    evaluate: Callable[[Matrix], Point],
     start: Matrix,
-    remaining: Callable[[Any, float], float],
+    remaining: Callable[[Point, float], float],
     prove: Callable[[Matrix], Proof],
     tol: float,
-) -> Iterator[Iterate]:
+) -> Iterator[Iterate[Memory]]:
     """Iterates of descents in ever more rows; only those that a proof was tried of have a residual.
 
     That residual is the certified gap. ``remaining`` estimates the relative gain that is left from
@@ -59,24 +63,24 @@ def growing_descent(
             proof = prove(iterate.point)
             yield _proved(iterate, proof)
             threshold *= PATIENCE
-            grown = _opened(evaluate, iterate, proof.directions)
+            grown = _with_rows(evaluate, iterate, proof.directions)
             if grown is not None:
                 break
         if not settled:  # the descent ended by itself
             proof = prove(iterate.point)
             yield _proved(iterate, proof)
-            grown = _opened(evaluate, iterate, proof.directions)
+            grown = _with_rows(evaluate, iterate, proof.directions)
         if grown is None:
             return
         L = grown
 
 
-def _proved(iterate: Iterate, proof: Proof) -> Iterate:
+def _proved(iterate: Iterate[Memory], proof: Proof) -> Iterate[Memory]:
     return replace(iterate, residual=proof.gap, certificate=proof.certificate, certified=True)
 
 
-def _opened(
-    evaluate: Callable[[Matrix], Any], iterate: Iterate, directions: Matrix
+def _with_rows(
+    evaluate: Callable[[Matrix], Point], iterate: Iterate, directions: Matrix
 ) -> Matrix | None:
     """The factor with new rows along the directions, so short that the value falls, if it does."""
     if not len(directions):
@@ -84,9 +88,10 @@ def _opened(
     L = iterate.point
     length = OPENED * float(np.linalg.norm(L)) / len(L) ** 0.5
     rows = directions / np.linalg.norm(directions, axis=1).max()
-    for _ in range(HALVINGS):
+
+    def lower(length: float) -> Matrix | None:
         grown = np.vstack([L, length * rows])
-        if evaluate(grown).value < iterate.value:
-            return grown
-        length *= 0.5
-    return None
+        return grown if evaluate(grown).value < iterate.value else None
+
+    found = backtrack(lower, length, HALVINGS)
+    return None if found is None else found[0]
