@@ -15,6 +15,13 @@ class Estimator(BaseEstimator):
     the diagram is scikit-learn's own, without the facts.
     """
 
+    # What every fit that minimises something leaves behind; see `store_ending`.
+    objective_: float | None
+    duality_gap_: float | None
+    status_: str
+    n_iter_: int
+    history_: list[dict[str, Any]]
+
     def _sk_visual_block_(self) -> Any:
         from sklearn.utils._repr_html.estimator import _VisualBlock
 
