@@ -1,4 +1,4 @@
-"""Files: read within limits, written whole or not at all.
+"""Files: read within limits, written whole or not at all; and digests of what they hold.
 
 What a file declares is checked before memory is taken. An array needs
 
@@ -10,6 +10,7 @@ That is at most what `Limit` allows for a file of the given size.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import secrets
@@ -261,3 +262,18 @@ def _resemble(path: Path, other: os.stat_result) -> None:
         with suppress(PermissionError):  # only root gives files away
             os.chown(path, other.st_uid, other.st_gid)
     os.chmod(path, stat.S_IMODE(other.st_mode) & 0o777)
+
+
+# -- contents --------------------------------------------------------------------------------------
+
+
+def fingerprint(*parts: Any) -> str:
+    """A digest of arrays and plain values: equal for equal content."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(f"{part.dtype}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        else:
+            digest.update(f"{type(part).__name__}{part!r};".encode())
+    return digest.hexdigest()

@@ -26,11 +26,10 @@ from nearfar.cli.progress import progress
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.evaluation import baselines, measure, split_points, with_fewer_tests
-from nearfar.files import check_target
+from nearfar.files import check_target, fingerprint
 from nearfar.io import save
 from nearfar.limits import operations_per_second
 from nearfar.report.versions import versions
-from nearfar.solvers.checkpoint import fingerprint
 
 LARGE_FILE = 20.0  # megabytes from which on it is told that a file is read
 LARGE_WORK = 1e11  # operations of a look at all pairs from which on its cost is told: seconds

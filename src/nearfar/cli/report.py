@@ -13,9 +13,9 @@ from nearfar.cli.use import check_width, load_model, model_in_use
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation import split_points
+from nearfar.files import fingerprint
 from nearfar.io import read_provenance
 from nearfar.report import Origin, write_report
-from nearfar.solvers.checkpoint import fingerprint
 
 TEST_SHARE, SEED = 0.3, 0  # as of `nearfar fit`
 NAMED = (".csv", ".tsv", ".parquet")  # tables whose columns have names

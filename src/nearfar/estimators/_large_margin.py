@@ -12,12 +12,13 @@ from sklearn.utils import check_random_state
 from nearfar.errors import DataWarning, warn
 from nearfar.estimators._base import validated_labels
 from nearfar.estimators._iterative import IterativeLearner
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import host
 from nearfar.estimators._validation import held_out_rows
+from nearfar.files import fingerprint
 from nearfar.kernels import Array, kernels_for
-from nearfar.solvers.checkpoint import Checkpoint, fingerprint
+from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.supervision import ClassOrder, class_order
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 

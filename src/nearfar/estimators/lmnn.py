@@ -14,7 +14,6 @@ from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
 from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_coinciding
 from nearfar.estimators._lmnn_descent import Start
 from nearfar.estimators._lmnn_passes import PASS_WIDTH, Passes
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof
 from nearfar.estimators._start import given_map, host, without_dead_features
 from nearfar.kernels import Array, kernels_for, one_pool
@@ -22,6 +21,7 @@ from nearfar.linalg import pad_or_trim_rows
 from nearfar.solvers import Iterate, Status
 from nearfar.supervision import ClassOrder
 from nearfar.supervision.labels import check_class_sizes
+from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 

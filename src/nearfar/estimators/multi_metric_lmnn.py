@@ -28,7 +28,6 @@ from nearfar.estimators._lmnn_descent import (
     resumed,
 )
 from nearfar.estimators._notebook import Estimator
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._start import central_point, host, without_dead_features
 from nearfar.estimators._validation import HeldOutError
@@ -43,6 +42,7 @@ from nearfar.solvers.multipliers import descend
 from nearfar.supervision import ClassOrder, nearest_targets
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.supervision.neighbors import nearest_under, vote
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]

@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._around_metric import ClassifierAroundMetric, check_count
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.kernels.search import ALGORITHMS, TREES, Search
 from nearfar.supervision.neighbors import Found, Index, merged, metric_groups, vote, votes_of
+from nearfar.validation import check_choice, check_number
 
 
 class _Part(NamedTuple):

@@ -30,10 +30,10 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.graphs.distances import BLOCK_ENTRIES, DenseDistances, checked_points
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.kernels.all_pairs import ranks, ranks_in
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Floats = NDArray[np.float64]

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from nearfar.errors import DisconnectedGraphError, InvalidInputError, NearfarWarning
-from nearfar.estimators._parameters import check_number
 from nearfar.evaluation.embeddings import EmbeddingMeasures, measure_embedding
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import kernels_for
+from nearfar.validation import check_number
 
 Floats = NDArray[np.float64]
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.kernels import kernels_for
 from nearfar.supervision.pairs import check_both_kinds, near_kinds
 from nearfar.supervision.thresholds import CRITERIA, Cuts
+from nearfar.validation import check_choice, check_number
 
 Floats = NDArray[np.floating]
 

@@ -18,8 +18,8 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
 
 from nearfar.errors import InvalidInputError
-from nearfar.graphs.checks import check_number
 from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Lengths = NDArray[np.float64]
@@ -39,7 +39,7 @@ def check_neighbors(n_neighbors: Any, radius: Any, n: int, nodes: str = "points"
                 f" {n}. Lower n_neighbors or add points."
             )
     if radius is not None:
-        check_number("radius", radius, Real, 0, above=True)
+        check_number("radius", radius, Real, 0, open_ends=True, infinite=True)
 
 
 def check_size(n: int) -> None:

@@ -16,13 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils import check_random_state
 
 from nearfar.errors import DisconnectedGraphError, InvalidInputError
-from nearfar.graphs.checks import (
-    check_number,
-    checked_edges,
-    edge_numbers,
-    merged_edges,
-    weights_of,
-)
+from nearfar.graphs.checks import checked_edges, edge_numbers, merged_edges, weights_of
 from nearfar.graphs.cliques import has_flat_clique
 from nearfar.graphs.distances import (
     Distances,
@@ -37,6 +31,7 @@ from nearfar.graphs.linking import links
 from nearfar.graphs.report import GraphReport, listed
 from nearfar.graphs.walks import holding, low_outliers, walk_probabilities
 from nearfar.kernels import kernels_for
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -444,7 +439,7 @@ class NeighborhoodGraph:
         check_number("steps", steps, Integral, 1)
         if sigma is None:
             sigma = 0.5 * float(np.median(self.lengths)) if self.lengths.any() else 1.0
-        check_number("sigma", sigma, Real, 0, above=True)
+        check_number("sigma", sigma, Real, 0, open_ends=True, infinite=True)
         return walk_probabilities(
             self.n_nodes, self.heads, self.tails, self.lengths, int(steps), float(sigma)
         )
@@ -472,7 +467,7 @@ class NeighborhoodGraph:
         ndarray of int
             Numbers of the edges.
         """
-        check_number("threshold", threshold, Real, 0)
+        check_number("threshold", threshold, Real, 0, infinite=True)
         direct = self._part(self._directions() != ANGLE)
         walked = direct.lengths > 0
         if not walked.any():

@@ -7,8 +7,9 @@ is loaded when something is drawn (``pip install 'nearfar[plot]'``).
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nearfar.registry import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from nearfar.plots.convergence import ConvergenceDisplay
@@ -31,16 +32,6 @@ __all__ = [
     "SpectrumDisplay",
 ]
 
-
 if not TYPE_CHECKING:  # type checkers have the names above, and are to know no others
-
-    def __getattr__(name: str) -> Any:
-        """Import a display when it is first used."""
-        if name not in __all__:
-            raise AttributeError(f"module 'nearfar.plots' has no attribute {name!r}")
-        module = name.removesuffix("Display").lower()
-        return getattr(importlib.import_module(f"nearfar.plots.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    _HOME = {name: f"nearfar.plots.{name.removesuffix('Display').lower()}" for name in __all__}
+    __getattr__, __dir__ = _lazy_names(__name__, _HOME)

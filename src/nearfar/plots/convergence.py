@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice
 from nearfar.plots._canvas import COLOURS, FAINT, Axes, Floats, several_axes, tidied
 from nearfar.plots._models import metric_of, name_of, unwrapped, without_classifier
+from nearfar.validation import check_choice
 
 PANELS = {
     "objective": "objective",

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._parameters import check_number
 from nearfar.plots._canvas import (
     RASTERISED,
     Axes,
@@ -38,6 +37,7 @@ from nearfar.plots._models import (
     unwrapped,
     without_classifier,
 )
+from nearfar.validation import check_number
 
 USUAL = 0.35  # median radius of the ellipses in deviations of the points, where none is given
 FARTHEST = 3.0  # extents of the points, beyond which an ellipse is cut

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.plots._canvas import (
     COLOURS,
     FAINT,
@@ -41,6 +40,7 @@ from nearfar.plots._models import (
     name_of,
     principal_plane,
 )
+from nearfar.validation import check_choice, check_number
 
 NAMES = ("auto", "legend", "map", "none")
 APART = 0.045  # of the extent of the map, between names on it

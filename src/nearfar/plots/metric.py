@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._kernel_metric import KernelMetricLearner
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators.linear_metric import as_metric
 from nearfar.linalg import canonical_factor, signed
 from nearfar.plots._canvas import AFTER, BEFORE, Axes, Floats, blank, legend_above, one_axes, tidied
 from nearfar.plots._models import host, metric_of, name_of, principal
+from nearfar.validation import check_choice, check_number
 
 KINDS = ("matrix", "features", "images")
 MOST_NAMES = 40  # features whose names stand beside the matrix

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.kernels import kernels_for
 from nearfar.plots._canvas import (
     FAINT,
@@ -38,6 +37,7 @@ from nearfar.plots._models import (
     row_count,
 )
 from nearfar.supervision import nearest_under
+from nearfar.validation import check_choice, check_number
 
 SHOW = ("changed", "helped", "hurt", "random")
 GAP, WIDE_GAP = 0.08, 0.3  # between cells and between groups of them, in inches

@@ -10,7 +10,6 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.plots._canvas import (
     FAINT,
@@ -35,6 +34,7 @@ from nearfar.plots._models import (
     name_of,
     row_count,
 )
+from nearfar.validation import check_choice, check_number
 
 BINS = 40
 METRICS = ("euclidean", "precomputed", "kernel")

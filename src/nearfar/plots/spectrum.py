@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.plots._canvas import AFTER, BEFORE, COLOURS, Axes, Floats, one_axes, tidied
 from nearfar.plots._models import (
     all_distances,
@@ -22,6 +21,7 @@ from nearfar.plots._models import (
     name_of,
     principal,
 )
+from nearfar.validation import check_choice, check_number
 
 KINDS = ("bars", "stacked", "cumulative")
 SHOWN = 1e-3  # share of the variance below which all eigenvalues but one are left out
