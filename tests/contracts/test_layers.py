@@ -36,6 +36,7 @@ LAYERS = (
     "evaluation",
     "io",
     "proofs",
+    "analysis",
     "plots",
     "report",
     "__init__",

@@ -6,7 +6,6 @@ is reduced by one until the tie breaks [weinberger2009, section 4]; at k = 1 it 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -52,11 +51,6 @@ def knn_error(
         X_train, X_test = model.transform(X_train), model.transform(X_test)
     predicted = knn_predict(X_train, y_train, X_test, n_neighbors)
     return float(np.mean(predicted != y_test))
-
-
-def standard_error(error: float, n: int) -> float:
-    """sqrt(error (1 - error) / n), the binomial standard error of a share of n points."""
-    return math.sqrt(error * (1 - error) / n)
 
 
 def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -> np.ndarray:

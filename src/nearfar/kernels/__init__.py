@@ -18,11 +18,23 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
 from nearfar.errors import InvalidInputError, MissingExtraError
 from nearfar.kernels.threads import one_pool
 from nearfar.limits import allowed_gigabytes
 
-__all__ = ["Array", "check_memory", "gram_kernels_for", "is_torch", "kernels_for", "one_pool"]
+__all__ = [
+    "Array",
+    "check_memory",
+    "gram_kernels_for",
+    "is_torch",
+    "kernels_for",
+    "one_pool",
+    "to_host",
+]
 
 GIGABYTE = 1e9
 
@@ -46,6 +58,13 @@ def kernels_for(X: Any) -> ModuleType:
     except ImportError as error:  # pragma: no cover - a tensor without torch cannot be made
         raise MissingExtraError.for_extra("torch", "torch") from error
     return on_torch
+
+
+def to_host(values: Any) -> NDArray[Any]:
+    """A NumPy array, from an array, a table, a sparse array or a tensor on any device."""
+    if sparse.issparse(values):
+        return np.asarray(values.toarray())
+    return np.asarray(kernels_for(values).to_host(values))
 
 
 def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:

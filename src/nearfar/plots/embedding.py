@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.analysis.models import (
+    checked_labels,
+    checked_places,
+    images_of,
+    known_labels,
+    known_points,
+    name_of,
+    principal_plane,
+)
 from nearfar.errors import InvalidInputError
+from nearfar.kernels import to_host
 from nearfar.plots._canvas import (
     COLOURS,
     FAINT,
@@ -29,16 +39,6 @@ from nearfar.plots._canvas import (
     pyplot,
     spread_rows,
     tidied,
-)
-from nearfar.plots._models import (
-    checked_labels,
-    checked_places,
-    host,
-    images_of,
-    known_labels,
-    known_points,
-    name_of,
-    principal_plane,
 )
 from nearfar.validation import check_choice, check_number
 
@@ -185,7 +185,7 @@ class EmbeddingDisplay:
         """
         places, axis_labels = _in_plane(checked_places(embedding), components)
         n = len(places)
-        pictures = None if images is None else as_images(host(images), image_shape, n)
+        pictures = None if images is None else as_images(to_host(images), image_shape, n)
         display = cls(places, checked_labels(y, n), pictures, axis_labels, name)
         return display.plot(ax=ax, **drawing)
 

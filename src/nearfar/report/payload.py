@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.analysis.comparison import Comparison
+from nearfar.analysis.models import Floats, Index
+from nearfar.analysis.neighbors import Neighbors
+from nearfar.analysis.study import Study
+from nearfar.analysis.views import View
 from nearfar.errors import InvalidInputError
-from nearfar.report.comparison import Comparison
-from nearfar.report.neighbors import Neighbors
-from nearfar.report.study import Floats, Index, Study
-from nearfar.report.views import View
 
 TEXT = 40  # characters of a label or a text cell
 COLUMN_VALUES = 250_000  # numbers of the table that travel with the page, 1.3 MB
@@ -53,8 +54,8 @@ class Material:
             shown=self.shown[part],
             chosen=min(self.chosen, count),
             views=[view._replace(places=view.places[part]) for view in self.views],
-            before=self.before and Neighbors(self.before.rows[part], self.before.distances[part]),
-            after=self.after and Neighbors(self.after.rows[part], self.after.distances[part]),
+            before=self.before and self.before.of_queries(part),
+            after=self.after and self.after.of_queries(part),
         )
 
 
