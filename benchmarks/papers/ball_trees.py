@@ -27,7 +27,7 @@ from benchmarks.papers import ball_trees_page
 from benchmarks.papers.table1_data import deskewed
 from nearfar import LMNN
 from nearfar.kernels import kernels_for, on_numpy, one_pool
-from nearfar.kernels.search import TREES, Search
+from nearfar.kernels.search import TREES
 from nearfar.kernels.slabs import pruned_invaders
 from nearfar.supervision.neighbors import vote
 
@@ -117,7 +117,6 @@ def measure_search(points, sizes):
             row[name], (apart, _) = seconds(lambda built=built, Q=Q: built.query(Q, NEIGHBORS))
             same = np.allclose(apart**2, expected, rtol=1e-4, atol=1e-5)
             check(same, f"{name} finds other neighbours in {r} dimensions")
-        row["chosen"] = Search.of(Z).algorithm
         yield row
 
 

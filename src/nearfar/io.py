@@ -507,13 +507,7 @@ def _encode_graph(graph: NeighborhoodGraph, where: str, arrays: dict[str, np.nda
 def _decode_graph(value: dict[str, Any], arrays: Arrays) -> NeighborhoodGraph:
     fields = {name: _decode(item, arrays) for name, item in value["$graph"].items()}
     graph = NeighborhoodGraph(**fields)
-    sizes = {
-        len(fields[name])
-        for name in ("heads", "tails", "lengths", "weights", "directions")
-        if fields[name] is not None
-    }
-    ends = np.concatenate([graph.heads, graph.tails])
-    if len(sizes) > 1 or (len(ends) and not 0 <= ends.min() <= ends.max() < graph.n_nodes):
+    if not graph.is_consistent():
         raise ValueError("the edges of a graph do not fit its nodes")
     return graph
 

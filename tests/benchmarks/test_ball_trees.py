@@ -29,7 +29,7 @@ def record():
         | {
             "measured": [
                 {"dimensions": 784, "products": 2.0},
-                {"dimensions": 15, "products": 0.2, "chosen": "brute"} | TREES,
+                {"dimensions": 15, "products": 0.2} | TREES,
             ]
         },
         "impostors": FACTS

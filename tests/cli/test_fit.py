@@ -370,5 +370,5 @@ def test_a_baseline_that_cannot_be_computed_is_no_failure(run, column):
 )
 def test_numbers_that_are_not_finite(fails, option, value):
     message = fails("fit", "iris", "--method", "mcml", f"--{option}", value)
-    assert f"Invalid value for '--{option}': {value} is no finite number." in message
+    assert f"Invalid value for '--{option}': {value} is not a finite number." in message
     assert not Path("model.nearfar").exists()

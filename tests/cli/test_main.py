@@ -37,7 +37,6 @@ def test_help_loads_little_of_nearfar_itself():
     assert own == {
         "nearfar.cli",
         "nearfar.cli.commands",
-        "nearfar.cli.completion",
         "nearfar.cli.methods",
         "nearfar.cli.text",
         "nearfar.registry",

@@ -30,7 +30,7 @@ class Neighbors:
 def nearest_rows(points: Floats, queries: Index, among: Index, k: int) -> Neighbors:
     """The k nearest of the rows ``among`` to each of the rows ``queries``, never itself."""
     k, extra = _counts(queries, among, k)
-    near, squares = Search.of(points[among], k=k + extra).nearest(points[queries], k + extra)
+    near, squares = Search.of(points[among]).nearest(points[queries], k + extra)
     return _without_self(queries, among[near], np.sqrt(squares), k)
 
 

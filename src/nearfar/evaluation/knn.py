@@ -73,6 +73,6 @@ def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -
         check_array(X, dtype=[np.float64, np.float32], ensure_min_samples=0)
         for X in (X_train, X_test)
     )
-    nearest, _ = Search.of(points, k=n_neighbors).nearest(queries, n_neighbors)
+    nearest, _ = Search.of(points).nearest(queries, n_neighbors)
     predicted: np.ndarray = classes[vote(codes[nearest], len(classes))]
     return predicted

@@ -25,7 +25,7 @@ from nearfar.graphs.distances import (
     checked_points,
     given_distances,
 )
-from nearfar.graphs.edges import ANGLE, BOTH, TO_HEAD, TO_TAIL, angle_edges, undirected
+from nearfar.graphs.edges import ANGLE, BOTH, angle_edges, undirected
 from nearfar.graphs.landmarks import farthest_first
 from nearfar.graphs.linking import links
 from nearfar.graphs.report import GraphReport, listed
@@ -244,17 +244,12 @@ class NeighborhoodGraph:
         """Number of nodes of each component, largest first."""
         return tuple(np.sort(np.bincount(self.components()))[::-1].tolist())
 
-    def neighborhoods(self) -> list[Index]:
-        """Each node, followed by its neighbours; edges among these are no neighbours by themselves.
-
-        In a graph of points with angles, all nodes of a neighbourhood are joined to each other.
-        """
-        directions = self._wide_directions()
-        there, back = (directions & TO_TAIL) > 0, (directions & TO_HEAD) > 0
-        origins = np.concatenate([np.arange(self.n_nodes), self.heads[there], self.tails[back]])
-        targets = np.concatenate([np.arange(self.n_nodes), self.tails[there], self.heads[back]])
-        order = np.argsort(origins, kind="stable")
-        return np.split(targets[order], np.cumsum(np.bincount(origins))[:-1])
+    def is_consistent(self) -> bool:
+        """Whether all edges join nodes of the graph, and every array has an entry for each edge."""
+        arrays = (self.heads, self.tails, self.lengths, self.weights, self.directions)
+        sizes = {len(values) for values in arrays if values is not None}
+        ends = np.concatenate([self.heads, self.tails])
+        return len(sizes) == 1 and bool(((ends >= 0) & (ends < self.n_nodes)).all())
 
     def adjacency(self, values: Any = None) -> sparse.csr_array:
         """Symmetric sparse matrix (n_nodes, n_nodes) of values of the edges, by default lengths.
