@@ -62,7 +62,7 @@ class UnsafeFileError(ValueError):
 
 
 class Limit(NamedTuple):
-    """Bytes that an array may need: so many, or so many for each byte of its file."""
+    """Bytes that an array may need: ``floor``, or ``ratio`` for each byte of its file."""
 
     floor: int
     ratio: int
@@ -110,7 +110,7 @@ class Archive:
         return member in self._members
 
     def read(self, member: str, most: int) -> bytes:
-        """A member that is no array, of at most so many bytes."""
+        """A member that is not an array, of at most ``most`` bytes."""
         declared = self._members[member].file_size
         if declared > most:
             raise UnsafeFileError(
@@ -154,7 +154,7 @@ def read_array(stream: IO[bytes], size: int, most: int) -> np.ndarray:
     if dtype.kind == "U" and array.nbytes:
         code_points = array.view(np.dtype(np.uint32).newbyteorder(dtype.byteorder))
         if code_points.max() > _LAST_CODE_POINT:
-            raise ValueError("an array of text holds what is no text")
+            raise ValueError("an array of text holds something else")
     return array.reshape(shape, order="F" if fortran_order else "C")
 
 

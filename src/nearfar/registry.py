@@ -19,7 +19,7 @@ Supervision = Literal["labels", "pairs", "chunklets", "metric", "neighbours", "d
 
 
 class Entry(NamedTuple):
-    """What the library has to know about an estimator without importing it.
+    """What the library knows of an estimator without importing it.
 
     Parameters
     ----------

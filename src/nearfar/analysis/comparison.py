@@ -18,7 +18,7 @@ from nearfar.supervision.neighbors import vote
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one method says of the tested rows; ``predicted`` are class numbers."""
+    """The predictions of one method for the tested rows; ``predicted`` are class numbers."""
 
     name: str
     predicted: Index
@@ -85,9 +85,9 @@ def compare_errors(study: Study, before: Neighbors | None, after: Neighbors) -> 
     scaled = StandardScaler().fit(study.X[study.voters]).transform(study.X)
     standardised = nearest_rows(scaled, study.tested, study.voters, study.n_neighbors)
     if study.decides and study.held_out:
-        told = study.model.predict(take_rows(study.given, study.tested))
-        predicted = np.searchsorted(classes, told).clip(0, len(classes) - 1)
-        predicted = np.where(classes[predicted] == told, predicted, -1)
+        answers = study.model.predict(take_rows(study.given, study.tested))
+        predicted = np.searchsorted(classes, answers).clip(0, len(classes) - 1)
+        predicted = np.where(classes[predicted] == answers, predicted, -1)
     else:
         predicted = voted(after)
     return Comparison(

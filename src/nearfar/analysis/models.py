@@ -1,4 +1,4 @@
-"""What a fitted model tells: where it maps points, by which maps, and which points it keeps."""
+"""Queries about a fitted model: its maps, the points that it keeps, and where it puts points."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def principal_plane(points: Any) -> tuple[Floats, tuple[str, str]]:
 
 
 def name_of(estimator: Any) -> str:
-    """What a picture calls the model: its class, or that of the last step that maps points."""
+    """The name of the model: its class, or that of the last step that maps points."""
     estimator = without_classifier(unwrapped(estimator))
     if hasattr(estimator, "steps"):
         return name_of(estimator.steps[-1][1])
@@ -96,7 +96,7 @@ def known_labels(estimator: Any) -> Any:
 
 
 def images_of(estimator: Any, X: Any) -> Floats:
-    """Where points go, (n, r) in float64 on the host; X = None is what the model was fitted on."""
+    """Images of points (n, r), in float64 on the host; X=None is what the model was fitted on."""
     model = metric_of(estimator)
     if X is None:
         X = known_points(estimator)

@@ -23,7 +23,7 @@ class View(NamedTuple):
 
 
 def views(study: Study, shown: Index, random_state: int) -> list[View]:
-    """What was learned first, the points as they were last."""
+    """Views after learning, then the view before."""
     found = []
     if study.unfolds:
         found.append(_embedding(study, shown))

@@ -1,4 +1,4 @@
-"""What the command line accepts. The work is in modules imported when it starts."""
+"""The commands and their options. The modules that do the work are imported when it starts."""
 
 from __future__ import annotations
 

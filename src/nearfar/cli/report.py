@@ -155,7 +155,7 @@ def _check_options(options: ReportOptions) -> None:
 
 
 def _check_rows(rows: list[int] | None, n: int) -> None:
-    """Refuse chosen rows beyond the last; they are counted from 0 here, and from 1 for the user."""
+    """Raise if a chosen row does not exist; rows count from 0 here, and from 1 for the user."""
     for row in rows or ():
         if row >= n:
             raise InvalidInputError(
@@ -269,7 +269,7 @@ def _with_test_table(
 
 
 def _column(options: ReportOptions, name: str, names: tuple[str, ...] | None) -> Any:
-    """A column of numbers or text that is no feature."""
+    """A column of numbers or text that is not a feature."""
     paths = [path for path in (options.table, options.test) if path is not None]
     return np.concatenate([_column_of(path, name, names) for path in paths])
 

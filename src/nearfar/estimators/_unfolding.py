@@ -422,7 +422,7 @@ def _columns(embedding: Array, count: int, reference: Array, mirrors: bool) -> A
     embedding = embedding[:, :count]
     n, r = embedding.shape
     if mirrors:
-        tops = embedding[abs(embedding).argmax(0), kernels.count_up(r, embedding)]
+        tops = embedding[abs(embedding).argmax(0), kernels.arange(r, embedding)]
         embedding = embedding * (2.0 * (tops >= 0) - 1.0)
     if r < count:
         zeros = kernels.like(np.zeros((count - r, n)), embedding)

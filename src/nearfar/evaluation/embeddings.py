@@ -63,7 +63,7 @@ class EmbeddingMeasures:
 
     @property
     def harmonic_mean(self) -> float:
-        """Of the three measures of the thesis, by which its Figure 3.28 compares embeddings."""
+        """Of the three measures of the thesis, as in its Figure 3.28."""
         values = (self.local_continuity, self.local_trust, self.neighborhood_intersection)
         return 3 / sum(1 / value for value in values) if min(values) > 0 else 0.0
 
@@ -335,7 +335,7 @@ class _Points:
         return lengths
 
     def ranks(self, heads: Index, tails: Index) -> Index:
-        """How many are nearer to each head than its tail."""
+        """The number of points that are nearer to each head than its tail is."""
         return ranks(self.points, heads, tails)
 
 
@@ -360,7 +360,7 @@ class _Given:
         return self.distances.lengths(heads, tails)
 
     def ranks(self, heads: Index, tails: Index) -> Index:
-        """How many are nearer to each head than its tail."""
+        """The number of points that are nearer to each head than its tail is."""
         step, parts = max(1, BLOCK_ENTRIES // self.n), [np.empty(0, dtype=np.intp)]
         for start in range(0, self.n, step):
             table = self.distances.known(slice(start, min(start + step, self.n)))

@@ -1,4 +1,4 @@
-"""How many neighbours an unfolding should have: the recipe of the thesis [weinberger2007, 3.1.12].
+"""The choice of n_neighbors for an unfolding: the recipe of the thesis [weinberger2007, 3.1.12].
 
 Too few neighbours do not hold the graph together, or leave strings of points; too many lock the
 points up, so that nothing unfolds. So it is unfolded for one number after the other, and spectra

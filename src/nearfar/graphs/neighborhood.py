@@ -270,7 +270,7 @@ class NeighborhoodGraph:
         return (sparse.diags_array(W.sum(axis=1)) - W).tocsr()
 
     def report(self) -> GraphReport:
-        """What to know before unfolding: components, duplicates, degrees, lengths."""
+        """A summary to read before unfolding: components, duplicates, degrees, lengths."""
         degrees, positive = self.degrees(), self.lengths[self.lengths > 0]
         zero = self._part(self.lengths == 0)
         return GraphReport(

@@ -4,7 +4,7 @@ Three modules implement the same functions: `reference` (plain loops, the specif
 `on_numpy` and `on_torch`. Tests bind them together. Callers ask once which one to use::
 
     kernels = kernels_for(X)
-    heads, tails = kernels.invaders(X, reach, starts)
+    heads, tails = kernels.impostor_pairs(X, reach, starts)
 
 Apart from these functions, callers may index arrays and use arithmetic, ``@``, ``.T``, ``.sum()``
 and ``.clip()``, which NumPy arrays and torch tensors spell alike.
@@ -68,9 +68,9 @@ def to_host(values: Any) -> NDArray[Any]:
 
 
 def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
-    """Refuse what needs so many bytes if they are more than ``memory_limit`` allows.
+    """Raise if something needs more bytes than ``memory_limit`` allows.
 
-    Without that, the limit is the memory of the machine or device of the reference.
+    Without a ``memory_limit``, the limit is the memory of the device of the reference.
     """
     limit = allowed_gigabytes()
     if limit is None:
@@ -78,7 +78,7 @@ def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
     if needed > limit * GIGABYTE:
         raise InvalidInputError(
             f"{what} needs about {needed / GIGABYTE:.2g} GB, above the limit of {limit:.2g} GB."
-            f" {remedy}, or raise memory_limit if there is more."
+            f" {remedy}, or raise memory_limit."
         )
 
 

@@ -1,7 +1,7 @@
 """Pictures of what was learned, by scikit-learn's convention for displays.
 
-``from_estimator`` or ``from_predictions`` computes what is to be seen and draws it; the display
-keeps it, and ``plot`` draws it again, elsewhere or otherwise, without computing it anew. matplotlib
+``from_estimator`` or ``from_predictions`` computes the numbers and draws them; the display keeps
+them, and ``plot`` draws them again, on other axes or in another style. matplotlib
 is loaded when something is drawn (``pip install 'nearfar[plot]'``).
 """
 

@@ -24,7 +24,7 @@ MOST_MARKERS = 60  # iterations up to which each is marked
 class ConvergenceDisplay:
     """What every iteration of a fit reached.
 
-    Make it by `from_estimator`, or of a history.
+    Create it with `from_estimator`, or from a history.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class ConvergenceDisplay:
         name : str or None, default=None
             Title. None is the name of the class and why the fit ended.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Distances of pairs that are alike and of others: their distributions, and the ROC curve."""
+"""Distances of near and of far pairs: their distributions, and the ROC curve."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BINS = 40
 class DistancesDisplay:
     """Distances of near pairs, as of the same class, and of far ones, with the ROC curve.
 
-    Make it by `from_estimator` or `from_predictions`.
+    Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -101,13 +101,13 @@ class DistancesDisplay:
         baseline : bool, default=True
             Whether to draw the Euclidean distance of the points too.
         n_pairs : int, default=5000
-            Most pairs of the same and of different classes to draw from labelled points.
+            Largest number of near pairs, and of far pairs, to draw from labelled points.
         random_state : int, RandomState instance or None, default=0
-            Draws them.
+            Seed of the draw.
         name : str or None, default=None
             What to call the model. None is the name of the class.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -121,8 +121,8 @@ class DistancesDisplay:
             X = known_points(model) if X is None else X
         if y is None:
             raise InvalidInputError(
-                "distances are compared by what should be near. Give class labels of points, or +1"
-                " and -1 of pairs, as y."
+                "distances are compared between near and far pairs. Give class labels of points, or"
+                " +1 and -1 of pairs, as y."
             )
         if X is None and hasattr(model, "embedding_"):  # of distances: its places are all there is
             X, baseline = to_host(model.embedding_), False
@@ -165,7 +165,7 @@ class DistancesDisplay:
         thresholds : mapping of str to float or None, default=None
             Distances up to which pairs count as near, by the same names.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------

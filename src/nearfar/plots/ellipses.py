@@ -45,12 +45,12 @@ FARTHEST = 3.0  # extents of the points, beyond which an ellipse is cut
 
 @dataclass(eq=False, repr=False)
 class EllipsesDisplay:
-    """Points in the plane, and around the middle of each class what lies at one distance of it.
+    """Points in the plane, with an ellipse of equal distance around the mean of each class.
 
-    The distance is measured by the metric of the class or cluster, so that the ellipses can be
-    compared: where one is narrow its metric stretches, along the line that is drawn in it. Of more
-    than two features the plane of the first two principal components is drawn, and of ellipsoids
-    their section with it. Make it by `from_estimator`.
+    The distance is measured by the metric of the class or cluster. Where an ellipse is narrow, its
+    metric stretches, along the line that is drawn in it. If there are more than two features, the
+    plane of the first two principal components is drawn, with the sections of the ellipsoids.
+    Create it with `from_estimator`.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class EllipsesDisplay:
         name : str or None, default=None
             Title. None is the name of the class.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------

@@ -52,7 +52,7 @@ JITTER = 0.1  # of the extent, by which points of one dimension are spread acros
 class EmbeddingDisplay:
     """Points in the plane: an embedding, or the images of points under a learned metric.
 
-    Make it by `from_estimator` or `from_predictions`.
+    Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class EmbeddingDisplay:
             The points. None is those of ``fit``, where the model has them or their places.
         y : array-like of shape (n_samples,) or None, default=None
             Classes, or numbers on a scale: those that are not whole or of more than 50 kinds.
-            Points whose number is NaN are grey, and the title counts them.
+            Points whose number is NaN are grey; the title says how many there are.
         components : two ints or None, default=None
             Which columns to draw. None is the first two of an embedding in two dimensions, and else
             the two principal axes of all columns, which no rotation of the map changes.
@@ -130,7 +130,7 @@ class EmbeddingDisplay:
         ax : matplotlib Axes or None, default=None
             Where to draw; None makes a figure.
         **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -174,7 +174,7 @@ class EmbeddingDisplay:
         y : array-like of shape (n_samples,) or None, default=None
             Classes, or numbers on a scale.
         components, images, image_shape, ax, **drawing
-            As of `from_estimator`.
+            See `from_estimator`.
         name : str, default=""
             Title.
 

@@ -1,4 +1,4 @@
-"""A learned metric: its matrix, what each feature weighs, and its directions as pictures."""
+"""A learned metric: its matrix, the share of each feature, and its directions as pictures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLUMNS = 8  # of a table of pictures
 class MetricDisplay:
     """What a linear map L does to the features; the metric is M = LᵀL.
 
-    Make it by `from_estimator` or `from_predictions`.
+    Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class MetricDisplay:
             Points. With them features are measured in their standard deviations, and principal
             directions are drawn beside those of the metric. None is no points.
         kind, ax, **drawing
-            As of `plot`. ``kind=None`` is "images" with ``image_shape``, and "matrix" else.
+            See `plot`. ``kind=None`` is "images" with ``image_shape``, and "matrix" otherwise.
         metric : int or None, default=None
             Which of several metrics.
         feature_names : sequence of str or None, default=None
@@ -152,7 +152,7 @@ class MetricDisplay:
         components : array-like of shape (rows, n_features)
             The map L.
         X, kind, feature_names, image_shape, name, ax, **drawing
-            As of `from_estimator`.
+            See `from_estimator`.
 
         Returns
         -------
@@ -189,7 +189,7 @@ class MetricDisplay:
         return display.plot(ax, kind=kind, **drawing)
 
     def contributions(self) -> Floats:
-        """The share of squared distances that each feature makes, as far as it goes by itself.
+        """The share of squared distances that each feature contributes by itself.
 
         ``M_jj s_j²`` relative to its sum, with the standard deviations s of the features; their
         products with others, ``M_jk`` for j ≠ k, are left out.

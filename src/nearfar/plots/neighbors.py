@@ -52,7 +52,7 @@ class NeighborsDisplay:
     """Points with their nearest neighbours, one row a point: before learning, and after it.
 
     Frames tell whether a neighbour has the label of the point: full and blue if it has, dashed and
-    red if not. Make it by `from_estimator` or `from_predictions`.
+    red if not. Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -129,13 +129,13 @@ class NeighborsDisplay:
         y : array-like of shape (n_samples,) or None, default=None
             Their labels.
         queries : array-like of int or None, default=None
-            The rows of X to look at, of which neighbours are found among the others: among the
-            rows that are no queries, for example those of training, or among all if every row is a
-            query. None is every row.
+            The rows of X whose neighbours are found. They are searched among the other rows, for
+            example those of training, or among all rows if every row is a query. None is every
+            row.
         n_neighbors : int, default=3
             How many neighbours.
         baseline : fitted transformer or None, default=None
-            What comes before. None is the Euclidean distance of X.
+            What to compare with. None is the Euclidean distance of X.
         images : array-like of shape (n_samples, height, width[, 3]) or None, default=None
             Pictures of the points.
         image_shape : (height, width) or None, default=None
@@ -147,7 +147,7 @@ class NeighborsDisplay:
         max_queries : int, default=1000
             Most queries to find neighbours of; of more a random sample.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -229,7 +229,7 @@ class NeighborsDisplay:
         y : array-like of shape (n_samples,) or None, default=None
             Labels of all rows.
         images, image_shape, texts, ax, **drawing
-            As of `from_estimator`; of all rows.
+            See `from_estimator`; for all rows.
         names : (str, str), default=("before", "after")
             What stands over the neighbours before and after.
 
@@ -356,7 +356,7 @@ class NeighborsDisplay:
             return np.sort(order)
         if show == "changed":
             score = np.array([len(np.setdiff1d(*both)) for both in zip(*self._both(), strict=True)])
-            if self.labels is not None:  # of as many new ones, those of other labels tell more
+            if self.labels is not None:  # among equals, changes of the label tell more
                 score = score + np.abs(self._gained()) / (1 + self.before.shape[1])
         else:
             if self.labels is None:

@@ -44,7 +44,7 @@ class ShepardDisplay:
     """Distances of pairs in the embedding against those that were given.
 
     Points on the line keep their distance. With a graph, its edges stand out, and a second panel
-    shows by how much their lengths changed. Make it by `from_estimator` or `from_predictions`.
+    shows by how much their lengths changed. Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -103,11 +103,11 @@ class ShepardDisplay:
         n_pairs : int, default=5000
             Pairs to draw at random.
         random_state : int or None, default=0
-            Draws them.
+            Seed of the draw.
         name : str or None, default=None
             Title. None is the name of the class.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -171,7 +171,7 @@ class ShepardDisplay:
         slope : float or None, default=1.0
             Of the line that is drawn: 1 is equal distances, None the best factor.
         n_pairs, random_state, ax, **drawing
-            As of `from_estimator`.
+            See `from_estimator`.
         name : str, default=""
             Title.
 

@@ -25,7 +25,7 @@ NUMBERED = 4  # per cent of the variance from which a part of a stack has its nu
 class SpectrumDisplay:
     """Eigenvalues as shares of their sum, largest first: how many dimensions the data has.
 
-    Make it by `from_estimator` or `from_predictions`.
+    Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class SpectrumDisplay:
         name : str or None, default=None
             What to call the model. None is the name of the class.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -102,7 +102,7 @@ class SpectrumDisplay:
         eigenvalues : array-like, or mapping of str to array-like
             The eigenvalues, or several lists of them by name. Negative ones count as 0.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------

@@ -184,7 +184,7 @@ def measure_of_pairs(
 
 def refuse_unbounded(kernels: ModuleType, part: Array, whole: Array) -> None:
     """Refuse far pairs with a part of their squares in directions in which near pairs agree."""
-    apart: Any = kernels.to_host(kernels.where(part > REACH**2 * whole))
+    apart: Any = kernels.to_host(kernels.flatnonzero(part > REACH**2 * whole))
     if len(apart):
         raise InvalidInputError(
             "the objective has no largest value: near pairs must differ in every direction in"

@@ -1,4 +1,4 @@
-"""What the page's program draws and searches, as JSON: numbers in base64, at most so many rows.
+"""The data that the page draws and searches, as JSON with numbers in base64.
 
 Row numbers are those of the table. Rows that are drawn come first; after them come rows that are
 only named, as neighbours of drawn ones.
@@ -47,7 +47,7 @@ class Material:
     image_shape: tuple[int, int] | None
 
     def first(self, count: int) -> Material:
-        """Only so many rows."""
+        """The first ``count`` rows only."""
         part = slice(None, count)
         return replace(
             self,
@@ -96,7 +96,7 @@ def as_script_data(content: Any) -> str:
 
 
 def clipped(text: Any, length: int = TEXT) -> str:
-    """Text of at most so many characters, the last a sign that some were left out."""
+    """Text of at most ``length`` characters, the last an ellipsis if some were left out."""
     words = str(text)
     words = words if len(words) <= length else words[: length - 1] + "…"
     return words.encode("utf-8", "replace").decode()  # a half of a pair of surrogates is no text
@@ -196,7 +196,7 @@ def _images(study: Study, material: Material) -> dict[str, Any] | None:
 
 
 def _reduced(pictures: Floats, most_pixels: float) -> Floats:
-    """Means over square blocks, the smallest for which a picture has no more than so many."""
+    """Means over square blocks, the smallest that leave at most ``most_pixels``."""
     _, rows, columns = pictures.shape
     size = max(1, math.ceil(math.sqrt(rows * columns / most_pixels)))
     if size == 1:

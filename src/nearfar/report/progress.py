@@ -56,7 +56,7 @@ def _gaps(trace: Trace) -> list[Line]:
 
 
 def _thinned(name: str, line: convergence.Line) -> Line:
-    """At most so many points of a line; the last is kept."""
+    """At most `POINTS` points of a line; the last is kept."""
     last = len(line.x) - 1
     kept = np.unique(np.linspace(0, last, POINTS).astype(int)) if last >= 0 else slice(0)
     return Line(name, line.x[kept], line.y[kept])

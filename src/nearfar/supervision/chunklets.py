@@ -31,7 +31,7 @@ def make_chunklets(
     y : array-like of shape (n_samples,)
         Class labels.
     n_chunklets : int or None, default=None
-        How many; None for as many as there can be. Each of these is drawn as likely as another.
+        Number of chunklets; None makes as many as possible. All chunklets are equally likely.
     chunklet_size : int, default=2
         Points in each, at least two.
     random_state : int, RandomState instance or None, default=None
