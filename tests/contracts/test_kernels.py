@@ -716,7 +716,7 @@ def test_one_liners(backend, name, arguments, expected):
     assert got.dtype == np.int64
 
 
-def test_concatenate_and_count_up(backend):
+def test_concatenate_and_arange(backend):
     one = backend.asarray(np.array([1, 2]))
     kernels = kernels_for(one)
     joined = kernels.concatenate([one, one[:0], one])
