@@ -266,7 +266,7 @@ def test_what_is_no_file_is_not_replaced(fails, option, name, kind):
 
 @pytest.mark.usefixtures("folder")
 def test_results_do_not_go_to_standard_output(fails):
-    assert "- is no file: results are written to files" in fails("fit", "iris", "-o", "-")
+    assert "- is not a file: results are written to files" in fails("fit", "iris", "-o", "-")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs modes")
