@@ -678,7 +678,7 @@ def test_provenance_of_a_foreign_file_is_refused(saved):
     with pytest.raises(ModelFileError, match="is not a model file"):
         io.read_provenance(saved)
     saved.write_bytes(b"not a zip")
-    with pytest.raises(ModelFileError, match="no zip archive"):
+    with pytest.raises(ModelFileError, match="not a zip archive"):
         io.read_provenance(saved)
 
 

@@ -228,14 +228,14 @@ def test_a_fit_ends_within_twice_its_limit_and_a_second(name, limit, clock, rng)
 def test_the_limit_in_the_first_search_keeps_the_start(clock, monkeypatch, rng):
     """Where there is no iterate and no objective yet, LMNN says so and returns where it began."""
     X, y = labelled(rng)
-    search = on_numpy.invaders
+    search = on_numpy.impostor_pairs
 
     def slow(*args):
         clock.now += 100
         check_time()
         return search(*args)
 
-    monkeypatch.setattr(on_numpy, "invaders", slow)
+    monkeypatch.setattr(on_numpy, "impostor_pairs", slow)
     with pytest.warns(
         ConvergenceWarning,
         match=r"LMNN stopped before its first iteration and returned its initial map:"
@@ -343,7 +343,7 @@ def test_a_kernel_matrix_is_refused_at_the_door(name, rng, monkeypatch):
     with pytest.raises(
         InvalidInputError,
         match=r"the kernel matrix of \d+ points with its eigenvectors needs about 0\.000\d+ GB,"
-        r" above the limit of 0\.0005 GB\. Fit to fewer rows, or raise memory_limit if there is",
+        r" above the limit of 0\.0005 GB\. Fit to fewer rows, or raise memory_limit",
     ):
         model.fit(*labelled(rng))
 
@@ -353,7 +353,7 @@ def test_pairs_are_refused_at_the_door(rng):
     with pytest.raises(
         InvalidInputError,
         match=r"learning from 4005 pairs needs about 0\.0006 GB, above the limit of 0\.0005 GB\."
-        r" Set n_pairs to draw from them, or raise memory_limit if there is more\.",
+        r" Set n_pairs to draw from them, or raise memory_limit\.",
     ):
         nearfar.MMC(memory_limit=5e-4).fit(*labelled(rng))
 

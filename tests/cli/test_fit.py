@@ -266,7 +266,7 @@ def test_what_is_no_file_is_not_replaced(fails, option, name, kind):
 
 @pytest.mark.usefixtures("folder")
 def test_results_do_not_go_to_standard_output(fails):
-    assert "- is no file: results are written to files" in fails("fit", "iris", "-o", "-")
+    assert "- is not a file: results are written to files" in fails("fit", "iris", "-o", "-")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs modes")
@@ -330,7 +330,7 @@ def test_too_short_a_limit_is_told_in_a_line(fails, monkeypatch):
     def never(*_):
         raise TimeLimitError("max_seconds=1 is too short. Raise max_seconds, or fit to fewer rows.")
 
-    monkeypatch.setattr(LMNN, "_fit", never)
+    monkeypatch.setattr(LMNN, "_learned", never)
     monkeypatch.setattr(fit, "operations_per_second", lambda: 4e9)
     assert fails("fit", "iris", "--max-seconds", 1) == (
         "nearfar: --max-seconds 1 is too short for a first answer on 105 rows. Raise it, or learn"
@@ -370,5 +370,5 @@ def test_a_baseline_that_cannot_be_computed_is_no_failure(run, column):
 )
 def test_numbers_that_are_not_finite(fails, option, value):
     message = fails("fit", "iris", "--method", "mcml", f"--{option}", value)
-    assert f"Invalid value for '--{option}': {value} is no finite number." in message
+    assert f"Invalid value for '--{option}': {value} is not a finite number." in message
     assert not Path("model.nearfar").exists()

@@ -32,7 +32,6 @@ def test_help_loads_little():
     assert own == {
         "nearfar.cli",
         "nearfar.cli.commands",
-        "nearfar.cli.completion",
         "nearfar.cli.methods",
         "nearfar.cli.text",
         "nearfar.registry",

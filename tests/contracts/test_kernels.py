@@ -25,10 +25,10 @@ LAYOUTS = {
 PLUMBING = {
     "apply",
     "concatenate",
-    "count_up",
-    "cumulative",
+    "arange",
+    "cumsum",
     "double",
-    "find_sorted",
+    "searchsorted",
     "gram",
     "index",
     "like",
@@ -38,7 +38,7 @@ PLUMBING = {
     "single",
     "to_host",
     "unique",
-    "where",
+    "flatnonzero",
 }
 
 
@@ -202,7 +202,7 @@ def test_every_kernel_has_a_specification_with_the_same_parameters():
             assert default is not inspect.Parameter.empty, name
 
 
-# -- neighbours and invaders ---
+# -- neighbours and impostor_pairs ---
 
 
 @layouts_and_spoils
@@ -230,19 +230,21 @@ def test_nearest_in_class(make, backend, k, r, spoil, dtype):
 
 
 @layouts_and_spoils
-def test_invaders(make, backend, rng, spoil):
+def test_impostor_pairs(make, backend, rng, spoil):
     """From a reach that finds almost nothing to one that finds all."""
     sample = make(spoil)
     for size in (0.3, 3.0, 1e30):
         reach = size * rng.uniform(0.5, 1.5, size=len(sample.Z))
-        expected = reference.invaders(sample.Z, reach, sample.starts)
-        found = sample.kernels.invaders(sample.on_device, backend.asarray(reach), sample.starts)
+        expected = reference.impostor_pairs(sample.Z, reach, sample.starts)
+        found = sample.kernels.impostor_pairs(
+            sample.on_device, backend.asarray(reach), sample.starts
+        )
         for got, wanted in zip(found, expected, strict=True):
             np.testing.assert_array_equal(backend.to_numpy(got), wanted)
 
 
 @layouts_and_spoils
-def test_a_screen_in_float32_does_not_change_the_invaders(make, backend, rng, spoil):
+def test_a_screen_in_float32_does_not_change_the_impostor_pairs(make, backend, rng, spoil):
     """The reach of each point is its exact distance to another one, which is then just outside;
     and then the next larger number, which takes it in. Float32 alone could not tell."""
     sample = make(spoil)
@@ -252,8 +254,8 @@ def test_a_screen_in_float32_does_not_change_the_invaders(make, backend, rng, sp
     exact = backend.to_numpy(kernels.sq_lengths(double, sample.index(np.arange(n)), others))
     for reach in (exact, np.nextafter(exact, np.inf)):
         reach = backend.asarray(reach)
-        expected = kernels.invaders(double, reach, sample.starts, double)
-        found = kernels.invaders(double, reach, sample.starts, kernels.single(double))
+        expected = kernels.impostor_pairs(double, reach, sample.starts, double)
+        found = kernels.impostor_pairs(double, reach, sample.starts, kernels.single(double))
         for got, wanted in zip(found, expected, strict=True):
             np.testing.assert_array_equal(backend.to_numpy(got), backend.to_numpy(wanted))
 
@@ -263,7 +265,7 @@ def test_a_reach_of_minus_infinity_finds_nothing(make, backend):
     sample = make()
     reach = np.full(len(sample.Z), -np.inf)
     reach[-1] = 1e30
-    found = sample.kernels.invaders(sample.on_device, backend.asarray(reach), sample.starts)
+    found = sample.kernels.impostor_pairs(sample.on_device, backend.asarray(reach), sample.starts)
     heads, tails = map(backend.to_numpy, found)
     others = np.arange(sample.starts[-2])
     np.testing.assert_array_equal(tails, others)
@@ -274,7 +276,7 @@ def test_points_that_coincide_invade_any_positive_reach(make, backend):
     """‖z − z‖² = 0 < reach, also 1e6 from the origin and for the smallest reach."""
     sample = make(lambda Z: 0 * Z + 1e6 / 3)
     reach = np.full(len(sample.Z), np.finfo(sample.Z.dtype).tiny)
-    found = sample.kernels.invaders(sample.on_device, backend.asarray(reach), sample.starts)
+    found = sample.kernels.impostor_pairs(sample.on_device, backend.asarray(reach), sample.starts)
     n, sizes = len(sample.Z), np.diff(sample.starts)
     assert len(backend.to_numpy(found[0])) == n * n - (sizes**2).sum()
 
@@ -285,7 +287,7 @@ def test_no_points_and_no_edges(backend, dtype):
     none = kernels.index([], Z)
     starts = np.array([0])
     for heads, tails in (
-        kernels.invaders(Z, Z[:, 0], starts),
+        kernels.impostor_pairs(Z, Z[:, 0], starts),
         kernels.nearest_in_class(Z, starts, 3),
     ):
         assert len(backend.to_numpy(heads)) == len(backend.to_numpy(tails)) == 0
@@ -340,7 +342,7 @@ def test_nearest(make, backend, queries, k, spoil):
 
 @pytest.fixture
 def cross(backend, rng, queries):
-    """Makes what `cross_invaders` takes for a sample: labels are as mixed as they can be."""
+    """Makes what `cross_impostor_pairs` takes for a sample: labels are as mixed as they can be."""
 
     def cross(sample, Q=None, n_labels=3):
         Q = queries(sample) if Q is None else Q
@@ -350,13 +352,13 @@ def cross(backend, rng, queries):
             arrays = backend.asarray(Q), backend.asarray(reach), sample.on_device
             if screen is not None:
                 screen = screen(arrays[0]), screen(sample.on_device)
-            pairs = sample.kernels.cross_invaders(
+            pairs = sample.kernels.cross_impostor_pairs(
                 *arrays, sample.index(labels), sample.index(others), screen
             )
             return [backend.to_numpy(ends) for ends in pairs]
 
         def expected(reach):
-            return reference.cross_invaders(Q, reach, sample.Z, labels, others)
+            return reference.cross_impostor_pairs(Q, reach, sample.Z, labels, others)
 
         return Q, found, expected
 
@@ -365,7 +367,7 @@ def cross(backend, rng, queries):
 
 @any_layout
 @spoils
-def test_cross_invaders(make, rng, cross, spoil):
+def test_cross_impostor_pairs(make, rng, cross, spoil):
     """From a reach that finds almost nothing to one that finds all, with rows of both kinds."""
     sample = make(spoil)
     Q, found, expected = cross(sample)
@@ -382,8 +384,8 @@ def test_cross_invaders(make, rng, cross, spoil):
 @any_layout
 @spoils
 @pytest.mark.parametrize("dtype", [np.float64], ids=["float64"])
-def test_a_screen_in_float32_does_not_change_the_cross_invaders(make, rng, cross, spoil):
-    """As for the invaders: the reach is the exact distance to some point, or just above it."""
+def test_a_screen_in_float32_does_not_change_the_cross_impostor_pairs(make, rng, cross, spoil):
+    """As for impostors: the reach is the exact distance to some point, or just above it."""
     sample = make(spoil)
     kernels, n = sample.kernels, len(sample.Z)
     Q, found, _ = cross(sample, n_labels=40)
@@ -402,7 +404,7 @@ def test_a_screen_in_float32_does_not_change_the_cross_invaders(make, rng, cross
 
 @any_layout
 @pytest.mark.parametrize("screened", [False, True])
-def test_squares_that_overflow_hide_no_invader(make, backend, dtype, rng, cross, screened):
+def test_squares_that_overflow_hide_no_impostor(make, backend, dtype, rng, cross, screened):
     """Norms are just below and just above the largest number of the type of the products, while
     distances are a hundredth of it."""
     kind = np.float32 if screened else dtype
@@ -416,23 +418,23 @@ def test_squares_that_overflow_hide_no_invader(make, backend, dtype, rng, cross,
     for got, ends in zip(found(reach, single), wanted, strict=True):
         np.testing.assert_array_equal(got, ends)
     reach = np.resize(reach, len(sample.Z))
-    pairs = sample.kernels.invaders(
+    pairs = sample.kernels.impostor_pairs(
         sample.on_device,
         backend.asarray(reach),
         sample.starts,
         single and single(sample.on_device),
     )
-    wanted = reference.invaders(sample.Z, reach, sample.starts)
+    wanted = reference.impostor_pairs(sample.Z, reach, sample.starts)
     for got, ends in zip(pairs, wanted, strict=True):
         np.testing.assert_array_equal(backend.to_numpy(got), ends)
 
 
-def test_cross_invaders_of_nobody(backend, dtype):
+def test_cross_impostor_pairs_of_nobody(backend, dtype):
     Z = backend.asarray(np.ones((3, 2), dtype))
     kernels = kernels_for(Z)
     labels, reach = kernels.index([0, 1, 2], Z), kernels.double(Z[:, 0])
     for first, second in ((Z[:0], Z), (Z, Z[:0]), (Z[:0], Z[:0])):
-        heads, tails = kernels.cross_invaders(
+        heads, tails = kernels.cross_impostor_pairs(
             first, reach[: len(first)], second, labels[: len(first)], labels[: len(second)]
         )
         assert len(backend.to_numpy(heads)) == len(backend.to_numpy(tails)) == 0
@@ -733,13 +735,13 @@ def test_conversions(backend, dtype):
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
-        ("where", [[True, False, True]], [0, 2]),
-        ("where", [[False, False]], []),
+        ("flatnonzero", [[True, False, True]], [0, 2]),
+        ("flatnonzero", [[False, False]], []),
         ("unique", [[3, 1, 3, 2, 1]], [1, 2, 3]),
         ("unique", [np.empty(0, np.int64)], []),
         ("repeat", [[5, 6, 7], [2, 0, 1]], [5, 5, 7]),
-        ("cumulative", [[2, 0, 3]], [2, 2, 5]),
-        ("find_sorted", [[1, 3, 3, 7], [0, 3, 4, 9]], [0, 1, 3, 4]),
+        ("cumsum", [[2, 0, 3]], [2, 2, 5]),
+        ("searchsorted", [[1, 3, 3, 7], [0, 3, 4, 9]], [0, 1, 3, 4]),
     ],
 )
 def test_one_liners(backend, name, arguments, expected):
@@ -749,12 +751,12 @@ def test_one_liners(backend, name, arguments, expected):
     assert got.dtype == np.int64
 
 
-def test_concatenate_and_count_up(backend):
+def test_concatenate_and_arange(backend):
     one = backend.asarray(np.array([1, 2]))
     kernels = kernels_for(one)
     joined = kernels.concatenate([one, one[:0], one])
     np.testing.assert_array_equal(backend.to_numpy(joined), [1, 2, 1, 2])
-    np.testing.assert_array_equal(backend.to_numpy(kernels.count_up(3, one)), [0, 1, 2])
+    np.testing.assert_array_equal(backend.to_numpy(kernels.arange(3, one)), [0, 1, 2])
 
 
 @any_layout

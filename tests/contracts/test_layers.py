@@ -22,6 +22,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "nearfar"
 LAYERS = (
     "errors",
     "registry",
+    "validation",
     "files",
     "limits",
     "linalg",
@@ -35,6 +36,7 @@ LAYERS = (
     "evaluation",
     "io",
     "proofs",
+    "analysis",
     "plots",
     "report",
     "__init__",
@@ -46,7 +48,7 @@ LAYERS = (
 # made it.
 NARROWER = {
     "solvers": {"errors", "files", "limits", "linalg"},
-    "datasets": {"errors", "files"},
+    "datasets": {"errors", "files", "validation"},
     "proofs": {"errors", "io"},
 }
 # Optional packages, and the modules or packages that exist only for them: only there may the import

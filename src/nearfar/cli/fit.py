@@ -26,14 +26,13 @@ from nearfar.cli.progress import progress
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.evaluation import baselines, measure, split_points, with_fewer_tests
-from nearfar.files import check_target
+from nearfar.files import check_target, fingerprint
 from nearfar.io import save
 from nearfar.limits import operations_per_second
 from nearfar.report.versions import versions
-from nearfar.solvers.checkpoint import fingerprint
 
-LARGE_FILE = 20.0  # megabytes from which on it is told that a file is read
-LARGE_WORK = 1e11  # operations of a look at all pairs from which on its cost is told: seconds
+LARGE_FILE = 20.0  # megabytes from which reading a file is announced
+LARGE_WORK = 1e11  # operations of a look at all pairs from which its cost is announced: seconds
 COMPARED_PAIRS = 1 << 29  # of training and test rows in the comparison: some seconds a method
 LOOK = 0.02  # share of the time limit that one look at all pairs may take
 LINEAR_TIME = ("rca", "pola")  # methods whose time grows with the rows, not with all pairs
@@ -94,7 +93,7 @@ def _read_table(options: FitOptions) -> Table:
 
 
 def is_large(table: Table) -> bool:
-    """Whether work on it takes so long that it should be told in advance."""
+    """Whether work on it takes so long that its cost should be announced."""
     n, d = table.X.shape
     return bool(n * n * d > LARGE_WORK)
 
@@ -129,7 +128,7 @@ def _affordable_rows(seconds: float, d: int) -> int:
 def _learned_rows(options: FitOptions, n: int, d: int) -> int:
     """How many of n training rows to learn from: those asked for, or what --max-seconds allows.
 
-    Before work that takes long, it is told what it costs. A method that does not look at all pairs
+    Before work that takes long, its cost is announced. A method that does not look at all pairs
     takes all rows.
     """
     rows, limit = min(options.rows or n, n), options.given.get("max_seconds")

@@ -37,7 +37,7 @@ def is_builtin(table: Path) -> bool:
 
 
 def refuse_target(target: str | None, name: str) -> None:
-    """Refuse a column of labels for a built-in set."""
+    """Raise if --target is given with a built-in set."""
     if target is not None:
         raise InvalidInputError(
             f"--target {target} goes with a file; the built-in set {name} has its own. "
@@ -49,8 +49,8 @@ def check_output(path: Path, force: bool, inputs: Sequence[Path | None] = ()) ->
     """Raise before any work if `path` could not be written after it."""
     if str(path) == "-":
         raise InvalidInputError(
-            "- is no file: results are written to files, whole or not at all, and never to standard"
-            " output. Name a file."
+            "- is not a file: results are written to files, whole or not at all, and never to"
+            " standard output. Name a file."
         )
     check_target(path)
     check_folder(path)

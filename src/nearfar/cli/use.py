@@ -137,7 +137,7 @@ def _read(
 
 
 def _voters(model: Any, asked: int | None) -> int:
-    """How many neighbours vote: those that were asked for, else the model's own, else 3."""
+    """The number of voting neighbours: as asked for, else the model's own, else 3."""
     own: int | None = getattr(model, "n_neighbors", None)
     if asked is not None and asked != own and not hasattr(model, "transform"):
         raise InvalidInputError(
@@ -148,7 +148,7 @@ def _voters(model: Any, asked: int | None) -> int:
 
 
 def _check_labels(model: Any, labels: Any, path: Path) -> None:
-    """Refuse labels that a model which classifies by itself cannot predict."""
+    """Raise if a classifier cannot predict these labels."""
     if not hasattr(model, "transform") and not np.isin(labels, model.classes_).any():
         raise InvalidInputError(
             f"{path}: none of its labels is known to the model, which predicts "
@@ -157,7 +157,7 @@ def _check_labels(model: Any, labels: Any, path: Path) -> None:
 
 
 def check_width(table: Table, model: Any, path: Path) -> None:
-    """Refuse a table that has not as many features as the model."""
+    """Raise unless the table has as many features as the model."""
     if not hasattr(model, "n_features_in_"):
         raise InvalidInputError(
             f"{path}: the model was fitted on a graph and knows no features, so that it has no use "

@@ -7,9 +7,9 @@ from functools import wraps
 from numbers import Real
 from typing import Any, TypeVar
 
-from nearfar.estimators._parameters import check_number
 from nearfar.limits import fit_clock, memory_limit, time_limit
 from nearfar.solvers import Iterate, Record, Status
+from nearfar.validation import check_number
 
 __all__ = ["CallbackObserver", "CallbackSupportMixin", "with_callbacks"]
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._unfolding import ENDED, Task, Unfolded, Unfolding, max_distortion
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.ordering import in_near_order
@@ -28,6 +27,7 @@ from nearfar.problems.variational_mvu import Certificate, Edges, VariationalProg
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.conjugate_gradient import conjugate_gradient
 from nearfar.solvers.quadratic_cone import quadratic_cone
+from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -8,8 +8,8 @@ from typing import Any
 
 from nearfar.errors import ConvergenceWarning, warn
 from nearfar.estimators._callbacks import CallbackObserver
-from nearfar.estimators._parameters import check_number
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
+from nearfar.validation import check_number
 
 UNFINISHED = (Status.MAX_ITER, Status.MAX_SECONDS, Status.STALLED)
 

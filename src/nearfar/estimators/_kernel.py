@@ -13,10 +13,10 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._large_margin import taken
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._start import host, robust_centre
 from nearfar.kernels import Array, check_memory, is_torch, kernels_for
 from nearfar.problems.kernel_lmnn import KernelSpan
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]

@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Distance, Metric, as_dtype_of, check_device
 from nearfar.estimators._kernel import PRECOMPUTED, Expansion, Kernel
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import host
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.linalg import pad_or_trim_rows
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]

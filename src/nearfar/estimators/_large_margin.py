@@ -13,16 +13,17 @@ from sklearn.utils import check_random_state
 
 from nearfar.errors import DataWarning, warn
 from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import host, projection
 from nearfar.estimators._training import Arrays, Attributes, Saved, Training, check_limits, settled
+from nearfar.files import fingerprint
 from nearfar.kernels import Array, kernels_for
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Solution, Status
-from nearfar.solvers.checkpoint import Checkpoint, fingerprint
+from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.solvers.multipliers import SEARCH_MARGIN, WIDTH, at_best_scale, proximal_factor_descent
 from nearfar.supervision import ClassOrder, class_order
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]

@@ -20,7 +20,6 @@ from nearfar.estimators._base import as_dtype_of, validated_points
 from nearfar.estimators._callbacks import CallbackSupportMixin, with_callbacks
 from nearfar.estimators._iterative import IterativeLearner
 from nearfar.estimators._notebook import Estimator
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.checks import weights_of
 from nearfar.graphs.distances import DenseDistances, SparseDistances
@@ -32,6 +31,7 @@ from nearfar.problems.classical_mds import gram_of_distances, leading_axes
 from nearfar.problems.mds import AllPairs, SomePairs, many
 from nearfar.solvers import Iterate
 from nearfar.solvers.majorization import majorize
+from nearfar.validation import check_choice, check_number
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]

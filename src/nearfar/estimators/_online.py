@@ -20,7 +20,6 @@ from nearfar.errors import ConvergenceWarning, InvalidInputError, warn
 from nearfar.estimators._base import checked_labels, validated_points
 from nearfar.estimators._iterative import UNFINISHED, IterativeLearner
 from nearfar.estimators._pairs import PairLearner, holds_tuples, validated_kinds, validated_tuples
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import robust_centre
 from nearfar.kernels import kernels_for, one_pool
 from nearfar.limits import fit_clock
@@ -29,6 +28,7 @@ from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.pola import MarginProjections, epochs
 from nearfar.supervision import Pairs
 from nearfar.supervision.pairs import labelled_edges, pairs_of_labels
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]

@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import checked_labels, validated_labels, validated_points
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import without_dead_features
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.supervision import Pairs, Tuples
@@ -25,6 +24,7 @@ from nearfar.supervision.pairs import (
     pairs_of_labels,
     pairs_of_tuples,
 )
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]

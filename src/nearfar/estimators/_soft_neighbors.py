@@ -13,18 +13,19 @@ from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import validated_labels
 from nearfar.estimators._iterative import IterativeLearner
 from nearfar.estimators._large_margin import warn_of_coinciding
-from nearfar.estimators._parameters import check_choice
 from nearfar.estimators._start import given_map, host, projection
+from nearfar.files import fingerprint
 from nearfar.kernels import Array, kernels_for
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.soft_neighbors import SoftNeighborsProblem
 from nearfar.solvers import Iterate, Record, Solution, Status
-from nearfar.solvers.checkpoint import Checkpoint, fingerprint
+from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.solvers.quasi_newton import Memory
 from nearfar.supervision import ClassOrder
 from nearfar.supervision.labels import check_class_pairs
 from nearfar.supervision.pairs import n_coinciding
+from nearfar.validation import check_choice
 
 Matrix = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]

@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from nearfar.errors import ConvergenceWarning, warn
-from nearfar.estimators._parameters import check_number
 from nearfar.limits import fit_clock, memory_limit, time_limit
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint
+from nearfar.validation import check_number
 
 try:
     from sklearn.callback import CallbackSupportMixin

@@ -25,12 +25,12 @@ from nearfar.estimators._iterative import IterativeLearner
 from nearfar.estimators._new_points import NewPoints
 from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._out_of_sample import METHODS, placed
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.neighborhood import CONNECT
 from nearfar.graphs.report import listed
 from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.solvers import Iterate, Record, Solution, Status, run
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -422,7 +422,7 @@ def _columns(embedding: Array, count: int, reference: Array, mirrors: bool) -> A
     embedding = embedding[:, :count]
     n, r = embedding.shape
     if mirrors:
-        tops = embedding[abs(embedding).argmax(0), kernels.count_up(r, embedding)]
+        tops = embedding[abs(embedding).argmax(0), kernels.arange(r, embedding)]
         embedding = embedding * (2.0 * (tops >= 0) - 1.0)
     if r < count:
         zeros = kernels.like(np.zeros((count - r, n)), embedding)

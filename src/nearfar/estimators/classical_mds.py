@@ -15,13 +15,13 @@ from nearfar.estimators._base import as_dtype_of, check_device, validated_points
 from nearfar.estimators._callbacks import CallbackObserver, CallbackSupportMixin, with_callbacks
 from nearfar.estimators._mds import METRICS, check_components, given_distances, refuse_negative
 from nearfar.estimators._notebook import Estimator
-from nearfar.estimators._parameters import check_choice
 from nearfar.estimators._start import check_power
 from nearfar.graphs.distances import DenseDistances
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.linalg import signed
 from nearfar.problems.classical_mds import axes, gram_of_distances, strain
 from nearfar.solvers import Record, Status
+from nearfar.validation import check_choice
 
 Floats = NDArray[np.float64]
 

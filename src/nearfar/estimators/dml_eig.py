@@ -11,7 +11,6 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._iterative import IterativeLearner, settled
 from nearfar.estimators._pairs import PairLearner
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows
 from nearfar.estimators._start import check_spread, host
 from nearfar.kernels import kernels_for, one_pool
@@ -22,6 +21,7 @@ from nearfar.solvers import Iterate
 from nearfar.solvers.covering import solve_covering_sdp
 from nearfar.solvers.frank_wolfe import frank_wolfe
 from nearfar.supervision import Pairs
+from nearfar.validation import check_choice, check_number
 
 LECTURE_SMOOTHING = 1e-5  # σ for each feature
 NO_WEIGHT = 1e-12  # of the largest dual weight, below which a far pair is left out of the proof

@@ -14,7 +14,6 @@ from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._kernel import PRECOMPUTED, Expansion
 from nearfar.estimators._kernel_metric import KernelMetricLearner
 from nearfar.estimators._pairs import holds_tuples
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
 from nearfar.estimators._start import host
 from nearfar.estimators.mmc import MMCLearner
@@ -22,6 +21,7 @@ from nearfar.kernels import one_pool
 from nearfar.problems.kernel_mmc import KernelMMCProblem
 from nearfar.solvers import Status
 from nearfar.supervision import Tuples
+from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 

@@ -16,11 +16,11 @@ from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._kernel import PRECOMPUTED, Kernel
 from nearfar.estimators._kernel_metric import KernelMetricLearner
 from nearfar.estimators._online import OnlinePairLearner, factor
-from nearfar.estimators._parameters import check_number
 from nearfar.kernels import Array, kernels_for
 from nearfar.problems.kernel_pola import Ends, coefficients, products
 from nearfar.solvers.pola import GrowingProjections
 from nearfar.supervision import Pairs
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]

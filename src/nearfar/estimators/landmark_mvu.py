@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._factored_unfolding import BASES, FactoredUnfolding, check_points
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._unfolding import Task, Unfolded
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.spectrum import Spectrum
 from nearfar.problems.landmark_mvu import lle_matrix, lle_weights, reconstruction
+from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -22,7 +22,6 @@ from nearfar.estimators._large_margin import (
     taken,
     warn_of_coinciding,
 )
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._start import central_point, given_map, host, without_dead_features
 from nearfar.estimators._training import Arrays, Saved, Training, store_ending, with_callbacks
@@ -33,6 +32,7 @@ from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Status
 from nearfar.supervision import ClassOrder, given_targets, nearest_targets
 from nearfar.supervision.labels import check_class_sizes
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]

@@ -6,12 +6,12 @@ from numbers import Real
 from typing import Any
 
 from nearfar.estimators._mds import Known, first_places, principal_places
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding, max_distortion
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import kernels_for
 from nearfar.problems.local_mds import LocalProblem
 from nearfar.solvers.majorization import majorize
+from nearfar.validation import check_number
 
 
 class LocalMDS(Unfolding):

@@ -14,7 +14,6 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._iterative import settled
 from nearfar.estimators._large_margin import taken
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, map_proof
 from nearfar.estimators._soft_neighbors import (
     SoftNeighborsLearner,
@@ -30,6 +29,7 @@ from nearfar.solvers import Iterate, Status
 from nearfar.solvers.projected_gradient import projected_descent
 from nearfar.solvers.quasi_newton import Memory, descend
 from nearfar.supervision import ClassOrder
+from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 

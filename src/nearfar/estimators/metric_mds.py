@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._mds import Known, Scaling
-from nearfar.estimators._parameters import check_choice
 from nearfar.estimators._start import check_power
 from nearfar.problems.mds import SQUARED_STRESS, STRESS, StressProblem
+from nearfar.validation import check_choice
 
 
 class MetricMDS(Scaling):

@@ -14,7 +14,6 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._iterative import IterativeLearner, settled
 from nearfar.estimators._pairs import PairLearner
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
 from nearfar.estimators._start import given_map, robust_centre
 from nearfar.kernels import kernels_for, one_pool
@@ -23,6 +22,7 @@ from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.mmc import DiagonalMMCProblem, MMCProblem
 from nearfar.solvers import Iterate
 from nearfar.solvers.quasi_newton import ascend
+from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 

@@ -28,7 +28,6 @@ from nearfar.estimators._large_margin import (
     warn_of_coinciding,
 )
 from nearfar.estimators._notebook import Estimator
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._start import central_point, host, without_dead_features
 from nearfar.estimators._training import (
@@ -50,6 +49,7 @@ from nearfar.supervision import ClassOrder, nearest_targets
 from nearfar.supervision.clusters import codes_of, made_clusters, nearest_row
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.supervision.neighbors import nearest_under, vote
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]

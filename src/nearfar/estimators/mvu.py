@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding
 from nearfar.graphs import NeighborhoodGraph
@@ -18,6 +17,7 @@ from nearfar.kernels import Array, check_memory, gram_kernels_for, kernels_for
 from nearfar.problems.mvu import IllConditionedError, MVUProgram, State, UnboundedError
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.interior_point import interior_point
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]

@@ -13,7 +13,6 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._callbacks import with_callbacks
 from nearfar.estimators._large_margin import taken
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._soft_neighbors import (
     SoftNeighborsLearner,
     expected_gain,
@@ -27,6 +26,7 @@ from nearfar.problems.nca import DiagonalNCAProblem, NCAProblem
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.quasi_newton import Memory, descend
 from nearfar.supervision import ClassOrder
+from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 

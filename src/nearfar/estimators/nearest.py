@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._around_metric import ClassifierAroundMetric, check_count
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.kernels.search import ALGORITHMS, TREES, Search
 from nearfar.supervision.neighbors import Found, Index, merged, metric_groups, vote, votes_of
+from nearfar.validation import check_choice, check_number
 
 
 class _Part(NamedTuple):
@@ -43,8 +43,8 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
         How many neighbours vote.
     algorithm : {"auto", "ball_tree", "kd_tree", "brute"}, default="auto"
         How neighbours are found: in a tree, or by blocked matrix products with all points. "auto"
-        takes whichever is the quickest on a few of the points, and tries no tree in more than 40
-        dimensions. All find the same neighbours. Tensors are searched on their device, by "brute".
+        is "kd_tree" for at least 1000 points in at most 10 dimensions, and "brute" otherwise. All
+        find the same neighbours. Tensors are searched on their device, by "brute".
 
     Attributes
     ----------
@@ -198,13 +198,13 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
         maps, kernels = self._maps, kernels_for(self.points_)
         metric_of = self._metric_of_points(self._order)
         if maps is None or metric_of is None:
-            search = Search.of(self._images(self.points_), algorithm, self.n_neighbors)
+            search = Search.of(self._images(self.points_), algorithm)
             return [_Part(None, np.arange(len(self.points_)), search)]
         parts: list[_Part] = []
         groups = sorted(metric_groups(metric_of), key=lambda group: -len(group[1]))
         for metric, rows in groups:
             images = kernels.apply(self.points_[kernels.index(rows, self.points_)], maps[metric])
-            search = Search.of(images, algorithm, min(self.n_neighbors, len(rows)))
+            search = Search.of(images, algorithm)
             algorithm = search.algorithm
             parts.append(_Part(maps[metric], rows, search))
         return parts

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._mds import Known, Scaling
-from nearfar.estimators._parameters import check_choice
 from nearfar.problems.nonmetric_mds import PRIMARY, SECONDARY, NonmetricProblem
+from nearfar.validation import check_choice
 
 
 class NonmetricMDS(Scaling):

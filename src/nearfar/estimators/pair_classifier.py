@@ -16,11 +16,11 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._around_metric import is_fitted
 from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._pairs import holds_tuples, validated_kinds, validated_tuples
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators.mmc import MMC
 from nearfar.kernels import Array, kernels_for
 from nearfar.supervision.pairs import check_both_kinds
 from nearfar.supervision.thresholds import CRITERIA, Cuts
+from nearfar.validation import check_choice, check_number
 
 Mask = NDArray[np.bool_]
 

@@ -17,13 +17,13 @@ from nearfar.estimators._base import MetricLearner, checked_labels, validated_po
 from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
 from nearfar.estimators._large_margin import taken
 from nearfar.estimators._pairs import PairLearner, holds_tuples
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import check_spread, host, without_dead_features
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.rca import RCAProblem, variances_of, within_images
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Record, Status
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]

@@ -25,7 +25,6 @@ from nearfar.estimators._factored_unfolding import (
     relaxed,
 )
 from nearfar.estimators._out_of_sample import placed
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._relocation import relocated, resettled
 from nearfar.estimators._unfolding import Task, Unfolded, Unfolding, max_distortion
 from nearfar.graphs import NeighborhoodGraph
@@ -35,6 +34,7 @@ from nearfar.problems.sensor_localization import Elasticity, core, mirrored
 from nearfar.problems.stress import Stress
 from nearfar.solvers import Status
 from nearfar.solvers.batched import conjugate_gradients
+from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]

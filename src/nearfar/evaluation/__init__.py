@@ -12,9 +12,10 @@ from nearfar.evaluation.embeddings import (
     out_of_sample_consistency,
     trustworthiness,
 )
-from nearfar.evaluation.knn import knn_error, knn_predict, standard_error
+from nearfar.evaluation.knn import knn_error, knn_predict
 from nearfar.evaluation.neighbors import NeighborChoice, NeighborTrial, choose_n_neighbors
 from nearfar.evaluation.split import Split, split_points, with_fewer_tests
+from nearfar.evaluation.statistics import mcnemar, standard_error, wilson_interval
 from nearfar.evaluation.verification import (
     best_threshold,
     equal_error_rate,
@@ -39,6 +40,7 @@ __all__ = [
     "knn_predict",
     "local_continuity",
     "local_trust",
+    "mcnemar",
     "measure",
     "measure_embedding",
     "neighborhood_intersection",
@@ -48,5 +50,6 @@ __all__ = [
     "standard_error",
     "true_positive_rate_at",
     "trustworthiness",
+    "wilson_interval",
     "with_fewer_tests",
 ]

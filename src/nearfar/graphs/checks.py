@@ -1,8 +1,7 @@
-"""What edges and weights must be that a user gives."""
+"""Validate user-supplied edges and weights."""
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,6 @@ Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
 SAME = 1e-6  # relative difference of lengths that should be equal
-
-
-def check_number(
-    name: str, value: Any, kind: type, low: float, high: float | None = None, *, above: bool = False
-) -> None:
-    """Refuse an argument of the wrong kind, or outside its range; ``above`` leaves out its end."""
-    good = isinstance(value, kind) and not isinstance(value, bool | np.bool_)
-    if good:
-        good = (low < value if above else low <= value) and (high is None or value <= high)
-    if not good:
-        what = "an integer" if kind is Integral else "a number"
-        span = f"from {low} to {high}" if high is not None else f"of at least {low}"
-        raise InvalidInputError(
-            f"{name} must be {what} {f'above {low}' if above else span}; got {value!r}."
-        )
 
 
 def checked_edges(

@@ -67,7 +67,7 @@ def distances(X: Array) -> Array:
     def work(rows: slice) -> Array:
         norms = squares[rows, None] + squares
         table = (norms - 2 * (Z[rows] @ Z.T)).clip(0)
-        close = kernels.where((table < CLOSE * norms).reshape(-1))
+        close = kernels.flatnonzero((table < CLOSE * norms).reshape(-1))
         heads, tails = close // len(Z) + rows.start, close % len(Z)
         table[heads - rows.start, tails] = kernels.sq_lengths(Z, heads, tails)
         return table**0.5

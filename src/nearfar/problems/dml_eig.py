@@ -171,7 +171,7 @@ class DMLEigProblem:
     def shortest(self, lengths: Array, count: int, below: float = np.inf) -> Index:
         """The numbers of at most ``count`` far pairs with the smallest lengths, all ``below``."""
         kernels = self.kernels
-        found = kernels.where(lengths < below)
+        found = kernels.flatnonzero(lengths < below)
         numbers: Index = kernels.to_host(found[kernels.smallest(lengths[found], count)])
         return numbers
 
@@ -198,7 +198,7 @@ class DMLEigProblem:
         if self.edges is not None:
             lap = kernels.laplacian_matmul(*self.edges, weights, self.rows)
             return symmetric(kernels.gram(self.rows, lap))
-        used = kernels.where(weights > 0)
+        used = kernels.flatnonzero(weights > 0)
         rows = self.rows[used]
         return symmetric(kernels.gram(rows, weights[used][:, None] * rows))
 

@@ -78,7 +78,7 @@ class Energy:
             points, space, starts, n_neighbors, float(push_weight), components, metrics, radius
         )
         heads, tails = kernels.nearest_in_class(space, starts, n_neighbors)
-        place = kernels.count_up(len(heads), heads) - kernels.find_sorted(heads, heads)
+        place = kernels.arange(len(heads), heads) - kernels.searchsorted(heads, heads)
         radius[heads, place] = 1 + energy._squares(points, heads, tails)
         return energy
 
@@ -118,7 +118,7 @@ class Energy:
         targets = self._targets(points, space)
         m, n_classes, k = targets.shape
         tails = targets.reshape(-1)
-        heads = kernels.count_up(m * n_classes * k, tails) // (n_classes * k)
+        heads = kernels.arange(m * n_classes * k, tails) // (n_classes * k)
         lengths = self._squares(points, heads, tails.clip(0, None)).reshape(targets.shape)
         lengths[targets < 0] = -np.inf
         reach = 1 + lengths  # (m, C, k)
@@ -197,9 +197,9 @@ class Energy:
         metrics = kernels.index(self.metric_of, self.points)[tails]
         for metric, rows in metric_groups(self.metric_of):
             some = kernels.index(rows, self.points)
-            chosen = kernels.where(metrics == metric)
+            chosen = kernels.flatnonzero(metrics == metric)
             stack = kernels.concatenate([self.points[some], points])
-            place = kernels.find_sorted(some, tails[chosen])
+            place = kernels.searchsorted(some, tails[chosen])
             images = self._images(stack, metric)
             out[chosen] = kernels.double(
                 kernels.sq_lengths(images, len(rows) + heads[chosen], place)

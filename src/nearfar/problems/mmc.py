@@ -314,7 +314,7 @@ class MMCProblem:
         """
         held = _held(at.lengths)
         square = float(held.sum()) * self._largest(at.W)
-        some = self.kernels.where(at.lengths < SHORT * at.lengths.mean())
+        some = self.kernels.flatnonzero(at.lengths < SHORT * at.lengths.mean())
         if len(some):
             longer = _held(at.lengths, SHORT)
             less = self._moment((1 / longer - 1 / held)[some], at.U, some)

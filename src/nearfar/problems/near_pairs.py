@@ -181,30 +181,9 @@ def measure_of_pairs(
     return measure
 
 
-def near_laplacian(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], tuple[Array, Array]]:
-    """For points U: V, the same in some order, and Lap V with Vᵀ Lap V = Σ_near uuᵀ.
-
-    All pairs of a class are n_c times its scatter, so that they need not be visited.
-    """
-    if pairs.labels is None:
-        edges = tuple(kernels.index(end, pairs.points) for end in pairs.near_edges())
-        ones = kernels.double(edges[0]) * 0 + 1
-        return lambda U: (U, kernels.laplacian_matmul(*edges, ones, U))
-    labels = pairs.labels
-    order = kernels.index(labels.order, pairs.points)
-
-    def complete(U: Array) -> tuple[Array, Array]:
-        V = U[order]
-        parts = [V[first:last] for first, last in pairwise(labels.starts.tolist())]
-        laps = [len(part) * part - part.sum(0) for part in parts]
-        return V, kernels.concatenate(laps)
-
-    return complete
-
-
 def refuse_unbounded(kernels: ModuleType, part: Array, whole: Array) -> None:
     """Refuse far pairs with a part of their squares in directions in which near pairs agree."""
-    apart: NDArray[np.intp] = kernels.to_host(kernels.where(part > REACH**2 * whole))
+    apart: NDArray[np.intp] = kernels.to_host(kernels.flatnonzero(part > REACH**2 * whole))
     if len(apart):
         raise InvalidInputError(
             "the objective has no largest value: near pairs must differ in every direction in"

@@ -11,7 +11,7 @@ With D(i, j) = ‖L(uᵢ − uⱼ)‖² and rows sorted by class:
 
 (4) is half of what minimises ⟨P, A⟩ + n log E exp(−D) in closed form if differences of random
 points are Gaussian: half, since the nearest points dominate Z. Where classes are far apart, τ being
-large, less will part them: random points at D = ¼ WIDE in all such directions together.
+large, less will separate them: random points at D = ¼ WIDE in all such directions together.
 
 Coordinates: U = (X − centre) B, where B whitens the pull P of `nearfar.problems.whitening` with the
 pairs of each class as near pairs, of weights 1/(n_c − 1); L acts on U, and L Bᵀ on X.

@@ -259,7 +259,7 @@ def check_mvu(model: Any, proof: Proof, X: Any, _: Any, __: Any) -> Found:
     graph, K, kind = model.graph_, claims.as_float64(model.kernel_), model.constraints
     n, given, length = graph.n_nodes, _edge_lengths(model, X, model.graph_), graph.lengths
     if K.shape != (n, n) or not np.isfinite(K).all():
-        raise Refuted(f"the kernel of the model is no matrix of the {n} points")
+        raise Refuted(f"the kernel of the model is not a matrix of the {n} points")
     for e in np.flatnonzero(np.abs(given - length) > tolerance(model) * np.maximum(length, given)):
         raise Refuted(
             f"{OTHER}rows {graph.heads[e]} and {graph.tails[e]} are {given[e]:.6g} apart, the graph"

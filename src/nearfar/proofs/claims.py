@@ -131,7 +131,7 @@ def row_numbers(proof: Proof, name: str, columns: int | None, low: int, n: int) 
     array: Any = proof.get(name)
     good = isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.ndim == 2
     if not good or columns not in (None, array.shape[1]):
-        raise Refuted(f"the proof is damaged: {name} is no table of row numbers")
+        raise Refuted(f"the proof is damaged: {name} is not a table of row numbers")
     if array.size and not low <= array.min() <= array.max() < n:
         raise Refuted(
             f"the table is not the training table: the proof names rows up to {array.max()}, and"
@@ -147,7 +147,7 @@ def finite_array(proof: Proof, name: str, shape: tuple[int | None, ...]) -> Matr
     if not good or any(
         want not in (None, got) for want, got in zip(shape, array.shape, strict=True)
     ):
-        raise Refuted(f"the proof is damaged: {name} is no array of numbers of shape {shape}")
+        raise Refuted(f"the proof is damaged: {name} is not an array of numbers of shape {shape}")
     if not np.isfinite(array).all():
         raise Refuted(f"the proof is damaged: {name} has values that are not finite")
     return np.asarray(array, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Checks of constructor parameters."""
+"""Validation of arguments: numbers in a range, and words from a list."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ def check_number(
     value: Any,
     kind: type,
     low: float,
-    high: float | None,
+    high: float | None = None,
     *,
     open_ends: bool = False,
     infinite: bool = False,
 ) -> None:
-    """Raise unless value is of the kind, in its range, and finite or allowed to be infinite."""
+    """Raise unless value is a number of this kind from low to high.
+
+    ``open_ends`` excludes low and high themselves; ``infinite`` allows infinity.
+    """
     what = "an integer" if kind is Integral else "a number"
     ends = "between" if open_ends else "from"
     joint = "and" if open_ends else "to"
@@ -39,7 +42,7 @@ def check_number(
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str], or_else: str = "") -> None:
-    """Refuse a word that is not among the choices."""
+    """Raise unless value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         listed = ", ".join(map(repr, choices))
         raise InvalidInputError(f"{name} must be one of {listed}{or_else}; got {value!r}.")

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nearfar.report.study import Floats, Study, host
-from nearfar.report.views import metric_name, principal_axes
+from nearfar.analysis.models import Floats
+from nearfar.analysis.study import Study
+from nearfar.analysis.views import metric_name, sampled_axes
+from nearfar.evaluation.spectra import variance_shares
 
 DIRECTIONS = 20  # that are shown
 COUNTED = 200  # that are computed
@@ -33,9 +35,8 @@ def spectra(study: Study, random_state: int) -> list[Spectrum]:
         found.append(_of_points("before learning", study.X, random_state))
     if study.unfolds and study.images is not None:
         values = getattr(study.metric, "eigenvalues_", None)
-        if values is None:
-            values = np.sort(np.var(study.images, axis=0))[::-1]
-        found.append(_of_values("after learning", host(values).clip(0, None)))
+        values = np.var(study.images, axis=0) if values is None else values
+        found.append(_of_shares("after learning", variance_shares(values)))
     elif study.images is not None:
         found.append(_of_points("after learning", study.images, random_state))
     elif study.maps is not None and study.X is not None:
@@ -46,12 +47,7 @@ def spectra(study: Study, random_state: int) -> list[Spectrum]:
 
 
 def _of_points(name: str, points: Floats, random_state: int) -> Spectrum:
-    return _of_shares(name, principal_axes(points, COUNTED, random_state)[1])
-
-
-def _of_values(name: str, values: Floats) -> Spectrum:
-    total = values.sum()
-    return _of_shares(name, values / total if total else values)
+    return _of_shares(name, sampled_axes(points, COUNTED, random_state)[1])
 
 
 def _of_shares(name: str, shares: Floats) -> Spectrum:

@@ -1,13 +1,14 @@
-"""Points in the plane: what the map of a report draws."""
+"""Points in the plane, before and after learning."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from sklearn.decomposition import PCA
 
-from nearfar.report.study import Floats, Index, Study, drawn
+from nearfar.analysis.models import Floats, Index, sample_rows
+from nearfar.analysis.study import Study
+from nearfar.evaluation.spectra import principal_axes
 
 AXES_FROM = 20_000  # rows, at most, whose principal directions are the axes
 MOST_METRICS = 12  # that have a view of their own
@@ -22,7 +23,7 @@ class View(NamedTuple):
 
 
 def views(study: Study, shown: Index, random_state: int) -> list[View]:
-    """What was learned first, the points as they were last."""
+    """Views after learning, then the view before."""
     found = []
     if study.unfolds:
         found.append(_embedding(study, shown))
@@ -56,23 +57,21 @@ def _embedding(study: Study, shown: Index) -> View:
 
 def _principal(name: str, points: Floats, shown: Index, random_state: int) -> View:
     """Along the two principal directions of a sample of all rows."""
-    axes, shares = principal_axes(points, 2, random_state)
+    axes, shares = sampled_axes(points, 2, random_state)
     r = len(shares)
     places = np.zeros((len(shown), 2))
-    places[:, :r] = axes.transform(points[shown])
+    places[:, :r] = (points[shown] - points.mean(axis=0)) @ axes.T
     which = "the two principal directions" if r == 2 else "the only direction"
     return View(name, places, f"{which}, {100 * shares.sum():.0f} % of the variance")
 
 
-def principal_axes(points: Floats, count: int, random_state: int) -> tuple[Any, Floats]:
-    """At most so many principal axes of a sample of the rows, and their shares of the variance."""
-    sample = points[drawn(np.arange(len(points)), AXES_FROM, random_state)]
-    with np.errstate(invalid="ignore"):  # points that do not vary have no shares
-        axes = PCA(min(count, *sample.shape), random_state=random_state).fit(sample)
-    return axes, np.nan_to_num(axes.explained_variance_ratio_)
+def sampled_axes(points: Floats, count: int, random_state: int) -> tuple[Floats, Floats]:
+    """The principal axes of a sample of the rows, and their shares of the variance."""
+    sample = points[sample_rows(np.arange(len(points)), AXES_FROM, random_state)]
+    return principal_axes(sample, count, random_state)
 
 
 def _turned(places: Floats, first: Floats) -> Floats:
-    """Mirrored along axes where that brings points nearer to where they are in the first view."""
+    """Mirror axes where that brings points nearer to where they are in the first view."""
     signs = np.where((places * first).sum(axis=0) < 0, -1.0, 1.0)
     return places * signs

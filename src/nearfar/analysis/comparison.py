@@ -1,38 +1,24 @@
-"""Errors before and after learning, on the same rows, with confidence.
-
-With w wrong of m rows, p = w / m and z = 1.96, Wilson's interval for the true error is
-
-(1) (p + z²/2m ± z √(p(1 − p)/m + z²/4m²)) / (1 + z²/m).
-
-Two methods on the same rows differ only in rows where one is right and the other wrong. If both
-were equally good, these would be tosses of a fair coin: McNemar's exact test is the binomial one.
-
-[wilson1927] Wilson, Probable inference, the law of succession, and statistical inference, JASA 22.
-[mcnemar1947] McNemar, Note on the sampling error of the difference between correlated proportions
-or percentages, Psychometrika 12.
-"""
+"""Errors before and after learning, on the same rows, with confidence."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr
 from sklearn.preprocessing import StandardScaler
 
-from nearfar.report.neighbors import Neighbors, neighbors
-from nearfar.report.study import Index, Study
+from nearfar.analysis.models import Index, take_rows
+from nearfar.analysis.neighbors import Neighbors, nearest_rows
+from nearfar.analysis.study import Study
+from nearfar.evaluation.statistics import mcnemar, wilson_interval
 from nearfar.supervision.neighbors import vote
-
-Z = 1.959963984540054  # the quantile of the normal distribution for 95 %
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one method says of the tested rows; ``predicted`` are class numbers."""
+    """The predictions of one method for the tested rows; ``predicted`` are class numbers."""
 
     name: str
     predicted: Index
@@ -50,9 +36,9 @@ class Outcome:
 
 
 class Changes(NamedTuple):
-    """Rows that are wrong by another method only, or after learning only; and McNemar's test."""
+    """How many rows learning fixed and broke, and the p-value of McNemar's test."""
 
-    mended: int
+    fixed: int
     broken: int
     p_value: float
 
@@ -72,24 +58,9 @@ class Comparison:
 
     def changes(self, other: Outcome) -> Changes:
         """What learning does to the rows, compared with another method."""
-        mended = int((other.wrong & ~self.after.wrong).sum())
+        fixed = int((other.wrong & ~self.after.wrong).sum())
         broken = int((~other.wrong & self.after.wrong).sum())
-        return Changes(mended, broken, mcnemar(mended, broken))
-
-
-def wilson_interval(wrong: int, n: int) -> tuple[float, float]:
-    """(1)"""
-    share, extra = wrong / n, Z * Z / n
-    middle = share + extra / 2
-    half = Z * math.sqrt(share * (1 - share) / n + extra / (4 * n))
-    low, high = (middle - half) / (1 + extra), (middle + half) / (1 + extra)
-    return max(0.0, low) if wrong else 0.0, min(1.0, high) if wrong < n else 1.0
-
-
-def mcnemar(mended: int, broken: int) -> float:
-    """How probable so uneven or more uneven counts are, if both methods are equally good."""
-    fewer, differing = min(mended, broken), mended + broken
-    return min(1.0, 2 * float(bdtr(fewer, differing, 0.5)))  # both tails, equal by symmetry
+        return Changes(fixed, broken, mcnemar(fixed, broken))
 
 
 def compare_errors(study: Study, before: Neighbors | None, after: Neighbors) -> Comparison | None:
@@ -112,11 +83,11 @@ def compare_errors(study: Study, before: Neighbors | None, after: Neighbors) -> 
         return winners
 
     scaled = StandardScaler().fit(study.X[study.voters]).transform(study.X)
-    standardised = neighbors(scaled, study.tested, study.voters, study.n_neighbors)
+    standardised = nearest_rows(scaled, study.tested, study.voters, study.n_neighbors)
     if study.decides and study.held_out:
-        told = study.model.predict(study.given[study.tested])
-        predicted = np.searchsorted(classes, told).clip(0, len(classes) - 1)
-        predicted = np.where(classes[predicted] == told, predicted, -1)
+        answers = study.model.predict(take_rows(study.given, study.tested))
+        predicted = np.searchsorted(classes, answers).clip(0, len(classes) - 1)
+        predicted = np.where(classes[predicted] == answers, predicted, -1)
     else:
         predicted = voted(after)
     return Comparison(

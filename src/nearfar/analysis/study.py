@@ -1,4 +1,4 @@
-"""What a report is about: a fitted model, and points with or without labels, on the host."""
+"""A fitted model with the points, and perhaps the labels, on which it is examined."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
-from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 
+from nearfar.analysis.features import Features, feature_shares
+from nearfar.analysis.models import (
+    Floats,
+    Index,
+    checked_labels,
+    known_labels,
+    known_points,
+    linear_maps,
+    row_numbers,
+    sample_rows,
+    unwrapped,
+)
+from nearfar.analysis.neighbors import Neighbors, nearest_by_own_metrics, nearest_rows
 from nearfar.errors import InvalidInputError
-from nearfar.estimators.nearest import NearestNeighborClassifier
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import kernels_for
-
-Index = NDArray[np.intp]
-Floats = NDArray[np.floating]
+from nearfar.kernels import to_host
 
 FITTED = ("components_", "dual_coef_", "embedding_", "metric_")
 N_NEIGHBORS = 3  # that vote where neither the caller nor the model says
@@ -78,27 +86,37 @@ class Study:
     @property
     def maps(self) -> Floats | None:
         """The linear maps (m, r, d) of the metric, one or several; None if it has none."""
-        if self.unfolds:
+        linear = getattr(self.metric, "kernel", None) == "linear" and self.X is not None
+        if self.unfolds or not (linear or hasattr(self.metric, "components_")):
             return None
-        components = getattr(self.metric, "components_", None)
-        if components is not None:
-            maps = host(components)
-            return maps if maps.ndim == 3 else maps[None]
-        if getattr(self.metric, "kernel", None) != "linear" or self.X is None:
+        return linear_maps(self.metric)
+
+    def neighbors(self, queries: Index, k: int) -> tuple[Neighbors | None, Neighbors | None]:
+        """The nearest rows that vote, before and after learning; None where it tells no distances.
+
+        A row is not its own neighbour.
+        """
+        k = min(k, len(self.voters) - 1)
+        before = None if self.X is None else nearest_rows(self.X, queries, self.voters, k)
+        if self.images is not None:
+            return before, nearest_rows(self.images, queries, self.voters, k)
+        if self.y is None:
+            return before, None
+        own = (self.metric, self.given, self.y)
+        return before, nearest_by_own_metrics(*own, queries, self.voters, k)
+
+    def feature_shares(self) -> Features | None:
+        """What each feature adds to distances; None for a metric that has no linear map."""
+        if self.maps is None or self.X is None:
             return None
-        values, vectors = np.linalg.eigh(self.metric.get_mahalanobis_matrix())
-        root: Floats = (vectors * np.sqrt(values.clip(0))).T
-        return root[None]
+        variances = np.var(self.X[self.voters], axis=0, dtype=np.float64)
+        shares = feature_shares(self.maps, variances)
+        return shares if shares.after.any(axis=1).all() else None
 
     @property
     def classes(self) -> tuple[NDArray[Any], Index] | None:
         """The distinct labels, and the number of each row's."""
         return None if self.y is None else np.unique(self.y, return_inverse=True)
-
-
-def host(array: Any) -> NDArray[Any]:
-    """An array or tensor as a NumPy array."""
-    return np.asarray(kernels_for(array).to_host(array))
 
 
 def study(
@@ -113,9 +131,7 @@ def study(
     random_state: int = 0,
 ) -> Study:
     """Check what was given; the parameters are those of `write_report`."""
-    if isinstance(model, FrozenEstimator):
-        model = model.estimator
-    model = getattr(model, "best_estimator_", model)  # of a search
+    model = unwrapped(model)
     if isinstance(model, Pipeline):
         raise InvalidInputError(
             "a report shows an estimator of nearfar, not a Pipeline. Give as_metric(pipeline) if"
@@ -135,7 +151,7 @@ def study(
     labels = None if y is None else _labels(y, n, model)
     voters, test_rows, held_out = _split(n, train, test)
     room = max(FEWEST_TESTED, PAIRS // max(1, len(voters)))
-    tested = drawn(test_rows, min(TESTED, room), random_state)
+    tested = sample_rows(test_rows, min(TESTED, room), random_state)
     # An unfolding's number makes its graph, and has nothing to do with votes.
     own = None if hasattr(model, "embedding_") else getattr(model, "n_neighbors", None)
     if n_neighbors is not None and n_neighbors != own and _decides(model):
@@ -158,24 +174,6 @@ def study(
     )
 
 
-def drawn(rows: Index, count: int, random_state: int) -> Index:
-    """So many of the rows at random, in their order; all if there are no more."""
-    if len(rows) <= count:
-        return rows
-    chosen = np.random.default_rng(random_state).choice(len(rows), count, replace=False)
-    return rows[np.sort(chosen)]
-
-
-def several_neighbors(study: Study, queries: Index, k: int) -> tuple[Index, Floats] | None:
-    """Of rows the k nearest that vote, each by its own metric; None without labels."""
-    if study.y is None:
-        return None
-    classifier = NearestNeighborClassifier(study.metric, n_neighbors=k)
-    classifier.fit(study.given[study.voters], study.y[study.voters])
-    distances, near = classifier.kneighbors(study.given[queries], k)
-    return host(near), host(distances)
-
-
 def _decides(model: Any) -> bool:
     return hasattr(model, "points_")
 
@@ -189,10 +187,9 @@ def _own_points(model: Any, X: Any, y: Any) -> tuple[Any, Any]:
         X = X.points
     if X is not None:
         return X, y
-    for points, labels in (("points_", "labels_"), ("X_fit_", None)):
-        kept = getattr(model, points, None)
-        if kept is not None:
-            return kept, getattr(model, labels) if labels and y is None else y
+    kept = known_points(model)
+    if kept is not None:
+        return kept, known_labels(model) if y is None else y
     if hasattr(model, "embedding_"):
         return None, y
     raise InvalidInputError(
@@ -206,7 +203,7 @@ def _points(metric: Any, X: Any) -> Floats | None:
     of_pairs = getattr(metric, "metric", "euclidean") != "euclidean"
     if X is None or of_pairs or getattr(metric, "kernel", None) == "precomputed":
         return None
-    points: Floats = check_array(host(X), dtype=[np.float64, np.float32])
+    points: Floats = check_array(to_host(X), dtype=[np.float64, np.float32])
     expected = getattr(metric, "n_features_in_", points.shape[1])
     if points.shape[1] != expected:
         raise InvalidInputError(
@@ -219,10 +216,10 @@ def _points(metric: Any, X: Any) -> Floats | None:
 def _images(metric: Any, X: Any, points: Floats | None) -> Floats | None:
     embedding = getattr(metric, "embedding_", None)
     if embedding is not None:
-        return _placed(metric, host(embedding), X, points)
+        return _placed(metric, to_host(embedding), X, points)
     if not hasattr(metric, "transform"):
         return None
-    images = host(metric.transform(X))
+    images = to_host(metric.transform(X))
     if not np.isfinite(images).all():
         raise InvalidInputError(
             f"the {type(metric).__name__} maps some rows to numbers that are not finite. Check the"
@@ -239,7 +236,7 @@ def _placed(metric: Any, embedding: Floats, X: Any, points: Floats | None) -> Fl
     if kept is None or points is None:
         same = n == len(embedding)  # of distances nothing is kept to compare with
     else:
-        same = np.array_equal(points, host(kept))
+        same = np.array_equal(points, to_host(kept))
     if same:
         return embedding
     if not hasattr(metric, "transform"):
@@ -247,16 +244,12 @@ def _placed(metric: Any, embedding: Floats, X: Any, points: Floats | None) -> Fl
             f"a {type(metric).__name__} places the {len(embedding)} points of its fit only; X has"
             f" {n} rows. Give the X of the fit, or none."
         )
-    return host(metric.transform(X))
+    return to_host(metric.transform(X))
 
 
 def _labels(y: Any, n: int, model: Any) -> NDArray[Any]:
-    labels = host(y)
-    if labels.ndim != 1 or len(labels) != n:
-        raise InvalidInputError(
-            f"there must be a label for each of the {n} rows; y has shape {labels.shape}."
-            " Check that they belong together."
-        )
+    labels = checked_labels(y, n)
+    assert labels is not None
     labels = labels.astype(str) if labels.dtype.kind == "O" else labels
     if _decides(model) and (labels.dtype.kind in "biuf") != (model.classes_.dtype.kind in "biuf"):
         raise InvalidInputError(
@@ -269,9 +262,9 @@ def _labels(y: Any, n: int, model: Any) -> NDArray[Any]:
 def _split(n: int, train: Any, test: Any) -> tuple[Index, Index, bool]:
     """Rows that vote, rows to test, and whether these two have none in common."""
     everyone = np.arange(n)
-    test_rows = everyone if test is None else rows_of(test, n, "test")
+    test_rows = everyone if test is None else row_numbers("test", test, n)
     if train is not None:
-        voters = rows_of(train, n, "train")
+        voters = row_numbers("train", train, n)
     else:
         voters = everyone if test is None else np.setdiff1d(everyone, test_rows)
     if len(voters) < 2 or not len(test_rows):
@@ -287,25 +280,6 @@ def _split(n: int, train: Any, test: Any) -> tuple[Index, Index, bool]:
             both,
         )
     return voters, test_rows, test is not None
-
-
-def rows_of(given: Any, n: int, name: str) -> Index:
-    """Row numbers, from numbers or from a mask."""
-    rows = np.asarray(given)
-    if rows.dtype.kind == "b" and rows.shape == (n,):
-        return np.flatnonzero(rows)
-    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
-        raise InvalidInputError(
-            f"{name} must be row numbers or a mask of the {n} rows; got an array of shape"
-            f" {rows.shape} and dtype {rows.dtype}."
-        )
-    bad = rows[(rows < 0) | (rows >= n)]
-    if len(bad) or len(np.unique(rows)) < len(rows):
-        found = f"got {bad[0]}" if len(bad) else "got one of them twice"
-        raise InvalidInputError(
-            f"{name} must be distinct row numbers from 0 to {n - 1}; {found}. Check them.", bad
-        )
-    return rows.astype(np.intp)
 
 
 def _names(model: Any, given: Any, d: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What displays ask of a fitted model: where it maps points, and which points it knows."""
+"""Queries about a fitted model: its maps, the points that it keeps, and where it puts points."""
 
 from __future__ import annotations
 
@@ -7,48 +7,29 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._notebook import Estimator
-from nearfar.kernels import kernels_for
-from nearfar.linalg import signed
+from nearfar.evaluation.spectra import principal_axes
+from nearfar.kernels import is_torch, to_host
 
+Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
-
-
-def host(values: Any) -> NDArray[Any]:
-    """An array on the host, of an array, a table, a sparse array or a tensor on any device."""
-    if sparse.issparse(values):
-        return np.asarray(values.toarray())
-    return np.asarray(kernels_for(values).to_host(values))
-
-
-def principal(points: Any) -> tuple[Floats, Floats]:
-    """Principal directions (r, d) of points, with their variances, largest first."""
-    centred = host(points).astype(np.float64)
-    centred -= centred.mean(axis=0)
-    n, d = centred.shape
-    if d > n:
-        _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
-        return signed(directions), lengths**2 / n
-    values, vectors = np.linalg.eigh(centred.T @ centred)
-    return signed(vectors.T[::-1]), values[::-1].clip(0, None) / n
 
 
 def principal_plane(points: Any) -> tuple[Floats, tuple[str, str]]:
     """The first two principal directions (2, d), and what axes along them are called."""
-    directions, variances = principal(points)
-    shares = variances / max(float(variances.sum()), np.finfo(float).tiny)
+    directions, shares = principal_axes(points)
     first, second = (f"axis {k + 1} ({shares[k]:.0%} of variance)" for k in range(2))
     return directions[:2], (first, second)
 
 
 def name_of(estimator: Any) -> str:
-    """What a picture calls the model: its class, or that of the last step that maps points."""
+    """The name of the model: its class, or that of the last step that maps points."""
     estimator = without_classifier(unwrapped(estimator))
     if hasattr(estimator, "steps"):
         return name_of(estimator.steps[-1][1])
@@ -115,17 +96,17 @@ def known_labels(estimator: Any) -> Any:
 
 
 def images_of(estimator: Any, X: Any) -> Floats:
-    """Where points go, (n, r) in float64 on the host; X = None is what the model was fitted on."""
+    """Images of points (n, r), in float64 on the host; X=None is what the model was fitted on."""
     model = metric_of(estimator)
     if X is None:
         X = known_points(estimator)
         if hasattr(model, "embedding_"):
-            return host(model.embedding_).astype(np.float64)
+            return to_host(model.embedding_).astype(np.float64)
         if X is None:
             raise InvalidInputError(
                 f"{name_of(model)} does not keep the points that it was fitted on. Give them as X."
             )
-    if hasattr(model, "_metric_of_new"):
+    if has_several_metrics(model):
         raise InvalidInputError(
             f"{name_of(model)} has several metrics, under which points have no common places. Use"
             " EllipsesDisplay or NeighborsDisplay."
@@ -139,12 +120,12 @@ def images_of(estimator: Any, X: Any) -> Floats:
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X (does not have|has) .*feature names")
-        return host(model.transform(X)).astype(np.float64)
+        return to_host(model.transform(X)).astype(np.float64)
 
 
 def _places_of_fit(model: Any, X: Any) -> Floats:
     """The embedding of a model that places no other points than those of ``fit``."""
-    places, n = host(model.embedding_).astype(np.float64), row_count(X)
+    places, n = to_host(model.embedding_).astype(np.float64), row_count(X)
     if n != len(places):
         raise InvalidInputError(
             f"{name_of(model)} places the points of fit only, which were {len(places)}; X has {n}"
@@ -165,33 +146,11 @@ def holds(model: Any) -> str:
     return "kernel" if getattr(model, "kernel", None) == "precomputed" else "euclidean"
 
 
-def all_distances(X: Any, held: str) -> Floats:
-    """Distances (n, n) that a matrix of distances or of kernel values tells; NaN where unknown."""
-    if sparse.issparse(X):
-        whole = np.full(X.shape, np.nan)
-        table = sparse.coo_array(X)
-        whole[table.coords] = table.data
-        np.fill_diagonal(whole, 0.0)
-        return whole
-    given = host(X).astype(np.float64)
-    if given.ndim != 2 or given.shape[0] != given.shape[1]:
-        raise InvalidInputError(
-            "distances and kernel values must be given for all pairs of rows; got shape"
-            f" {given.shape}. Give a square matrix."
-        )
-    if held == "precomputed":
-        return np.where(np.isfinite(given), given, np.nan)
-    diagonal = given.diagonal()
-    squares = diagonal[:, None] + diagonal[None] - 2 * given
-    distances: Floats = np.sqrt(squares.clip(0, None))
-    return distances
-
-
 def checked_labels(y: Any, n: int) -> NDArray[Any] | None:
     """A label for each of n rows, or None."""
     if y is None:
         return None
-    labels = host(y)
+    labels = to_host(y)
     if labels.shape != (n,):
         raise InvalidInputError(
             f"there must be a label for each of the {n} rows; got y of shape {labels.shape}."
@@ -202,7 +161,7 @@ def checked_labels(y: Any, n: int) -> NDArray[Any] | None:
 
 def checked_places(embedding: Any) -> Floats:
     """An embedding (n, r) in float64 on the host, all finite."""
-    places = host(embedding).astype(np.float64)
+    places = to_host(embedding).astype(np.float64)
     if places.ndim != 2 or not places.size:
         raise InvalidInputError(
             f"an embedding must have shape (n_samples, n_components); got {places.shape}."
@@ -215,3 +174,49 @@ def checked_places(embedding: Any) -> Floats:
             bad,
         )
     return places
+
+
+def row_numbers(name: str, rows: Any, n: int) -> Index:
+    """Distinct row numbers, from numbers or from a mask of the n rows."""
+    given = to_host(rows)
+    if given.dtype.kind == "b" and given.shape == (n,):
+        return np.flatnonzero(given)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise InvalidInputError(
+            f"{name} must be row numbers or a mask of the {n} rows; got an array of shape"
+            f" {given.shape} and dtype {given.dtype}."
+        )
+    bad = given[(given < 0) | (given >= n)]
+    if len(bad) or len(np.unique(given)) < len(given):
+        found = f"got {bad[0]}" if len(bad) else "got one of them twice"
+        raise InvalidInputError(
+            f"{name} must be distinct row numbers from 0 to {n - 1}; {found}. Check them.", bad
+        )
+    return given.astype(np.intp)
+
+
+def sample_rows(rows: Index, count: int, random_state: int) -> Index:
+    """Draw ``count`` of the rows at random, in ascending order; all if there are no more."""
+    if len(rows) <= count:
+        return rows
+    chosen = np.random.default_rng(random_state).choice(len(rows), count, replace=False)
+    return rows[np.sort(chosen)]
+
+
+def take_rows(X: Any, rows: Index) -> Any:
+    """Rows of an array, tensor or table, which keeps its column names."""
+    return X[rows] if is_torch(X) else _safe_indexing(X, rows)
+
+
+def has_several_metrics(model: Any) -> bool:
+    """Whether the model measures the distance to a point by the metric of that point."""
+    return hasattr(model, "_metric_of_new")
+
+
+def linear_maps(model: Any) -> NDArray[Any]:
+    """The linear maps (m, r, d) of a fitted metric, one or several."""
+    if hasattr(model, "components_"):
+        maps = to_host(model.components_)
+        return maps if maps.ndim == 3 else maps[None]
+    values, vectors = np.linalg.eigh(model.get_mahalanobis_matrix())  # for a linear kernel only
+    return np.asarray((np.sqrt(values.clip(0, None)) * vectors).T[None])
