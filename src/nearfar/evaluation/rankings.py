@@ -39,6 +39,7 @@ information retrieval, 2005.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -102,12 +103,15 @@ class RetrievalMeasures:
     @classmethod
     def of(cls, per_query: Mapping[str, Floats], k: int) -> RetrievalMeasures:
         """The means of values by query, which are NaN where a query has no relevant document."""
-        values = np.stack([per_query[name] for name in MEASURES])  # (7, m)
-        known = ~np.isnan(values[0])
-        _check_any(known)
-        means = dict(zip(MEASURES, values[:, known].mean(axis=1).tolist(), strict=True))
-        counts = int(known.sum()), int((~known).sum())
-        return cls(int(k), *counts, **means, per_query=dict(per_query))
+        known = ~np.isnan(per_query["precision"])
+        means = {name: _mean_value(values[known], len(known)) for name, values in per_query.items()}
+        return cls(
+            k=int(k),
+            n_queries=int(known.sum()),
+            n_without_relevant=int((~known).sum()),
+            per_query=dict(per_query),
+            **means,
+        )
 
     @property
     def standard_errors(self) -> dict[str, float]:
@@ -452,12 +456,14 @@ def check_k(k: Any) -> None:
     check_number("k", k, Integral, 1, None)
 
 
-def _check_any(known: NDArray[np.bool_]) -> None:
-    if not known.any():
+def _mean_value(values: Floats, n_queries: int) -> float:
+    """The mean of the values that are known of so many queries, rounded once."""
+    if len(values) == 0:
         raise InvalidInputError(
-            f"there must be a query with a relevant document; none of {len(known)} queries has one."
+            f"there must be a query with a relevant document; none of {n_queries} queries has one."
             " Check that queries and documents belong together."
         )
+    return math.fsum(values) / len(values)
 
 
 def _mean(relevance: Any, measure: Callable[[Ranked], Array], n_relevant: Any = None) -> float:
@@ -477,6 +483,5 @@ def _mean_of(blocks: list[Array], totals: Array | None) -> float:
     """The mean of the values of all queries, or of those whose total is not 0."""
     to_host = kernels_for(blocks[0]).to_host
     values = np.concatenate([to_host(block) for block in blocks])
-    known = np.ones(len(values), dtype=bool) if totals is None else to_host(totals) > 0
-    _check_any(known)
-    return float(values[known].mean())
+    known = values if totals is None else values[to_host(totals) > 0]
+    return _mean_value(known, len(values))
