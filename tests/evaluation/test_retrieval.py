@@ -25,8 +25,8 @@ MEASURES = (
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks so small that these data fill several."""
-    monkeypatch.setattr(all_pairs, "HOST_ENTRIES", 1000)
-    monkeypatch.setattr(all_pairs, "DEVICE_ENTRIES", 1000)
+    monkeypatch.setattr(all_pairs, "SORTED_HOST_ENTRIES", 250)
+    monkeypatch.setattr(all_pairs, "SORTED_DEVICE_ENTRIES", 250)
 
 
 def by_loops(X, y, queries, query_labels, k, themselves):
@@ -145,7 +145,7 @@ def test_under_a_learner_it_is_the_search_among_images(sample, kind):
 def test_tensors_under_a_learner(torch, sample, device):
     X, y = sample
     tensor = torch.tensor(X, device=device)
-    model = LMNN().fit(tensor, torch.tensor(y, device=device))
+    model = LMNN().fit(tensor, y)
     found = retrieval_measures(tensor, torch.tensor(y, device=device), metric=model)
     images = model.transform(tensor).cpu().numpy()
     assert found.as_dict() == pytest.approx(retrieval_measures(images, y).as_dict(), rel=1e-12)
@@ -170,7 +170,7 @@ def test_equals_the_measures_of_the_rankings(sample):
 def test_blocks_do_not_matter_and_inputs_are_not_changed(sample, read_only, monkeypatch):
     X, y = (read_only(part) for part in sample)
     found = retrieval_measures(X, y)
-    monkeypatch.setattr(all_pairs, "HOST_ENTRIES", 1 << 20)
+    monkeypatch.setattr(all_pairs, "SORTED_HOST_ENTRIES", 1 << 20)
     assert retrieval_measures(X, y) == found
 
 
@@ -217,3 +217,10 @@ def test_queries_elsewhere_are_refused(torch, sample, device):
     if device != "cpu":
         with pytest.raises(InvalidInputError, match="are Tensor on cuda:0 and the queries Tensor"):
             retrieval_measures(tensor, y, tensor.cpu(), y)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("shape", [(0, 3), (4, 0)])
+def test_empty_tensors_are_refused(torch, shape):
+    with pytest.raises(InvalidInputError, match=rf"got shape \({shape[0]}, {shape[1]}\)"):
+        retrieval_measures(torch.ones(shape), np.zeros(shape[0]))

@@ -13,6 +13,8 @@ def small_blocks(monkeypatch):
     """Blocks of a few rows."""
     monkeypatch.setattr(all_pairs, "HOST_ENTRIES", 100)
     monkeypatch.setattr(all_pairs, "DEVICE_ENTRIES", 100)
+    monkeypatch.setattr(all_pairs, "SORTED_HOST_ENTRIES", 100)
+    monkeypatch.setattr(all_pairs, "SORTED_DEVICE_ENTRIES", 100)
 
 
 def weigh_by(W):
@@ -148,10 +150,10 @@ def test_rankings_do_not_depend_on_the_unit(backend, rng, exponent):
 
 
 def test_rankings_are_held_for_some_queries_at_a_time(rng, monkeypatch):
-    monkeypatch.setattr(all_pairs, "HOST_ENTRIES", 4 * 200)
+    monkeypatch.setattr(all_pairs, "SORTED_HOST_ENTRIES", 200)
     Q, Z = rng.normal(size=(300, 2)), rng.normal(size=(50, 2))
     shapes = all_pairs.over_rankings(Q, Z, lambda _, order: order.shape)
     assert shapes == [(4, 50)] * 75
     found = rankings(Q, Z)
-    monkeypatch.setattr(all_pairs, "HOST_ENTRIES", 1 << 20)
+    monkeypatch.setattr(all_pairs, "SORTED_HOST_ENTRIES", 1 << 20)
     np.testing.assert_array_equal(rankings(Q, Z), found)

@@ -129,7 +129,12 @@ def _searched(
 
 
 def _images(points: Any, metric: Any) -> Array:
-    return checked_points(points if metric is None else metric.transform(points))
+    images = checked_points(points if metric is None else metric.transform(points))
+    if 0 in images.shape:
+        raise InvalidInputError(
+            f"a search needs points with features; got shape {tuple(images.shape)}. Check the data."
+        )
+    return images
 
 
 def _check_alike(documents: Array, queries: Array) -> None:

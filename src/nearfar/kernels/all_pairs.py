@@ -22,7 +22,8 @@ Weigh = Callable[[slice, Array], tuple[Any, Array]]
 HOST_ENTRIES = 1 << 18  # of a block of distances on the host: it stays in the cache
 CLOSE = 1e-6  # squared distance, relative to the norms, below which products lose too many digits
 DEVICE_ENTRIES = 1 << 26  # and on a card: half a gigabyte
-SORTED_SHARE = 4  # a block that is sorted has that many times fewer: sorting copies it a few times
+# Of a block that is sorted, with a dozen arrays of its size: 100 MB for each thread, 800 on a card.
+SORTED_HOST_ENTRIES, SORTED_DEVICE_ENTRIES = 1 << 20, 1 << 23
 LARGEST_EXPONENT = 1000  # of a power of two whose inverse is a float, too
 
 
@@ -137,12 +138,13 @@ def over_rankings(Q: Array, Z: Array, use: Callable[[slice, Array], Any]) -> lis
     """
     kernels, n = kernels_for(Z), len(Z)
     stack = kernels.concatenate([kernels.double(Z), kernels.double(Q)])
-    centre = stack[:n].mean(0)
-    exponent = np.frexp(float(abs(stack - centre).max()) if stack.shape[1] else 0.0)[1]
-    scale = 2.0 ** -np.clip(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT)  # exact; no overflow
-    stack, centred = scale * stack, scale * (stack - centre)
+    centred = stack - stack[:n].mean(0)
+    exponent = int(np.frexp(max(float(centred.max()), -float(centred.min())))[1])
+    scale = 2.0 ** -min(max(exponent, -LARGEST_EXPONENT), LARGEST_EXPONENT)
+    stack *= scale  # exact, and no square overflows or vanishes
+    centred *= scale
     squares, rounding = (centred * centred).sum(1), 4 * (Z.shape[1] + 8) * np.finfo(float).eps
-    slack = rounding * (squares[n:] + squares[:n].max())  # of distances from each query
+    slack = float(rounding) * (squares[n:] + squares[:n].max())  # of distances from each query
 
     def work(rows: slice) -> Any:
         queries = slice(n + rows.start, n + rows.stop)
@@ -162,7 +164,8 @@ def over_rankings(Q: Array, Z: Array, use: Callable[[slice, Array], Any]) -> lis
         order[heads, unsure % n] = tails[by]
         return use(rows, order)
 
-    return _over_rows(work, Z, len(Q), SORTED_SHARE)
+    entries = SORTED_DEVICE_ENTRIES if _on_card(Z) else SORTED_HOST_ENTRIES
+    return _over_rows(work, Z, len(Q), entries)
 
 
 def _counts(mask: Array) -> Index:
@@ -180,15 +183,14 @@ def _one_each(heads: Index) -> Iterator[Index]:
 
 
 def _over_rows(
-    work: Callable[[slice], Any], Y: Array, n_rows: int | None = None, share: int = 1
+    work: Callable[[slice], Any], Y: Array, n_rows: int | None = None, entries: int | None = None
 ) -> list[Any]:
-    """The work on ranges of rows whose distances to all rows of Y fill a block, or a share of it.
+    """The work on ranges of rows whose distances to all rows of Y fill a block.
 
-    The rows are those of Y, or ``n_rows`` others.
+    The rows are those of Y, or ``n_rows`` others; the size of a block is the usual one or given.
     """
     n, m = len(Y), len(Y) if n_rows is None else n_rows
-    on_card = is_torch(Y) and Y.is_cuda
-    step = max(1, (DEVICE_ENTRIES if on_card else HOST_ENTRIES) // share // n)
+    step = max(1, (entries or (DEVICE_ENTRIES if _on_card(Y) else HOST_ENTRIES)) // n)
     parts = [slice(first, min(first + step, m)) for first in range(0, m, step)]
     if is_torch(Y):
         found = []
@@ -197,3 +199,7 @@ def _over_rows(
             found.append(work(part))
         return found
     return _in_threads(work, parts, 8 * m * n * Y.shape[1])
+
+
+def _on_card(Y: Array) -> bool:
+    return is_torch(Y) and bool(Y.is_cuda)
