@@ -434,7 +434,8 @@ class Ranked:
 def _discounted(gains: Array, k: int) -> Array:
     """Σ_{i<=k} gᵢ / log₂(i + 1)."""
     discount = 1 / np.log2(2.0 + np.arange(min(k, gains.shape[1])))
-    return gains[:, : len(discount)] @ kernels_for(gains).like(discount, gains)
+    # Not a product of matrices, whose last digits depend on how many rows there are.
+    return (gains[:, : len(discount)] * kernels_for(gains).like(discount, gains)).sum(1)
 
 
 def _arange(size: int, reference: Array) -> Array:
