@@ -290,6 +290,7 @@ def test_standard_errors():
     assert found.standard_errors["precision"] == pytest.approx(12**-0.5)
     alone = ranking_measures([[0]], [[0]], k=1)
     assert all(np.isnan(error) for error in alone.standard_errors.values())
+    assert repr(alone).startswith("RetrievalMeasures of 1 query\n")
 
 
 @pytest.mark.parametrize(

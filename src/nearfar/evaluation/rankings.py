@@ -141,7 +141,8 @@ class RetrievalMeasures:
         return f"{name}@{self.k}" if name in AT_K else name
 
     def __repr__(self) -> str:
-        lines = [f"RetrievalMeasures of {self.n_queries} queries"]
+        noun = "query" if self.n_queries == 1 else "queries"
+        lines = [f"RetrievalMeasures of {self.n_queries} {noun}"]
         if self.n_without_relevant:
             lines[0] += f" ({self.n_without_relevant} without a relevant document left out)"
         lines += [f"  {self.title(name):<24}{getattr(self, name):.4f}" for name in MEASURES]
