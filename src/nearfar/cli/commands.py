@@ -235,22 +235,42 @@ def transform(model: Path, table: Path, output: Path, target: str | None, force:
 @click.argument("test", type=_FILE)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels in both tables.")
 @click.option(
-    "-k", "--neighbors", type=click.IntRange(min=1), help="Neighbours that vote [the model's]."
+    "-k",
+    "--neighbors",
+    type=click.IntRange(min=1),
+    help="Neighbours that vote [the model's]; with --retrieval, rank up to which to look [10].",
+)
+@click.option(
+    "--retrieval",
+    is_flag=True,
+    help="Search for the rows of TEST among those of TRAIN, and print precision@k, MRR, MAP, ...",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @_debug
 def evaluate(
-    model: Path, train: Path, test: Path, target: str | None, neighbors: int | None, as_json: bool
+    model: Path,
+    train: Path,
+    test: Path,
+    target: str | None,
+    neighbors: int | None,
+    retrieval: bool,
+    as_json: bool,
 ) -> None:
     """Compare the kNN error of MODEL with that of the Euclidean distance.
 
     Rows of TEST are classified by their nearest rows of TRAIN.
 
-    Each is a file as for fit, or the name of a built-in set.
+    Each is a file as for fit, or the name of a built-in set. With --retrieval and one
+    table given twice, each row is searched for among the others.
     """
-    from nearfar.cli.use import evaluate_model
+    if retrieval:
+        from nearfar.cli.retrieval import evaluate_retrieval
 
-    evaluate_model(model, train, test, target, neighbors, as_json)
+        evaluate_retrieval(model, train, test, target, neighbors, as_json)
+    else:
+        from nearfar.cli.use import evaluate_model
+
+        evaluate_model(model, train, test, target, neighbors, as_json)
 
 
 @nearfar.command()

@@ -73,14 +73,7 @@ def evaluate_model(
             f"{model_path}: a {type(model).__name__} places the points of its fit and no others, "
             "so that there is no error to measure. Give the model of another method, such as lmnn."
         )
-    if is_builtin(train_path) and is_builtin(test_path):
-        refuse_target(target, str(train_path))
-    tables = []
-    for path in (train_path, test_path):
-        table = _read(path, target, names)
-        check_width(table, model, path)
-        tables.append(table)
-    train, test = tables
+    train, test = read_tables(model, names, (train_path, test_path), target)
     split = Split(train.X, train.y, test.X, test.y)
     n_neighbors = _voters(model, neighbors)
     _check_labels(model, split.y_test, test_path)
@@ -96,6 +89,18 @@ def evaluate_model(
         echo(json.dumps(report, indent=2))
     else:
         print_rows(rows, n_neighbors)
+
+
+def read_tables(
+    model: Any, names: tuple[str, ...] | None, paths: tuple[Path, Path], target: str | None
+) -> tuple[Table, Table]:
+    """Two labelled tables with the features of the model."""
+    if all(is_builtin(path) for path in paths):
+        refuse_target(target, str(paths[0]))
+    first, second = (_read(path, target, names) for path in paths)
+    for path, table in zip(paths, (first, second), strict=True):
+        check_width(table, model, path)
+    return first, second
 
 
 def load_model(path: Path) -> tuple[Any, tuple[str, ...] | None]:
