@@ -20,9 +20,6 @@ Near the end of the path K and S are nearly singular, and rounding spoils (3) an
 indefinite, or steps become short. From there on the program is written in coordinates in which K is
 the unit matrix, and anew after each step. That takes about three times as long, and goes to gaps
 that are a hundred times smaller.
-
-Where rounding stops the path before the gap is small even so, the program is asked for one that
-differs little from it and is better posed.
 """
 
 from __future__ import annotations
@@ -68,19 +65,11 @@ class Step:
 
 
 def interior_point(program: Any) -> Iterator[Iterate]:
-    """Iterates along the path of the program, and of its relaxation where that ends too early.
+    """Iterates along the central path, until rounding allows no further step.
 
-    Value and residual of an iterate are the program's value and certified gap, its state is the
-    program's, and its certificate the program that it is a point of.
+    Value and residual of an iterate are the program's value and certified gap, and its state is a
+    point of the program.
     """
-    while program is not None:
-        for iterate in _path(program):
-            yield iterate
-        program = program.relaxed(iterate.state)
-
-
-def _path(program: Any) -> Iterator[Iterate]:
-    """Iterates from the program's start; it ends where rounding allows no further step."""
     place: _Place | None = _Place.at(program, program.start())
     means: list[float] = []
     while place is not None:
@@ -143,7 +132,6 @@ class _Place:
                 "mu": self.mu,
             },
             state=state,
-            certificate=program,
             certified=True,
         )
 
