@@ -427,6 +427,41 @@ def test_a_program_with_a_small_gap_is_left_as_it_is(graph):
     assert program.successor(state) is None
 
 
+def test_a_program_begins_with_thickness_where_a_clique_is_flat(rng):
+    """Five points in space, all joined, are one more than their dimension needs; four are not."""
+    heads, tails = np.triu_indices(5, 1)
+    X = rng.normal(size=(5, 3))
+    flat = Graph(heads, tails, np.sum((X[heads] - X[tails]) ** 2, axis=1), 5)
+    assert flat.program(may_thicken=True).thickness == THICKNESS
+    assert flat.program().thickness == 0
+    four = (heads < 4) & (tails < 4)
+    firm = Graph(heads[four], tails[four], flat.squares[four], 4)
+    assert firm.program(may_thicken=True).thickness == 0
+
+
+def test_the_certificate_counts_what_rounding_took_out_of_the_cones(graph):
+    """At an iterate inside both cones its gap is (8). A K with an eigenvalue of -d in the units of
+    the program is moved back by d P, which is in err2 and adds (n - 1) d to the variance."""
+    _, program, state = solved(graph.program())
+    unit, bound = program.scale, program.bound(state)
+    values, vectors = np.linalg.eigh(state.K)
+    inside = program.certificate(state, unit * values)
+    assert inside.gap == pytest.approx(program.gap(state), rel=1e-6)
+    assert inside.objective == program.variance(state)
+    assert inside.dimacs["err2"] < 1e-12
+    v = np.linalg.qr(np.c_[np.ones(13), vectors[:, 1]])[0][:, 1]
+    d = 1e-3
+    spoiled = replace(state, K=state.K - (v @ state.K @ v + d) * np.outer(v, v))
+    eigenvalues = unit * np.linalg.eigvalsh(spoiled.K)
+    found = program.certificate(spoiled, eigenvalues)
+    below = -eigenvalues.min() / unit
+    assert below == pytest.approx(d)
+    assert found.dimacs["err2"] == pytest.approx(below / (1 + program.squares.max()))
+    moved = replace(spoiled, K=spoiled.K + below * program.projected(np.eye(13)))
+    expected = program.gap(moved) + 12 * below * unit / max(unit, abs(bound))
+    assert found.gap == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("thin", [0, 1e-4])
 def test_flat_cliques_are_solved_by_thickness(rng, thin):
     """Cliques of six points in a plane, or nearly so, have no interior; with lengths of thicker

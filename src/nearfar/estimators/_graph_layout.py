@@ -38,7 +38,7 @@ NOT_POSITIVE = 1e-8  # of the largest kernel value: a squared distance may be so
 ORDERED = 20000  # nodes from which on their order matters to caches
 
 NO_LINKS = (
-    "It holds no distances by which to link them: fit on graph.linked(distances), or set"
+    "It tells no distances by which to link them: fit on graph.linked(distances), or set"
     " on_disconnected='separate' to unfold each by itself."
 )
 ENDED = (Status.INTERRUPTED, Status.STOPPED)  # no further component is unfolded
@@ -244,6 +244,7 @@ class Layout:
         self._distinct = np.arange(graph.n_nodes)  # the different node that each node is
         if merge and not graph.lengths.all():
             self._distinct, graph = graph.merged()
+        self._n_distinct = graph.n_nodes
         parts = enumerate(graph.separated())
         self._components = [Component(number, *part) for number, part in parts]
         self.found: list[tuple[Component, Unfolded]] = []  # largest first
@@ -285,7 +286,7 @@ class Layout:
     def _join(self, more: list[tuple[Index, Array]]) -> Array:
         """Places of all nodes; those of no component so far lie at the origin."""
         blocks = [(component.rows, unfolded.embedding) for component, unfolded in self.found] + more
-        kernels, n, r = kernels_for(self.reference), len(self.first_copies), self._n_components
+        kernels, n, r = kernels_for(self.reference), self._n_distinct, self._n_components
         rows = [nodes for nodes, _ in blocks]
         others = np.setdiff1d(np.arange(n), np.concatenate(rows))
         places = [_columns(Y, r, self.reference, self._mirrors) for _, Y in blocks]
@@ -296,8 +297,7 @@ class Layout:
 
     def join_matrices(self, blocks: list[tuple[Component, Array]]) -> Array:
         """A matrix of all nodes with those of components on its diagonal, where these live."""
-        n = len(self.first_copies)
-        whole = np.zeros((n, n))
+        whole = np.zeros((self._n_distinct, self._n_distinct))
         for component, block in blocks:
             rows = component.rows
             whole[np.ix_(rows, rows)] = kernels_for(block).to_host(block)
