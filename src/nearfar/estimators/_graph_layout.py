@@ -95,7 +95,7 @@ def graph_input(
     else:
         D = distances_of_kernel(X) if estimator.metric == "kernel" else X
         graph = NeighborhoodGraph.from_distances(D, estimator.n_neighbors, angles=estimator.angles)
-        _set_features(estimator, graph.n_nodes)
+        set_features(estimator, graph.n_nodes)
         reference = X if is_torch(X) and X.is_floating_point() else np.empty(0)
         given = GraphInput(graph, None, D, reference)
     _check_lengths(given.graph)
@@ -105,13 +105,14 @@ def graph_input(
 
 def _given_graph(estimator: Any, graph: NeighborhoodGraph) -> GraphInput:
     if graph.points is None:
-        _set_features(estimator, graph.n_nodes)
+        set_features(estimator, graph.n_nodes)
         return GraphInput(graph, None, None, np.empty(0))
     points = validated_points(estimator, graph.points, reset=True)
     return GraphInput(graph, points, None, points)
 
 
-def _set_features(estimator: Any, count: int) -> None:
+def set_features(estimator: Any, count: int) -> None:
+    """Store the number of features, which have no names."""
     estimator.n_features_in_ = count
     if hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
@@ -241,19 +242,20 @@ class Layout:
             "graph_": graph,
             "component_labels_": graph.components(),
         }
-        self._distinct = np.arange(graph.n_nodes)  # the different node that each node is
+        self._distinct = np.arange(graph.n_nodes)  # (n,) the number of each among different nodes
         if merge and not graph.lengths.all():
             self._distinct, graph = graph.merged()
         self._n_distinct = graph.n_nodes
+        self.first_copies: Index = np.unique(self._distinct, return_index=True)[1]
         parts = enumerate(graph.separated())
         self._components = [Component(number, *part) for number, part in parts]
         self.found: list[tuple[Component, Unfolded]] = []  # largest first
 
     def components(self) -> Iterator[Component]:
-        """The components that have to be unfolded, largest first; give each its place.
+        """Yield the components to unfold, largest first; the caller stores each by `place`.
 
-        A single node lies at the origin, and so do all components that follow an interruption or
-        the stop by a callback.
+        A single node is placed at the origin, and so are all components after an interruption or
+        after a callback has asked to stop.
         """
         for component in self._components:
             status = self.found[-1][1].status if self.found else None
@@ -265,26 +267,18 @@ class Layout:
                 yield component
 
     def place(self, component: Component, unfolded: Unfolded) -> None:
-        """Take the places of a component."""
+        """Store the places of a component."""
         self.found.append((component, unfolded))
-
-    # -- of all nodes --
-
-    @property
-    def first_copies(self) -> Index:
-        """The first node of each different one."""
-        firsts: Index = np.unique(self._distinct, return_index=True)[1]
-        return firsts
 
     def attributes(
         self, component: Component | None = None, embedding: Array | None = None
     ) -> dict[str, Any]:
-        """The attributes of an estimator that is fitted so far, perhaps with one more component."""
+        """The fitted attributes at this stage, perhaps with the places of one more component."""
         more = [] if component is None else [(component.rows, embedding)]
         return {**self._attributes, "embedding_": self._join(more)}
 
     def _join(self, more: list[tuple[Index, Array]]) -> Array:
-        """Places of all nodes; those of no component so far lie at the origin."""
+        """Places of all nodes; nodes that were not placed yet lie at the origin."""
         blocks = [(component.rows, unfolded.embedding) for component, unfolded in self.found] + more
         kernels, n, r = kernels_for(self.reference), self._n_distinct, self._n_components
         rows = [nodes for nodes, _ in blocks]
@@ -296,7 +290,7 @@ class Layout:
         return kernels.concatenate(places)[index]
 
     def join_matrices(self, blocks: list[tuple[Component, Array]]) -> Array:
-        """A matrix of all nodes with those of components on its diagonal, where these live."""
+        """The block-diagonal matrix of all nodes, on the device of its blocks."""
         whole = np.zeros((self._n_distinct, self._n_distinct))
         for component, block in blocks:
             rows = component.rows
@@ -316,7 +310,7 @@ class Layout:
 
     @property
     def objective(self) -> float:
-        """The sum over components."""
+        """The sum of the objectives of all components."""
         return float(sum(unfolded.objective for _, unfolded in self.found))
 
     @property

@@ -17,6 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from nearfar.errors import DisconnectedGraphError, InvalidInputError
 from nearfar.estimators._base import validated_points
+from nearfar.estimators._graph_layout import set_features
 from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._training import CallbackSupportMixin, check_limits
@@ -35,9 +36,9 @@ Index = NDArray[np.intp]
 
 METRICS = ("euclidean", "precomputed")
 STARTS = ("classical", "random")
-SMALL = 1e-8  # of the value in one point, below which a value counts as that small
+SMALL = 1e-8  # share of the value with all points in one place: smaller ones count as this
 PATH_ENTRIES = 1 << 20  # of lengths of paths between two looks at the clock
-NUDGE = 1e-3  # of the spread, by which points that start in one place or one line are parted
+NUDGE = 1e-3  # of the spread: random moves of points that start in one place or one line
 SAME_WEIGHTS = 1e-6  # relative difference of weights that should be equal
 
 
@@ -69,13 +70,13 @@ class KnownDistances:
         return self.some_pairs()
 
     def some_pairs(self, *, on_host: bool = False) -> SomePairs:
-        """All that is known as edges."""
+        """The known distances as edges."""
         heads, tails, lengths, weights = self.edges()
         reference = np.empty(0) if on_host else self.reference
         return SomePairs.of(self.n, (heads, tails), lengths, weights, reference)
 
     def size(self) -> float:
-        """Of places at random: the deviation of each coordinate for which d² is δ² in the mean."""
+        """The standard deviation of random coordinates for which the mean of d² is that of δ²."""
         lengths = self.edges()[2]
         return float(np.sqrt(np.mean(lengths**2) / 2))
 
@@ -91,7 +92,7 @@ class KnownDistances:
         return kernels_for(self.reference).like(whole, self.reference)
 
     def check_connected(self, name: str) -> None:
-        """Refuse known distances that do not say how parts lie to each other."""
+        """Raise if the known distances leave parts whose relative positions are undetermined."""
         if self.matrix is not None and self.weights is None:
             return
         heads, tails, _, _ = self.edges()
@@ -104,14 +105,14 @@ class KnownDistances:
         listed = ", ".join(map(str, shown[:5])) + (", ..." if count > 5 else "")
         raise DisconnectedGraphError(
             f"{name} needs known distances that connect all points; these leave {count} parts, of"
-            f" {listed} points, whose places relative to each other nothing tells. Add distances"
+            f" {listed} points, whose relative positions are undetermined. Add distances"
             " between the parts, or embed each by itself.",
             np.flatnonzero(labels != sizes.argmax()),
             shown,
         )
 
     def edges(self) -> Edges:
-        """All that is known, pair by pair."""
+        """The known distances, pair by pair."""
         if self.few is not None:
             return self.few
         kernels = kernels_for(self.matrix)
@@ -125,7 +126,7 @@ class KnownDistances:
 
 
 def known_distances(estimator: Any, X: Any, weights: Any) -> tuple[KnownDistances, Array]:
-    """What an estimator is given, and an array whose library, device and dtype the answer has.
+    """The known distances of X, and an array of the library, device and dtype of the answer.
 
     Sets ``n_features_in_``, and ``feature_names_in_`` where X has names.
     """
@@ -210,7 +211,7 @@ def _of_graph(
 
 
 def validated_distances(estimator: Any, X: Any, *, missing: bool = True) -> Any:
-    """A matrix of numbers as it is given; ``n_features_in_`` is set."""
+    """Validate a matrix of distances where it lives, and set ``n_features_in_``."""
     if is_torch(X):
         set_features(estimator, int(X.shape[-1]))
         X = X.detach() if X.is_floating_point() else X.double()
@@ -228,7 +229,7 @@ def validated_distances(estimator: Any, X: Any, *, missing: bool = True) -> Any:
 
 
 def check_not_negative(D: Array) -> None:
-    """Refuse distances below zero."""
+    """Raise unless all distances are at least 0."""
     if bool((D < 0).any()):
         bad = np.argwhere(np.asarray(kernels_for(D).to_host(D < 0)))
         where = "" if D.ndim == 1 else f", in row {bad[0][0]} and column {bad[0][1]} for one"
@@ -239,15 +240,8 @@ def check_not_negative(D: Array) -> None:
         )
 
 
-def set_features(estimator: Any, count: int) -> None:
-    """Store how many features there are; they have no names."""
-    estimator.n_features_in_ = count
-    if hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
-
-
 def check_components(estimator: Any, n: int) -> None:
-    """Refuse one point, and as many components as points."""
+    """Raise unless there are at least 2 points, and more than ``n_components``."""
     name = type(estimator).__name__
     if n < 2:
         raise InvalidInputError(f"{name} needs at least 2 points; got n_samples={n}. Add points.")
@@ -320,7 +314,7 @@ def initial_places(known: KnownDistances, r: int, init: Any, random_state: Any) 
 
 
 def given_places(init: Any, n: int, r: int) -> Floats:
-    """A start that is given as an array."""
+    """Validate initial places that are given as an array."""
     Y = np.asarray(kernels_for(init).to_host(init))
     if Y.shape != (n, r) or Y.dtype.kind not in "iuf" or not np.isfinite(Y).all():
         raise InvalidInputError(
@@ -392,11 +386,11 @@ def check_scaling_parameters(estimator: Any) -> None:
 
 
 def in_unit_beside(Y: Array, start: Array, unit: float) -> Array:
-    """Places as they are returned, perhaps in float32, in a unit and beside the start."""
+    """The returned places divided by the unit, in the dtype and on the device of the start."""
     Y = np.asarray(kernels_for(Y).to_host(Y), dtype=np.float64)
     return kernels_for(start).like(Y / unit, start)
 
 
 def relative_gain(scale: float) -> Callable[[Any, float], float]:
-    """What is left to gain relative to the value, or to a small share of that of one point."""
+    """The gain that is left, relative to the value or, if that is tiny, to a share of ``scale``."""
     return lambda at, gain: gain / max(at.value, SMALL * scale)

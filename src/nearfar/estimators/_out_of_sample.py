@@ -44,12 +44,12 @@ Solve = Callable[[Array, Array], tuple[Array, Array]]
 METHODS = ("sdp", "sdp+cg", "lle")
 
 TOLERANCE = 1e-9  # gap of the program, in units of the mean squared distance
-TRUSTED = 1e-6  # gap that is worth no warning
+TRUSTED = 1e-6  # largest gap without a warning
 SAME = 1e-28  # variance of neighbours, relative to their squares, that is a rounding error
 WORTHWHILE = 1e-3  # gain of a move, relative to the misfit of the node
-ROUNDING = 1e-12  # misfit that is none, relative to that of no points at all
+ROUNDING = 1e-12  # misfit that counts as 0, relative to that of all points in one place
 SUSPECT = 2.0  # times the median misfit: nodes that fit badly
-FIRST = 0.5  # share of the most neighbours in place from which on a node is placed
+FIRST = 0.5  # a node is placed if it has this share of the largest number of placed neighbours
 BLOCK_ENTRIES = 1 << 20  # neighbours of a block of nodes
 
 
@@ -172,7 +172,7 @@ def _warn_of_gaps(gap: NDArray[np.float64]) -> None:
 def move_single_nodes(
     graph: NeighborhoodGraph, squares: Matrix, weights: Matrix, Y: Matrix, fixed: Mask
 ) -> tuple[Matrix, int]:
-    """Points (n, r) after moves that gain, and how many there were. Time O(e r²)."""
+    """Points (n, r) after moves that gain, and the number of moves. Time O(e r²)."""
     D, W = graph.adjacency(squares), graph.adjacency(weights)
     places = _best_places(D, Y, ~fixed)
     before, none = _misfits(D, W, Y, Y)
@@ -185,7 +185,7 @@ def move_single_nodes(
 def place_untrusted_nodes(
     graph: NeighborhoodGraph, squares: Matrix, weights: Matrix, Y: Matrix, fixed: Mask
 ) -> tuple[Matrix, int]:
-    """Points (n, r) with those that are not trusted placed anew by the others, and how many.
+    """Points (n, r) of which the untrusted ones are placed anew by the others, and their number.
 
     Those with most neighbours in place come first. A node needs r + 1 of them; others stay.
     """

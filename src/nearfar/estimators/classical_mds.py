@@ -138,7 +138,7 @@ class ClassicalMDS(
         else:
             _refuse_missing(X)
             D = validated_distances(self, X, missing=False)
-            DenseDistances.of(D)  # refuses what are no distances, on the host
+            DenseDistances.of(D)  # raises unless these are distances
             check_components(self, len(D))
             self._fit_distances(D)
         self.duality_gap_, self.status_, self.n_iter_ = 0.0, str(Status.CONVERGED), 0
@@ -241,12 +241,12 @@ class ClassicalMDS(
 
 
 def _check_size(largest: float) -> None:
-    """Refuse distances of a size of which the strain is no float64."""
+    """Raise unless the strain of distances of this size is in the range of float64."""
     check_power(largest, 4, "largest distance", "Divide your data by it.")
 
 
 def _refuse_missing(X: Any) -> None:
-    """Refuse distances of which some are not known, and say what can do without."""
+    """Raise if distances are missing, and name the class that can do without them."""
     if sparse.issparse(X):
         raise InvalidInputError(
             "ClassicalMDS needs all distances, and a sparse array holds some of them. Use"

@@ -60,7 +60,7 @@ class LandmarkMVU(Unfolding):
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
     n_landmarks : int, default=20
-        How many landmarks, more than ``n_components``. They are far apart along the graph.
+        Number of landmarks, more than ``n_components``. They are far apart along the graph.
     basis : {"lle", "laplacian"} or None, default=None
         How points follow from others: by the weights of locally linear embedding, which needs
         points, or by the mean of their neighbours. None is "lle" if there are points.
@@ -83,8 +83,8 @@ class LandmarkMVU(Unfolding):
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws links of ``on_disconnected="link"``, the first landmark, and where the search for
-        eigenvectors starts.
+        Draws the links of ``on_disconnected="link"``, the first landmark, and the start of the
+        eigenvector search.
 
     Attributes
     ----------
@@ -93,8 +93,8 @@ class LandmarkMVU(Unfolding):
     landmarks_ : ndarray of int, of shape (n_landmarks,)
         The landmarks, as row numbers; those of all components.
     eigenvalues_ : ndarray
-        Of the Gram matrix before the projection on ``n_components``, largest first: how many of
-        them are large tells the dimension.
+        Eigenvalues of the Gram matrix before the projection on ``n_components``, largest first.
+        The number of large ones is an estimate of the dimension.
     max_distortion_ : float
         Largest relative change of a squared length before the projection.
     objective_ : float

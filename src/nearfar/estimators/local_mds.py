@@ -28,7 +28,7 @@ from nearfar.solvers.majorization import majorize
 
 
 class LocalMDS(Unfolding):
-    """Local multidimensional scaling: near distances are kept, all other points pushed apart.
+    """Local multidimensional scaling: keeps near distances and pushes all other points apart.
 
     A local minimum of ``Σ (δ - d)²`` over the edges of a neighbourhood graph, less ``t Σ d`` over
     all other pairs, with δ the lengths of the edges and d the distances of the embedding. The push
@@ -40,7 +40,7 @@ class LocalMDS(Unfolding):
     n_components : int, default=2
         Dimensions of the embedding.
     n_neighbors : int or None, default=6
-        How many neighbours a point has. None takes all known distances of
+        Number of neighbours of a point. None takes all known distances of
         ``metric="precomputed"``, and 4 neighbours of points.
     repulsion : float, default=0.05
         How hard points that are not neighbours are pushed apart: 0 is not at all. Useful values lie
@@ -58,7 +58,7 @@ class LocalMDS(Unfolding):
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws links between components, and parts points that start in one place.
+        Draws links between components, and separates points that start in the same place.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ from nearfar.solvers.majorization import majorize
 
 
 class MetricMDS(IterativeMDS):
-    """Metric multidimensional scaling: places whose distances are the given ones, nearly.
+    """Metric multidimensional scaling: places whose distances are close to the given ones.
 
     A local minimum of the stress ``Σ w (δ - d)²`` over pairs of points, with δ the given distances,
     d those of the embedding and w weights, or of the s-stress ``Σ w (δ² - d²)²``. Distances may be
@@ -41,19 +41,19 @@ class MetricMDS(IterativeMDS):
     metric : {"euclidean", "precomputed"}, default="euclidean"
         Whether X holds points or distances.
     loss : {"stress", "sstress"}, default="stress"
-        What is minimised. The s-stress, eq. (3.2) of Weinberger's thesis, is mostly about the
-        largest distances.
+        What is minimised. The s-stress, eq. (3.2) of Weinberger's thesis, mostly fits the largest
+        distances.
     init : {"classical", "random"} or array of shape (n_samples, n_components), default="classical"
         Where to start: classical scaling, with the shortest paths along known distances for
         missing ones; normal random numbers; or as given.
     tol : float, default=1e-6
-        Estimated relative decrease that is left, at which to stop.
+        Stop when the estimated relative decrease that is left is at most this.
     max_iter : int, default=300
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws a random start, and parts points that start in one place.
+        Draws a random start, and separates points that start in the same place.
 
     Attributes
     ----------

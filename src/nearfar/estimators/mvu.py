@@ -50,7 +50,7 @@ SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
 
 
 class MVU(Unfolding):
-    """Maximum variance unfolding: as far apart as the distances of neighbours allow.
+    """Maximum variance unfolding: points as far apart as the distances of neighbours allow.
 
     Finds the Gram matrix K of largest trace, the variance, among those that keep the lengths of all
     edges of a neighbourhood graph: a semidefinite program, solved to a certified gap. Its leading
@@ -61,7 +61,7 @@ class MVU(Unfolding):
     n_components : int, default=2
         Dimensions of the embedding. The program itself does not depend on it.
     n_neighbors : int, default=4
-        Neighbours of each point in the graph. Too few do not hold it together, too many lock it up.
+        Neighbours of each point in the graph. Too few leave it loose, too many lock it up.
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
     constraints : {"equal", "exact", "shrink", "slack"}, default="equal"
@@ -75,7 +75,7 @@ class MVU(Unfolding):
         The thesis' omega between 0 and 1, the weight of the changes of squared lengths against the
         variance; for "slack" only.
     variance : {"max", "min"}, default="max"
-        Whether the variance is made largest or, for comparison, smallest.
+        Whether to maximise the variance or, for comparison, to minimise it.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Whether X holds points, distances or a kernel matrix.
     on_disconnected : {"link", "error", "separate"}, default="link"
@@ -99,7 +99,8 @@ class MVU(Unfolding):
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
         The leading eigenvectors of the solution, scaled by the roots of their eigenvalues.
     eigenvalues_ : ndarray of shape (n_points,)
-        Of the solution, largest first: one for each different point, of the largest component.
+        Eigenvalues of the solution, largest first, summed over components: as many as the largest
+        component has different points.
     intrinsic_dimension_ : int
         The number of eigenvalues before the widest gap in the spectrum.
     kernel_ : ndarray or torch.Tensor of shape (n_samples, n_samples)
@@ -114,9 +115,9 @@ class MVU(Unfolding):
     max_distortion_ : float
         Largest relative change of a squared length.
     thickness_ : float
-        Of the points: 0, or for a stiff graph 0.01. The squared length of an edge has then grown
-        by this times the squares of the shortest edges at both its ends, and it is these lengths
-        that were kept, and that ``duality_gap_`` and ``dimacs_`` are about.
+        0, or 0.01 for a stiff graph. The squared length of an edge has then grown by this times the
+        squares of the shortest edges at both its ends. These longer lengths were kept, and
+        ``duality_gap_`` and ``dimacs_`` refer to them.
     objective_ : float
         The variance, the trace of K over different points; for "slack" less the price of the
         changes, both as in ``trace − omega / (1 − omega) Σ |change|``; negative for

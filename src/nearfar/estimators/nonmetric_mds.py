@@ -48,13 +48,14 @@ class NonmetricMDS(IterativeMDS):
         Where to start: classical scaling, with the shortest paths along known dissimilarities for
         missing ones; normal random numbers; or as given.
     tol : float, default=1e-6
-        Estimated relative decrease of the squared stress that is left, at which to stop.
+        Stop when the estimated relative decrease of the squared stress that is left is at most
+        this.
     max_iter : int, default=300
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws a random start, and parts points that start in one place.
+        Draws a random start, and separates points that start in the same place.
 
     Attributes
     ----------

@@ -79,7 +79,7 @@ REMEDY = f"{MORE_EDGES}, or set on_disconnected='separate' to locate each by its
 
 
 class SensorLocalization(Unfolding):
-    """Where sensors are, from noisy distances between those that are near each other.
+    """Positions of sensors from noisy distances between near ones.
 
     Starts from the unfolding of `VariationalMVU` and fits the distances by conjugate gradients: a
     local minimum of ``Σ weight * (‖y_i − y_j‖² − d_ij²)²``, and where the start is good the global
@@ -100,13 +100,13 @@ class SensorLocalization(Unfolding):
         which needs a graph of points, since all distances that were measured are edges already;
         raise an error; or locate each by itself.
     tol : float, default=1e-5
-        What ten steps of the descent gain at which it stops, relative to the misfit.
+        Stop when ten steps of the descent gain at most this, relative to the misfit.
     max_iter : int, default=1000
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws where the search for eigenvectors starts, and the samples of ``standard_errors_``.
+        Draws the start of the eigenvector search, and the samples of ``standard_errors_``.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class SensorLocalization(Unfolding):
         How many times larger the error of a node is than if its neighbours were known and lay all
         around it.
     eigenvalues_ : ndarray
-        Of the Gram matrix before the projection on ``n_components``, largest first.
+        Eigenvalues of the Gram matrix before the projection on ``n_components``, largest first.
     max_distortion_ : float
         Largest relative misfit of a squared distance.
     objective_ : float

@@ -79,7 +79,7 @@ class VariationalMVU(Unfolding):
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
     n_eigenvectors : int, default=15
-        How many smooth functions, at least ``n_components``.
+        Number of smooth functions, at least ``n_components``.
     basis : {"laplacian", "lle"}, default="laplacian"
         Which functions are smooth: bottom eigenvectors of the graph's Laplacian, or of the matrix
         of locally linear embedding, which needs points.
@@ -102,15 +102,15 @@ class VariationalMVU(Unfolding):
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws links of ``on_disconnected="link"`` and where the search for eigenvectors starts.
+        Draws the links of ``on_disconnected="link"`` and the start of the eigenvector search.
 
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
         The places, along axes of decreasing variance.
     eigenvalues_ : ndarray
-        Of the Gram matrix before the projection on ``n_components``, largest first: how many of
-        them are large tells the dimension.
+        Eigenvalues of the Gram matrix before the projection on ``n_components``, largest first.
+        The number of large ones is an estimate of the dimension.
     max_distortion_ : float
         Largest relative change of a squared length before the projection.
     objective_ : float
