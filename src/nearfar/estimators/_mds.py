@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components, dijkstra, shortest_path
+from scipy.sparse.csgraph import dijkstra, shortest_path
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
@@ -23,6 +23,7 @@ from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._training import CallbackSupportMixin, check_limits
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.checks import weights_of
+from nearfar.graphs.components import component_labels
 from nearfar.graphs.distances import DenseDistances, SparseDistances
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.kernels.all_pairs import distances
@@ -96,12 +97,11 @@ class KnownDistances:
         if self.matrix is not None and self.weights is None:
             return
         heads, tails, _, _ = self.edges()
-        graph = sparse.csr_array((np.ones(len(heads)), (heads, tails)), shape=(self.n, self.n))
-        count, labels = connected_components(graph, directed=False)
-        if count == 1:
+        labels = component_labels(self.n, heads, tails)
+        if not labels.any():
             return
         sizes = np.bincount(labels)
-        shown = np.sort(sizes)[::-1].tolist()
+        count, shown = len(sizes), np.sort(sizes)[::-1].tolist()
         listed = ", ".join(map(str, shown[:5])) + (", ..." if count > 5 else "")
         raise DisconnectedGraphError(
             f"{name} needs known distances that connect all points; these leave {count} parts, of"

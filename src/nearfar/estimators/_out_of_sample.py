@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from nearfar.errors import ConvergenceWarning, InvalidInputError, warn
 from nearfar.graphs import NeighborhoodGraph
+from nearfar.graphs.components import component_labels
 from nearfar.kernels import Array, kernels_for
 from nearfar.kernels.batched import in_blocks
 from nearfar.problems.out_of_sample import (
@@ -216,10 +215,7 @@ def _trusted(graph: NeighborhoodGraph, bad: Mask, fixed: Mask, r: int) -> Mask:
     good = ~bad[graph.heads] & ~bad[graph.tails]
     kept = core(graph.n_nodes, graph.heads[good], graph.tails[good], r + 1, fixed) & ~bad
     inside = kept[graph.heads] & kept[graph.tails]
-    shape = graph.n_nodes, graph.n_nodes
-    ends = graph.heads[inside], graph.tails[inside]
-    joined = sparse.coo_array((np.ones(len(ends[0])), ends), shape=shape)
-    labels = connected_components(joined, directed=False)[1]
+    labels = component_labels(graph.n_nodes, graph.heads[inside], graph.tails[inside])
     trusted: Mask = fixed | (kept & (labels == np.bincount(labels[kept], minlength=1).argmax()))
     return trusted
 
