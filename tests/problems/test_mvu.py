@@ -380,26 +380,26 @@ def test_slack_that_is_too_cheap_is_told_with_the_least_weight(graph):
     graph.program(constraints="slack", slack_weight=0.5 * least, maximise=False).start()
 
 
-def test_thicker_lengths_are_those_of_points_with_a_dimension_each(graph, rng):
+def test_thick_lengths_are_those_of_points_with_a_dimension_each(graph, rng):
     """(5): K + thickness P diag(t) P has the new lengths, and is positive definite."""
     program = graph.program()
-    thicker = program.with_thickness(0.005)
+    thick = program.with_thickness(0.005)
     at = [(graph.heads == node) | (graph.tails == node) for node in range(13)]
     least = np.array([program.given[edges].min() for edges in at])
     A = rng.normal(size=(13, 3))
     K = program.projected(A @ A.T)
-    more = K + thicker.thickness * program.projected(np.diag(least))
+    more = K + thick.thickness * program.projected(np.diag(least))
     np.testing.assert_allclose(
-        thicker.lengths(more) * thicker.squares,
-        program.lengths(K) * program.squares + (thicker.squares - program.squares),
+        thick.lengths(more) * thick.squares,
+        program.lengths(K) * program.squares + (thick.squares - program.squares),
         rtol=1e-10,
     )
     assert np.linalg.eigvalsh(more)[1] > 0
-    growth = thicker.squares / program.squares - 1
+    growth = thick.squares / program.squares - 1
     assert growth.min() > 0
-    assert growth.max() <= 2 * thicker.thickness * (1 + 1e-12)
+    assert growth.max() <= 2 * thick.thickness * (1 + 1e-12)
     np.testing.assert_allclose(
-        thicker.changes(more), graph.lengths(program.scale * more) / graph.squares - 1
+        thick.changes(more), graph.lengths(program.scale * more) / graph.squares - 1
     )
 
 
@@ -408,15 +408,15 @@ def test_prices_rise_and_then_points_get_a_thickness_where_that_is_wanted(graph)
     program = graph.program(may_thicken=True)
     state = program.start()
     bought = replace(state, y=0.95 * program.upper)
-    dearer = program.successor(bought)
-    assert (dearer.higher_penalty, dearer.thickness) == (True, 0)
+    higher = program.successor(bought)
+    assert (higher.higher_penalty, higher.thickness) == (True, 0)
     for name in ("upper", "lower", "first"):
-        np.testing.assert_array_equal(getattr(dearer, name), HIGHER * getattr(program, name))
-    thicker = dearer.successor(state)
-    assert (thicker.higher_penalty, thicker.thickness) == (True, THICKNESS)
-    np.testing.assert_array_equal(thicker.upper, dearer.upper)
-    np.testing.assert_array_equal(program.successor(state).upper, dearer.upper)
-    assert thicker.successor(state) is None
+        np.testing.assert_array_equal(getattr(higher, name), HIGHER * getattr(program, name))
+    thick = higher.successor(state)
+    assert (thick.higher_penalty, thick.thickness) == (True, THICKNESS)
+    np.testing.assert_array_equal(thick.upper, higher.upper)
+    np.testing.assert_array_equal(program.successor(state).upper, higher.upper)
+    assert thick.successor(state) is None
     assert graph.program().successor(state) is None
     assert graph.program().successor(bought).higher_penalty
 
@@ -464,7 +464,7 @@ def test_the_certificate_counts_what_rounding_took_out_of_the_cones(graph):
 
 @pytest.mark.parametrize("thin", [0, 1e-4])
 def test_flat_cliques_are_solved_by_thickness(rng, thin):
-    """Cliques of six points in a plane, or nearly so, have no interior; with lengths of thicker
+    """Cliques of six points in a plane, or nearly so, have no interior; with lengths of thick
     points they have one, and what the path ends with is a solution for these."""
     X = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 3)) + thin * rng.normal(size=(30, 3))
     found = NeighborhoodGraph.from_points(X, 5).linked()
