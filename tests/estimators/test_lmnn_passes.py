@@ -15,9 +15,10 @@ from sklearn.base import clone
 import nearfar
 from nearfar import LMNN, limits
 from nearfar.errors import CheckpointError, ConvergenceWarning, InvalidInputError
-from nearfar.estimators import _lmnn_passes
-from nearfar.estimators._validation import held_out_rows, votes_under
+from nearfar.estimators import lmnn as _lmnn_module
+from nearfar.estimators._early_stopping import held_out_rows, votes_under
 from nearfar.supervision import class_order
+from tests.callbacks import Recorder, interrupt, needs_callbacks
 
 VARIANTS = [
     {},
@@ -274,33 +275,6 @@ def test_a_limit_in_a_later_pass_keeps_the_better_pass(wine):
 # -- interruption, callbacks, warm starts ----------------------------------------------------------
 
 
-class Recorder:
-    """Notes the maps and records of a fit; ``act`` is called at iteration ``number``."""
-
-    def __init__(self, number=None, act=None):
-        self.number, self.act = number, act
-        self.maps, self.records = [], []
-
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        if context.task_name != "iteration":
-            return False
-        self.records.append(dict(estimator.history_[-1]))
-        self.maps.append(fitted_estimator)
-        return self.act() if len(self.records) == self.number else False
-
-
-def interrupt():
-    raise KeyboardInterrupt
-
-
-needs_callbacks = pytest.mark.skipif(
-    not hasattr(LMNN, "set_callbacks"), reason="needs scikit-learn 1.9"
-)
-
-
 @needs_callbacks
 def test_callbacks_see_all_passes(overlapping):
     X, y = overlapping
@@ -308,7 +282,7 @@ def test_callbacks_see_all_passes(overlapping):
     model = LMNN(n_passes=2).set_callbacks(recorder).fit(X, y)
     assert recorder.records == model.history_
     assert {record["pass"] for record in recorder.records} == {1, 2}
-    np.testing.assert_allclose(recorder.maps[-1].transform(X), model.transform(X), rtol=1e-9)
+    np.testing.assert_allclose(recorder.models[-1].transform(X), model.transform(X), rtol=1e-9)
 
 
 @needs_callbacks
@@ -326,7 +300,7 @@ def test_the_second_pass_can_be_left(act, status, overlapping, nearest_of_class,
 
 def test_an_interruption_between_passes_keeps_the_pass_before(overlapping, monkeypatch):
     one = LMNN().fit(*overlapping)
-    choose = _lmnn_passes.nearest_targets
+    choose = _lmnn_module.nearest_targets
 
     def interrupted(points, *arguments):
         if calls:
@@ -335,7 +309,7 @@ def test_an_interruption_between_passes_keeps_the_pass_before(overlapping, monke
         return choose(points, *arguments)
 
     calls = []
-    monkeypatch.setattr(_lmnn_passes, "nearest_targets", interrupted)
+    monkeypatch.setattr(_lmnn_module, "nearest_targets", interrupted)
     with pytest.warns(ConvergenceWarning, match="LMNN was interrupted"):
         model = LMNN(n_passes=2).fit(*overlapping)
     assert len(calls) == 1
@@ -395,7 +369,7 @@ PROGRAM = """
 import json, sys, time
 import numpy as np
 from nearfar import LMNN
-from nearfar.estimators import _lmnn_descent as lmnn
+from nearfar.estimators import _large_margin as lmnn
 
 def slowly(*arguments, descend=lmnn.descend, **options):
     for iterate in descend(*arguments, **options):

@@ -14,8 +14,8 @@ from sklearn.utils.metaestimators import available_if
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._around_metric import ClassifierAroundMetric, check_count
+from nearfar.estimators._early_stopping import held_out_rows
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._validation import held_out_rows
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.problems.energy import Energy
 from nearfar.supervision import ClassOrder
