@@ -24,7 +24,7 @@ from nearfar.errors import (
     InvalidInputError,
     ModelFileError,
 )
-from nearfar.estimators._mds import Scaling
+from nearfar.estimators._mds import IterativeMDS
 from tests.callbacks import Recorder, needs_callbacks
 from tests.documented import documented_attributes, fitted_attributes
 from tests.registered import classes, instances
@@ -42,7 +42,7 @@ SPECIAL = [
 ]
 SCALINGS = instances(SPECIAL, kind="scaling")
 POINTS = [estimator for estimator in SCALINGS if estimator.metric == "euclidean"]
-DESCENTS = [estimator for estimator in POINTS if isinstance(estimator, Scaling)]
+DESCENTS = [estimator for estimator in POINTS if isinstance(estimator, IterativeMDS)]
 CLASSES = classes(kind="scaling")
 ATTRIBUTES = [
     "embedding_",
@@ -62,7 +62,7 @@ each_class = pytest.mark.parametrize("cls", CLASSES)
 
 def expected_failures(estimator):
     """The one check that gives distances that are not known from one point, but known back."""
-    if isinstance(estimator, Scaling) and estimator.metric == "precomputed":
+    if isinstance(estimator, IterativeMDS) and estimator.metric == "precomputed":
         return {"check_estimators_pickle": "it makes distances missing in one direction only"}
     return {}
 
@@ -334,7 +334,7 @@ def test_unfitted_is_an_error(cls):
         cls().get_feature_names_out()
 
 
-DESCENT_CLASSES = [cls for cls in CLASSES if issubclass(cls, Scaling)]
+DESCENT_CLASSES = [cls for cls in CLASSES if issubclass(cls, IterativeMDS)]
 each_descent_class = pytest.mark.parametrize("cls", DESCENT_CLASSES)
 
 

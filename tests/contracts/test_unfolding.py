@@ -30,7 +30,17 @@ from nearfar.errors import (
     DisconnectedGraphError,
     InvalidInputError,
 )
-from nearfar.estimators._unfolding import Unfolded, Unfolding, max_distortion
+from nearfar.estimators._graph_layout import (
+    Layout,
+    Unfolded,
+    check_graph_parameters,
+    graph_input,
+    max_distortion,
+    run_component,
+    store_layout,
+)
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
 from nearfar.solvers import Iterate
 from tests.callbacks import Recorder, interrupt_at, needs_callbacks
 from tests.documented import documented_attributes, fitted_attributes
@@ -94,31 +104,54 @@ class Shortcut(Unfolding):
         self.max_seconds = max_seconds
         self.random_state = random_state
 
-    def _unfold(self, graph, task):
-        paths = shortest_path(graph.adjacency(), directed=False)
-        C = np.eye(graph.n_nodes) - 1 / graph.n_nodes
-        values, vectors = np.linalg.eigh(-0.5 * C @ paths**2 @ C)
-        values = values[::-1].clip(0, None)
-        Y = vectors[:, ::-1] * np.sqrt(values)
+    @with_callbacks
+    def fit(self, X, y=None):
+        check_graph_parameters(self)
+        check_limits(self)
+        given = graph_input(self, X)
+        training = Training(self, X, y, bounded=False)
+        layout = Layout(given, self.n_components)
+        self.paths_ = []
+        for component in layout.components():
+            graph = component.graph
+            paths = shortest_path(graph.adjacency(), directed=False)
+            values, Y = scaled_by_paths(paths)
+            solution = run_component(
+                training,
+                layout,
+                component,
+                in_two_steps(values, Y),
+                lambda iterate: iterate.point[:, : self.n_components],
+            )
+            found = solution.iterate
+            unfolded = Unfolded(
+                found.point[:, : self.n_components],
+                values,
+                max_distortion(found.point, graph),
+                -found.value,
+                found.residual,
+                solution.status,
+            )
+            layout.place(component, unfolded)
+            self.paths_.append(paths)
+        store_layout(self, layout)
+        status = layout.status(self.tol)
+        store_ending(self, status, layout.objective, layout.duality_gap, training.history)
+        training.finish(status, layout.attributes())
+        return self
 
-        def iterates():
-            yield Iterate(0.5 * Y, -values.sum() / 4, residual=0.75, exact=True)
-            yield Iterate(Y, -values.sum(), residual=0.0, exact=True)
 
-        solution = task.run(iterates(), lambda iterate: iterate.point[:, : self.n_components])
-        found = solution.iterate
-        return Unfolded(
-            found.point[:, : self.n_components],
-            values,
-            max_distortion(found.point, graph),
-            -found.value,
-            found.residual,
-            solution.status,
-            {"paths": paths},
-        )
+def scaled_by_paths(paths):
+    """Variances and places by classical scaling of path lengths."""
+    C = np.eye(len(paths)) - 1 / len(paths)
+    values, vectors = np.linalg.eigh(-0.5 * C @ paths**2 @ C)
+    values = values[::-1].clip(0, None)
+    return values, vectors[:, ::-1] * np.sqrt(values)
 
-    def _store_details(self, parts):
-        self.paths_ = [found.details.get("paths") for _, found in parts]
+
+def in_two_steps(values, Y):
+    yield Iterate(0.5 * Y, -values.sum() / 4, residual=0.75, exact=True)
+    yield Iterate(Y, -values.sum(), residual=0.0, exact=True)
 
 
 # Hints at data that weaken an answer are no matter of the contract.

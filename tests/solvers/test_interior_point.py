@@ -86,7 +86,6 @@ def test_every_iterate_is_inside_and_bounds_the_optimum(lengths, options):
         assert iterate.info["bound"] >= optimum - 1e-7 * abs(optimum)
         assert iterate.value == iterate.residual == program.gap(state)
         assert iterate.exact
-        assert iterate.certificate is program
     assert iterates[-1].info["mu"] < 1e-6 * iterates[0].info["mu"]
 
 
@@ -100,31 +99,6 @@ def test_a_run_keeps_the_iterate_of_the_least_gap():
     gaps = [1.0, 1e-3, 5e-3]
     iterates = (Iterate(np.empty(0), gap, gap, exact=True, state=gap) for gap in gaps)
     assert run(iterates, tol=1e-6, max_iter=10).iterate.state == 1e-3
-
-
-class Relaxable:
-    """A program that has another, which has a third, and that none."""
-
-    def __init__(self, number=0):
-        self.number = number
-
-    def relaxed(self, state):
-        assert state == self.number
-        return Relaxable(self.number + 1) if self.number < 2 else None
-
-
-def test_relaxations_follow_in_turn(monkeypatch):
-    gaps = {0: [1.0, 0.1, 0.3], 1: [2.0, 0.2], 2: [0.05]}
-
-    def path(program):
-        for gap in gaps[program.number]:
-            yield Iterate(
-                np.empty(0), gap, gap, exact=True, state=program.number, certificate=program.number
-            )
-
-    monkeypatch.setattr(module, "_path", path)
-    found = [(iterate.certificate, iterate.value) for iterate in interior_point(Relaxable())]
-    assert found == [(number, gap) for number, values in gaps.items() for gap in values]
 
 
 def test_a_direction_leaves_nothing_of_the_constraints(lengths, monkeypatch):
@@ -158,9 +132,8 @@ def test_where_rounding_stops_the_path_other_coordinates_go_on(monkeypatch):
         return scaled(place)
 
     monkeypatch.setattr(module._Place, "scaled", watched)
-    *_, last = until(module._path(program), 3e-8)
+    *_, last = until(interior_point(program), 3e-8)
     assert last.residual <= 3e-8 < ends[0]
-    assert last.certificate is program
     assert np.linalg.eigvalsh(last.state.K)[0] > -1e-9
     assert program.gap(last.state) == last.residual
 

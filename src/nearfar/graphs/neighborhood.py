@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 from sklearn.utils import check_random_state
 
-from nearfar.errors import DisconnectedGraphError, InvalidInputError
+from nearfar.errors import InvalidInputError
 from nearfar.graphs.checks import checked_edges, edge_numbers, merged_edges, weights_of
 from nearfar.graphs.cliques import has_flat_clique
+from nearfar.graphs.components import check_one_component, component_labels, split_components
 from nearfar.graphs.distances import (
     Distances,
     PointDistances,
@@ -28,7 +28,7 @@ from nearfar.graphs.distances import (
 from nearfar.graphs.edges import ANGLE, BOTH, angle_edges, undirected
 from nearfar.graphs.landmarks import farthest_first
 from nearfar.graphs.linking import links
-from nearfar.graphs.report import GraphReport, listed
+from nearfar.graphs.report import GraphReport
 from nearfar.graphs.walks import holding, low_outliers, walk_probabilities
 from nearfar.kernels import kernels_for
 from nearfar.validation import check_number
@@ -236,9 +236,7 @@ class NeighborhoodGraph:
 
     def components(self) -> Index:
         """Number of the component (n_nodes,) of each node, counted from the first node."""
-        ones = np.ones(self.n_edges, dtype=np.int8)  # lengths may be zero
-        labels: Index = connected_components(self.adjacency(ones), directed=False)[1]
-        return labels.astype(np.intp)
+        return component_labels(self.n_nodes, self.heads, self.tails)
 
     def component_sizes(self) -> tuple[int, ...]:
         """Number of nodes of each component, largest first."""
@@ -300,17 +298,7 @@ class NeighborhoodGraph:
 
         ``remedy`` is the last sentence of the message.
         """
-        labels = self.components()
-        if not labels.any():
-            return
-        sizes = np.bincount(labels)
-        shown = np.sort(sizes)[::-1].tolist()
-        raise DisconnectedGraphError(
-            f"{name} needs a connected neighbourhood graph; this one has {len(sizes)} components,"
-            f" of {listed(shown)} nodes. {remedy}",
-            np.flatnonzero(labels != sizes.argmax()),
-            shown,
-        )
+        check_one_component(self.components(), name, remedy)
 
     # -- changing it -------------------------------------------------------------------------
 
@@ -368,18 +356,9 @@ class NeighborhoodGraph:
 
     def separated(self) -> list[tuple[Index, NeighborhoodGraph]]:
         """Each component by itself: its nodes, and a graph of these. Largest first."""
-        labels = self.components()
-        order = np.argsort(labels, kind="stable")
-        sizes = np.bincount(labels)
-        ends = np.cumsum(sizes)
-        place = np.empty(self.n_nodes, dtype=np.intp)
-        place[order] = np.arange(self.n_nodes) - np.repeat(ends - sizes, sizes)
-        edge_order = np.argsort(labels[self.heads], kind="stable")
-        edge_ends = np.cumsum(np.bincount(labels[self.heads], minlength=len(sizes)))
-        parts = []
-        for c in np.argsort(-sizes, kind="stable"):
-            rows = order[ends[c] - sizes[c] : ends[c]]
-            edges = edge_order[(edge_ends[c - 1] if c else 0) : edge_ends[c]]
+        parts, place = [], np.empty(self.n_nodes, dtype=np.intp)
+        for rows, edges in split_components(self.components(), self.heads):
+            place[rows] = np.arange(len(rows))
             graph = replace(
                 self._part(edges),
                 n_nodes=len(rows),

@@ -1,4 +1,4 @@
-"""Points that fit the lengths of a graph's edges: what remains to do after a relaxation.
+"""Points that fit the lengths of the edges of a graph: the refinement of `variational_mvu`.
 
 With the edges e = (i, j), weights w and squares D of `nearfar.problems.variational_mvu`, Y (n, r)
 the points, ȳ their mean, and ℓₑ = ‖yᵢ − yⱼ‖²:

@@ -20,9 +20,6 @@ Near the end of the path K and S are nearly singular, and rounding spoils (3) an
 indefinite, or steps become short. From there on the program is written in coordinates in which K is
 the unit matrix, and anew after each step. That takes about three times as long, and goes to gaps
 that are a hundred times smaller.
-
-Where rounding stops the path before the gap is small even so, the program is asked for one that
-differs little from it and is better posed.
 """
 
 from __future__ import annotations
@@ -86,7 +83,6 @@ class Program(Protocol[State]):
     def gram(self) -> ModuleType: ...  # noqa: D102
     def start(self) -> State: ...  # noqa: D102
     def point(self, K: Array, y: Array, above: Array, below: Array) -> State: ...  # noqa: D102
-    def relaxed(self, state: State) -> Program[State] | None: ...  # noqa: D102
     def scaled(self, factor: Array) -> Program[State]: ...  # noqa: D102
     def plain(self, state: State) -> tuple[Program[State], State]: ...  # noqa: D102
     def value(self, state: State) -> float: ...  # noqa: D102
@@ -118,20 +114,11 @@ class Step:
 
 
 def interior_point(program: Program[State]) -> Iterator[Iterate[State]]:
-    """Iterates along the path of the program, and of its relaxation where that ends too early.
+    """Iterates along the central path, until rounding allows no further step.
 
-    Value and residual of an iterate are the program's value and certified gap, its state is the
-    program's, and its certificate the program that it is a point of.
+    Value and residual of an iterate are the program's value and certified gap, and its state is a
+    point of the program.
     """
-    following: Program[State] | None = program
-    while following is not None:
-        for iterate in _path(following):
-            yield iterate
-        following = following.relaxed(iterate.state)
-
-
-def _path(program: Program[State]) -> Iterator[Iterate[State]]:
-    """Iterates from the program's start; it ends where rounding allows no further step."""
     place: _Place[State] | None = _Place.at(program, program.start())
     means: list[float] = []
     while place is not None:
@@ -193,7 +180,6 @@ class _Place(Generic[State]):
                 "mu": self.mu,
             },
             state=state,
-            certificate=program,
             certified=True,
         )
 
