@@ -32,7 +32,7 @@ BUILTIN = {
     "cli/doctor.py": {"ArithmeticError"},  # shown as a line of its report
     "estimators/energy.py": {"AttributeError"},  # for hasattr
     "estimators/__init__.py": {"AttributeError"},
-    "estimators/_online.py": {"AttributeError"},
+    "estimators/pola.py": {"AttributeError"},
     "estimators/multi_metric_lmnn.py": {"AttributeError"},
     "__init__.py": {"AttributeError"},
     "plots/__init__.py": {"AttributeError"},

@@ -266,8 +266,11 @@ def test_bad_pairs(overlapping):
         ({"n_components": 0}, "n_components must be an integer"),
         ({"pca_components": 6}, "pca_components must be an integer from 1 to 5; got 6"),
         ({"pca_components": True}, "pca_components must be an integer"),
-        ({"pca_components": 1.5}, "pca_components, if it is no integer, must be a number between"),
-        ({"pca_components": "mle"}, "pca_components, if it is no integer, must be a number"),
+        (
+            {"pca_components": 1.5},
+            "pca_components, if it is not an integer, must be a number between",
+        ),
+        ({"pca_components": "mle"}, "pca_components, if it is not an integer, must be a number"),
         ({"regularization": -1}, "regularization must be a number of at least 0; got -1"),
         ({"regularization": None}, "regularization must be a number"),
     ],

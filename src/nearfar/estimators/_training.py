@@ -19,7 +19,6 @@ from functools import wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import ConvergenceWarning, warn

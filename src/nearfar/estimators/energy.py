@@ -13,7 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._around_metric import ClassifierAroundMetric, check_count
+from nearfar.estimators._input import validated_labels, validated_points
+from nearfar.estimators._metric_classifier import MetricClassifier, check_count
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._validation import held_out_rows
 from nearfar.kernels import Array, kernels_for, one_pool
@@ -34,7 +35,7 @@ def _has_probability(estimator: Any) -> bool:
     return True
 
 
-class EnergyClassifier(ClassifierAroundMetric):
+class EnergyClassifier(MetricClassifier):
     """Gives each point the label that would add least to the objective of LMNN.
 
     A new point is taken for one more training point, with each label in turn. Its energy is what
@@ -139,9 +140,13 @@ class EnergyClassifier(ClassifierAroundMetric):
         EnergyClassifier
             The fitted estimator.
         """
-        labels = self._fit_metric(X, y)
-        known = len(self.points_)  # the metric may have been learned with more neighbours
-        self.n_neighbors_ = min(self._given_or_learned("n_neighbors", N_NEIGHBORS), known)
+        points = validated_points(self, X, reset=True)
+        labels = validated_labels(self, points, y)
+        self._check_parameters(len(points))
+        self._store_metric(X, points, labels)
+        # A metric that was learned from more points may have more neighbours than there are here.
+        n_neighbors = self._given_or_learned("n_neighbors", N_NEIGHBORS)
+        self.n_neighbors_ = min(n_neighbors, len(points))
         self.push_weight_ = self._given_or_learned("push_weight", PUSH_WEIGHT)
         self.inverse_temperature_ = self._calibrated(labels) if self.probability else None
         self._prepared = self._prepare()

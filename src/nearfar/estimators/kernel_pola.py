@@ -9,17 +9,30 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import check_device
-from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._kernel import PRECOMPUTED, Kernel
-from nearfar.estimators._kernel_metric import KernelMetricLearner
-from nearfar.estimators._online import OnlinePairLearner, factor
+from nearfar.estimators._input import check_device, validated_pairs, validated_stream
+from nearfar.estimators._kernel import PRECOMPUTED, Kernel, KernelMetricLearner
+from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._parameters import check_number
-from nearfar.kernels import Array, kernels_for
+from nearfar.estimators._start import robust_centre
+from nearfar.estimators._training import Training, with_callbacks
+from nearfar.estimators.pola import (
+    check_parameters,
+    counters,
+    forget_fit,
+    leading_factor,
+    learned_from_pairs,
+    settings,
+    state_attributes,
+    store_ending,
+)
+from nearfar.kernels import Array, host, kernels_for, one_pool, take_rows
+from nearfar.limits import fit_clock
 from nearfar.problems.kernel_pola import Ends, coefficients, products
-from nearfar.solvers.pola import GrowingProjections
+from nearfar.solvers.pola import GrowingProjections, epochs
 from nearfar.supervision import Pairs
 
 Index = NDArray[np.intp]
@@ -28,7 +41,7 @@ Matrix = NDArray[np.float64]
 BLOCK = 128  # pairs whose products with each other are computed at a time
 
 
-class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
+class KernelPOLA(PairLearner, KernelMetricLearner):
     """Pseudo-metric online learning in the feature space of a kernel.
 
     `POLA` after the map φ of a kernel, which is used through kernel values only: the metric lies in
@@ -144,6 +157,8 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
     """
 
     X_fit_: Array
+    threshold_: float
+    tol = 0.0  # `fit` converges by beta: the residual is zero once no loss exceeds it
     _axes: ClassVar[dict[str, str]] = {
         "dual_coef_": "rn",
         "X_fit_": "nd",
@@ -179,6 +194,7 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
         self.random_state = random_state
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any = None) -> KernelPOLA:
         """Learn from pairs that are all at hand; what was learned before is forgotten.
 
@@ -196,9 +212,31 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
         KernelPOLA
             The fitted estimator.
         """
-        self._fit(X, y)
+        self._check_parameters()
+        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state)
+        robust_centre(pairs.points)  # raises if squares leave the range of float64
+        random = check_random_state(self.random_state)
+
+        projections = self._new_projections(pairs.points)
+
+        def epoch() -> Iterator[Matrix]:
+            order = np.arange(len(pairs))
+            order = random.permutation(order) if self.shuffle else order
+            return _visits(projections, pairs, order)
+
+        training = Training(self, X, y)
+        solution = training.run(
+            epochs(projections, epoch), lambda iterate: _attributes(iterate.state, pairs.points)
+        )
+
+        fitted = _attributes(solution.iterate.state, pairs.points)
+        self._store(fitted)
+        losses = fit_clock().in_time(lambda: self._losses(pairs))
+        store_ending(self, solution.status, losses, training.history)
+        training.finish(solution.status, fitted)
         return self
 
+    @one_pool()
     def partial_fit(self, X: Any, y: Any = None) -> KernelPOLA:
         """Learn from the next pairs of a stream, each once and in the given order.
 
@@ -218,11 +256,42 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
         KernelPOLA
             The estimator.
         """
-        self._learn(X, y)
+        self._check_parameters()
+        known = hasattr(self, "matrix_")
+        pairs = validated_stream(
+            self, X, y, self.n_pairs, self.random_state, shuffle=self.shuffle, reset=not known
+        )
+        robust_centre(pairs.points)  # raises if squares leave the range of float64
+        if known:
+            check_device(self, pairs.points, self.dual_coef_)
+            projections = self._old_projections()
+        else:
+            projections = self._new_projections(pairs.points)
+        for _ in _visits(projections, pairs, np.arange(len(pairs))):
+            pass
+        self._store(_attributes(projections, pairs.points))
+        forget_fit(self, X)
         return self
 
+    @available_if(learned_from_pairs)
+    def predict(self, pairs: Any) -> NDArray[np.intp]:
+        """+1 for pairs within ``threshold_`` of each other, −1 for others.
+
+        Parameters
+        ----------
+        pairs : array-like, torch.Tensor or Tuples of shape (n_pairs, 2, n_features)
+            The pairs.
+
+        Returns
+        -------
+        ndarray of shape (n_pairs,)
+            On the host. After a fit to labelled points the method is hidden, because scikit-learn
+            would take it for a prediction for each point.
+        """
+        return np.where(host(self.pair_distance(pairs)) <= self.threshold_, 1, -1)
+
     def _check_parameters(self) -> None:
-        super()._check_parameters()
+        check_parameters(self)
         if self.max_directions is not None:
             check_number("max_directions", self.max_directions, Integral, 1, None)
         if self.kernel == PRECOMPUTED:
@@ -232,59 +301,36 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
                 " as kernel."
             )
 
-    def _begin(self, pairs: Pairs) -> _KernelStream:
-        kernel = Kernel.of(self.kernel, self.gamma, self.kernel_params)
-        return _KernelStream(**self._settings(), kernel=kernel.scaled_to(pairs.points))
+    def _new_projections(self, points: Array) -> _KernelProjections:
+        """Projections that have seen no pair."""
+        kernel = Kernel.of(self.kernel, self.gamma, self.kernel_params).scaled_to(points)
+        return _KernelProjections(limit=self.max_directions, kernel=kernel, **settings(self))
 
-    def _resume(self, pairs: Pairs) -> _KernelStream:
-        check_device(self, pairs.points, self.dual_coef_)
+    def _old_projections(self) -> _KernelProjections:
+        """Projections in the state of the fitted attributes."""
         points, r = self.X_fit_, len(self.basis_)
-        return _KernelStream(
+        return _KernelProjections(
             self.matrix_.copy(order="F"),
-            **self._memory(),
             L=self.basis_,
+            limit=self.max_directions,
             kernel=self._fitted_kernel(),
             ends=(points[:r], points[r:]) if r else None,
+            **counters(self),
+            **settings(self),
         )
 
-    def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "limit": self.max_directions}
-
-    def _visit(self, stream: _KernelStream, pairs: Pairs, order: Index) -> Iterator[Matrix]:
-        points = pairs.points
-        kernels = kernels_for(points)
-        for first in range(0, len(order), BLOCK):
-            rows = order[first : first + BLOCK]
-            ends = (kernels.index(end[rows], points) for end in (pairs.heads, pairs.tails))
-            head, tail = (points[end] for end in ends)
-            yield stream.learn_from_pairs((head, tail), np.where(pairs.near[rows], 1.0, -1.0))
-
-    def _attributes(self, stream: _KernelStream, pairs: Pairs) -> dict[str, Any]:
-        points = pairs.points
-        kernels = kernels_for(points)
-        if stream.ends is None:
-            C, ends = np.zeros((1, 2)), (points[:1], points[:1])
-        else:
-            C, ends = coefficients(factor(stream.matrix), stream.L), stream.ends
-        return {
-            "dual_coef_": kernels.like(C, kernels.double(points[:0])),
-            "X_fit_": kernels.concatenate([*ends]),
-            "basis_": stream.L,
-            "gamma_": stream.kernel.gamma,
-        }
-
     def _losses(self, pairs: Pairs) -> Matrix:
-        kernels = kernels_for(pairs.points)
-        distances = self._edge_distances(kernels.double(pairs.points), pairs.heads, pairs.tails)
+        """The losses (m,) of all pairs under the stored metric."""
+        points = kernels_for(pairs.points).double(pairs.points)
+        distances = host(self._edge_distances(points, pairs.heads, pairs.tails))
         signs = np.where(pairs.near, 1.0, -1.0)
-        losses = 1 - signs * (self.squared_threshold_ - kernels.to_host(distances) ** 2)
-        found: Matrix = losses.clip(0)
-        return found
+        losses: Matrix = (1 - signs * (self.squared_threshold_ - distances**2)).clip(0)
+        return losses
 
 
 @dataclass
-class _KernelStream(GrowingProjections):
-    """Projections with the pairs that they took in."""
+class _KernelProjections(GrowingProjections):
+    """Projections with the pairs whose directions span the metric."""
 
     kernel: Kernel = field(kw_only=True)
     ends: Ends | None = None  # of the pairs of L
@@ -297,10 +343,35 @@ class _KernelStream(GrowingProjections):
         new = products(self.kernel, pairs, pairs)
         losses, joined = self.learn_from_products(old, new, signs)
         if joined:
-            kernels = kernels_for(pairs[0])
-            rows = kernels.index(np.array(joined), pairs[0])
-            taken = [end[rows] for end in pairs]
+            head, tail = (take_rows(end, np.array(joined)) for end in pairs)
             if self.ends is not None:
-                taken = [kernels.concatenate(both) for both in zip(self.ends, taken, strict=True)]
-            self.ends = taken[0], taken[1]
+                kernels = kernels_for(head)
+                head = kernels.concatenate([self.ends[0], head])
+                tail = kernels.concatenate([self.ends[1], tail])
+            self.ends = head, tail
         return losses
+
+
+def _visits(projections: _KernelProjections, pairs: Pairs, order: Index) -> Iterator[Matrix]:
+    """Let the projections learn from the pairs in this order; yields losses, block by block."""
+    for first in range(0, len(order), BLOCK):
+        rows = order[first : first + BLOCK]
+        head, tail = (take_rows(pairs.points, end[rows]) for end in (pairs.heads, pairs.tails))
+        yield projections.learn_from_pairs((head, tail), np.where(pairs.near[rows], 1.0, -1.0))
+
+
+def _attributes(projections: _KernelProjections, points: Array) -> dict[str, Any]:
+    """The fitted attributes, on the device of the points."""
+    kernels = kernels_for(points)
+    if projections.ends is None:
+        C, ends = np.zeros((1, 2)), (points[:1], points[:1])
+    else:
+        C = coefficients(leading_factor(projections.matrix), projections.L)
+        ends = projections.ends
+    return {
+        "dual_coef_": kernels.like(C, kernels.double(points[:0])),
+        "X_fit_": kernels.concatenate([*ends]),
+        "basis_": projections.L,
+        "gamma_": projections.kernel.gamma,
+        **state_attributes(projections),
+    }

@@ -12,12 +12,13 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import MetricLearner, validated_points
-from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import validated_points
 from nearfar.estimators._start import given_map
+from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import kernels_for
 from nearfar.linalg import canonical_factor, signed
-from nearfar.solvers import Record, Status
+from nearfar.solvers import Status
 
 Matrix = NDArray[np.float64]
 
@@ -91,19 +92,14 @@ class LinearMetric(MetricLearner):
             The fitted estimator.
         """
         X = validated_points(self, X, reset=True)
-        callbacks = CallbackObserver(self, X, y, 1, lambda _: {})
+        callbacks = Callbacks(self, X, y)
         L, d = np.eye(self.n_features_in_), self.n_features_in_
         if self.components is not None:
             L = given_map(self.components, None, d, "components", "Transpose or correct it.")
         self.components_ = kernels_for(X).like(_canonical(L), X)
-        self._store_ending()
-        callbacks.finish(lambda: {"components_": self.components_})
+        store_ending(self, Status.CONVERGED, None, None, [])
+        callbacks.finish({"components_": self.components_})
         return self
-
-    def _store_ending(self) -> None:
-        self.objective_ = self.duality_gap_ = None
-        self.status_, self.n_iter_ = str(Status.CONVERGED), 0
-        self.history_: list[Record] = []
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -155,7 +151,7 @@ def as_metric(transformer: Any) -> LinearMetric:
     metric.n_features_in_ = metric.components_.shape[1]
     if hasattr(transformer, "feature_names_in_"):
         metric.feature_names_in_ = np.asarray(transformer.feature_names_in_, dtype=object)
-    metric._store_ending()
+    store_ending(metric, Status.CONVERGED, None, None, [])
     return metric
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,12 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._iterative import IterativeLearner, settled
+from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
-from nearfar.estimators._start import given_map, robust_centre
+from nearfar.estimators._start import given_start, learned_rows, robust_centre
+from nearfar.estimators._training import (
+    Training,
+    check_limits,
+    settled,
+    store_ending,
+    with_callbacks,
+)
 from nearfar.kernels import kernels_for, one_pool
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
@@ -27,43 +32,7 @@ from nearfar.solvers.line_descent import ascend
 Matrix = NDArray[np.float64]
 
 
-class MMCLearner(PairLearner, IterativeLearner):
-    """The ascent, which does not depend on the form of the map; a mixin beside a form of metric."""
-
-    regularization: float
-
-    def _maximise(
-        self,
-        problem: MMCProblem,
-        start: Matrix,
-        fixed_rank: bool,
-        X: Any,
-        y: Any,
-        attributes: Callable[[Matrix], dict[str, Any]],
-        proof: Callable[[Matrix], Proof],
-    ) -> None:
-        """Run from a start, and store the answer.
-
-        ``attributes`` and ``proof`` give what is stored of a factor L.
-        """
-
-        def of_iterate(iterate: Iterate) -> dict[str, Any]:
-            return attributes(iterate.point)
-
-        iterates = ascend(problem, start, self.tol, fixed_rank=fixed_rank)
-        solution = self._run(iterates, X, y, of_iterate, start=Iterate(start, np.inf))
-        for name, value in of_iterate(solution.iterate).items():
-            setattr(self, name, value)
-        point = solution.iterate.point
-        certificate = fit_clock().in_time(lambda: problem.certify(point))
-        self.proof_: Proof | None = None if certificate is None else proof(point)
-        objective = None if certificate is None else certificate.objective
-        gap = None if certificate is None or fixed_rank else certificate.gap
-        status = solution.status if gap is None else settled(solution.status, gap, self.tol)
-        self._store_ending(status, objective, gap, solution.history)
-
-
-class MMC(MMCLearner, MetricLearner):
+class MMC(PairLearner, MetricLearner):
     """Mahalanobis metric for clustering: far pairs as far apart as near pairs allow.
 
     Learns the metric A = LᵀL with the largest sum of distances ``Σ ‖a - b‖_A`` over the far pairs,
@@ -196,6 +165,7 @@ class MMC(MMCLearner, MetricLearner):
         self.random_state = random_state
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any = None) -> MMC:
         """Learn the metric.
 
@@ -213,34 +183,48 @@ class MMC(MMCLearner, MetricLearner):
         MMC
             The fitted estimator.
         """
-        pairs = self._validated_pairs(X, y, live=True)
+        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
         self._check_parameters()
-        given, rows = self._given_start(), self._learned_rows
+        rows = learned_rows(self.n_components, self.reduce, self.n_features_in_)
+        given = given_start(self, rows)
+        if given is not None:
+            given = np.asarray(given / np.abs(given).max())
+
         points = pairs.points
-        with one_pool():
-            kind = DiagonalMMCProblem if self.diagonal else MMCProblem
-            problem = kind.build(pairs, robust_centre(points), self.regularization)
+        kind = DiagonalMMCProblem if self.diagonal else MMCProblem
+        problem = kind.build(pairs, robust_centre(points), self.regularization)
+        start = problem.start(rows, given)
 
-            def attributes(L: Matrix) -> dict[str, Any]:
-                components = pad_or_trim_rows(problem.returned(L), self.n_components)
-                return {"components_": kernels_for(points).like(components, points)}
+        def attributes(iterate: Iterate) -> dict[str, Any]:
+            components = pad_or_trim_rows(problem.returned(iterate.point), self.n_components)
+            return {"components_": kernels_for(points).like(components, points)}
 
-            def proof(L: Matrix) -> Proof:
-                return map_proof([problem.components(L)]) | drawn_pairs(pairs, self.n_pairs)
+        training = Training(self, X, y)
+        iterates = ascend(problem, start, self.tol, fixed_rank=rows is not None)
+        solution = training.run(iterates, attributes, start=Iterate(start, np.inf))
 
-            start = problem.start(rows, given)
-            self._maximise(problem, start, rows is not None, X, y, attributes, proof)
+        L = solution.iterate.point
+        fitted = attributes(solution.iterate)
+        self.components_ = fitted["components_"]
+        certificate = fit_clock().in_time(lambda: problem.certify(L))
+        objective, gap = None, None
+        self.proof_: Proof | None = None
+        if certificate is not None:
+            objective, gap = certificate.objective, certificate.gap if rows is None else None
+            self.proof_ = map_proof([problem.components(L)]) | drawn_pairs(pairs, self.n_pairs)
+        status = settled(solution.status, gap, self.tol)
+        store_ending(self, status, objective, gap, training.history)
+        training.finish(status, fitted)
         return self
 
-    # -- before ------------------------------------------------------------------------------
-
     def _check_parameters(self) -> None:
-        self._check_limits()
+        n_features = self.n_features_in_
+        check_limits(self)
         check_number("regularization", self.regularization, Real, 0, None)
         if self.n_components is not None:
-            check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
+            check_number("n_components", self.n_components, Integral, 1, n_features)
         check_choice("reduce", self.reduce, ("learn", "project"))
-        if self.diagonal and self._learned_rows is not None:
+        if self.diagonal and learned_rows(self.n_components, self.reduce, n_features) is not None:
             raise InvalidInputError(
                 f"diagonal=True cannot learn a map of n_components={self.n_components} rows: to"
                 " choose features is another problem. Set reduce='project' to keep the heaviest"
@@ -248,22 +232,3 @@ class MMC(MMCLearner, MetricLearner):
             )
         if isinstance(self.init, str) or self.init is None:
             check_choice("init", self.init, ("auto",), or_else=" or an array")
-
-    @property
-    def _learned_rows(self) -> int | None:
-        """The rows of a map that is learned with a fixed rank, or None for the full metric."""
-        if self.reduce == "learn" and self.n_components not in (None, self.n_features_in_):
-            return int(self.n_components)
-        return None
-
-    def _given_start(self) -> Matrix | None:
-        """The map to start from, if the user gave one."""
-        d, rows = self.n_features_in_, self._learned_rows
-        if self.warm_start and hasattr(self, "components_"):
-            given, source, remedy = self.components_, "the last fit", "Set warm_start=False."
-        elif not isinstance(self.init, str):
-            given, source, remedy = self.init, "init", "Correct it, or leave it out."
-        else:
-            return None
-        start = given_map(given, rows, d, source, remedy)
-        return np.asarray(start / np.abs(start).max())

@@ -11,19 +11,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._large_margin import taken
 from nearfar.estimators._parameters import check_number
 from nearfar.estimators._soft_neighbors import (
-    SoftNeighborsLearner,
+    as_components,
+    check_init,
+    check_start,
     expected_gain,
-    identity_without_variation,
-    placed,
+    named_start,
+    open_checkpoint,
+    run_descent,
+    validated_labelled_points,
+    warn_of_no_variation,
 )
-from nearfar.estimators._start import central_point, without_dead_features
-from nearfar.kernels import Array, one_pool
+from nearfar.estimators._start import central_point, given_start, without_dead_features
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.kernels import Array, one_pool, take_rows
 from nearfar.limits import fit_clock
 from nearfar.problems.nca import DiagonalNCAProblem, NCAProblem
+from nearfar.problems.soft_neighbors import Point
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.quasi_newton import Memory, descend
 from nearfar.supervision import ClassOrder
@@ -31,7 +36,7 @@ from nearfar.supervision import ClassOrder
 Matrix = NDArray[np.float64]
 
 
-class NCA(SoftNeighborsLearner, MetricLearner):
+class NCA(MetricLearner):
     """Neighbourhood components analysis: as many points as can be name their class at random.
 
     Every point chooses a neighbour at random, near ones more likely:
@@ -135,6 +140,7 @@ class NCA(SoftNeighborsLearner, MetricLearner):
         self.checkpoint = checkpoint
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any) -> NCA:
         """Learn the map.
 
@@ -150,14 +156,52 @@ class NCA(SoftNeighborsLearner, MetricLearner):
         NCA
             The fitted estimator.
         """
-        X, labels = self._validated_with_labels(X, y)
+        X, labels = validated_labelled_points(self, X, y)
         self._check_parameters()
-        with one_pool():
-            return self._fit(X, y, labels)
+        rows = None if self.diagonal else self.n_components
+        given = given_start(self, rows)
+
+        points = take_rows(without_dead_features(X), labels.order)
+        kind = DiagonalNCAProblem if self.diagonal else NCAProblem
+        problem = kind.build(points, central_point(points), labels.starts)
+        if not problem.basis.any():
+            return self._store_without_variation(X, labels, rows)
+        if given is None:
+            start = named_start(problem, points, labels, str(self.init), rows)
+        else:
+            start = problem.factor(given)
+            check_start(problem, start)
+
+        def residual(at: Point, gain: float) -> float:
+            return expected_gain(gain, at.value, least=-float(problem.counted.sum()))
+
+        def recorded(at: Point) -> dict[str, Any]:
+            return {"objective": -at.value}
+
+        def descent(L: Matrix, memory: Memory | None) -> Iterator[Iterate]:
+            return descend(problem.evaluate, L, residual, recorded, memory)
+
+        def attributes(components: Matrix) -> dict[str, Any]:
+            return {"components_": as_components(components, self.n_components, X)}
+
+        settings = [self.n_components, bool(self.diagonal)]
+        checkpoint = open_checkpoint(
+            self.checkpoint, points, labels.starts, type(self).__name__, *settings
+        )
+        training = Training(self, X, y, checkpoint=checkpoint)
+        solution = run_descent(training, problem, start, descent, attributes)
+
+        components = problem.returned(solution.iterate.point)
+        fitted = attributes(components)
+        self.components_ = fitted["components_"]
+        objective = fit_clock().in_time(lambda: problem.objective(components))
+        store_ending(self, solution.status, objective, None, training.history)
+        training.finish(solution.status, fitted)
+        return self
 
     def _check_parameters(self) -> None:
-        self._check_limits()
-        self._check_start()
+        check_limits(self)
+        check_init(self.init)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
         words = ("auto", "identity")
@@ -167,40 +211,11 @@ class NCA(SoftNeighborsLearner, MetricLearner):
                 f" init={self.init!r}. Choose one of these, or set diagonal=False."
             )
 
-    def _fit(self, X: Array, y: Any, labels: ClassOrder) -> NCA:
+    def _store_without_variation(self, X: Array, labels: ClassOrder, rows: int | None) -> NCA:
+        """All points are equal, so that p(j|i) = 1 / (n − 1) for any map: keep the identity."""
+        warn_of_no_variation()
         d = self.n_features_in_
-        rows = None if self.diagonal else self.n_components
-        given = self._given_start(rows)
-        points = taken(without_dead_features(X), labels.order)
-        kind = DiagonalNCAProblem if self.diagonal else NCAProblem
-        problem = kind.build(points, central_point(points), labels.starts)
-
-        def attributes(components: Matrix) -> dict[str, Any]:
-            return {"components_": placed(components, self.n_components, points)}
-
-        if not problem.basis.any():
-            self.components_ = placed(identity_without_variation(d, rows), self.n_components, X)
-            share = float((labels.sizes * (labels.sizes - 1)).sum()) / (len(X) - 1)
-            self._store_ending(Status.CONVERGED, share, None, [])
-            return self
-        if given is None:
-            start = self._named_start(problem, points, labels, rows)
-        else:
-            start = self._start_from(problem, given)
-
-        def iterates(L: Matrix, memory: Memory | None) -> Iterator[Iterate]:
-            return descend(
-                problem.evaluate,
-                L,
-                lambda at, gain: expected_gain(gain, at.value, least=-float(problem.counted.sum())),
-                lambda at: {"objective": -at.value},
-                memory,
-            )
-
-        settings = [self.n_components, bool(self.diagonal)]
-        solution = self._descended(problem, points, start, iterates, X, y, attributes, settings)
-        components = problem.returned(solution.iterate.point)
-        self.components_ = attributes(components)["components_"]
-        objective = fit_clock().in_time(lambda: problem.objective(components))
-        self._store_ending(solution.status, objective, None, solution.history)
+        self.components_ = as_components(np.eye(rows or d, d), self.n_components, X)
+        objective = float((labels.sizes * (labels.sizes - 1)).sum()) / (len(X) - 1)
+        store_ending(self, Status.CONVERGED, objective, None, [])
         return self

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._around_metric import ClassifierAroundMetric, check_count
+from nearfar.estimators._input import validated_labels, validated_points
+from nearfar.estimators._metric_classifier import MetricClassifier, check_count
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.kernels.search import ALGORITHMS, TREES, Search
@@ -25,7 +26,7 @@ class _Part(NamedTuple):
     search: Search  # among their images
 
 
-class NearestNeighborClassifier(ClassifierAroundMetric):
+class NearestNeighborClassifier(MetricClassifier):
     """k-nearest-neighbour classification under a learned metric, with the papers' rule for ties.
 
     A point gets the majority label of the k nearest training points. When classes tie, k is reduced
@@ -106,8 +107,12 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
         NearestNeighborClassifier
             The fitted estimator.
         """
-        self._fit_metric(X, y)
-        check_count(self.n_neighbors, len(self.points_))
+        points = validated_points(self, X, reset=True)
+        labels = validated_labels(self, points, y)
+        check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
+        check_choice("algorithm", self.algorithm, ALGORITHMS)
+        self._store_metric(X, points, labels)
+        check_count(self.n_neighbors, len(points))  # now: the metric's own message comes first
         with one_pool():
             self._prepared = self._searches(self.algorithm)
         self.algorithm_ = self._prepared[0].search.algorithm
@@ -180,10 +185,6 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
         return (kernels.like(np.sqrt(squares), queries), rows) if return_distance else rows
 
     # -- inside ----------------------------------------------------------------------------------
-
-    def _check_parameters(self, n_points: int) -> None:  # noqa: ARG002 - the metric judges it first
-        check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
-        check_choice("algorithm", self.algorithm, ALGORITHMS)
 
     def _prepare(self) -> list[_Part]:
         return self._searches(self.algorithm_)

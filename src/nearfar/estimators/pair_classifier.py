@@ -13,9 +13,9 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._around_metric import is_fitted
-from nearfar.estimators._notebook import Estimator
-from nearfar.estimators._pairs import holds_tuples, validated_kinds, validated_tuples
+from nearfar.estimators._base import Estimator
+from nearfar.estimators._input import holds_tuples, validated_kinds, validated_tuples
+from nearfar.estimators._metric_classifier import is_fitted
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators.mmc import MMC
 from nearfar.kernels import Array, kernels_for

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 
-from nearfar.estimators._base import MetricLearner, as_dtype_of
-from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._online import OnlinePairLearner, factor
-from nearfar.kernels import kernels_for
+from nearfar.errors import ConvergenceWarning, InvalidInputError, warn
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import holds_tuples, validated_pairs, validated_stream
+from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._parameters import check_number
+from nearfar.estimators._start import robust_centre
+from nearfar.estimators._training import UNFINISHED, Training, check_limits, with_callbacks
+from nearfar.kernels import Array, as_dtype_of, host, kernels_for, one_pool
+from nearfar.limits import fit_clock
+from nearfar.linalg import null_tolerance, signed
 from nearfar.problems.pola import POLAProblem
-from nearfar.solvers.pola import MarginProjections
-from nearfar.supervision import Pairs
+from nearfar.solvers import Record, Status
+from nearfar.solvers.pola import MarginProjections, epochs
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -22,7 +32,17 @@ Matrix = NDArray[np.float64]
 AT_A_TIME = 64  # pairs between two looks at the clock
 
 
-class POLA(OnlinePairLearner, MetricLearner):
+def learned_from_pairs(learner: Any) -> bool:
+    """Whether to offer ``predict``, which scikit-learn expects to answer for each row of X."""
+    if hasattr(learner, "classes_"):
+        raise AttributeError(
+            f"this {type(learner).__name__} was fitted to labelled points, and predictions are of"
+            " pairs. Compare pair_distance with threshold_, or fit it to pairs."
+        )
+    return True
+
+
+class POLA(PairLearner, MetricLearner):
     """Pseudo-metric online learning: a metric and a threshold from near and far pairs.
 
     Looks at one pair after another. Near pairs should have a squared distance of at most b − 1 and
@@ -126,6 +146,9 @@ class POLA(OnlinePairLearner, MetricLearner):
     True
     """
 
+    threshold_: float
+    tol = 0.0  # `fit` converges by beta: the residual is zero once no loss exceeds it
+
     def __init__(
         self,
         beta: float | None = None,
@@ -146,6 +169,7 @@ class POLA(OnlinePairLearner, MetricLearner):
         self.random_state = random_state
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any = None) -> POLA:
         """Learn from pairs that are all at hand; what was learned before is forgotten.
 
@@ -163,9 +187,34 @@ class POLA(OnlinePairLearner, MetricLearner):
         POLA
             The fitted estimator.
         """
-        self._fit(X, y)
+        check_parameters(self)
+        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state)
+        robust_centre(pairs.points)  # raises if squares leave the range of float64
+        random, d = check_random_state(self.random_state), self.n_features_in_
+
+        problem = POLAProblem(pairs.points, pairs.heads, pairs.tails, pairs.near)
+        projections = MarginProjections(np.zeros((d, d), order="F"), **settings(self))
+
+        def epoch() -> Iterator[Matrix]:
+            order = np.arange(len(pairs))
+            order = random.permutation(order) if self.shuffle else order
+            return _visits(projections, problem, order)
+
+        training = Training(self, X, y)
+        solution = training.run(
+            epochs(projections, epoch), lambda iterate: _attributes(iterate.state, pairs.points)
+        )
+
+        fitted = _attributes(solution.iterate.state, pairs.points)
+        self.__dict__.update(fitted)
+        losses = fit_clock().in_time(
+            lambda: problem.losses(fitted["matrix_"], fitted["squared_threshold_"])
+        )
+        store_ending(self, solution.status, losses, training.history)
+        training.finish(solution.status, fitted)
         return self
 
+    @one_pool()
     def partial_fit(self, X: Any, y: Any = None) -> POLA:
         """Learn from the next pairs of a stream, each once and in the given order.
 
@@ -185,31 +234,151 @@ class POLA(OnlinePairLearner, MetricLearner):
         POLA
             The estimator.
         """
-        self._learn(X, y)
+        check_parameters(self)
+        known = hasattr(self, "matrix_")
+        pairs = validated_stream(
+            self, X, y, self.n_pairs, self.random_state, shuffle=self.shuffle, reset=not known
+        )
+        robust_centre(pairs.points)  # raises if squares leave the range of float64
+        problem = POLAProblem(pairs.points, pairs.heads, pairs.tails, pairs.near)
+        if known:
+            matrix = self.matrix_.copy(order="F")
+            projections = MarginProjections(matrix, **counters(self), **settings(self))
+        else:
+            d = self.n_features_in_
+            projections = MarginProjections(np.zeros((d, d), order="F"), **settings(self))
+        for _ in _visits(projections, problem, np.arange(len(pairs))):
+            pass
+        self.__dict__.update(_attributes(projections, pairs.points))
+        forget_fit(self, X)
         return self
 
-    def _begin(self, pairs: Pairs) -> MarginProjections:
-        d = pairs.points.shape[1]
-        return MarginProjections(np.zeros((d, d), order="F"), **self._settings())
+    @available_if(learned_from_pairs)
+    def predict(self, pairs: Any) -> NDArray[np.intp]:
+        """+1 for pairs within ``threshold_`` of each other, −1 for others.
 
-    def _resume(self, pairs: Pairs) -> MarginProjections:  # noqa: ARG002 - others need them
-        return MarginProjections(self.matrix_.copy(order="F"), **self._memory())
+        Parameters
+        ----------
+        pairs : array-like, torch.Tensor or Tuples of shape (n_pairs, 2, n_features)
+            The pairs.
 
-    def _visit(self, stream: MarginProjections, pairs: Pairs, order: Index) -> Iterator[Matrix]:
-        for X, signs in _problem(pairs).blocks(order):
-            for first in range(0, len(X), AT_A_TIME):
-                block = slice(first, first + AT_A_TIME)
-                yield stream.learn(X[block], signs[block])
-
-    def _attributes(self, stream: MarginProjections, pairs: Pairs) -> dict[str, Any]:
-        points = pairs.points[:0]
-        kernels = kernels_for(points)
-        components = kernels.like(factor(stream.matrix), kernels.double(points))
-        return {"components_": as_dtype_of(points, components)}
-
-    def _losses(self, pairs: Pairs) -> Matrix:
-        return _problem(pairs).losses(self.matrix_, self.squared_threshold_)
+        Returns
+        -------
+        ndarray of shape (n_pairs,)
+            On the host. After a fit to labelled points the method is hidden, because scikit-learn
+            would take it for a prediction for each point.
+        """
+        return np.where(host(self.pair_distance(pairs)) <= self.threshold_, 1, -1)
 
 
-def _problem(pairs: Pairs) -> POLAProblem:
-    return POLAProblem(pairs.points, pairs.heads, pairs.tails, pairs.near)
+def _visits(projections: MarginProjections, problem: POLAProblem, order: Index) -> Iterator[Matrix]:
+    """Let the projections learn from the pairs in this order; yields losses, block by block."""
+    for X, signs in problem.blocks(order):
+        for first in range(0, len(X), AT_A_TIME):
+            block = slice(first, first + AT_A_TIME)
+            yield projections.learn(X[block], signs[block])
+
+
+def _attributes(projections: MarginProjections, points: Array) -> dict[str, Any]:
+    """The fitted attributes, with a map in the dtype and on the device of the points."""
+    kernels = kernels_for(points)
+    components = kernels.like(leading_factor(projections.matrix), kernels.double(points[:0]))
+    return {"components_": as_dtype_of(points, components), **state_attributes(projections)}
+
+
+# -- shared with KernelPOLA ------------------------------------------------------------------------
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise if a parameter is out of range."""
+    check_limits(estimator)
+    if estimator.max_seconds is not None:
+        check_number("max_seconds", estimator.max_seconds, Real, 0, None)
+    if estimator.beta is not None:
+        check_number("beta", estimator.beta, Real, 0, None)
+    if estimator.scale is not None:
+        check_number("scale", estimator.scale, Real, 0, None, open_ends=True)
+    if not isinstance(estimator.shuffle, bool | np.bool_):
+        raise InvalidInputError(f"shuffle must be True or False; got {estimator.shuffle!r}.")
+    if estimator.n_pairs is not None:
+        check_number("n_pairs", estimator.n_pairs, Integral, 1, None)
+
+
+def settings(estimator: Any) -> dict[str, Any]:
+    """The parameters of the projections."""
+    return {"scale": estimator.scale, "beta": estimator.beta or 0.0}
+
+
+def state_attributes(projections: MarginProjections) -> dict[str, Any]:
+    """The fitted attributes from which `partial_fit` goes on; `counters` reads them back."""
+    return {
+        "matrix_": projections.matrix,
+        "squared_threshold_": projections.b,
+        "threshold_": projections.b**0.5,
+        "n_pairs_seen_": projections.n_seen,
+        "n_updates_": projections.n_updates,
+        "squared_loss_": projections.squared_loss,
+        "total_length_": projections.total_length,
+    }
+
+
+def counters(estimator: Any) -> dict[str, Any]:
+    """What projections need to go on, beside their matrix and `settings`."""
+    return {
+        "b": estimator.squared_threshold_,
+        "total_length": estimator.total_length_,
+        "n_seen": estimator.n_pairs_seen_,
+        "n_updates": estimator.n_updates_,
+        "squared_loss": estimator.squared_loss_,
+    }
+
+
+def leading_factor(M: Matrix) -> Matrix:
+    """The canonical F with M = FᵀF for M ⪰ 0, with as many rows as M has rank, at least one."""
+    values, vectors = linalg.eigh(M)
+    rank = max(1, int((values > null_tolerance(values)).sum()))
+    leading = np.sqrt(values[: -rank - 1 : -1].clip(0))  # eigenvalues ascend
+    rows: Matrix = leading[:, None] * signed(vectors[:, : -rank - 1 : -1].T)
+    return rows
+
+
+def forget_fit(estimator: Any, X: Any) -> None:
+    """Delete what describes the metric of an earlier `fit`, which X has changed."""
+    for name in ("objective_", "duality_gap_", "status_", "n_iter_", "history_"):
+        vars(estimator).pop(name, None)
+    if holds_tuples(X):
+        vars(estimator).pop("classes_", None)
+
+
+def store_ending(
+    estimator: Any, status: Status, losses: Matrix | None, history: list[Record]
+) -> None:
+    """Store how `fit` ended, and warn if losses above beta are left or epochs are missing.
+
+    ``losses`` are those of all pairs under the answer, if there was time to compute them. Their sum
+    is not negative, so that a sum of zero is proved to be the minimum.
+    """
+    estimator.objective_ = None if losses is None else float(losses.sum())
+    estimator.duality_gap_ = 0.0 if estimator.objective_ == 0 else None
+    estimator.status_, estimator.n_iter_ = str(status), len(history)
+    estimator.history_ = history
+    name, beta = type(estimator).__name__, estimator.beta
+    if status is Status.INTERRUPTED:
+        warn(
+            f"{name} was interrupted; the last whole epoch is kept. Fit again to finish.",
+            ConvergenceWarning,
+        )
+    elif status in UNFINISHED and not (beta is None and status is Status.MAX_ITER):
+        unknown = ", too soon to know objective_, which is None" if losses is None else ""
+        goal, remedy = "max_iter epochs", f"Raise {status}."
+        if beta is not None:
+            goal = f"every loss was at most beta={beta:g}"
+            remedy = (
+                f"Raise {status} or beta; pairs that no metric separates with a margin need"
+                " beta=None."
+            )
+        warn(
+            f"{name} stopped before {goal}: {status.sentence}, with a largest loss of"
+            f" {history[-1]['largest_loss']:.2g}{unknown}. {remedy}",
+            ConvergenceWarning,
+        )

@@ -13,24 +13,30 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._base import MetricLearner, checked_labels, validated_points
-from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
-from nearfar.estimators._large_margin import taken
-from nearfar.estimators._pairs import PairLearner, holds_tuples
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import (
+    checked_labels,
+    holds_tuples,
+    validated_pairs,
+    validated_points,
+)
+from nearfar.estimators._pairs import PairLearner, score_of_labels
 from nearfar.estimators._parameters import check_number
-from nearfar.estimators._start import check_spread, host, without_dead_features
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.estimators._start import check_spread, without_dead_features
+from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
+from nearfar.kernels import Array, host, kernels_for, one_pool, take_rows
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.rca import RCAProblem, variances_of, within_images
 from nearfar.problems.whitening import rounded_like
-from nearfar.solvers import Record, Status
+from nearfar.solvers import Status
+from nearfar.supervision import ClassOrder
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-NONE = -1  # the number of no chunklet
-FEW_ROWS = 1000  # of which two mostly differ, if any of all rows do
-STEADYING = 0.1  # regularization where the chunklets leave directions open
+NONE = -1  # the number of points that are in no chunklet
+FEW_ROWS = 1000  # rows among which two mostly differ if any two rows do
+STEADYING = 0.1  # regularization if chunklets do not vary in some directions
 
 
 class RCA(PairLearner, MetricLearner):
@@ -112,6 +118,7 @@ class RCA(PairLearner, MetricLearner):
         self.regularization = regularization
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any = None) -> RCA:
         """Learn the metric.
 
@@ -134,36 +141,36 @@ class RCA(PairLearner, MetricLearner):
         """
         points, chunklets = self._validated_chunklets(X, y)
         self._check_parameters()
-        callbacks = CallbackObserver(self, X, y, 1, lambda _: {})
-        with one_pool():
-            self._fit(points, chunklets)
-        callbacks.finish(lambda: {"components_": self.components_})
+        callbacks = Callbacks(self, X, y)
+        self._check_variation(points)
+
+        points, kernels = without_dead_features(points), kernels_for(points)
+        rows = np.flatnonzero(chunklets != NONE)
+        _, codes = np.unique(chunklets[rows], return_inverse=True)
+        problem = self._problem(points, rows, codes)
+        L = rounded_like(problem.solution(self.n_components), points)
+
+        self.components_ = kernels.like(pad_or_trim_rows(L, self.n_components), points)
+        self.n_chunklets_ = int(codes.max()) + 1
+        images = None
+        if problem.basis is not None:  # an outlier may have spoilt its coordinates
+            centred = kernels.double(points)
+            centred = centred - centred.mean(0)
+            images = within_images(kernels, centred, rows, codes, L, self.regularization_)
+        objective, gap = problem.objective_and_gap(L, images)
+        store_ending(self, Status.CONVERGED, objective, gap, [])
+        callbacks.finish({"components_": self.components_})
         return self
 
-    def _fit(self, X: Array, chunklets: Index) -> None:
-        kernels = kernels_for(X)
+    def _check_variation(self, X: Array) -> None:
+        """Raise if squares leave the range of float64, or if all points are equal."""
         check_spread(float(X.max()) - float(X.min()))
         few = X[:: max(1, len(X) // FEW_ROWS)]
         if not bool((few != X[:1]).any()) and not bool((X[:1] != X).any()):
-            raise self._equal_within_chunklets(0)  # before a mean rounds them apart
-        X = without_dead_features(X)
-        rows = np.flatnonzero(chunklets != NONE)
-        _, codes = np.unique(chunklets[rows], return_inverse=True)
-        problem = self._posed(X, rows, codes)
-        L = rounded_like(problem.solution(self.n_components), X)
-        self.components_ = kernels.like(pad_or_trim_rows(L, self.n_components), X)
-        W = None
-        if problem.basis is not None:  # whose coordinates an outlier may have spoilt
-            points = kernels.double(X)
-            points = points - points.mean(0)
-            W = within_images(kernels, points, rows, codes, L, self.regularization_)
-        self.objective_, self.duality_gap_ = problem.objective_and_gap(L, W)
-        self.n_chunklets_ = int(codes.max()) + 1
-        self.status_, self.n_iter_ = str(Status.CONVERGED), 0
-        self.history_: list[Record] = []
+            raise self._equal_within_chunklets(0)  # before rounding of the mean makes them differ
 
-    def _posed(self, X: Array, rows: Index, codes: Index) -> RCAProblem:
-        """The problem in coordinates in which it can be solved; sets ``regularization_``."""
+    def _problem(self, X: Array, rows: Index, codes: Index) -> RCAProblem:
+        """The problem, in coordinates in which it can be solved; sets ``regularization_``."""
         kernels, d = kernels_for(X), X.shape[1]
         self.regularization_ = float(self.regularization)
         plain = self.n_components in (None, d) and self.pca_components is None
@@ -217,13 +224,29 @@ class RCA(PairLearner, MetricLearner):
         root: Matrix = (L.T / lengths) @ L
         return root
 
-    def _scored_pairs(self, X: Any, y: Any) -> tuple[Array, tuple[Index, Index], NDArray[Any]]:
-        """Those of `PairLearner`, without points that are in no chunklet."""
-        if not holds_tuples(X):
-            points = validated_points(self, X, reset=False)
-            known = chunklet_numbers(self, points, y) != NONE
-            X, y = taken(points, np.flatnonzero(known)), host(y)[known]
-        return super()._scored_pairs(X, y)
+    def score(self, X: Any, y: Any = None) -> float:
+        """Area under the ROC curve of ``pair_score``: how well it tells near pairs from far ones.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or Tuples
+            Points, pairs or triplets.
+        y : array-like or None, default=None
+            The chunklet of each point, where points of none (-1) are left out; +1 and -1 for pairs;
+            None for triplets. Points are scored on all their pairs; if there are more than two
+            million near or far ones, on so many of each, the same in every call.
+
+        Returns
+        -------
+        float
+            From 0 to 1; 0.5 is a guess. It does not depend on the share of near pairs.
+        """
+        if holds_tuples(X):
+            return super().score(X, y)
+        points = validated_points(self, X, reset=False)
+        rows = np.flatnonzero(chunklet_numbers(self, points, y) != NONE)
+        points = take_rows(points, rows)
+        return score_of_labels(self, points, _chunklet_labels(self, points, host(y)[rows]))
 
     # -- before ------------------------------------------------------------------------------
 
@@ -235,16 +258,18 @@ class RCA(PairLearner, MetricLearner):
         if isinstance(pca, int | np.integer):
             check_number("pca_components", pca, Integral, 1, d)
         elif pca is not None:
-            check_number("pca_components, if it is no integer,", pca, Real, 0, 1, open_ends=True)
+            check_number(
+                "pca_components, if it is not an integer,", pca, Real, 0, 1, open_ends=True
+            )
         check_number("regularization", self.regularization, Real, 0, None)
 
     def _validated_chunklets(self, X: Any, y: Any) -> tuple[Array, Index]:
-        """Points, and the number of the chunklet of each, NONE where it has no other points."""
+        """Points, and the number of each point's chunklet, NONE if it has no other point."""
         if holds_tuples(X):
             if y is None and np.shape(X)[1] == 2:
                 y = np.ones(len(X), dtype=np.intp)
-            pairs = self._validated_pairs(X, y, both=False)
-            points, ids = pairs.points, joined(len(pairs.points), *pairs.near_edges())
+            pairs = validated_pairs(self, X, y, both=False)
+            points, ids = pairs.points, components_of_pairs(len(pairs.points), *pairs.near_edges())
             heads, tails = pairs.far_edges()
             within = np.count_nonzero(ids[heads] == ids[tails])
             if within:
@@ -269,18 +294,23 @@ class RCA(PairLearner, MetricLearner):
 
 
 def chunklet_numbers(estimator: Any, points: Array, y: Any) -> Index:
-    """Numbers from 0 for labels of chunklets, NONE for the label −1."""
-    with warnings.catch_warnings():  # chunklets may be as many as half of the points, or more
-        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        labels = checked_labels(estimator, points, y)
+    """Numbers from 0 for the labels of chunklets, NONE for the label −1."""
+    labels = _chunklet_labels(estimator, points, y)
     numbers = labels.codes.copy()
     if labels.classes.dtype.kind in "if":
         numbers[labels.classes[numbers] == NONE] = NONE
     return numbers
 
 
-def joined(n_points: int, heads: Index, tails: Index) -> Index:
-    """For each point the number of those that pairs join it with, directly or through others."""
+def _chunklet_labels(estimator: Any, points: Array, y: Any) -> ClassOrder:
+    """Validated labels, which may be as many as half of the points, or more."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        return checked_labels(estimator, points, y)
+
+
+def components_of_pairs(n_points: int, heads: Index, tails: Index) -> Index:
+    """The number of each point's connected component in the graph of the pairs."""
     graph = coo_array((np.ones(len(heads)), (heads, tails)), shape=(n_points, n_points))
     numbers: Index = connected_components(graph, directed=False)[1].astype(np.intp)
     return numbers

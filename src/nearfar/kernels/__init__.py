@@ -18,11 +18,24 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nearfar.errors import InvalidInputError, MissingExtraError
 from nearfar.kernels.threads import one_pool
 from nearfar.limits import allowed_gigabytes
 
-__all__ = ["Array", "check_memory", "gram_kernels_for", "is_torch", "kernels_for", "one_pool"]
+__all__ = [
+    "Array",
+    "as_dtype_of",
+    "check_memory",
+    "gram_kernels_for",
+    "host",
+    "is_torch",
+    "kernels_for",
+    "one_pool",
+    "take_rows",
+]
 
 GIGABYTE = 1e9
 
@@ -46,6 +59,23 @@ def kernels_for(X: Any) -> ModuleType:
     except ImportError as error:  # pragma: no cover - a tensor without torch cannot be made
         raise MissingExtraError.for_extra("torch", "torch") from error
     return on_torch
+
+
+def host(X: Any) -> NDArray[Any]:
+    """Return X as a NumPy array."""
+    array: NDArray[Any] = kernels_for(X).to_host(X)
+    return array
+
+
+def take_rows(X: Array, rows: NDArray[np.intp]) -> Array:
+    """Return rows of X, on its device."""
+    return X[kernels_for(X).index(rows, X)]
+
+
+def as_dtype_of(reference: Array, X: Array) -> Array:
+    """Return X in the dtype of the reference, float32 or float64, on its device."""
+    kernels = kernels_for(X)
+    return kernels.single(X) if str(reference.dtype).endswith("float32") else kernels.double(X)
 
 
 def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
