@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
-import nearfar.estimators._lmnn_descent
+import nearfar.estimators._large_margin
 from nearfar import LMNN
 from nearfar.errors import ConvergenceWarning
 
@@ -161,7 +161,7 @@ def test_an_interruption_before_the_first_iteration_is_passed_on(overlapping):
 @pytest.mark.filterwarnings("ignore:LMNN was interrupted")
 def test_an_interruption_of_the_first_guess_ends_the_fit(monkeypatch):
     """On many rows the first guess is a fit of its own, on some of them; no other may follow."""
-    descend = nearfar.estimators._lmnn_descent.descend
+    descend = nearfar.estimators._large_margin.descend
     runs = []
 
     def interrupted(*arguments, **options):
@@ -170,7 +170,7 @@ def test_an_interruption_of_the_first_guess_ends_the_fit(monkeypatch):
             yield iterate
             interrupt()
 
-    monkeypatch.setattr(nearfar.estimators._lmnn_descent, "descend", interrupted)
+    monkeypatch.setattr(nearfar.estimators._large_margin, "descend", interrupted)
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 1500)
     X = rng.normal(size=(3000, 2)) + [3, 0] * y[:, None]

@@ -21,7 +21,7 @@ PROGRAM = """
 import sys, time
 import numpy as np
 from nearfar import LMNN
-from nearfar.estimators import _lmnn_descent as lmnn
+from nearfar.estimators import _large_margin as lmnn
 
 def slowly(*arguments, descend=lmnn.descend, **options):
     for iterate in descend(*arguments, **options):

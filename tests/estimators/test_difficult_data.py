@@ -161,7 +161,8 @@ def test_duplicates_with_different_labels_are_counted(overlapping):
     X, y = overlapping
     X, y = np.vstack([X, X[:4]]), np.concatenate([y, (y[:4] + 1) % 3])
     with pytest.warns(
-        DataWarning, match="^4 pairs of equal points have different labels: no metric can part them"
+        DataWarning,
+        match="^4 pairs of equal points have different labels: no metric can separate them",
     ):
         model = LMNN().fit(X, y)
     assert_sound(model, X)

@@ -17,7 +17,7 @@ import nearfar
 from nearfar import LMNN, KernelLMNN
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError, ModelFileError
 from nearfar.estimators import _kernel
-from nearfar.estimators._validation import held_out_rows, votes_under
+from nearfar.estimators._early_stopping import held_out_rows, votes_under
 from nearfar.supervision import class_order
 
 # Parameters of our class, and the same kernel in scikit-learn's words.

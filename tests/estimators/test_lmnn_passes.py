@@ -15,8 +15,8 @@ from sklearn.base import clone
 import nearfar
 from nearfar import LMNN, limits
 from nearfar.errors import CheckpointError, ConvergenceWarning, InvalidInputError
-from nearfar.estimators import _lmnn_passes
-from nearfar.estimators._validation import held_out_rows, votes_under
+from nearfar.estimators import lmnn as _lmnn_module
+from nearfar.estimators._early_stopping import held_out_rows, votes_under
 from nearfar.supervision import class_order
 
 VARIANTS = [
@@ -326,7 +326,7 @@ def test_the_second_pass_can_be_left(act, status, overlapping, nearest_of_class,
 
 def test_an_interruption_between_passes_keeps_the_pass_before(overlapping, monkeypatch):
     one = LMNN().fit(*overlapping)
-    choose = _lmnn_passes.nearest_targets
+    choose = _lmnn_module.nearest_targets
 
     def interrupted(points, *arguments):
         if calls:
@@ -335,7 +335,7 @@ def test_an_interruption_between_passes_keeps_the_pass_before(overlapping, monke
         return choose(points, *arguments)
 
     calls = []
-    monkeypatch.setattr(_lmnn_passes, "nearest_targets", interrupted)
+    monkeypatch.setattr(_lmnn_module, "nearest_targets", interrupted)
     with pytest.warns(ConvergenceWarning, match="LMNN was interrupted"):
         model = LMNN(n_passes=2).fit(*overlapping)
     assert len(calls) == 1
@@ -395,7 +395,7 @@ PROGRAM = """
 import json, sys, time
 import numpy as np
 from nearfar import LMNN
-from nearfar.estimators import _lmnn_descent as lmnn
+from nearfar.estimators import _large_margin as lmnn
 
 def slowly(*arguments, descend=lmnn.descend, **options):
     for iterate in descend(*arguments, **options):

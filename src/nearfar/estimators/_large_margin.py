@@ -1,7 +1,9 @@
-"""What the learners of the LMNN family share: labels, parameters, rows to learn from, endings."""
+"""What the LMNN family shares: rows to learn from, starts, and the descent of one problem."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -10,76 +12,268 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from nearfar.errors import DataWarning, warn
-from nearfar.estimators._base import validated_labels
-from nearfar.estimators._iterative import IterativeLearner
+from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
 from nearfar.estimators._parameters import check_number
-from nearfar.estimators._start import host
-from nearfar.estimators._validation import held_out_rows
+from nearfar.estimators._start import host, projection
+from nearfar.estimators._training import Arrays, Attributes, Saved, Training, check_limits, settled
 from nearfar.kernels import Array, kernels_for
+from nearfar.limits import fit_clock
+from nearfar.problems.lmnn import Certificate, LMNNProblem
+from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint, fingerprint
+from nearfar.solvers.multipliers import SEARCH_MARGIN, WIDTH, at_best_scale, descend
 from nearfar.supervision import ClassOrder, class_order
 
 Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+ROUNDING_SHARE = 1e-3  # of the tolerance, that is left for rounding the map to float32
+MULTIPLIERS = ("components", "edge", "tail", "prox")  # arrays of an iterate in a checkpoint
 
 
-class LargeMarginLearner(IterativeLearner):
-    """What does not depend on the form of the map; a mixin beside one that validates points."""
+# -- before ------------------------------------------------------------------------------------
 
-    n_neighbors: int
-    push_weight: float
-    validation_fraction: float | None
-    random_state: Any
 
-    # -- before ------------------------------------------------------------------------------
+def check_margin_parameters(estimator: Any) -> None:
+    """Refuse parameters that all learners of the family have."""
+    check_number("n_neighbors", estimator.n_neighbors, Integral, 1, None)
+    check_number("push_weight", estimator.push_weight, Real, 0, 1, open_ends=True)
+    fraction = estimator.validation_fraction
+    if fraction is not None:
+        check_number("validation_fraction", fraction, Real, 0, 1, open_ends=True)
+    check_limits(estimator)
 
-    def _validated_with_labels(self, X: Any, y: Any) -> tuple[Array, ClassOrder]:
-        X = self._validated(X, reset=True)  # type: ignore[attr-defined]  # of the other base
-        return X, validated_labels(self, X, y)
 
-    def _check_shared_parameters(self) -> None:
-        check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
-        check_number("push_weight", self.push_weight, Real, 0, 1, open_ends=True)
-        if self.validation_fraction is not None:
-            check_number(
-                "validation_fraction", self.validation_fraction, Real, 0, 1, open_ends=True
-            )
-        self._check_limits()
+@dataclass(frozen=True)
+class Split:
+    """Rows to learn from, sorted by class, and rows to validate on."""
 
-    def _split_rows(self, labels: ClassOrder) -> tuple[Index, ClassOrder, Index | None]:
-        """Rows to learn from sorted by class, their labels in row order, and rows held out."""
-        if self.validation_fraction is None:
-            return labels.order, labels, None
-        random = check_random_state(self.random_state)
-        rows, held_out = held_out_rows(labels, self.validation_fraction, random)
-        part = class_order(labels.codes[rows], type(self).__name__)
-        return rows[part.order], part, held_out
+    order: Index  # rows of X to learn from, sorted by class
+    labels: ClassOrder  # theirs, in the order of X
+    held_out: Index | None  # rows of X to validate on
 
-    def _opened_checkpoint(
-        self, path: Any, points: Array, labels: ClassOrder, *settings: Any
-    ) -> Checkpoint | None:
-        """The checkpoint of a fit to these points with these settings, arrays or plain values."""
-        if path is None:
-            return None
-        shared = [self.n_neighbors, self.push_weight]
-        return Checkpoint(path, fingerprint(host(points), labels.starts, *settings, *shared))
+    @classmethod
+    def of(cls, labels: ClassOrder, fraction: float | None, random_state: Any, name: str) -> Split:
+        """Hold out this share of each class, or none."""
+        if fraction is None:
+            return cls(labels.order, labels, None)
+        rows, held_out = held_out_rows(labels, fraction, check_random_state(random_state))
+        part = class_order(labels.codes[rows], name)
+        return cls(rows[part.order], part, held_out)
 
-    # -- after -------------------------------------------------------------------------------
+    @property
+    def codes(self) -> Index:
+        """The class numbers of the rows to learn from, sorted."""
+        return self.labels.codes[self.labels.order]
 
-    def _objective_without_variation(self, labels: ClassOrder, heads: Array) -> float:
-        """All points are equal, so that every triplet has a slack of 1 whatever the metric."""
-        warn(
-            "all points are equal, so that every metric is as good as any other. Check X.",
-            DataWarning,
+
+def margin_checkpoint(
+    estimator: Any, points: Array, labels: ClassOrder, *settings: Any
+) -> Checkpoint | None:
+    """The checkpoint of a fit to these points with these settings, arrays or plain values."""
+    if estimator.checkpoint is None:
+        return None
+    shared = [estimator.n_neighbors, estimator.push_weight]
+    parts = [host(points), labels.starts, *settings, *shared]
+    return Checkpoint(estimator.checkpoint, fingerprint(*parts))
+
+
+# -- the descent -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Start:
+    """A map to start from, and what `descend` should know of it."""
+
+    components: Matrix
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def near(cls, components: Matrix, width: float, margin: float = SEARCH_MARGIN) -> Start:
+        """A map near the optimum, not to be left for that of a hinge smoother than this width.
+
+        Triplets up to ``margin`` outside of their margin are at hand at first.
+        """
+        return cls(components, {"warm": True, "width": width, "margin": margin})
+
+
+@dataclass(frozen=True)
+class Descent:
+    """One LMNN problem on points sorted by class, and how to solve it."""
+
+    problem: LMNNProblem
+    points: Array
+    labels: ClassOrder
+    tol: float
+    rows: int | None = None  # of a map learned with a fixed rank; None for all metrics
+
+    # Where to start
+
+    def first_guess(self, init: str = "auto") -> Start:
+        """The map that a word names, at an unknown scale."""
+        rows, d = self.rows, self.points.shape[1]
+        if init == "auto":
+            if rows is None:
+                return Start(self.problem.components(self.problem.first_guess()))
+            init = "lda" if rows < len(self.labels.sizes) else "pca"
+        if init == "identity":
+            return Start(np.eye(rows or d, d))
+        return Start(projection(self.points, self.labels, init, rows or d))
+
+    def better_guess(self, error: Callable[[Matrix], float]) -> Start:
+        """Of the closed form and the inputs as they are, the one with the smaller held-out error.
+
+        The closed form does not depend on units, but it fits the training rows where they are few.
+        """
+        guesses = (self.first_guess("auto"), self.first_guess("identity"))
+        return min(guesses, key=lambda start: error(start.components))
+
+    def in_geometry_of(self, start: Start) -> Descent:
+        """The same descent along a path that suits a stop before its end."""
+        L = self.problem.factor(start.components)
+        return replace(self, problem=self.problem.in_geometry_of(L))
+
+    def start_iterate(self, start: Start) -> Iterate:
+        """The start as an iterate, at its best scale and without multipliers."""
+        none = np.empty(0, dtype=np.intp)
+        empty = {"edge": none, "tail": none, "prox": np.empty(0)}
+        problem, width = self.problem, start.options.get("width", WIDTH)
+        warm = start.options.get("warm", False)
+        L = at_best_scale(problem, problem.factor(start.components), warm=warm, width=width)
+        return Iterate(L, np.inf, state=problem.with_multipliers(empty, width))
+
+    # The way
+
+    def solve(
+        self,
+        training: Training,
+        start: Start,
+        attributes: Callable[[Iterate], Attributes],
+        *,
+        stopping: EarlyStopping | None = None,
+        marks: dict[str, Any] | None = None,
+        saved_with: Saved | None = ({}, {}),
+    ) -> Solution:
+        """Run from the start until the tolerance, a limit, or the held-out error ends it.
+
+        ``saved_with`` are arrays and values that a checkpoint needs beside the iterate; None keeps
+        none.
+        """
+
+        def save(iterate: Iterate) -> None:
+            if saved_with is not None:
+                self.save(training, iterate, stopping, saved_with)
+
+        L = self.problem.factor(start.components)
+        single = str(self.points.dtype).endswith("float32")
+        tol = self.tol * (1 - ROUNDING_SHARE) if single else self.tol
+        solution = training.run(
+            descend(self.problem, L, tol, fixed_rank=self.rows is not None, **start.options),
+            attributes,
+            start=Iterate(L, np.inf),
+            tol=tol,
+            marks=marks,
+            observers=[] if stopping is None else [stopping],
+            save=save,
         )
-        others = len(labels.codes) - np.repeat(labels.sizes, labels.sizes)[host(heads)]
-        return float(self.push_weight * others.sum())
+        solution = self._challenged(solution)
+        save(solution.iterate)
+        return solution if stopping is None else stopping.kept(solution)
+
+    def _challenged(self, solution: Solution) -> Solution:
+        """The solution, or a later iterate if a full search finds that it is better."""
+        challenger = solution.challenger
+        if challenger is None or solution.status is Status.EARLY_STOPPED:  # which has its own best
+            return solution
+        found = fit_clock().in_time(
+            lambda: self.problem.certify(challenger.point, challenger.state)
+        )
+        if found is None or found[0].objective >= solution.iterate.value:
+            return solution
+        proof, triplets = found
+        proved = replace(challenger, value=proof.objective, exact=True)
+        return replace(solution, iterate=replace(proved, state=triplets, certificate=proof))
+
+    # What is kept
+
+    def components(self, iterate: Iterate) -> Matrix:
+        """The map on the features that a fit returns for an iterate."""
+        return self.problem.returned(iterate.point)
+
+    def certificate(self, iterate: Iterate) -> Certificate | None:
+        """What is proved of the map that is returned, over all triplets, in float64.
+
+        None if there is no time for that.
+        """
+        point, known, triplets = iterate.point, iterate.certificate, iterate.state
+        return fit_clock().in_time(lambda: self.problem.certify_returned(point, known, triplets))
+
+    def gap(self, certificate: Certificate | None) -> float | None:
+        """The proved gap; None without a proof, and for a map of fixed rank, which has none."""
+        return None if certificate is None or self.rows is not None else certificate.gap
+
+    def settled(self, status: Status, certificate: Certificate | None) -> Status:
+        """Converged if, and only if, the certified gap of a full metric meets the tolerance."""
+        return settled(status, self.gap(certificate), self.tol)
+
+    # What a checkpoint holds
+
+    def _packed(self, iterate: Iterate) -> tuple[Arrays, float]:
+        """An iterate as arrays, its width apart: enough to continue from it."""
+        multipliers = self.problem.multipliers(iterate.state)
+        components = self.problem.components(iterate.point)
+        return {"components": components, **multipliers}, float(iterate.state.width)
+
+    def save(
+        self,
+        training: Training,
+        iterate: Iterate,
+        stopping: EarlyStopping | None,
+        saved_with: Saved = ({}, {}),
+    ) -> None:
+        """Write an iterate, and the best one of the held-out rows, to the checkpoint."""
+        if iterate.state is None:
+            return
+        arrays, width = self._packed(iterate)
+        values: dict[str, Any] = {"width": width}
+        if stopping is not None and stopping.best is not None:
+            best, width = self._packed(stopping.best)
+            arrays |= {f"best_{name}": array for name, array in best.items()}
+            values["best"] = [width, stopping.error, stopping.resting]
+        training.save(arrays | saved_with[0], values | saved_with[1])
+
+    def _unpacked(self, arrays: Arrays, width: float) -> Start:
+        triplets = self.problem.with_multipliers(arrays, width)
+        return Start(arrays["components"], {"triplets": triplets})
+
+    def resumed(self, saved: Saved, stopping: EarlyStopping | None) -> Start:
+        """Where to continue from what `save` wrote; early stopping continues, too."""
+        arrays, values = saved
+        if stopping is not None and "best" in values:
+            width, stopping.error, stopping.resting = values["best"]
+            best = self._unpacked({name: arrays[f"best_{name}"] for name in MULTIPLIERS}, width)
+            point = self.problem.factor(best.components)
+            stopping.best = Iterate(point, np.nan, state=best.options["triplets"])
+        return self._unpacked(arrays, values["width"])
+
+
+# -- after -------------------------------------------------------------------------------------
+
+
+def objective_without_variation(push_weight: float, labels: ClassOrder, heads: Array) -> float:
+    """All points are equal, so that every triplet has a slack of 1 whatever the metric."""
+    warn(
+        "all points are equal, so that every metric is as good as any other. Check X.", DataWarning
+    )
+    others = len(labels.codes) - np.repeat(labels.sizes, labels.sizes)[host(heads)]
+    return float(push_weight * others.sum())
 
 
 def warn_of_coinciding(count: int) -> None:
     """Warn of pairs of equal points with different labels, if there are any."""
     if count:
         warn(
-            f"{count} pairs of equal points have different labels: no metric can part them."
+            f"{count} pairs of equal points have different labels: no metric can separate them."
             " Check these labels.",
             DataWarning,
         )

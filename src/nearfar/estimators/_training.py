@@ -51,6 +51,9 @@ __all__ = [
 
 Arrays = dict[str, NDArray[Any]]
 Attributes = dict[str, Any]
+Saved = tuple[Arrays, dict[str, Any]]
+"""What a checkpoint holds: arrays, and values that JSON can hold."""
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 ITERATION = "iteration"  # the name of the tasks whose record is the last of estimator.history_
@@ -111,7 +114,7 @@ class Training:
         self.tol: float = estimator.tol
         self.max_iter: int = estimator.max_iter
         self._checkpoint = checkpoint
-        self.saved: tuple[Arrays, dict[str, Any]] | None = None
+        self.saved: Saved | None = None
         self.history: list[Record] = []
         if checkpoint is not None:
             self.saved = checkpoint.load()

@@ -13,10 +13,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._early_stopping import held_out_rows
 from nearfar.estimators._input import validated_labels, validated_points
 from nearfar.estimators._metric_classifier import MetricClassifier, check_count
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._validation import held_out_rows
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.problems.energy import Energy
 from nearfar.supervision import ClassOrder

@@ -8,22 +8,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
+from nearfar.estimators._base import validated_labels
+from nearfar.estimators._early_stopping import EarlyStopping, votes_under
 from nearfar.estimators._kernel import Expansion
 from nearfar.estimators._kernel_metric import KernelMetricLearner
-from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_coinciding
-from nearfar.estimators._lmnn_descent import Descent
+from nearfar.estimators._large_margin import (
+    Descent,
+    Split,
+    check_margin_parameters,
+    objective_without_variation,
+    taken,
+    warn_of_coinciding,
+)
 from nearfar.estimators._proofs import Proof, margin_proof
-from nearfar.estimators._validation import HeldOutError, votes_under
+from nearfar.estimators._training import Training, store_ending, with_callbacks
 from nearfar.kernels import one_pool
-from nearfar.solvers import Iterate, Observer, Status
+from nearfar.problems.lmnn import LMNNProblem
+from nearfar.solvers import Iterate, Status
 from nearfar.supervision import ClassOrder, nearest_targets
 from nearfar.supervision.labels import check_class_sizes
 
 Index = NDArray[np.intp]
 
 
-class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
+class KernelLMNN(KernelMetricLearner):
     """Large margin nearest neighbours in the feature space of a kernel.
 
     Learns ``M = Σ A_lm φ(x_l) φ(x_m)ᵀ`` with A ⪰ 0 over the training points: the metric of `LMNN`
@@ -91,7 +99,7 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         The gamma that was used; None for kernels without one.
     objective_ : float or None
         The papers' objective, over all impostors, computed in float64.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned map of few rows.
@@ -173,6 +181,7 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         self.random_state = random_state
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any) -> KernelLMNN:
         """Learn the metric.
 
@@ -189,85 +198,69 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         KernelLMNN
             The fitted estimator.
         """
-        X, labels = self._validated_with_labels(X, y)
-        self._check_shared_parameters()
+        X = self._validated(X, reset=True)
+        labels = validated_labels(self, X, y)
+        check_margin_parameters(self)
         self._checked_kernel(X)
         check_class_sizes(labels, self.n_neighbors, type(self).__name__)
-        order, part, held_out = self._split_rows(labels)
-        with one_pool():
-            points = self._expansion(X, np.sort(order))
-            descent = self._descent(points, part)
-            if descent is None:
-                return self._store_without_variation(points, part)
-            return self._fit(descent, points, y, labels, held_out)
+        split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
 
-    def _descent(self, points: Expansion, labels: ClassOrder) -> Descent | None:
-        """The problem on the features of the points, or None if they are all equal."""
-        rank = len(points.span.values)
-        if rank == 0:
-            return None
-        E = taken(points.coordinates, labels.order)
-        edges = nearest_targets(E, labels, self.n_neighbors)
-        learns = self.n_components is not None and self.n_components < rank
-        rows = self.n_components if learns else None
-        return Descent.build(self, E, labels, E[0] * 0, edges, rows)
+        points = self._expansion(X, np.sort(split.order))
+        training = Training(self, X, y)
+        if len(points.span.values) == 0:
+            self._store_without_variation(points, split.labels)
+            training.finish(self.status_, self._zero_map(points))
+            return self
+        descent = self._descent(points, split.labels)
 
-    def _fit(
-        self,
-        descent: Descent,
-        points: Expansion,
-        y: Any,
-        labels: ClassOrder,
-        held_out: Index | None,
-    ) -> KernelLMNN:
-        def attributes(iterate: Iterate) -> dict[str, Any]:
-            return self._map(points, descent.components(iterate))
-
-        callbacks = CallbackObserver(self, points.X, y, self.max_iter, attributes)
-        observers: list[Observer] = [callbacks]
-        start, validation = descent.first_guess(), None
-        if held_out is not None:  # the way there matters: it begins at the kernel's own distance
+        start, stopping = descent.first_guess(), None
+        if split.held_out is not None:  # the path matters: it begins at the kernel's own distance
             if descent.rows is None:
                 start = descent.first_guess("identity")
             descent = descent.in_geometry_of(start)
-            validation = self._validation(descent, points, labels.codes, held_out)
-            validation.begin(descent.before(start))
-            observers.append(validation)
-        solution = descent.solve(start, observers, [])
-        kept, status = solution.iterate, solution.status
-        if validation is not None:
-            kept, status = validation.kept(solution)
-        certificate = descent.proof(kept)
-        self._store(attributes(kept))
+            stopping = self._early_stopping(descent, points, labels.codes, split.held_out)
+            stopping.begin(descent.start_iterate(start))
+
+        def attributes(iterate: Iterate) -> dict[str, Any]:
+            return self._map(points, descent.components(iterate))
+
+        solution = descent.solve(training, start, attributes, stopping=stopping)
+        certificate = descent.certificate(solution.iterate)
+
+        self._store(attributes(solution.iterate))
         proved = certificate if descent.rows is None else None
-        order = points.rows[descent.labels.order]
-        self.proof_: Proof | None = margin_proof(descent.problem, proved, order, len(points.X))
-        status = descent.settled(status, certificate)
-        if certificate is None:
-            self._store_ending(status, None, None, solution.history)
-        else:
+        self.proof_: Proof | None = margin_proof(descent.problem, proved, split.order, len(X))
+        status, objective = descent.settled(solution.status, certificate), None
+        if certificate is not None:
+            objective = certificate.objective
             warn_of_coinciding(certificate.n_coinciding)
-            gap = certificate.gap if descent.rows is None else None
-            self._store_ending(status, certificate.objective, gap, solution.history)
-        callbacks.finish(lambda: attributes(kept))
+        store_ending(self, status, objective, descent.gap(certificate), training.history)
+        training.finish(status, attributes(solution.iterate))
         return self
 
-    def _validation(
+    def _descent(self, points: Expansion, labels: ClassOrder) -> Descent:
+        """The problem on the features of the points."""
+        E = taken(points.coordinates, labels.order)
+        edges = nearest_targets(E, labels, self.n_neighbors)
+        problem = LMNNProblem.build(E, E[0] * 0, edges, labels.starts, self.push_weight)
+        learns = self.n_components is not None and self.n_components < E.shape[1]
+        return Descent(problem, E, labels, self.tol, self.n_components if learns else None)
+
+    def _early_stopping(
         self, descent: Descent, points: Expansion, codes: Index, held_out: Index
-    ) -> HeldOutError:
-        """The error on the held-out rows."""
+    ) -> EarlyStopping:
+        """Stops by the error on the held-out rows."""
         old, new, k = points.features(points.rows), points.features(held_out), self.n_neighbors
         known = codes[points.rows]
-        return HeldOutError(
+        return EarlyStopping(
             lambda iterate: votes_under(descent.components(iterate), old, known, new, k),
             codes[held_out],
         )
 
-    def _store_without_variation(self, points: Expansion, labels: ClassOrder) -> KernelLMNN:
-        """All points are equal in feature space: no map can part them, so zero is kept."""
+    def _store_without_variation(self, points: Expansion, labels: ClassOrder) -> None:
+        """All points are equal in feature space: no map can separate them, so zero is kept."""
         heads, _ = nearest_targets(np.zeros((len(labels.codes), 1)), labels, self.n_neighbors)
-        objective = self._objective_without_variation(labels, heads)
+        objective = objective_without_variation(self.push_weight, labels, heads)
         self._store(self._zero_map(points))
         self.proof_ = None
-        self._store_ending(Status.CONVERGED, objective, 0.0, [])
-        return self
+        store_ending(self, Status.CONVERGED, objective, 0.0, [])

@@ -2,34 +2,94 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
-from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_coinciding
-from nearfar.estimators._lmnn_descent import Start
-from nearfar.estimators._lmnn_passes import PASS_WIDTH, Passes
+from nearfar.errors import InvalidInputError, TimeLimitError
+from nearfar.estimators._base import MetricLearner, validated_labels
+from nearfar.estimators._early_stopping import EarlyStopping, votes_under
+from nearfar.estimators._large_margin import (
+    Descent,
+    Split,
+    Start,
+    check_margin_parameters,
+    margin_checkpoint,
+    objective_without_variation,
+    taken,
+    warn_of_coinciding,
+)
 from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._proofs import Proof
-from nearfar.estimators._start import given_map, host, without_dead_features
+from nearfar.estimators._proofs import Proof, margin_proof
+from nearfar.estimators._start import central_point, given_map, host, without_dead_features
+from nearfar.estimators._training import Arrays, Saved, Training, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import pad_or_trim_rows
-from nearfar.solvers import Iterate, Status
-from nearfar.supervision import ClassOrder
+from nearfar.problems.lmnn import LMNNProblem
+from nearfar.solvers import Status
+from nearfar.supervision import ClassOrder, given_targets, nearest_targets
 from nearfar.supervision.labels import check_class_sizes
 
+Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 INITS = ("auto", "identity", "pca", "lda")
 WARM_WIDTH = 0.02  # of the smoothed hinge, in margins, near an optimum
+PASS_WIDTH = 0.1  # the same at the start of a later pass, some of whose targets are new
+PASS_DONE = (Status.CONVERGED, Status.EARLY_STOPPED, Status.STALLED)  # another one may follow
 
 
-class LMNN(LargeMarginLearner, MetricLearner):
+@dataclass(frozen=True)
+class Rows:
+    """What the passes of a fit learn from, and what they validate on."""
+
+    points: Array  # to learn from, sorted by class
+    centre: Array
+    labels: ClassOrder  # of the points
+    order: Index  # the row of X of each point
+    targets: tuple[Array, Array] | None  # edges to target neighbours that the user gave
+    held_out: tuple[Array, Index] | None  # points to validate on, and their class numbers
+
+    @property
+    def codes(self) -> Index:
+        """The class numbers of the points."""
+        return self.labels.codes[self.labels.order]
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows X has."""
+        return len(self.points) + (0 if self.held_out is None else len(self.held_out[1]))
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a pass leaves behind."""
+
+    components: Matrix  # (rows, features), longest first
+    target_components: Matrix | None  # the map that chose the targets; None for the inputs
+    number: int
+    status: Status
+    objective: float | None  # None if there was no time to compute it
+    duality_gap: float | None
+    n_coinciding: int
+    error: float  # on the held-out rows; infinite if there are none
+    proof: Proof
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The pass that is kept, why there is no other, and what was not reached, in words."""
+
+    kept: Pass
+    status: Status
+    unreached: str | None = None  # None if it is just the tolerance
+
+
+class LMNN(MetricLearner):
     """Large margin nearest neighbours: a metric for k-nearest-neighbour classification.
 
     Pulls each point's target neighbours close and pushes points of other classes out of a unit
@@ -92,7 +152,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
         The papers' objective, over all impostors, computed from the data in float64; with
         ``reduce="project"`` that of the full metric. It belongs to the target neighbours of the
         pass whose map is kept, and so does ``duality_gap_``.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
@@ -180,6 +240,7 @@ class LMNN(LargeMarginLearner, MetricLearner):
         self.random_state = random_state
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any, target_neighbors: ArrayLike | None = None) -> LMNN:
         """Learn the metric.
 
@@ -199,63 +260,42 @@ class LMNN(LargeMarginLearner, MetricLearner):
         LMNN
             The fitted estimator.
         """
-        X, labels = self._validated_with_labels(X, y)
-        self._check_parameters()
-        with one_pool():
-            return self._fit(X, y, labels, target_neighbors)
-
-    def _fit(self, X: Array, y: Any, labels: ClassOrder, target_neighbors: Any) -> LMNN:
+        X = self._validated(X, reset=True)
+        labels = validated_labels(self, X, y)
+        targets = None if target_neighbors is None else host(target_neighbors)
+        self._check_parameters(labels, targets)
         given = self._given_start()
-        if target_neighbors is not None:
-            target_neighbors = host(target_neighbors)
-            if self.validation_fraction is not None:
-                raise InvalidInputError(
-                    "target_neighbors and validation_fraction cannot be used together: held-out"
-                    " rows would be missing from the neighbours. Leave one of them out."
-                )
-        chooses = target_neighbors is None or self.n_passes > 1
-        check_class_sizes(labels, self.n_neighbors if chooses else None, type(self).__name__)
-        order, part, held_out = self._split_rows(labels)
-        live = without_dead_features(X)
-        points = taken(live, order)
-        settings = [target_neighbors, self.n_components, self.reduce, self.n_passes]
-        checkpoint = self._opened_checkpoint(self.checkpoint, points, part, *settings)
-        validate = None if held_out is None else (taken(live, held_out), labels.codes[held_out])
-        passes = Passes(self, points, part, target_neighbors, validate, checkpoint, order)
-        if passes.descent.problem.P.size == 0:
-            return self._store_without_variation(points, part, passes.descent.problem.edges[0])
 
-        def attributes(iterate: Iterate) -> dict[str, Any]:
-            return {"components_": self._placed(passes.descent.components(iterate), points)}
-
-        callbacks = CallbackObserver(self, X, y, self.max_iter, attributes)
-        ending = passes.run(given, [callbacks])
-        kept = ending.kept
-        self.components_ = self._placed(kept.components, points)
-        self.n_passes_, self.target_components_ = kept.number, None
-        if kept.target_components is not None:
-            self.target_components_ = kernels_for(points).like(kept.target_components, points)
-        self.proof_: Proof | None = kept.proof
-        warn_of_coinciding(kept.n_coinciding)
-        self._store_ending(
-            ending.status, kept.objective, kept.duality_gap, ending.history, ending.before
-        )
-        if checkpoint is not None and ending.status in (Status.CONVERGED, Status.EARLY_STOPPED):
-            checkpoint.remove()
-        callbacks.finish(lambda: {"components_": self.components_})
+        rows = self._rows(X, labels, targets)
+        settings = [targets, self.n_components, self.reduce, self.n_passes]
+        checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings)
+        training = Training(self, X, y, checkpoint=checkpoint)
+        before = None if training.saved is None else _unpacked(*training.saved)
+        descent = self._descent(rows, before)
+        if descent.problem.P.size == 0:
+            self._store_without_variation(rows, descent.problem.edges[0])
+        else:
+            self._store(self._learned(training, rows, descent, before, given), rows, training)
+        training.finish(self.status_, {"components_": self.components_})
         return self
 
     # -- before ------------------------------------------------------------------------------
 
-    def _check_parameters(self) -> None:
-        d = self.n_features_in_
-        self._check_shared_parameters()
+    def _check_parameters(self, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
+        check_margin_parameters(self)
         if self.n_components is not None:
-            check_number("n_components", self.n_components, Integral, 1, d)
+            check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
         check_choice("reduce", self.reduce, ("learn", "project"))
         check_number("n_passes", self.n_passes, Integral, 1, None)
         if isinstance(self.init, str) or self.init is None:
             check_choice("init", self.init, INITS, or_else=" or an array")
+        if targets is not None and self.validation_fraction is not None:
+            raise InvalidInputError(
+                "target_neighbors and validation_fraction cannot be used together: held-out rows"
+                " would be missing from the neighbours. Leave one of them out."
+            )
+        chooses = targets is None or self.n_passes > 1
+        check_class_sizes(labels, self.n_neighbors if chooses else None, type(self).__name__)
 
     @property
     def _learns_rows(self) -> int | None:
@@ -280,25 +320,220 @@ class LMNN(LargeMarginLearner, MetricLearner):
             return Start.near(start, width)
         return Start(start / np.abs(start).max())
 
+    def _rows(self, X: Array, labels: ClassOrder, targets: NDArray[Any] | None) -> Rows:
+        """The rows to learn from and to validate on."""
+        split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
+        live = without_dead_features(X)
+        points, held_out = taken(live, split.order), None
+        if split.held_out is not None:
+            held_out = taken(live, split.held_out), labels.codes[split.held_out]
+        return Rows(
+            points,
+            central_point(points),
+            split.labels,
+            split.order,
+            None if targets is None else given_targets(targets, split.labels, points),
+            held_out,
+        )
+
+    # -- passes ------------------------------------------------------------------------------
+
+    def _learned(
+        self,
+        training: Training,
+        rows: Rows,
+        descent: Descent,
+        before: Pass | None,
+        given: Start | None,
+    ) -> Ending:
+        """Learn in passes, each with the target neighbours that the one before has found.
+
+        An interruption keeps the pass at hand, or the one before while there is no iterate, and so
+        does the end of the time.
+        """
+        saved = training.saved
+        while True:
+            try:
+                done = self._pass(training, rows, descent, before, given, saved)
+                saved = None
+                ending = self._ending(done, before, training)
+                if ending is not None:
+                    return ending
+                before = done
+                fit_clock().stage = Stage.RUN
+                descent = self._descent(rows, before)
+            except (KeyboardInterrupt, TimeLimitError) as reason:
+                if before is None:
+                    raise
+                if isinstance(reason, KeyboardInterrupt):
+                    return Ending(before, Status.INTERRUPTED)
+                next_pass = f"before pass {before.number + 1} of {self.n_passes}"
+                return Ending(before, Status.MAX_SECONDS, next_pass)
+
+    def _descent(self, rows: Rows, before: Pass | None) -> Descent:
+        """The problem of a pass: its target neighbours, and the points whitened by these."""
+        points, labels = rows.points, rows.labels
+        if before is not None:
+            kernels = kernels_for(points)
+            images = kernels.apply(kernels.double(points) - rows.centre, before.components)
+            edges = nearest_targets(images, labels, self.n_neighbors)
+        elif rows.targets is not None:
+            edges = rows.targets
+        else:
+            edges = nearest_targets(points, labels, self.n_neighbors)
+        problem = LMNNProblem.build(points, rows.centre, edges, labels.starts, self.push_weight)
+        return Descent(problem, points, labels, self.tol, self._learns_rows)
+
+    def _pass(
+        self,
+        training: Training,
+        rows: Rows,
+        descent: Descent,
+        before: Pass | None,
+        given: Start | None,
+        saved: Saved | None,
+    ) -> Pass:
+        """Make a pass: from a checkpoint, from a map that was given, or from a first guess."""
+        number = 1 if before is None else before.number + 1
+        if before is not None:
+            start = Start.near(before.components, PASS_WIDTH)
+        else:
+            start = given or self._first_guess(rows, descent)
+        stopping = None
+        if rows.held_out is not None:
+            descent = descent.in_geometry_of(start)
+            began = sum(record["pass"] < number for record in training.history)
+            stopping = self._early_stopping(rows, descent, began)
+            stopping.begin(descent.start_iterate(start))
+        if saved is not None:
+            start = descent.resumed(saved, stopping)
+
+        solution = descent.solve(
+            training,
+            start,
+            lambda iterate: {"components_": self._placed(descent.components(iterate), rows)},
+            stopping=stopping,
+            marks={"pass": number},
+            saved_with=_packed(before),
+        )
+        certificate = descent.certificate(solution.iterate)
+        proved = certificate if descent.rows is None else None
+        return Pass(
+            components=descent.components(solution.iterate),
+            target_components=None if before is None else before.components,
+            number=number,
+            status=descent.settled(solution.status, certificate),
+            objective=None if certificate is None else certificate.objective,
+            duality_gap=descent.gap(certificate),
+            n_coinciding=0 if certificate is None else certificate.n_coinciding,
+            error=np.inf if stopping is None else stopping.error,
+            proof=margin_proof(descent.problem, proved, rows.order, rows.n_rows),
+        )
+
+    def _first_guess(self, rows: Rows, descent: Descent) -> Start:
+        """The map that ``init`` names; with held-out rows, "auto" is what serves them better."""
+        if rows.held_out is None or self.init != "auto" or descent.rows is not None:
+            return descent.first_guess(str(self.init))
+        new, truth = rows.held_out
+        return descent.better_guess(
+            lambda L: float(np.mean(self._votes(rows, L, new) != truth)),
+        )
+
+    def _early_stopping(self, rows: Rows, descent: Descent, began: int) -> EarlyStopping:
+        """Stops by the error on the held-out rows, in a pass that follows so many iterations."""
+        assert rows.held_out is not None
+        new, truth = rows.held_out
+        return EarlyStopping(
+            lambda iterate: self._votes(rows, descent.components(iterate), new), truth, began
+        )
+
+    def _votes(self, rows: Rows, components: Matrix, new: Array) -> Index:
+        """The class numbers that the nearest points under a map give to new ones."""
+        return votes_under(components, rows.points, rows.codes, new, self.n_neighbors)
+
+    def _ending(self, done: Pass, before: Pass | None, training: Training) -> Ending | None:
+        """How the fit ends with the pass that is done, or None if another one follows.
+
+        Under validation the pass before is the best so far, since the first that is not better is
+        the last. So a checkpoint needs to hold no other.
+        """
+        better = before is None or done.error < before.error or np.isinf(done.error)
+        kept = done if better or before is None else before
+        if done.status not in PASS_DONE:
+            here = f"in pass {done.number} of {self.n_passes}, before tol={self.tol:g}"
+            return Ending(kept, done.status, here if self.n_passes > 1 else None)
+        if not better or done.error == 0 or done.number == self.n_passes:
+            return Ending(kept, kept.status)
+        next_pass = f"before pass {done.number + 1} of {self.n_passes}"
+        if len(training.history) >= self.max_iter:
+            return Ending(kept, Status.MAX_ITER, next_pass)
+        if fit_clock().is_up:
+            return Ending(kept, Status.MAX_SECONDS, next_pass)
+        return None
+
     # -- after -------------------------------------------------------------------------------
 
-    def _placed(self, components: Matrix, points: Array) -> Array:
+    def _placed(self, components: Matrix, rows: Rows) -> Array:
         """A map with the rows that were asked for, where the points live."""
-        return kernels_for(points).like(pad_or_trim_rows(components, self.n_components), points)
+        asked = pad_or_trim_rows(components, self.n_components)
+        return kernels_for(rows.points).like(asked, rows.points)
 
-    def _store_without_variation(self, points: Array, labels: ClassOrder, heads: Array) -> LMNN:
+    def _store(self, ending: Ending, rows: Rows, training: Training) -> None:
+        kept, like = ending.kept, kernels_for(rows.points).like
+        chosen_by = kept.target_components
+        self.components_ = self._placed(kept.components, rows)
+        self.n_passes_ = kept.number
+        self.target_components_ = None if chosen_by is None else like(chosen_by, rows.points)
+        self.proof_: Proof | None = kept.proof
+        warn_of_coinciding(kept.n_coinciding)
+        store_ending(
+            self,
+            ending.status,
+            kept.objective,
+            kept.duality_gap,
+            training.history,
+            ending.unreached,
+        )
+
+    def _store_without_variation(self, rows: Rows, heads: Array) -> None:
         """All points are equal: the identity is as good as any other metric."""
-        objective = self._objective_without_variation(labels, heads)
+        objective = objective_without_variation(self.push_weight, rows.labels, heads)
         d = self.n_features_in_
-        identity = np.eye(self.n_components or d, d)
-        self.components_ = kernels_for(points).like(identity, points)
+        self.components_ = self._placed(np.eye(self.n_components or d, d), rows)
         self.n_passes_, self.target_components_, self.proof_ = 1, None, None
         gap = 0.0 if self._learns_rows is None else None
-        self._store_ending(Status.CONVERGED, objective, gap, [])
-        return self
+        store_ending(self, Status.CONVERGED, objective, gap, [])
 
     def _target_space(self, X: Array) -> Array:
         """Points whose Euclidean distances choose the target neighbours."""
         if self.target_components_ is None:
             return X
         return kernels_for(X).apply(X, host(self.target_components_))
+
+
+# -- what a checkpoint holds of the pass before --------------------------------------------------
+
+MATRICES = ("components", "target_components")
+PROOF = "before_proof_"  # begins the names of the arrays of its proof
+
+
+def _packed(before: Pass | None) -> Saved:
+    """A pass as arrays and plain values."""
+    if before is None:
+        return {}, {}
+    values = {field.name: getattr(before, field.name) for field in fields(before)}
+    matrices = {f"before_{name}": values.pop(name) for name in MATRICES}
+    arrays = {name: matrix for name, matrix in matrices.items() if matrix is not None}
+    proof: Proof = values.pop("proof")
+    return arrays | {PROOF + name: array for name, array in proof.items()}, {"before": values}
+
+
+def _unpacked(arrays: Arrays, values: dict[str, Any]) -> Pass | None:
+    """The pass before, from all that a checkpoint holds."""
+    if "before" not in values:
+        return None
+    parts: dict[str, Any] = dict(values["before"])
+    parts["status"] = Status(parts["status"])
+    parts |= {name: arrays.get(f"before_{name}") for name in MATRICES}
+    proof = {name.removeprefix(PROOF): arrays[name] for name in arrays if name.startswith(PROOF)}
+    return Pass(**parts, proof=proof)

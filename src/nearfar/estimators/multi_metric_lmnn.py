@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -16,31 +15,39 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import check_device, validated_points
-from nearfar.estimators._callbacks import CallbackObserver, CallbackSupportMixin, with_callbacks
-from nearfar.estimators._clusters import codes_of, made_clusters, nearest_row
-from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_coinciding
-from nearfar.estimators._lmnn_descent import (
+from nearfar.estimators._base import check_device, validated_labels, validated_points
+from nearfar.estimators._early_stopping import EarlyStopping
+from nearfar.estimators._large_margin import (
     Descent,
-    Saver,
+    Split,
     Start,
-    marked,
-    resumed,
+    check_margin_parameters,
+    margin_checkpoint,
+    objective_without_variation,
+    taken,
+    warn_of_coinciding,
 )
 from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._start import central_point, host, without_dead_features
-from nearfar.estimators._validation import HeldOutError
+from nearfar.estimators._training import (
+    Attributes,
+    CallbackSupportMixin,
+    Saved,
+    Training,
+    store_ending,
+    with_callbacks,
+)
 from nearfar.estimators.energy import EnergyClassifier
 from nearfar.estimators.nearest import NearestNeighborClassifier
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
-from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
-from nearfar.solvers.multipliers import descend
+from nearfar.solvers import Iterate, Solution, Status
 from nearfar.supervision import ClassOrder, nearest_targets
+from nearfar.supervision.clusters import codes_of, made_clusters, nearest_row
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.supervision.neighbors import nearest_under, vote
 
@@ -54,6 +61,17 @@ START_MARGIN = 0.5  # the objective falls quickly at first, and other triplets b
 NO_LENGTH = 1e-12  # share of the largest possible length of an image that counts as none
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What a fit learns from, and what it validates on."""
+
+    points: Array  # to learn from, sorted by class
+    split: Split
+    metric_of: Index  # the metric of each point
+    held_out: Array | None  # points to validate on
+    truth: Index | None  # their class numbers
+
+
 def _decides_by(decision: str) -> Any:
     def check(estimator: Any) -> bool:
         if estimator.decision != decision:
@@ -65,7 +83,7 @@ def _decides_by(decision: str) -> Any:
     return check
 
 
-class MultiMetricLMNN(LargeMarginLearner, CallbackSupportMixin, ClassifierMixin, Estimator):
+class MultiMetricLMNN(CallbackSupportMixin, ClassifierMixin, Estimator):
     """Large margin nearest neighbours with a metric for each class or cluster.
 
     The distance to a training point is measured by the metric of its class or cluster. All metrics
@@ -120,7 +138,7 @@ default=None
         other clusters, of the nearest row.
     objective_ : float or None
         The objective over all impostors, computed from the data in float64.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float
         Proved bound on (objective − optimum) of the joint program, relative to the objective, or
         to 1 if that is larger.
@@ -169,6 +187,7 @@ default=None
     True
     """
 
+    components_: Array
     _axes: ClassVar[dict[str, str]] = {
         "components_": "mrd",
         "metric_of_": "n",
@@ -206,6 +225,7 @@ default=None
         self.random_state = random_state
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any, clusters: ArrayLike | None = None) -> MultiMetricLMNN:
         """Learn the metrics.
 
@@ -223,87 +243,38 @@ default=None
         MultiMetricLMNN
             The fitted estimator.
         """
-        X, labels = self._validated_with_labels(X, y)
-        self._check_parameters(clusters)
-        check_class_sizes(labels, self.n_neighbors, type(self).__name__)
-        with one_pool():
-            return self._fit(X, y, labels, clusters)
-
-    def _fit(self, X: Array, y: Any, labels: ClassOrder, clusters: Any) -> MultiMetricLMNN:
+        X = validated_points(self, X, reset=True)
+        labels = validated_labels(self, X, y)
+        self._check_parameters(labels, clusters)
         self.__dict__.pop("components_", None)
         self._classifiers: dict[str, Any] = {}  # by decision, each made when it is first asked
-        order, part, held_out = self._split_rows(labels)
-        points = taken(without_dead_features(X), order)
-        self.points_, self.labels_ = X, labels.classes[labels.codes]
-        self.metric_of_, self.centers_ = self._partitioned(X, labels, order, clusters)
-        metric_of = self.metric_of_[order]
+        rows = self._rows(X, labels, clusters)
+
+        points, part = rows.points, rows.split.labels
         centre = central_point(points)  # refuses what leaves the range of float64
         edges = nearest_targets(points, part, self.n_neighbors)
         single = LMNNProblem.build(points, centre, edges, part.starts, self.push_weight)
+        checkpoint = margin_checkpoint(self, points, part, rows.metric_of)
+        training = Training(self, X, y, checkpoint=checkpoint)
         if single.P.size == 0:
-            return self._store_without_variation(points, part, edges[0])
-        checkpoint = self._opened_checkpoint(self.checkpoint, points, part, metric_of)
-        saved = None if checkpoint is None else checkpoint.load()
+            self._store_without_variation(rows, edges[0])
+            training.finish(self.status_, {"components_": self.components_})
+            return self
 
-        def attributes(iterate: Iterate) -> dict[str, Any]:
-            return {"components_": self._placed(problem, iterate)}
+        components, ended = self._start(training, rows, single)
+        descent, solution = self._solved(training, rows, single, components, ended)
+        certificate = descent.certificate(solution.iterate)
 
-        def validate(problem: LMNNProblem, done: int) -> HeldOutError | None:
-            if held_out is None:
-                return None
-            return self._validation(problem, points, X, labels, order, held_out, done)
-
-        callbacks = CallbackObserver(self, X, y, self.max_iter, attributes)
-        problem: LMNNProblem = single
-        ended = None  # why the fit ended while it learned one metric, if it did
-        if saved is None:
-            first = Descent(self, points, part, single)
-            components, history, ended = self._start(first, callbacks, validate)
-            n_single = len(history)
-        else:
-            components, history = saved[0]["start"], saved[1]["history"]
-            n_single = saved[1]["n_single"]
-            fit_clock().continue_from(history[-1]["seconds"])
-        # Where learning is stopped early the path matters, else only its end: see the problem.
-        early = held_out is not None and components.ndim == 2
-        if early:
-            single = single.in_geometry_of(single.factor(components))
-        problem = MultiMetricProblem.of(single, metric_of, self._n_metrics, whiten=not early)
-        descent = Descent(self, points, part, problem)
-        start = Start.near(components, START_WIDTH, START_MARGIN)
-        if self.init is not None:  # of any scale
-            start = replace(start, options=start.options | {"warm": False})
-        validation = validate(problem, n_single)
-        if validation is not None:
-            validation.begin(descent.before(start))
-        if saved is not None:
-            start = resumed(descent, saved, validation)
-        observers: list[Observer] = [marked(metrics=problem.n_metrics), callbacks]
-        if validation is not None:
-            observers.append(validation)
-        saver = None
-        if checkpoint is not None:
-            context = {"start": components}, {"n_single": n_single}
-            saver = Saver(checkpoint, descent, validation, context)
-            observers.append(saver)
-        if ended is None:
-            solution = descent.solve(start, observers, history)
-        else:
-            clock, unscaled = fit_clock(), Iterate(problem.factor(components), np.inf)
-            last = clock.in_time(lambda: descent.before(start)) or unscaled
-            solution = Solution(last, ended, len(history), clock.seconds, history)
-        if saver is not None:
-            saver.write(solution.iterate, solution.history)
-        kept, status = solution.iterate, solution.status
-        if validation is not None:
-            kept, status = validation.kept(solution)
-        self._store(descent, kept, status, solution)
+        self.components_ = self._placed(descent.problem, solution.iterate)
+        status, objective = descent.settled(solution.status, certificate), None
+        if certificate is not None:
+            objective = certificate.objective
+            warn_of_coinciding(certificate.n_coinciding)
         self.proof_: Proof | None = margin_proof(
-            descent.problem, descent.proof(kept), order, len(X)
+            descent.problem, certificate, rows.split.order, len(X)
         )
-        if checkpoint is not None and self.status_ in (Status.CONVERGED, Status.EARLY_STOPPED):
-            checkpoint.remove()
-        callbacks.finish(lambda: {"components_": self.components_})
+        store_ending(self, status, objective, descent.gap(certificate), training.history)
+        training.finish(status, {"components_": self.components_})
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -337,7 +308,7 @@ default=None
     def _decide(self, method: str, X: Any) -> Any:
         """What the classifier of ``decision`` says; it is left out of files and copies."""
         check_is_fitted(self, "components_")
-        X = self._validated(X, reset=False)
+        X = validated_points(self, X, reset=False)
         check_device(self, X, self.points_)
         known = self.__dict__.setdefault("_classifiers", {})
         if self.decision not in known:
@@ -360,11 +331,8 @@ default=None
 
     # -- before ------------------------------------------------------------------------------
 
-    def _validated(self, X: Any, reset: bool) -> Array:
-        return validated_points(self, X, reset)
-
-    def _check_parameters(self, clusters: Any) -> None:
-        self._check_shared_parameters()
+    def _check_parameters(self, labels: ClassOrder, clusters: Any) -> None:
+        check_margin_parameters(self)
         check_choice("partition", self.partition, PARTITIONS)
         check_choice("decision", self.decision, ("knn", "energy"))
         if self.n_metrics is not None:
@@ -380,6 +348,18 @@ default=None
                 f" partition={self.partition!r} {'with' if clusters is not None else 'without'}"
                 " clusters. Set partition='given' and give fit the cluster of each row."
             )
+        check_class_sizes(labels, self.n_neighbors, type(self).__name__)
+
+    def _rows(self, X: Array, labels: ClassOrder, clusters: Any) -> Rows:
+        """The rows to learn from and to validate on; stores what votes in ``predict``."""
+        split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
+        points = taken(without_dead_features(X), split.order)
+        self.points_, self.labels_ = X, labels.classes[labels.codes]
+        self.metric_of_, self.centers_ = self._partitioned(X, labels, split.order, clusters)
+        held_out = truth = None
+        if split.held_out is not None:
+            held_out, truth = taken(X, split.held_out), labels.codes[split.held_out]
+        return Rows(points, split, self.metric_of_[split.order], held_out, truth)
 
     def _partitioned(
         self, X: Array, labels: ClassOrder, learned: Index, clusters: Any
@@ -411,41 +391,83 @@ default=None
             found = self.metric_of_[nearest_row(host(X), host(self.points_))]
         return np.repeat(found[:, None], n_classes, axis=1)
 
-    def _start(
-        self,
-        descent: Descent,
-        callbacks: Observer,
-        validate: Callable[[LMNNProblem, int], HeldOutError | None],
-    ) -> tuple[Matrix, list[Record], Status | None]:
-        """The maps to start from, the trace of learning one if none was given, and its end.
+    # -- one metric, then all ----------------------------------------------------------------
 
-        That is None unless the fit must not go on.
+    def _start(
+        self, training: Training, rows: Rows, single: LMNNProblem
+    ) -> tuple[Matrix, Status | None]:
+        """The maps to start from: of a checkpoint, given, or one metric that is learned first.
+
+        The status is why the fit must end with them; None if it goes on.
         """
+        if training.saved is not None:
+            return training.saved[0]["start"], None
         if self.init is not None:
-            return self._given_start(descent.problem), [], None
-        start, observers = descent.first_guess(), [marked(metrics=1), callbacks]
-        validation = validate(descent.problem, 0)
-        if validation is not None:
-            measured, factor = validation.measured, descent.problem.factor
-            start = descent.better_guess(lambda L: measured(Iterate(factor(L), np.inf)))
+            return self._given_start(single), None
+        descent = Descent(single, rows.points, rows.split.labels, SINGLE_TOL)
+        start, stopping = descent.first_guess(), None
+        if rows.held_out is not None:
+            measured = self._early_stopping(rows, single, 0).measured
+            start = descent.better_guess(lambda L: measured(Iterate(single.factor(L), np.inf)))
             descent = descent.in_geometry_of(start)
-            validation = validate(descent.problem, 0)
-        if validation is not None:
-            validation.begin(descent.before(start))
-            observers.append(validation)
-        problem = descent.problem
-        solution = run(
-            descend(problem, problem.factor(start.components), SINGLE_TOL),
-            tol=SINGLE_TOL,
-            max_iter=self.max_iter,
-            observers=observers,
-            start=Iterate(problem.factor(start.components), np.inf),
+            stopping = self._early_stopping(rows, descent.problem, 0)
+            stopping.begin(descent.start_iterate(start))
+        solution = descent.solve(
+            training,
+            start,
+            lambda iterate: self._attributes(descent.problem, iterate),
+            stopping=stopping,
+            marks={"metrics": 1},
+            saved_with=None,
         )
         status: Status | None = solution.status
         if status in (Status.CONVERGED, Status.STALLED, Status.EARLY_STOPPED):
-            status = Status.MAX_ITER if solution.n_iter >= self.max_iter else None
-        best = solution.iterate if validation is None else validation.kept(solution)[0]
-        return problem.components(best.point), solution.history, status
+            status = Status.MAX_ITER if len(training.history) >= self.max_iter else None
+        return descent.problem.components(solution.iterate.point), status
+
+    def _solved(
+        self,
+        training: Training,
+        rows: Rows,
+        single: LMNNProblem,
+        components: Matrix,
+        ended: Status | None,
+    ) -> tuple[Descent, Solution]:
+        """Learn all metrics from these maps, unless the fit has ended."""
+        # Where learning is stopped early the path matters, else only its end: see the problem.
+        early = rows.held_out is not None and components.ndim == 2
+        if early:
+            single = single.in_geometry_of(single.factor(components))
+        problem = MultiMetricProblem.of(single, rows.metric_of, self._n_metrics, whiten=not early)
+        descent = Descent(problem, rows.points, rows.split.labels, self.tol)
+        start = Start.near(components, START_WIDTH, START_MARGIN)
+        if self.init is not None:  # of any scale
+            start = replace(start, options=start.options | {"warm": False})
+        n_single = len(training.history)  # iterations for the one metric
+        if training.saved is not None:
+            n_single = training.saved[1]["n_single"]
+        saved_with: Saved = {"start": components}, {"n_single": n_single}
+        stopping = None
+        if rows.held_out is not None:
+            stopping = self._early_stopping(rows, problem, n_single)
+            stopping.begin(descent.start_iterate(start))
+        if ended is not None:
+            unscaled = Iterate(problem.factor(components), np.inf)
+            last = fit_clock().in_time(lambda: descent.start_iterate(start)) or unscaled
+            descent.save(training, last, stopping, saved_with)
+            history, seconds = training.history, fit_clock().seconds
+            return descent, Solution(last, ended, len(history), seconds, history)
+        if training.saved is not None:
+            start = descent.resumed(training.saved, stopping)
+        solution = descent.solve(
+            training,
+            start,
+            lambda iterate: self._attributes(problem, iterate),
+            stopping=stopping,
+            marks={"metrics": problem.n_metrics},
+            saved_with=saved_with,
+        )
+        return descent, solution
 
     def _given_start(self, single: LMNNProblem) -> Matrix:
         """The maps of ``init``, at any scale."""
@@ -473,33 +495,27 @@ default=None
             )
         return maps
 
-    def _validation(
-        self,
-        problem: LMNNProblem,
-        points: Array,
-        X: Array,
-        labels: ClassOrder,
-        learned: Index,
-        held_out: Index,
-        done: int,
-    ) -> HeldOutError:
-        """The error of the vote of the nearest among the rows that are learned from.
+    def _early_stopping(self, rows: Rows, problem: LMNNProblem, began: int) -> EarlyStopping:
+        """Stops by the vote of the nearest among the rows that are learned from.
 
-        ``done`` iterations were made before.
+        ``began`` iterations were made before.
         """
-        new, codes = taken(X, held_out), labels.codes[learned]
-        k = min(self.n_neighbors, len(learned))
+        assert rows.truth is not None
+        codes, k = rows.split.codes, min(self.n_neighbors, len(rows.points))
 
         def predict(iterate: Iterate) -> Index:
-            maps, metric_of = problem.components(iterate.point), self.metric_of_[learned]
+            maps, metric_of = problem.components(iterate.point), rows.metric_of
             if maps.ndim == 2:
                 maps, metric_of = maps[None], np.zeros_like(metric_of)
-            nearest = nearest_under(new, points, maps, metric_of, k)
-            return vote(codes[nearest], len(labels.classes))
+            nearest = nearest_under(rows.held_out, rows.points, maps, metric_of, k)
+            return vote(codes[nearest], len(self.classes_))
 
-        return HeldOutError(predict, labels.codes[held_out], done)
+        return EarlyStopping(predict, rows.truth, began)
 
     # -- after -------------------------------------------------------------------------------
+
+    def _attributes(self, problem: LMNNProblem, iterate: Iterate) -> Attributes:
+        return {"components_": self._placed(problem, iterate)}
 
     def _placed(self, problem: LMNNProblem, iterate: Iterate) -> Array:
         """The maps at an iterate, each in its canonical form, where the points live."""
@@ -507,23 +523,10 @@ default=None
         maps = np.array(np.broadcast_to(maps, (self._n_metrics, *maps.shape[-2:])))
         return kernels_for(self.points_).like(maps, self.points_)
 
-    def _store(self, descent: Descent, kept: Iterate, status: Status, solution: Solution) -> None:
-        certificate = descent.proof(kept)
-        self.components_ = self._placed(descent.problem, kept)
-        status = descent.settled(status, certificate)
-        if certificate is None:
-            self._store_ending(status, None, None, solution.history)
-            return
-        warn_of_coinciding(certificate.n_coinciding)
-        self._store_ending(status, certificate.objective, certificate.gap, solution.history)
-
-    def _store_without_variation(
-        self, points: Array, labels: ClassOrder, heads: Array
-    ) -> MultiMetricLMNN:
+    def _store_without_variation(self, rows: Rows, heads: Array) -> None:
         """All points are equal: identities are as good as any other metrics."""
-        objective = self._objective_without_variation(labels, heads)
+        objective = objective_without_variation(self.push_weight, rows.split.labels, heads)
         identities = np.array([np.eye(self.n_features_in_)] * self._n_metrics)
-        self.components_ = kernels_for(points).like(identities, points)
+        self.components_ = kernels_for(rows.points).like(identities, rows.points)
         self.proof_ = None
-        self._store_ending(Status.CONVERGED, objective, 0.0, [])
-        return self
+        store_ending(self, Status.CONVERGED, objective, 0.0, [])

@@ -8,10 +8,10 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from nearfar import LMNN
 from nearfar.errors import ConvergenceWarning, InvalidInputError
-from nearfar.estimators._validation import (
+from nearfar.estimators._early_stopping import (
     CLOSELY,
     PATIENCE,
-    HeldOutError,
+    EarlyStopping,
     held_out_rows,
     votes_under,
 )
@@ -33,7 +33,7 @@ def follower(noisy):
     def predict(iterate):
         return votes_under(iterate.point, X[::2], y[::2], X[1::2], 3)
 
-    return HeldOutError(predict, y[1::2])
+    return EarlyStopping(predict, y[1::2])
 
 
 GOOD, BAD = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,11 @@ PATIENCE = 5  # looks without a smaller validation error
 CLOSELY = 10  # iterations at first that are all measured: where points are few, the best is there
 
 
-class HeldOutError:
+class EarlyStopping:
     """Follows the error on held-out rows, and ends the run when it rests.
 
     ``predict`` gives the class numbers of the held-out rows at an iterate, and ``codes`` are the
-    true ones; ``began`` is the number of records before the descent at hand; ``best`` is the
+    true ones; ``began`` is the number of records before the run at hand; ``best`` is the
     iterate with the smallest error so far, ``error`` its error, and ``resting`` how many looks
     there were since the last smaller one.
     """
@@ -57,12 +58,13 @@ class HeldOutError:
             self.best, self.error = iterate, error
         return Status.EARLY_STOPPED if self.resting >= PATIENCE else None
 
-    def kept(self, solution: Solution) -> tuple[Iterate, Status]:
-        """The iterate of a run with the smallest error, and why the run ended."""
+    def kept(self, solution: Solution) -> Solution:
+        """The solution with the iterate of the smallest error, and why the run ended."""
         if self.best is None:
-            return solution.iterate, solution.status
+            return solution
         early = solution.status is Status.CONVERGED and self.best is not solution.iterate
-        return self.best, Status.EARLY_STOPPED if early else solution.status
+        status = Status.EARLY_STOPPED if early else solution.status
+        return replace(solution, iterate=self.best, status=status)
 
 
 def votes_under(

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._start import host
 from nearfar.kernels import kernels_for
 
 Index = NDArray[np.intp]
@@ -57,7 +56,7 @@ def made_clusters(
 
 def codes_of(clusters: ArrayLike, n: int) -> Index:
     """Clusters of any names as 0, 1, …"""
-    given = host(clusters)
+    given = kernels_for(clusters).to_host(clusters)
     try:
         names, codes = np.unique(given, return_inverse=True)
         sound = given.shape == (n,) and not (names != names).any()
