@@ -19,7 +19,6 @@ from nearfar.supervision import ClassOrder, Pairs, Tuples, class_order
 from nearfar.supervision.labels import check_class_pairs
 from nearfar.supervision.pairs import (
     labelled_edges,
-    n_coinciding,
     near_kinds,
     pairs_of_labels,
     pairs_of_tuples,
@@ -134,15 +133,21 @@ def checked_labels(estimator: Any, X: Array, y: Any) -> ClassOrder:
     return class_order(y, name)
 
 
-def warn_of_equal_points(X: Array, labels: ClassOrder) -> None:
-    """Warn of equal points with different labels, if there are any."""
-    count = n_coinciding(X, labels.codes)
+def warn_of_coinciding(count: int) -> None:
+    """Warn of pairs of equal points with different labels, if there are any."""
     if count:
         warn(
             f"{count} pairs of equal points have different labels: no metric can separate them."
             " Check these labels.",
             DataWarning,
         )
+
+
+def warn_of_no_variation() -> None:
+    """Warn that all points are equal."""
+    warn(
+        "all points are equal, so that every metric is as good as any other. Check X.", DataWarning
+    )
 
 
 # -- pairs and triplets ----------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._input import validated_labels, validated_points, warn_of_equal_points
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._input import validated_labels, validated_points, warn_of_coinciding
 from nearfar.estimators._parameters import check_choice
 from nearfar.estimators._start import projection
 from nearfar.estimators._training import Training
@@ -22,6 +22,7 @@ from nearfar.solvers.checkpoint import Checkpoint, fingerprint
 from nearfar.solvers.quasi_newton import Memory
 from nearfar.supervision import ClassOrder
 from nearfar.supervision.labels import check_class_pairs
+from nearfar.supervision.pairs import n_coinciding
 
 Matrix = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
@@ -40,7 +41,7 @@ def validated_labelled_points(estimator: Any, X: Any, y: Any) -> tuple[Array, Cl
     labels = validated_labels(estimator, X, y)
     check_class_pairs(labels, type(estimator).__name__)
     if bool((X[:1] != X).any()):  # otherwise another warning says that all points are equal
-        warn_of_equal_points(X, labels)
+        warn_of_coinciding(n_coinciding(X, labels.codes))
     return X, labels
 
 
@@ -151,10 +152,3 @@ def expected_gain(gain: float, value: float, least: float) -> float:
 def as_components(components: Matrix, rows: int | None, X: Array) -> Array:
     """A map of so many rows, if they are given, in the dtype and on the device of X."""
     return kernels_for(X).like(pad_or_trim_rows(components, rows), X)
-
-
-def warn_of_no_variation() -> None:
-    """Warn that all points are equal."""
-    warn(
-        "all points are equal, so that every metric is as good as any other. Check X.", DataWarning
-    )

@@ -8,21 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.estimators._base import validated_labels
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
-from nearfar.estimators._kernel import Expansion
-from nearfar.estimators._kernel_metric import KernelMetricLearner
+from nearfar.estimators._input import validated_labels, warn_of_coinciding
+from nearfar.estimators._kernel import Expansion, KernelMetricLearner
 from nearfar.estimators._large_margin import (
     Descent,
     Split,
     check_margin_parameters,
     objective_without_variation,
-    taken,
-    warn_of_coinciding,
 )
 from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._training import Training, store_ending, with_callbacks
-from nearfar.kernels import one_pool
+from nearfar.kernels import one_pool, take_rows
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Iterate, Status
 from nearfar.supervision import ClassOrder, nearest_targets
@@ -240,7 +237,7 @@ class KernelLMNN(KernelMetricLearner):
 
     def _descent(self, points: Expansion, labels: ClassOrder) -> Descent:
         """The problem on the features of the points."""
-        E = taken(points.coordinates, labels.order)
+        E = take_rows(points.coordinates, labels.order)
         edges = nearest_targets(E, labels, self.n_neighbors)
         problem = LMNNProblem.build(E, E[0] * 0, edges, labels.starts, self.push_weight)
         learns = self.n_components is not None and self.n_components < E.shape[1]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._kernel import Expansion, KernelMetricLearner
 from nearfar.estimators._proofs import Proof, map_proof
 from nearfar.estimators._soft_neighbors import (
@@ -16,7 +17,6 @@ from nearfar.estimators._soft_neighbors import (
     open_checkpoint,
     run_descent,
     validated_labelled_points,
-    warn_of_no_variation,
 )
 from nearfar.estimators._start import learned_rows
 from nearfar.estimators._training import Training, store_ending, with_callbacks

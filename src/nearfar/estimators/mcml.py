@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, map_proof
 from nearfar.estimators._soft_neighbors import (
@@ -22,7 +23,6 @@ from nearfar.estimators._soft_neighbors import (
     open_checkpoint,
     run_descent,
     validated_labelled_points,
-    warn_of_no_variation,
 )
 from nearfar.estimators._start import (
     central_point,

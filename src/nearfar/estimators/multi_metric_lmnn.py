@@ -15,8 +15,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import check_device, validated_labels, validated_points
+from nearfar.estimators._base import Estimator
 from nearfar.estimators._early_stopping import EarlyStopping
+from nearfar.estimators._input import (
+    check_device,
+    validated_labels,
+    validated_points,
+    warn_of_coinciding,
+)
 from nearfar.estimators._large_margin import (
     Descent,
     Split,
@@ -24,13 +30,10 @@ from nearfar.estimators._large_margin import (
     check_margin_parameters,
     margin_checkpoint,
     objective_without_variation,
-    taken,
-    warn_of_coinciding,
 )
-from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, margin_proof
-from nearfar.estimators._start import central_point, host, without_dead_features
+from nearfar.estimators._start import central_point, without_dead_features
 from nearfar.estimators._training import (
     Attributes,
     CallbackSupportMixin,
@@ -41,7 +44,7 @@ from nearfar.estimators._training import (
 )
 from nearfar.estimators.energy import EnergyClassifier
 from nearfar.estimators.nearest import NearestNeighborClassifier
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, host, kernels_for, one_pool, take_rows
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
@@ -353,12 +356,12 @@ default=None
     def _rows(self, X: Array, labels: ClassOrder, clusters: Any) -> Rows:
         """The rows to learn from and to validate on; stores what votes in ``predict``."""
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
-        points = taken(without_dead_features(X), split.order)
+        points = take_rows(without_dead_features(X), split.order)
         self.points_, self.labels_ = X, labels.classes[labels.codes]
         self.metric_of_, self.centers_ = self._partitioned(X, labels, split.order, clusters)
         held_out = truth = None
         if split.held_out is not None:
-            held_out, truth = taken(X, split.held_out), labels.codes[split.held_out]
+            held_out, truth = take_rows(X, split.held_out), labels.codes[split.held_out]
         return Rows(points, split, self.metric_of_[split.order], held_out, truth)
 
     def _partitioned(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._parameters import check_number
 from nearfar.estimators._soft_neighbors import (
     as_components,
@@ -21,7 +22,6 @@ from nearfar.estimators._soft_neighbors import (
     open_checkpoint,
     run_descent,
     validated_labelled_points,
-    warn_of_no_variation,
 )
 from nearfar.estimators._start import central_point, given_start, without_dead_features
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
