@@ -473,7 +473,7 @@ BAD = [
 ]
 BAD_OF_KERNEL = [
     ("max_directions", 0, "max_directions must be an integer of at least 1; got 0"),
-    ("kernel", "precomputed", "kernel='precomputed' does not do. Name a kernel"),
+    ("kernel", "precomputed", "kernel='precomputed' cannot be used. Name a kernel"),
     ("kernel", "gauss", "kernel must be one of"),
 ]
 

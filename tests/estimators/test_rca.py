@@ -3,6 +3,7 @@
 # ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
 
 import numpy as np
+import pandas
 import pytest
 from sklearn.decomposition import PCA
 from sklearn.model_selection import GridSearchCV
@@ -127,7 +128,7 @@ def test_far_pairs_within_a_chunklet_are_warned_of(overlapping):
     X, _ = overlapping
     pairs = np.vstack([np.arange(60).reshape(30, 2), np.arange(1, 59).reshape(29, 2), [[0, 2]]])
     kinds = np.repeat([1, -1], [59, 1])
-    with pytest.warns(DataWarning, match=r"1 far pairs are of points that near pairs join"):
+    with pytest.warns(DataWarning, match=r"1 far pairs are of points that near pairs connect"):
         model = RCA().fit(Tuples(X, pairs), kinds)
     assert model.n_chunklets_ == 1
 
@@ -340,6 +341,15 @@ def test_the_score_is_that_of_the_pairs_of_known_points(overlapping, chunklets):
     kinds = np.where(ids[heads] == ids[tails], 1, -1)
     pairs = Tuples(X, np.stack([heads, tails], axis=1))
     assert model.score(X, ids) == pytest.approx(model.score(pairs, kinds), abs=1e-12)
+
+
+def test_a_score_of_named_columns_and_many_chunklets_does_not_warn(rng):
+    """Labels of as many chunklets as half of the points are not taken for a regression target."""
+    X = pandas.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"])
+    ids = np.arange(40) % 20
+    ids[:2] = -1
+    model = RCA(regularization=0.1).fit(X, ids)
+    assert 0 <= model.score(X, ids) <= 1
 
 
 def test_in_a_grid_search_on_pairs(wine):

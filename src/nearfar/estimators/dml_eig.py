@@ -30,7 +30,7 @@ from nearfar.solvers.covering import cover
 from nearfar.solvers.frank_wolfe import frank_wolfe
 
 LECTURE_SMOOTHING = 1e-5  # σ for each feature
-NO_WEIGHT = 1e-12  # of the largest dual weight, below which a far pair is left out of the proof
+NO_WEIGHT = 1e-12  # share of the largest dual weight below which a pair is left out of the proof
 
 
 class DMLEig(PairLearner, MetricLearner):
@@ -51,12 +51,12 @@ class DMLEig(PairLearner, MetricLearner):
         than asked for, the last rows are zero.
     regularization : float, default=1e-9
         What is added to the diagonal of the scatter H of the near pairs, as a share of its mean.
-        It matters where near pairs hardly differ and far pairs do, which is warned of; with 0 such
-        pairs are an error where near pairs do not differ at all.
+        It matters in directions in which near pairs hardly differ and far pairs do, with a warning.
+        If it is 0, directions in which near pairs do not differ at all are an error.
     solver : {"interior-point", "lecture"}, default="interior-point"
-        "interior-point" takes in far pairs as they are needed, and reaches small gaps in few
+        "interior-point" adds far pairs as they are needed, and reaches small gaps in few
         iterations. "lecture" is the Frank-Wolfe method of the lecture with smoothing 1e-5 d and
-        steps 1/t, of which the best iterate is kept; its gap seldom gets below a tenth.
+        steps 1/t. Its best iterate is kept, whose gap is seldom below 0.1.
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all.
     tol : float, default=1e-3
@@ -75,22 +75,22 @@ class DMLEig(PairLearner, MetricLearner):
     objective_ : float or None
         The smallest squared learned distance of a far pair, before ``n_components`` cut off rows,
         computed in float64.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float
         Proved bound on (optimum − objective) relative to the objective.
     proof_ : dict or None
-        What proves ``duality_gap_``, for `nearfar.verify`: the far pairs whose dual weight
-        is not zero with these weights, and the pairs if they were drawn.
+        What proves ``duality_gap_``, for `nearfar.verify`: the far pairs whose dual weight is not
+        zero, their weights, and all pairs if they were drawn.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
     n_iter_ : int
-        Number of iterations: looks at all far pairs.
+        Number of iterations, each with a look at all far pairs.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective, duality_gap (certified) and residual (the
         same), and for the interior-point method pairs_at_hand and newton_steps.
     classes_ : ndarray
-        The labels, if y were class labels.
+        The labels, if y held class labels.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str

@@ -23,7 +23,7 @@ from nearfar.supervision import ClassOrder
 
 Matrix = NDArray[np.float64]
 
-N_NEIGHBORS, PUSH_WEIGHT = 3, 0.5  # where the metric does not say
+N_NEIGHBORS, PUSH_WEIGHT = 3, 0.5  # if the metric has no such parameter
 HELD_OUT = 0.2  # share of the rows of each class that calibrates the probabilities
 SHARPEST = 1e6  # inverse temperature, in units of the usual difference between energies
 BLUNTEST = 1e-6
@@ -38,26 +38,26 @@ def _has_probability(estimator: Any) -> bool:
 class EnergyClassifier(MetricClassifier):
     """Gives each point the label that would add least to the objective of LMNN.
 
-    A new point is taken for one more training point, with each label in turn. Its energy is what
-    the objective would gain: the pull to its target neighbours of that label, the hinges of points
-    of other classes within its perimeter, and the hinges of points of other classes whose perimeter
-    it invades. See ``docs/algorithms/energy.md`` for the mathematics.
+    A new point is added to the training points, with each label in turn. Its energy is the increase
+    of the objective: the pull to its target neighbours of that label, the hinges of points of other
+    classes within its perimeter, and the hinges of points of other classes within whose perimeter
+    it is. See ``docs/algorithms/energy.md`` for the mathematics.
 
     Parameters
     ----------
     metric : estimator or None, default=None
         A metric learner, with one metric or several. None is ``LMNN()``. One that is not fitted is
-        copied and fitted with the classifier; a fitted one is used as it is, and ``fit`` only takes
-        the points to compare with. ``sklearn.frozen.FrozenEstimator`` keeps it fitted also where
-        the classifier is cloned, as in cross validation.
+        copied and fitted with the classifier; a fitted one is used as it is, and ``fit`` only
+        stores the training points. ``sklearn.frozen.FrozenEstimator`` keeps it fitted even if the
+        classifier is cloned, as in cross-validation.
     n_neighbors : int or None, default=None
         Target neighbours of each point. None is that of the metric, or 3 if it has none.
     push_weight : float or None, default=None
         Weight of the hinges, between 0 and 1 (the papers' mu). None is that of the metric, or 0.5
         if it has none.
     targets : {"input", "learned"}, default="input"
-        Where the target neighbours of a new point are the nearest of each class: "input" is where
-        those of the training points were chosen, as in the paper; "learned" is under the metric.
+        The space in which the target neighbours of a new point are the nearest of each class:
+        "input" as for the training points and in the paper, "learned" under the metric.
     probability : bool, default=False
         Whether to calibrate probabilities, for ``predict_proba``. A fifth of each class is held out
         for it; a metric that is not fitted is then fitted twice.
@@ -73,9 +73,9 @@ class EnergyClassifier(MetricClassifier):
     push_weight_ : float
         Weight of the hinges.
     inverse_temperature_ : float or None
-        What energies are multiplied with to give probabilities; None without ``probability``.
+        The factor of the energies in the probabilities; None without ``probability``.
     points_ : ndarray or torch.Tensor of shape (n_samples, n_features)
-        The points to compare with.
+        The training points.
     labels_ : ndarray of shape (n_samples,)
         Their labels.
     classes_ : ndarray
@@ -126,7 +126,7 @@ class EnergyClassifier(MetricClassifier):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> EnergyClassifier:
-        """Learn the metric, unless it is fitted already, and take the points to compare with.
+        """Learn the metric, unless it is fitted already, and store the training points.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class EnergyClassifier(MetricClassifier):
         check_choice("targets", self.targets, ("input", "learned"))
 
     def _given_or_learned(self, name: str, default: Any) -> Any:
-        """A parameter, or that of the metric if it is None."""
+        """A parameter, or that of the metric if it is None, or the default."""
         given = getattr(self, name)
         return getattr(self.metric_, name, default) if given is None else given
 

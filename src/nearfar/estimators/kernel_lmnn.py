@@ -48,13 +48,13 @@ class KernelLMNN(KernelMetricLearner):
         scikit-learn; "precomputed" for kernel matrices in place of points, of shape (n, n) in
         ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
     gamma : float or None, default=None
-        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
-        of the features.
+        Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
+        variances of the features.
     kernel_params : dict or None, default=None
-        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
     rank : int, float or None, default=None
-        How many of the leading principal directions in feature space to learn on; below 1, the
+        Number of leading principal directions in feature space to learn on; a number below 1 is the
         share of the variance that they carry. None takes all that are not rounding errors.
     n_neighbors : int, default=3
         Target neighbours of each point, the nearest of its class in feature space. A class with

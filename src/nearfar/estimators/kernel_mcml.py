@@ -56,20 +56,20 @@ class KernelMCML(KernelMetricLearner):
         scikit-learn; "precomputed" for kernel matrices in place of points, of shape (n, n) in
         ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
     gamma : float or None, default=None
-        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
-        of the features.
+        Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
+        variances of the features.
     kernel_params : dict or None, default=None
-        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
     rank : int, float or None, default=None
-        How many of the leading principal directions in feature space to learn on; below 1, the
+        Number of leading principal directions in feature space to learn on; a number below 1 is the
         share of the variance that they carry. None takes all that are not rounding errors.
     regularization : float, default=0.1
         Weight of the trace of the metric in feature space (the paper's lambda). It has the units
         of the kernel values, which are at most 1 for an RBF kernel.
     n_components : int or None, default=None
         Rows of the map. None keeps the full metric; its map then has as many rows as the metric
-        has rank. If the metric has less rank than asked for, the last rows are zero.
+        has rank. If the rank of the metric is lower, the last rows are zero.
     reduce : {"learn", "project"}, default="project"
         How to get fewer rows: "project" the full metric on its leading directions, as the paper
         does, or "learn" a map of so many rows (not convex).
@@ -103,13 +103,13 @@ class KernelMCML(KernelMetricLearner):
     objective_ : float or None
         The paper's objective with the trace, computed in float64; with ``reduce="project"`` that
         of the full metric.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned map of few rows.
     proof_ : dict or None
-        What proves ``duality_gap_``, for `nearfar.verify`: as of `MCML`, the maps by their
-        coefficients as in ``dual_coef_``.
+        What proves ``duality_gap_``, for `nearfar.verify`: as for `MCML`, with maps given by
+        coefficients like ``dual_coef_``.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -130,8 +130,8 @@ class KernelMCML(KernelMetricLearner):
     -----
     With n points and d features, the kernel matrix costs O(n² d) for the named kernels, its
     eigenvectors O(n³), and an iteration O(n² rank). Memory is O(n²). A new point costs O(n d).
-    Kernel values are float64 in any case, since small eigenvalues need their digits; float32 in
-    gives float32 out. Sparse input is refused.
+    Kernel values are always float64, since small eigenvalues need the digits; float32 input gives
+    float32 output. Sparse input is refused.
 
     References
     ----------

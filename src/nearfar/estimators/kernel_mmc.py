@@ -45,13 +45,13 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         scikit-learn; "precomputed" for kernel matrices in place of points, of shape (n, n) in
         ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
     gamma : float or None, default=None
-        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
-        of the features.
+        Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
+        variances of the features.
     kernel_params : dict or None, default=None
-        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
     rank : int, float or None, default=None
-        How many of the leading principal directions in feature space to learn on; below 1, the
+        Number of leading principal directions in feature space to learn on; a number below 1 is the
         share of the variance that they carry. None takes all that are not rounding errors.
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
@@ -93,13 +93,13 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         The gamma that was used; None for kernels without one.
     objective_ : float or None
         The sum of the learned distances over the far pairs.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (optimum − objective) relative to the objective; None for a learned map of
         few rows.
     proof_ : dict or None
-        What proves ``duality_gap_``, for `nearfar.verify`: as of `MMC`, the map by its
-        coefficients as in ``dual_coef_``.
+        What proves ``duality_gap_``, for `nearfar.verify`: as for `MMC`, with the map given by
+        coefficients like ``dual_coef_``.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -110,7 +110,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         for a learned map of few rows the estimated relative gain that is left) and
         duality_gap (certified; None where not computed).
     classes_ : ndarray
-        The labels, if y were class labels.
+        The labels, if y held class labels.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
@@ -120,7 +120,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
     -----
     With n points in pairs and d features, the kernel matrix costs O(n² d) for the named kernels,
     its eigenvectors O(n³), and the learning what `MMC` costs on ``rank`` features. Memory is O(n²).
-    A new point costs O(n d). Kernel values are float64 in any case; float32 in gives float32 out.
+    A new point costs O(n d). Kernel values are always float64; float32 input gives float32 output.
     Sparse input is refused.
 
     References

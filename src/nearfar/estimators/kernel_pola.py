@@ -53,36 +53,37 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
     kernel : str or callable, default="rbf"
         "linear", "poly", "rbf", "sigmoid", "cosine" or "laplacian", by the formulas of
         scikit-learn, or a function of two vectors that returns a number. Not "precomputed": the
-        points are needed to compare new ones with.
+        points are kept, to be compared with new ones.
     gamma : float or None, default=None
-        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
-        of the features; `partial_fit` then takes it from the points of its first call, so that the
-        answer depends on them. For a stream, name it.
+        Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
+        variances of the features; `partial_fit` then computes it from the points of its first
+        call. For a stream, set it.
     kernel_params : dict or None, default=None
-        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
     max_directions : int or None, default=100
         Largest number of pairs whose directions in feature space span the metric. When there are so
         many, other pairs still correct the metric within the span. None sets no limit: time and
         memory grow without bound in a long stream.
     beta : float or None, default=None
-        Largest loss that is let be, both in `fit` and in `partial_fit`; `fit` ends when no pair has
-        a larger one. None corrects any loss, and lets `fit` make ``max_iter`` epochs without a
-        warning.
+        Largest loss that is not corrected, both in `fit` and in `partial_fit`; `fit` ends when no
+        pair has a larger one. None corrects every loss, and `fit` then makes ``max_iter`` epochs
+        without a warning.
     scale : float or None, default=None
-        The length of a pair, in feature space, that weighs the metric and the threshold alike. None
-        takes the mean length of the pairs so far; the paper has 1.
+        The length, in feature space, at which a pair changes the metric and the threshold equally;
+        longer pairs change the threshold less. None takes the mean length of the pairs so far; the
+        paper has 1.
     n_pairs : int or None, default=None
-        How many near and far pairs to draw where X are points with labels; None takes all.
+        For class labels: how many near and how many far pairs to draw. None takes all.
     shuffle : bool, default=True
-        Whether each epoch of `fit` takes the pairs in a new random order, and `partial_fit` those
-        that it makes from labels. Given pairs are never shuffled in `partial_fit`.
+        Whether each epoch of `fit` visits the pairs in a new random order. In `partial_fit` only
+        pairs that are made from class labels are shuffled.
     max_iter : int, default=5
         Largest number of epochs of `fit`.
     max_seconds : float or None, default=None
-        Largest time of `fit` in seconds, looked at after each epoch.
+        Largest time of `fit` in seconds. It may end an epoch before all pairs were visited.
     random_state : int, RandomState instance or None, default=0
-        Draws and shuffles pairs. None does so in another way each time.
+        Draws and shuffles the pairs. None does so differently each time.
 
     Attributes
     ----------
@@ -91,10 +92,10 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
         ``X_fit_``. Rows are orthogonal in feature space, longest first, as many as the metric has
         rank, and sum to zero. Float64.
     X_fit_ : ndarray or torch.Tensor of shape (n_fit, n_features)
-        The first points of the r pairs that span the metric, and then the second ones: n_fit = 2r;
-        while there are none, one pair.
+        The first points of the r pairs that span the metric, followed by their second points, so
+        that n_fit = 2r; while r is zero, two copies of one point.
     matrix_ : ndarray of shape (r, r)
-        The metric in an orthonormal basis of the span, from which `partial_fit` goes on.
+        The metric in an orthonormal basis of the span, from which `partial_fit` continues.
     basis_ : ndarray of shape (r, r)
         The coordinates of the r pairs in this basis, as rows: a lower triangle.
     gamma_ : float or None
@@ -104,20 +105,21 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
     squared_threshold_ : float
         b.
     n_pairs_seen_ : int
-        How many pairs were looked at since learning began, in `fit` once for each epoch.
+        Number of pairs visited since learning began; `fit` visits each pair once per epoch.
     n_updates_ : int
-        How many of them changed the metric.
+        Number of visits that changed the metric.
     squared_loss_ : float
-        Sum of their squared losses, each before its correction: what the mistake bound bounds.
+        Sum of the squared losses of these visits, each before its correction, which the paper
+        bounds.
     total_length_ : float
-        Sum of the lengths, in feature space, of the pairs that were looked at.
+        Sum of the lengths, in feature space, of the visited pairs.
     objective_ : float or None
-        Sum of the losses of all pairs under the answer, computed in float64. This and what follows,
-        up to ``history_``, are there after `fit` only.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        Sum of the losses of all pairs under the answer, computed in float64. This attribute and the
+        following ones, up to ``history_``, exist only after `fit`.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
-        0.0 where the objective is zero, which is the least it can be: all margins are kept.
-        Otherwise None, because nothing is proved.
+        0.0 if the objective is zero, its least possible value: all margins are satisfied. Otherwise
+        None, because nothing is proved.
     status_ : str
         Why the fit ended: "converged" (no loss above beta), "max_iter", "max_seconds", "stopped"
         (by a callback) or "interrupted".
@@ -125,8 +127,8 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
         Number of epochs.
     history_ : list of dict
         For each epoch: n_iter, seconds, objective (the sum of the losses when their pairs were
-        looked at), largest_loss (of these), n_updates, squared_threshold, residual (0
-        where no loss is above beta, else None) and duality_gap, which is None.
+        visited), largest_loss (of these), n_updates, squared_threshold, residual (0 if no loss is
+        above beta, else None) and duality_gap, which is None.
     classes_ : ndarray
         The labels, after a fit to labelled points.
     n_features_in_ : int
@@ -139,8 +141,9 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
     With r directions so far, a pair costs O(r d + r²), and a near pair with a loss O(r³) for one
     eigenvector; a new point costs O(r d). Memory is O(r² + r d) beside the pairs. Kernel values are
     computed where the data is, in float64; the rest is sequential and happens on the host. With a
-    kernel of full rank, such as RBF, every separate pair is a new direction until the limit, and
-    the metric of enough epochs keeps all margins whatever the pairs say. Sparse input is refused.
+    kernel of full rank, such as RBF, every pair of new points is a new direction until the limit,
+    and without a limit enough epochs satisfy all margins, whichever pairs are near. Sparse input is
+    refused.
 
     References
     ----------
@@ -196,7 +199,7 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
     @with_callbacks
     @one_pool()
     def fit(self, X: Any, y: Any = None) -> KernelPOLA:
-        """Learn from pairs that are all at hand; what was learned before is forgotten.
+        """Learn from a fixed set of pairs, in epochs; what was learned before is forgotten.
 
         Parameters
         ----------
@@ -240,9 +243,9 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
     def partial_fit(self, X: Any, y: Any = None) -> KernelPOLA:
         """Learn from the next pairs of a stream, each once and in the given order.
 
-        One call with all pairs and a call for each give the same answer, to rounding, if ``gamma``
-        is named. If a call fails or is interrupted, nothing of it is learned. The pairs of a call
-        may all be near or far, and may contradict earlier ones.
+        One call with all pairs and one call for each pair give the same answer, up to rounding, if
+        ``gamma`` is set. If a call fails or is interrupted, nothing of it is learned. The pairs of
+        a call may all be near or all be far, and may contradict earlier ones.
 
         Parameters
         ----------
@@ -297,8 +300,8 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
         if self.kernel == PRECOMPUTED:
             raise InvalidInputError(
                 f"{type(self).__name__} compares new points with those that it keeps, so that"
-                " kernel='precomputed' does not do. Name a kernel, or give a function of two points"
-                " as kernel."
+                " kernel='precomputed' cannot be used. Name a kernel, or give a function of two"
+                " points as kernel."
             )
 
     def _new_projections(self, points: Array) -> _KernelProjections:

@@ -51,12 +51,12 @@ WORTHWHILE = 3  # times the tolerance: the expected gap at which a certificate i
 
 
 class MCML(MetricLearner):
-    """Maximally collapsing metric learning: each class to one place, far from the others.
+    """Maximally collapsing metric learning: maps each class to one place, far from the others.
 
     Every point chooses a neighbour at random, near ones more likely:
     ``p(j|i) ∝ exp(-D(i, j))`` with D the squared learned distance. The metric is the one under
-    which this choice is as near as can be to a uniform one among the others of the point's class:
-    the minimum of ``Σ KL[p0(·|i) ‖ p(·|i)] + regularization · trace(M)`` over M = LᵀL.
+    which this choice is as close as possible to a uniform choice among the other points of the
+    class: the minimum of ``Σ KL[p0(·|i) ‖ p(·|i)] + regularization · trace(M)`` over M = LᵀL.
 
     For a square metric the problem is convex, and ``duality_gap_`` proves how close the answer is
     to the optimum. See ``docs/algorithms/mcml.md`` for the mathematics.
@@ -65,17 +65,17 @@ class MCML(MetricLearner):
     ----------
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
-        has rank. If the metric has less rank than asked for, the last rows are zero.
+        has rank. If the rank of the metric is lower, the last rows are zero.
     reduce : {"learn", "project"}, default="project"
         How to get fewer rows: "project" the full metric on its leading directions, as the paper
         does, or "learn" a rectangular map (not convex).
     regularization : float, default=0.0
-        Weight of the trace of the metric (the paper's lambda). It keeps the metric finite where
-        classes can be told apart perfectly.
+        Weight of the trace of the metric (the paper's lambda). It keeps the metric finite if
+        classes are perfectly separable.
     init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
         Where to start. It decides the speed for a full metric, and the answer for a learned
-        rectangular map. "auto" is the optimum in closed form if differences were Gaussian; the
-        other words are brought to its scale, an array is taken as it is.
+        rectangular map. "auto" would be the optimum if differences were Gaussian; the other words
+        are scaled to the same length, and an array is used as it is.
     solver : {"quasi-newton", "projected-gradient"}, default="quasi-newton"
         How the full metric is found: L-BFGS on its factor, or the paper's projected gradient with
         Armijo steps, which is slower. Both reach the same optimum.
@@ -99,14 +99,14 @@ class MCML(MetricLearner):
     objective_ : float or None
         The paper's objective, computed from the data in float64; with ``reduce="project"`` that
         of the full metric.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
     proof_ : dict or None
-        What proves ``duality_gap_``, for `nearfar.verify`: the maps whose soft neighbours
-        are the dual point, two at most. None for a learned rectangular map, and where all points
-        are equal.
+        What proves ``duality_gap_``, for `nearfar.verify`: the maps, at most two, whose soft
+        neighbours are the dual point. None for a learned rectangular map, and if all points are
+        equal.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -127,8 +127,9 @@ class MCML(MetricLearner):
     -----
     With n points, d features and r rows an iteration costs O(n² (r + d)), or O(n² r) for a learned
     rectangular map. Memory is O(n d) and some blocks of a megabyte: no n × n array is made. Float32
-    is computed in float32, and in float64 where that sees no further step before the tolerance.
-    Classes should be in one piece, since each is collapsed to one place. Sparse input is refused.
+    data is computed in float32, and then in float64 if float32 finds no further step before the
+    tolerance is met. Each class should form one cluster, since it is collapsed to one place. Sparse
+    input is refused.
 
     References
     ----------

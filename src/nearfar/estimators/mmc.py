@@ -39,24 +39,23 @@ class MMC(PairLearner, MetricLearner):
     among all with a sum of squared distances ``Σ ‖a - b‖²_A`` over the near pairs of at most 1.
 
     The problem is convex, and ``duality_gap_`` proves how close the answer is to the optimum. The
-    answer often has few directions, even a single one. See ``docs/algorithms/mmc.md`` for the
-    mathematics.
+    metric often has low rank, even rank one. See ``docs/algorithms/mmc.md`` for the mathematics.
 
     Parameters
     ----------
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
-        has rank. If the metric has less rank than asked for, the last rows are zero.
+        has rank. If the rank of the metric is lower, the last rows are zero.
     diagonal : bool, default=False
         Whether to learn a weight for each feature instead, a diagonal A.
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the metric on
-        its leading directions, for a diagonal one on its heaviest features.
+        its leading directions, or a diagonal metric on the features of largest weight.
     regularization : float, default=0.0
         What is added to the diagonal of the scatter of the near pairs, as a share of its mean:
         with d features and T the sum of squared Euclidean distances over the near pairs, the
-        constraint is ``Σ ‖a - b‖²_A + regularization (T / d) trace(A) <= 1``. It is needed where
-        near pairs do not differ in all directions in which far pairs do.
+        constraint is ``Σ ‖a - b‖²_A + regularization (T / d) trace(A) <= 1``. It is needed if near
+        pairs do not differ in all directions in which far pairs differ.
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all.
     init : "auto" or array of shape (rows, n_features), default="auto"
@@ -84,7 +83,7 @@ class MMC(PairLearner, MetricLearner):
     objective_ : float or None
         The sum of the learned distances over the far pairs, before rows were cut off by
         ``reduce="project"``, computed from the data in float64.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (optimum − objective) relative to the objective; None for a learned
         rectangular map.
@@ -101,7 +100,7 @@ class MMC(PairLearner, MetricLearner):
         for a learned rectangular map the estimated relative gain that is left) and
         duality_gap (certified; None where not computed).
     classes_ : ndarray
-        The labels, if y were class labels.
+        The labels, if y held class labels.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
@@ -227,8 +226,8 @@ class MMC(PairLearner, MetricLearner):
         if self.diagonal and learned_rows(self.n_components, self.reduce, n_features) is not None:
             raise InvalidInputError(
                 f"diagonal=True cannot learn a map of n_components={self.n_components} rows: to"
-                " choose features is another problem. Set reduce='project' to keep the heaviest"
-                " features, or n_components=None."
+                " choose features is another problem. Set reduce='project' to keep the features of"
+                " largest weight, or n_components=None."
             )
         if isinstance(self.init, str) or self.init is None:
             check_choice("init", self.init, ("auto",), or_else=" or an array")

@@ -37,12 +37,12 @@ Matrix = NDArray[np.float64]
 
 
 class NCA(MetricLearner):
-    """Neighbourhood components analysis: as many points as can be name their class at random.
+    """Neighbourhood components analysis: maximises the expected number of correct neighbours.
 
     Every point chooses a neighbour at random, near ones more likely:
-    ``p(j|i) ∝ exp(-D(i, j))`` with D the squared learned distance. The map is one under which many
-    choose a point of their own class: a local maximum of ``Σ p(j|i)`` over pairs of a class, the
-    expected number of points that their neighbour classifies correctly.
+    ``p(j|i) ∝ exp(-D(i, j))`` with D the squared learned distance. The map is a local
+    maximum of ``Σ p(j|i)`` over pairs of a class: the expected number of points that choose a
+    neighbour of their own class, and are classified correctly by it.
 
     The problem is not convex: the answer depends on the start, and there is no certificate. See
     ``docs/algorithms/nca.md`` for the mathematics.
@@ -50,17 +50,18 @@ class NCA(MetricLearner):
     Parameters
     ----------
     n_components : int or None, default=None
-        Rows of the map; None for as many as there are features. If the metric has less rank, the
-        last rows are zero, or left out for None. Of a diagonal metric, the heaviest features.
+        Rows of the map; None for as many as there are features. If the rank of the metric is lower,
+        the last rows are zero, or left out for None. A diagonal metric keeps the features of
+        largest weight.
     diagonal : bool, default=False
-        Whether to learn a weight for each feature and nothing else.
+        Whether to learn a weight for each feature instead, a diagonal metric.
     init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
-        Where to start. "auto" weighs directions by how far apart random points are compared with
-        those of a class; the other words are brought to its scale. An array is taken as it is, and
-        its scale matters. Of a diagonal metric only "auto", "identity" and an array, whose metric's
-        diagonal counts.
+        Where to start. "auto" weights directions by the distances between random points relative to
+        those within classes; the other words are scaled to the same length. An array is used as it
+        is, and its scale matters. A diagonal metric starts from "auto", "identity" or an array, of
+        whose metric it takes the diagonal.
     tol : float, default=1e-5
-        Estimated relative gain that is left, at which to stop.
+        Estimated relative gain that is left at which to stop.
     max_iter : int, default=100
         Largest number of iterations.
     max_seconds : float or None, default=None
@@ -76,9 +77,9 @@ class NCA(MetricLearner):
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
     objective_ : float or None
-        The expected number of points that choose one of their class, computed in float64; of a
-        diagonal metric with the weights of all features.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        The expected number of points that choose one of their class, computed in float64; for a
+        diagonal metric, with the weights of all features.
+        None if it could not be computed within twice ``max_seconds``.
     duality_gap_ : None
         There is no certificate.
     status_ : str

@@ -1,4 +1,4 @@
-"""The nearest neighbours in a learned space vote."""
+"""Nearest-neighbour classification under a learned metric."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nearfar.supervision.neighbors import Found, Index, merged, metric_groups, v
 class _Part(NamedTuple):
     """The points of one metric."""
 
-    map: NDArray[np.float64] | None  # None if the images of new points are given
+    map: NDArray[np.float64] | None  # None if there is one metric, whose images are given
     rows: Index
     search: Search  # among their images
 
@@ -37,11 +37,11 @@ class NearestNeighborClassifier(MetricClassifier):
     ----------
     metric : estimator or None, default=None
         A metric learner. None is ``LMNN()``. One that is not fitted is copied and fitted with the
-        classifier; a fitted one is used as it is, and ``fit`` only takes the points that vote.
-        ``sklearn.frozen.FrozenEstimator`` keeps it fitted also where the classifier is cloned, as
-        in cross validation.
+        classifier; a fitted one is used as it is, and ``fit`` only stores the training points.
+        ``sklearn.frozen.FrozenEstimator`` keeps it fitted even if the classifier is cloned, as in
+        cross-validation.
     n_neighbors : int, default=3
-        How many neighbours vote.
+        Number of neighbours that vote.
     algorithm : {"auto", "ball_tree", "kd_tree", "brute"}, default="auto"
         How neighbours are found: in a tree, or by blocked matrix products with all points. "auto"
         takes whichever is the quickest on a few of the points, and tries no tree in more than 40
@@ -54,7 +54,7 @@ class NearestNeighborClassifier(MetricClassifier):
     algorithm_ : str
         How neighbours are found.
     points_ : ndarray or torch.Tensor of shape (n_samples, n_features)
-        The points that vote.
+        The training points.
     labels_ : ndarray of shape (n_samples,)
         Their labels.
     classes_ : ndarray
@@ -93,7 +93,7 @@ class NearestNeighborClassifier(MetricClassifier):
         self.algorithm = algorithm
 
     def fit(self, X: Any, y: Any) -> NearestNeighborClassifier:
-        """Learn the metric, unless it is fitted already, and take the points that vote.
+        """Learn the metric, unless it is fitted already, and store the training points.
 
         Parameters
         ----------
@@ -155,9 +155,9 @@ class NearestNeighborClassifier(MetricClassifier):
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (m, n_features) or None, default=None
-            The points. None are the training points, of which none is its own neighbour.
+            The points. None means the training points; none of them is its own neighbour.
         n_neighbors : int or None, default=None
-            How many; None is the parameter of the classifier.
+            Number of neighbours; None means the parameter of the classifier.
         return_distance : bool, default=True
             Whether to return distances too.
 
@@ -175,7 +175,7 @@ class NearestNeighborClassifier(MetricClassifier):
             queries = self.points_
             near, squares = self._nearest(queries, k + 1)
             own = near == np.arange(len(near))[:, None]
-            own[~own.any(axis=1), -1] = True  # it is hidden by equal points, all as near
+            own[~own.any(axis=1), -1] = True  # equal points, all as near, took its place
             near, squares = near[~own].reshape(-1, k), squares[~own].reshape(-1, k)
         else:
             queries = self._queries(X)

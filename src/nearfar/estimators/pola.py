@@ -45,37 +45,37 @@ def learned_from_pairs(learner: Any) -> bool:
 class POLA(PairLearner, MetricLearner):
     """Pseudo-metric online learning: a metric and a threshold from near and far pairs.
 
-    Looks at one pair after another. Near pairs should have a squared distance of at most b − 1 and
-    far ones of at least b + 1; where a pair breaks this, the metric and b move by the least that
-    mends it, and then back to the positive semidefinite matrices. `partial_fit` does so once for
-    each pair of a stream of any length, `fit` again and again for pairs that are all at hand. See
+    Visits one pair after another. Near pairs should have a squared distance of at most b − 1 and
+    far ones of at least b + 1. If a pair violates this, the metric and b make the smallest change
+    that corrects it, and the metric is projected onto the positive semidefinite matrices.
+    `partial_fit` visits each pair of a stream once, `fit` visits all pairs again and again. See
     ``docs/algorithms/pola.md`` for the mathematics.
 
-    If some metric keeps all margins, the sum of squared losses on a stream of any length is bounded
-    (``squared_loss_``, with a fixed ``scale``). Where none does, as in most real data, the answer
-    follows the last pairs: it depends on their order.
+    If some metric satisfies all margins, the sum of squared losses on a stream of any length is
+    bounded (``squared_loss_``, with a fixed ``scale``). If none does, as for most real data, the
+    answer depends on the order of the pairs, and on the last ones most.
 
     Parameters
     ----------
     beta : float or None, default=None
-        Largest loss that is let be, both in `fit` and in `partial_fit`; `fit` ends when no pair has
-        a larger one. None corrects any loss, and lets `fit` make ``max_iter`` epochs without a
-        warning.
+        Largest loss that is not corrected, both in `fit` and in `partial_fit`; `fit` ends when no
+        pair has a larger one. None corrects every loss, and `fit` then makes ``max_iter`` epochs
+        without a warning.
     scale : float or None, default=None
-        The length of a pair that weighs the metric and the threshold alike: corrections of longer
-        ones change the threshold less. None takes the mean length of the pairs so far, which makes
-        the unit of the features indifferent; the paper has 1.
+        The length at which a pair changes the metric and the threshold equally; longer pairs change
+        the threshold less. None takes the mean length of the pairs so far, so that the units of the
+        features do not matter; the paper has 1.
     n_pairs : int or None, default=None
-        How many near and far pairs to draw where X are points with labels; None takes all.
+        For class labels: how many near and how many far pairs to draw. None takes all.
     shuffle : bool, default=True
-        Whether each epoch of `fit` takes the pairs in a new random order, and `partial_fit` those
-        that it makes from labels. Given pairs are never shuffled in `partial_fit`.
+        Whether each epoch of `fit` visits the pairs in a new random order. In `partial_fit` only
+        pairs that are made from class labels are shuffled.
     max_iter : int, default=5
         Largest number of epochs of `fit`.
     max_seconds : float or None, default=None
-        Largest time of `fit` in seconds. It may end an epoch before all pairs were looked at.
+        Largest time of `fit` in seconds. It may end an epoch before all pairs were visited.
     random_state : int, RandomState instance or None, default=0
-        Draws and shuffles pairs. None does so in another way each time.
+        Draws and shuffles the pairs. None does so differently each time.
 
     Attributes
     ----------
@@ -83,27 +83,27 @@ class POLA(PairLearner, MetricLearner):
         The map L, its rows sorted by decreasing length, as many as the metric has rank. In a stream
         their number may change.
     matrix_ : ndarray of shape (n_features, n_features)
-        M = LᵀL in float64, from which `partial_fit` goes on.
+        M = LᵀL in float64, from which `partial_fit` continues.
     threshold_ : float
         The distance √b up to which `predict` calls a pair near.
     squared_threshold_ : float
         b.
     n_pairs_seen_ : int
-        How many pairs were looked at since learning began, in `fit` once for each epoch.
+        Number of pairs visited since learning began; `fit` visits each pair once per epoch.
     n_updates_ : int
-        How many of them changed the metric.
+        Number of visits that changed the metric.
     squared_loss_ : float
-        Sum of their squared losses, each before its correction: what the mistake bound bounds. A
-        pair on the wrong side of the threshold adds at least 1.
+        Sum of the squared losses of these visits, each before its correction, which the paper
+        bounds. A pair on the wrong side of the threshold adds at least 1.
     total_length_ : float
-        Sum of the lengths of the pairs that were looked at.
+        Sum of the lengths of the visited pairs.
     objective_ : float or None
-        Sum of the losses of all pairs under the answer, computed in float64. This and what follows,
-        up to ``history_``, are there after `fit` only.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        Sum of the losses of all pairs under the answer, computed in float64. This attribute and the
+        following ones, up to ``history_``, exist only after `fit`.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
-        0.0 where the objective is zero, which is the least it can be: all margins are kept.
-        Otherwise None, because nothing is proved.
+        0.0 if the objective is zero, its least possible value: all margins are satisfied. Otherwise
+        None, because nothing is proved.
     status_ : str
         Why the fit ended: "converged" (no loss above beta), "max_iter", "max_seconds", "stopped"
         (by a callback) or "interrupted".
@@ -111,8 +111,8 @@ class POLA(PairLearner, MetricLearner):
         Number of epochs.
     history_ : list of dict
         For each epoch: n_iter, seconds, objective (the sum of the losses when their pairs were
-        looked at), largest_loss (of these), n_updates, squared_threshold, residual (0
-        where no loss is above beta, else None) and duality_gap, which is None.
+        visited), largest_loss (of these), n_updates, squared_threshold, residual (0 if no loss is
+        above beta, else None) and duality_gap, which is None.
     classes_ : ndarray
         The labels, after a fit to labelled points.
     n_features_in_ : int
@@ -171,7 +171,7 @@ class POLA(PairLearner, MetricLearner):
     @with_callbacks
     @one_pool()
     def fit(self, X: Any, y: Any = None) -> POLA:
-        """Learn from pairs that are all at hand; what was learned before is forgotten.
+        """Learn from a fixed set of pairs, in epochs; what was learned before is forgotten.
 
         Parameters
         ----------
@@ -218,9 +218,9 @@ class POLA(PairLearner, MetricLearner):
     def partial_fit(self, X: Any, y: Any = None) -> POLA:
         """Learn from the next pairs of a stream, each once and in the given order.
 
-        One call with all pairs and a call for each give exactly the same answer. If a call fails or
-        is interrupted, nothing of it is learned. The pairs of a call may all be near or far, and
-        may contradict earlier ones.
+        One call with all pairs and one call for each pair give exactly the same answer. If a call
+        fails or is interrupted, nothing of it is learned. The pairs of a call may all be near or
+        all be far, and may contradict earlier ones.
 
         Parameters
         ----------

@@ -42,8 +42,8 @@ STEADYING = 0.1  # regularization if chunklets do not vary in some directions
 class RCA(PairLearner, MetricLearner):
     """Relevant component analysis: whiten by the covariance within chunklets.
 
-    A chunklet is a set of points that are known to be alike. What varies within chunklets is
-    irrelevant and is shrunk, so that the points of a chunklet vary by one in every direction:
+    A chunklet is a set of points that are known to be alike. Variation within chunklets is
+    irrelevant and is scaled down, so that chunklets have unit variance in every direction:
     M = C⁻¹, with C the covariance of the points about the means of their chunklets. It is the
     minimum over M of ``Σ (x - m)ᵀ M (x - m) - N log det M`` over the N points in chunklets, found
     in closed form. See ``docs/algorithms/rca.md`` for the mathematics.
@@ -51,15 +51,14 @@ class RCA(PairLearner, MetricLearner):
     Parameters
     ----------
     n_components : int or None, default=None
-        Rows of the map: the directions in which the least of the variance is within chunklets.
-        None keeps all in which the points vary. If there are fewer than asked for, the last rows
-        are zero.
+        Rows of the map: the directions with the smallest share of variance within chunklets. None
+        keeps all in which the points vary. If there are fewer, the last rows are zero.
     pca_components : int, float or None, default=None
-        Principal directions of all points to keep first, against the noise in the others; below 1,
-        the share of the variance that they carry at least. None keeps all.
+        Principal directions of all points to keep first, because the others are mostly noise; a
+        number below 1 is the share of the variance to keep at least. None keeps all.
     regularization : float, default=0.0
-        The variance of each feature times this is added to the diagonal of C. Where it is 0 and
-        points vary in directions in which those of a chunklet do not, 0.1 is used, with a warning.
+        The variance of each feature times this is added to the diagonal of C. If it is 0 and the
+        points vary in directions in which no chunklet varies, 0.1 is used, with a warning.
 
     Attributes
     ----------
@@ -70,10 +69,10 @@ class RCA(PairLearner, MetricLearner):
     regularization_ : float
         The regularization that was used.
     objective_ : float
-        The minimum, computed from the data in float64; with the determinant on the row space of L.
+        The minimum, computed from the data in float64, with the determinant on the row space of L.
     duality_gap_ : float
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger,
-        among the metrics of the same row space. It is rounding, and tells how much.
+        among the metrics of the same row space. It consists of rounding errors.
     status_ : str
         "converged".
     n_iter_ : int
@@ -129,10 +128,10 @@ class RCA(PairLearner, MetricLearner):
             (n_triplets, 3, n_features) whose first two points are near. Float32 stays float32;
             tensors are computed on their device.
         y : array-like or None, default=None
-            For points the chunklet of each row: any label, but the number -1 is none, and a
-            chunklet of one point counts as none. Class labels make each class a chunklet. For pairs
-            +1 (near) or -1 (far), or None if all are near: points that near pairs join, directly or
-            through others, are a chunklet, and far pairs are not used. None for triplets.
+            For points the chunklet of each row: any label; the number -1 means no chunklet, and
+            chunklets of one point are not used. Class labels make each class a chunklet. For pairs
+            +1 (near) or -1 (far), or None if all are near: points that near pairs connect, directly
+            or through others, are a chunklet, and far pairs are not used. None for triplets.
 
         Returns
         -------
@@ -214,8 +213,8 @@ class RCA(PairLearner, MetricLearner):
     def get_whitening_matrix(self) -> Matrix:
         """The symmetric root of M, of shape (n_features, n_features), on the host in float64.
 
-        ``X @ get_whitening_matrix()`` has the distances of ``transform(X)`` and as many columns as
-        X. Of all maps that whiten the chunklets it is the one that moves their points least.
+        ``X @ get_whitening_matrix()`` has the same distances as ``transform(X)`` and as many
+        columns as X. Of all maps that whiten the chunklets it moves their points least.
         """
         check_is_fitted(self, "components_")
         L = host(self.components_).astype(np.float64)
@@ -274,7 +273,7 @@ class RCA(PairLearner, MetricLearner):
             within = np.count_nonzero(ids[heads] == ids[tails])
             if within:
                 warn(
-                    f"{within} far pairs are of points that near pairs join through others: they"
+                    f"{within} far pairs are of points that near pairs connect through others: they"
                     " count as near. Check these pairs.",
                     DataWarning,
                 )
