@@ -118,7 +118,7 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
                 f" {tuple(pairs.shape)}. Stack them with numpy.stack([a, b], axis=1)."
             )
         if isinstance(pairs, Tuples):
-            points = self._validated(pairs.points, reset=False)
+            points = validated_points(self, pairs.points, reset=False)
             return self._edge_distances(points, *pairs.indices.T)
         difference = self._image_differences(pairs[:, 0], pairs[:, 1])
         return (difference * difference).sum(1) ** 0.5
@@ -141,9 +141,6 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-    def _validated(self, X: Any, reset: bool) -> Array:
-        return validated_points(self, X, reset)
 
 
 class MetricLearner(Metric):
@@ -172,7 +169,7 @@ class MetricLearner(Metric):
             ``X @ components_.T``, of the dtype of X.
         """
         check_is_fitted(self, "components_")
-        return self._images(self._validated(X, reset=False))
+        return self._images(validated_points(self, X, reset=False))
 
     def get_metric(self) -> Callable[..., float]:
         """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
@@ -223,7 +220,7 @@ class MetricLearner(Metric):
         [0, 1]
         """
         check_is_fitted(self, "components_")
-        points = None if X is None else self._validated(X, reset=False)
+        points = None if X is None else validated_points(self, X, reset=False)
         return faiss_index(self.components_, points, index)
 
     def to_onnx(

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Distance, Metric
-from nearfar.estimators._input import check_device
+from nearfar.estimators._input import check_device, validated_points
 from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._start import robust_centre
 from nearfar.kernels import (
@@ -343,7 +343,7 @@ class KernelMetricLearner(Metric):
             be shifted by a common vector.
         """
         check_is_fitted(self, "dual_coef_")
-        X = self._validated(X, reset=False)
+        X = validated_points(self, X, reset=False)
         return as_dtype_of(X, self._mapped(X, self.dual_coef_))
 
     def get_metric(self) -> Callable[..., float]:

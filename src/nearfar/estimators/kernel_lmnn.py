@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
-from nearfar.estimators._input import validated_labels, warn_of_coinciding
+from nearfar.estimators._input import validated_labels, validated_points, warn_of_coinciding
 from nearfar.estimators._kernel import Expansion, KernelMetricLearner
 from nearfar.estimators._large_margin import (
     Descent,
@@ -195,7 +195,7 @@ class KernelLMNN(KernelMetricLearner):
         KernelLMNN
             The fitted estimator.
         """
-        X = self._validated(X, reset=True)
+        X = validated_points(self, X, reset=True)
         labels = validated_labels(self, X, y)
         check_margin_parameters(self)
         self._checked_kernel(X)

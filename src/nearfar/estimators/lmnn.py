@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
-from nearfar.estimators._input import validated_labels, warn_of_coinciding
+from nearfar.estimators._input import validated_labels, validated_points, warn_of_coinciding
 from nearfar.estimators._large_margin import (
     Descent,
     Split,
@@ -264,7 +264,7 @@ class LMNN(MetricLearner):
         LMNN
             The fitted estimator.
         """
-        X = self._validated(X, reset=True)
+        X = validated_points(self, X, reset=True)
         labels = validated_labels(self, X, y)
         targets = None if target_neighbors is None else host(target_neighbors)
         self._check_parameters(labels, targets)
