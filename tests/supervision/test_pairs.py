@@ -95,7 +95,7 @@ def test_equal_points_of_different_classes_are_left_out_with_a_warning(points):
     """Rows 0 (b), 4 (b) and 1 (a) are equal: (0, 1) and (1, 4) are far, (0, 4) is near."""
     points[[1, 4]] = points[0]
     message = (
-        r"^far pairs of equal points are left out, since no metric separates them: rows 1 and 0"
+        r"^far pairs of equal points are left out, since no metric parts them: rows 1 and 0"
         r" \(2 in all\)\. Check their labels\.$"
     )
     with pytest.warns(DataWarning, match=message):
@@ -192,7 +192,7 @@ def test_a_far_pair_of_a_point_with_itself_is_an_error(points, merge):
     indices, near = np.array([[0, 1], [3, 3], [4, 1]]), np.array([True, False, False])
     message = (
         r"^a far pair needs two different points; pair 1 has the same point twice"
-        r" \(2 in all\), which no metric can separate\. Drop them\.$"
+        r" \(2 in all\), which no metric parts\. Drop them\.$"
     )
     with pytest.raises(InvalidInputError, match=message) as caught:
         pairs_of_tuples(points, indices, near, both=True, merge=merge)

@@ -172,7 +172,7 @@ class PairProblem:
         return np.asarray(np.sqrt(sizes)[:, None] * sums.about_means(U, self.codes))
 
     def far(self) -> Iterator[Pairs]:
-        """The far pairs, in parts, without pairs of equal points, which no metric can separate."""
+        """The far pairs, in parts; pairs of equal points, which no metric parts, are left out."""
         if self.codes is None:
             yield self.far_pairs[0], self.far_pairs[1]
             return

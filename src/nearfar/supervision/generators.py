@@ -158,7 +158,7 @@ def _warn_of_equal(far: Index) -> None:
     """Warn of equal points (m, 2) with different labels."""
     if len(far):
         warn(
-            "equal points with different labels are not paired, since no metric separates them:"
-            f" rows {far[0, 0]} and {far[0, 1]} ({len(far)} pairs in all). Check their labels.",
+            "equal points with different labels are not paired, since no metric parts them: rows"
+            f" {far[0, 0]} and {far[0, 1]} ({len(far)} pairs in all). Check their labels.",
             DataWarning,
         )

@@ -133,7 +133,7 @@ def pairs_of_labels(
 ) -> Pairs:
     """All pairs of labelled points, or ``n_pairs`` near and far ones each.
 
-    Far pairs of equal points, which no metric can separate, are left out with a warning.
+    Far pairs of equal points, which no metric parts, are left out with a warning.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def pairs_of_labels(
     if coincide.any():
         first = np.flatnonzero(coincide)[0]
         warn(
-            "far pairs of equal points are left out, since no metric separates them: rows"
+            "far pairs of equal points are left out, since no metric parts them: rows"
             f" {heads[first]} and {tails[first]} ({coincide.sum()} in all). Check their labels.",
             DataWarning,
         )
@@ -226,7 +226,7 @@ def pairs_of_tuples(
     if len(wrong):
         raise InvalidInputError(
             f"a far pair needs two different points; {one} {wrong[0]} has the same point twice"
-            f" ({len(wrong)} in all), which no metric can separate. Drop them.",
+            f" ({len(wrong)} in all), which no metric parts. Drop them.",
             wrong,
         )
     _refuse_contradictions(low * len(same) + high, near, rows, one)
