@@ -131,6 +131,25 @@ SPOILS = {
     "outlier": with_outlier,
 }
 spoils = pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS.keys())
+# Layouts decide how classes are cut into blocks, values what rounding does: every layout is tried
+# on two kinds of values, and every kind of values on two or more layouts.
+COVERING = [
+    *((layout, "random") for layout in LAYOUTS),
+    ("balanced", "far"),
+    ("one large class", "duplicates"),
+    ("one large class", "clustered"),
+    ("one large class", "outlier"),
+    ("singletons", "outlier"),
+    ("many tiny classes", "duplicates"),
+    ("many tiny classes", "clustered"),
+    ("one class", "far"),
+]
+layouts_and_spoils = pytest.mark.parametrize(
+    ("sizes", "spoil"),
+    [(LAYOUTS[layout], SPOILS[spoil]) for layout, spoil in COVERING],
+    ids=[" ".join(pair) for pair in COVERING],
+    indirect=["sizes"],
+)
 
 
 def assert_close(got, expected, dtype, scale=1.0):
@@ -186,7 +205,7 @@ def test_every_kernel_has_a_specification_with_the_same_parameters():
 # -- neighbours and invaders ---
 
 
-@spoils
+@layouts_and_spoils
 @pytest.mark.parametrize(("k", "r"), [(2, 3), (40, 3), (2, 20)])
 def test_nearest_in_class(make, backend, k, r, spoil, dtype):
     """Heads are exact; among equally near tails any may be taken, so distances are compared.
@@ -210,7 +229,7 @@ def test_nearest_in_class(make, backend, k, r, spoil, dtype):
     np.testing.assert_allclose(found, expected, rtol=200 * np.finfo(dtype).eps, atol=0)
 
 
-@spoils
+@layouts_and_spoils
 def test_invaders(make, backend, rng, spoil):
     """From a reach that finds almost nothing to one that finds all."""
     sample = make(spoil)
@@ -222,7 +241,7 @@ def test_invaders(make, backend, rng, spoil):
             np.testing.assert_array_equal(backend.to_numpy(got), wanted)
 
 
-@spoils
+@layouts_and_spoils
 def test_a_screen_in_float32_does_not_change_the_invaders(make, backend, rng, spoil):
     """The reach of each point is its exact distance to another one, which is then just outside;
     and then the next larger number, which takes it in. Float32 alone could not tell."""
@@ -302,7 +321,7 @@ def assert_same_rows(found, expected, Q, Z):
         assert abs(one - other) <= 4 * Fraction(2) ** -52 * one
 
 
-@spoils
+@layouts_and_spoils
 @pytest.mark.parametrize("k", [1, 3, None], ids=["one", "three", "all"])
 def test_nearest(make, backend, queries, k, spoil):
     """Differences decide, and ties go by row number; no row is named twice."""
@@ -426,7 +445,7 @@ def test_the_nearest_of_points_that_coincide_are_the_first(make, backend):
     assert not backend.to_numpy(lengths).any()
 
 
-@spoils
+@layouts_and_spoils
 def test_nearest_of_classes(make, backend, queries, spoil):
     sample = make(spoil)
     Q = queries(sample)
@@ -439,32 +458,48 @@ def test_nearest_of_classes(make, backend, queries, spoil):
     assert_same_rows(backend.to_numpy(found).reshape(shape), expected.reshape(shape), Q, sample.Z)
 
 
-@spoils
-@pytest.mark.parametrize(("k", "targets"), [(3, 2), (3, 0), (0, 2)])
-def test_hinge_sums(make, backend, dtype, rng, queries, k, targets, spoil):
-    """From no hinge to all of them, some bars being −inf. Distances err by up to a hundredth, and
-    by the rounding of the sums."""
-    sample = make(spoil)
-    Q, n_classes = queries(sample), len(sample.starts) - 1
-    for size in (0.3, 3.0, 30.0):
-        reach = size * rng.uniform(0.5, 1.5, size=(len(Q), n_classes, k))
-        reach[rng.uniform(size=reach.shape) < 0.2] = -np.inf
-        radius = size * rng.uniform(0.5, 1.5, size=(len(sample.Z), targets))
-        radius[rng.uniform(size=radius.shape) < 0.2] = -np.inf
-        found = sample.kernels.hinge_sums(
-            backend.asarray(Q),
-            sample.on_device,
-            sample.starts,
-            backend.asarray(reach),
-            backend.asarray(radius),
-        )
-        expected = reference.hinge_sums(Q, sample.Z, sample.starts, reach, radius)
-        for got, wanted in zip(found, expected, strict=True):
-            got = backend.to_numpy(got)
-            assert got.dtype == np.float64
-            exact = spoil in (SPOILS["random"], with_duplicates)
-            share = 1000 * np.finfo(dtype).eps if exact else 0.02
-            np.testing.assert_allclose(got, wanted, rtol=share, atol=share * size * len(sample.Z))
+@pytest.fixture
+def check_hinge_sums(backend, dtype, rng, queries):
+    """Compares with the plain loops, from no hinge to all of them, some bars being −inf.
+
+    Distances err by up to a hundredth unless they are `exact`, and by the rounding of the sums.
+    """
+
+    def check(sample, k, targets, exact=True):
+        Q, n_classes = queries(sample), len(sample.starts) - 1
+        share = 1000 * np.finfo(dtype).eps if exact else 0.02
+        for size in (0.3, 3.0, 30.0):
+            reach = size * rng.uniform(0.5, 1.5, size=(len(Q), n_classes, k))
+            reach[rng.uniform(size=reach.shape) < 0.2] = -np.inf
+            radius = size * rng.uniform(0.5, 1.5, size=(len(sample.Z), targets))
+            radius[rng.uniform(size=radius.shape) < 0.2] = -np.inf
+            found = sample.kernels.hinge_sums(
+                backend.asarray(Q),
+                sample.on_device,
+                sample.starts,
+                backend.asarray(reach),
+                backend.asarray(radius),
+            )
+            expected = reference.hinge_sums(Q, sample.Z, sample.starts, reach, radius)
+            for got, wanted in zip(found, expected, strict=True):
+                got = backend.to_numpy(got)
+                assert got.dtype == np.float64
+                np.testing.assert_allclose(
+                    got, wanted, rtol=share, atol=share * size * len(sample.Z)
+                )
+
+    return check
+
+
+@layouts_and_spoils
+def test_hinge_sums(make, check_hinge_sums, spoil):
+    check_hinge_sums(make(spoil), 3, 2, exact=spoil in (SPOILS["random"], with_duplicates))
+
+
+@any_layout
+@pytest.mark.parametrize(("k", "targets"), [(3, 0), (0, 2)])
+def test_hinge_sums_without_bars_of_one_kind(make, check_hinge_sums, k, targets):
+    check_hinge_sums(make(), k, targets)
 
 
 def test_no_queries_and_no_neighbours(backend, dtype):
@@ -556,7 +591,7 @@ def test_edge_scatter(make, edges, spoil):
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13 * np.abs(expected).max())
 
 
-@spoils
+@layouts_and_spoils
 def test_group_scatter(make, rng, sizes, spoil):
     """Groups in any order, not of all rows; far from the origin the means still have their digits.
 
@@ -595,10 +630,10 @@ def test_segment_sum(make, backend, rng, dtype, edges):
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 50, 51])
-def test_smallest(make, backend, rng, dtype, count):
+def test_smallest(backend, rng, dtype, count):
     values = rng.permutation(50).astype(dtype)
-    kernels = make().kernels
-    found = backend.to_numpy(kernels.smallest(backend.asarray(values), count))
+    on_device = backend.asarray(values)
+    found = backend.to_numpy(kernels_for(on_device).smallest(on_device, count))
     np.testing.assert_array_equal(values[found], np.arange(min(count, 50)))
 
 

@@ -242,9 +242,3 @@ def test_import_loads_no_optional_package():
     loaded = loaded_by("import nearfar")
     assert "nearfar" in loaded
     assert loaded.isdisjoint(OPTIONAL)
-
-
-def test_no_public_name_loads_torch_or_matplotlib():
-    loaded = loaded_by("import nearfar\nfor name in nearfar.__all__: getattr(nearfar, name)")
-    assert "sklearn" in loaded, "no estimator among the public names"
-    assert loaded.isdisjoint({"torch", "matplotlib"})

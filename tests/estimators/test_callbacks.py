@@ -18,40 +18,12 @@ from sklearn.pipeline import make_pipeline
 import nearfar.estimators._large_margin
 from nearfar import LMNN
 from nearfar.errors import ConvergenceWarning
+from tests.callbacks import Recorder, interrupt
 
 callback = pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
 
 # KNeighborsClassifier does not support callbacks, which scikit-learn says each time.
 ignore_unsupported = pytest.mark.filterwarnings("ignore:.*does not support callbacks:UserWarning")
-
-
-class Recorder:
-    """Notes every call; ``act`` is called at iteration ``number``, and may raise or ask to stop."""
-
-    def __init__(self, number=None, act=None):
-        self.number, self.act = number, act
-        self.calls, self.records, self.maps = [], [], []
-
-    def setup(self, estimator, context):
-        self.calls.append("setup")
-
-    def teardown(self, estimator, context):
-        self.calls.append("teardown")
-
-    def on_fit_task_begin(self, estimator, context):
-        self.calls.append(f"begin {context.task_name}")
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        self.calls.append(f"end {context.task_name}")
-        if context.task_name == "fit":
-            return False
-        self.records.append(estimator.history_[-1])
-        self.maps.append(fitted_estimator)
-        return self.act() if len(self.records) == self.number else False
-
-
-def interrupt():
-    raise KeyboardInterrupt
 
 
 # -- what a callback sees ----------------------------------------------------------------------
@@ -82,11 +54,13 @@ def test_a_callback_gets_a_usable_transformer_at_every_iteration(overlapping):
     X, y = overlapping
     recorder = Recorder()
     model = LMNN().set_callbacks(recorder).fit(X, y)
-    for fitted in recorder.maps:
+    for fitted in recorder.models:
         assert np.isfinite(fitted.transform(X)).all()
-    np.testing.assert_allclose(recorder.maps[-1].transform(X), model.transform(X), rtol=1e-9)
+    np.testing.assert_allclose(recorder.models[-1].transform(X), model.transform(X), rtol=1e-9)
     assert (
-        KNeighborsClassifier(3).fit(recorder.maps[-1].transform(X), y).score(model.transform(X), y)
+        KNeighborsClassifier(3)
+        .fit(recorder.models[-1].transform(X), y)
+        .score(model.transform(X), y)
     )
 
 

@@ -1,7 +1,5 @@
 """RCA: chunklets from ids, labels, pairs and triplets; directions that chunklets leave open."""
 
-# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
-
 import numpy as np
 import pandas
 import pytest
@@ -14,6 +12,7 @@ import nearfar
 from nearfar import RCA, PairClassifier, Tuples, make_chunklets, make_pairs, make_triplets
 from nearfar.errors import DataWarning, InvalidInputError
 from nearfar.estimators.rca import STEADYING
+from tests.callbacks import Recorder, needs_callbacks
 
 
 @pytest.fixture
@@ -380,27 +379,12 @@ def test_a_file_holds_it_all(overlapping, chunklets, tmp_path):
     assert vars(twin).keys() == vars(model).keys()
 
 
+@needs_callbacks
 def test_callbacks_hear_of_the_fit(overlapping, chunklets):
-    pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
-    heard = []
-
-    class Listener:
-        def setup(self, estimator, context):
-            heard.append("setup")
-
-        def on_fit_task_begin(self, estimator, context):
-            heard.append("begin")
-
-        def on_fit_task_end(self, estimator, context):
-            heard.append("end")
-            return False
-
-        def teardown(self, estimator, context):
-            heard.append("teardown")
-
+    recorder = Recorder()
     X, _ = overlapping
-    RCA().set_callbacks(Listener()).fit(X, chunklets)
-    assert heard == ["setup", "begin", "end", "teardown"]
+    RCA().set_callbacks(recorder).fit(X, chunklets)
+    assert recorder.calls == ["setup", "begin fit", "end fit", "teardown"]
 
 
 @pytest.mark.parametrize("value", [0.0, 3e-33, 0.1])
