@@ -18,6 +18,7 @@ from nearfar.errors import ConvergenceWarning, InvalidInputError, TimeLimitError
 from nearfar.kernels import check_memory, gram_numpy, on_numpy, threads, tiles
 from nearfar.limits import Stage, check_cost, check_time, fit_clock, time_limit
 from nearfar.problems.lmnn import LMNNProblem
+from nearfar.problems.pola import POLAProblem
 from nearfar.registry import ENTRIES, entries
 
 
@@ -268,7 +269,7 @@ def test_pola_says_that_its_objective_is_not_known(monkeypatch, rng):
     def never(*_):
         raise TimeLimitError("too late. Raise max_seconds.")
 
-    monkeypatch.setattr(nearfar.POLA, "_losses", never)
+    monkeypatch.setattr(POLAProblem, "losses", never)
     with pytest.warns(ConvergenceWarning, match="too soon to know objective_, which is None. Rai"):
         model = nearfar.POLA(max_seconds=0).fit(*labelled(rng))
     assert model.objective_ is None

@@ -31,7 +31,7 @@ KINDS = {
 BUILTIN = {
     "cli/doctor.py": {"ArithmeticError"},  # shown as a line of its report
     "estimators/energy.py": {"AttributeError"},  # for hasattr
-    "estimators/_online.py": {"AttributeError"},
+    "estimators/pola.py": {"AttributeError"},
     "estimators/multi_metric_lmnn.py": {"AttributeError"},
     "registry.py": {"AttributeError"},
     # A damaged or unsafe file, told as ModelFileError, CheckpointError or InvalidInputError.

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import nearfar
 from nearfar import LMNN, KernelLMNN
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError, ModelFileError
-from nearfar.estimators import _kernel_metric
+from nearfar.estimators import _kernel
 from nearfar.estimators._early_stopping import held_out_rows, votes_under
 from nearfar.supervision import class_order
 from tests.callbacks import interrupt_at, needs_callbacks
@@ -274,7 +274,7 @@ def test_transform_goes_in_blocks(overlapping, monkeypatch):
     X, y = overlapping
     model = KernelLMNN(rank=6).fit(X, y)
     whole = model.transform(X)
-    monkeypatch.setattr(_kernel_metric, "BLOCK_VALUES", 7 * 60)
+    monkeypatch.setattr(_kernel, "BLOCK_VALUES", 7 * 60)
     np.testing.assert_allclose(model.transform(X), whole, rtol=1e-9, atol=1e-12)
 
 
@@ -422,8 +422,8 @@ def test_kernel_values_that_overflow_are_refused(overlapping):
         ({"kernel": "poly", "kernel_params": {"coef0": "a"}}, r"kernel_params\['coef0'\] must be"),
         ({"kernel_params": [1]}, "kernel_params must be a dict or None"),
         ({"rank": 0}, "rank must be an integer of at least 1; got 0"),
-        ({"rank": 1.0}, "rank, if it is no integer, must be a number between 0 and 1; got 1.0"),
-        ({"rank": "all"}, "rank, if it is no integer, must be"),
+        ({"rank": 1.0}, "rank, if it is not an integer, must be a number between 0 and 1; got 1.0"),
+        ({"rank": "all"}, "rank, if it is not an integer, must be"),
         ({"rank": True}, "rank must be an integer"),
         ({"n_components": 61}, "n_components must be an integer from 1 to 60"),
         ({"n_neighbors": 0}, "n_neighbors must be"),

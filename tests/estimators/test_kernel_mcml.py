@@ -344,7 +344,7 @@ def test_callbacks_see_a_usable_map_and_may_interrupt(overlapping):
         ({"kernel": "linear", "gamma": 1.0}, "kernel='linear' takes no gamma; got gamma=1"),
         ({"kernel_params": {"degree": 2}}, "kernel='rbf' may hold nothing; got 'degree'"),
         ({"rank": 0}, "rank must be an integer of at least 1; got 0"),
-        ({"rank": 1.0}, "rank, if it is no integer, must be a number between 0 and 1; got 1.0"),
+        ({"rank": 1.0}, "rank, if it is not an integer, must be a number between 0 and 1; got 1.0"),
         ({"regularization": -1}, "regularization must be a number of at least 0; got -1"),
         ({"regularization": None}, "regularization must be a number"),
         ({"n_components": 61}, "n_components must be an integer from 1 to 60"),

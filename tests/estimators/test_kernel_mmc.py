@@ -238,7 +238,7 @@ def test_dense_pairs_of_a_precomputed_kernel_are_an_error(overlapping, pairs):
 
 
 def test_equal_points_in_feature_space_are_warned_of(overlapping):
-    """A kernel that sees no difference: no metric can part the points, and zero is kept."""
+    """A kernel that sees no difference: no metric can separate the points, and the map is zero."""
     X, y = overlapping
     with pytest.warns(DataWarning, match="all points are equal in feature space"):
         model = KernelMMC(lambda *_: 1.0).fit(X, y)

@@ -1,6 +1,7 @@
 """RCA: chunklets from ids, labels, pairs and triplets; directions that chunklets leave open."""
 
 import numpy as np
+import pandas
 import pytest
 from sklearn.decomposition import PCA
 from sklearn.model_selection import GridSearchCV
@@ -126,7 +127,7 @@ def test_far_pairs_within_a_chunklet_are_warned_of(overlapping):
     X, _ = overlapping
     pairs = np.vstack([np.arange(60).reshape(30, 2), np.arange(1, 59).reshape(29, 2), [[0, 2]]])
     kinds = np.repeat([1, -1], [59, 1])
-    with pytest.warns(DataWarning, match=r"1 far pairs are of points that near pairs join"):
+    with pytest.warns(DataWarning, match=r"1 far pairs are of points that near pairs connect"):
         model = RCA().fit(Tuples(X, pairs), kinds)
     assert model.n_chunklets_ == 1
 
@@ -265,8 +266,11 @@ def test_bad_pairs(overlapping):
         ({"n_components": 0}, "n_components must be an integer"),
         ({"pca_components": 6}, "pca_components must be an integer from 1 to 5; got 6"),
         ({"pca_components": True}, "pca_components must be an integer"),
-        ({"pca_components": 1.5}, "pca_components, if it is no integer, must be a number between"),
-        ({"pca_components": "mle"}, "pca_components, if it is no integer, must be a number"),
+        (
+            {"pca_components": 1.5},
+            "pca_components, if it is not an integer, must be a number between",
+        ),
+        ({"pca_components": "mle"}, "pca_components, if it is not an integer, must be a number"),
         ({"regularization": -1}, "regularization must be a number of at least 0; got -1"),
         ({"regularization": None}, "regularization must be a number"),
     ],
@@ -336,6 +340,15 @@ def test_the_score_is_that_of_the_pairs_of_known_points(overlapping, chunklets):
     kinds = np.where(ids[heads] == ids[tails], 1, -1)
     pairs = Tuples(X, np.stack([heads, tails], axis=1))
     assert model.score(X, ids) == pytest.approx(model.score(pairs, kinds), abs=1e-12)
+
+
+def test_a_score_of_named_columns_and_many_chunklets_does_not_warn(rng):
+    """Labels of as many chunklets as half of the points are not taken for a regression target."""
+    X = pandas.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"])
+    ids = np.arange(40) % 20
+    ids[:2] = -1
+    model = RCA(regularization=0.1).fit(X, ids)
+    assert 0 <= model.score(X, ids) <= 1
 
 
 def test_in_a_grid_search_on_pairs(wine):

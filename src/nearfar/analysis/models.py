@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._notebook import Estimator
+from nearfar.estimators._base import Estimator
 from nearfar.evaluation.spectra import principal_axes
 from nearfar.kernels import is_torch, to_host
 

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._base import as_dtype_of, validated_points
+from nearfar.estimators._input import validated_points
 from nearfar.estimators._training import Training
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.neighborhood import CONNECT
 from nearfar.graphs.ordering import in_near_order
 from nearfar.graphs.report import listed
-from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.kernels import Array, as_dtype_of, is_torch, kernels_for
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.validation import check_choice, check_number
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from nearfar.errors import DataWarning, warn
 from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
-from nearfar.estimators._start import host, projection
+from nearfar.estimators._input import warn_of_no_variation
+from nearfar.estimators._start import projection
 from nearfar.estimators._training import Arrays, Attributes, Saved, Training, check_limits, settled
 from nearfar.files import fingerprint
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Solution, Status
@@ -75,7 +75,7 @@ def margin_checkpoint(
     if estimator.checkpoint is None:
         return None
     shared = [estimator.n_neighbors, estimator.push_weight]
-    parts = [host(points), labels.starts, *settings, *shared]
+    parts = [to_host(points), labels.starts, *settings, *shared]
     return Checkpoint(estimator.checkpoint, fingerprint(*parts))
 
 
@@ -265,23 +265,6 @@ class Descent:
 
 def objective_without_variation(push_weight: float, labels: ClassOrder, heads: Array) -> float:
     """All points are equal, so that every triplet has a slack of 1 whatever the metric."""
-    warn(
-        "all points are equal, so that every metric is as good as any other. Check X.", DataWarning
-    )
-    others = len(labels.codes) - np.repeat(labels.sizes, labels.sizes)[host(heads)]
+    warn_of_no_variation()
+    others = len(labels.codes) - np.repeat(labels.sizes, labels.sizes)[to_host(heads)]
     return float(push_weight * others.sum())
-
-
-def warn_of_coinciding(count: int) -> None:
-    """Warn of pairs of equal points with different labels, if there are any."""
-    if count:
-        warn(
-            f"{count} pairs of equal points have different labels: no metric can separate them."
-            " Check these labels.",
-            DataWarning,
-        )
-
-
-def taken(X: Array, rows: Index) -> Array:
-    """Rows of X, where it lives."""
-    return X[kernels_for(X).index(rows, X)]

@@ -16,9 +16,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from nearfar.errors import DisconnectedGraphError, InvalidInputError
-from nearfar.estimators._base import validated_points
+from nearfar.estimators._base import Estimator
 from nearfar.estimators._graph_layout import set_features
-from nearfar.estimators._notebook import Estimator
+from nearfar.estimators._input import validated_points
 from nearfar.estimators._training import CallbackSupportMixin, check_limits
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.checks import weights_of

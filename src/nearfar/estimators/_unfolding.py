@@ -11,13 +11,13 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import as_dtype_of, check_device, validated_points
+from nearfar.estimators._base import Estimator
 from nearfar.estimators._graph_layout import to_type_of
-from nearfar.estimators._notebook import Estimator
+from nearfar.estimators._input import check_device, validated_points
 from nearfar.estimators._out_of_sample import METHODS, place_by_neighbors
 from nearfar.estimators._training import CallbackSupportMixin
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, is_torch, kernels_for, one_pool
+from nearfar.kernels import Array, as_dtype_of, is_torch, kernels_for, one_pool
 from nearfar.kernels.search import Search
 from nearfar.validation import check_choice
 

@@ -11,18 +11,18 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import as_dtype_of, check_device, validated_points
+from nearfar.estimators._base import Estimator
+from nearfar.estimators._input import check_device, validated_points
 from nearfar.estimators._mds import (
     METRICS,
     check_components,
     check_not_negative,
     validated_distances,
 )
-from nearfar.estimators._notebook import Estimator
 from nearfar.estimators._start import check_power
 from nearfar.estimators._training import Callbacks, CallbackSupportMixin, with_callbacks
 from nearfar.graphs.distances import DenseDistances
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, as_dtype_of, kernels_for, one_pool
 from nearfar.linalg import signed
 from nearfar.problems.classical_mds import axes, gram_of_distances, strain
 from nearfar.solvers import Record, Status

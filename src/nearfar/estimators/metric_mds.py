@@ -7,7 +7,6 @@ from typing import Any, Self
 from numpy.typing import ArrayLike
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import as_dtype_of
 from nearfar.estimators._mds import (
     IterativeMDS,
     KnownDistances,
@@ -20,7 +19,7 @@ from nearfar.estimators._mds import (
 )
 from nearfar.estimators._start import check_power
 from nearfar.estimators._training import Training, store_ending, with_callbacks
-from nearfar.kernels import Array, one_pool
+from nearfar.kernels import Array, as_dtype_of, one_pool
 from nearfar.problems.mds import SQUARED_STRESS, STRESS, StressProblem
 from nearfar.solvers import Iterate
 from nearfar.solvers.majorization import majorize

@@ -373,8 +373,8 @@ def iterates_of(program: MVUProgram | None) -> Iterator[Iterate]:
     The state of an iterate is the program that it belongs to, and its point.
     """
     while program is not None:
-        iterate: Iterate
-        for iterate in interior_point(program):
+        path: Iterator[Iterate] = interior_point(program)
+        for iterate in path:
             state = iterate.state
             yield replace(iterate, state=(program, state))
         program = program.successor(state)

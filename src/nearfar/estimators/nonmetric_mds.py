@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import as_dtype_of
 from nearfar.estimators._mds import (
     IterativeMDS,
     KnownDistances,
@@ -20,7 +19,7 @@ from nearfar.estimators._mds import (
     relative_gain,
 )
 from nearfar.estimators._training import Training, store_ending, with_callbacks
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, as_dtype_of, kernels_for, one_pool
 from nearfar.problems.nonmetric_mds import PRIMARY, SECONDARY, NonmetricProblem
 from nearfar.solvers import Iterate
 from nearfar.solvers.majorization import majorize

@@ -28,11 +28,13 @@ from nearfar.limits import allowed_gigabytes
 
 __all__ = [
     "Array",
+    "as_dtype_of",
     "check_memory",
     "gram_kernels_for",
     "is_torch",
     "kernels_for",
     "one_pool",
+    "take_rows",
     "to_host",
 ]
 
@@ -65,6 +67,17 @@ def to_host(values: Any) -> NDArray[Any]:
     if sparse.issparse(values):
         return np.asarray(values.toarray())
     return np.asarray(kernels_for(values).to_host(values))
+
+
+def take_rows(X: Array, rows: NDArray[np.intp]) -> Array:
+    """Return rows of X, on its device."""
+    return X[kernels_for(X).index(rows, X)]
+
+
+def as_dtype_of(reference: Array, X: Array) -> Array:
+    """Return X in the dtype of the reference, float32 or float64, on its device."""
+    kernels = kernels_for(X)
+    return kernels.single(X) if str(reference.dtype).endswith("float32") else kernels.double(X)
 
 
 def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:

@@ -14,7 +14,7 @@ from nearfar.analysis.features import Features, feature_shares, learned_axes
 from nearfar.analysis.models import has_several_metrics, linear_maps, metric_of, name_of
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._kernel_metric import KernelMetricLearner
+from nearfar.estimators._kernel import KernelMetricLearner
 from nearfar.estimators.linear_metric import as_metric
 from nearfar.evaluation.spectra import principal_axes
 from nearfar.kernels import to_host

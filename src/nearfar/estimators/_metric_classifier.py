@@ -1,4 +1,4 @@
-"""Classifiers around a metric: the metric is learned with them or given, and the points vote."""
+"""What classifiers by a learned metric share: the metric, learned or given, and the points."""
 
 from __future__ import annotations
 
@@ -13,25 +13,20 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import (
-    as_dtype_of,
-    check_device,
-    validated_labels,
-    validated_points,
-)
-from nearfar.estimators._notebook import Estimator
+from nearfar.estimators._base import Estimator
+from nearfar.estimators._input import check_device, validated_points
 from nearfar.estimators.lmnn import LMNN
-from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.kernels import Array, as_dtype_of, is_torch, to_host
 from nearfar.supervision import ClassOrder, class_order
 
 Index = NDArray[np.intp]
 
 
-class ClassifierAroundMetric(ClassifierMixin, Estimator):
-    """Keeps the points that vote, in the order of the user's rows, and the metric.
+class MetricClassifier(ClassifierMixin, Estimator):
+    """A classifier that compares new points with those of ``fit`` by a metric.
 
-    What is computed from these for predictions stands in ``_prepared``. It is left out of files and
-    pickles and made again when it is needed.
+    ``_prepared`` is what predictions need, computed from the fitted attributes. Files and pickles
+    do not contain it; it is computed again when it is needed.
     """
 
     metric: Any
@@ -41,18 +36,18 @@ class ClassifierAroundMetric(ClassifierMixin, Estimator):
     classes_: NDArray[Any]
     _axes: ClassVar[dict[str, str]] = {"points_": "nd", "labels_": "n"}  # see `Metric`
 
-    def _fit_metric(self, X: Any, y: Any) -> ClassOrder:
-        """Validate, learn or take the metric, and keep the points."""
-        points = validated_points(self, X, reset=True)
-        labels = validated_labels(self, points, y)
-        self._check_parameters(len(points))
+    def _store_metric(self, X: Any, points: Array, labels: ClassOrder) -> None:
+        """Learn the metric, or take the one that was given, and keep the points.
+
+        ``points`` are X validated.
+        """
+        y = labels.classes[labels.codes]
         self.__dict__.pop("_prepared", None)
-        self.metric_ = self._fitted_metric(X, points, labels.classes[labels.codes])
-        self.points_, self.labels_ = points, labels.classes[labels.codes]
-        return labels
+        self.metric_ = self._fitted_metric(X, points, y)
+        self.points_, self.labels_ = points, y
 
     def _fitted_metric(self, X: Any, points: Array, y: NDArray[Any]) -> Any:
-        """The metric that was given, if it is fitted, else a copy of it that is fitted here."""
+        """The metric that was given, or a copy of it that is fitted here."""
         metric = LMNN() if self.metric is None else self.metric
         learns = hasattr(metric, "transform") or self._has_several_metrics(metric)
         if isinstance(metric, type) or not learns:
@@ -76,12 +71,8 @@ class ClassifierAroundMetric(ClassifierMixin, Estimator):
             metric.transform(X[:1])  # its own checks of features, names and device
         return metric
 
-    def _check_parameters(self, n_points: int) -> None:
-        """Refuse parameters that cannot be used with so many points."""
-        raise NotImplementedError
-
     def _prepare(self) -> Any:
-        """What predictions need, from the fitted attributes alone."""
+        """What predictions need, computed from the fitted attributes."""
         raise NotImplementedError
 
     @property
@@ -96,7 +87,7 @@ class ClassifierAroundMetric(ClassifierMixin, Estimator):
         return state
 
     def _queries(self, X: Any) -> Array:
-        """New points, in the dtype of the points that vote and beside them."""
+        """New points, validated, in the dtype of the points of ``fit``."""
         check_is_fitted(self, "metric_")
         X = validated_points(self, X, reset=False)
         check_device(self, X, self.points_)
@@ -110,14 +101,13 @@ class ClassifierAroundMetric(ClassifierMixin, Estimator):
 
     @property
     def _maps(self) -> NDArray[np.float64] | None:
-        """The maps of several metrics, (M, r, d) on the host; None where there is one metric."""
+        """The maps of several metrics, (M, r, d) on the host; None if there is one metric."""
         if not self._has_several_metrics(self.metric_):
             return None
-        components = self.metric_.components_
-        return np.asarray(kernels_for(components).to_host(components), dtype=np.float64)
+        return np.asarray(to_host(self.metric_.components_), dtype=np.float64)
 
     def _images(self, X: Array) -> Array:
-        """Where D is Euclidean; the points themselves where there are several metrics."""
+        """The images of points under the metric; with several metrics, the points themselves."""
         if self._has_several_metrics(self.metric_):
             return X
         with warnings.catch_warnings():
@@ -127,11 +117,11 @@ class ClassifierAroundMetric(ClassifierMixin, Estimator):
         return images if is_torch(images) else np.asarray(images)
 
     def _target_space(self, X: Array) -> Array:
-        """Where Euclidean distances chose the target neighbours."""
+        """Points whose Euclidean distances determine target neighbours."""
         return self.metric_._target_space(X) if hasattr(self.metric_, "_target_space") else X
 
     def _metric_of_points(self, labels: ClassOrder) -> Index | None:
-        """The metric of each point that votes, in the user's order; None for a single one."""
+        """The number of each training point's metric; None if there is one metric."""
         metric = self.metric_
         if not self._has_several_metrics(metric):
             return None
@@ -139,24 +129,23 @@ class ClassifierAroundMetric(ClassifierMixin, Estimator):
             (metric.points_ == self.points_).all()
         )
         if same and np.array_equal(metric.labels_, self.labels_):
-            return np.asarray(kernels_for(metric.metric_of_).to_host(metric.metric_of_))
+            return np.asarray(to_host(metric.metric_of_))
         rows: Index = self._metric_of_new(self.points_)[np.arange(len(labels.codes)), labels.codes]
         return rows
 
     def _metric_of_new(self, X: Array) -> Index:
-        """The metric of each new point under each label of ours, (m, n_classes)."""
-        metrics = self.metric_._metric_of_new(X)
-        table = np.asarray(kernels_for(metrics).to_host(metrics))
+        """The number of each new point's metric under each of ``classes_``, (m, n_classes)."""
+        table = np.asarray(to_host(self.metric_._metric_of_new(X)))
         return table[:, np.searchsorted(self.metric_.classes_, self.classes_)]
 
     @property
     def _order(self) -> ClassOrder:
-        """The points that vote, sorted by class."""
+        """The training points, sorted by class."""
         return class_order(self.labels_, type(self).__name__)
 
 
 def check_count(n_neighbors: int, n_points: int) -> None:
-    """Refuse more neighbours than there are points."""
+    """Raise if there are fewer points than neighbours."""
     if n_neighbors > n_points:
         raise InvalidInputError(
             f"n_neighbors={n_neighbors} is more than the number of training points, {n_points}."
