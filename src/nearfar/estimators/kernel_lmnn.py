@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ from nearfar.estimators._large_margin import LargeMarginLearner, taken, warn_of_
 from nearfar.estimators._lmnn_descent import Descent
 from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._validation import HeldOutError, votes_under
-from nearfar.kernels import one_pool
+from nearfar.kernels import Array, one_pool
 from nearfar.solvers import Iterate, Observer, Status
 from nearfar.supervision import ClassOrder, nearest_targets
 from nearfar.supervision.labels import check_class_sizes
 
 Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
 
 
 class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
@@ -210,7 +212,12 @@ class KernelLMNN(LargeMarginLearner, KernelMetricLearner):
         edges = nearest_targets(E, labels, self.n_neighbors)
         learns = self.n_components is not None and self.n_components < rank
         rows = self.n_components if learns else None
-        return Descent.build(self, E, labels, E[0] * 0, edges, rows)
+        descent = Descent.build(self, E, labels, E[0] * 0, edges, rows)
+
+        def images(components: Matrix) -> Array:
+            return taken(points.images(components), labels.order)
+
+        return replace(descent, problem=replace(descent.problem, images=images))
 
     def _fit(
         self,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, warn
 from nearfar.estimators._callbacks import with_callbacks
+from nearfar.estimators._iterative import settled
 from nearfar.estimators._kernel import Expansion
 from nearfar.estimators._kernel_metric import KernelMetricLearner
 from nearfar.estimators._large_margin import taken
@@ -201,7 +202,13 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         rank = E.shape[1]
         if rank == 0:
             return self._store_without_variation(points, labels)
-        problem = KernelMCMLProblem.of(E, labels.starts, float(self.regularization))
+        problem = KernelMCMLProblem.of(
+            E,
+            labels.starts,
+            float(self.regularization),
+            lambda components: taken(points.images(components), labels.order),
+            points.trace,
+        )
         rows = self._learns_rows(rank)
         convex = rows is None
         few = len(labels.sizes) + SPARE_ROWS
@@ -255,7 +262,7 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
             self.proof_ = map_proof(map(mapped, iterate.certificate.factors))
             objective = problem.objective(problem.returned(iterate.point))
             proof = replace(iterate.certificate, objective=objective)
-            return solution.status, proof.objective, proof.gap
+            return settled(solution.status, proof.gap, self.tol), proof.objective, proof.gap
         L = problem.whole(iterate.point).L if convex else iterate.point
         return self._finished(problem, L, solution.status, convex, mapped)
 

@@ -200,7 +200,13 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
             if rank == 0:
                 return self._store_without_variation(points)
             E = points.coordinates
-            problem = KernelMMCProblem.of(pairs, points.rows, E, self.regularization)
+            total = None
+            if self.rank is None:
+                near = (np.searchsorted(rows, end) for end in pairs.near_edges())
+                total = float(points.squared_lengths(*near).sum())
+            problem = KernelMMCProblem.of(
+                pairs, rows, E, self.regularization, points.images, points.trace, total
+            )
             few = self.n_components if (self.n_components or rank) < rank else None
 
             def attributes(L: Matrix) -> dict[str, Any]:

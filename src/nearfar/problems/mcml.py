@@ -138,7 +138,7 @@ class MCMLProblem(SoftNeighborsProblem):
         Z, logs, _ = self.soft_neighbors_of(components)
         within = within_classes(Z, self.starts)
         pull = float((within * within).sum())
-        trace = float(np.vdot(components, components))
+        trace = self.trace(components)
         normaliser = float(logs[self.counted].sum()) - self._constant
         return pull + self.regularization * trace + normaliser
 
