@@ -95,7 +95,7 @@ def test_kernel_mmc(X, kernel):
 @pytest.mark.parametrize("last", [[0, 0, 0, 1], [0, 0, 1, 0.5]])
 def test_near_pairs_that_hardly_differ_have_their_ridge(last):
     """About along (1, 1, 1, 1)/2, the only direction that is left beside an outlier of 1e6, far
-    pairs have lengths 2e6 but for ½ Σ last, and three near pairs have T = 3‖last‖² in all of them."""
+    pairs have lengths 2e6 but for ½ Σ last, and three near pairs have T = 3‖last‖² in all."""
     X, y = np.zeros((5, 4)), np.array([1, 0, 0, 0, 0])
     X[0], X[4] = 1e6, last
     model = KernelMMC("linear", regularization=0.1).fit(X, y)
