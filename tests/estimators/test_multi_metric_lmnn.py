@@ -944,3 +944,15 @@ def test_classes_of_one_place_each():
     y = np.arange(12) % 2
     model = MultiMetricLMNN(max_iter=50).fit(np.array([[0.0, 0.0], [1.0, 2.0]])[y], y)
     assert (model.status_, model.objective_) == ("converged", 0.0)
+
+
+@pytest.mark.parametrize("number", [67, 70, 75])
+@pytest.mark.filterwarnings("ignore:.*have different labels:nearfar.errors.DataWarning")
+def test_contradictory_copies_in_float32_converge(number):
+    """Fewer places than features: a metric grows for free where float32 has rounding errors only."""
+    random = np.random.default_rng(number)
+    d, places = int(random.integers(1, 30)), int(random.integers(2, 20))
+    X = random.normal(size=(places, d))[random.integers(0, places, 40)].astype(np.float32)
+    model = MultiMetricLMNN().fit(X, random.integers(0, random.integers(2, 4), 40))
+    assert (model.status_, model.components_.dtype) == ("converged", np.float32)
+    assert model.duality_gap_ <= model.tol

@@ -17,7 +17,12 @@ from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint
-from nearfar.solvers.multipliers import SEARCH_MARGIN, WIDTH, at_best_scale, descend
+from nearfar.solvers.multipliers import (
+    SEARCH_MARGIN,
+    WIDTH,
+    at_best_scale,
+    descend_in_both_precisions,
+)
 from nearfar.supervision import ClassOrder
 
 if TYPE_CHECKING:
@@ -117,7 +122,9 @@ class Descent:
         owner, problem = self.owner, self.problem
         L, fixed_rank = problem.factor(start.components), self.rows is not None
         solution = run(
-            descend(problem, L, self._tol, fixed_rank=fixed_rank, **start.options),
+            descend_in_both_precisions(
+                problem, L, self._tol, fixed_rank=fixed_rank, **start.options
+            ),
             tol=self._tol,
             max_iter=owner.max_iter,
             observers=observers,

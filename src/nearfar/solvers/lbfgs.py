@@ -81,16 +81,19 @@ class LBFGS:
         direction: Matrix = -product.reshape(gradient.shape)
         return direction
 
-    def remember(self, step: Matrix, change: Matrix) -> None:
-        """Keep a pair if its curvature is positive, and its products are in the range of floats."""
+    def remember(self, step: Matrix, change: Matrix) -> bool:
+        """Keep a pair if its curvature is positive, and its products are in the range of floats.
+
+        Returns whether it was kept.
+        """
         s, y = step.ravel(), change.ravel()
         if not np.vdot(s, y) > CURVATURE_FLOOR * np.linalg.norm(s) * np.linalg.norm(y):
-            return
+            return False
         if min(np.vdot(s, y), np.vdot(y, y)) < SMALLEST_PRODUCT:
-            return
+            return False
         if not len(self) or self._steps.shape[1] != s.size:
             self._hold(s[None].copy(), y[None].copy())
-            return
+            return True
         keep = slice(1, None) if len(self) == self._memory else slice(None)
         guess = y if self._rows is None else (self._rows @ change).ravel()
         self._steps = np.vstack([self._steps[keep], s])
@@ -100,6 +103,7 @@ class LBFGS:
         squares = self._changes @ guess
         self._squares = _bordered(self._squares[keep, keep], squares)
         self._squares[-1] = squares
+        return True
 
     def transform(self, rows: Matrix) -> None:
         """Follow a change of variables L → rows · L with orthonormal rows, some of them new.

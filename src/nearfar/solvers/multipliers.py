@@ -38,6 +38,8 @@ SETTLED = 1.0  # multipliers advance when a look sees less decrease than this sh
 ENOUGH = 0.2  # and only while their error is more than this share of the tolerance
 MOST_RESTS = 3  # failures to descend in a row, each answered by new multipliers, before giving up
 ROUNDING = 1e-14  # gap at hand that no descent can close
+MOST_LOOKS = 10  # in a row that see no progress, before float64 takes the place of float32
+NEARER, LOWER = 0.9, 1 - 1e-4  # shares of the least residual and value: what progress is
 SEARCH_MARGIN = 0.1  # triplets this far outside the margin are kept at hand, at least
 FIRST_SEARCH, SEARCH_GROWTH, LAST_SEARCH = 3, 1.6, 60  # iterations between full searches
 FALLEN = 0.75  # share of the objective at a search, at most, at which there is another
@@ -61,6 +63,9 @@ NEW_ROW = 0.1  # first guess of a new row's eigenvalue, as a share of a typical 
 class HingeProblem(Protocol):
     """What the solver asks of a problem; `nearfar.problems.lmnn` explains each part."""
 
+    @property
+    def is_single(self) -> bool: ...  # noqa: D102
+    def in_double(self) -> HingeProblem: ...  # noqa: D102
     def sampled(self, rows: int) -> HingeProblem: ...  # noqa: D102
     def normalised(self, L: Matrix) -> Matrix: ...  # noqa: D102
     def survey(  # noqa: D102
@@ -79,6 +84,29 @@ class HingeProblem(Protocol):
     def certify(  # noqa: D102
         self, L: Matrix, previous: Any = None, *, keep: bool = False
     ) -> tuple[Any, Any]: ...
+
+
+def descend_in_both_precisions(
+    problem: HingeProblem, L: Matrix, tol: float, *, fixed_rank: bool = False, **options: Any
+) -> Iterator[Iterate]:
+    """As `descend`; where float32 makes no more progress towards a metric, it goes on in float64.
+
+    Lengths along directions in which no target edge differs are rounding errors there, and a metric
+    that is large in them makes them matter.
+    """
+    value = residual = np.inf
+    looks = 0  # in a row, without progress
+    for iterate in descend(problem, L, tol, fixed_rank=fixed_rank, **options):
+        yield iterate
+        if not problem.is_single or fixed_rank or iterate.residual is None:
+            continue
+        progress = iterate.residual < NEARER * residual or iterate.value < LOWER * value
+        looks = 0 if progress else looks + 1
+        value, residual = min(value, iterate.value), min(residual, iterate.residual)
+        if looks == MOST_LOOKS:
+            break
+    if problem.is_single and not fixed_rank:
+        yield from descend(problem.in_double(), iterate.point, tol, triplets=iterate.state)
 
 
 def descend(
@@ -133,7 +161,8 @@ def descend(
         rests = rests + 1 if t == 0 else 0
         at = problem.move(at, line, t)
         before, gradient = gradient, problem.gradient(at)
-        memory.remember(t * direction, gradient - before)
+        if not memory.remember(t * direction, gradient - before) and t >= line.limit:
+            memory.forget()  # as long as steps may be and still too short: its scale is stale
         n_iter += 1
         value, n_active = problem.objective(at)
         info: dict[str, Any] = {"active_triplets": n_active, "searched": False}
