@@ -67,6 +67,13 @@ class IterativeLearner:
         callbacks.finish(lambda: attributes(solution.iterate))
         return solution
 
+    def _remedy_of_stalling(self) -> str:
+        """What to do where rounding errors end a fit."""
+        fitted = getattr(self, getattr(self, "_fitted_by", ""), None)
+        if str(getattr(fitted, "dtype", "")).endswith("float32"):
+            return "Raise tol, or pass X as float64."
+        return "Raise tol, or look for outliers in X: rounding errors are in units of the largest."
+
     def _store_ending(
         self,
         status: Status,
@@ -95,9 +102,7 @@ class IterativeLearner:
             reached = "" if duality_gap is None else f", with a duality gap of {duality_gap:.1e}"
             remedy = f"Raise {status} or tol."
             if status is Status.STALLED:
-                fitted = getattr(self, getattr(self, "_fitted_by", ""), None)
-                single = str(getattr(fitted, "dtype", "")).endswith("float32")
-                remedy = "Raise tol, or pass X as float64." if single else "Raise tol."
+                remedy = self._remedy_of_stalling()
             if objective is None:
                 reached = ", too soon to know objective_ and duality_gap_, which are None"
             if not history:

@@ -58,6 +58,14 @@ class MCMLLearner(SoftNeighborsLearner):
             return int(self.n_components)
         return None
 
+    def _remedy_of_stalling(self) -> str:
+        if self.regularization > 0:
+            return super()._remedy_of_stalling()
+        return (
+            "Set regularization, for example to 0.01: without it the best metric may be infinite,"
+            " or the bound too weak to prove that it was found."
+        )
+
     def _iterates(
         self,
         problem: MCMLProblem,

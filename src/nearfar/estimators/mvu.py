@@ -275,7 +275,7 @@ class MVU(Unfolding):
                 "rounding": float(_rounding(program, state).max()),
                 "dual": self._dual_point(program, state),
             },
-            gap_unit=max(program.scale, abs(program.bound(state))),
+            gap_unit=max(program.mean_square, abs(program.bound(state))),
         )
 
     @staticmethod
@@ -401,10 +401,10 @@ def _judged(
     least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
     bound, below = program.bound(state), max(0.0, -float(values.min()) / unit)
     inside = replace(state, K=state.K + below * (gram.eye(n, state.K) - 1 / n))  # positive again
-    gap = program.gap(inside) + (n - 1) * below * unit / max(unit, abs(bound))
+    gap = program.gap(inside) + (n - 1) * below * unit / max(program.mean_square, abs(bound))
     if least < 0:  # by rounding: y is scaled back into the cone
         moved = abs(bound / (1 + program.sign * least) - bound)
-        gap += moved / max(unit, abs(bound))
+        gap += moved / max(program.mean_square, abs(bound))
     given = kernels.to_host(program.squares)
     lack = program.forbidden(kernels.to_host(program.lengths(state.K)) - 1) * given
     size, total = 1 + float(given.max()), 1 + (abs(objective) + abs(bound)) / unit

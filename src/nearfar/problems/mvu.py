@@ -39,7 +39,8 @@ matrix all is of one size. With K + t 11ᵀ = F Fᵀ and the rows c_e = Fᵀ(e_i
 (6) lengths  ℓ_e = c_eᵀ K' c_e  of  F K' Fᵀ, now with K' = I
 (7) dual     S' = FᵀSF = Cᵀ diag(y) C − σFᵀPF, which is μI on the central path
 
-D and K are in units of the mean D, so that data of any scale has the same path.
+D and K are in units of a power of two near the mean D, so that data of any scale has much the same
+path, and units are changed without rounding.
 
 K of an iterate keeps lengths up to rounding only, and its objective f may be above the optimum:
 
@@ -104,7 +105,7 @@ class MVUProgram:
     first: Array  # (m,) y of (4)
     least: Array  # (n,) t
     n: int
-    scale: float  # the unit of D and K
+    scale: float  # the unit of D and K, a power of two: what is judged is what is returned
     priced: bool = False  # whether slack is sold at its price, rather than forbidden or free
     thickness: float = 0.0  # δ
     may_relax: bool = False
@@ -132,7 +133,7 @@ class MVUProgram:
         """
         kernels, gram = kernels_for(reference), gram_kernels_for(reference)
         i, j = kernels.index(heads, reference), kernels.index(tails, reference)
-        scale = float(squares.mean())
+        scale = 2.0 ** round(np.log2(float(squares.mean())))
         squares = squares / scale
         D = kernels.like(squares, reference)
         shape = D if constraints == "slack" else 0 * D + 1
@@ -258,6 +259,11 @@ class MVUProgram:
             mu * inverse, y, above=above + excess.clip(0, None), below=below - excess.clip(None, 0)
         )
 
+    @property
+    def mean_square(self) -> float:
+        """The mean D, in units of the data: gaps are relative to it, or to a larger bound."""
+        return self.scale * float(self.given.mean())
+
     def variance(self, state: State) -> float:
         """σ tr K."""
         return self.scale * self.sign * float(state.K.diagonal().sum())
@@ -277,7 +283,7 @@ class MVUProgram:
         bound, value = self.bound(state), self.variance(state)
         value -= self.paid(state) if self.priced else 0.0
         width = max(bound - value, 0.0) + self.owed(state)  # (8)
-        return max(width / max(self.scale, abs(bound)), self.violation(state))
+        return max(width / max(self.mean_square, abs(bound)), self.violation(state))
 
     def owed(self, state: State) -> float:
         """c of (8): how far the optimum may lie below the variance, for lengths are not kept."""
@@ -292,11 +298,13 @@ class MVUProgram:
     def gap_with_slack(self, state: State) -> float:
         """How far (2) is from the bound, with what is paid."""
         bound = self.bound(state)
-        return abs(bound - self.variance(state) + self.paid(state)) / max(self.scale, abs(bound))
+        return abs(bound - self.variance(state) + self.paid(state)) / max(
+            self.mean_square, abs(bound)
+        )
 
     def remaining(self, mu: float, state: State) -> float:
         """What products of this mean leave of the gap, but for rounding and for slack."""
-        return mu * self.size * self.scale / max(self.scale, abs(self.bound(state)))
+        return mu * self.size * self.scale / max(self.mean_square, abs(self.bound(state)))
 
     def is_exhausted(self, state: State) -> bool:
         """Whether (2) is solved, but slack bought that should not be."""

@@ -34,6 +34,7 @@ Matrix = NDArray[np.float64]
 STEADY = 1e-6  # eigenvalue, relative to the largest, that one decomposition finds well enough
 MOSTLY_RIDGE = 0.5  # share of H beyond which the ridge, and not the near pairs, makes a direction
 REACH = 1e-10  # share of a far pair's length that is no rounding error
+CANCELLED = 1e-12  # share of the largest square below which differences of images lose digits
 BLOCK_ROWS = 1 << 16  # pairs whose differences are held at a time
 BLOCK_ENTRIES = 1 << 22  # entries of differences that are held at a time, 32 MB
 
@@ -187,7 +188,15 @@ def measure_of_pairs(
             spread = near_squares(kernels, pairs, points).sum() if total is None else total
             ridge = regularization * float(spread) / points.shape[1]
             constraint += ridge * trace(components)
-        return kernels.sq_lengths(mapped, *far), constraint
+        squares = kernels.sq_lengths(mapped, *far)
+        if images is None:
+            size = float((mapped * mapped).sum(1).max())
+            lost = kernels.where(squares < CANCELLED * size)
+            for first in range(0, len(lost), BLOCK_ROWS):
+                part = lost[first : first + BLOCK_ROWS]
+                x = kernels.double(X[far[0][part]]) - kernels.double(X[far[1][part]])
+                squares[part] = (kernels.apply(x, components) ** 2).sum(1)
+        return squares, constraint
 
     return measure
 
