@@ -949,7 +949,7 @@ def test_classes_of_one_place_each():
 @pytest.mark.parametrize("number", [67, 70, 75])
 @pytest.mark.filterwarnings("ignore:.*have different labels:nearfar.errors.DataWarning")
 def test_contradictory_copies_in_float32_converge(number):
-    """Fewer places than features: a metric grows for free where float32 has rounding errors only."""
+    """Fewer places than features: a metric grows for free where float32 sees rounding errors."""
     random = np.random.default_rng(number)
     d, places = int(random.integers(1, 30)), int(random.integers(2, 20))
     X = random.normal(size=(places, d))[random.integers(0, places, 40)].astype(np.float32)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from nearfar import limits
 from nearfar.errors import InvalidInputError, MissingExtraError
 from nearfar.kernels.threads import one_pool
 from nearfar.limits import allowed_gigabytes
@@ -53,13 +54,16 @@ def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
 
     Without that, the limit is the memory of the machine or device of the reference.
     """
-    limit = allowed_gigabytes()
+    limit, source = allowed_gigabytes(), "the limit of"
+    other = "raise memory_limit if there is more"
     if limit is None:
         limit = gram_kernels_for(reference).total_memory(reference) / GIGABYTE
+        if limits.machine_memory() is not None:
+            source, other = "what there is here,", "use a machine with more memory"
     if needed > limit * GIGABYTE:
         raise InvalidInputError(
-            f"{what} needs about {needed / GIGABYTE:.2g} GB, above the limit of {limit:.2g} GB."
-            f" {remedy}, or raise memory_limit if there is more."
+            f"{what} needs about {needed / GIGABYTE:.2g} GB, above {source} {limit:.2g} GB."
+            f" {remedy}, or {other}."
         )
 
 
