@@ -21,7 +21,7 @@ from nearfar.estimators._parameters import check_number
 from nearfar.estimators._start import check_spread, host, without_dead_features
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.linalg import pad_or_trim_rows
-from nearfar.problems.rca import RCAProblem, variances_of, within_images
+from nearfar.problems.rca import RCAProblem, near_origin, variances_of, within_images
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Record, Status
 
@@ -146,12 +146,12 @@ class RCA(PairLearner, MetricLearner):
         few = X[:: max(1, len(X) // FEW_ROWS)]
         if not bool((few != X[:1]).any()) and not bool((X[:1] != X).any()):
             raise self._equal_within_chunklets(0)  # before a mean rounds them apart
-        X = without_dead_features(X)
+        X, given = near_origin(kernels, without_dead_features(X)), X
         rows = np.flatnonzero(chunklets != NONE)
         _, codes = np.unique(chunklets[rows], return_inverse=True)
         problem = self._posed(X, rows, codes)
-        L = rounded_like(problem.solution(self.n_components), X)
-        self.components_ = kernels.like(pad_or_trim_rows(L, self.n_components), X)
+        L = rounded_like(problem.solution(self.n_components), given)
+        self.components_ = kernels.like(pad_or_trim_rows(L, self.n_components), given)
         W = None
         if problem.basis is not None:  # whose coordinates an outlier may have spoilt
             points = kernels.double(X)
