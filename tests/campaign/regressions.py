@@ -113,6 +113,11 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         {"n_neighbors": 4, "push_weight": 0.5},
         data([[2.54e-20, 1], [2.61e-20, 1], [1e9, 1], [1.16e-20, 1]], [1, 1, 1, 3]),
     ),
+    "a gamma from a mean far from the origin": (
+        "KernelMMC",
+        {"kernel": "rbf", "regularization": 0.1},
+        data(2.0**40 + np.array(WIDE)[:, :3] / [8, 4, 2], [1, 2, 0, 1, 2, 0, 1, 1]),
+    ),
     "a far pair that an origin far away made equal": (
         "DMLEig",
         {"regularization": 1e-9},

@@ -88,6 +88,7 @@ class Kernel:
         if self.gamma is not None or "gamma" not in TAKES.get(str(self.kernel), ()):
             return self
         points = kernels_for(X).double(X)
+        points = points - points[:1]  # far from 0, the rounding error of a mean would count
         variance = float(((points - points.mean(0)) ** 2).mean(0).sum())
         return self.with_gamma(1 / variance if variance > 0 else 1.0)
 
