@@ -218,6 +218,10 @@ def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 def _opened(path: str | os.PathLike[str], take: Callable[[dict[str, Any], Arrays], Any]) -> Any:
     """What is taken from the document and the arrays of a file."""
     path = Path(path)
+    if path.is_dir():
+        raise ModelFileError(
+            f"{path} is a folder: expected a file that nearfar.save wrote. Name the file in it."
+        )
     with open(path, "rb") as stream:
         start = stream.read(len(_ZIP_START))
         content = start + stream.read() if start == _ZIP_START else b""

@@ -323,7 +323,15 @@ def test_learning_from_some_of_the_rows(run):
     expected = load("model.nearfar").components_
     assert run("fit", "iris", "--rows", 60, "--force").code == 0
     np.testing.assert_array_equal(load("model.nearfar").components_, expected)
-    assert "learned from" not in run("fit", "iris", "--rows", 106, "--force").out
+    done = run("fit", "iris", "--rows", 106, "--force")
+    assert "learned from" not in done.out
+    assert "--rows 106 is more than the 105 training rows: all of them are used" in done.err
+
+
+def test_a_mistake_in_the_table_is_told_before_a_file_that_exists(fails):
+    Path("model.nearfar").touch()
+    assert "missing.csv: No such file" in fails("fit", "missing.csv")
+    assert "model.nearfar exists. Give another name" in fails("fit", "iris")
 
 
 def test_too_short_a_limit_is_told_in_a_line(fails, monkeypatch):

@@ -135,7 +135,7 @@ def test_an_interruption_before_the_first_iteration_is_passed_on(overlapping):
 @pytest.mark.filterwarnings("ignore:LMNN was interrupted")
 def test_an_interruption_of_the_first_guess_ends_the_fit(monkeypatch):
     """On many rows the first guess is a fit of its own, on some of them; no other may follow."""
-    descend = nearfar.estimators._large_margin.proximal_factor_descent
+    descend = nearfar.estimators._large_margin.descend_in_both_precisions
     runs = []
 
     def interrupted(*arguments, **options):
@@ -144,7 +144,7 @@ def test_an_interruption_of_the_first_guess_ends_the_fit(monkeypatch):
             yield iterate
             interrupt()
 
-    monkeypatch.setattr(nearfar.estimators._large_margin, "proximal_factor_descent", interrupted)
+    monkeypatch.setattr(nearfar.estimators._large_margin, "descend_in_both_precisions", interrupted)
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 1500)
     X = rng.normal(size=(3000, 2)) + [3, 0] * y[:, None]

@@ -22,12 +22,12 @@ import numpy as np
 from nearfar import LMNN
 from nearfar.estimators import _large_margin as lmnn
 
-def slowly(*arguments, descend=lmnn.proximal_factor_descent, **options):
+def slowly(*arguments, descend=lmnn.descend_in_both_precisions, **options):
     for iterate in descend(*arguments, **options):
         time.sleep(0.02)
         yield iterate
 
-lmnn.proximal_factor_descent = slowly
+lmnn.descend_in_both_precisions = slowly
 data = np.load(sys.argv[1])
 LMNN(tol=float(sys.argv[3]), checkpoint=sys.argv[2]).fit(data["X"], data["y"])
 """

@@ -391,3 +391,14 @@ def test_callbacks_hear_of_the_fit(overlapping, chunklets):
 def test_equal_points_are_refused_whatever_their_mean_rounds_to(value):
     with pytest.raises(InvalidInputError, match="needs points that differ within a chunklet"):
         RCA().fit(np.full((5, 1), value), [0, 1, 0, 1, 0])
+
+
+@pytest.mark.parametrize("regularization", [0.0, 0.1])
+def test_an_origin_far_away_costs_no_digits(regularization, rng):
+    """Eighths plus 2^40 are exact, so that differences are the same; a mean of them is not."""
+    X, chunklets = rng.integers(-20, 20, (30, 3)) / 8, np.arange(30) % 5
+    near, far = (
+        RCA(regularization=regularization).fit(points, chunklets) for points in (X, X + 2.0**40)
+    )
+    assert far.objective_ == pytest.approx(near.objective_, rel=1e-12)
+    np.testing.assert_allclose(far.components_, near.components_, rtol=1e-10)

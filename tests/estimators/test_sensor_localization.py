@@ -394,7 +394,10 @@ def test_bad_parameters(field, parameters, text):
 @pytest.mark.parametrize(
     ("entries", "text"),
     [
-        ({(2, 5): -1.0, (5, 2): -1.0}, "Negative values"),
+        (
+            {(2, 5): -1.0, (5, 2): -1.0},
+            "Negative values in data: .* not the points themselves; the smallest entry is -1",
+        ),
         ({(2, 5): 7.0, (5, 2): 8.0}, "must be symmetric; from node 2 to 5 it is 7, and back"),
         ({(4, 4): 1.0}, "distance of a node to itself must be 0; that of node 4 is 1"),
     ],

@@ -182,7 +182,7 @@ def test_lengths_slack_and_projection_are_those_of_plain_loops(graph, backend, r
     np.testing.assert_allclose(
         backend.to_numpy(program.dual_slack(backend.asarray(y))), graph.slack(y / D, 1), atol=1e-10
     )
-    assert program.scale == pytest.approx(graph.squares.mean())
+    assert program.mean_square == pytest.approx(graph.squares.mean())
     P = np.eye(13) - 1 / 13
     np.testing.assert_allclose(backend.to_numpy(program.projected(K)), P @ A @ A.T @ P, atol=1e-10)
 
@@ -489,3 +489,13 @@ def test_the_scale_of_the_data_does_not_matter(graph, name, power):
     assert abs(other.n_iter - plain.n_iter) <= 3
     ratio = other.iterate.info["objective"] / plain.iterate.info["objective"]
     assert ratio == pytest.approx(10.0**power, rel=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1.0, 3e10, 7e-31])
+def test_units_are_changed_without_rounding(unit):
+    """The program is in units of a power of two, so that what it says of K holds for scale · K."""
+    heads, tails, squares = np.array([0, 1, 2]), np.array([1, 2, 3]), np.array([1.0, 2.5, 3.1])
+    program = MVUProgram.build(heads, tails, unit * squares, 4, np.empty(0))
+    assert np.frexp(program.scale)[0] == 0.5
+    np.testing.assert_array_equal(program.scale * program.given, unit * squares)
+    assert program.mean_square == pytest.approx(unit * squares.mean())

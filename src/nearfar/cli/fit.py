@@ -59,7 +59,12 @@ def run(options: FitOptions) -> int:
     """Do it, and return the exit code."""
     model = make_model(options.method, options.given, options.neighbors, options.seed)
     _check_options(options)
+    waits = _megabytes(options) >= LARGE_FILE
+    if waits:  # what would be in vain is told before
+        _check_output(options)
     table = _read_table(options)
+    if not waits:  # a mistake in the table is told before a file that exists
+        _check_output(options)
     with shown_warnings():
         code = _fit_and_report(options, table, model)
     return code
@@ -69,10 +74,20 @@ def _check_options(options: FitOptions) -> None:
     reduce, checkpoint = options.given.get("reduce"), options.given.get("checkpoint")
     if reduce is not None and "components" not in options.given:
         raise InvalidInputError(f"--reduce {reduce} needs --components R. Give both.")
-    check_output(options.output, options.force, [options.table, checkpoint])
     if checkpoint is not None:
         check_target(checkpoint)
         check_folder(checkpoint)
+
+
+def _check_output(options: FitOptions) -> None:
+    inputs = [options.table, options.given.get("checkpoint")]
+    check_output(options.output, options.force, inputs)
+
+
+def _megabytes(options: FitOptions) -> float:
+    """The size of the table's file; 0 if there is none."""
+    table = options.table
+    return table.stat().st_size / 1e6 if table is not None and table.is_file() else 0.0
 
 
 def _read_table(options: FitOptions) -> Table:
@@ -80,7 +95,7 @@ def _read_table(options: FitOptions) -> Table:
     if options.table is None or is_builtin(options.table):
         refuse_target(options.target, name)
         return load_builtin(name)
-    megabytes = options.table.stat().st_size / 1e6 if options.table.is_file() else 0.0
+    megabytes = _megabytes(options)
     if megabytes >= LARGE_FILE:
         tell(f"reading {name} ({megabytes:.0f} MB)")
     start = time.perf_counter()
@@ -132,6 +147,8 @@ def _learned_rows(options: FitOptions, n: int, d: int) -> int:
     takes all rows.
     """
     rows, limit = min(options.rows or n, n), options.given.get("max_seconds")
+    if options.rows is not None and options.rows > n:
+        tell(f"--rows {options.rows:,} is more than the {n:,} training rows: all of them are used")
     if options.method in LINEAR_TIME or n * n * d < LARGE_WORK:
         return rows
     if limit is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -100,6 +101,7 @@ class Kernel:
         if self.gamma is not None or "gamma" not in TAKES.get(str(self.kernel), ()):
             return self
         points = kernels_for(X).double(X)
+        points = points - points[:1]  # far from 0, the rounding error of a mean would count
         variance = float(((points - points.mean(0)) ** 2).mean(0).sum())
         return self.with_gamma(1 / variance if variance > 0 else 1.0)
 
@@ -158,11 +160,17 @@ class Expansion:
             )
         return cls(kernel, X, rows, values, span)
 
+    @cached_property
+    def _first(self) -> Index:
+        """The first of the points that equal each one, (n,)."""
+        first, twins = np.unique(to_host(take_rows(self.X, self.rows)), True, True, axis=0)[1:]
+        found: Index = first[twins.reshape(-1)]
+        return found
+
     @property
     def training_features(self) -> Matrix:
         """E of the problem (n, rank); equal points have equal rows in spite of rounding."""
-        first, twins = np.unique(to_host(take_rows(self.X, self.rows)), True, True, axis=0)[1:]
-        found: Matrix = self.span.features[first[twins]]
+        found: Matrix = self.span.features[self._first]
         return found
 
     @property
@@ -176,6 +184,39 @@ class Expansion:
         values = self.values if rows is self.rows else _values(self.kernel, self.X, rows, self.rows)
         found: Matrix = values @ self.span.coefficients.T
         return found
+
+    def images(self, components: Matrix) -> Array:
+        """What ``transform`` gives for the points, less their mean, in float64, where X lives.
+
+        ``components`` are a map (r, rank) of the features. Products with small eigenvalues round
+        otherwise here than on the features, so that what is said of a map is said of these images.
+        """
+        kernels = kernels_for(self.X)
+        return kernels.like(self._images(components), kernels.double(self.X[:0]))
+
+    def trace(self, components: Matrix) -> float:
+        """tr(K CᵀC) of the metric of a map, as ``dual_coef_`` C gives it."""
+        return float(np.vdot(self._images(components).T, components @ self.span.coefficients))
+
+    def _images(self, components: Matrix) -> Matrix:
+        coefficients = components @ self.span.coefficients
+        found: Matrix = kernels_for(self.values).apply(self.values, coefficients)
+        return np.asarray((found - found.mean(axis=0))[self._first])
+
+    def squared_lengths(self, heads: Index, tails: Index) -> Matrix:
+        """‖φ(a) − φ(b)‖² of pairs of the points, by their numbers.
+
+        From the points themselves where that is easy: kernel values lose the digits of near pairs.
+        """
+        kernel, kernels = self.kernel, kernels_for(self.X)
+        if kernel.kernel not in ("linear", "rbf"):
+            own, values = np.diag(self.values), self.values[heads, tails]
+            return np.asarray((own[heads] + own[tails] - 2 * values).clip(0))
+        points = kernels.double(take_rows(self.X, self.rows))
+        ends = (kernels.index(end, self.X) for end in (heads, tails))
+        squares = to_host(kernels.sq_lengths(points, *ends))
+        found = squares if kernel.gamma is None else -2 * np.expm1(-kernel.gamma * squares)
+        return np.asarray(found)
 
     def attributes(self, components: Matrix) -> dict[str, Any]:
         """The fitted attributes of a map (r, rank) of the features."""

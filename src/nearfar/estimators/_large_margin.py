@@ -21,7 +21,12 @@ from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint
-from nearfar.solvers.multipliers import SEARCH_MARGIN, WIDTH, at_best_scale, proximal_factor_descent
+from nearfar.solvers.multipliers import (
+    SEARCH_MARGIN,
+    WIDTH,
+    at_best_scale,
+    descend_in_both_precisions,
+)
 from nearfar.supervision import ClassOrder, class_order
 from nearfar.validation import check_number
 
@@ -84,7 +89,7 @@ def margin_checkpoint(
 
 @dataclass(frozen=True)
 class Start:
-    """A map to start from, and what `proximal_factor_descent` should know of it."""
+    """A map to start from, and what the descent should know of it."""
 
     components: Matrix
     options: dict[str, Any] = field(default_factory=dict)
@@ -169,7 +174,7 @@ class Descent:
         single = str(self.points.dtype).endswith("float32")
         tol = self.tol * (1 - ROUNDING_SHARE) if single else self.tol
         solution = training.run(
-            proximal_factor_descent(
+            descend_in_both_precisions(
                 self.problem, L, tol, fixed_rank=self.rows is not None, **start.options
             ),
             attributes,

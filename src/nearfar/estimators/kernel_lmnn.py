@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from nearfar.supervision import ClassOrder, nearest_targets
 from nearfar.supervision.labels import check_class_sizes
 
 Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
 
 
 class KernelLMNN(KernelMetricLearner):
@@ -240,6 +242,10 @@ class KernelLMNN(KernelMetricLearner):
         E = take_rows(points.coordinates, labels.order)
         edges = nearest_targets(E, labels, self.n_neighbors)
         problem = LMNNProblem.build(E, E[0] * 0, edges, labels.starts, self.push_weight)
+        problem = replace(
+            problem,
+            images=lambda components: take_rows(points.images(components), labels.order),
+        )
         learns = self.n_components is not None and self.n_components < E.shape[1]
         return Descent(problem, E, labels, self.tol, self.n_components if learns else None)
 

@@ -19,8 +19,14 @@ from nearfar.estimators._soft_neighbors import (
     validated_labelled_points,
 )
 from nearfar.estimators._start import learned_rows
-from nearfar.estimators._training import Training, store_ending, with_callbacks
-from nearfar.estimators.mcml import Ending, certified_ending, check_parameters, collapse
+from nearfar.estimators._training import Training, settled, store_ending, with_callbacks
+from nearfar.estimators.mcml import (
+    Ending,
+    certified_ending,
+    check_parameters,
+    collapse,
+    remedy_of_stalling,
+)
 from nearfar.kernels import one_pool, take_rows, to_host
 from nearfar.problems.kernel_mcml import KernelMCMLProblem
 from nearfar.problems.mcml import CollapsePoint
@@ -204,7 +210,13 @@ class KernelMCML(KernelMetricLearner):
         if rank == 0:
             return self._store_without_variation(points, labels)
 
-        problem = KernelMCMLProblem.of(E, labels.starts, float(self.regularization))
+        problem = KernelMCMLProblem.of(
+            E,
+            labels.starts,
+            float(self.regularization),
+            lambda components: take_rows(points.images(components), labels.order),
+            points.trace,
+        )
         rows = learned_rows(self.n_components, self.reduce, rank)
         convex = rows is None
         few = len(labels.sizes) + SPARE_ROWS
@@ -233,7 +245,14 @@ class KernelMCML(KernelMetricLearner):
         if ending.dual_factors is not None:
             maps = (points.attributes(problem.components(L)) for L in ending.dual_factors)
             self.proof_ = map_proof(to_host(each["dual_coef_"]) for each in maps)
-        store_ending(self, ending.status, ending.objective, ending.gap, training.history)
+        store_ending(
+            self,
+            ending.status,
+            ending.objective,
+            ending.gap,
+            training.history,
+            if_stalled=remedy_of_stalling(self),
+        )
         training.finish(ending.status, fitted)
         return self
 
@@ -269,6 +288,6 @@ def _ending(problem: KernelMCMLProblem, solution: Solution, tol: float, convex: 
     if proved is not None and solution.status is Status.CONVERGED:
         objective = problem.objective(problem.returned(L))
         gap = replace(proved, objective=objective).gap
-        return Ending(solution.status, objective, gap, proved.factors)
+        return Ending(settled(solution.status, gap, tol), objective, gap, proved.factors)
     L = problem.whole(L).L if convex else L
     return certified_ending(problem, L, solution.status, tol, convex)

@@ -203,7 +203,19 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         if rank == 0:
             return self._store_without_variation(points)
 
-        problem = KernelMMCProblem.of(pairs, points.rows, points.coordinates, self.regularization)
+        total = None
+        if self.rank is None:
+            near = (np.searchsorted(points.rows, end) for end in pairs.near_edges())
+            total = float(points.squared_lengths(*near).sum())
+        problem = KernelMMCProblem.of(
+            pairs,
+            points.rows,
+            points.coordinates,
+            self.regularization,
+            points.images,
+            points.trace,
+            total,
+        )
         rows = learned_rows(self.n_components, "learn", rank)
         start = problem.start(rows)
 

@@ -232,7 +232,14 @@ class MCML(MetricLearner):
         self.proof_: Proof | None = None
         if ending.dual_factors is not None:
             self.proof_ = map_proof(map(problem.components, ending.dual_factors))
-        store_ending(self, ending.status, ending.objective, ending.gap, training.history)
+        store_ending(
+            self,
+            ending.status,
+            ending.objective,
+            ending.gap,
+            training.history,
+            if_stalled=remedy_of_stalling(self),
+        )
         training.finish(ending.status, fitted)
         return self
 
@@ -317,3 +324,13 @@ def certified_ending(
         return Ending(status)
     status = settled(status, certificate.gap, tol)
     return Ending(status, certificate.objective, certificate.gap, certificate.factors)
+
+
+def remedy_of_stalling(estimator: Any) -> str | None:
+    """What to do if rounding errors ended the fit; None for what holds for all estimators."""
+    if estimator.regularization > 0:
+        return None
+    return (
+        "Set regularization, for example to 0.01: without it the best metric may be infinite,"
+        " or the bound too weak to prove that it was found."
+    )

@@ -363,7 +363,7 @@ class Answer:
             objective=self.certificate.objective,
             duality_gap=self.certificate.gap,
             status=self.status,
-            gap_unit=max(program.scale, abs(program.bound(state))),
+            gap_unit=max(program.mean_square, abs(program.bound(state))),
         )
 
 

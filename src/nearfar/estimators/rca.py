@@ -143,13 +143,14 @@ class RCA(PairLearner, MetricLearner):
         callbacks = Callbacks(self, X, y)
         self._check_variation(points)
 
-        points, kernels = without_dead_features(points), kernels_for(points)
+        given, kernels = points, kernels_for(points)
+        points = near_origin(kernels, without_dead_features(points))
         rows = np.flatnonzero(chunklets != NONE)
         _, codes = np.unique(chunklets[rows], return_inverse=True)
         problem = self._problem(points, rows, codes)
-        L = rounded_like(problem.solution(self.n_components), points)
+        L = rounded_like(problem.solution(self.n_components), given)
 
-        self.components_ = kernels.like(pad_or_trim_rows(L, self.n_components), points)
+        self.components_ = kernels.like(pad_or_trim_rows(L, self.n_components), given)
         self.n_chunklets_ = int(codes.max()) + 1
         images = None
         if problem.basis is not None:  # an outlier may have spoilt its coordinates

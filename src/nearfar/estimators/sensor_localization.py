@@ -473,9 +473,15 @@ def _distances(estimator: Any, X: Any, reset: bool) -> Any:
         accept_sparse="csr",
         dtype=np.float64,
         ensure_all_finite=False,
-        ensure_non_negative=True,
         ensure_min_samples=2 if reset else 1,
     )
+    least = float(np.nanmin(X.data if sparse.issparse(X) else X, initial=0.0))
+    if least < 0:
+        raise InvalidInputError(
+            "Negative values in data: SensorLocalization takes the distances between points, 0 or"
+            f" more, and not the points themselves; the smallest entry is {least:.3g}. Compute"
+            " distances with sklearn.metrics.pairwise_distances, or use MVU or MDS on points."
+        )
     if reset and not sparse.issparse(X) and X.shape[0] == X.shape[1]:
         return np.where(np.isfinite(X), X, X.T)
     return X

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from nearfar import limits
 from nearfar.errors import InvalidInputError, MissingExtraError
 from nearfar.kernels.threads import one_pool
 from nearfar.limits import allowed_gigabytes
@@ -85,13 +86,16 @@ def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
 
     Without a ``memory_limit``, the limit is the memory of the device of the reference.
     """
-    limit = allowed_gigabytes()
+    limit, source = allowed_gigabytes(), "the limit of"
+    other = "raise memory_limit if there is more"
     if limit is None:
         limit = gram_kernels_for(reference).total_memory(reference) / GIGABYTE
+        if limits.machine_memory() is not None:
+            source, other = "what there is here,", "use a machine with more memory"
     if needed > limit * GIGABYTE:
         raise InvalidInputError(
-            f"{what} needs about {needed / GIGABYTE:.2g} GB, above the limit of {limit:.2g} GB."
-            f" {remedy}, or raise memory_limit."
+            f"{what} needs about {needed / GIGABYTE:.2g} GB, above {source} {limit:.2g} GB."
+            f" {remedy}, or {other}."
         )
 
 

@@ -28,7 +28,7 @@ O(m k) where there are fewer far pairs than points.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import numpy as np
@@ -126,6 +126,10 @@ class DMLEigProblem:
                 rows = rows[n_near:]
         measure = measure_of_pairs(pairs, regularization)
         problem = cls(kernels.apply(rows, basis.T), edges, basis, X, measure)
+        if edges is not None and not float(problem.lengths(np.eye(problem.size)).min()) > 0:
+            # Beside others that are very far away, the origin hides that points differ.
+            rows = _differences(kernels, X, pairs.far_edges())
+            problem = replace(problem, rows=kernels.apply(rows, basis.T), edges=None)
         if regularization <= NEGLIGIBLE and free.shape[1]:
             problem._warn_of_ridge(free)
         return problem

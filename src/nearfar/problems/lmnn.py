@@ -31,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,6 +254,15 @@ class LMNNProblem:
     def kernels(self) -> ModuleType:
         """The kernels of the device that holds the points."""
         return kernels_for(self.U)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the points are in float32."""
+        return str(self.U.dtype).endswith("float32")
+
+    def in_double(self) -> Self:
+        """The same problem in float64."""
+        return replace(self, U=self.exact())
 
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""
@@ -633,8 +642,7 @@ class LMNNProblem:
     ) -> tuple[Certificate, Triplets]:
         """The gap of (6) for images Z in float64, by a search for all triplets."""
         width = CERTIFY_WIDTH if previous is None else previous.width
-        single = str(self.U.dtype).endswith("float32")
-        screen = self.kernels.single(Z) if single else None
+        screen = self.kernels.single(Z) if self.is_single else None
         at = self._survey(L, Z, width, width, previous, keep=keep, screen=screen)
         return self._certificate(at, U), at.triplets
 

@@ -41,7 +41,8 @@ matrix all is of one size. With K + t 11ᵀ = F Fᵀ and the rows c_e = Fᵀ(e_i
 (6) lengths  ℓ_e = c_eᵀ K' c_e  of  F K' Fᵀ, now with K' = I
 (7) dual     S' = FᵀSF = Cᵀ diag(y) C − σFᵀPF, which is μI on the central path
 
-D and K are in units of the mean D, so that data of any scale has the same path.
+D and K are in units of a power of two near the mean D, so that data of any scale has much the same
+path, and units are changed without rounding.
 
 K of an iterate keeps lengths up to rounding only, and its objective f may be above the optimum:
 
@@ -53,7 +54,7 @@ For "shrink" K / (1 + v) is feasible. For equal lengths f − c is the objective
 and y is feasible in its dual: so (8) holds for (2) at these prices, which is the program with
 equalities if they are above the multipliers of a solution. y approximates these; w leaves room.
 
-The error measures of the DIMACS challenge, with b = D and C = σP in units of the mean D, so that
+The error measures of the DIMACS challenge, with b = D and C = σP in these units, so that
 max |b| is max D, max |C| is at most 1, ⟨C, K⟩ = f and bᵀy = Σ_e y_e:
 
 (9) errors   err1 = ‖(ℓ − 1) D‖ / (1 + max D), of changes that are neither free nor for sale;
@@ -126,7 +127,7 @@ class MVUProgram:
     first: Array  # (m,) y of (4)
     least: Array  # (n,) t
     n: int
-    scale: float  # the unit of D and K
+    scale: float  # the unit of D and K, a power of two: what is judged is what is returned
     priced: bool = False  # whether slack is sold at its price, rather than forbidden or free
     thickness: float = 0.0  # δ
     may_thicken: bool = False  # whether (5) may replace this program
@@ -154,7 +155,7 @@ class MVUProgram:
         """
         kernels, gram = kernels_for(reference), gram_kernels_for(reference)
         i, j = kernels.index(heads, reference), kernels.index(tails, reference)
-        scale = float(squares.mean())
+        scale = 2.0 ** round(np.log2(float(squares.mean())))
         D = kernels.like(squares / scale, reference)
         shape = D if constraints == "slack" else 0 * D + 1
         second = float(gram.eigh(gram.laplacian(i, j, shape / D, n))[0][1])
@@ -292,6 +293,11 @@ class MVUProgram:
         """A point of (2) and (3)."""
         return State(K, y, above, below)
 
+    @property
+    def mean_square(self) -> float:
+        """The mean D, in units of the data: gaps are relative to it, or to a larger bound."""
+        return self.scale * float(self.given.mean())
+
     def variance(self, state: State) -> float:
         """σ tr K."""
         return self.scale * self.sign * float(state.K.diagonal().sum())
@@ -311,7 +317,7 @@ class MVUProgram:
         bound, value = self.bound(state), self.variance(state)
         value -= self.paid(state) if self.priced else 0.0
         width = max(bound - value, 0.0) + self.owed(state)  # (8)
-        return max(width / max(self.scale, abs(bound)), self.violation(state))
+        return max(width / max(self.mean_square, abs(bound)), self.violation(state))
 
     def owed(self, state: State) -> float:
         """c of (8): how far the optimum may lie below the variance, for lengths are not kept."""
@@ -326,11 +332,13 @@ class MVUProgram:
     def gap_with_slack(self, state: State) -> float:
         """How far (2) is from the bound, with what is paid."""
         bound = self.bound(state)
-        return abs(bound - self.variance(state) + self.paid(state)) / max(self.scale, abs(bound))
+        return abs(bound - self.variance(state) + self.paid(state)) / max(
+            self.mean_square, abs(bound)
+        )
 
     def remaining(self, mu: float, state: State) -> float:
         """What products of this mean leave of the gap, but for rounding and for slack."""
-        return mu * self.size * self.scale / max(self.scale, abs(self.bound(state)))
+        return mu * self.size * self.scale / max(self.mean_square, abs(self.bound(state)))
 
     def is_exhausted(self, state: State) -> bool:
         """Whether (2) is solved, but slack bought that should not be."""
@@ -377,10 +385,10 @@ class MVUProgram:
         least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
         bound, below = self.bound(state), max(0.0, -float(eigenvalues.min()) / unit)
         inside = replace(state, K=state.K + below * (gram.eye(n, state.K) - 1 / n))
-        gap = self.gap(inside) + (n - 1) * below * unit / max(unit, abs(bound))
+        gap = self.gap(inside) + (n - 1) * below * unit / max(self.mean_square, abs(bound))
         if least < 0:  # y is scaled back into the cone
             moved = abs(bound / (1 + self.sign * least) - bound)
-            gap += moved / max(unit, abs(bound))
+            gap += moved / max(self.mean_square, abs(bound))
         given = kernels.to_host(self.squares)
         lack = self.forbidden(kernels.to_host(self.lengths(state.K)) - 1) * given
         size, total = 1 + float(given.max()), 1 + (abs(objective) + abs(bound)) / unit

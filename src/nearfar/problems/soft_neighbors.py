@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import range_and_null, symmetric
+from nearfar.linalg import range_and_null, squared_norm, symmetric
 from nearfar.problems.whitening import FLOOR, returned_map, whitened
 
 Matrix = NDArray[np.float64]
@@ -79,6 +79,7 @@ class SoftNeighborsProblem:
     regularization: float  # λ
     exact: Callable[[], Array]  # U in float64
     images: Callable[[Matrix], Array]  # of the points under a map on the features, in float64
+    trace: Callable[[Matrix], float] = squared_norm  # of the metric of such a map
 
     @classmethod
     def build(cls, X: Array, centre: Array, starts: Index, regularization: float = 0.0) -> Self:

@@ -55,6 +55,9 @@ class Tuning:
     )
     # looks and multipliers
     look_every: int = 5  # iterations
+    most_looks: int = 10  # in a row that see no progress, before float64 takes over from float32
+    nearer: float = 0.9  # share of the least residual that is progress, and
+    lower: float = 1 - 1e-4  # of the least objective
     settled: float = 1.0  # multipliers advance when a look sees less fall than this share of their
     enough: float = 0.2  # error, and only while that is more than this share of the tolerance
     most_rests: int = 3  # failures to descend in a row, answered by new multipliers, before the end
@@ -129,6 +132,9 @@ Along = TypeVar("Along", bound=LineSearchable)
 class HingeProblem(Protocol[At, Known, Along]):
     """`nearfar.problems.lmnn` explains each part."""
 
+    @property
+    def is_single(self) -> bool: ...  # noqa: D102
+    def in_double(self) -> HingeProblem[At, Known, Along]: ...  # noqa: D102
     def sampled(self, rows: int) -> HingeProblem[At, Known, Along]: ...  # noqa: D102
     def normalised(self, L: Matrix) -> Matrix: ...  # noqa: D102
     def survey(  # noqa: D102
@@ -156,6 +162,35 @@ class HingeProblem(Protocol[At, Known, Along]):
 
 
 # -- the descent -----------------------------------------------------------------------------------
+
+
+def descend_in_both_precisions(
+    problem: HingeProblem[At, Known, Along],
+    L: Matrix,
+    tol: float,
+    *,
+    fixed_rank: bool = False,
+    **options: Any,
+) -> Iterator[Iterate[Known]]:
+    """`proximal_factor_descent`, which goes on in float64 where float32 makes no more progress.
+
+    Lengths along directions in which no target edge differs are rounding errors in float32, and a
+    metric that is large in them makes them matter.
+    """
+    value = residual = np.inf
+    looks = 0  # in a row, without progress
+    for iterate in proximal_factor_descent(problem, L, tol, fixed_rank=fixed_rank, **options):
+        yield iterate
+        if not problem.is_single or fixed_rank or iterate.residual is None:
+            continue
+        nearer = iterate.residual < TUNING.nearer * residual
+        looks = 0 if nearer or iterate.value < TUNING.lower * value else looks + 1
+        value, residual = min(value, iterate.value), min(residual, iterate.residual)
+        if looks == TUNING.most_looks:
+            break
+    if problem.is_single and not fixed_rank:
+        doubled = problem.in_double()
+        yield from proximal_factor_descent(doubled, iterate.point, tol, triplets=iterate.state)
 
 
 def proximal_factor_descent(
@@ -310,7 +345,9 @@ class _State(Generic[At, Known, Along]):
         self.rests = self.rests + 1 if t == 0 else 0
         self.at = problem.move(self.at, line, t)
         previous_gradient, self.gradient = self.gradient, problem.gradient(self.at)
-        memory.remember(t * direction, self.gradient - previous_gradient)
+        kept = memory.remember(t * direction, self.gradient - previous_gradient)
+        if not kept and t >= line.limit:
+            memory.forget()  # as long as steps may be and still too short: its scale is stale
         self.n_iter += 1
         self.value, self.n_active = problem.objective(self.at)
         self.line = partial(line.at, t)

@@ -94,25 +94,26 @@ class LBFGS:
             image = image + (share - _dot(pair.change, image) / pair.curvature) * pair.step
         return -image
 
-    def remember(self, step: Array, change: Array, image: Array | None = None) -> None:
+    def remember(self, step: Array, change: Array, image: Array | None = None) -> bool:
         """Keep a pair if its curvature is positive, and its products are in the range of floats.
 
-        ``image`` is H₀ · change, if that is known.
+        ``image`` is H₀ · change, if that is known. Returns whether the pair was kept.
         """
         curvature, square = _dot(step, change), _dot(change, change)
         if not curvature > CURVATURE_FLOOR * _dot(step, step) ** 0.5 * square**0.5:
-            return
+            return False
         if image is not None or self._precondition is not None:
             image = self._image(change) if image is None else image
             square = _dot(change, image)
         if not min(curvature, square) >= SMALLEST_PRODUCT:
-            return
+            return False
         if self._pairs and self._pairs[-1].step.shape != step.shape:
             self._pairs.clear()
         step, change = 1 * step, 1 * change  # copies
         image = change if image is None else image
         self._pairs.append(_Pair(step, change, image, curvature, square))
         del self._pairs[: -self._memory]
+        return True
 
     def transform(self, rows: Matrix) -> None:
         """Follow a change of variables L → rows · L with orthonormal rows, some of them new.
