@@ -439,7 +439,7 @@ def test_fewer_rows(model):
 )
 def test_a_damaged_proof(model, name, value):
     model.proof_[name] = value
-    refuted(model, *IRIS, f"the proof is damaged: {name} is no ")
+    refuted(model, *IRIS, f"the proof is damaged: {name} is not a")
 
 
 @pytest.mark.parametrize("proof", ["text", [1, 2], 3.0])

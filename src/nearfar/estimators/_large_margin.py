@@ -11,18 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from nearfar.errors import DataWarning, InvalidInputError, warn
+from nearfar.errors import InvalidInputError
 from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
-from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import host, projection
+from nearfar.estimators._input import warn_of_no_variation
+from nearfar.estimators._start import projection
 from nearfar.estimators._training import Arrays, Attributes, Saved, Training, check_limits, settled
-from nearfar.kernels import Array, kernels_for
+from nearfar.files import fingerprint
+from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Solution, Status
-from nearfar.solvers.checkpoint import Checkpoint, fingerprint
-from nearfar.solvers.multipliers import SEARCH_MARGIN, WIDTH, at_best_scale, descend
+from nearfar.solvers.checkpoint import Checkpoint
+from nearfar.solvers.multipliers import (
+    SEARCH_MARGIN,
+    WIDTH,
+    at_best_scale,
+    descend_in_both_precisions,
+)
 from nearfar.supervision import ClassOrder, class_order, vote
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -74,7 +81,7 @@ def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
     """
     kernels, step = kernels_for(points), -(-len(points) // SCALE_ROWS)
     sample, truth = points[::step], codes[::step]
-    spread = np.asarray(host(sample), dtype=np.float64).std(axis=0)
+    spread = np.asarray(to_host(sample), dtype=np.float64).std(axis=0)
     powers = np.round(np.log2(np.where(spread > 0, spread, 1.0))).clip(-MOST_POWERS, MOST_POWERS)
     if len(np.unique(powers[spread > 0])) < 2 or len(sample) < 2:
         return None
@@ -82,7 +89,7 @@ def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
     k = min(n_neighbors, len(sample) - 1)
 
     def error(X: Array) -> float:
-        near = host(kernels.nearest(X, X, k + 1)[0])
+        near = to_host(kernels.nearest(X, X, k + 1)[0])
         others = near != np.arange(len(X))[:, None]
         others[others.all(axis=1), -1] = False  # of many equal points the row itself may be missing
         voters = near[others].reshape(len(X), k)
@@ -121,7 +128,7 @@ def margin_checkpoint(
     if estimator.checkpoint is None:
         return None
     shared = [estimator.n_neighbors, estimator.push_weight]
-    parts = [host(points), labels.starts, *settings, *shared]
+    parts = [to_host(points), labels.starts, *settings, *shared]
     return Checkpoint(estimator.checkpoint, fingerprint(*parts))
 
 
@@ -130,7 +137,7 @@ def margin_checkpoint(
 
 @dataclass(frozen=True)
 class Start:
-    """A map to start from, and what `descend` should know of it."""
+    """A map to start from, and what the descent should know of it."""
 
     components: Matrix
     options: dict[str, Any] = field(default_factory=dict)
@@ -215,7 +222,9 @@ class Descent:
         single = str(self.points.dtype).endswith("float32")
         tol = self.tol * (1 - ROUNDING_SHARE) if single else self.tol
         solution = training.run(
-            descend(self.problem, L, tol, fixed_rank=self.rows is not None, **start.options),
+            descend_in_both_precisions(
+                self.problem, L, tol, fixed_rank=self.rows is not None, **start.options
+            ),
             attributes,
             start=Iterate(L, np.inf),
             tol=tol,
@@ -309,23 +318,6 @@ class Descent:
 
 def objective_without_variation(push_weight: float, labels: ClassOrder, heads: Array) -> float:
     """All points are equal, so that every triplet has a slack of 1 whatever the metric."""
-    warn(
-        "all points are equal, so that every metric is as good as any other. Check X.", DataWarning
-    )
-    others = len(labels.codes) - np.repeat(labels.sizes, labels.sizes)[host(heads)]
+    warn_of_no_variation()
+    others = len(labels.codes) - np.repeat(labels.sizes, labels.sizes)[to_host(heads)]
     return float(push_weight * others.sum())
-
-
-def warn_of_coinciding(count: int) -> None:
-    """Warn of pairs of equal points with different labels, if there are any."""
-    if count:
-        warn(
-            f"{count} pairs of equal points have different labels: no metric can separate them."
-            " Check these labels.",
-            DataWarning,
-        )
-
-
-def taken(X: Array, rows: Index) -> Array:
-    """Rows of X, where it lives."""
-    return X[kernels_for(X).index(rows, X)]

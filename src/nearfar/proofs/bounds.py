@@ -15,8 +15,6 @@ from scipy.spatial.distance import cdist
 from nearfar.proofs import sums
 from nearfar.proofs.sums import Index, Matrix, Pairs, Parts
 
-FLOOR = 0.5  # F of (1.4)
-
 
 def largest_ratio(S: Matrix, B: Matrix, diagonal: bool = False) -> float:
     """The largest eigenvalue of S relative to BᵀB, and what rounding may have taken from it."""
@@ -26,22 +24,14 @@ def largest_ratio(S: Matrix, B: Matrix, diagonal: bool = False) -> float:
 
 
 def lmnn(
-    X: Matrix,
-    Z: Matrix,
-    metric: Index,
-    codes: Index,
-    mu: float,
-    targets: Index,
-    dual: sums.Dual,
-    rho: float = 0.0,
-    trace: float = 0.0,
+    X: Matrix, Z: Matrix, metric: Index, codes: Index, mu: float, claim: sums.Claim
 ) -> tuple[float, float, float]:
     """Also the smallest eigenvalue of (1.2). Distances to l are those of images Z[metric[l]]."""
+    targets, dual, ridge = claim.targets, claim.dual, claim.ridge
     i, slot = np.nonzero(targets >= 0)
     j, D, frames, least = targets[i, slot], np.full(targets.shape, -np.inf), [], 0.0
     D[i, slot] = ((Z[metric[j], i] - Z[metric[j], j]) ** 2).sum(axis=1)
-    ridge, floor = shrunk(X, i, j, rho)
-    objective = (1 - mu) * (D[i, slot].sum() + ridge * trace)
+    objective = (1 - mu) * (D[i, slot].sum() + ridge * claim.trace)
     (at, near, far), alpha = dual[0].T, dual[1].copy()
     for number, images in enumerate(Z):
         points, mine = np.flatnonzero(metric == number), metric[j] == number
@@ -60,21 +50,8 @@ def lmnn(
         S = sums.scatter(U, at[push], far[push], mu * alpha[push])
         S -= sums.scatter(U, at[pull], near[pull], mu * alpha[pull])
         least = min(least, 1 - largest_ratio(S, B))  # (1.2)
-    kept = X * np.sqrt(floor)
-    margins = 1 + sums.lengths(kept, at, near) - sums.lengths(kept, at, far)
-    bound = max(mu * float((alpha * margins).sum()) / (1 - least), 0.0)  # (1.3)
-    constant = (1 - mu) * float(sums.lengths(kept, i, j).sum() + ridge * floor.sum())
-    return float(objective), constant + bound, least
-
-
-def shrunk(X: Matrix, heads: Index, tails: Index, rho: float) -> tuple[float, Matrix]:
-    """rT/d and the diagonal of φI of (1.4), from the points and the target edges."""
-    live, lengths = sums.live_features(X), sums.lengths(X, heads, tails)
-    total = float(lengths.sum())
-    if rho == 0 or total == 0:
-        return 0.0, np.zeros(X.shape[1])
-    r = rho / (1 - rho)
-    return float(r * total / live.sum()), np.where(live, FLOOR * r * len(lengths) / total, 0.0)
+    bound = max(mu * (alpha * claim.margins(X)).sum() / (1 - least), 0.0)  # (1.3)
+    return float(objective), float((1 - mu) * claim.constant(X) + bound), least
 
 
 def mcml(

@@ -89,15 +89,12 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         triplets = claims.row_numbers(proof, "triplets", 3, 0, n)
         dual = triplets, claims.finite_array(proof, "weights", (len(triplets),))
         _check_triplets(*dual, codes, targets)
-    rho, trace = float(getattr(model, "shrinkage_", 0.0)), 0.0
-    if rho:
-        trace = space.trace()
-        i, slot = np.nonzero(targets >= 0)
-        floor = bounds.shrunk(space.points, i, targets[i, slot], rho)[1]
+    ridge, floor = sums.shrunk(space.points, targets, float(getattr(model, "shrinkage_", 0.0)))
+    if ridge:
         _check_floor(space.maps[0], floor, tolerance(model))
-    objective, bound, least = bounds.lmnn(
-        space.points, images, metric[rows], codes, mu, targets, dual, rho, trace
-    )
+    trace = space.trace() if ridge else 0.0
+    claim = sums.Claim(targets, dual, ridge, floor, trace)
+    objective, bound, least = bounds.lmnn(space.points, images, metric[rows], codes, mu, claim)
     note = f" (dual point infeasible: smallest eigenvalue {least:.0e})" if least < -SOLVED else ""
     note += f", of the {n} rows that were not held out" if n < len(X) else ""
     return Found(objective, bound if proves else None, note)
@@ -178,7 +175,10 @@ class PairProblem:
         self.space = Space.of(model, points, rows)
         self.points = self.space.points
         B = self.near(self.points)
-        share = float(model.regularization) * float((B * B).sum()) / max(B.shape[1], 1)
+        total = float((B * B).sum())
+        if self.space.squares is not None and model.rank is None:  # also along what is not in B
+            total = self.near_total(self.space.squares)
+        share = float(model.regularization) * total / max(B.shape[1], 1)
         self.B = sums.with_ridge(B, share)  # BᵀB = S of (3.1), H of (4.1)
         self.Z = self.space.images()[0]
         self.size = float((self.near(self.Z) ** 2).sum()) + share * self.space.trace()  # ⟨S, M⟩
@@ -189,6 +189,12 @@ class PairProblem:
             return np.asarray(U[self.near_pairs[0]] - U[self.near_pairs[1]])
         sizes = np.bincount(self.codes)[self.codes]
         return np.asarray(np.sqrt(sizes)[:, None] * sums.about_means(U, self.codes))
+
+    def near_total(self, squares: Matrix) -> float:
+        """The sum over the near pairs of a table (n, n)."""
+        if self.codes is None:
+            return float(squares[self.near_pairs[0], self.near_pairs[1]].sum())
+        return float(squares[self.codes[:, None] == self.codes].sum()) / 2
 
     def far(self) -> Iterator[Pairs]:
         """The far pairs, in parts; pairs of equal points, which no metric parts, are left out."""
@@ -278,7 +284,7 @@ def check_mvu(model: Any, proof: Proof, X: Any, _: Any, __: Any) -> Found:
     graph, K, kind = model.graph_, claims.as_float64(model.kernel_), model.constraints
     n, given, length = graph.n_nodes, _edge_lengths(model, X, model.graph_), graph.lengths
     if K.shape != (n, n) or not np.isfinite(K).all():
-        raise Refuted(f"the kernel of the model is no matrix of the {n} points")
+        raise Refuted(f"the kernel of the model is not a matrix of the {n} points")
     for e in np.flatnonzero(np.abs(given - length) > tolerance(model) * np.maximum(length, given)):
         raise Refuted(
             f"{OTHER}rows {graph.heads[e]} and {graph.tails[e]} are {given[e]:.6g} apart, the graph"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ BLOCK = 1 << 22  # entries of a table that is held at a time
 MANY = 32  # pairs to a point
 DEAD, RANK = 1e-12, 1e-13  # spread of a feature, variance of a direction, that count as rounding
 NULL, REACH = 1e-10, 1e-20  # eigenvalue of BᵀB, square outside of its range, that count as zero
+FLOOR = 0.5  # F of (1.4)
 SHARE = 2e-4  # of the scatter of all points, beside BᵀB
 
 
@@ -65,10 +67,36 @@ def soft_neighbors(Z: Matrix) -> Iterator[tuple[Index, Matrix, Matrix, Matrix]]:
         yield rows, D, p / p.sum(axis=1, keepdims=True), np.log(p.sum(axis=1)) - least[:, 0]
 
 
-def live_features(X: Matrix) -> NDArray[np.bool_]:
-    """Which features vary, beside the others."""
-    spread = np.abs(X - X[:1]).mean(axis=0)
-    return np.asarray(spread > DEAD * np.median(spread[spread > 0]) if spread.any() else spread > 0)
+class Claim(NamedTuple):
+    """What a fit of the LMNN family says of its program and its dual point."""
+
+    targets: Index  # (n, k), -1 for none
+    dual: Dual
+    ridge: float  # r T/d of (1.4)
+    floor: Matrix  # (d,) the diagonal of φI
+    trace: float  # tr M
+
+    def margins(self, X: Matrix) -> Matrix:
+        """1 + φ(‖x_i − x_j‖² − ‖x_i − x_l‖²) of the triplets."""
+        (i, j, far), kept = self.dual[0].T, X * np.sqrt(self.floor)
+        return np.asarray(1 + lengths(kept, i, j) - lengths(kept, i, far))
+
+    def constant(self, X: Matrix) -> float:
+        """φ tr P / (1 − μ)."""
+        heads, slot = np.nonzero(self.targets >= 0)
+        kept = lengths(X * np.sqrt(self.floor), heads, self.targets[heads, slot])
+        return float(kept.sum() + self.ridge * self.floor.sum())
+
+
+def shrunk(X: Matrix, targets: Index, rho: float) -> tuple[float, Matrix]:
+    """rT/d and the diagonal of φI of (1.4), from the points and their targets."""
+    spread, (heads, slot) = np.abs(X - X[:1]).mean(axis=0), np.nonzero(targets >= 0)
+    squares = lengths(X, heads, targets[heads, slot])
+    if rho == 0 or not squares.any():
+        return 0.0, np.zeros(X.shape[1])
+    live = spread > DEAD * np.median(spread[spread > 0])
+    r = rho / (1 - rho)
+    return float(r * squares.sum() / live.sum()), live * (FLOOR * r / squares.mean())
 
 
 def with_ridge(B: Matrix, ridge: float) -> Matrix:
