@@ -41,7 +41,7 @@ def lmnn(
             for column in D[rows].T:
                 objective += mu * np.maximum(1 + column[:, None] - table, 0).sum()  # (1.1)
         B = np.sqrt(1 - mu) * (X[i[mine]] - X[j[mine]])
-        B = sums.with_ridge(B, (1 - mu) * ridge)  # BᵀB = P
+        B = sums.with_ridge(B, (1 - mu) * ridge)  # BᵀB = P (1.4)
         T, null = sums.coordinates(X, B, shortest=ridge > 0)
         alpha[(metric[far] == number) & sums.differ_along(null, T, X, at, far)] = 0
         frames.append((X @ T, B @ T))
