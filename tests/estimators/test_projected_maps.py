@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from nearfar import LMNN, MCML, MMC, DMLEig, KernelMCML
+from nearfar import MCML, MMC, DMLEig, KernelMCML
 
 LEARNERS = [
-    LMNN(reduce="project"),
-    LMNN(reduce="project", n_passes=2),
     MCML(reduce="project"),
     MCML(reduce="project", solver="projected-gradient"),
     MMC(reduce="project", regularization=0.1),

@@ -34,7 +34,7 @@ from nearfar.estimators._start import (
 from nearfar.estimators._training import Arrays, Saved, Training, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
 from nearfar.limits import Stage, fit_clock
-from nearfar.linalg import pad_or_trim_rows
+from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Status
 from nearfar.supervision import ClassOrder, given_targets, nearest_targets
@@ -126,8 +126,8 @@ class LMNN(MetricLearner):
         ``feature_scale_``). For a number, bring features to one scale first. A full metric has
         full rank then; for a learned rectangular map only the pull is shrunk.
     reduce : {"learn", "project"}, default="learn"
-        How to get fewer rows: "learn" a rectangular map (not convex), or "project" the full
-        metric on its leading directions.
+        How to get fewer rows: "learn" a rectangular map (not convex), or "project" the points that
+        the full metric has transformed on their principal components (the papers' LMNN-S).
     n_passes : int, default=1
         How often to learn. Each further pass chooses the target neighbours anew, as the nearest
         of the class under the metric of the pass before. With ``validation_fraction`` it is the
@@ -163,7 +163,8 @@ class LMNN(MetricLearner):
     Attributes
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
-        The map L, its rows sorted by decreasing length.
+        The map L, its rows sorted by decreasing length; with ``reduce="project"``, by decreasing
+        variance of the transformed points.
     shrinkage_ : float
         The shrinkage that was used.
     feature_scale_ : ndarray of shape (n_features,) or None
@@ -512,6 +513,8 @@ class LMNN(MetricLearner):
 
     def _placed(self, components: Matrix, rows: Rows) -> Array:
         """A map with the rows that were asked for, of the inputs, where the points live."""
+        if self.reduce == "project" and self.n_components is not None:
+            components = principal_rows(components, rows.points)
         asked = pad_or_trim_rows(components, self.n_components)
         return self._of_inputs(asked, rows)
 
@@ -552,6 +555,15 @@ class LMNN(MetricLearner):
         if self.target_components_ is None:
             return X
         return kernels_for(X).apply(X, to_host(self.target_components_))
+
+
+def principal_rows(components: Matrix, points: Array) -> Matrix:
+    """The map turned to the principal components of the points' images, the largest first."""
+    kernels = kernels_for(points)
+    images = kernels.apply(kernels.double(points) - kernels.double(points[:1]), components)
+    images = images - images.mean(0)
+    _, axes = eigh(symmetric(kernels.gram(images, images)))
+    return signed(axes.T[::-1] @ components)
 
 
 # -- what a checkpoint holds of the pass before --------------------------------------------------
