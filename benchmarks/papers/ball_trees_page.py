@@ -53,9 +53,10 @@ LOW_RANK = """\
 
 3-NN test error in % after reducing {inputs} principal components of the {n} training points: by PCA
 itself; LMNN-S, the principal components of the points that the full metric has transformed
-(`reduce="project"`); LMNN-R, a rectangular map learned as such (`LMNN(n_components=r)`). The raw images have {raw:.2f} % (paper: {paper:.2f} %), the full metric
-{full:.2f} %, learned in {seconds:.1f} s to a certified gap of {gap:.1e}. The paper gives numbers
-for LMNN-R only. *Search*: how many times faster than by products in all dimensions, see above.
+(`reduce="project"`); LMNN-R, a rectangular map learned as such (`LMNN(n_components=r)`). The raw
+images have {raw:.2f} % (paper: {paper:.2f} %), the full metric {full:.2f} %, learned in
+{seconds:.1f} s to a certified gap of {gap:.1e}. The paper gives numbers for LMNN-R only. *Search*:
+how many times faster than by products in all dimensions, see above.
 """
 
 
