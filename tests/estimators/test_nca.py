@@ -101,7 +101,9 @@ def test_the_weights_are_those_of_another_descent(init, iris):
     X, y = iris
     model = NCA(diagonal=True, init=init, tol=1e-8).fit(X, y)
     peer = optimize.minimize(lambda s: -shares(X * np.exp(s), y), np.zeros(4), method="L-BFGS-B")
-    assert model.objective_ == pytest.approx(-peer.fun, rel=1e-4)
+    assert model.objective_ >= -peer.fun * (1 - 1e-4)  # "auto" may find a better optimum
+    if init == "identity":
+        assert model.objective_ == pytest.approx(-peer.fun, rel=1e-4)
 
 
 def test_weights_are_one_to_a_feature_sorted_by_size(overlapping):

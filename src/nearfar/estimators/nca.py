@@ -22,9 +22,9 @@ from nearfar.estimators._soft_neighbors import (
     run_descent,
     validated_labelled_points,
 )
-from nearfar.estimators._start import central_point, given_start, without_dead_features
+from nearfar.estimators._start import central_point, given_start, projection, without_dead_features
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
-from nearfar.kernels import Array, one_pool, take_rows
+from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.nca import DiagonalNCAProblem, NCAProblem
 from nearfar.problems.soft_neighbors import Point
@@ -34,6 +34,9 @@ from nearfar.supervision import ClassOrder
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
+
+NEAREST = 2  # neighbours whose distances give the scale of a local start
+SAMPLE_ROWS = 1000  # whose neighbours are enough for it
 
 
 class NCA(MetricLearner):
@@ -56,10 +59,12 @@ class NCA(MetricLearner):
     diagonal : bool, default=False
         Whether to learn a weight for each feature instead, a diagonal metric.
     init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
-        Where to start. "auto" weights directions by the distances between random points relative to
-        those within classes; the other words are scaled to the same length. An array is used as it
-        is, and its scale matters. A diagonal metric starts from "auto", "identity" or an array, of
-        whose metric it takes the diagonal.
+        Where to start. "auto" is the best of three starts, by the objective: directions weighted by
+        the distances between random points relative to those within classes; the inputs; and
+        standardised features (or principal components of these), scaled so that nearest neighbours
+        are at a distance of about 1. The other words are scaled to the length of the first. An
+        array is used as it is, and its scale matters. A diagonal metric starts from "auto",
+        "identity" or an array, of whose metric it takes the diagonal.
     tol : float, default=1e-5
         Estimated relative gain that is left at which to stop.
     max_iter : int, default=100
@@ -169,6 +174,9 @@ class NCA(MetricLearner):
             return self._store_without_variation(X, labels, rows)
         if given is None:
             start = named_start(problem, points, labels, str(self.init), rows)
+            if self.init == "auto":
+                local = map(problem.factor, local_maps(points, labels, rows))
+                start = min([start, *local], key=lambda L: problem.evaluate(L).value)
         else:
             start = problem.factor(given)
             check_start(problem, start)
@@ -220,3 +228,28 @@ class NCA(MetricLearner):
         objective = float((labels.sizes * (labels.sizes - 1)).sum()) / (len(X) - 1)
         store_ending(self, Status.CONVERGED, objective, None, [])
         return self
+
+
+def local_maps(points: Array, labels: ClassOrder, rows: int | None) -> list[Matrix]:
+    """The inputs and standardised features, or their principal components, at a local scale.
+
+    At that scale nearest neighbours are at a distance of about 1. Where classes alternate over
+    short distances, there is no direction in which they differ on average, and another start sees
+    nothing but chance.
+    """
+    d, kernels = points.shape[1], kernels_for(points)
+    centred = kernels.double(points) - kernels.double(points[:1])
+    deviations = np.std(to_host(centred[:: -(-len(centred) // SAMPLE_ROWS)]), axis=0)
+    inverse = np.divide(1.0, deviations, where=deviations > 0, out=np.zeros(d))
+    found = []
+    for weights in (np.ones(d), inverse):
+        components = np.diag(weights)
+        if rows not in (None, d):
+            weighted = centred * kernels.like(weights, centred)
+            components = projection(weighted, labels, "pca", rows) * weights
+        images = kernels.apply(centred, components)
+        sample = images[:: -(-len(images) // SAMPLE_ROWS)]
+        squares = to_host(kernels.nearest(sample, images, min(NEAREST + 1, len(images)))[1])
+        if squares.any():
+            found.append(components / np.sqrt(np.median(squares[squares > 0])))
+    return found
