@@ -194,10 +194,11 @@ def test_bad_tables(fails, folder, name, content, message):
     assert not (folder / "model.nearfar").exists()
 
 
-def test_outputs_are_checked_before_the_table_is_read(fails, folder):
+def test_a_mistake_in_the_table_is_told_before_an_output_that_exists(fails, folder):
     (folder / "model.nearfar").touch()
-    assert "model.nearfar exists" in fails("fit", "no.csv")
-    message = fails("fit", "no.csv", "--output", "/proc/model.nearfar")
+    assert "no.csv: No such file or directory" in fails("fit", "no.csv")
+    assert "model.nearfar exists" in fails("fit", "iris")
+    message = fails("fit", "iris", "--output", "/proc/model.nearfar")
     assert "cannot write to the folder /proc" in message
 
 

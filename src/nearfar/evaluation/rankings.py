@@ -307,7 +307,7 @@ def ndcg_at_k(relevance: Any, ideal: Any, k: int = 10) -> float:
     check_k(k)
     gains = checked_gains(relevance, "relevance")
     ideal = checked_gains(ideal, "ideal", gains)
-    each, values = kernels_for(gains).count_up(len(gains), gains)[:, None], []
+    each, values = kernels_for(gains).arange(len(gains), gains)[:, None], []
     for rows in row_blocks(ideal):
         best = ideal[each[rows], (-ideal[rows]).argsort(1)]
         value = Ranked.complete(gains[rows]).ndcg(k, best)

@@ -111,7 +111,7 @@ def checked_gains(values: Any, name: str, reference: Array | None = None) -> Arr
         raise InvalidInputError(
             f"{name} must have shape ({rows}, depth), a row of gains for each query; got {shape}."
         )
-    wrong = kernels_for(values).where(~((values >= 0) & (values < np.inf)).reshape(-1))
+    wrong = kernels_for(values).flatnonzero(~((values >= 0) & (values < np.inf)).reshape(-1))
     if len(wrong):
         row, column = divmod(int(wrong[0]), shape[1])
         raise InvalidInputError(

@@ -87,7 +87,7 @@ def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
     Without a ``memory_limit``, the limit is the memory of the device of the reference.
     """
     limit, source = allowed_gigabytes(), "the limit of"
-    other = "raise memory_limit if there is more"
+    other = "raise memory_limit"
     if limit is None:
         limit = gram_kernels_for(reference).total_memory(reference) / GIGABYTE
         if limits.machine_memory() is not None:
