@@ -14,8 +14,10 @@ from nearfar.registry import ENTRIES as _ENTRIES
 # Type checkers cannot run the registry; tests/contracts/test_registry.py compares these with it.
 if TYPE_CHECKING:
     from nearfar.estimators.classical_mds import ClassicalMDS as ClassicalMDS
+    from nearfar.estimators.covariance import Covariance as Covariance
     from nearfar.estimators.dml_eig import DMLEig as DMLEig
     from nearfar.estimators.energy import EnergyClassifier as EnergyClassifier
+    from nearfar.estimators.gmml import GMML as GMML
     from nearfar.estimators.kernel_lmnn import KernelLMNN as KernelLMNN
     from nearfar.estimators.kernel_mcml import KernelMCML as KernelMCML
     from nearfar.estimators.kernel_mmc import KernelMMC as KernelMMC

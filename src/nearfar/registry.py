@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Kind = Literal["metric", "classifier", "unfolding", "scaling"]
-Supervision = Literal["labels", "pairs", "chunklets", "metric", "neighbours", "distances"]
+Supervision = Literal["labels", "pairs", "chunklets", "points", "metric", "neighbours", "distances"]
 
 
 class Entry(NamedTuple):
@@ -27,8 +27,9 @@ class Entry(NamedTuple):
         ``docs/algorithms/<stem>.md``.
     kind : {"metric", "classifier", "unfolding", "scaling"}
         The contract that it keeps, in ``tests/contracts``.
-    learns_from : {"labels", "pairs", "chunklets", "metric", "neighbours", "distances"}
-        What its ``fit`` is made for; a learner of pairs or chunklets takes labels too.
+    learns_from : {"labels", "pairs", "chunklets", "points", "metric", "neighbours", "distances"}
+        What its ``fit`` is made for; a learner of pairs or chunklets takes labels too, and one of
+        points needs none.
     kernel : bool, default=False
         Whether the metric is one of the feature space of a kernel.
     command : bool, default=False
@@ -76,7 +77,9 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("DMLEig", "dml_eig", "metric", "pairs", command=True),
     Entry("POLA", "pola", "metric", "pairs", command=True),
     Entry("KernelPOLA", "kernel_pola", "metric", "pairs", kernel=True, command=True),
+    Entry("GMML", "gmml", "metric", "pairs", command=True),
     Entry("RCA", "rca", "metric", "chunklets", command=True),
+    Entry("Covariance", "covariance", "metric", "points"),
     Entry("LinearMetric", "linear_metric", "metric", "metric"),
     Entry("NearestNeighborClassifier", "nearest", "classifier", "metric"),
     Entry("EnergyClassifier", "energy", "classifier", "metric"),

@@ -1,0 +1,52 @@
+"""The metric that a learner stays near to: the identity, the inverse covariance, or one given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._parameters import check_choice
+from nearfar.estimators._start import host
+from nearfar.kernels import Array, kernels_for
+from nearfar.linalg import symmetric
+from nearfar.problems.covariance import CovarianceProblem
+
+Matrix = NDArray[np.float64]
+
+PRIORS = ("identity", "covariance")
+ASYMMETRY = 1e-6  # of a given matrix, relative to its largest entry; float32 rounds less
+
+
+def check_prior(prior: Any, d: int) -> None:
+    """Raise unless prior is a word of PRIORS or a positive definite matrix (d, d)."""
+    if isinstance(prior, str) or prior is None:
+        check_choice("prior", prior, PRIORS, or_else=" or an array")
+        return
+    A = host(prior)
+    if A.shape != (d, d) or A.dtype.kind not in "fiu":
+        raise InvalidInputError(
+            f"prior must be a matrix of numbers of shape ({d}, {d}); got shape {A.shape} of"
+            f" {A.dtype}. Give a metric between the features, or one of"
+            f" {', '.join(map(repr, PRIORS))}."
+        )
+    good = bool(np.isfinite(A).all()) and np.abs(A - A.T).max() <= ASYMMETRY * np.abs(A).max()
+    if not good or linalg.eigvalsh(symmetric(A.astype(np.float64)))[0] <= 0:
+        raise InvalidInputError(
+            "prior must be symmetric and positive definite, and finite; the given matrix is not."
+            " Add a multiple of the identity, or take the symmetric part."
+        )
+
+
+def prior_matrix(prior: Any, points: Array) -> Matrix:
+    """The matrix (d, d) that a checked prior names, in float64 on the host."""
+    d = points.shape[1]
+    if not isinstance(prior, str):
+        return symmetric(host(prior).astype(np.float64))
+    if prior == "identity":
+        return np.eye(d)
+    L = CovarianceProblem.build(kernels_for(points), points).solution()
+    return symmetric(L.T @ L)
