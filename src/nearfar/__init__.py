@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nearfar.estimators.kernel_mmc import KernelMMC as KernelMMC
     from nearfar.estimators.kernel_pola import KernelPOLA as KernelPOLA
     from nearfar.estimators.landmark_mvu import LandmarkMVU as LandmarkMVU
+    from nearfar.estimators.lfda import LFDA as LFDA
     from nearfar.estimators.linear_metric import LinearMetric as LinearMetric
     from nearfar.estimators.linear_metric import as_metric as as_metric
     from nearfar.estimators.lmnn import LMNN as LMNN

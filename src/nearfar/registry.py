@@ -72,6 +72,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("MCML", "mcml", "metric", "labels", command=True),
     Entry("KernelMCML", "kernel_mcml", "metric", "labels", kernel=True, command=True),
     Entry("NCA", "nca", "metric", "labels", command=True),
+    Entry("LFDA", "lfda", "metric", "labels", command=True),
     Entry("MMC", "mmc", "metric", "pairs", command=True),
     Entry("KernelMMC", "kernel_mmc", "metric", "pairs", kernel=True, command=True),
     Entry("DMLEig", "dml_eig", "metric", "pairs", command=True),

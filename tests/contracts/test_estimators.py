@@ -26,6 +26,7 @@ from nearfar import Tuples
 from nearfar.errors import InvalidInputError
 from nearfar.estimators import (
     GMML,
+    LFDA,
     LMNN,
     MCML,
     MMC,
@@ -52,6 +53,8 @@ SPECIAL = [
     DMLEig(),
     DMLEig(n_components=2),
     DMLEig(solver="lecture", tol=0.5),
+    LFDA(),
+    LFDA(n_components=2, n_neighbors=3, embedding_type="plain", regularization=0.1),
     GMML(),
     GMML(n_components=2, t=0.3, regularization=0.1, prior="covariance"),
     RCA(),

@@ -71,13 +71,22 @@ class CovarianceProblem:
         """Directions in which the points vary."""
         return len(self.values)
 
+    @property
+    def white(self) -> Matrix:
+        """A map (s, d) under which the points have the covariance I."""
+        return np.asarray((self.vectors / np.sqrt(self.values)).T / self.scales)
+
+    @property
+    def dual(self) -> Matrix:
+        """The map (d, s) back to the points, relative to their mean."""
+        return np.asarray(self.vectors * np.sqrt(self.values) * self.scales[:, None])
+
     def solution(self) -> Matrix:
         """The canonical L of (4), (s, d), its rows on the span."""
         if self.rank == np.count_nonzero(self.vectors.any(axis=1)):  # the span of some features
-            rows = (self.vectors / np.sqrt(self.values)).T / self.scales  # (4)
-            return canonical_regular_factor(rows)
+            return canonical_regular_factor(self.white)  # (4)
         # C⁺ of C = GGᵀ with G (d, s) is KᵀK with K = G⁺; a QR of G by columns of large units.
-        G = self.vectors * np.sqrt(self.values) * self.scales[:, None]
+        G = self.dual
         order = np.argsort(-np.abs(G).max(axis=1), kind="stable")
         Q, R = linalg.qr(G[order], mode="economic")  # (6)
         K = np.zeros((self.rank, len(G)))
@@ -86,7 +95,7 @@ class CovarianceProblem:
 
     def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
         """(2) at LᵀL, and (5) relative to it, or to 1 if that is larger."""
-        rows = (L * self.scales) @ (self.vectors * np.sqrt(self.values))
+        rows = L @ self.dual
         W = symmetric(rows @ rows.T)
         spread = np.linalg.slogdet(W)[1]
         volume = 2 * np.log(np.abs(np.diag(linalg.qr(L.T, mode="r", pivoting=True)[0]))).sum()
