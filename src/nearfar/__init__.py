@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nearfar.estimators.dml_eig import DMLEig as DMLEig
     from nearfar.estimators.energy import EnergyClassifier as EnergyClassifier
     from nearfar.estimators.gmml import GMML as GMML
+    from nearfar.estimators.itml import ITML as ITML
     from nearfar.estimators.kernel_lmnn import KernelLMNN as KernelLMNN
     from nearfar.estimators.kernel_mcml import KernelMCML as KernelMCML
     from nearfar.estimators.kernel_mmc import KernelMMC as KernelMMC

@@ -78,6 +78,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("DMLEig", "dml_eig", "metric", "pairs", command=True),
     Entry("POLA", "pola", "metric", "pairs", command=True),
     Entry("KernelPOLA", "kernel_pola", "metric", "pairs", kernel=True, command=True),
+    Entry("ITML", "itml", "metric", "pairs", command=True),
     Entry("GMML", "gmml", "metric", "pairs", command=True),
     Entry("RCA", "rca", "metric", "chunklets", command=True),
     Entry("Covariance", "covariance", "metric", "points"),

@@ -26,6 +26,7 @@ from nearfar import Tuples
 from nearfar.errors import InvalidInputError
 from nearfar.estimators import (
     GMML,
+    ITML,
     LFDA,
     LMNN,
     MCML,
@@ -55,6 +56,8 @@ SPECIAL = [
     DMLEig(solver="lecture", tol=0.5),
     LFDA(),
     LFDA(n_components=2, n_neighbors=3, embedding_type="plain", regularization=0.1),
+    ITML(),
+    ITML(n_components=2, violation_weight=0.1, prior="covariance", n_pairs=200, random_state=0),
     GMML(),
     GMML(n_components=2, t=0.3, regularization=0.1, prior="covariance"),
     RCA(),

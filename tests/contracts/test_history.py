@@ -11,6 +11,7 @@ from sklearn.metrics import pairwise_distances
 
 import nearfar
 from nearfar import (
+    ITML,
     LMNN,
     MCML,
     MMC,
@@ -40,6 +41,7 @@ MINIMISED = {
     "MultiMetricLMNN": MultiMetricLMNN(random_state=0),
     "MCML": MCML(),
     "MCML, projected gradient": MCML(solver="projected-gradient"),
+    "ITML": ITML(random_state=0),
     "KernelMCML": KernelMCML(regularization=1.0),
     "KernelMCML, linear": KernelMCML("linear", regularization=1.0),
 }

@@ -41,12 +41,19 @@ def check_prior(prior: Any, d: int) -> None:
         )
 
 
-def prior_matrix(prior: Any, points: Array) -> Matrix:
-    """The matrix (d, d) that a checked prior names, in float64 on the host."""
-    d = points.shape[1]
+def prior_map(prior: Any, points: Array) -> Matrix:
+    """A map (s, d) whose metric is the checked prior, in float64 on the host.
+
+    It has d rows, or of a singular covariance as many as the points have rank.
+    """
     if not isinstance(prior, str):
-        return symmetric(host(prior).astype(np.float64))
+        return np.asarray(linalg.cholesky(symmetric(host(prior).astype(np.float64))))
     if prior == "identity":
-        return np.eye(d)
-    L = CovarianceProblem.build(kernels_for(points), points).solution()
+        return np.eye(points.shape[1])
+    return CovarianceProblem.build(kernels_for(points), points).solution()
+
+
+def prior_matrix(prior: Any, points: Array) -> Matrix:
+    """The matrix (d, d) of a checked prior, in float64 on the host."""
+    L = prior_map(prior, points)
     return symmetric(L.T @ L)
