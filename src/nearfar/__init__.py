@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nearfar.estimators.local_mds import LocalMDS as LocalMDS
     from nearfar.estimators.mcml import MCML as MCML
     from nearfar.estimators.metric_mds import MetricMDS as MetricMDS
+    from nearfar.estimators.mlkr import MLKR as MLKR
     from nearfar.estimators.mmc import MMC as MMC
     from nearfar.estimators.multi_metric_lmnn import MultiMetricLMNN as MultiMetricLMNN
     from nearfar.estimators.mvu import MVU as MVU

@@ -12,7 +12,9 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Kind = Literal["metric", "classifier", "unfolding", "scaling"]
-Supervision = Literal["labels", "pairs", "chunklets", "points", "metric", "neighbours", "distances"]
+Supervision = Literal[
+    "labels", "pairs", "chunklets", "numbers", "points", "metric", "neighbours", "distances"
+]
 
 
 class Entry(NamedTuple):
@@ -27,9 +29,9 @@ class Entry(NamedTuple):
         ``docs/algorithms/<stem>.md``.
     kind : {"metric", "classifier", "unfolding", "scaling"}
         The contract that it keeps, in ``tests/contracts``.
-    learns_from : {"labels", "pairs", "chunklets", "points", "metric", "neighbours", "distances"}
-        What its ``fit`` is made for; a learner of pairs or chunklets takes labels too, and one of
-        points needs none.
+    learns_from : Supervision
+        What its ``fit`` is made for; a learner of pairs or chunklets takes labels too, one of
+        points needs none, and one of numbers learns for regression.
     kernel : bool, default=False
         Whether the metric is one of the feature space of a kernel.
     command : bool, default=False
@@ -81,6 +83,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("ITML", "itml", "metric", "pairs", command=True),
     Entry("GMML", "gmml", "metric", "pairs", command=True),
     Entry("RCA", "rca", "metric", "chunklets", command=True),
+    Entry("MLKR", "mlkr", "metric", "numbers"),
     Entry("Covariance", "covariance", "metric", "points"),
     Entry("LinearMetric", "linear_metric", "metric", "metric"),
     Entry("NearestNeighborClassifier", "nearest", "classifier", "metric"),

@@ -30,6 +30,7 @@ from nearfar.estimators import (
     LFDA,
     LMNN,
     MCML,
+    MLKR,
     MMC,
     NCA,
     POLA,
@@ -56,6 +57,8 @@ SPECIAL = [
     DMLEig(solver="lecture", tol=0.5),
     LFDA(),
     LFDA(n_components=2, n_neighbors=3, embedding_type="plain", regularization=0.1),
+    MLKR(),
+    MLKR(n_components=2, init="identity"),
     ITML(),
     ITML(n_components=2, violation_weight=0.1, prior="covariance", n_pairs=200, random_state=0),
     GMML(),
@@ -369,7 +372,8 @@ def test_float32_and_float64_agree(estimator, iris):
     if double.objective_ is None:  # a map that is given: nothing is minimised
         np.testing.assert_allclose(single.components_, double.components_, rtol=1e-6)
     else:
-        assert single.objective_ == pytest.approx(double.objective_, rel=1e-2)
+        # MLKR's error falls to nothing on classes that can be told apart.
+        assert single.objective_ == pytest.approx(double.objective_, rel=1e-2, abs=1e-3)
 
 
 @each_estimator

@@ -14,6 +14,7 @@ from nearfar import (
     ITML,
     LMNN,
     MCML,
+    MLKR,
     MMC,
     MVU,
     NCA,
@@ -64,6 +65,7 @@ REFINED = {  # a program that is solved with a proof, and then descents without 
 LABELLED_WITHOUT_PROOF = {
     "NCA": NCA(),
     "NCA, diagonal": NCA(diagonal=True),
+    "MLKR": MLKR(n_components=2),
     "LMNN": LMNN(n_components=2),
     "KernelLMNN": KernelLMNN(n_components=2),
     "MCML": MCML(n_components=2, reduce="learn"),

@@ -37,6 +37,7 @@ SECTIONS = {
     "labels": "Metrics from labels",
     "pairs": "Metrics from pairs, triplets or chunklets",
     "chunklets": "Metrics from pairs, triplets or chunklets",
+    "numbers": "Metrics from points or numbers",
     "points": "Metrics from points or numbers",
     "metric": "Around a metric",
     "neighbours": "Maps from neighbours or distances",
