@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nearfar.estimators.linear_metric import as_metric as as_metric
     from nearfar.estimators.lmnn import LMNN as LMNN
     from nearfar.estimators.local_mds import LocalMDS as LocalMDS
+    from nearfar.estimators.lsml import LSML as LSML
     from nearfar.estimators.mcml import MCML as MCML
     from nearfar.estimators.metric_mds import MetricMDS as MetricMDS
     from nearfar.estimators.mlkr import MLKR as MLKR
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from nearfar.supervision import Tuples as Tuples
     from nearfar.supervision import make_chunklets as make_chunklets
     from nearfar.supervision import make_pairs as make_pairs
+    from nearfar.supervision import make_quadruplets as make_quadruplets
     from nearfar.supervision import make_triplets as make_triplets
 
 __version__ = "0.1.0.dev0"
@@ -66,6 +68,7 @@ _HOME = {entry.name: entry.module for entry in _ENTRIES} | {
     "load": "nearfar.io",
     "make_chunklets": "nearfar.supervision",
     "make_pairs": "nearfar.supervision",
+    "make_quadruplets": "nearfar.supervision",
     "make_triplets": "nearfar.supervision",
     "save": "nearfar.io",
     "verify": "nearfar.proofs",

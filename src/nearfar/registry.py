@@ -13,7 +13,15 @@ from typing import Literal, NamedTuple
 
 Kind = Literal["metric", "classifier", "unfolding", "scaling"]
 Supervision = Literal[
-    "labels", "pairs", "chunklets", "numbers", "points", "metric", "neighbours", "distances"
+    "labels",
+    "pairs",
+    "quadruplets",
+    "chunklets",
+    "numbers",
+    "points",
+    "metric",
+    "neighbours",
+    "distances",
 ]
 
 
@@ -30,8 +38,8 @@ class Entry(NamedTuple):
     kind : {"metric", "classifier", "unfolding", "scaling"}
         The contract that it keeps, in ``tests/contracts``.
     learns_from : Supervision
-        What its ``fit`` is made for; a learner of pairs or chunklets takes labels too, one of
-        points needs none, and one of numbers learns for regression.
+        What its ``fit`` is made for; a learner of pairs, quadruplets or chunklets takes
+        labels too, one of points needs none, and one of numbers learns for regression.
     kernel : bool, default=False
         Whether the metric is one of the feature space of a kernel.
     command : bool, default=False
@@ -81,6 +89,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("POLA", "pola", "metric", "pairs", command=True),
     Entry("KernelPOLA", "kernel_pola", "metric", "pairs", kernel=True, command=True),
     Entry("ITML", "itml", "metric", "pairs", command=True),
+    Entry("LSML", "lsml", "metric", "quadruplets", command=True),
     Entry("GMML", "gmml", "metric", "pairs", command=True),
     Entry("RCA", "rca", "metric", "chunklets", command=True),
     Entry("MLKR", "mlkr", "metric", "numbers"),

@@ -13,6 +13,7 @@ import nearfar
 from nearfar import (
     ITML,
     LMNN,
+    LSML,
     MCML,
     MLKR,
     MMC,
@@ -43,6 +44,7 @@ MINIMISED = {
     "MCML": MCML(),
     "MCML, projected gradient": MCML(solver="projected-gradient"),
     "ITML": ITML(random_state=0),
+    "LSML": LSML(violation_weight=100.0, random_state=0),
     "KernelMCML": KernelMCML(regularization=1.0),
     "KernelMCML, linear": KernelMCML("linear", regularization=1.0),
 }

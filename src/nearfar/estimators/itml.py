@@ -182,7 +182,7 @@ class ITML(PairLearner, MetricLearner):
             )
             self.components_ = attributes(solution.iterate)["components_"]
             L = rounded_like(problem.components(solution.iterate.point), points)
-            found = fit_clock().in_time(lambda: _objective_and_gap(problem, L))
+            found = fit_clock().in_time(lambda: problem.objective_and_gap(L))
         objective, gap = found or (None, None)
         status = settled(solution.status, gap, self.tol)
         store_ending(self, status, objective, gap, training.history)
@@ -209,8 +209,3 @@ class ITML(PairLearner, MetricLearner):
                 " percentiles of the data."
             )
         return float(bounds[0]), float(bounds[1])
-
-
-def _objective_and_gap(problem: LogDetProblem, L: Matrix) -> tuple[float, float]:
-    at = problem.at_map(L)
-    return at.value, at.gap

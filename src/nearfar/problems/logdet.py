@@ -101,6 +101,11 @@ class LogDetProblem:
         """The problem at a map L (s, d) of the features, as it was rounded."""
         return self.place(L @ self.inverse)
 
+    def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
+        """(2) and (6) at a map of the features."""
+        at = self.at_map(L)
+        return at.value, at.gap
+
     def scatter(self, images: Array, weights: Matrix) -> Matrix:
         """Σ_e weights_e (C v_e)(C v_e)ᵀ."""
         weighted = self.kernels.like(weights, images)

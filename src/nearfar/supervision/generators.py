@@ -56,7 +56,7 @@ def make_pairs(
     >>> pairs.shape, int(near.sum())
     ((200, 2, 4), 0)
     """
-    labels, same = _labelled(X, y, "make_pairs")
+    labels, same = labelled_points(X, y, "make_pairs")
     if n_pairs is not None:
         check_size("n_pairs", n_pairs, 1)
     random, possible = check_random_state(random_state), LabelledPairs(labels)
@@ -109,7 +109,7 @@ def make_triplets(
     >>> make_triplets(*load_iris(return_X_y=True), 100, random_state=0).shape
     (100, 3, 4)
     """
-    labels, same = _labelled(X, y, "make_triplets")
+    labels, same = labelled_points(X, y, "make_triplets")
     if n_triplets is not None:
         check_size("n_triplets", n_triplets, 1)
     random, n = check_random_state(random_state), len(same)
@@ -138,7 +138,7 @@ def check_size(name: str, value: Any, least: int) -> None:
         raise InvalidInputError(f"{name} must be an integer of at least {least}; got {value!r}.")
 
 
-def _labelled(X: Any, y: Any, name: str) -> tuple[ClassOrder, Index]:
+def labelled_points(X: Any, y: Any, name: str) -> tuple[ClassOrder, Index]:
     """The labels in order, and for each point the first one with the same features."""
     if is_torch(X):
         points = kernels_for(X).double(X)
