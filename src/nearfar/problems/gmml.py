@@ -2,16 +2,16 @@
 
 Points x (d,), S near and D far pairs, A ≻ 0 a metric, A₀ ≻ 0 a prior, ρ >= 0 and 0 <= t <= 1:
 
-(1) near       S = Σ (x − x')(x − x')ᵀ  over the near pairs                  [ICML16, eq. 3]
-(2) far        D = Σ (x − x')(x − x')ᵀ  over the far pairs                   [ICML16, eq. 3]
-(3) prior      S_ρ = S + ρ (⟨S, A₀⟩ / d) A₀⁻¹,  D_ρ = D + ρ (⟨D, A₀⁻¹⟩ / d) A₀   [section 2.4]
-(4) distance   δ²(P, Q) = Σ log² λ  over the eigenvalues λ of P⁻¹Q            [ICML16, eq. 9]
-(5) minimise   h(A) = (1 − t) δ²(A, S_ρ⁻¹) + t δ²(A, D_ρ)                     [ICML16, eq. 15]
-(6) answer     A = S_ρ⁻¹ #_t D_ρ = F⁻ᵀ (FᵀD_ρF)^t F⁻¹  with S_ρ = FFᵀ         [ICML16, eq. 16]
+(1) near       S = Σ (x − x')(x − x')ᵀ  over the near pairs                  [ICML16]
+(2) far        D = Σ (x − x')(x − x')ᵀ  over the far pairs                   [ICML16]
+(3) prior      S_ρ = S + ρ (⟨S, A₀⟩ / d) A₀⁻¹,  D_ρ = D + ρ (⟨D, A₀⁻¹⟩ / d) A₀   [ICML16]
+(4) distance   δ²(P, Q) = Σ log² λ  over the eigenvalues λ of P⁻¹Q            [ICML16]
+(5) minimise   h(A) = (1 − t) δ²(A, S_ρ⁻¹) + t δ²(A, D_ρ)                     [ICML16]
+(6) answer     A = S_ρ⁻¹ #_t D_ρ = F⁻ᵀ (FᵀD_ρF)^t F⁻¹  with S_ρ = FFᵀ         [ICML16]
 (7) optimum    h(A) = t (1 − t) δ²(S_ρ⁻¹, D_ρ)
 (8) map        L = σ^t Vᵀ F⁻¹  with RF = UσVᵀ and D_ρ = RᵀR, so that A = LᵀL
 
-For t = ½ the answer is also the minimum of ⟨A, S_ρ⟩ + ⟨A⁻¹, D_ρ⟩ (eq. 4), whose gradient
+For t = ½ the answer is also the minimum of ⟨A, S_ρ⟩ + ⟨A⁻¹, D_ρ⟩, whose gradient
 S_ρ − A⁻¹D_ρA⁻¹ vanishes there. No A is below (7): δ is a distance, so that a = δ(A, S_ρ⁻¹) and
 b = δ(A, D_ρ) have a + b >= c = δ(S_ρ⁻¹, D_ρ), and (1 − t) a² + t b² >= t (1 − t) c².
 

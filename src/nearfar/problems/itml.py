@@ -3,9 +3,9 @@
 Near pairs should have squared distances of at most u, far pairs of at least l. With A₀ ≻ 0 a prior,
 γ > 0 a weight, δ = +1 for near pairs with b = u, and δ = −1 for far pairs with b = l:
 
-(1) divergence  D(A, A₀) = tr(AA₀⁻¹) − log det(AA₀⁻¹) − d                     [ICML07, eq. 3.2]
+(1) divergence  D(A, A₀) = tr(AA₀⁻¹) − log det(AA₀⁻¹) − d                     [ICML07]
 (2) program     minimise D(A, A₀) + γ D(diag ξ, diag b)
-                over A ≻ 0 and ξ with δ (x − x')ᵀA(x − x') <= δ ξ for each pair     [eq. 3.4]
+                over A ≻ 0 and ξ with δ (x − x')ᵀA(x − x') <= δ ξ for each pair   [ICML07]
 (3) slack       ξ = max(q, u) for near and min(q, l) for far pairs of squared distance q
 (4) loss        ℓ(q) = γ Σ φ(ξ / b)  with φ(r) = r − log r − 1
 (5) slopes      ∂ℓ/∂q = γ (1/b − 1/ξ) = δλ,  ∂²ℓ/∂q² = γ/q² where ξ = q, else 0

@@ -2,12 +2,12 @@
 
 Points x_i (n, d) with classes y_i of n_c members. Sums run over ordered pairs:
 
-(1) scale      σ_i = ‖x_i − x_i^(k)‖, the distance to the k-th nearest of its class [JMLR07, 4.2]
-(2) affinity   a_ij = exp(−‖x_i − x_j‖² / (σ_i σ_j))                                [JMLR07, eq. 4]
-(3) within     S = ½ Σ w_ij (x_i − x_j)(x_i − x_j)ᵀ,  w_ij = a_ij / n_c in a class, else 0   [18]
+(1) scale      σ_i = ‖x_i − x_i^(k)‖, the distance to the k-th nearest of its class [JMLR07]
+(2) affinity   a_ij = exp(−‖x_i − x_j‖² / (σ_i σ_j))                                [JMLR07]
+(3) within     S = ½ Σ w_ij (x_i − x_j)(x_i − x_j)ᵀ,  w_ij = a_ij / n_c in a class, else 0 [JMLR07]
 (4) between    B = ½ Σ b_ij (x_i − x_j)(x_i − x_j)ᵀ,
-               b_ij = a_ij (1/n − 1/n_c) in a class, else 1/n                              [18]
-(5) maximise   tr((L S_ρ Lᵀ)⁻¹ L B Lᵀ)  over L (r, d), with S_ρ = S + ρ diag(T)            [19]
+               b_ij = a_ij (1/n − 1/n_c) in a class, else 1/n   [JMLR07]
+(5) maximise   tr((L S_ρ Lᵀ)⁻¹ L B Lᵀ)  over L (r, d), with S_ρ = S + ρ diag(T)   [JMLR07]
 (6) answer     B v = λ S_ρ v with vᵀS_ρ v = 1, λ descending: the first r of them, Σ λ is the maximum
 (7) map        rows v ("plain"), √λ v ("weighted"), or an orthonormal basis of the v
 

@@ -4,9 +4,9 @@ Of each quadruplet (x, x', z, z') the first two points should be nearer to each 
 two. With a = (x − x')ᵀA(x − x') and c = (z − z')ᵀA(z − z') for each, a prior A₀ ≻ 0, γ > 0, and m
 quadruplets:
 
-(1) divergence  D(A, A₀) = tr(AA₀⁻¹) − log det(AA₀⁻¹) − d                       [ICDM12, eq. 6]
-(2) residual    h(a, c) = (√a − √c)²  where a > c, else 0                       [ICDM12, eq. 4]
-(3) minimise    D(A, A₀) + γ/m Σ h(a, c)  over A ≻ 0                            [ICDM12, eq. 7]
+(1) divergence  D(A, A₀) = tr(AA₀⁻¹) − log det(AA₀⁻¹) − d                       [ICDM12]
+(2) residual    h(a, c) = (√a − √c)²  where a > c, else 0                       [ICDM12]
+(3) minimise    D(A, A₀) + γ/m Σ h(a, c)  over A ≻ 0                            [ICDM12]
 (4) slopes      ∂h/∂a = 1 − √(c/a),  ∂h/∂c = 1 − √(a/c)  where a > c, else 0
 (5) curvature   ∇²h = ½ √(ac) e eᵀ  with e = (1/a, −1/c)  where a > c, else 0
 (6) dual        maximise log det(A₀K)  over weights α, β of the pairs with

@@ -2,11 +2,11 @@
 
 Points u_i (n, s) in white coordinates with targets y_i, a map L (r, s), D(i, j) = ‖L(u_i − u_j)‖²:
 
-(1) weights    p_ij = exp(−D(i, j)) / Σ_{l≠i} exp(−D(i, l)),  j ≠ i             [WT07, eq. 3]
-(2) estimate   ŷ_i = Σ_j p_ij y_j                                               [WT07, eq. 1]
-(3) minimise   f(L) = Σ_i (ŷ_i − y_i)²                                          [WT07, eq. 2]
+(1) weights    p_ij = exp(−D(i, j)) / Σ_{l≠i} exp(−D(i, l)),  j ≠ i             [WT07]
+(2) estimate   ŷ_i = Σ_j p_ij y_j                                               [WT07]
+(3) minimise   f(L) = Σ_i (ŷ_i − y_i)²                                          [WT07]
 (4) gradient   ∂f/∂L = 2 L Σ_ij w_ij (u_i − u_j)(u_i − u_j)ᵀ
-               with w_ij = 2 (ŷ_i − y_i)(ŷ_i − y_j) p_ij                        [WT07, eq. 9]
+               with w_ij = 2 (ŷ_i − y_i)(ŷ_i − y_j) p_ij                        [WT07]
 (5) sums       ∂f/∂L = 2 L (Uᵀ diag(c) U − UᵀWU − UᵀWᵀU)  with c_j = Σ_i w_ij
                WU = diag(a) PU − diag(b) P diag(y) U,  c = Pᵀa − y ∘ Pᵀb
                with b = 2 (ŷ − y), a = b ∘ ŷ
