@@ -15,6 +15,7 @@ Kind = Literal["metric", "classifier", "unfolding", "scaling"]
 Supervision = Literal[
     "labels",
     "pairs",
+    "triplets",
     "quadruplets",
     "chunklets",
     "numbers",
@@ -38,7 +39,7 @@ class Entry(NamedTuple):
     kind : {"metric", "classifier", "unfolding", "scaling"}
         The contract that it keeps, in ``tests/contracts``.
     learns_from : Supervision
-        What its ``fit`` is made for; a learner of pairs, quadruplets or chunklets takes
+        What its ``fit`` is made for; a learner of pairs, triplets, quadruplets or chunklets takes
         labels too, one of points needs none, and one of numbers learns for regression.
     kernel : bool, default=False
         Whether the metric is one of the feature space of a kernel.
@@ -90,6 +91,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("KernelPOLA", "kernel_pola", "metric", "pairs", kernel=True, command=True),
     Entry("ITML", "itml", "metric", "pairs", command=True),
     Entry("LSML", "lsml", "metric", "quadruplets", command=True),
+    Entry("SCML", "scml", "metric", "triplets", command=True),
     Entry("GMML", "gmml", "metric", "pairs", command=True),
     Entry("RCA", "rca", "metric", "chunklets", command=True),
     Entry("MLKR", "mlkr", "metric", "numbers"),
