@@ -24,10 +24,11 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-METHODS = ("covariance", "gmml", "lfda", "itml", "lsml", "mlkr")
+METHODS = ("covariance", "gmml", "lfda", "itml", "lsml", "scml", "mlkr")
 QUICK = ("covariance", "gmml", "lfda")  # closed forms
 LIMIT = 240.0  # seconds of one fit
 NEIGHBOURS = 7  # of LFDA
+SPARSITY = 1e-5  # the price of the trace of SCML, metric-learn's default
 SEED = 0
 
 
@@ -39,7 +40,7 @@ def make_data(method, smoke):
     from sklearn.datasets import load_digits, make_friedman1
     from sklearn.decomposition import PCA
 
-    from nearfar import make_pairs, make_quadruplets
+    from nearfar import make_pairs, make_quadruplets, make_triplets
 
     if method == "mlkr":
         X, y = make_friedman1(60 if smoke else 1200, noise=1.0, random_state=SEED)
@@ -56,6 +57,8 @@ def make_data(method, smoke):
         data |= {"indices": pairs.indices, "kinds": kinds, "bounds": bounds}
     if method == "lsml":
         data |= {"indices": make_quadruplets(X, y, 2 * count, random_state=SEED).indices}
+    if method == "scml":
+        data |= {"indices": make_triplets(X, y, 2 * count, random_state=SEED).indices}
     return data
 
 
@@ -71,6 +74,11 @@ def fit_nearfar(method, data):
         arguments = (nearfar.Tuples(X, data["indices"]), data["kinds"])
     elif method == "lsml":
         model, arguments = nearfar.LSML(), (nearfar.Tuples(X, data["indices"]),)
+    elif method == "scml":
+        far = X[data["indices"][:, 0]] - X[data["indices"][:, 2]]
+        weight = SPARSITY / (far**2).sum(axis=1).mean()
+        model = nearfar.SCML(sparsity_weight=weight)
+        arguments = (nearfar.Tuples(X, data["indices"]),)
     else:
         options = {"lfda": {"n_components": 5}}.get(method, {})
         names = {"covariance": "Covariance"}
@@ -90,6 +98,9 @@ def fit_metric_learn(method, data):
         options = {"bounds": data["bounds"]}
     elif method == "lsml":
         model, arguments = metric_learn.LSML(), (X[data["indices"]],)
+    elif method == "scml":
+        model = metric_learn.SCML(beta=SPARSITY, random_state=SEED)
+        arguments = (X[data["indices"]],)
     elif method == "lfda":
         model, arguments = metric_learn.LFDA(n_components=5, k=NEIGHBOURS), (X, y)
     else:
@@ -168,6 +179,9 @@ def objective(method, L, data):
     if method == "lsml":
         a, c = (np.sqrt(lengths(M, X, data["indices"][:, k : k + 2])) for k in (0, 2))
         return divergence(M) + float((np.maximum(a - c, 0) ** 2).mean())
+    if method == "scml":
+        near, far = (lengths(M, X, data["indices"][:, [0, k]]) for k in (1, 2))
+        return float(np.maximum(1 + near - far, 0).mean() + SPARSITY * np.trace(M))
     return None
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import metric_learn_methods as benchmark
-from nearfar import ITML, LFDA, LSML, MLKR, Covariance, Tuples
+from nearfar import ITML, LFDA, LSML, MLKR, SCML, Covariance, Tuples
 
 
 @pytest.mark.slow
@@ -30,6 +30,10 @@ def test_objectives_are_those_that_the_models_report(method):
         "lfda": lambda: LFDA(n_components=5).fit(X, y),
         "itml": lambda: ITML(bounds=data["bounds"]).fit(Tuples(X, data["indices"]), data["kinds"]),
         "lsml": lambda: LSML().fit(Tuples(X, data["indices"])),
+        "scml": lambda: SCML(
+            sparsity_weight=benchmark.SPARSITY
+            / np.mean(np.sum((X[data["indices"][:, 0]] - X[data["indices"][:, 2]]) ** 2, axis=1))
+        ).fit(Tuples(X, data["indices"])),
         "mlkr": lambda: MLKR().fit(X, y),
     }[method]()
     value = benchmark.objective(method, np.asarray(model.components_), data)
