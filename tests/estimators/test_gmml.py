@@ -72,6 +72,12 @@ def test_constant_and_repeated_features_get_a_metric_on_the_others(overlapping):
     assert model.duality_gap_ < 1e-9
 
 
+def test_units_that_differ_too_much_are_an_error(overlapping):
+    X, y = overlapping
+    with pytest.raises(InvalidInputError, match=r"lost in rounding: .* Standardise"):
+        GMML().fit(X * [1, 1e-9, 1e9, 1, 1], y)
+
+
 def test_equal_points_in_all_near_pairs_are_an_error():
     X = np.repeat(np.eye(3), 4, axis=0)
     with pytest.raises(

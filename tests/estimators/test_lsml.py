@@ -80,6 +80,21 @@ def test_labels_draw_quadruplets(overlapping):
     assert not hasattr(by_hand, "classes_")
 
 
+@pytest.mark.parametrize("scale", [1e-40, 1e100])
+def test_data_in_other_units_than_the_prior_is_solved(overlapping, scale):
+    """The residuals grow with the units, and the start is the best multiple of the prior."""
+    X, y = overlapping
+    model = LSML(random_state=0).fit(scale * X, y)
+    assert model.status_ == "converged"
+    assert model.duality_gap_ <= 1e-3
+
+
+def test_equal_points_are_an_error(overlapping):
+    X, y = overlapping
+    with pytest.raises(InvalidInputError, match="LSML needs points that differ, within a class"):
+        LSML().fit(np.ones_like(X), y)
+
+
 def test_max_iter_warns(quadruplets):
     with pytest.warns(ConvergenceWarning, match=r"LSML stopped before tol=1e-12: reached max_iter"):
         LSML(violation_weight=100.0, tol=1e-12, max_iter=1).fit(quadruplets)

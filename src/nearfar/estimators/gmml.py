@@ -24,6 +24,7 @@ from nearfar.supervision.labels import check_class_pairs
 
 Matrix = NDArray[np.float64]
 
+LARGEST_GAP = 1e-3  # of an answer whose digits are not lost
 STEADYING = 0.1  # regularization where near or far pairs leave directions open
 
 
@@ -149,6 +150,13 @@ class GMML(PairLearner, MetricLearner):
             components = pad_or_trim_rows(L, self.n_components)
             self.components_ = kernels_for(points).like(components, points)
             objective, gap = problem.objective_and_gap(L)
+        if not gap <= LARGEST_GAP:
+            raise InvalidInputError(
+                "the features differ so much in their units that the geometric mean is lost in"
+                f" rounding: it is proved to be optimal up to {gap:.0e} only, where {LARGEST_GAP:g}"
+                " is needed. Standardise them, for example with"
+                " sklearn.preprocessing.StandardScaler."
+            )
         store_ending(self, Status.CONVERGED, objective, gap, [])
         callbacks.finish({"components_": self.components_})
         return self

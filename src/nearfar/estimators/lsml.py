@@ -236,6 +236,11 @@ class LSML(MetricLearner):
             labels = validated_labels(self, points, y)
             check_near_and_far(labels, name)
             found = make_quadruplets(points, labels.codes, drawn, random_state=random_state)
+            if not len(found):
+                raise InvalidInputError(
+                    f"{name} needs points that differ, within a class and between classes; of every"
+                    " quadruplet the points of a pair are equal. Check the features."
+                )
             return points, found.indices
         if y is not None:
             raise InvalidInputError(

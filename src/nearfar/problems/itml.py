@@ -72,8 +72,8 @@ class BoundLoss:
     def curvature(self, lengths: Matrix) -> Callable[[Matrix], Matrix]:
         """(5), times a vector."""
         active = np.where(self.near, lengths > self.bounds, lengths < self.bounds)
-        second = np.where(active, self.weight / np.where(active, lengths, 1.0) ** 2, 0.0)
-        return lambda vector: second * vector
+        inverse = np.where(active, 1 / np.where(active, lengths, 1.0), 0.0)
+        return lambda vector: self.weight * (inverse * vector) * inverse  # no square may overflow
 
     def multipliers(self, lengths: Matrix) -> Matrix:
         """λ of (6), from the lengths under any metric."""

@@ -30,12 +30,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from scipy.optimize import minimize_scalar
 
 from nearfar.kernels import Array
 from nearfar.linalg import canonical_regular_factor, symmetric
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
+
+LOGARITHMS = (-650.0, 50.0)  # of the multiples of a prior that a start may be
 
 
 class Loss(Protocol):
@@ -84,8 +87,16 @@ class LogDetProblem:
 
     @property
     def start(self) -> Matrix:
-        """The factor of the prior itself."""
-        return np.eye(len(self.prior))
+        """The factor of the best multiple of the prior, which may be in other units."""
+        s = len(self.prior)
+        at = self.place(np.eye(s)).lengths
+
+        def value(t: float) -> float:
+            return float(s * (np.exp(t) - t) + self.loss.value(np.exp(t) * at))
+
+        found = minimize_scalar(value, bounds=LOGARITHMS, method="bounded")
+        better = value(found.x) < value(0.0)
+        return np.asarray(np.exp(0.5 * found.x if better else 0.0) * np.eye(s))
 
     def place(self, C: Matrix) -> Place:
         """The problem at a factor C (s, s) of B."""
