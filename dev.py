@@ -252,7 +252,9 @@ def main() -> None:
         say("pytest")
         os.environ |= SINGLE_THREADED
         slowest = ["--durations=20"] if os.environ.get("CI") else []
-        call(PYTHON, "-m", "pytest", "-n", "auto", *slowest, *extra)
+        # Each process takes neighbouring tests, which share what is fitted once for a module.
+        shared = ("-n", "auto", "--dist", "worksteal")
+        call(PYTHON, "-m", "pytest", *shared, *slowest, *extra)
     elif options.job == "campaign":
         run_campaign(options.draws, extra)
     elif options.job == "lint":

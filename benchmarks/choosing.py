@@ -93,39 +93,52 @@ def _equal_error(learner, test, y_test):
 def table(record):
     """The measured part of the page."""
     runs = record["runs"]
-    text = [
+    text = (
         f"Measured with `python -m benchmarks.choosing` on {record['machine']['cpu']},\n"
-        f"{record['machine']['cores']} cores, {record['date']}{_note(record)}. 3-NN error on the\n"
-        "test part and, after the stroke, equal error rate of same or different, both in per"
-        " cent; then\nseconds of learning. All learners at their defaults, in float32; wine is"
-        " standardised for all.\n",
-    ]
+        f"{record['machine']['cores']} cores, {record['date']}{_note(record)}. All learners have\n"
+        "their defaults and float32 points; wine is standardised for all. Learners of pairs draw\n"
+        f"{PAIRS['n_pairs']} near pairs and as many far ones. Below each data set are its training"
+        " points\nand features.\n"
+    )
     names = [name for name in DATA if any(run["data"] == name for run in runs)]
     header = ["learner"]
     for name in names:
         first = next(run for run in runs if run["data"] == name)
-        header.append(f"{name} ({first['rows']} × {first['columns']})")
-    rows = []
-    for learner in [name for name in LEARNERS if any(run["learner"] == name for run in runs)]:
-        cells = [learner]
-        for name in names:
-            found = [run for run in runs if (run["data"], run["learner"]) == (name, learner)]
-            cells.append(_cell(found[0]) if found else "")
-        rows.append(cells)
-    return "\n".join([*text, tables.markdown(header, rows)])
+        header.append(f"{name}<br>{first['rows']} × {first['columns']}")
+    found = {(run["learner"], run["data"]): run for run in runs}
+    parts = [text]
+    for title, cell in PARTS.items():
+        rows = [
+            [learner.partition(",")[0] if learner in ENTRIES else learner]
+            + [cell(found[learner, name]) if (learner, name) in found else "" for name in names]
+            for learner in LEARNERS
+        ]
+        rows = [row for row in rows if any(row[1:])]
+        parts.append(f"### {title}\n\n{tables.markdown(header, rows)}")
+    return "\n".join(parts)
 
 
 def _note(record):
     return f", {record['note']}" if record.get("note") else ""
 
 
-def _cell(run):
-    errors = f"{100 * run['error']:.1f}"
-    if "equal_error" in run:
-        errors += f" / {100 * run['equal_error']:.1f}"
-    seconds = run["seconds"]
-    shown = f"{float(f'{seconds:.2g}'):g} s" if seconds >= 0.01 else "< 0.01 s"
-    return f"{errors}; {shown}"
+def _error(run):
+    return f"{100 * run['error']:.1f}"
+
+
+def _equal_error_rate(run):
+    return f"{100 * run['equal_error']:.1f}" if "equal_error" in run else ""
+
+
+def _seconds(run):
+    return f"{float(format(run['seconds'], '.2g')):g}" if run["seconds"] >= 0.01 else "< 0.01"
+
+
+PARTS = {
+    "3-NN error on the test part, in %": _error,
+    "Equal error rate of same or different, in %": _equal_error_rate,
+    "Seconds to learn": _seconds,
+}
 
 
 def main(arguments=None):
@@ -149,7 +162,8 @@ def main(arguments=None):
             run = measured(learner, data)
             if run is None:
                 continue
-            print(f"{name}, {learner}: {_cell(run)}", flush=True)
+            cells = "; ".join(f"{title}: {cell(run)}" for title, cell in PARTS.items())
+            print(f"{name}, {learner}: {cells}", flush=True)
             same = [(name, learner)]
             record["runs"] = [
                 old for old in record["runs"] if (old["data"], old["learner"]) not in same

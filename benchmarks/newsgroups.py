@@ -26,6 +26,7 @@ from sklearn.metrics import euclidean_distances
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 from nearfar import LMNN
+from nearfar.evaluation import retrieval_measures
 
 TABLE = "orangecontrib/text/datasets/20newsgroups-{}.tab"
 HEADER = 4  # names, types and roles of the columns, and an empty row
@@ -84,11 +85,12 @@ def nearest(Z, mapped_queries):
 
 def report(name, Z, mapped_queries, y, truth):
     """Print how well near texts are texts of the same group."""
-    precision = np.mean(y[nearest(Z, mapped_queries)] == truth[:, None])
+    found = retrieval_measures(Z, y, mapped_queries, truth, k=NEIGHBOURS)
     error = 1 - KNeighborsClassifier(3).fit(Z, y).score(mapped_queries, truth)
     print(
-        f"{name:<22} {Z.shape[1]:>4} dimensions   precision@{NEIGHBOURS} {precision:.1%}"
-        f"   3-NN error {error:.1%}"
+        f"{name:<22} {Z.shape[1]:>4} dimensions   precision@{NEIGHBOURS} {found.precision:.1%}"
+        f"   nDCG@{NEIGHBOURS} {found.ndcg:.1%}   MRR {found.mean_reciprocal_rank:.1%}"
+        f"   MAP {found.mean_average_precision:.1%}   3-NN error {error:.1%}"
     )
 
 

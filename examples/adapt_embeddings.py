@@ -27,10 +27,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 
 from nearfar import LMNN, as_metric
+from nearfar.evaluation import retrieval_measures
 from nearfar.plots import NeighborsDisplay
 
 PACKAGES = {
@@ -94,12 +94,13 @@ def learned(rows):
     return model.fit(X[rows], y[rows])
 
 
-def precision(Z, queries, catalogue):
-    """The share of the ten nearest rows of a catalogue that have the label of the query."""
-    near = NearestNeighbors(n_neighbors=11, algorithm="brute").fit(Z[catalogue])
-    found = catalogue[near.kneighbors(Z[queries], return_distance=False)]
-    others = np.argsort(found == queries[:, None], axis=1, kind="stable")[:, :10]  # not itself
-    return np.mean(y[np.take_along_axis(found, others, axis=1)] == y[queries][:, None])
+def precision(Z, catalogue, queries=None):
+    """The share of the ten nearest rows of a catalogue that have the label of the query.
+
+    Without queries each row of the catalogue is searched for among the others.
+    """
+    asked = () if queries is None else (Z[queries], y[queries])
+    return retrieval_measures(Z[catalogue], y[catalogue], *asked, k=10).precision
 
 
 # %%
@@ -121,13 +122,13 @@ for draw in range(5):
     order = random.permutation(len(X))
     known, new = np.split(order, [len(X) * 2 // 3])
     Z = learned(known).transform(X)
-    measured[draw, 0] = [precision(points, new, known) for points in (X, Z)]
-    measured[draw, 1] = [precision(points, new, new) for points in (X, Z)]
+    measured[draw, 0] = [precision(points, known, new) for points in (X, Z)]
+    measured[draw, 1] = [precision(points, new) for points in (X, Z)]
 
     strange = np.isin(y, random.permutation(np.unique(y))[:4])
     known, new = np.flatnonzero(~strange), np.flatnonzero(strange)
     Z = learned(known).transform(X)
-    measured[draw, 2] = [precision(points, new, new) for points in (X, Z)]
+    measured[draw, 2] = [precision(points, new) for points in (X, Z)]
 
 means, deviations = measured.mean(axis=0), measured.std(axis=0, ddof=1)
 print("precision@10, mean and deviation of five draws")

@@ -678,7 +678,7 @@ def test_provenance_of_a_foreign_file_is_refused(saved):
     with pytest.raises(ModelFileError, match="is not a model file"):
         io.read_provenance(saved)
     saved.write_bytes(b"not a zip")
-    with pytest.raises(ModelFileError, match="no zip archive"):
+    with pytest.raises(ModelFileError, match="not a zip archive"):
         io.read_provenance(saved)
 
 
@@ -687,3 +687,10 @@ def test_provenance_that_is_no_mapping_is_none(saved):
     rewrite(saved, {"model.json": json.dumps({**document, "provenance": [1]}).encode()})
     assert io.read_provenance(saved) is None
     load(saved)
+
+
+def test_a_folder_is_no_model_file(tmp_path):
+    with pytest.raises(
+        ModelFileError, match=r"is a folder: expected a file that nearfar\.save wrote"
+    ):
+        load(tmp_path)

@@ -18,6 +18,7 @@ from nearfar.errors import ConvergenceWarning, InvalidInputError, TimeLimitError
 from nearfar.kernels import check_memory, gram_numpy, on_numpy, threads, tiles
 from nearfar.limits import Stage, check_cost, check_time, fit_clock, time_limit
 from nearfar.problems.lmnn import LMNNProblem
+from nearfar.problems.pola import POLAProblem
 from nearfar.registry import ENTRIES, entries
 
 
@@ -228,14 +229,14 @@ def test_a_fit_ends_within_twice_its_limit_and_a_second(name, limit, clock, rng)
 def test_the_limit_in_the_first_search_keeps_the_start(clock, monkeypatch, rng):
     """Where there is no iterate and no objective yet, LMNN says so and returns where it began."""
     X, y = labelled(rng)
-    search = on_numpy.invaders
+    search = on_numpy.impostor_pairs
 
     def slow(*args):
         clock.now += 100
         check_time()
         return search(*args)
 
-    monkeypatch.setattr(on_numpy, "invaders", slow)
+    monkeypatch.setattr(on_numpy, "impostor_pairs", slow)
     with pytest.warns(
         ConvergenceWarning,
         match=r"LMNN stopped before its first iteration and returned its initial map:"
@@ -268,7 +269,7 @@ def test_pola_says_that_its_objective_is_not_known(monkeypatch, rng):
     def never(*_):
         raise TimeLimitError("too late. Raise max_seconds.")
 
-    monkeypatch.setattr(nearfar.POLA, "_losses", never)
+    monkeypatch.setattr(POLAProblem, "losses", never)
     with pytest.warns(ConvergenceWarning, match="too soon to know objective_, which is None. Rai"):
         model = nearfar.POLA(max_seconds=0).fit(*labelled(rng))
     assert model.objective_ is None
@@ -343,7 +344,7 @@ def test_a_kernel_matrix_is_refused_at_the_door(name, rng, monkeypatch):
     with pytest.raises(
         InvalidInputError,
         match=r"the kernel matrix of \d+ points with its eigenvectors needs about 0\.000\d+ GB,"
-        r" above the limit of 0\.0005 GB\. Fit to fewer rows, or raise memory_limit if there is",
+        r" above the limit of 0\.0005 GB\. Fit to fewer rows, or raise memory_limit",
     ):
         model.fit(*labelled(rng))
 
@@ -353,7 +354,7 @@ def test_pairs_are_refused_at_the_door(rng):
     with pytest.raises(
         InvalidInputError,
         match=r"learning from 4005 pairs needs about 0\.0006 GB, above the limit of 0\.0005 GB\."
-        r" Set n_pairs to draw from them, or raise memory_limit if there is more\.",
+        r" Set n_pairs to draw from them, or raise memory_limit\.",
     ):
         nearfar.MMC(memory_limit=5e-4).fit(*labelled(rng))
 
@@ -401,6 +402,15 @@ def test_the_memory_of_a_system_that_does_not_tell(monkeypatch):
     assert limits.machine_memory() is None
     assert gram_numpy.total_memory(None) == limits.ASSUMED_MEMORY == 8 * 2**30
     message = "a matrix needs about 17 GB, above the limit of 8.6 GB. Wait, or raise memory_limit"
+    with pytest.raises(InvalidInputError, match=message):
+        check_memory(1.7e10, "a matrix", "Wait", np.empty(0))
+
+
+def test_more_memory_than_the_machine_has_needs_another(monkeypatch):
+    monkeypatch.setattr(limits, "machine_memory", lambda: 1e9)
+    message = (
+        r"a matrix needs about 17 GB, above what there is here, .* GB\. Wait, or use a machine"
+    )
     with pytest.raises(InvalidInputError, match=message):
         check_memory(1.7e10, "a matrix", "Wait", np.empty(0))
 

@@ -146,7 +146,7 @@ def parse(arguments=None):
     add("--scaling", action="store_true", help="only cost against n, on MNIST")
     parsed = parser.parse_args(arguments)
     if parsed.smoke:
-        parsed.data, parsed.peers = list(SMOKE), []
+        parsed.data, parsed.peers = [name for name in SMOKE if name in parsed.data], []
     if parsed.device != "cpu":
         parsed.peers = []
     return parsed

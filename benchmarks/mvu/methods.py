@@ -201,7 +201,7 @@ def run_nearfar(task):
         """The solver, whose best iterate is kept: its y is not among the fitted attributes."""
         for iterate in solve(program):
             if not best or iterate.value < best["iterate"].value:
-                best["iterate"] = iterate
+                best.update(iterate=iterate, program=program)
             yield iterate
 
     mvu.interior_point = watched
@@ -217,7 +217,7 @@ def run_nearfar(task):
         "duality_gap": float(model.duality_gap_),
         "history": worker.columns(model.history_),
     }
-    solved = best["iterate"].certificate  # in units of its own, and D may be a little larger in it
+    solved = best["program"]  # in units of its own, and D may be a little larger in it
     y = best["iterate"].state.y * solved.scale * solved.given / solved.squares
     return worker.as_numpy(model.kernel_), worker.as_numpy(y), facts
 

@@ -27,8 +27,8 @@ from benchmarks.papers import ball_trees_page
 from benchmarks.papers.table1_data import deskewed
 from nearfar import LMNN
 from nearfar.kernels import kernels_for, on_numpy, one_pool
-from nearfar.kernels.search import TREES, Search
-from nearfar.kernels.slabs import pruned_invaders
+from nearfar.kernels.search import TREES
+from nearfar.kernels.slabs import pruned_impostor_pairs
 from nearfar.supervision.neighbors import vote
 
 PARTS = ("search", "impostors", "low-rank")
@@ -117,7 +117,6 @@ def measure_search(points, sizes):
             row[name], (apart, _) = seconds(lambda built=built, Q=Q: built.query(Q, NEIGHBORS))
             same = np.allclose(apart**2, expected, rtol=1e-4, atol=1e-5)
             check(same, f"{name} finds other neighbours in {r} dimensions")
-        row["chosen"] = Search.of(Z).algorithm
         yield row
 
 
@@ -142,10 +141,10 @@ def measure_impostors(points, sizes):
         row = {"dimensions": r, "rank": Z.shape[1]}
         row["all pairs"], expected = seconds(lambda Z=Z, reach=reach: all_pairs(Z, reach, starts))
         row["nearfar"], found = seconds(
-            lambda Z=Z, reach=reach: on_numpy.invaders(Z, reach, starts)
+            lambda Z=Z, reach=reach: on_numpy.impostor_pairs(Z, reach, starts)
         )
         check(np.array_equal(found, expected), f"blocks have other impostors in {r} dimensions")
-        row["pruned"] = pruned_invaders(Z, reach, starts, on_numpy._in_threads) is not None
+        row["pruned"] = pruned_impostor_pairs(Z, reach, starts, on_numpy._in_threads) is not None
         row["impostors"] = len(found[0])
         few = np.count_nonzero(np.isin(found[0], some))
         for name, tree in TREES.items():
@@ -157,8 +156,8 @@ def measure_impostors(points, sizes):
 
 
 def all_pairs(Z, reach, starts):
-    """The search of all pairs, in the order of `invaders`."""
-    return np.divmod(np.sort(on_numpy._screened_invaders(Z, reach, starts, Z)), len(Z))
+    """The search of all pairs, in the order of `impostor_pairs`."""
+    return np.divmod(np.sort(on_numpy._screened_impostor_pairs(Z, reach, starts, Z)), len(Z))
 
 
 def in_trees(tree, Z, reach, starts, some):

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nearfar.registry import ENTRIES as _ENTRIES
+from nearfar.registry import lazy_names as _lazy_names
 
 # Type checkers cannot run the registry; tests/contracts/test_registry.py compares these with it.
 if TYPE_CHECKING:
@@ -77,16 +76,5 @@ _HOME = {entry.name: entry.module for entry in _ENTRIES} | {
 
 __all__ = sorted(_HOME)
 
-
 if not TYPE_CHECKING:  # type checkers have the names above, and are to know no others
-
-    def __getattr__(name: str) -> Any:
-        """Import a public name when it is first used, so that ``import nearfar`` is quick."""
-        if name not in _HOME:
-            message = f"module 'nearfar' has no attribute {name!r}"
-            raise AttributeError(message, name=name, obj=sys.modules[__name__])
-        return getattr(importlib.import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    __getattr__, __dir__ = _lazy_names(__name__, _HOME)

@@ -1,4 +1,4 @@
-"""Files: read within limits, written whole or not at all.
+"""Files: read within limits, written whole or not at all; and digests of what they hold.
 
 What a file declares is checked before memory is taken. An array needs
 
@@ -10,6 +10,7 @@ That is at most what `Limit` allows for a file of the given size.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import secrets
@@ -61,7 +62,7 @@ class UnsafeFileError(ValueError):
 
 
 class Limit(NamedTuple):
-    """Bytes that an array may need: so many, or so many for each byte of its file."""
+    """Bytes that an array may need: ``floor``, or ``ratio`` for each byte of its file."""
 
     floor: int
     ratio: int
@@ -109,7 +110,7 @@ class Archive:
         return member in self._members
 
     def read(self, member: str, most: int) -> bytes:
-        """A member that is no array, of at most so many bytes."""
+        """A member that is not an array, of at most ``most`` bytes."""
         declared = self._members[member].file_size
         if declared > most:
             raise UnsafeFileError(
@@ -153,7 +154,7 @@ def read_array(stream: IO[bytes], size: int, most: int) -> np.ndarray:
     if dtype.kind == "U" and array.nbytes:
         code_points = array.view(np.dtype(np.uint32).newbyteorder(dtype.byteorder))
         if code_points.max() > _LAST_CODE_POINT:
-            raise ValueError("an array of text holds what is no text")
+            raise ValueError("an array of text holds something else")
     return array.reshape(shape, order="F" if fortran_order else "C")
 
 
@@ -261,3 +262,18 @@ def _resemble(path: Path, other: os.stat_result) -> None:
         with suppress(PermissionError):  # only root gives files away
             os.chown(path, other.st_uid, other.st_gid)
     os.chmod(path, stat.S_IMODE(other.st_mode) & 0o777)
+
+
+# -- contents --------------------------------------------------------------------------------------
+
+
+def fingerprint(*parts: Any) -> str:
+    """A digest of arrays and plain values: equal for equal content."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(f"{part.dtype}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        else:
+            digest.update(f"{type(part).__name__}{part!r};".encode())
+    return digest.hexdigest()

@@ -112,7 +112,7 @@ def save(
     ModelFileError
         The estimator is not one of nearfar's, or it holds a value that is not plain data.
     InvalidInputError
-        There is something at the path that is no regular file: a folder, a pipe or a device.
+        The path is not a regular file but a folder, a pipe or a device.
     """
     check_target(path)
     name = type(model).__name__
@@ -190,7 +190,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """How the model in a file came about, if `save` was told.
+    """How the model in a file was made, if `save` was given that.
 
     Parameters
     ----------
@@ -218,12 +218,16 @@ def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 def _opened(path: str | os.PathLike[str], take: Callable[[dict[str, Any], Arrays], Any]) -> Any:
     """What is taken from the document and the arrays of a file."""
     path = Path(path)
+    if path.is_dir():
+        raise ModelFileError(
+            f"{path} is a folder: expected a file that nearfar.save wrote. Name the file in it."
+        )
     with open(path, "rb") as stream:
         start = stream.read(len(_ZIP_START))
         content = start + stream.read() if start == _ZIP_START else b""
     try:
         if not content:
-            raise _Unusable(_FOREIGN.format("one that is no zip archive"))
+            raise _Unusable(_FOREIGN.format("one that is not a zip archive"))
         return take(*_read_members(content))
     except _Unusable as error:
         raise ModelFileError(f"{path} {error}") from None
@@ -507,19 +511,13 @@ def _encode_graph(graph: NeighborhoodGraph, where: str, arrays: dict[str, np.nda
 def _decode_graph(value: dict[str, Any], arrays: Arrays) -> NeighborhoodGraph:
     fields = {name: _decode(item, arrays) for name, item in value["$graph"].items()}
     graph = NeighborhoodGraph(**fields)
-    sizes = {
-        len(fields[name])
-        for name in ("heads", "tails", "lengths", "weights", "directions")
-        if fields[name] is not None
-    }
-    ends = np.concatenate([graph.heads, graph.tails])
-    if len(sizes) > 1 or (len(ends) and not 0 <= ends.min() <= ends.max() < graph.n_nodes):
+    if not graph.is_consistent():
         raise ValueError("the edges of a graph do not fit its nodes")
     return graph
 
 
 def _is_tensor(value: Any) -> bool:
-    """Whether `value` is a torch tensor, told without importing torch."""
+    """Whether `value` is a torch tensor, without importing torch."""
     return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
 
 

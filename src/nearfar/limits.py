@@ -1,4 +1,4 @@
-"""How long a fit may take, and how much memory: asked wherever much is done.
+"""Limits on the time and the memory of a fit, checked wherever much is computed.
 
 There is one clock, started where a fit begins.
 
@@ -125,7 +125,7 @@ class Clock:
             self._began += now() - stopped
 
     def in_time(self, compute: Callable[[], R]) -> R | None:
-        """What is computed of an answer that is there, or None if that takes too long."""
+        """The result of the computation, or None if it takes too long."""
         self.stage = Stage.FINISH
         try:
             return compute()
@@ -152,7 +152,7 @@ _memory: ContextVar[float | None] = ContextVar("_memory", default=None)
 
 @contextmanager
 def memory_limit(gigabytes: float | None) -> Iterator[None]:
-    """Inside, `allowed_gigabytes` is this."""
+    """Inside, `allowed_gigabytes` returns this limit."""
     token = _memory.set(gigabytes)
     try:
         yield
@@ -161,7 +161,7 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
 
 
 def allowed_gigabytes() -> float | None:
-    """The ``memory_limit`` of the fit at hand; None if it has none."""
+    """The ``memory_limit`` of the current fit; None if it has none."""
     return _memory.get()
 
 
@@ -192,19 +192,19 @@ def _windows_memory(kernel32: Any) -> float | None:
 
 
 def fit_clock() -> Clock:
-    """The clock of the fit at hand, or a new one without a limit outside of any."""
+    """The clock of the current fit; outside of a fit, a new clock without a limit."""
     return _clock.get() or Clock()
 
 
 def check_time() -> None:
-    """Raise `TimeLimitError` if the time of the fit at hand is spent."""
+    """Raise `TimeLimitError` if the time of the current fit is used up."""
     clock = _clock.get()
     if clock is not None:
         clock.check()
 
 
 def check_cost(operations: float, what: str) -> None:
-    """Raise `TimeLimitError` if so many floating-point operations at once end too late."""
+    """Raise `TimeLimitError` if this many floating-point operations would end too late."""
     clock = _clock.get()
     if clock is not None:
         clock.check_cost(operations, what)
@@ -212,7 +212,7 @@ def check_cost(operations: float, what: str) -> None:
 
 @cache
 def operations_per_second() -> float:
-    """How fast a matrix product is here, about: the fastest of some."""
+    """About how many operations a second a matrix product does here: the best of a few runs."""
     A = np.ones((PROBE, PROBE))
     seconds = np.inf
     for _ in range(PROBES):

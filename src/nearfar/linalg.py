@@ -21,6 +21,11 @@ def symmetric(A: Matrix) -> Matrix:
     return 0.5 * (A + A.T)
 
 
+def squared_norm(L: Matrix) -> float:
+    """‖L‖² = tr LᵀL."""
+    return float(np.vdot(L, L))
+
+
 def eigh(A: Matrix) -> tuple[Matrix, Matrix]:
     """Eigenvalues, ascending, and vectors; also of no rows at all, which scipy 1.13 refuses."""
     if not len(A):

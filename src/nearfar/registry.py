@@ -9,7 +9,10 @@ missing line and where it belongs. This module imports no estimator, so that ``i
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 Kind = Literal["metric", "classifier", "unfolding", "scaling"]
 Supervision = Literal[
@@ -27,7 +30,7 @@ Supervision = Literal[
 
 
 class Entry(NamedTuple):
-    """What the library has to know about an estimator without importing it.
+    """What the library knows of an estimator without importing it.
 
     Parameters
     ----------
@@ -126,3 +129,23 @@ def entries(
         for entry in ENTRIES
         if all(getattr(entry, field) == value for field, value in given.items())
     ]
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package that imports each name when it is first used.
+
+    ``homes`` maps each name to the module that defines it.
+    """
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            message = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=sys.modules[package])
+        return getattr(importlib.import_module(homes[name]), name)
+
+    def names() -> list[str]:
+        return sorted([*vars(sys.modules[package]), *homes])
+
+    return load, names

@@ -29,7 +29,7 @@ def record():
         | {
             "measured": [
                 {"dimensions": 784, "products": 2.0},
-                {"dimensions": 15, "products": 0.2, "chosen": "brute"} | TREES,
+                {"dimensions": 15, "products": 0.2} | TREES,
             ]
         },
         "impostors": FACTS
@@ -104,10 +104,10 @@ def test_rotated_points_keep_their_distances(rng):
 
 def test_answers_that_differ_end_the_benchmark(monkeypatch):
     """A search that misses a pair is found out."""
-    search = ball_trees.on_numpy.invaders
+    search = ball_trees.on_numpy.impostor_pairs
     monkeypatch.setattr(
         ball_trees.on_numpy,
-        "invaders",
+        "impostor_pairs",
         lambda *arguments: tuple(part[1:] for part in search(*arguments)),
     )
     with pytest.raises(RuntimeError, match="blocks have other impostors in 2 dimensions"):

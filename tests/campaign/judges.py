@@ -24,6 +24,7 @@ from scipy.optimize import minimize_scalar
 Wide = np.longdouble
 
 ROUNDINGS = 8  # of each product that is summed up in an image
+NEARLY_ZERO = 1e-3  # collapse whose infimum a general solver does not reach
 TIE = 1e-4  # relative difference of squared distances below which rounding may decide
 
 
@@ -246,7 +247,9 @@ class Collapse:
         found = program.minimum()
         if found is None:
             return None
-        return found + sum(value * log(value) for value in p0[p0 > 0])
+        found += sum(value * log(value) for value in p0[p0 > 0])
+        # Zero is approached as A grows without limit, and never reached: the solver stops before.
+        return found if found > NEARLY_ZERO else None
 
 
 # -- near and far pairs --------------------------------------------------------------------------

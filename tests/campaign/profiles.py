@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from tests.campaign.learners import LEARNERS
 
 N_TESTS = 2 * len(LEARNERS)  # test_certificates and test_relations, for each learner
-CI_DRAWS = 20  # a test
+CI_DRAWS = 12  # a test
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)  # without explanations
 
 settings.register_profile(

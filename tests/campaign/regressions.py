@@ -113,6 +113,16 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         {"n_neighbors": 4, "push_weight": 0.5},
         data([[2.54e-20, 1], [2.61e-20, 1], [1e9, 1], [1.16e-20, 1]], [1, 1, 1, 3]),
     ),
+    "a gamma from a mean far from the origin": (
+        "KernelMMC",
+        {"kernel": "rbf", "regularization": 0.1},
+        data(2.0**40 + np.random.default_rng(0).normal(size=(9, 3)), [1, 2, 0] * 3),
+    ),
+    "a far pair that an origin far away made equal": (
+        "DMLEig",
+        {"regularization": 1e-9},
+        data([[1e33], [2e33], [0], [1e33], [0], [1e6]], [0, 1, 2, 0, 1, 2]),
+    ),
     "an outlier, and more features than points": (
         "RCA",
         {"regularization": 0.0},

@@ -1,4 +1,4 @@
-"""Completion in shells: what click answers at TAB, and that bash, zsh and fish take the script."""
+"""Completion in shells, which click does: what it answers at TAB."""
 
 import os
 import shutil
@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from nearfar.cli import commands
-from nearfar.cli.completion import BUILTIN_TABLES, SHELLS
 from nearfar.cli.methods import METHODS
-from nearfar.datasets import BUILTIN_NAMES
+
+SHELLS = ("bash", "zsh", "fish")
 
 
 def completed(*words, shell="bash", cwd=None):
@@ -45,27 +45,6 @@ def test_options():
     assert completed("fit", "--max-") == ["--max-directions", "--max-iter", "--max-seconds"]
 
 
-def test_tables_are_built_in_sets_or_files(tmp_path):
-    assert completed("fit", "w", cwd=tmp_path) == ["wine"]
-    assert completed("fit", "wa", cwd=tmp_path) == ["wa"]  # for the shell to complete
-    (tmp_path / "weather.csv").touch()
-    assert completed("fit", "w", cwd=tmp_path) == ["w"]
-    assert BUILTIN_TABLES == BUILTIN_NAMES
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_shell_takes_the_script(run, shell, tmp_path):
-    done = run("completion", shell)
-    assert done.code == 0
-    assert f"_NEARFAR_COMPLETE={shell}_complete" in done.out
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
-    file = tmp_path / "script"
-    file.write_text(done.out)
-    checked = subprocess.run([shell, "-n", file], capture_output=True, text=True)
-    assert (checked.returncode, checked.stderr) == (0, "")
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_bash_completes(tmp_path):
     """In a shell whose command `nearfar` is the one that is tested."""
@@ -73,7 +52,7 @@ def test_bash_completes(tmp_path):
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nearfar "$@"\n')
     command.chmod(0o755)
     program = (
-        'eval "$(nearfar completion bash)"; COMP_WORDS=(nearfar doc); COMP_CWORD=1;'
+        'eval "$(_NEARFAR_COMPLETE=bash_source nearfar)"; COMP_WORDS=(nearfar doc); COMP_CWORD=1;'
         ' _nearfar_completion nearfar; echo "${COMPREPLY[@]}"'
     )
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
@@ -84,7 +63,3 @@ def test_bash_completes(tmp_path):
         text=True,
     )
     assert done.stdout == "doctor\n", done.stderr
-
-
-def test_an_unknown_shell_is_one_line(fails):
-    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in fails("completion", "tcsh")

@@ -266,7 +266,7 @@ def test_what_is_no_file_is_not_replaced(fails, option, name, kind):
 
 @pytest.mark.usefixtures("folder")
 def test_results_do_not_go_to_standard_output(fails):
-    assert "- is no file: results are written to files" in fails("fit", "iris", "-o", "-")
+    assert "- is not a file: results are written to files" in fails("fit", "iris", "-o", "-")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs modes")
@@ -323,14 +323,22 @@ def test_learning_from_some_of_the_rows(run):
     expected = load("model.nearfar").components_
     assert run("fit", "iris", "--rows", 60, "--force").code == 0
     np.testing.assert_array_equal(load("model.nearfar").components_, expected)
-    assert "learned from" not in run("fit", "iris", "--rows", 106, "--force").out
+    done = run("fit", "iris", "--rows", 106, "--force")
+    assert "learned from" not in done.out
+    assert "--rows 106 is more than the 105 training rows: all of them are used" in done.err
+
+
+def test_a_mistake_in_the_table_is_told_before_a_file_that_exists(fails):
+    Path("model.nearfar").touch()
+    assert "missing.csv: No such file" in fails("fit", "missing.csv")
+    assert "model.nearfar exists. Give another name" in fails("fit", "iris")
 
 
 def test_too_short_a_limit_is_told_in_a_line(fails, monkeypatch):
     def never(*_):
         raise TimeLimitError("max_seconds=1 is too short. Raise max_seconds, or fit to fewer rows.")
 
-    monkeypatch.setattr(LMNN, "_fit", never)
+    monkeypatch.setattr(LMNN, "_learned", never)
     monkeypatch.setattr(fit, "operations_per_second", lambda: 4e9)
     assert fails("fit", "iris", "--max-seconds", 1) == (
         "nearfar: --max-seconds 1 is too short for a first answer on 105 rows. Raise it, or learn"
@@ -370,5 +378,5 @@ def test_a_baseline_that_cannot_be_computed_is_no_failure(run, column):
 )
 def test_numbers_that_are_not_finite(fails, option, value):
     message = fails("fit", "iris", "--method", "mcml", f"--{option}", value)
-    assert f"Invalid value for '--{option}': {value} is no finite number." in message
+    assert f"Invalid value for '--{option}': {value} is not a finite number." in message
     assert not Path("model.nearfar").exists()

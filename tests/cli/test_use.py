@@ -2,13 +2,15 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import StandardScaler
 
 from nearfar import MetricMDS, NonmetricMDS
 from nearfar.datasets import load_builtin, load_table
-from nearfar.evaluation import knn_error
+from nearfar.evaluation import knn_error, retrieval_measures
 from nearfar.io import load, save
 
 pytestmark = pytest.mark.usefixtures("folder", "model")
@@ -157,3 +159,110 @@ def test_a_model_that_places_no_other_points_cannot_be_evaluated(fails, test_poi
     message = fails("evaluate", "mds.nearfar", "train.csv", "test.csv", "-t", "species")
     assert f"mds.nearfar: a {cls.__name__} places the points of its fit and no others" in message
     assert "Give the model of another method, such as lmnn." in message
+
+
+# -- evaluate --retrieval ----------------------------------------------------------------------
+
+
+def test_retrieval_searches_for_test_rows_among_training_rows(run, model, test_points):
+    train = load_table("train.csv", "species")
+    arguments = ["evaluate", "model.nearfar", "train.csv", "test.csv", "-t", "species"]
+    report = json.loads(run(*arguments, "--retrieval", "--json").out)
+    assert (report["k"], report["n_train"], report["n_test"]) == (10, 112, 38)
+    assert (report["n_without_relevant"], report["among_themselves"]) == (0, False)
+    assert [row["method"] for row in report["rows"]] == ["as they are", "standardised", "LMNN"]
+    for row, metric in zip(
+        report["rows"], (None, StandardScaler().fit(train.X), model), strict=True
+    ):
+        expected = retrieval_measures(
+            train.X, train.y, test_points.X, test_points.y, k=10, metric=metric
+        )
+        for title, value in expected.as_dict().items():
+            assert title.startswith("n_") or row[title] == value
+        assert row["standard_errors"]["precision@10"] == expected.standard_errors["precision"]
+    assert [row["dimensions"] for row in report["rows"]] == [4, 4, len(model.components_)]
+
+    done = run(*arguments, "--retrieval", "-k", 5)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("38 test rows are searched for among 112 training rows\n")
+    found = retrieval_measures(train.X, train.y, test_points.X, test_points.y, k=5, metric=model)
+    lines = {
+        title.strip(): cells.split("   ")
+        for title, cells in (
+            (line[:26], line[26:]) for line in done.out.splitlines() if " ± " in line
+        )
+    }
+    assert list(lines) == [
+        "precision@5",
+        "recall@5",
+        "hit rate@5",
+        "mean reciprocal rank",
+        "mean average precision",
+        "nDCG@5",
+        "R-precision",
+    ]
+    error = found.standard_errors["mean_average_precision"]
+    cell = f"{found.mean_average_precision:.3f} ± {error:.3f}"
+    assert lines["mean average precision"][-1].strip() == cell
+
+
+def test_a_table_given_twice_is_searched_for_among_itself(run, model, test_points):
+    arguments = ["evaluate", "model.nearfar", "test.csv", "./test.csv", "-t", "species"]
+    report = json.loads(run(*arguments, "--retrieval", "--json").out)
+    expected = retrieval_measures(test_points.X, test_points.y, metric=model)
+    assert report["among_themselves"]
+    assert report["rows"][2]["mean_average_precision"] == expected.mean_average_precision
+    assert run(*arguments, "--retrieval").out.startswith("each of 38 rows is searched for among")
+    built_in = json.loads(
+        run("evaluate", "model.nearfar", "iris", "iris", "--retrieval", "--json").out
+    )
+    assert (built_in["among_themselves"], built_in["n_test"]) == (True, 150)
+
+
+def test_rows_without_a_match_are_left_out_and_counted(run, folder):
+    lines = (folder / "test.csv").read_text().splitlines()
+    (folder / "few.csv").write_text("\n".join([*lines[:2], "1,2,3,4,unknown", "4,3,2,1,other"]))
+    arguments = ["evaluate", "model.nearfar", "train.csv", "few.csv", "-t", "species"]
+    done = run(*arguments, "--retrieval")
+    assert (done.code, done.err) == (0, "")
+    assert "left out, since no other row has their label: 2\n" in done.out
+    assert "±" not in done.out  # of one query
+    report = json.loads(run(*arguments, "--retrieval", "--json").out)
+    assert report["n_without_relevant"] == 2
+    assert report["rows"][0]["standard_errors"]["recall@10"] is None
+
+
+def test_retrieval_needs_a_map(run, fails):
+    table = ["train.csv", "-t", "species"]
+    assert run("fit", *table, "--method", "multi-metric-lmnn", "-o", "m.nearfar").code == 0
+    message = fails("evaluate", "m.nearfar", "train.csv", "test.csv", *table[1:], "--retrieval")
+    assert "m.nearfar: a MultiMetricLMNN has no map of all points" in message
+    assert "Leave --retrieval out" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train.csv", "test.csv"], "train.csv: no target is named"),
+        (["train.csv", "numbers.csv", "-t", "species"], "they cannot be compared"),
+        (["train.csv", "others.csv", "-t", "species"], "none of 1 queries has one"),
+    ],
+)
+def test_retrieval_errors_are_one_line(fails, folder, arguments, message):
+    header = (folder / "test.csv").read_text().splitlines()[0]
+    (folder / "numbers.csv").write_text(f"{header}\n1,2,3,4,0\n")
+    (folder / "others.csv").write_text(f"{header}\n1,2,3,4,unknown\n")
+    assert message in fails("evaluate", "model.nearfar", *arguments, "--retrieval")
+
+
+def test_the_example_of_the_page(run):
+    """Its columns that do not depend on what was learned."""
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    shown = page.partition("$ nearfar evaluate wine.nearfar wine wine --retrieval\n")[2]
+    assert run("fit", "wine", "-o", "wine.nearfar").code == 0
+    printed = run("evaluate", "wine.nearfar", "wine", "wine", "--retrieval").out
+    columns = [
+        [line[:58].rstrip() for line in text.partition("```")[0].splitlines()]
+        for text in (shown, printed)
+    ]
+    assert [line for line in columns[0] if line] == [line for line in columns[1] if line]

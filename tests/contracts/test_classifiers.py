@@ -8,14 +8,12 @@ defaults.
 import copy
 import inspect
 import pickle
-import re
 
 import numpy as np
 import pandas
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nearfar.estimators import (
     LMNN,
@@ -24,7 +22,9 @@ from nearfar.estimators import (
     NearestNeighborClassifier,
     PairClassifier,
 )
+from tests.documented import documented_attributes, fitted_attributes
 from tests.registered import instances
+from tests.variants import checks_of_variants
 
 SPECIAL = [
     EnergyClassifier(),
@@ -42,7 +42,6 @@ CLASSIFIERS = [
 ]
 CLASSES = sorted({type(classifier) for classifier in CLASSIFIERS}, key=lambda cls: cls.__name__)
 MAX_PARAMETERS = 12
-DOCUMENTED = re.compile(r"^(\w+) : .*default=(.+)$", re.MULTILINE)
 
 each_classifier = pytest.mark.parametrize("classifier", CLASSIFIERS, ids=repr)
 each_class = pytest.mark.parametrize("cls", CLASSES)
@@ -68,7 +67,7 @@ def fitted(classifier, iris, fits):
 
 # Some of the checks' data are classes of one or two points, which is warned of.
 @pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
-@parametrize_with_checks([e for e in CLASSIFIERS if repr(e) != repr(type(e)())])
+@checks_of_variants(CLASSIFIERS)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -82,20 +81,10 @@ def test_few_parameters(cls):
 
 
 @each_class
-def test_documented_defaults_are_the_true_ones(cls):
-    section = inspect.getdoc(cls).partition("Parameters\n---")[2].partition("\nAttributes\n---")[0]
-    documented = {name: eval(default, {}) for name, default in DOCUMENTED.findall(section)}
-    true = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
-    assert documented == true
-
-
-@each_class
 def test_every_fitted_attribute_is_documented(cls, iris):
     X, y = iris
     model = cls().fit(pandas.DataFrame(X, columns=list("abcd")), y)
-    section = inspect.getdoc(cls).partition("\nAttributes\n---")[2].partition("\nNotes\n---")[0]
-    documented = set(re.findall(r"^(\w+_) : ", section, re.MULTILINE))
-    assert {name for name in vars(model) if name.endswith("_")} == documented
+    assert fitted_attributes(model) == documented_attributes(cls)
 
 
 @each_class

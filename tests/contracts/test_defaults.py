@@ -4,6 +4,8 @@ The estimators are found among the public names. None of scikit-learn's checks i
 and none may be skipped. Other ways of working are checked in the modules of each kind.
 """
 
+import inspect
+
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
@@ -11,6 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import nearfar
 import nearfar.estimators
+from tests.documented import documented_defaults
 
 PUBLIC = {
     value
@@ -27,6 +30,13 @@ each_class = pytest.mark.parametrize("cls", sorted(PUBLIC, key=lambda cls: cls._
 
 def test_every_model_class_is_public():
     assert {cls.__name__ for cls in PUBLIC} == set(nearfar.io.MODEL_CLASSES)
+
+
+@each_class
+def test_documented_defaults_are_the_true_ones(cls):
+    """Values are compared, not their spelling: `1e-3` is 0.001."""
+    true = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
+    assert documented_defaults(cls) == true
 
 
 # Of the checks' data some graphs are not connected and some classes have one or two points, which

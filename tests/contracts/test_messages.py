@@ -31,11 +31,9 @@ KINDS = {
 BUILTIN = {
     "cli/doctor.py": {"ArithmeticError"},  # shown as a line of its report
     "estimators/energy.py": {"AttributeError"},  # for hasattr
-    "estimators/__init__.py": {"AttributeError"},
-    "estimators/_online.py": {"AttributeError"},
+    "estimators/pola.py": {"AttributeError"},
     "estimators/multi_metric_lmnn.py": {"AttributeError"},
-    "__init__.py": {"AttributeError"},
-    "plots/__init__.py": {"AttributeError"},
+    "registry.py": {"AttributeError"},
     # A damaged or unsafe file, told as ModelFileError, CheckpointError or InvalidInputError.
     "files.py": {"EOFError", "UnsafeFileError", "ValueError"},
     "io.py": {"ValueError"},

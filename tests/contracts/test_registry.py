@@ -73,6 +73,19 @@ def test_an_entry_says_what_its_class_is(entry):
     )
 
 
+@pytest.mark.parametrize(
+    "entry", [entry for entry in ENTRIES if entry.kind in ("unfolding", "scaling")], ids=str
+)
+def test_the_file_of_an_estimator_contains_its_fit(entry):
+    """A reader who opens the file finds the algorithm, and has at most four classes of ours to
+    look through for the rest."""
+    cls = getattr(importlib.import_module(entry.module), entry.name)
+    fit = inspect.unwrap(vars(cls)["fit"])
+    assert Path(inspect.getsourcefile(fit)).stem == entry.stem
+    own = [base for base in cls.__mro__[1:] if base.__module__.startswith("nearfar.")]
+    assert len(own) <= 4
+
+
 @each_entry
 def test_an_entry_makes_its_class_public_storable_and_a_method(entry):
     cls = getattr(importlib.import_module(entry.module), entry.name)

@@ -5,9 +5,7 @@ working. Of scikit-learn's checks only those named by `expected_failures` fail; 
 has those of the defaults. `LocalMDS` is an unfolding and stands in `test_unfolding.py`.
 """
 
-import inspect
 import pickle
-import re
 
 import numpy as np
 import pandas
@@ -26,7 +24,9 @@ from nearfar.errors import (
     InvalidInputError,
     ModelFileError,
 )
-from nearfar.estimators._mds import Scaling
+from nearfar.estimators._mds import IterativeMDS
+from tests.callbacks import Recorder, needs_callbacks
+from tests.documented import documented_attributes, fitted_attributes
 from tests.registered import classes, instances
 
 SPECIAL = [
@@ -42,7 +42,7 @@ SPECIAL = [
 ]
 SCALINGS = instances(SPECIAL, kind="scaling")
 POINTS = [estimator for estimator in SCALINGS if estimator.metric == "euclidean"]
-DESCENTS = [estimator for estimator in POINTS if isinstance(estimator, Scaling)]
+DESCENTS = [estimator for estimator in POINTS if isinstance(estimator, IterativeMDS)]
 CLASSES = classes(kind="scaling")
 ATTRIBUTES = [
     "embedding_",
@@ -53,7 +53,6 @@ ATTRIBUTES = [
     "history_",
     "n_features_in_",
 ]
-DOCUMENTED = re.compile(r"^(\w+) : .*default=(.+)$", re.MULTILINE)
 
 each = pytest.mark.parametrize("estimator", SCALINGS, ids=repr)
 each_of_points = pytest.mark.parametrize("estimator", POINTS, ids=repr)
@@ -63,7 +62,7 @@ each_class = pytest.mark.parametrize("cls", CLASSES)
 
 def expected_failures(estimator):
     """The one check that gives distances that are not known from one point, but known back."""
-    if isinstance(estimator, Scaling) and estimator.metric == "precomputed":
+    if isinstance(estimator, IterativeMDS) and estimator.metric == "precomputed":
         return {"check_estimators_pickle": "it makes distances missing in one direction only"}
     return {}
 
@@ -90,19 +89,9 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @each_class
-def test_documented_defaults_are_the_true_ones(cls):
-    section = inspect.getdoc(cls).partition("Parameters\n---")[2].partition("\nAttributes\n---")[0]
-    documented = {name: eval(default, {}) for name, default in DOCUMENTED.findall(section)}
-    true = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
-    assert documented == true
-
-
-@each_class
 def test_every_fitted_attribute_is_documented(cls, points):
     model = cls().fit(pandas.DataFrame(points, columns=list("abcd")))
-    section = inspect.getdoc(cls).partition("\nAttributes\n---")[2].partition("\nNotes\n---")[0]
-    documented = set(re.findall(r"^(\w+_) : ", section, re.MULTILINE))
-    assert {name for name in vars(model) if name.endswith("_")} == documented
+    assert fitted_attributes(model) == documented_attributes(cls)
 
 
 # -- what a fit leaves behind ------------------------------------------------------------------
@@ -282,31 +271,10 @@ def test_an_interruption_keeps_the_best_so_far(estimator, points, monkeypatch):
     assert model.embedding_.shape == (30, 2)
 
 
-class Watch:
-    """A callback that keeps what was fitted at each iteration, and stops at the fourth."""
-
-    def __init__(self):
-        self.models = []
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):  # noqa: ARG002
-        if context.task_name == "iteration":
-            self.models.append(fitted_estimator)
-        return len(self.models) == 4
-
-
+@needs_callbacks
 @each_descent
 def test_callbacks_get_the_places_at_every_iteration_and_may_stop(estimator, points):
-    pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
-    watch = Watch()
+    watch = Recorder(4, lambda: True)
     model = clone(estimator).set_callbacks(watch).fit(points)
     assert model.status_ == "stopped"
     assert [step.embedding_.shape for step in watch.models] == [(30, 2)] * 4
@@ -366,7 +334,7 @@ def test_unfitted_is_an_error(cls):
         cls().get_feature_names_out()
 
 
-DESCENT_CLASSES = [cls for cls in CLASSES if issubclass(cls, Scaling)]
+DESCENT_CLASSES = [cls for cls in CLASSES if issubclass(cls, IterativeMDS)]
 each_descent_class = pytest.mark.parametrize("cls", DESCENT_CLASSES)
 
 

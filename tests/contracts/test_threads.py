@@ -1,7 +1,7 @@
 """The same bits for any number of threads: of every estimator, fitted and used.
 
-A new estimator joins by its entry in `nearfar.registry`. The medium set is so large that BLAS
-uses threads if it may; few iterations are enough, since differences in the first one only grow.
+A new estimator joins by its entry in `nearfar.registry`. The data is so large that BLAS uses
+threads if it may; few iterations are enough, since differences in the first one only grow.
 """
 
 import numpy as np
@@ -74,15 +74,14 @@ UNFOLDINGS = [
     SensorLocalization(random_state=0, **FEW),
 ]
 ESTIMATORS = instances(SUPERVISED + UNFOLDINGS, common=FEW)
-SIZES = {"small": 60, "medium": 300}
 USES = ("transform", "predict", "decision_function")
 
 
-@pytest.fixture(params=SIZES.values(), ids=SIZES.keys())
-def points(request):
-    """Digits with some noise, so that no two rows are equal, and their labels."""
+@pytest.fixture
+def points():
+    """300 digits with some noise, so that no two rows are equal, and their labels."""
     X, y = load_digits(return_X_y=True)
-    X, y = X[: request.param] / 16, y[: request.param]
+    X, y = X[:300] / 16, y[:300]
     return X + 1e-3 * np.random.default_rng(0).normal(size=X.shape), y
 
 

@@ -6,7 +6,6 @@ defaults. `Shortcut` is a small unfolding that shows what a subclass has to do a
 be tested by itself.
 """
 
-import importlib.util
 import inspect
 import pickle
 import re
@@ -23,7 +22,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import pairwise_distances
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nearfar import MVU, LandmarkMVU, LocalMDS, NeighborhoodGraph, VariationalMVU
 from nearfar.errors import (
@@ -32,9 +30,22 @@ from nearfar.errors import (
     DisconnectedGraphError,
     InvalidInputError,
 )
-from nearfar.estimators._unfolding import Unfolded, Unfolding, max_distortion
+from nearfar.estimators._graph_layout import (
+    Layout,
+    Unfolded,
+    check_graph_parameters,
+    graph_input,
+    max_distortion,
+    run_component,
+    store_layout,
+)
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
 from nearfar.solvers import Iterate
+from tests.callbacks import Recorder, interrupt_at, needs_callbacks
+from tests.documented import documented_attributes, fitted_attributes
 from tests.registered import instances
+from tests.variants import checks_of_variants
 
 
 class Shortcut(Unfolding):
@@ -93,31 +104,54 @@ class Shortcut(Unfolding):
         self.max_seconds = max_seconds
         self.random_state = random_state
 
-    def _unfold(self, graph, task):
-        paths = shortest_path(graph.adjacency(), directed=False)
-        C = np.eye(graph.n_nodes) - 1 / graph.n_nodes
-        values, vectors = np.linalg.eigh(-0.5 * C @ paths**2 @ C)
-        values = values[::-1].clip(0, None)
-        Y = vectors[:, ::-1] * np.sqrt(values)
+    @with_callbacks
+    def fit(self, X, y=None):
+        check_graph_parameters(self)
+        check_limits(self)
+        given = graph_input(self, X)
+        training = Training(self, X, y, bounded=False)
+        layout = Layout(given, self.n_components)
+        self.paths_ = []
+        for component in layout.components():
+            graph = component.graph
+            paths = shortest_path(graph.adjacency(), directed=False)
+            values, Y = scaled_by_paths(paths)
+            solution = run_component(
+                training,
+                layout,
+                component,
+                in_two_steps(values, Y),
+                lambda iterate: iterate.point[:, : self.n_components],
+            )
+            found = solution.iterate
+            unfolded = Unfolded(
+                found.point[:, : self.n_components],
+                values,
+                max_distortion(found.point, graph),
+                -found.value,
+                found.residual,
+                solution.status,
+            )
+            layout.place(component, unfolded)
+            self.paths_.append(paths)
+        store_layout(self, layout)
+        status = layout.status(self.tol)
+        store_ending(self, status, layout.objective, layout.duality_gap, training.history)
+        training.finish(status, layout.attributes())
+        return self
 
-        def iterates():
-            yield Iterate(0.5 * Y, -values.sum() / 4, residual=0.75, exact=True)
-            yield Iterate(Y, -values.sum(), residual=0.0, exact=True)
 
-        solution = task.run(iterates(), lambda iterate: iterate.point[:, : self.n_components])
-        found = solution.iterate
-        return Unfolded(
-            found.point[:, : self.n_components],
-            values,
-            max_distortion(found.point, graph),
-            -found.value,
-            found.residual,
-            solution.status,
-            {"paths": paths},
-        )
+def scaled_by_paths(paths):
+    """Variances and places by classical scaling of path lengths."""
+    C = np.eye(len(paths)) - 1 / len(paths)
+    values, vectors = np.linalg.eigh(-0.5 * C @ paths**2 @ C)
+    values = values[::-1].clip(0, None)
+    return values, vectors[:, ::-1] * np.sqrt(values)
 
-    def _store_details(self, parts):
-        self.paths_ = [found.details.get("paths") for _, found in parts]
+
+def in_two_steps(values, Y):
+    yield Iterate(0.5 * Y, -values.sum() / 4, residual=0.75, exact=True)
+    yield Iterate(Y, -values.sum(), residual=0.0, exact=True)
 
 
 # Hints at data that weaken an answer are no matter of the contract.
@@ -142,7 +176,6 @@ UNFOLDINGS += [
 ]
 CLASSES = sorted({type(estimator) for estimator in UNFOLDINGS}, key=lambda cls: cls.__name__)
 MAX_PARAMETERS = 13
-DOCUMENTED = re.compile(r"^(\w+) : .*default=(.+)$", re.MULTILINE)
 SHARED = {
     "n_components": 2,
     "metric": "euclidean",
@@ -184,6 +217,17 @@ def fitted(estimator, X, **parameters):
     return clone(estimator).set_params(**parameters).fit(X)
 
 
+FITS = {}
+
+
+def fitted_once(estimator, X):
+    """The estimator fitted to X, by the first test that asks; none may change it."""
+    key = repr(estimator), X.tobytes()
+    if key not in FITS:
+        FITS[key] = fitted(estimator, X)
+    return FITS[key]
+
+
 def squared_lengths(Y, graph):
     return np.sum((Y[graph.heads] - Y[graph.tails]) ** 2, axis=1)
 
@@ -192,7 +236,7 @@ def squared_lengths(Y, graph):
 
 
 @pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
-@parametrize_with_checks([e for e in UNFOLDINGS if repr(e) != repr(type(e)())])
+@checks_of_variants(UNFOLDINGS)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -207,19 +251,9 @@ def test_few_parameters_with_the_shared_defaults(cls):
 
 
 @each_class
-def test_documented_defaults_are_the_true_ones(cls):
-    section = inspect.getdoc(cls).partition("Parameters\n---")[2].partition("\nAttributes\n---")[0]
-    documented = {name: eval(default, {}) for name, default in DOCUMENTED.findall(section)}
-    true = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
-    assert documented == true
-
-
-@each_class
 def test_every_fitted_attribute_is_documented(cls, strip):
     model = cls().fit(pandas.DataFrame(strip, columns=list("abcdefgh")))
-    section = inspect.getdoc(cls).partition("\nAttributes\n---")[2].partition("\nNotes\n---")[0]
-    documented = set(re.findall(r"^(\w+_) : ", section, re.MULTILINE))
-    assert {name for name in vars(model) if name.endswith("_")} == documented
+    assert fitted_attributes(model) == documented_attributes(cls)
 
 
 @each
@@ -260,13 +294,13 @@ def test_fit_transform_returns_the_embedding_and_transform_keeps_it(estimator, s
 
 @each
 def test_the_strip_is_laid_out_along_its_bend(estimator, strip):
-    first = fitted(estimator, strip).embedding_[:, 0]
+    first = fitted_once(estimator, strip).embedding_[:, 0]
     assert abs(np.corrcoef(first, np.arange(60))[0, 1]) > 0.95
 
 
 @each
 def test_points_graph_distances_and_kernel_give_the_same(estimator, strip):
-    model = fitted(estimator, strip)
+    model = fitted_once(estimator, strip)
     k, angles = model.n_neighbors, model.angles
     graph = NeighborhoodGraph.from_points(strip, k, angles=angles)
     centred = strip - strip.mean(axis=0)
@@ -291,7 +325,7 @@ def test_points_graph_distances_and_kernel_give_the_same(estimator, strip):
 
 @each
 def test_new_points_go_near_their_neighbours(estimator, strip, rng):
-    model = fitted(estimator, strip)
+    model = fitted_once(estimator, strip)
     moved = strip + 1e-6 * rng.normal(size=strip.shape)
     scale = np.abs(model.embedding_).max()
     np.testing.assert_allclose(model.transform(moved), model.embedding_, atol=0.25 * scale)
@@ -300,7 +334,7 @@ def test_new_points_go_near_their_neighbours(estimator, strip, rng):
 @each
 def test_new_points_by_their_distances(estimator, strip, rng):
     new = strip[::7] + 0.01 * rng.normal(size=strip[::7].shape)
-    by_points = fitted(estimator, strip).transform(new)
+    by_points = fitted_once(estimator, strip).transform(new)
     model = fitted(estimator, pairwise_distances(strip), metric="precomputed")
     D = pairwise_distances(new, strip)
     np.testing.assert_allclose(model.transform(D), by_points, atol=1e-3 * np.abs(by_points).max())
@@ -421,7 +455,7 @@ def test_a_graph_without_points_cannot_be_linked_by_itself(estimator):
 def test_copies_of_a_point_lie_together_and_change_nothing(estimator, strip, rng):
     twice = np.concatenate([strip, strip[[3, 3, 3, 3, 3, 3, 17]]])
     order = rng.permutation(len(twice))
-    model, plain = fitted(estimator, twice[order]), fitted(estimator, strip)
+    model, plain = fitted(estimator, twice[order]), fitted_once(estimator, strip)
     places = np.empty_like(model.embedding_)
     places[order] = model.embedding_
     scale = np.abs(plain.embedding_).max()
@@ -544,7 +578,7 @@ def test_keeps_the_dtype(estimator, strip, dtype):
 
 @each
 def test_every_backend_gives_the_same(estimator, strip, backend):
-    model, plain = fitted(estimator, backend.asarray(strip)), fitted(estimator, strip)
+    model, plain = fitted(estimator, backend.asarray(strip)), fitted_once(estimator, strip)
     Y = backend.to_numpy(model.embedding_)
     np.testing.assert_allclose(Y, plain.embedding_, atol=1e-3 * np.abs(Y).max())
     new = strip[:9] + 0.01
@@ -567,7 +601,7 @@ def test_frames_in_frames_out(estimator, strip):
 
 @each
 def test_pickle_round_trip(estimator, strip):
-    model = fitted(estimator, strip)
+    model = fitted_once(estimator, strip)
     twin = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(twin.transform(strip + 0.01), model.transform(strip + 0.01))
     assert twin.history_ == model.history_
@@ -617,35 +651,6 @@ def test_limits_keep_the_best_and_warn(estimator, strip):
     assert np.isfinite(model.embedding_).all()
 
 
-class Recorder:
-    """A callback that keeps the transformer of each iteration, and may act like Ctrl-C."""
-
-    def __init__(self, interrupt_at=None):
-        self.interrupt_at, self.records, self.models = interrupt_at, [], []
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        if context.task_name == "iteration":
-            self.records.append(estimator.history_[-1])
-            self.models.append(fitted_estimator)
-            if len(self.models) == self.interrupt_at:
-                raise KeyboardInterrupt
-        return False
-
-
-needs_callbacks = pytest.mark.skipif(
-    importlib.util.find_spec("sklearn.callback") is None, reason="needs scikit-learn 1.9"
-)
-
-
 @needs_callbacks
 @each
 def test_callbacks_get_a_transformer_at_every_iteration(estimator, pieces):
@@ -663,7 +668,7 @@ def test_callbacks_get_a_transformer_at_every_iteration(estimator, pieces):
 @each
 def test_an_interruption_keeps_the_best_so_far(estimator, pieces):
     """Of two components the second is never begun, and stays at the origin."""
-    recorder = Recorder(interrupt_at=1)
+    recorder = interrupt_at(1)
     model = clone(estimator).set_params(on_disconnected="separate", tol=1e-12)
     with pytest.warns(ConvergenceWarning, match="was interrupted; the best"):
         model.set_callbacks(recorder).fit(pieces)

@@ -18,40 +18,12 @@ from sklearn.pipeline import make_pipeline
 import nearfar.estimators._large_margin
 from nearfar import LMNN
 from nearfar.errors import ConvergenceWarning
+from tests.callbacks import Recorder, interrupt
 
 callback = pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
 
 # KNeighborsClassifier does not support callbacks, which scikit-learn says each time.
 ignore_unsupported = pytest.mark.filterwarnings("ignore:.*does not support callbacks:UserWarning")
-
-
-class Recorder:
-    """Notes every call; ``act`` is called at iteration ``number``, and may raise or ask to stop."""
-
-    def __init__(self, number=None, act=None):
-        self.number, self.act = number, act
-        self.calls, self.records, self.maps = [], [], []
-
-    def setup(self, estimator, context):
-        self.calls.append("setup")
-
-    def teardown(self, estimator, context):
-        self.calls.append("teardown")
-
-    def on_fit_task_begin(self, estimator, context):
-        self.calls.append(f"begin {context.task_name}")
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        self.calls.append(f"end {context.task_name}")
-        if context.task_name == "fit":
-            return False
-        self.records.append(estimator.history_[-1])
-        self.maps.append(fitted_estimator)
-        return self.act() if len(self.records) == self.number else False
-
-
-def interrupt():
-    raise KeyboardInterrupt
 
 
 # -- what a callback sees ----------------------------------------------------------------------
@@ -82,11 +54,13 @@ def test_a_callback_gets_a_usable_transformer_at_every_iteration(overlapping):
     X, y = overlapping
     recorder = Recorder()
     model = LMNN().set_callbacks(recorder).fit(X, y)
-    for fitted in recorder.maps:
+    for fitted in recorder.models:
         assert np.isfinite(fitted.transform(X)).all()
-    np.testing.assert_allclose(recorder.maps[-1].transform(X), model.transform(X), rtol=1e-9)
+    np.testing.assert_allclose(recorder.models[-1].transform(X), model.transform(X), rtol=1e-9)
     assert (
-        KNeighborsClassifier(3).fit(recorder.maps[-1].transform(X), y).score(model.transform(X), y)
+        KNeighborsClassifier(3)
+        .fit(recorder.models[-1].transform(X), y)
+        .score(model.transform(X), y)
     )
 
 
@@ -161,7 +135,7 @@ def test_an_interruption_before_the_first_iteration_is_passed_on(overlapping):
 @pytest.mark.filterwarnings("ignore:LMNN was interrupted")
 def test_an_interruption_of_the_first_guess_ends_the_fit(monkeypatch):
     """On many rows the first guess is a fit of its own, on some of them; no other may follow."""
-    descend = nearfar.estimators._large_margin.descend
+    descend = nearfar.estimators._large_margin.descend_in_both_precisions
     runs = []
 
     def interrupted(*arguments, **options):
@@ -170,7 +144,7 @@ def test_an_interruption_of_the_first_guess_ends_the_fit(monkeypatch):
             yield iterate
             interrupt()
 
-    monkeypatch.setattr(nearfar.estimators._large_margin, "descend", interrupted)
+    monkeypatch.setattr(nearfar.estimators._large_margin, "descend_in_both_precisions", interrupted)
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 1500)
     X = rng.normal(size=(3000, 2)) + [3, 0] * y[:, None]

@@ -1,7 +1,5 @@
 """A killed fit continues from its checkpoint, and no other fit does."""
 
-# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
-
 import json
 import os
 import signal
@@ -14,6 +12,7 @@ import pytest
 
 from nearfar import LMNN
 from nearfar.errors import CheckpointError, ConvergenceWarning
+from tests.callbacks import interrupt_at, needs_callbacks
 
 TOL = 1e-5
 # Slowed down, so that it is still running when it is killed.
@@ -23,12 +22,12 @@ import numpy as np
 from nearfar import LMNN
 from nearfar.estimators import _large_margin as lmnn
 
-def slowly(*arguments, descend=lmnn.descend, **options):
+def slowly(*arguments, descend=lmnn.descend_in_both_precisions, **options):
     for iterate in descend(*arguments, **options):
         time.sleep(0.02)
         yield iterate
 
-lmnn.descend = slowly
+lmnn.descend_in_both_precisions = slowly
 data = np.load(sys.argv[1])
 LMNN(tol=float(sys.argv[3]), checkpoint=sys.argv[2]).fit(data["X"], data["y"])
 """
@@ -98,19 +97,10 @@ def test_a_fit_that_met_its_limit_continues_from_its_last_iteration(unfinished, 
     assert model.n_iter_ > 20
 
 
+@needs_callbacks
 def test_an_interrupted_fit_continues_from_its_last_iteration(path, wine):
-    pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
-
-    class Interrupt:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-        def on_fit_task_end(self, estimator, context):
-            if context.task_name == "iteration" and context.task_id == 11:
-                raise KeyboardInterrupt
-
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        LMNN(tol=TOL, checkpoint=path).set_callbacks(Interrupt()).fit(*wine)
+        LMNN(tol=TOL, checkpoint=path).set_callbacks(interrupt_at(12)).fit(*wine)
     assert saved_iterations(path) in (11, 12)
     assert LMNN(tol=TOL, checkpoint=path).fit(*wine).status_ == "converged"
 
@@ -231,31 +221,31 @@ from nearfar.errors import CheckpointWarning
 
 data = np.load(sys.argv[1])
 X, y = data["X"], data["y"]
-learners = {"LMNN": LMNN, "MCML": MCML, "MultiMetricLMNN": MultiMetricLMNN}
-learner = learners[sys.argv[3]]
-whole = learner(max_iter=30).fit(X, y)
+learners = LMNN, MCML, MultiMetricLMNN
+whole = [learner(max_iter=30).fit(X, y).components_ for learner in learners]
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    model = learner(max_iter=30, checkpoint=sys.argv[2]).fit(X, y)
-assert np.array_equal(model.components_, whole.components_)
-for warning in caught:
-    if issubclass(warning.category, CheckpointWarning):
-        print(warning.message)
+for learner, expected in zip(learners, whole):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = learner(max_iter=30, checkpoint=sys.argv[2]).fit(X, y)
+    assert np.array_equal(model.components_, expected)
+    for warning in caught:
+        if issubclass(warning.category, CheckpointWarning):
+            print(learner.__name__, warning.message)
 """
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits the size of files")
-@pytest.mark.parametrize("name", ["LMNN", "MCML", "MultiMetricLMNN"])
-def test_a_fit_without_room_for_its_checkpoint_goes_on_to_the_same_answer(
-    path, tmp_path, wine, name
-):
+def test_a_fit_without_room_for_its_checkpoint_goes_on_to_the_same_answer(path, tmp_path, wine):
     X, y = wine
     np.savez(tmp_path / "data.npz", X=X[::2], y=y[::2])
-    arguments = [str(tmp_path / "data.npz"), str(path), name]
+    arguments = [str(tmp_path / "data.npz"), str(path)]
     command = [sys.executable, "-W", "ignore", "-c", WITHOUT_ROOM, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    (line,) = done.stdout.splitlines()
-    assert line.startswith(f"checkpoint {str(path)!r} could not be written: File too large. ")
+    start = f"checkpoint {str(path)!r} could not be written: File too large. "
+    for name, line in zip(
+        ("LMNN", "MCML", "MultiMetricLMNN"), done.stdout.splitlines(), strict=True
+    ):
+        assert line.startswith(f"{name} {start}")
     assert os.listdir(tmp_path) == ["data.npz"]

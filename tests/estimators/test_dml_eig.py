@@ -1,7 +1,5 @@
 """DMLEig: what it learns from labels, pairs, triplets and Tuples, and what it refuses."""
 
-# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
-
 import numpy as np
 import pytest
 from scipy import linalg
@@ -11,6 +9,7 @@ import nearfar
 from nearfar import DMLEig, Tuples, make_pairs, make_triplets
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.estimators import dml_eig
+from tests.callbacks import interrupt_at, needs_callbacks
 
 SOLVERS = ["interior-point", "lecture"]
 each_solver = pytest.mark.parametrize("solver", SOLVERS)
@@ -71,14 +70,14 @@ def test_the_reported_numbers_are_those_of_the_map(regularization, tol, pairs):
 def test_the_gap_is_proved_by_weights_of_the_far_pairs(pairs, monkeypatch):
     """d λ_max(Σ α H^(-1/2) xxᵀ H^(-1/2)) from the weights that the solver left, pair by pair."""
     seen = []
-    cover = dml_eig.cover
+    solve = dml_eig.solve_covering_sdp
 
     def watched(problem, tol):
-        for iterate in cover(problem, tol):
+        for iterate in solve(problem, tol):
             seen.append(iterate.certificate)
             yield iterate
 
-    monkeypatch.setattr(dml_eig, "cover", watched)
+    monkeypatch.setattr(dml_eig, "solve_covering_sdp", watched)
     model = DMLEig(tol=1e-4, regularization=0.01).fit(*pairs)
     weights, numbers = seen[-1]
     x, H = differences(*pairs, -1)[numbers], near_scatter(*pairs, 0.01)
@@ -311,23 +310,13 @@ def test_no_tolerance_is_too_tight_to_end(pairs):
 
 
 @each_solver
-@pytest.mark.skipif(not hasattr(DMLEig, "set_callbacks"), reason="needs scikit-learn 1.9")
+@needs_callbacks
 def test_callbacks_see_a_usable_map_and_may_interrupt(solver, pairs):
-    maps = []
-
-    class Interrupt:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            maps.append(fitted_estimator)
-            if len(maps) == 3:
-                raise KeyboardInterrupt
-
+    recorder = interrupt_at(3)
     with pytest.warns(ConvergenceWarning, match="DMLEig was interrupted; the best map so far"):
-        model = DMLEig(solver=solver, tol=1e-9).set_callbacks(Interrupt()).fit(*pairs)
+        model = DMLEig(solver=solver, tol=1e-9).set_callbacks(recorder).fit(*pairs)
     assert (model.status_, model.n_iter_) == ("interrupted", 3)
-    assert 0 < maps[0].score(*pairs) <= 1
+    assert 0 < recorder.models[0].score(*pairs) <= 1
     assert model.objective_ == pytest.approx(
         max(record["objective"] for record in model.history_), rel=1e-6
     )

@@ -1,7 +1,5 @@
 """Early stopping on held-out rows."""
 
-# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
-
 import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
@@ -17,6 +15,7 @@ from nearfar.estimators._early_stopping import (
 )
 from nearfar.solvers import Iterate, Status
 from nearfar.supervision import class_order
+from tests.callbacks import interrupt_at, needs_callbacks
 
 
 @pytest.fixture
@@ -128,19 +127,10 @@ def test_limits_are_told_of_all_the_same(limit, status, wine):
     assert model.status_ == status
 
 
+@needs_callbacks
 def test_interruptions_are_told_of_all_the_same(wine):
     """The map with the smallest error is that of iteration 5; the signal comes two later."""
-    pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
-
-    class Interrupt:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-        def on_fit_task_end(self, estimator, context):
-            if context.task_name == "iteration" and context.task_id == 6:
-                raise KeyboardInterrupt
-
-    model = LMNN(validation_fraction=0.2, tol=1e-5, random_state=0).set_callbacks(Interrupt())
+    model = LMNN(validation_fraction=0.2, tol=1e-5, random_state=0).set_callbacks(interrupt_at(7))
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model.fit(*wine)
     assert model.status_ == "interrupted"

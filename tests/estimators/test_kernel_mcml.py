@@ -1,7 +1,5 @@
 """KernelMCML: the metric of MCML in the feature space of a kernel."""
 
-# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
-
 import numpy as np
 import pytest
 from sklearn.metrics import pairwise_distances
@@ -15,6 +13,7 @@ import nearfar
 from nearfar import MCML, KernelMCML
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError, ModelFileError
 from nearfar.estimators import kernel_mcml
+from tests.callbacks import interrupt_at, needs_callbacks
 
 # Parameters of our class, and the same kernel in scikit-learn's words.
 KERNELS = {
@@ -172,19 +171,19 @@ def test_few_rows_can_be_learned(overlapping, mcml_by_loops):
     assert model.objective_ >= full.objective_ - full.duality_gap_ * full.objective_
 
 
-@pytest.mark.parametrize("spare", [-2, 5, 1000], ids=["one-row", "few-rows", "all-rows"])
 @pytest.mark.parametrize("regularization", [0.02, 1.0])
-def test_the_rows_to_begin_with_do_not_matter(spare, regularization, overlapping, monkeypatch):
-    """One row lacks others, which are added; with all rows nothing is."""
+def test_the_rows_to_begin_with_do_not_matter(regularization, overlapping, monkeypatch):
+    """One row lacks others, as few do, which are added; with all rows nothing is."""
     X, y = overlapping
     parameters = {"regularization": regularization, "tol": 1e-5, "max_iter": 5000}
     expected = fitted("rbf", X, y, **parameters)
-    monkeypatch.setattr(kernel_mcml, "SPARE_ROWS", spare)
-    model = fitted("rbf", X, y, **parameters)
-    assert model.status_ == "converged"
-    assert model.duality_gap_ <= 1e-5
-    assert model.objective_ == pytest.approx(expected.objective_, rel=1e-5)
-    assert len(model.dual_coef_) > 1
+    for spare in (-2, 5, 1000):
+        monkeypatch.setattr(kernel_mcml, "SPARE_ROWS", spare)
+        model = fitted("rbf", X, y, **parameters)
+        assert model.status_ == "converged"
+        assert model.duality_gap_ <= 1e-5
+        assert model.objective_ == pytest.approx(expected.objective_, rel=1e-5)
+        assert len(model.dual_coef_) > 1
 
 
 def test_rows_that_the_metric_lacks_are_zero(overlapping):
@@ -323,24 +322,14 @@ def test_a_checkpoint_continues(overlapping, tmp_path):
     assert model.objective_ == pytest.approx(KernelMCML().fit(X, y).objective_, rel=1e-3)
 
 
-@pytest.mark.skipif(not hasattr(MCML, "set_callbacks"), reason="needs scikit-learn 1.9")
+@needs_callbacks
 def test_callbacks_see_a_usable_map_and_may_interrupt(overlapping):
     X, y = overlapping
-    maps = []
-
-    class Interrupt:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            maps.append(fitted_estimator)
-            if len(maps) == 4:
-                raise KeyboardInterrupt
-
+    recorder = interrupt_at(4)
     with pytest.warns(ConvergenceWarning, match="KernelMCML was interrupted; the best map so far"):
-        model = KernelMCML().set_callbacks(Interrupt()).fit(X, y)
+        model = KernelMCML().set_callbacks(recorder).fit(X, y)
     assert (model.status_, model.n_iter_) == ("interrupted", 4)
-    assert np.isfinite(maps[2].transform(X)).all()
+    assert np.isfinite(recorder.models[2].transform(X)).all()
     assert model.transform(X).shape[0] == 60
 
 
@@ -355,7 +344,7 @@ def test_callbacks_see_a_usable_map_and_may_interrupt(overlapping):
         ({"kernel": "linear", "gamma": 1.0}, "kernel='linear' takes no gamma; got gamma=1"),
         ({"kernel_params": {"degree": 2}}, "kernel='rbf' may hold nothing; got 'degree'"),
         ({"rank": 0}, "rank must be an integer of at least 1; got 0"),
-        ({"rank": 1.0}, "rank, if it is no integer, must be a number between 0 and 1; got 1.0"),
+        ({"rank": 1.0}, "rank, if it is not an integer, must be a number between 0 and 1; got 1.0"),
         ({"regularization": -1}, "regularization must be a number of at least 0; got -1"),
         ({"regularization": None}, "regularization must be a number"),
         ({"n_components": 61}, "n_components must be an integer from 1 to 60"),

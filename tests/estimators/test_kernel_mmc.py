@@ -1,7 +1,5 @@
 """KernelMMC: the metric of MMC in the feature space of a kernel."""
 
-# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
-
 import numpy as np
 import pytest
 from scipy import linalg
@@ -12,6 +10,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 import nearfar
 from nearfar import MMC, KernelMMC, Tuples, make_pairs, make_triplets
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
+from tests.callbacks import interrupt_at, needs_callbacks
 
 # Parameters of our class, and the same kernel in scikit-learn's words.
 KERNELS = {
@@ -205,24 +204,14 @@ def test_limits_are_warned_of(limit, value, overlapping):
     assert model.n_iter_ == len(model.history_) <= 2
 
 
-@pytest.mark.skipif(not hasattr(KernelMMC, "set_callbacks"), reason="needs scikit-learn 1.9")
+@needs_callbacks
 def test_callbacks_see_a_usable_map_and_may_interrupt(overlapping):
     X, y = overlapping
-    maps = []
-
-    class Interrupt:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            maps.append(fitted_estimator)
-            if len(maps) == 2:
-                raise KeyboardInterrupt
-
+    recorder = interrupt_at(2)
     with pytest.warns(ConvergenceWarning, match="KernelMMC was interrupted; the best map so far"):
-        model = KernelMMC(rank=8, tol=1e-9).set_callbacks(Interrupt()).fit(X, y)
+        model = KernelMMC(rank=8, tol=1e-9).set_callbacks(recorder).fit(X, y)
     assert (model.status_, model.n_iter_) == ("interrupted", 2)
-    assert np.isfinite(maps[0].transform(X)).all()
+    assert np.isfinite(recorder.models[0].transform(X)).all()
 
 
 @pytest.mark.parametrize(
@@ -249,7 +238,7 @@ def test_dense_pairs_of_a_precomputed_kernel_are_an_error(overlapping, pairs):
 
 
 def test_equal_points_in_feature_space_are_warned_of(overlapping):
-    """A kernel that sees no difference: no metric can part the points, and zero is kept."""
+    """A kernel that sees no difference: no metric can separate the points, and the map is zero."""
     X, y = overlapping
     with pytest.warns(DataWarning, match="all points are equal in feature space"):
         model = KernelMMC(lambda *_: 1.0).fit(X, y)

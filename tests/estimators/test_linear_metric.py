@@ -105,7 +105,7 @@ def test_distances_are_those_of_the_images(transformer, wine_in_units):
 def test_what_is_not_linear_is_refused(transformer, wine):
     X, y = wine
     transformer.fit(X, y)
-    with pytest.raises(InvalidInputError, match=r"linear but for a shift; .* is not: its images"):
+    with pytest.raises(InvalidInputError, match=r"linear up to a shift; .* is not: its images"):
         as_metric(transformer)
 
 

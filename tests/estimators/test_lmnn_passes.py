@@ -18,6 +18,7 @@ from nearfar.errors import CheckpointError, ConvergenceWarning, InvalidInputErro
 from nearfar.estimators import lmnn as _lmnn_module
 from nearfar.estimators._early_stopping import held_out_rows, votes_under
 from nearfar.supervision import class_order
+from tests.callbacks import Recorder, interrupt, needs_callbacks
 
 VARIANTS = [
     {},
@@ -274,33 +275,6 @@ def test_a_limit_in_a_later_pass_keeps_the_better_pass(wine):
 # -- interruption, callbacks, warm starts ----------------------------------------------------------
 
 
-class Recorder:
-    """Notes the maps and records of a fit; ``act`` is called at iteration ``number``."""
-
-    def __init__(self, number=None, act=None):
-        self.number, self.act = number, act
-        self.maps, self.records = [], []
-
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        if context.task_name != "iteration":
-            return False
-        self.records.append(dict(estimator.history_[-1]))
-        self.maps.append(fitted_estimator)
-        return self.act() if len(self.records) == self.number else False
-
-
-def interrupt():
-    raise KeyboardInterrupt
-
-
-needs_callbacks = pytest.mark.skipif(
-    not hasattr(LMNN, "set_callbacks"), reason="needs scikit-learn 1.9"
-)
-
-
 @needs_callbacks
 def test_callbacks_see_all_passes(overlapping):
     X, y = overlapping
@@ -308,7 +282,7 @@ def test_callbacks_see_all_passes(overlapping):
     model = LMNN(n_passes=2).set_callbacks(recorder).fit(X, y)
     assert recorder.records == model.history_
     assert {record["pass"] for record in recorder.records} == {1, 2}
-    np.testing.assert_allclose(recorder.maps[-1].transform(X), model.transform(X), rtol=1e-9)
+    np.testing.assert_allclose(recorder.models[-1].transform(X), model.transform(X), rtol=1e-9)
 
 
 @needs_callbacks
@@ -397,12 +371,12 @@ import numpy as np
 from nearfar import LMNN
 from nearfar.estimators import _large_margin as lmnn
 
-def slowly(*arguments, descend=lmnn.descend, **options):
+def slowly(*arguments, descend=lmnn.descend_in_both_precisions, **options):
     for iterate in descend(*arguments, **options):
         time.sleep(0.01 if "warm" in options else 0)
         yield iterate
 
-lmnn.descend = slowly
+lmnn.descend_in_both_precisions = slowly
 data = np.load(sys.argv[1])
 LMNN(checkpoint=sys.argv[2], **json.loads(sys.argv[3])).fit(data["X"], data["y"])
 """

@@ -354,3 +354,30 @@ def test_the_objective_of_equal_points_is_that_of_float64():
     with pytest.warns(DataWarning, match="all points are equal"):
         model = MCML().fit(np.zeros((4, 2), dtype=np.float32), [0, 1, 0, 1])
     assert model.objective_ == pytest.approx(4 * np.log(3), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "optimum"),
+    [
+        ([[0, 1], [0, 2], [2, 0], [1, 2], [1, 0]], [1, 1, 0, 0, 0], 1.234214),
+        (
+            [[0.316, -0.773], [1.158, 0.072], [-1.102, -1.964], [1.189, 0.133]],
+            [1, 1, 0, 0],
+            2.63275,
+        ),
+    ],
+)
+def test_the_optimum_of_few_points_is_certified(X, y, optimum):
+    """Optima by a solver of conic programs. Soft neighbours that are nearer by too little, again
+    and again, never become feasible: no bound was proved."""
+    model = MCML(tol=1e-5).fit(X, y)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(optimum, rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:class 3 has 1 member:nearfar.errors.DataWarning")
+def test_without_a_bound_the_remedy_is_regularization():
+    X, y = [[1.0, 1], [1, 0], [2, 1], [1, 2]], [0, 3, 0, 0]
+    with pytest.warns(ConvergenceWarning, match=r"decrease, .* Set regularization, for example"):
+        MCML().fit(X, y)
+    assert MCML(regularization=0.01).fit(X, y).status_ == "converged"

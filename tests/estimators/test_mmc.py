@@ -1,7 +1,5 @@
 """MMC: what it learns from labels, pairs, triplets and Tuples, and what it refuses."""
 
-# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
-
 import numpy as np
 import pytest
 from scipy import linalg
@@ -10,6 +8,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 import nearfar
 from nearfar import MMC, Tuples, make_pairs, make_triplets
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
+from tests.callbacks import interrupt_at, needs_callbacks
 
 FORMS = [{}, {"diagonal": True}]
 each_form = pytest.mark.parametrize("form", FORMS, ids=["full", "diagonal"])
@@ -339,23 +338,13 @@ def test_no_tolerance_is_too_tight_to_end(form, pairs):
     assert model.duality_gap_ < 1e-8
 
 
-@pytest.mark.skipif(not hasattr(MMC, "set_callbacks"), reason="needs scikit-learn 1.9")
+@needs_callbacks
 def test_callbacks_see_a_usable_map_and_may_interrupt(pairs):
-    maps = []
-
-    class Interrupt:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            maps.append(fitted_estimator)
-            if len(maps) == 2:
-                raise KeyboardInterrupt
-
+    recorder = interrupt_at(2)
     with pytest.warns(ConvergenceWarning, match="MMC was interrupted; the best map so far"):
-        model = MMC(tol=1e-9).set_callbacks(Interrupt()).fit(*pairs)
+        model = MMC(tol=1e-9).set_callbacks(recorder).fit(*pairs)
     assert (model.status_, model.n_iter_) == ("interrupted", 2)
-    assert 0.5 < maps[0].score(*pairs) <= 1
+    assert 0.5 < recorder.models[0].score(*pairs) <= 1
     assert model.objective_ > model.history_[0]["objective"]
 
 
@@ -468,3 +457,11 @@ def test_tensors(parameters, device, dtype, overlapping, pairs, torch):
     dense = MMC(**parameters).fit(tuples.dense(), torch.tensor(kinds))
     assert by_tuples.objective_ == pytest.approx(dense.objective_, rel=loose)
     assert by_tuples.score(tuples, kinds) == pytest.approx(dense.score(tuples, kinds), abs=1e-2)
+
+
+@pytest.mark.parametrize("model", [MMC(regularization=0.1), MMC(diagonal=True, regularization=0.1)])
+@pytest.mark.filterwarnings("ignore:class 1 has 1 member:nearfar.errors.DataWarning")
+def test_a_ridge_of_equal_near_pairs_is_no_remedy(model):
+    message = r"no largest value.* Give near pairs of points that differ: in these none do"
+    with pytest.raises(InvalidInputError, match=message):
+        model.fit(np.array([[1.0, 0], [0, 0], [0, 0]]), [1, 0, 0])

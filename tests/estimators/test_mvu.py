@@ -16,7 +16,7 @@ import nearfar
 from nearfar import MVU, NeighborhoodGraph
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.estimators import mvu as module
-from nearfar.solvers import Status, run
+from nearfar.solvers import Iterate, Status, run
 from nearfar.solvers.interior_point import interior_point
 from tests.problems.test_mvu import Graph, by_clarabel
 
@@ -308,6 +308,32 @@ def test_slack_that_is_too_cheap_is_refused_with_the_least_weight(roll):
     second = np.linalg.eigvalsh(graph.laplacian(np.ones(graph.n_edges)).toarray())[1]
     assert least == pytest.approx(1 / (1 + second), rel=1e-4)
     assert MVU(constraints="slack", slack_weight=0.01, variance="min").fit(roll).n_iter_ > 1
+
+
+class Chained:
+    """A program that has a successor, which has a third, which has none."""
+
+    def __init__(self, number=0):
+        self.number = number
+
+    def successor(self, state):
+        assert state == f"last of {self.number}"
+        return Chained(self.number + 1) if self.number < 2 else None
+
+
+def test_programs_follow_in_turn(monkeypatch):
+    """Each iterate carries the program that it belongs to; the last state chooses the next one."""
+    gaps = {0: [1.0, 0.1, 0.3], 1: [2.0, 0.2], 2: [0.05]}
+
+    def path(program):
+        values = gaps[program.number]
+        for left, gap in zip(reversed(range(len(values))), values, strict=True):
+            state = "" if left else f"last of {program.number}"
+            yield Iterate(np.empty(0), gap, gap, exact=True, state=state)
+
+    monkeypatch.setattr(module, "interior_point", path)
+    found = [(it.state[0].number, it.value) for it in module.iterates_of(Chained())]
+    assert found == [(number, gap) for number, values in gaps.items() for gap in values]
 
 
 def test_too_little_memory_is_refused_before_any_work(roll, monkeypatch):

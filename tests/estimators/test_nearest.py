@@ -9,7 +9,6 @@ from nearfar import LMNN, NearestNeighborClassifier
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation import knn_predict
 from nearfar.kernels import search
-from nearfar.kernels.search import Search
 
 
 @pytest.fixture
@@ -88,13 +87,11 @@ def test_all_algorithms_agree(iris, learned, algorithm, dtype):
         assert got.dtype in (dtype, np.int64)
 
 
-def test_the_choice_is_measured_once_and_kept(monkeypatch, iris, learned):
-    """Afterwards, as in a copy, the algorithm is known and no search is timed."""
+def test_the_choice_is_kept(monkeypatch, iris, learned):
     monkeypatch.setattr(search, "FEWEST_POINTS", 10)
-    monkeypatch.setattr(Search, "_seconds", lambda self, *_: self.algorithm != "kd_tree")
     model = NearestNeighborClassifier(learned).fit(*iris)
     assert model.algorithm_ == "kd_tree"
-    monkeypatch.setattr(Search, "_seconds", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(search, "FEWEST_POINTS", 1000)
     del model._prepared
     assert model.predict(iris[0]).shape == (150,)
     assert model._prepared[0].search.algorithm == "kd_tree"

@@ -27,7 +27,7 @@ from nearfar import (
     NearestNeighborClassifier,
     PairClassifier,
 )
-from nearfar.estimators._notebook import Estimator, fit_facts
+from nearfar.estimators._base import Estimator, fit_facts
 
 CLASSES = [
     cls

@@ -8,8 +8,9 @@ from sklearn.metrics import pairwise_distances
 
 from nearfar.errors import ConvergenceWarning, InvalidInputError
 from nearfar.estimators import _out_of_sample
-from nearfar.estimators._out_of_sample import METHODS, placed
-from nearfar.estimators._unfolding import Unfolded, Unfolding, max_distortion
+from nearfar.estimators._graph_layout import Layout, Unfolded, graph_input, store_layout
+from nearfar.estimators._out_of_sample import METHODS, place_by_neighbors
+from nearfar.estimators._unfolding import Unfolding
 from nearfar.kernels import batched, kernels_for
 from nearfar.solvers import Status
 
@@ -19,8 +20,6 @@ by_distances = pytest.mark.parametrize("method", ["sdp", "sdp+cg"])
 
 class Known(Unfolding):
     """An unfolding whose places are given, as the first columns of X or as ``places``."""
-
-    _merges = False
 
     def __init__(
         self,
@@ -47,10 +46,15 @@ class Known(Unfolding):
         self.max_seconds = max_seconds
         self.random_state = random_state
 
-    def _unfold(self, graph, task):  # noqa: ARG002
+    def fit(self, X, y=None):  # noqa: ARG002
+        layout = Layout(graph_input(self, X), self.n_components, merge=False)
         Y = np.asarray(kernels_for(self.places).to_host(self.places), dtype=np.float64)
-        Y = Y[: graph.n_nodes]
-        return Unfolded(Y, np.ones(1), max_distortion(Y, graph), 0.0, None, Status.CONVERGED)
+        for component in layout.components():
+            places = Y[: component.graph.n_nodes]
+            unfolded = Unfolded(places, np.ones(1), 0.0, 0.0, None, Status.CONVERGED)
+            layout.place(component, unfolded)
+        store_layout(self, layout)
+        return self
 
 
 def known(X, Y, **parameters):
@@ -165,7 +169,7 @@ def test_neighbours_on_a_line_leave_the_rest_at_zero(method, rng):
     near = np.array([rng.permutation(50)[:6] for _ in range(10)])
     new = rng.normal(size=(10, 2))
     d = ((new[:, None] - Y[near]) ** 2).sum(axis=2)
-    found = placed(Y, near, d, method, Y)
+    found = place_by_neighbors(Y, near, d, method, Y)
     np.testing.assert_allclose(found @ [2.0, -1.0], 0, atol=1e-5)
     assert np.isfinite(found).all()
 
@@ -174,7 +178,7 @@ def test_neighbours_on_a_line_leave_the_rest_at_zero(method, rng):
 def test_one_neighbour_is_all_there_is(method):
     """Its distance tells no direction."""
     Y = np.array([[1.0, 2.0], [0.0, 0.0]])
-    found = placed(Y, np.zeros((3, 1), int), np.array([[0.0], [1.0], [1e6]]), method, Y)
+    found = place_by_neighbors(Y, np.zeros((3, 1), int), np.array([[0.0], [1.0], [1e6]]), method, Y)
     np.testing.assert_array_equal(found, [[1, 2]] * 3)
 
 
@@ -183,7 +187,9 @@ def test_neighbours_in_one_place(method, rng):
     """The mean of equal places may be off by rounding, which must not be taken for a direction."""
     Y = np.repeat(rng.normal(size=(1, 3)), 7, axis=0)
     near = np.array([[0, 1, 2, 3, 4, 5, 6]])
-    found = placed(Y, near, rng.uniform(1, 2, size=(1, 7)), method, rng.normal(size=(7, 3)))
+    found = place_by_neighbors(
+        Y, near, rng.uniform(1, 2, size=(1, 7)), method, rng.normal(size=(7, 3))
+    )
     np.testing.assert_allclose(found, Y[:1], rtol=1e-12)
 
 
@@ -194,7 +200,6 @@ def test_duplicates_of_training_points(rng, method):
     Y[:10] = Y[0]
     X, new = in_space(Y), 0.5 * rng.normal(size=(20, 2))
     model = known(X, Y)
-    model._merges = True  # copies are left out of the neighbours
     found = model.transform(in_space(new), method=method) * signs(model, Y)
     tolerance = {"sdp": 1e-6, "sdp+cg": 1e-6, "lle": 0.7}[method]
     np.testing.assert_allclose(found, new, atol=tolerance)
@@ -209,7 +214,7 @@ def test_far_away_points_go_far_in_their_direction(rng, method, distance):
     angle = rng.uniform(0, 2 * np.pi, size=8)
     new = distance * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     near, d = nearest(new, Y, 5)
-    found = placed(Y, near, d, method)
+    found = place_by_neighbors(Y, near, d, method)
     np.testing.assert_allclose(found, new, rtol=0, atol=1e-3 * distance)
 
 
@@ -220,7 +225,7 @@ def test_how_far_a_place_can_be_from_the_neighbours(rng):
     centred = Y[near] - Y[near].mean(axis=1, keepdims=True)
     s = d.min(axis=1, keepdims=True)
     limit = np.abs(s + (centred**2).sum(axis=2) - d).sum(axis=1) + s[:, 0]
-    away = ((placed(Y, near, d) - Y[near].mean(axis=1)) ** 2).sum(axis=1)
+    away = ((place_by_neighbors(Y, near, d) - Y[near].mean(axis=1)) ** 2).sum(axis=1)
     assert (away <= (1 + 1e-6) * limit).all()
 
 
@@ -252,18 +257,21 @@ def test_devices_agree(rng, backend, method):
 def test_batches_blocks_and_threads_change_nothing(rng, method, monkeypatch):
     X, Y = swiss_roll(60, rng)
     near, d = nearest(X[:, ::-1], X, 5)
-    whole = placed(Y, near, d, method, X)
-    parts = [placed(Y, near[rows], d[rows], method, X) for rows in np.array_split(range(60), 7)]
+    whole = place_by_neighbors(Y, near, d, method, X)
+    parts = [
+        place_by_neighbors(Y, near[rows], d[rows], method, X)
+        for rows in np.array_split(range(60), 7)
+    ]
     np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-9)
     monkeypatch.setattr(batched, "HOST_ENTRIES", 200)
-    np.testing.assert_allclose(placed(Y, near, d, method, X), whole, atol=1e-9)
+    np.testing.assert_allclose(place_by_neighbors(Y, near, d, method, X), whole, atol=1e-9)
 
 
 def test_many_queries_are_searched_in_a_tree(rng, monkeypatch):
     X, Y = swiss_roll(300, rng)
     model, new = known(X, Y), swiss_roll(40, rng)[0]
     expected = model.transform(new)
-    monkeypatch.setattr("nearfar.estimators._new_points.TREE_QUERIES", 1)
+    monkeypatch.setattr("nearfar.estimators._unfolding.TREE_QUERIES", 1)
     np.testing.assert_array_equal(model.transform(new), expected)
 
 
@@ -272,8 +280,8 @@ def test_many_queries_are_searched_in_a_tree(rng, monkeypatch):
 def test_units_do_not_matter(rng, method, scale):
     X, Y = swiss_roll(60, rng)
     near, d = nearest(X[:, ::-1], X, 5)
-    found = placed(scale * Y, near, scale**2 * d, method, scale * X) / scale
-    np.testing.assert_allclose(found, placed(Y, near, d, method, X), atol=1e-7)
+    found = place_by_neighbors(scale * Y, near, scale**2 * d, method, scale * X) / scale
+    np.testing.assert_allclose(found, place_by_neighbors(Y, near, d, method, X), atol=1e-7)
 
 
 @by_distances
@@ -281,8 +289,8 @@ def test_moving_and_turning_the_embedding_moves_and_turns_the_places(rng, method
     X, Y = swiss_roll(60, rng)
     near, d = nearest(X[:, ::-1], X, 5)
     Q = np.linalg.qr(rng.normal(size=(2, 2)))[0]
-    found = placed(Y @ Q + 50.0, near, d, method)
-    np.testing.assert_allclose(found, placed(Y, near, d, method) @ Q + 50.0, atol=1e-4)
+    found = place_by_neighbors(Y @ Q + 50.0, near, d, method)
+    np.testing.assert_allclose(found, place_by_neighbors(Y, near, d, method) @ Q + 50.0, atol=1e-4)
 
 
 # -- distances, components, refusals ---
@@ -339,7 +347,7 @@ def test_a_place_that_is_not_proved_is_told(rng, monkeypatch):
     near, d = nearest(X + 0.1, X, 5)
     monkeypatch.setattr(_out_of_sample, "TRUSTED", -1.0)
     with pytest.warns(ConvergenceWarning, match="places of 30 of 30 new points are not proved"):
-        placed(Y, near, d)
+        place_by_neighbors(Y, near, d)
 
 
 def test_nothing_is_told_of_places_that_are_proved(rng):
@@ -347,9 +355,9 @@ def test_nothing_is_told_of_places_that_are_proved(rng):
     near, d = nearest(20 * rng.normal(size=(500, 3)), X, 6)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert np.isfinite(placed(Y, near, d)).all()
+        assert np.isfinite(place_by_neighbors(Y, near, d)).all()
 
 
 def test_no_new_points():
-    found = placed(np.zeros((4, 2)), np.zeros((0, 3), int), np.zeros((0, 3)))
+    found = place_by_neighbors(np.zeros((4, 2)), np.zeros((0, 3), int), np.zeros((0, 3)))
     assert found.shape == (0, 2)

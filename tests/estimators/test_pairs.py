@@ -12,6 +12,7 @@ import nearfar.estimators._pairs as pairs_module
 from nearfar import Tuples, make_pairs
 from nearfar.errors import DataWarning, InvalidInputError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner
 from nearfar.kernels import kernels_for
 
@@ -25,7 +26,7 @@ class Scaler(PairLearner, MetricLearner):
         self.random_state = random_state
 
     def fit(self, X, y=None):
-        self.pairs = self._validated_pairs(X, y)
+        self.pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state)
         points = kernels_for(self.pairs.points).to_host(self.pairs.points)
         heads, tails = self.pairs.near_edges()
         spread = np.sqrt(np.mean((points[heads] - points[tails]) ** 2, axis=0))

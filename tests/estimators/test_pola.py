@@ -286,7 +286,7 @@ def test_beta_that_is_not_reached_is_warned_of(learner, stream):
     pairs, y = stream
     message = (
         r"stopped before every loss was at most beta=0.01: reached max_iter, with a"
-        r" largest loss of \d.*Raise max_iter or beta; pairs that no metric parts"
+        r" largest loss of \d.*Raise max_iter or beta; pairs that no metric separates"
     )
     with pytest.warns(ConvergenceWarning, match=message):
         model = clone(learner).set_params(beta=0.01, max_iter=2).fit(pairs, y)
@@ -473,7 +473,7 @@ BAD = [
 ]
 BAD_OF_KERNEL = [
     ("max_directions", 0, "max_directions must be an integer of at least 1; got 0"),
-    ("kernel", "precomputed", "kernel='precomputed' does not do. Name a kernel"),
+    ("kernel", "precomputed", "kernel='precomputed' cannot be used. Name a kernel"),
     ("kernel", "gauss", "kernel must be one of"),
 ]
 

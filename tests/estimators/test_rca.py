@@ -1,8 +1,7 @@
 """RCA: chunklets from ids, labels, pairs and triplets; directions that chunklets leave open."""
 
-# ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
-
 import numpy as np
+import pandas
 import pytest
 from sklearn.decomposition import PCA
 from sklearn.model_selection import GridSearchCV
@@ -13,6 +12,7 @@ import nearfar
 from nearfar import RCA, PairClassifier, Tuples, make_chunklets, make_pairs, make_triplets
 from nearfar.errors import DataWarning, InvalidInputError
 from nearfar.estimators.rca import STEADYING
+from tests.callbacks import Recorder, needs_callbacks
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_far_pairs_within_a_chunklet_are_warned_of(overlapping):
     X, _ = overlapping
     pairs = np.vstack([np.arange(60).reshape(30, 2), np.arange(1, 59).reshape(29, 2), [[0, 2]]])
     kinds = np.repeat([1, -1], [59, 1])
-    with pytest.warns(DataWarning, match=r"1 far pairs are of points that near pairs join"):
+    with pytest.warns(DataWarning, match=r"1 far pairs are of points that near pairs connect"):
         model = RCA().fit(Tuples(X, pairs), kinds)
     assert model.n_chunklets_ == 1
 
@@ -266,8 +266,11 @@ def test_bad_pairs(overlapping):
         ({"n_components": 0}, "n_components must be an integer"),
         ({"pca_components": 6}, "pca_components must be an integer from 1 to 5; got 6"),
         ({"pca_components": True}, "pca_components must be an integer"),
-        ({"pca_components": 1.5}, "pca_components, if it is no integer, must be a number between"),
-        ({"pca_components": "mle"}, "pca_components, if it is no integer, must be a number"),
+        (
+            {"pca_components": 1.5},
+            "pca_components, if it is not an integer, must be a number between",
+        ),
+        ({"pca_components": "mle"}, "pca_components, if it is not an integer, must be a number"),
         ({"regularization": -1}, "regularization must be a number of at least 0; got -1"),
         ({"regularization": None}, "regularization must be a number"),
     ],
@@ -339,6 +342,15 @@ def test_the_score_is_that_of_the_pairs_of_known_points(overlapping, chunklets):
     assert model.score(X, ids) == pytest.approx(model.score(pairs, kinds), abs=1e-12)
 
 
+def test_a_score_of_named_columns_and_many_chunklets_does_not_warn(rng):
+    """Labels of as many chunklets as half of the points are not taken for a regression target."""
+    X = pandas.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"])
+    ids = np.arange(40) % 20
+    ids[:2] = -1
+    model = RCA(regularization=0.1).fit(X, ids)
+    assert 0 <= model.score(X, ids) <= 1
+
+
 def test_in_a_grid_search_on_pairs(wine):
     X, y = wine
     pairs, kinds = make_pairs(X, y, 200, random_state=0)
@@ -367,30 +379,26 @@ def test_a_file_holds_it_all(overlapping, chunklets, tmp_path):
     assert vars(twin).keys() == vars(model).keys()
 
 
+@needs_callbacks
 def test_callbacks_hear_of_the_fit(overlapping, chunklets):
-    pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
-    heard = []
-
-    class Listener:
-        def setup(self, estimator, context):
-            heard.append("setup")
-
-        def on_fit_task_begin(self, estimator, context):
-            heard.append("begin")
-
-        def on_fit_task_end(self, estimator, context):
-            heard.append("end")
-            return False
-
-        def teardown(self, estimator, context):
-            heard.append("teardown")
-
+    recorder = Recorder()
     X, _ = overlapping
-    RCA().set_callbacks(Listener()).fit(X, chunklets)
-    assert heard == ["setup", "begin", "end", "teardown"]
+    RCA().set_callbacks(recorder).fit(X, chunklets)
+    assert recorder.calls == ["setup", "begin fit", "end fit", "teardown"]
 
 
 @pytest.mark.parametrize("value", [0.0, 3e-33, 0.1])
 def test_equal_points_are_refused_whatever_their_mean_rounds_to(value):
     with pytest.raises(InvalidInputError, match="needs points that differ within a chunklet"):
         RCA().fit(np.full((5, 1), value), [0, 1, 0, 1, 0])
+
+
+@pytest.mark.parametrize("regularization", [0.0, 0.1])
+def test_an_origin_far_away_costs_no_digits(regularization, rng):
+    """Eighths plus 2^40 are exact, so that differences are the same; a mean of them is not."""
+    X, chunklets = rng.integers(-20, 20, (30, 3)) / 8, np.arange(30) % 5
+    near, far = (
+        RCA(regularization=regularization).fit(points, chunklets) for points in (X, X + 2.0**40)
+    )
+    assert far.objective_ == pytest.approx(near.objective_, rel=1e-12)
+    np.testing.assert_allclose(far.components_, near.components_, rtol=1e-10)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nearfar import NeighborhoodGraph
-from nearfar.estimators._relocation import relocated, resettled
+from nearfar.estimators._out_of_sample import move_single_nodes, place_untrusted_nodes
 
 
 def misfit(graph, squares, weights, Y):
@@ -29,14 +29,14 @@ def test_a_node_on_the_wrong_side_goes_home(network):
     Y[corner] = (
         2 * places[np.argsort(np.linalg.norm(places - places[corner], axis=1))[8]] - Y[corner]
     )
-    moved, count = relocated(graph, squares, weights, Y, NOBODY)
+    moved, count = move_single_nodes(graph, squares, weights, Y, NOBODY)
     assert count == 1
     np.testing.assert_allclose(moved, places, atol=1e-6)
 
 
 def test_where_all_fits_nothing_moves(network):
     places, graph, squares, weights = network
-    moved, count = relocated(graph, squares, weights, places, NOBODY)
+    moved, count = move_single_nodes(graph, squares, weights, places, NOBODY)
     assert count == 0
     np.testing.assert_array_equal(moved, places)
 
@@ -45,7 +45,7 @@ def test_moves_gain_and_neighbours_do_not_move_together(network, rng):
     places, graph, squares, weights = network
     Y = places + 0.1 * rng.normal(size=places.shape)
     fixed = rng.uniform(size=80) < 0.2
-    moved, count = relocated(graph, squares, weights, Y, fixed)
+    moved, count = move_single_nodes(graph, squares, weights, Y, fixed)
     moving = (moved != Y).any(axis=1)
     assert moving.sum() == count > 0
     assert not (moving[graph.heads] & moving[graph.tails]).any()
@@ -59,12 +59,12 @@ def test_neighbours_on_the_wrong_side_together_go_home(network, count):
     places, graph, squares, weights = network
     Y, corner = places.copy(), np.argsort(places.sum(axis=1))[:count]
     Y[corner] = 0.5 - Y[corner][:, ::-1]
-    moved, n_moved = resettled(graph, squares, weights, Y, NOBODY)
+    moved, n_moved = place_untrusted_nodes(graph, squares, weights, Y, NOBODY)
     held = graph.degrees() > 2
     assert n_moved >= held[corner].sum()
     np.testing.assert_allclose(moved[held], places[held], atol=1e-6)
     fixed = np.isin(np.arange(80), corner)
-    moved, _ = resettled(graph, squares, weights, Y, fixed)
+    moved, _ = place_untrusted_nodes(graph, squares, weights, Y, fixed)
     np.testing.assert_array_equal(moved[corner], Y[corner])
 
 
@@ -83,14 +83,14 @@ def test_a_mirrored_node_that_only_mirrored_ones_hold_goes_home():
     Y, ones, mirrored = places.copy(), np.ones(len(heads)), [*three, 16]
     Y[mirrored] = 2 - Y[mirrored][:, ::-1]
     squares = graph.lengths**2
-    moved, count = resettled(graph, squares, ones, Y, np.zeros(17, dtype=bool))
+    moved, count = place_untrusted_nodes(graph, squares, ones, Y, np.zeros(17, dtype=bool))
     assert count >= 4
     np.testing.assert_allclose(moved, places, atol=1e-6)
 
 
 def test_where_all_fits_nothing_is_settled_anew(network):
     places, graph, squares, weights = network
-    moved, count = resettled(graph, squares, weights, places, NOBODY)
+    moved, count = place_untrusted_nodes(graph, squares, weights, places, NOBODY)
     assert count == 0
     np.testing.assert_array_equal(moved, places)
 
@@ -99,9 +99,9 @@ def test_nodes_with_too_few_lengths_stay():
     """Two lengths in the plane have two best places: there is no reason to prefer the other."""
     graph = NeighborhoodGraph.from_edges([0, 0, 1], [1, 2, 2], [1.0, 1, 1], 3)
     Y = np.array([[0.0, 0], [1, 0], [0.5, -0.2]])
-    moved, count = relocated(graph, np.ones(3), np.ones(3), Y, np.zeros(3, dtype=bool))
+    moved, count = move_single_nodes(graph, np.ones(3), np.ones(3), Y, np.zeros(3, dtype=bool))
     assert count == 0
     np.testing.assert_array_equal(moved, Y)
-    moved, count = resettled(graph, np.ones(3), np.ones(3), Y, np.zeros(3, dtype=bool))
+    moved, count = place_untrusted_nodes(graph, np.ones(3), np.ones(3), Y, np.zeros(3, dtype=bool))
     assert count == 0
     np.testing.assert_array_equal(moved, Y)

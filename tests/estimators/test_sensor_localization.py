@@ -1,6 +1,5 @@
 """Sensor localisation: true places, anchors, errors, and which nodes are pinned down."""
 
-import importlib.util
 import inspect
 import pickle
 import re
@@ -17,6 +16,7 @@ from nearfar.errors import (
     DisconnectedGraphError,
     InvalidInputError,
 )
+from tests.callbacks import Recorder, interrupt, needs_callbacks
 
 # -- documentation ---------------------------------------------------------------------------
 
@@ -352,41 +352,27 @@ def test_limits_keep_the_best_and_warn(field, parameters, status):
     np.testing.assert_array_equal(model.embedding_[:4], field.places[:4])
 
 
-class Interrupt:
-    """A callback that acts like Ctrl-C at an iteration of a stage, and keeps what it saw."""
+class InterruptAtStage(Recorder):
+    """Acts like Ctrl-C at the first iteration of a stage."""
 
     def __init__(self, stage):
-        self.stage, self.seen = stage, []
+        super().__init__(act=interrupt)
+        self.stage = stage
 
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        if context.task_name == "iteration":
-            self.seen.append(fitted_estimator.embedding_)
-            if estimator.history_[-1]["stage"] == self.stage:
-                raise KeyboardInterrupt
-        return False
+    def is_due(self):
+        return self.records[-1]["stage"] == self.stage
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("sklearn.callback") is None, reason="needs scikit-learn 1.9"
-)
+@needs_callbacks
 @pytest.mark.parametrize("stage", ["program", "wide", "final", "anchored"])
 def test_an_interruption_keeps_the_best_so_far(field, stage):
-    interrupt = Interrupt(stage)
-    model = SensorLocalization(anchors=field.anchors(range(4))).set_callbacks(interrupt)
+    recorder = InterruptAtStage(stage)
+    model = SensorLocalization(anchors=field.anchors(range(4))).set_callbacks(recorder)
     with pytest.warns(ConvergenceWarning, match="was interrupted; the best"):
         model.fit(field.network(0.1))
     assert model.status_ == "interrupted"
     assert model.history_[-1]["stage"] == stage
-    assert all(Y.shape == (250, 2) for Y in interrupt.seen)
+    assert all(step.embedding_.shape == (250, 2) for step in recorder.models)
     np.testing.assert_array_equal(model.embedding_[:4], field.places[:4])
     assert np.isfinite(model.embedding_).all()
 
@@ -408,7 +394,10 @@ def test_bad_parameters(field, parameters, text):
 @pytest.mark.parametrize(
     ("entries", "text"),
     [
-        ({(2, 5): -1.0, (5, 2): -1.0}, "Negative values"),
+        (
+            {(2, 5): -1.0, (5, 2): -1.0},
+            "Negative values in data: .* not the points themselves; the smallest entry is -1",
+        ),
         ({(2, 5): 7.0, (5, 2): 8.0}, "must be symmetric; from node 2 to 5 it is 7, and back"),
         ({(4, 4): 1.0}, "distance of a node to itself must be 0; that of node 4 is 1"),
     ],

@@ -15,6 +15,7 @@ import nearfar
 from nearfar import MCML, NCA
 from nearfar.errors import CheckpointError, ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.estimators import mcml, nca
+from tests.callbacks import Recorder, interrupt_at, needs_callbacks
 
 CONVEX = [MCML(), MCML(solver="projected-gradient")]
 LEARNERS = [
@@ -250,40 +251,15 @@ def test_bad_parameters_are_errors(cls, parameters, message, overlapping):
         cls(**parameters).fit(*overlapping)
 
 
-class Act:
-    """A callback that acts at one iteration."""
-
-    def __init__(self, number, act):
-        self.number, self.act, self.maps = number, act, []
-
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        if context.task_name != "iteration":
-            return False
-        self.maps.append((estimator.history_[-1]["objective"], fitted_estimator))
-        return self.act() if len(self.maps) == self.number else False
-
-
-def interrupt():
-    raise KeyboardInterrupt
-
-
-needs_callbacks = pytest.mark.skipif(
-    not hasattr(MCML, "set_callbacks"), reason="needs scikit-learn 1.9"
-)
-
-
 @needs_callbacks
 @each
 def test_callbacks_see_a_usable_map_at_every_iteration(learner, overlapping, recomputed):
     X, y = overlapping
-    callback = Act(None, None)
-    model = clone(learner).set_callbacks(callback).fit(X, y)
-    assert len(callback.maps) == model.n_iter_
-    for objective, fitted in callback.maps:
-        assert objective == pytest.approx(recomputed(fitted, X, y), rel=1e-6)
+    recorder = Recorder()
+    model = clone(learner).set_callbacks(recorder).fit(X, y)
+    assert len(recorder.models) == model.n_iter_
+    for record, fitted in zip(recorder.records, recorder.models, strict=True):
+        assert record["objective"] == pytest.approx(recomputed(fitted, X, y), rel=1e-6)
     np.testing.assert_array_equal(model.components_, clone(learner).fit(X, y).components_)
 
 
@@ -292,7 +268,7 @@ def test_callbacks_see_a_usable_map_at_every_iteration(learner, overlapping, rec
 def test_a_callback_can_stop_a_fit(learner, overlapping, recwarn):
     X, y = overlapping
     learner = clone(learner).set_params(tol=1e-12)
-    model = learner.set_callbacks(Act(2, lambda: True)).fit(X, y)
+    model = learner.set_callbacks(Recorder(2, lambda: True)).fit(X, y)
     assert (model.status_, model.n_iter_) == ("stopped", 2)
     assert len(recwarn) == 0
 
@@ -303,7 +279,7 @@ def test_an_interrupted_fit_keeps_its_best_map(learner, overlapping, recomputed)
     X, y = overlapping
     learner = clone(learner).set_params(tol=1e-12)
     with pytest.warns(ConvergenceWarning, match="was interrupted; the best map so far is kept"):
-        model = learner.set_callbacks(Act(2, interrupt)).fit(X, y)
+        model = learner.set_callbacks(interrupt_at(2)).fit(X, y)
     assert model.status_ == "interrupted"
     assert model.objective_ == pytest.approx(recomputed(model, X, y), rel=1e-9)
     assert model.objective_ == pytest.approx(model.history_[-1]["objective"], rel=1e-6)

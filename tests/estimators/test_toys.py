@@ -125,7 +125,7 @@ def test_lmnn_stretches_the_half_square_upwards(seed):
 @pytest.mark.parametrize("n", [50, 100, 200, 400, 800])
 def test_lmnn_misclassifies_less_of_the_half_square(n, seed):
     """The probability is the share of a fine grid, the mean of several samples."""
-    centres = (np.arange(100) + 0.5) / 10
+    centres = (np.arange(50) + 0.5) / 5
     grid = np.stack(np.meshgrid(centres, centres), axis=-1).reshape(-1, 2)
     truth = (grid[:, 1] > 5).astype(int)
 

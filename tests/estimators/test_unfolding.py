@@ -1,11 +1,20 @@
-"""What the base of all unfoldings does beyond the contract: several runs, endings, copies."""
+"""Layouts of several components beyond the contract: several runs, endings, copies."""
 
 import numpy as np
 import pytest
 
 from nearfar import NeighborhoodGraph
 from nearfar.errors import ConvergenceWarning, InvalidInputError
-from nearfar.estimators._unfolding import Unfolded, Unfolding, max_distortion
+from nearfar.estimators._graph_layout import (
+    Layout,
+    Unfolded,
+    graph_input,
+    max_distortion,
+    run_component,
+    store_layout,
+)
+from nearfar.estimators._training import Training, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
 from nearfar.limits import fit_clock
 from nearfar.solvers import Iterate, Status
 
@@ -20,6 +29,7 @@ class Line(Unfolding):
     n_neighbors = 1
     angles = False
     metric = "euclidean"
+    merge = True
 
     def __init__(
         self, on_disconnected="separate", gaps=(0.0, 0.0), ends=None, tol=1e-3, max_iter=5,
@@ -33,33 +43,48 @@ class Line(Unfolding):
         self.max_seconds = max_seconds
         self.random_state = random_state
 
-    def _unfold(self, graph, task):
-        number = {record["component"] for record in task.history}
-        self.seen = [*getattr(self, "seen", []), (graph, fit_clock().seconds)]
-        places = np.arange(graph.n_nodes, dtype=float)[:, None] - (graph.n_nodes - 1) / 2
-        values = np.sum(places**2, axis=0)
+    @with_callbacks
+    def fit(self, X, y=None):
+        given = graph_input(self, X)
+        training = Training(self, X, y, bounded=False)
+        layout = Layout(given, self.n_components, merge=self.merge)
+        self.seen = []
+        for component in layout.components():
+            graph, c = component.graph, component.number
+            self.seen.append((graph, fit_clock().seconds))
+            places = np.arange(graph.n_nodes, dtype=float)[:, None] - (graph.n_nodes - 1) / 2
+            values = np.sum(places**2, axis=0)
+            for stage, tol in (("first", 0.5), ("second", 1.0)):
+                run_component(
+                    training,
+                    layout,
+                    component,
+                    along(places, -values.sum()),
+                    lambda iterate: iterate.point,
+                    tol=tol,
+                    stage=stage,
+                )
+            unfolded = Unfolded(
+                places,
+                values,
+                max_distortion(places, graph),
+                float(values.sum()),
+                self.gaps[c],
+                Status.CONVERGED if self.ends is None else self.ends[c],
+                gap_unit=float(values.sum()),
+            )
+            layout.place(component, unfolded)
+        store_layout(self, layout)
+        self.sizes_ = [(len(component.rows), component.number) for component, _ in layout.found]
+        status = layout.status(self.tol)
+        store_ending(self, status, layout.objective, layout.duality_gap, training.history)
+        training.finish(status, layout.attributes())
+        return self
 
-        def iterates():
-            for residual in (1.0, 0.1, 0.0):
-                yield Iterate(places, -values.sum(), residual=residual, exact=True)
 
-        task.run(iterates(), lambda iterate: iterate.point, tol=0.5, stage="first")
-        solution = task.run(iterates(), lambda iterate: iterate.point, max_iter=1, stage="second")
-        assert solution.status is Status.MAX_ITER
-        c = len(number)
-        return Unfolded(
-            places,
-            values,
-            max_distortion(places, graph),
-            float(values.sum()),
-            self.gaps[c],
-            Status.CONVERGED if self.ends is None else self.ends[c],
-            {"number": c},
-            gap_unit=float(values.sum()),
-        )
-
-    def _store_details(self, parts):
-        self.numbers_ = [(len(rows), found.details.get("number")) for rows, found in parts]
+def along(places, value):
+    for residual in (1.0, 0.1, 0.0):
+        yield Iterate(places, value, residual=residual, exact=True)
 
 
 def path(n, first=0):
@@ -76,7 +101,7 @@ def two_paths():
 
 def test_components_are_unfolded_one_after_the_other_largest_first(two_paths):
     model = Line().fit(two_paths)
-    assert model.numbers_ == [(5, 0), (3, 1)]
+    assert model.sizes_ == [(5, 0), (3, 1)]
     np.testing.assert_array_equal(
         np.abs(model.embedding_[:, 0]), np.abs([-1, 0, 1, -2, -1, 0, 1, 2])
     )
@@ -87,7 +112,7 @@ def test_components_are_unfolded_one_after_the_other_largest_first(two_paths):
 
 
 def test_records_of_all_runs_are_kept_with_their_marks(two_paths):
-    """Two iterates until the residual is at most 0.5, and one; for each of two components."""
+    """Two iterates until the residual is at most 0.5, one until it is at most 1; twice."""
     model = Line().fit(two_paths)
     stages = ["first", "first", "second"]
     assert [(r["component"], r["stage"], r["n_iter"]) for r in model.history_] == [
@@ -96,6 +121,13 @@ def test_records_of_all_runs_are_kept_with_their_marks(two_paths):
     ]
     assert model.n_iter_ == 6
     assert (np.diff([record["seconds"] for record in model.history_]) > 0).all()
+
+
+def test_max_iter_counts_the_iterations_of_each_run(two_paths):
+    model = Line(max_iter=1).fit(two_paths)
+    assert [(r["component"], r["stage"]) for r in model.history_] == [
+        (0, "first"), (0, "second"), (1, "first"), (1, "second"),
+    ]  # fmt: skip
 
 
 def test_the_gap_is_that_of_the_sum(two_paths):
@@ -136,7 +168,7 @@ def test_after_a_stop_the_other_components_stay_at_the_origin(two_paths):
     assert model.status_ == "stopped"
     assert np.abs(model.embedding_[3:]).max() == 2
     np.testing.assert_array_equal(model.embedding_[:3], 0)
-    assert model.numbers_ == [(5, 0), (3, None)]
+    assert [graph.n_nodes for graph, _ in model.seen] == [5]
     assert model.duality_gap_ is None  # nothing is known of the others
     assert model.max_distortion_ == 1  # whose lengths are now 0
 
@@ -147,7 +179,7 @@ def test_the_clock_runs_through_all_components(two_paths):
     assert 0 < first < second
 
 
-def test_copies_are_merged_unless_the_class_says_otherwise():
+def test_copies_are_merged_unless_the_fit_says_otherwise():
     """Nodes 1 and 2 are at distance 0 on a path of four nodes."""
     graph = NeighborhoodGraph.from_edges(*path(4), [1.0, 0.0, 1.0], 4)
     model = Line("error").fit(graph)
@@ -155,7 +187,7 @@ def test_copies_are_merged_unless_the_class_says_otherwise():
     assert model.max_distortion_ == 0
     assert model.seen[0][0].n_nodes == 3
     assert model.graph_ is graph
-    apart = type("Apart", (Line,), {"_merges": False})("error").fit(graph)
+    apart = type("Apart", (Line,), {"merge": False})("error").fit(graph)
     np.testing.assert_array_equal(np.abs(apart.embedding_[:, 0]), [1.5, 0.5, 0.5, 1.5])
     assert apart.seen[0][0].n_nodes == 4
 

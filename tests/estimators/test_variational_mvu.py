@@ -9,6 +9,7 @@ from sklearn.datasets import make_swiss_roll
 
 from nearfar import NeighborhoodGraph, VariationalMVU
 from nearfar.errors import InvalidInputError
+from nearfar.estimators import variational_mvu as module
 from nearfar.limits import fit_clock
 
 
@@ -153,17 +154,17 @@ def test_no_more_functions_than_a_small_graph_has():
     np.testing.assert_allclose(np.abs(np.diff(model.embedding_[:, 0])), [1, 2, 1], rtol=1e-2)
 
 
-def test_interrupted_in_the_middle_of_a_refinement(roll):
+def test_interrupted_in_the_middle_of_a_refinement(roll, monkeypatch):
     """The limit of seconds is met after the program; the points then are the best so far."""
     seconds = []
 
-    class Slow(VariationalMVU):
-        def _wide_problems(self, found, final):
-            seconds.append(True)
-            fit_clock().max_seconds = 0.0
-            return super()._wide_problems(found, final)
+    def out_of_time(*arguments, refine=module.refine):
+        seconds.append(True)
+        fit_clock().max_seconds = 0.0
+        return refine(*arguments)
 
-    model = Slow(n_neighbors=6)
+    monkeypatch.setattr(module, "refine", out_of_time)
+    model = VariationalMVU(n_neighbors=6)
     with pytest.warns(UserWarning, match="reached max_seconds"):
         model.fit(roll[0])
     assert seconds

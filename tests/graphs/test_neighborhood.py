@@ -117,15 +117,6 @@ def test_directions_say_who_named_whom(X):
         assert direction == (j in near[i]) + 2 * (i in near[j])
 
 
-def test_neighborhoods_are_cliques_of_a_node_and_its_neighbours(X):
-    graph = NeighborhoodGraph.from_points(X, 4)
-    near, edges = neighbors_by_loops(pairwise_distances(X), 4), edges_of(graph)
-    for node, members in enumerate(graph.neighborhoods()):
-        assert members[0] == node
-        assert sorted(members[1:]) == sorted(near[node])
-        assert all((min(a, b), max(a, b)) in edges for a in members for b in members if a != b)
-
-
 def test_copies_hang_on_the_first_and_count_for_nobody_else(X, backend):
     """Searched among different points, the others have the neighbours they had without copies."""
     twice = np.concatenate([X, X[[7] * 9], X[[2]], -0.0 * X[[0]], 0.0 * X[[0]]])

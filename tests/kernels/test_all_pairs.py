@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from nearfar.kernels import all_pairs, kernels_for
+from nearfar.kernels import all_pairs, kernels_for, reference
 
 
 @pytest.fixture(autouse=True)
@@ -13,6 +13,8 @@ def small_blocks(monkeypatch):
     """Blocks of a few rows."""
     monkeypatch.setattr(all_pairs, "HOST_ENTRIES", 100)
     monkeypatch.setattr(all_pairs, "DEVICE_ENTRIES", 100)
+    monkeypatch.setattr(all_pairs, "SORTED_HOST_ENTRIES", 100)
+    monkeypatch.setattr(all_pairs, "SORTED_DEVICE_ENTRIES", 100)
 
 
 def weigh_by(W):
@@ -113,3 +115,45 @@ def test_results_stay_where_the_data_is(backend, rng):
     forces = all_pairs.pair_forces(Y, lambda _, squares: (squares.sum(), squares))[1]
     assert backend.to_numpy(forces).shape == (9, 2)
     assert kernels_for(forces) is kernels_for(Y)
+
+
+def rankings(Q, Z):
+    parts = all_pairs.over_rankings(Q, Z, lambda rows, order: (rows, order))
+    rows = [row for part, _ in parts for row in range(part.start, part.stop)]
+    assert rows == list(range(len(Q)))
+    return kernels_for(Z).to_host(kernels_for(Z).concatenate([order for _, order in parts]))
+
+
+@pytest.mark.parametrize("points", ["scattered", "on a grid", "equal", "with an outlier"])
+def test_rankings_equal_the_loops(backend, dtype, rng, points):
+    """Many of the distances on a grid are equal, and then the row number decides."""
+    Z = rng.normal(size=(60, 3)) + 5
+    if points == "on a grid":
+        Z = rng.integers(0, 3, size=(60, 3)) + 1e6
+    elif points == "equal":
+        Z[:] = Z[0]
+    elif points == "with an outlier":
+        Z[17] *= 1e6  # beside it, products cannot tell the others apart
+    Z = Z.astype(dtype)
+    Q = (Z[::4] + (0 if points == "on a grid" else 0.3)).astype(dtype)
+    expected, _ = reference.nearest(Q, Z, len(Z))
+    np.testing.assert_array_equal(rankings(backend.asarray(Q), backend.asarray(Z)), expected)
+
+
+@pytest.mark.parametrize("exponent", [-1000, -540, 540, 1000])
+def test_rankings_do_not_depend_on_the_unit(backend, rng, exponent):
+    """Although the squares of such numbers vanish or overflow."""
+    Z, unit = rng.integers(0, 50, size=(40, 2)) * 1.0, 2.0**exponent
+    expected, _ = reference.nearest(Z[:9], Z, len(Z))
+    found = rankings(backend.asarray(Z[:9] * unit), backend.asarray(Z * unit))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_rankings_are_held_for_some_queries_at_a_time(rng, monkeypatch):
+    monkeypatch.setattr(all_pairs, "SORTED_HOST_ENTRIES", 200)
+    Q, Z = rng.normal(size=(300, 2)), rng.normal(size=(50, 2))
+    shapes = all_pairs.over_rankings(Q, Z, lambda _, order: order.shape)
+    assert shapes == [(4, 50)] * 75
+    found = rankings(Q, Z)
+    monkeypatch.setattr(all_pairs, "SORTED_HOST_ENTRIES", 1 << 20)
+    np.testing.assert_array_equal(rankings(Q, Z), found)

@@ -27,7 +27,7 @@ def everything(Z, D, weights, edges, starts):
     """The results of all kernels that use threads."""
     reach = np.full(len(Z), 2.0)
     return [
-        *on_numpy.invaders(Z, reach, starts),
+        *on_numpy.impostor_pairs(Z, reach, starts),
         on_numpy.sq_lengths(Z, *edges),
         *on_numpy.edge_products(Z, D, *edges),
         on_numpy.laplacian_matmul(*edges, weights, Z),
@@ -71,7 +71,7 @@ def test_fortran_order_gives_the_same(rng, dtype):
     starts = np.array([0, 25, 60])
     reach = np.full(60, 2.0)
     for kernel, arguments in (
-        (on_numpy.invaders, (reach, starts)),
+        (on_numpy.impostor_pairs, (reach, starts)),
         (on_numpy.nearest_in_class, (starts, 3)),
     ):
         got = kernel(np.asfortranarray(Z), *arguments)

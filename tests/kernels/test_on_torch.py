@@ -8,7 +8,7 @@ from nearfar.kernels import reference
 pytestmark = pytest.mark.torch
 
 
-def test_invaders_are_right_where_reduced_precision_is_allowed(torch, rng):
+def test_impostors_are_right_where_reduced_precision_is_allowed(torch, rng):
     """With TF32 products have 11 bits; the screen is then lowered by that much more.
 
     On a CPU the products stay exact, so that this shows only that the setting costs no pair; on
@@ -25,7 +25,7 @@ def test_invaders_are_right_where_reduced_precision_is_allowed(torch, rng):
         torch.set_float32_matmul_precision("medium")
         assert on_torch._matmul_eps(torch.zeros(1)) == 2.0**-8
         assert on_torch._matmul_eps(torch.zeros(1, dtype=torch.float64)) < 1e-15
-        found = on_torch.invaders(
+        found = on_torch.impostor_pairs(
             torch.tensor(Z, device=device), torch.tensor(reach, device=device), starts
         )
     finally:

@@ -1,10 +1,10 @@
-"""Trees find what products find, and the quickest is taken."""
+"""Trees find what products find, and are built where they pay."""
 
 import numpy as np
 import pytest
 
 from nearfar.kernels import search
-from nearfar.kernels.search import ALGORITHMS, TREES, Search
+from nearfar.kernels.search import TREES, Search
 
 
 @pytest.fixture
@@ -30,30 +30,14 @@ def test_no_queries(points, name):
     assert near.shape == squares.shape == (0, 3)
 
 
-@pytest.mark.parametrize("winner", ["brute", *TREES])
-def test_the_quickest_on_a_few_points_is_taken(points, monkeypatch, winner):
-    """Seconds are made up; the queries are a few of the points."""
-    asked = []
-
-    def seconds(self, queries, k):
-        asked.append((self.algorithm, len(queries), k))
-        return 0.0 if self.algorithm == winner else 1.0
-
-    monkeypatch.setattr(search, "FEWEST_POINTS", 100)
-    monkeypatch.setattr(Search, "_seconds", seconds)
-    assert Search.of(points, "auto", 5).algorithm == winner
-    assert {name for name, _, _ in asked} == {"brute", *TREES} == set(ALGORITHMS) - {"auto"}
-    assert all(count <= search.TRIALS + 11 and k == 5 for _, count, k in asked)
-
-
-def test_time_is_measured(points):
-    assert Search(points)._seconds(points, 3) > 0
-
-
-@pytest.mark.parametrize(("n", "r"), [(search.FEWEST_POINTS - 1, 2), (1200, 41)])
-def test_no_tree_is_built_where_it_cannot_pay(monkeypatch, n, r):
-    monkeypatch.setattr(search, "TREES", {})
-    assert Search.of(np.zeros((n, r))).algorithm == "brute"
+@pytest.mark.parametrize(
+    ("n", "r", "expected"),
+    [(1000, 10, "kd_tree"), (1000, 1, "kd_tree"), (999, 2, "brute"), (1200, 11, "brute")],
+)
+def test_a_tree_is_built_where_it_pays(n, r, expected):
+    found = Search.of(np.zeros((n, r)))
+    assert found.algorithm == expected
+    assert isinstance(found.tree, TREES["kd_tree"]) == (expected == "kd_tree")
 
 
 @pytest.mark.torch

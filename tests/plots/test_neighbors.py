@@ -153,10 +153,14 @@ def test_what_cannot_be_drawn_is_refused(given, lmnn, digits):
         given.plot(show="best")
     with pytest.raises(InvalidInputError, match="show must name queries"):
         NeighborsDisplay(np.array([2, 5]), given.before[:2], given.after[:2]).plot(show=[3])
-    with pytest.raises(InvalidInputError, match="queries must be rows from 0 to 399; got 400"):
+    with pytest.raises(InvalidInputError, match=r"queries must be distinct .* 0 to 399; got 400"):
         NeighborsDisplay.from_estimator(lmnn, X, y, queries=[0, 400])
     with pytest.raises(InvalidInputError, match="queries must be row numbers"):
         NeighborsDisplay.from_estimator(lmnn, X, y, queries=[0.5])
+    with pytest.raises(InvalidInputError, match="queries must name at least one row; got none"):
+        NeighborsDisplay.from_estimator(lmnn, X, y, queries=[])
+    with pytest.raises(InvalidInputError, match="show must name at least one row; got none"):
+        NeighborsDisplay(np.array([2, 5]), given.before[:2], given.after[:2]).plot(show=[])
     with pytest.raises(InvalidInputError, match=r"n_neighbors=5 needs .* there are 4"):
         NeighborsDisplay.from_estimator(lmnn, X[:5], y[:5], n_neighbors=5)
     with pytest.raises(InvalidInputError, match=r"got \(1, 2\) and \(1, 3\) for 1 queries"):

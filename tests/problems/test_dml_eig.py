@@ -10,7 +10,7 @@ from scipy import linalg, sparse
 from nearfar.errors import DataWarning, InvalidInputError
 from nearfar.problems.dml_eig import DMLEigProblem
 from nearfar.solvers import Status, run
-from nearfar.solvers.covering import cover
+from nearfar.solvers.covering import solve_covering_sdp
 from nearfar.solvers.frank_wolfe import frank_wolfe
 from nearfar.supervision import Pairs, class_order
 from nearfar.supervision.pairs import pairs_of_labels
@@ -316,7 +316,7 @@ def small(request, rng):
 def test_the_optimum_is_that_of_a_semidefinite_solver(small):
     theirs = by_clarabel(small)
     problem = small.build()
-    solution = run(cover(problem, TOL), tol=TOL, max_iter=100)
+    solution = run(solve_covering_sdp(problem, TOL), tol=TOL, max_iter=100)
     assert solution.status is Status.CONVERGED
     found = problem.certify(solution.iterate.point, *solution.iterate.certificate)
     assert small.objective(small.matrix(problem, solution.iterate.point)) == pytest.approx(

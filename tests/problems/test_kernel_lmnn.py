@@ -10,7 +10,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from nearfar.problems.kernel_lmnn import KernelSpan
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Status, run
-from nearfar.solvers.multipliers import descend
+from nearfar.solvers.multipliers import proximal_factor_descent
 
 KERNELS = {
     "linear": {},
@@ -120,7 +120,9 @@ def test_the_optimum_is_that_of_a_semidefinite_solver(push_weight, iris, make_ca
 
     edges = ours.heads, ours.tails
     problem = LMNNProblem.build(span.features, np.zeros(5), edges, ours.starts, push_weight)
-    solution = run(descend(problem, problem.first_guess(), 1e-6), tol=1e-6, max_iter=5000)
+    solution = run(
+        proximal_factor_descent(problem, problem.first_guess(), 1e-6), tol=1e-6, max_iter=5000
+    )
     assert solution.status is Status.CONVERGED
     certificate = solution.iterate.certificate
     assert certificate.objective == pytest.approx(optimum, rel=1e-5)

@@ -21,7 +21,12 @@ def span(rng):
 
 @pytest.fixture
 def problem(span, backend):
-    return KernelMCMLProblem.of(backend.asarray(span[0].features), STARTS, 0.4)
+    E = backend.asarray(span[0].features)
+
+    def images(components):
+        return E @ backend.asarray(components).T
+
+    return KernelMCMLProblem.of(E, STARTS, 0.4, images, lambda components: np.sum(components**2))
 
 
 def test_the_objective_is_the_papers_with_kernel_values(span, problem, rng, mcml_by_loops):

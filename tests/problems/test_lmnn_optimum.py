@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nearfar.solvers import Status, run
-from nearfar.solvers.multipliers import descend
+from nearfar.solvers.multipliers import proximal_factor_descent
 
 TOL = 1e-6  # so that the proved gap is small against the agreement that is asked, 1e-5
 
@@ -31,7 +31,7 @@ def test_the_optimum_is_that_of_a_semidefinite_solver(small, build, by_clarabel)
     assert small.objective(M_theirs) == pytest.approx(theirs, rel=1e-6)
 
     problem = build(small)
-    iterates = descend(problem, problem.first_guess(), TOL)
+    iterates = proximal_factor_descent(problem, problem.first_guess(), TOL)
     solution = run(iterates, tol=TOL, max_iter=5000)
     assert solution.status is Status.CONVERGED
     certificate = solution.iterate.certificate

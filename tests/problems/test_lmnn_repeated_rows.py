@@ -167,3 +167,16 @@ def test_a_map_of_one_row_where_classes_have_no_variance():
     model = LMNN(n_components=1).fit(places[np.arange(14) % 2], np.arange(14) % 2)
     assert model.objective_ == pytest.approx(0, abs=1e-9)
     assert np.abs(model.components_).max() < 100
+
+
+@pytest.mark.filterwarnings("ignore:.*have different labels:nearfar.errors.DataWarning")
+@pytest.mark.filterwarnings("ignore:class 2 has 1 member:nearfar.errors.DataWarning")
+def test_steps_do_not_stay_as_short_as_the_first_one():
+    """The first step ends where the objective is no longer curved: what it says of the length of
+    steps is forgotten there. The optimum is the one found from another start."""
+    X = [[0, 1, 2, 1, 1], [0, 0, 1, 1, 1], [1, 1, 0, 2, 2], [0, 0, 1, 1, 1], [0, 2, 1, 1, 0]]
+    options = {"n_neighbors": 1, "push_weight": 0.9, "tol": TOL}
+    found = [LMNN(init=init, **options).fit(X, [0, 1, 2, 0, 1]) for init in ("auto", "identity")]
+    assert [model.status_ for model in found] == ["converged"] * 2
+    assert found[1].n_iter_ < 100
+    assert found[1].objective_ == pytest.approx(found[0].objective_, rel=TOL)

@@ -12,7 +12,7 @@ from nearfar.kernels import kernels_for
 from nearfar.problems import mmc
 from nearfar.problems.mmc import DiagonalMMCProblem, MMCProblem
 from nearfar.solvers import Status, run
-from nearfar.solvers.line_descent import ascend
+from nearfar.solvers.quasi_newton import ascend
 from nearfar.supervision import Pairs, class_order
 from nearfar.supervision.pairs import pairs_of_labels
 

@@ -9,7 +9,7 @@ from scipy import linalg, sparse
 
 from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
 from nearfar.solvers import Status, run
-from nearfar.solvers.multipliers import descend
+from nearfar.solvers.multipliers import proximal_factor_descent
 
 WIDTH = 0.3
 TOL = 3e-5  # of the optimum that is compared with an independent solver
@@ -450,7 +450,11 @@ def test_the_optimum_is_that_of_a_semidefinite_solver(
     components = single.components(single.first_guess())
     for start in (single, single.in_geometry_of(single.first_guess())):
         problem = MultiMetricProblem.of(start, metric_of, several.n_metrics, whiten=start is single)
-        solution = run(descend(problem, problem.factor(components), TOL), tol=TOL, max_iter=3000)
+        solution = run(
+            proximal_factor_descent(problem, problem.factor(components), TOL),
+            tol=TOL,
+            max_iter=3000,
+        )
         assert solution.status is Status.CONVERGED
         certificate = solution.iterate.certificate
         C = problem.components(solution.iterate.point)

@@ -10,9 +10,10 @@ import pytest
 from scipy import sparse
 
 from nearfar import NeighborhoodGraph
+from nearfar.estimators.mvu import iterates_of
 from nearfar.kernels import kernels_for
 from nearfar.problems.mvu import (
-    DEARER,
+    HIGHER,
     THICKNESS,
     IllConditionedError,
     MVUProgram,
@@ -20,7 +21,6 @@ from nearfar.problems.mvu import (
     UnboundedError,
 )
 from nearfar.solvers import Status, run
-from nearfar.solvers.interior_point import interior_point
 
 PROGRAMS = {
     "equal": {"constraints": "equal"},
@@ -91,8 +91,8 @@ def host(program, state):
 
 
 def solved(program, tol=1e-7):
-    solution = run(interior_point(program), tol=tol, max_iter=200)
-    return solution, solution.iterate.certificate, solution.iterate.state
+    solution = run(iterates_of(program), tol=tol, max_iter=200)
+    return solution, *solution.iterate.state
 
 
 def by_clarabel(graph, constraints="equal", slack_weight=0.9, maximise=True):
@@ -182,7 +182,7 @@ def test_lengths_slack_and_projection_are_those_of_plain_loops(graph, backend, r
     np.testing.assert_allclose(
         backend.to_numpy(program.dual_slack(backend.asarray(y))), graph.slack(y / D, 1), atol=1e-10
     )
-    assert program.scale == pytest.approx(graph.squares.mean())
+    assert program.mean_square == pytest.approx(graph.squares.mean())
     P = np.eye(13) - 1 / 13
     np.testing.assert_allclose(backend.to_numpy(program.projected(K)), P @ A @ A.T @ P, atol=1e-10)
 
@@ -294,10 +294,10 @@ def test_the_gap_of_every_iterate_bounds_its_distance_from_the_optimum(name, num
     found = NeighborhoodGraph.from_points(rng.normal(size=(11, 4)) * [3, 2, 1, 0.5], 3).linked()
     graph = Graph(found.heads, found.tails, found.lengths**2, 11)
     optimum, narrowest = by_clarabel(graph, **options)[0], np.inf
-    for iterate in interior_point(graph.program(**options)):
-        program = iterate.certificate
+    for iterate in iterates_of(graph.program(**options)):
+        program, state = iterate.state
         assert program.thickness == 0
-        K, weights = host(program, iterate.state)
+        K, weights = host(program, state)
         y = weights * graph.squares
         change = graph.lengths(K) / graph.squares - 1
         objective, bound, owed, violation = graph.objective(K, **options), y.sum(), 0.0, 0.0
@@ -380,61 +380,96 @@ def test_slack_that_is_too_cheap_is_told_with_the_least_weight(graph):
     graph.program(constraints="slack", slack_weight=0.5 * least, maximise=False).start()
 
 
-def test_thicker_lengths_are_those_of_points_with_a_dimension_each(graph, rng):
+def test_thick_lengths_are_those_of_points_with_a_dimension_each(graph, rng):
     """(5): K + thickness P diag(t) P has the new lengths, and is positive definite."""
     program = graph.program()
-    thicker = program.thicker(0.005)
+    thick = program.with_thickness(0.005)
     at = [(graph.heads == node) | (graph.tails == node) for node in range(13)]
     least = np.array([program.given[edges].min() for edges in at])
     A = rng.normal(size=(13, 3))
     K = program.projected(A @ A.T)
-    more = K + thicker.thickness * program.projected(np.diag(least))
+    more = K + thick.thickness * program.projected(np.diag(least))
     np.testing.assert_allclose(
-        thicker.lengths(more) * thicker.squares,
-        program.lengths(K) * program.squares + (thicker.squares - program.squares),
+        thick.lengths(more) * thick.squares,
+        program.lengths(K) * program.squares + (thick.squares - program.squares),
         rtol=1e-10,
     )
     assert np.linalg.eigvalsh(more)[1] > 0
-    growth = thicker.squares / program.squares - 1
+    growth = thick.squares / program.squares - 1
     assert growth.min() > 0
-    assert growth.max() <= 2 * thicker.thickness * (1 + 1e-12)
+    assert growth.max() <= 2 * thick.thickness * (1 + 1e-12)
     np.testing.assert_allclose(
-        thicker.changes(more), graph.lengths(program.scale * more) / graph.squares - 1
+        thick.changes(more), graph.lengths(program.scale * more) / graph.squares - 1
     )
 
 
-def test_prices_rise_and_then_lengths_are_relaxed_where_that_is_wanted(graph):
+def test_prices_rise_and_then_points_get_a_thickness_where_that_is_wanted(graph):
     """A state at its price asks for a higher one; one that is stuck otherwise, for (5)."""
-    program = graph.program(may_relax=True)
+    program = graph.program(may_thicken=True)
     state = program.start()
     bought = replace(state, y=0.95 * program.upper)
-    dearer = program.relaxed(bought)
-    assert (dearer.dear, dearer.thickness) == (True, 0)
+    higher = program.successor(bought)
+    assert (higher.higher_penalty, higher.thickness) == (True, 0)
     for name in ("upper", "lower", "first"):
-        np.testing.assert_array_equal(getattr(dearer, name), DEARER * getattr(program, name))
-    thicker = dearer.relaxed(state)
-    assert (thicker.dear, thicker.thickness) == (True, THICKNESS)
-    np.testing.assert_array_equal(thicker.upper, dearer.upper)
-    np.testing.assert_array_equal(program.relaxed(state).upper, dearer.upper)
-    assert thicker.relaxed(state) is None
-    assert graph.program().relaxed(state) is None
-    assert graph.program().relaxed(bought).dear
+        np.testing.assert_array_equal(getattr(higher, name), HIGHER * getattr(program, name))
+    thick = higher.successor(state)
+    assert (thick.higher_penalty, thick.thickness) == (True, THICKNESS)
+    np.testing.assert_array_equal(thick.upper, higher.upper)
+    np.testing.assert_array_equal(program.successor(state).upper, higher.upper)
+    assert thick.successor(state) is None
+    assert graph.program().successor(state) is None
+    assert graph.program().successor(bought).higher_penalty
 
 
 def test_a_program_with_a_small_gap_is_left_as_it_is(graph):
-    solution, program, state = solved(graph.program(may_relax=True), tol=1e-6)
+    solution, program, state = solved(graph.program(may_thicken=True), tol=1e-6)
     assert solution.status is Status.CONVERGED
-    assert program.relaxed(state) is None
+    assert program.successor(state) is None
+
+
+def test_a_program_begins_with_thickness_where_a_clique_is_flat(rng):
+    """Five points in space, all joined, are one more than their dimension needs; four are not."""
+    heads, tails = np.triu_indices(5, 1)
+    X = rng.normal(size=(5, 3))
+    flat = Graph(heads, tails, np.sum((X[heads] - X[tails]) ** 2, axis=1), 5)
+    assert flat.program(may_thicken=True).thickness == THICKNESS
+    assert flat.program().thickness == 0
+    four = (heads < 4) & (tails < 4)
+    firm = Graph(heads[four], tails[four], flat.squares[four], 4)
+    assert firm.program(may_thicken=True).thickness == 0
+
+
+def test_the_certificate_counts_what_rounding_took_out_of_the_cones(graph):
+    """At an iterate inside both cones its gap is (8). A K with an eigenvalue of -d in the units of
+    the program is moved back by d P, which is in err2 and adds (n - 1) d to the variance."""
+    _, program, state = solved(graph.program())
+    unit, bound = program.scale, program.bound(state)
+    values, vectors = np.linalg.eigh(state.K)
+    inside = program.certificate(state, unit * values)
+    assert inside.gap == pytest.approx(program.gap(state), rel=1e-6)
+    assert inside.objective == program.variance(state)
+    assert inside.dimacs["err2"] < 1e-12
+    v = np.linalg.qr(np.c_[np.ones(13), vectors[:, 1]])[0][:, 1]
+    d = 1e-3
+    spoiled = replace(state, K=state.K - (v @ state.K @ v + d) * np.outer(v, v))
+    eigenvalues = unit * np.linalg.eigvalsh(spoiled.K)
+    found = program.certificate(spoiled, eigenvalues)
+    below = -eigenvalues.min() / unit
+    assert below == pytest.approx(d)
+    assert found.dimacs["err2"] == pytest.approx(below / (1 + program.squares.max()))
+    moved = replace(spoiled, K=spoiled.K + below * program.projected(np.eye(13)))
+    expected = program.gap(moved) + 12 * below * unit / max(unit, abs(bound))
+    assert found.gap == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("thin", [0, 1e-4])
 def test_flat_cliques_are_solved_by_thickness(rng, thin):
-    """Cliques of six points in a plane, or nearly so, have no interior; with lengths of thicker
+    """Cliques of six points in a plane, or nearly so, have no interior; with lengths of thick
     points they have one, and what the path ends with is a solution for these."""
     X = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 3)) + thin * rng.normal(size=(30, 3))
     found = NeighborhoodGraph.from_points(X, 5).linked()
     graph = Graph(found.heads, found.tails, found.lengths**2, 30)
-    solution, program, state = solved(graph.program().thicker(), tol=1e-6)
+    solution, program, state = solved(graph.program().with_thickness(), tol=1e-6)
     assert solution.status is Status.CONVERGED
     K, weights = host(program, state)
     thick = program.scale * program.squares
@@ -454,3 +489,13 @@ def test_the_scale_of_the_data_does_not_matter(graph, name, power):
     assert abs(other.n_iter - plain.n_iter) <= 3
     ratio = other.iterate.info["objective"] / plain.iterate.info["objective"]
     assert ratio == pytest.approx(10.0**power, rel=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1.0, 3e10, 7e-31])
+def test_units_are_changed_without_rounding(unit):
+    """The program is in units of a power of two, so that what it says of K holds for scale · K."""
+    heads, tails, squares = np.array([0, 1, 2]), np.array([1, 2, 3]), np.array([1.0, 2.5, 3.1])
+    program = MVUProgram.build(heads, tails, unit * squares, 4, np.empty(0))
+    assert np.frexp(program.scale)[0] == 0.5
+    np.testing.assert_array_equal(program.scale * program.given, unit * squares)
+    assert program.mean_square == pytest.approx(unit * squares.mean())

@@ -7,7 +7,7 @@ import pytest
 
 from nearfar.kernels import kernels_for, on_numpy
 from nearfar.problems import near_pairs
-from nearfar.problems.near_pairs import near_laplacian, near_scatter, whitened_by_near_pairs
+from nearfar.problems.near_pairs import near_scatter, whitened_by_near_pairs
 from nearfar.supervision import Pairs, class_order
 from nearfar.supervision.pairs import pairs_of_labels
 
@@ -46,14 +46,12 @@ def pairs(request, rng):
 
 
 def test_the_near_scatter_is_that_of_the_pairs(pairs, backend, monkeypatch):
-    """Also in blocks, and by the products with a Laplacian."""
+    """Also in blocks."""
     expected = by_loops(pairs)
     X = backend.asarray(pairs.points)
     kernels = kernels_for(X)
     there = Pairs(X, pairs.heads, pairs.tails, pairs.near, pairs.labels)
     np.testing.assert_allclose(near_scatter(kernels, there)(X), expected, rtol=1e-10, atol=1e-10)
-    V, lap = near_laplacian(kernels, there)(X)
-    np.testing.assert_allclose(kernels.gram(V, lap), expected, rtol=1e-8, atol=1e-8)
     monkeypatch.setattr(near_pairs, "BLOCK_ROWS", 7)
     np.testing.assert_allclose(near_scatter(kernels, there)(X), expected, rtol=1e-10, atol=1e-10)
 

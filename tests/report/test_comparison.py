@@ -2,46 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
-from scipy.stats import binomtest, norm
+from scipy.stats import binomtest
 
 from nearfar import MultiMetricLMNN
+from nearfar.analysis.comparison import compare_errors
+from nearfar.analysis.study import study
 from nearfar.evaluation import knn_error, knn_predict
-from nearfar.report.comparison import compare_errors, mcnemar, wilson_interval
 from nearfar.report.material import gather
-from nearfar.report.neighbors import neighbors, neighbors_after
-from nearfar.report.study import study
-
-
-@pytest.mark.parametrize(("wrong", "n"), [(1, 10), (7, 539), (300, 1000), (99, 100)])
-def test_wilson_ends_are_where_the_score_test_just_rejects(wrong, n):
-    """p is an end if |w/n − p| = z √(p(1 − p)/n), which Wilson's formula solves."""
-    z = norm.ppf(0.975)
-
-    def excess(p):
-        return abs(wrong / n - p) - z * np.sqrt(p * (1 - p) / n)
-
-    low, high = wilson_interval(wrong, n)
-    assert low == pytest.approx(brentq(excess, 1e-9, wrong / n), rel=1e-6)
-    assert high == pytest.approx(brentq(excess, wrong / n, 1 - 1e-9), rel=1e-6)
-
-
-def test_wilson_agrees_with_scipy_and_reaches_the_ends():
-    for wrong, n in [(0, 20), (3, 20), (20, 20)]:
-        other = binomtest(wrong, n).proportion_ci(method="wilson")
-        np.testing.assert_allclose(wilson_interval(wrong, n), other, atol=1e-12)
-    assert wilson_interval(0, 20)[0] == 0
-    assert wilson_interval(20, 20)[1] == 1
-
-
-@pytest.mark.parametrize(
-    ("mended", "broken"), [(0, 0), (4, 4), (19, 1), (0, 8), (3, 5), (700, 650)]
-)
-def test_mcnemar_is_the_exact_binomial_test(mended, broken):
-    differing = mended + broken
-    expected = binomtest(mended, differing).pvalue if differing else 1.0
-    assert mcnemar(mended, broken) == pytest.approx(expected, rel=1e-9)
-    assert mcnemar(broken, mended) == mcnemar(mended, broken)
 
 
 def test_errors_are_those_of_the_library(wine_report_example):
@@ -59,10 +26,10 @@ def test_errors_are_those_of_the_library(wine_report_example):
     after = knn_predict(given.model.transform(votes[0]), votes[1], given.model.transform(tested[0]))
     after = after != tested[1]
     changes = found.changes(found.before)
-    assert changes.mended == np.sum(before & ~after)
+    assert changes.fixed == np.sum(before & ~after)
     assert changes.broken == np.sum(~before & after)
-    assert changes.mended > changes.broken
-    expected = binomtest(changes.mended, changes.mended + changes.broken).pvalue
+    assert changes.fixed > changes.broken
+    expected = binomtest(changes.fixed, changes.fixed + changes.broken).pvalue
     assert changes.p_value == pytest.approx(expected)
     assert found.changes(found.after)[:2] == (0, 0)
 
@@ -88,8 +55,7 @@ def test_a_classifier_decides_by_itself(wine_report_example):
     model = MultiMetricLMNN(max_iter=5, tol=10.0).fit(X[~test], y[~test])
     subject = study(model, X, y, test=test)
     queries = subject.tested
-    before = neighbors(X, queries, subject.voters, 3)
-    found = compare_errors(subject, before, neighbors_after(subject, queries, 3))
+    found = compare_errors(subject, *subject.neighbors(queries, 3))
     assert found.after.error == np.mean(model.predict(X[test]) != y[test])
 
 
@@ -100,6 +66,5 @@ def test_a_label_that_only_the_model_knows_is_wrong(wine_report_example):
     model = MultiMetricLMNN(max_iter=5, tol=10.0).fit(X[~test], y[~test])
     renamed = np.where(test, y + 10, y)
     subject = study(model, X, renamed, test=test)
-    before = neighbors(X, subject.tested, subject.voters, 3)
-    after = neighbors_after(study(model, X, y, test=test), subject.tested, 3)
-    assert compare_errors(subject, before, after).after.error == 1
+    both = study(model, X, y, test=test).neighbors(subject.tested, 3)
+    assert compare_errors(subject, *both).after.error == 1

@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import make_swiss_roll
 
 from nearfar import LMNN, NCA, POLA, VariationalMVU
-from nearfar.report.convergence import panels
+from nearfar.report.progress import panels
 
 
 def lines(model):

@@ -5,10 +5,10 @@ import pytest
 from sklearn.decomposition import PCA
 
 from nearfar import KernelLMNN, as_metric
-from nearfar.report.features import feature_shares, learned_axes
-from nearfar.report.spectrum import spectra
-from nearfar.report.study import study
-from nearfar.report.views import views
+from nearfar.analysis.features import learned_axes
+from nearfar.analysis.spectrum import spectra
+from nearfar.analysis.study import study
+from nearfar.analysis.views import views
 
 
 def diagonal_metric(weights):
@@ -24,7 +24,7 @@ def test_shares_and_stretch_of_a_diagonal_metric():
     Stretch is √(9 · 5/13) and √(1 · 5/13).
     """
     X = np.array([[-1.0, -2], [-1, 2], [1, -2], [1, 2]])
-    shares = feature_shares(study(diagonal_metric([3.0, 1.0]), X))
+    shares = study(diagonal_metric([3.0, 1.0]), X).feature_shares()
     np.testing.assert_allclose(shares.before, [1 / 5, 4 / 5])
     np.testing.assert_allclose(shares.after[0], [9 / 13, 4 / 13])
     np.testing.assert_allclose(shares.stretch[0], np.sqrt([45 / 13, 5 / 13]))
@@ -33,7 +33,7 @@ def test_shares_and_stretch_of_a_diagonal_metric():
 
 def test_before_is_the_share_of_the_mean_squared_distance(wine_report_example):
     given = wine_report_example
-    shares = feature_shares(study(given.model, given.X))
+    shares = study(given.model, given.X).feature_shares()
     squares = ((given.X[:, None] - given.X[None]) ** 2).mean(axis=(0, 1))
     np.testing.assert_allclose(shares.before, squares / squares.sum(), rtol=1e-8)
     np.testing.assert_allclose(shares.after.sum(), 1)
@@ -44,12 +44,12 @@ def test_a_linear_kernel_has_features_and_another_has_none(wine_report_example):
     given = wine_report_example
     X = given.X / given.X.std(axis=0)
     linear = KernelLMNN(kernel="linear", max_iter=20, tol=10.0).fit(X, given.y)
-    shares = feature_shares(study(linear, X))
+    shares = study(linear, X).feature_shares()
     M = linear.get_mahalanobis_matrix()
     expected = M.diagonal() * X.var(axis=0)
     np.testing.assert_allclose(shares.after[0], expected / expected.sum(), rtol=1e-6)
     rbf = KernelLMNN(max_iter=2, tol=10.0).fit(X, given.y)
-    assert feature_shares(study(rbf, X)) is None
+    assert study(rbf, X).feature_shares() is None
 
 
 def test_learned_axes_give_the_coordinates_of_the_map(wine_report_example):
@@ -57,7 +57,8 @@ def test_learned_axes_give_the_coordinates_of_the_map(wine_report_example):
     given = wine_report_example
     subject = study(given.model, given.X)
     scores = (given.X - given.X.mean(axis=0)) / given.X.std(axis=0)
-    places = scores @ learned_axes(subject)[:2].T
+    axes = learned_axes(subject.maps[0], given.X) * given.X.std(axis=0)
+    places = scores @ axes[:2].T
     drawn = views(subject, np.arange(len(given.X)), 0)[0].places
     np.testing.assert_allclose(np.abs(places), np.abs(drawn), rtol=1e-5, atol=1e-7)
 
@@ -76,7 +77,7 @@ def test_points_that_do_not_vary_have_a_flat_spectrum():
     X = np.ones((6, 2))
     metric = diagonal_metric([1.0, 1.0])
     assert [found.n_most for found in spectra(study(metric, X), 0)] == [None, None]
-    assert feature_shares(study(metric, X)) is None
+    assert study(metric, X).feature_shares() is None
 
 
 @pytest.mark.parametrize("r", [1, 2, 3])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from nearfar import MultiMetricLMNN
-from nearfar.report.neighbors import neighbors, neighbors_after
-from nearfar.report.study import study
+from nearfar.analysis.neighbors import nearest_rows
+from nearfar.analysis.study import study
 
 
 def by_loops(points, queries, voters, k):
@@ -22,7 +22,7 @@ def test_neighbors_are_the_nearest_voters_but_oneself(rng, k):
     points = rng.normal(size=(40, 3))
     voters = rng.permutation(40)[:25]
     queries = np.array([voters[3], voters[0], *np.setdiff1d(np.arange(40), voters)[:5]])
-    found = neighbors(points, queries, voters, k)
+    found = nearest_rows(points, queries, voters, k)
     np.testing.assert_array_equal(found.rows, by_loops(points, queries, voters, k))
     apart = np.linalg.norm(points[queries][:, None] - points[found.rows], axis=2)
     np.testing.assert_allclose(found.distances, apart, rtol=1e-6)
@@ -31,14 +31,14 @@ def test_neighbors_are_the_nearest_voters_but_oneself(rng, k):
 def test_a_copy_of_a_row_is_its_neighbor_but_it_itself_is_not():
     """Rows 0, 1 and 2 coincide; the farthest, 3, is the only other."""
     points = np.array([[0.0], [0.0], [0.0], [5.0]])
-    found = neighbors(points, np.array([2, 0]), np.arange(4), 2)
+    found = nearest_rows(points, np.array([2, 0]), np.arange(4), 2)
     assert found.rows.tolist() == [[0, 1], [1, 2]]
     assert not found.distances.any()
 
 
 def test_fewer_voters_than_asked_for_are_all_there_are(rng):
     points = rng.normal(size=(5, 2))
-    assert neighbors(points, np.arange(5), np.arange(5), 9).rows.shape == (5, 4)
+    assert nearest_rows(points, np.arange(5), np.arange(5), 9).rows.shape == (5, 4)
 
 
 def test_several_metrics_measure_by_that_of_the_neighbor(wine_report_example):
@@ -48,7 +48,7 @@ def test_several_metrics_measure_by_that_of_the_neighbor(wine_report_example):
     model = MultiMetricLMNN(max_iter=5, tol=10.0).fit(X, y)
     subject = study(model, X, y)
     queries = np.array([0, 70, 177])
-    found = neighbors_after(subject, queries, 3)
+    found = subject.neighbors(queries, 3)[1]
     for q, rows, distances in zip(queries, found.rows, found.distances, strict=True):
         apart = [np.linalg.norm(model.components_[y[b]] @ (X[q] - X[b])) for b in range(len(X))]
         apart[q] = np.inf
@@ -60,4 +60,4 @@ def test_several_metrics_tell_nothing_without_labels(wine_report_example):
     given = wine_report_example
     X = given.X / given.X.std(axis=0)
     model = MultiMetricLMNN(max_iter=5, tol=10.0).fit(X, given.y)
-    assert neighbors_after(study(model, X), np.arange(3), 3) is None
+    assert study(model, X).neighbors(np.arange(3), 3)[1] is None

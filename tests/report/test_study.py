@@ -19,9 +19,10 @@ from nearfar import (
     VariationalMVU,
     as_metric,
 )
+from nearfar.analysis import study as module
+from nearfar.analysis.models import sample_rows
+from nearfar.analysis.study import study
 from nearfar.errors import InvalidInputError
-from nearfar.report import study as module
-from nearfar.report.study import drawn, study
 
 ROLL = np.random.default_rng(0).normal(size=(60, 3))
 
@@ -54,11 +55,11 @@ def test_many_rows_are_tested_in_part(given, monkeypatch):
 
 def test_drawn_rows_are_distinct_and_in_order():
     rows = np.arange(100, 200)
-    few = drawn(rows, 30, 0)
+    few = sample_rows(rows, 30, 0)
     assert len(set(few)) == 30
     assert (np.diff(few) > 0).all()
-    assert drawn(rows, 30, 0).tolist() == few.tolist() != drawn(rows, 30, 1).tolist()
-    assert drawn(rows, 100, 0) is rows
+    assert sample_rows(rows, 30, 0).tolist() == few.tolist() != sample_rows(rows, 30, 1).tolist()
+    assert sample_rows(rows, 100, 0) is rows
 
 
 def test_a_model_that_keeps_its_points_needs_no_others(given):
@@ -93,7 +94,7 @@ def test_a_frozen_model_is_the_model_in_it(given):
     ("changes", "message"),
     [
         ({"X": np.ones((9, 5))}, "was fitted to 13 features, and X has 5"),
-        ({"y": [1, 2]}, "a label for each of the 178 rows; y has shape"),
+        ({"y": [1, 2]}, "a label for each of the 178 rows; got y of shape"),
         ({"test": [0, 178]}, "from 0 to 177; got 178"),
         ({"test": [3, 3]}, "distinct row numbers from 0 to 177; got one of them twice"),
         ({"test": [0.5]}, "test must be row numbers or a mask of the 178 rows"),

@@ -8,19 +8,20 @@ import re
 import numpy as np
 import pytest
 from scipy.stats import binomtest
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_wine
 from sklearn.decomposition import PCA
 from sklearn.metrics import pairwise_distances
 from sklearn.preprocessing import StandardScaler
 
 import nearfar
+from nearfar.analysis import study as study_module
+from nearfar.analysis.comparison import Changes
 from nearfar.errors import InvalidInputError, MissingExtraError
+from nearfar.evaluation import mcnemar
 from nearfar.registry import ENTRIES
 from nearfar.report import material as material_module
-from nearfar.report import study as study_module
 from nearfar.report import write as write_module
 from nearfar.report import write_report
-from nearfar.report.comparison import Changes, mcnemar
 from nearfar.report.sections import _verdict
 from tests.registered import instance
 
@@ -190,9 +191,9 @@ def test_numbers_on_the_page(written, wine_report_example):
     images = [given.model.transform(votes[i]) for i in (0, 2)]
     wrong_before = nearfar.evaluation.knn_predict(votes[0], votes[1], votes[2]) != votes[3]
     wrong_after = nearfar.evaluation.knn_predict(images[0], votes[1], images[1]) != votes[3]
-    mended, broken = (wrong_before & ~wrong_after).sum(), (~wrong_before & wrong_after).sum()
+    fixed, broken = (wrong_before & ~wrong_after).sum(), (~wrong_before & wrong_after).sum()
     low, high = binomtest(int(wrong_before.sum()), 60).proportion_ci(method="wilson")
-    row = f"{wrong_before.sum()} {100 * low:.2f} % – {100 * high:.2f} % {mended} {broken} < 0.0001"
+    row = f"{wrong_before.sum()} {100 * low:.2f} % – {100 * high:.2f} % {fixed} {broken} < 0.0001"
     assert f"Euclidean distance {100 * before:.2f} % {row}" in text
     scaled = StandardScaler().fit(votes[0])
     standard = [scaled.transform(votes[i]) for i in (0, 2)]
@@ -208,7 +209,7 @@ def test_numbers_on_the_page(written, wine_report_example):
 
 
 @pytest.mark.parametrize(
-    ("mended", "broken", "sentence"),
+    ("fixed", "broken", "sentence"),
     [
         (0, 0, "Standardised features and the model are wrong on the same rows."),
         (2, 2, "Standardised features and the model are right equally often."),
@@ -216,8 +217,8 @@ def test_numbers_on_the_page(written, wine_report_example):
         (0, 9, "The loss over standardised features is more than chance would easily make."),
     ],
 )
-def test_the_verdict_names_what_is_compared(mended, broken, sentence):
-    changes = Changes(mended, broken, mcnemar(mended, broken))
+def test_the_verdict_names_what_is_compared(fixed, broken, sentence):
+    changes = Changes(fixed, broken, mcnemar(fixed, broken))
     assert _verdict(changes, "standardised features") == sentence
     assert _verdict(changes) == sentence.replace(
         "Standardised features", "The Euclidean distance"
@@ -325,15 +326,14 @@ def test_a_sample_is_said_to_be_one(written, monkeypatch):
     )
 
 
-@pytest.mark.slow
-def test_a_million_rows(written, rng):
-    points = rng.normal(size=(1_000_000, 2)).astype(np.float32)
+def test_of_many_rows_some_are_drawn(written, rng):
+    points = rng.normal(size=(150_000, 2)).astype(np.float32)
     model = nearfar.as_metric(PCA(2).fit(points[:1000]))
     report = written(model, points, points[:, 0] > 0, test=np.arange(len(points)) % 3 == 0)
     assert len(report.html.encode()) < 5_000_000
-    assert report.data["nRows"] == 1_000_000
-    assert "of the 1,000,000 rows are drawn" in report.text
-    assert "drawn from 333,334 at random" in report.text
+    assert report.data["nRows"] == 150_000
+    assert "of the 150,000 rows are drawn" in report.text
+    assert "drawn from 50,000 at random" in report.text
 
 
 def test_large_pictures_are_made_smaller(written):
@@ -401,3 +401,23 @@ def test_numbers_that_are_not_finite_are_no_json(written):
     json.loads(json.dumps(report.data, allow_nan=False))
     values = report.numbers(report.data["columns"][0]["numbers"], "<f4")
     np.testing.assert_array_equal(values, column[report.rows])
+
+
+@pytest.mark.parametrize("name", ["MultiMetricLMNN", "LMNN"])
+def test_a_table_keeps_its_columns(name, written):
+    """Rows of a table are taken by position, and the model gets the names that it was fitted to."""
+    table, y = load_wine(return_X_y=True, as_frame=True)
+    table = table.set_index(table.index + 1000)
+    test = np.arange(len(table)) % 3 == 0
+    model = getattr(nearfar, name)(**QUICK)
+    for estimator in (model, nearfar.NearestNeighborClassifier(model)):
+        estimator.fit(table[~test], y.to_numpy()[~test])
+        assert "alcohol" in written(estimator, table, y, test=test).text
+
+
+def test_pictures_of_a_linear_kernel_are_of_its_own_map(written):
+    """Its images have fewer dimensions than the map of the features, which is square."""
+    pixels, y = load_digits(return_X_y=True)
+    pixels, y = pixels[:60] / 16, y[:60] % 3
+    model = nearfar.KernelLMNN(kernel="linear", max_iter=20, tol=10.0).fit(pixels, y)
+    assert "axis 2" in written(model, pixels, y, image_shape=(8, 8)).text

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from nearfar.errors import CheckpointError, CheckpointWarning
-from nearfar.files import atomic_writer
+from nearfar.files import atomic_writer, fingerprint
 from nearfar.solvers import checkpoint
-from nearfar.solvers.checkpoint import Checkpoint, fingerprint
+from nearfar.solvers.checkpoint import Checkpoint
 
 ARRAYS = {"components": np.arange(6.0).reshape(2, 3), "edge": np.array([3, 1]), "none": np.empty(0)}
 VALUES = {

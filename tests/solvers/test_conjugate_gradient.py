@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.solvers import Status, run
-from nearfar.solvers.conjugate_gradient import RECENT, conjugate_gradient, quartic_step
+from nearfar.solvers.conjugate_gradient import RECENT, conjugate_gradient
 
 
 @dataclass(frozen=True)
@@ -94,22 +94,3 @@ def test_the_residual_is_what_recent_steps_gained(rng):
 def test_a_start_without_slope_is_an_answer():
     solution = run(conjugate_gradient(Norms(), np.ones(3), lambda G: G), tol=1e-9, max_iter=9)
     assert (solution.status, solution.n_iter) == (Status.CONVERGED, 1)
-
-
-@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
-def test_the_step_is_the_best_on_a_grid(rng, scale):
-    """At a unit of t that may be far from 1."""
-    for _ in range(50):
-        c = rng.normal(size=4)
-        c[0], c[3] = abs(c[0]), -abs(c[3])
-        t = quartic_step(c * scale ** -np.arange(4.0, 0, -1))
-        grid = scale * np.geomspace(1e-3, 1e3, 4001)
-        values = np.polyval([*c, 0], np.append(grid, t) / scale)
-        assert t > 0
-        assert values[-1] <= values[:-1].min() + 1e-9
-
-
-@pytest.mark.parametrize("c", [(1, 0, 1, 0), (1, 0, 1, 2), (0, 0, 0, -1), (1, np.nan, 0, -1)])
-def test_no_step_where_nothing_falls_or_all_does(c):
-    """No slope, a rise, a fall without end (which no problem here has), no number."""
-    assert quartic_step(np.array(c, dtype=float)) == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.solvers import Status, covering, run
-from nearfar.solvers.covering import Interior, cover
+from nearfar.solvers.covering import Interior, solve_covering_sdp
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Vectors:
 
 def solved(rows, tol=1e-8, **limits):
     problem = Vectors(np.asarray(rows, dtype=np.float64))
-    return run(cover(problem, tol), tol=tol, **{"max_iter": 200, **limits})
+    return run(solve_covering_sdp(problem, tol), tol=tol, **{"max_iter": 200, **limits})
 
 
 def metric(solution):
@@ -119,7 +119,7 @@ def test_every_iterate_is_feasible_and_proves_its_gap(rng):
     """From the point and the weights alone: trace, value, bound and gap of each."""
     rows = rng.normal(size=(4000, 6)) * [1, 1, 2, 2, 5, 5]
     gaps, values, best = [], [], np.inf
-    for iterate in cover(Vectors(rows), 1e-6):
+    for iterate in solve_covering_sdp(Vectors(rows), 1e-6):
         M = iterate.point.T @ iterate.point
         assert np.trace(M) == pytest.approx(6)
         value = np.einsum("ij,jk,ik->i", rows, M, rows).min()
@@ -158,7 +158,7 @@ def test_directions_that_fade_are_dropped_where_the_gap_allows(rng):
 def test_few_of_many_constraints_are_at_hand(rng):
     rows = rng.normal(size=(100_000, 5))
     problem = Vectors(rows)
-    solution = run(cover(problem, 1e-4), tol=1e-4, max_iter=100)
+    solution = run(solve_covering_sdp(problem, 1e-4), tol=1e-4, max_iter=100)
     assert solution.status is Status.CONVERGED
     assert max(record["pairs_at_hand"] for record in solution.history) < 200
     assert problem.n_looks <= solution.n_iter + 1 + len(covering.PRUNED)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from nearfar import NeighborhoodGraph
-from nearfar.kernels import gram_numpy
 from nearfar.problems.mvu import MVUProgram
 from nearfar.solvers import Iterate, Status, run
 from nearfar.solvers import interior_point as module
@@ -87,7 +86,6 @@ def test_every_iterate_is_inside_and_bounds_the_optimum(lengths, options):
         assert iterate.info["bound"] >= optimum - 1e-7 * abs(optimum)
         assert iterate.value == iterate.residual == program.gap(state)
         assert iterate.exact
-        assert iterate.certificate is program
     assert iterates[-1].info["mu"] < 1e-6 * iterates[0].info["mu"]
 
 
@@ -103,35 +101,10 @@ def test_a_run_keeps_the_iterate_of_the_least_gap():
     assert run(iterates, tol=1e-6, max_iter=10).iterate.state == 1e-3
 
 
-class Relaxable:
-    """A program that has another, which has a third, and that none."""
-
-    def __init__(self, number=0):
-        self.number = number
-
-    def relaxed(self, state):
-        assert state == self.number
-        return Relaxable(self.number + 1) if self.number < 2 else None
-
-
-def test_relaxations_follow_in_turn(monkeypatch):
-    gaps = {0: [1.0, 0.1, 0.3], 1: [2.0, 0.2], 2: [0.05]}
-
-    def path(program):
-        for gap in gaps[program.number]:
-            yield Iterate(
-                np.empty(0), gap, gap, exact=True, state=program.number, certificate=program.number
-            )
-
-    monkeypatch.setattr(module, "_path", path)
-    found = [(iterate.certificate, iterate.value) for iterate in interior_point(Relaxable())]
-    assert found == [(number, gap) for number, values in gaps.items() for gap in values]
-
-
 def test_a_direction_leaves_nothing_of_the_constraints(lengths, monkeypatch):
     """Even late on the path, where its matrices are large and nearly cancel."""
     program = chain(lengths)
-    left, plain = [], module._Direction.__call__
+    left, plain = [], module._Newton.direction
 
     def watched(self, target, predictor):
         step = plain(self, target, predictor)
@@ -139,7 +112,7 @@ def test_a_direction_leaves_nothing_of_the_constraints(lengths, monkeypatch):
         left.append(np.abs(rest).max())
         return step
 
-    monkeypatch.setattr(module._Direction, "__call__", watched)
+    monkeypatch.setattr(module._Newton, "direction", watched)
     assert list(until(interior_point(program), 1e-8))[-1].residual <= 1e-8
     assert max(left) <= 1e-9
 
@@ -159,33 +132,10 @@ def test_where_rounding_stops_the_path_other_coordinates_go_on(monkeypatch):
         return scaled(place)
 
     monkeypatch.setattr(module._Place, "scaled", watched)
-    *_, last = until(module._path(program), 3e-8)
+    *_, last = until(interior_point(program), 3e-8)
     assert last.residual <= 3e-8 < ends[0]
-    assert last.certificate is program
     assert np.linalg.eigvalsh(last.state.K)[0] > -1e-9
     assert program.gap(last.state) == last.residual
-
-
-@pytest.mark.parametrize(("steps", "close"), [(5, 0), (60, 0.05), (60, 0)])
-def test_reach_is_how_far_a_matrix_stays_definite(rng, monkeypatch, steps, close):
-    """By few steps about, by many as closely as wanted, and less rather than more."""
-    monkeypatch.setattr(module, "LANCZOS", steps)
-    monkeypatch.setattr(module, "CLOSE", close)
-    A, B = rng.normal(size=(2, 30, 30))
-    A, B = A @ A.T + np.eye(30), B + B.T
-    factor = gram_numpy.cholesky(A)
-    C = np.linalg.solve(factor, np.linalg.solve(factor, B).T)
-    true = -1 / np.linalg.eigvalsh(0.5 * (C + C.T))[0]
-    solve = gram_numpy.lower_solver(factor)
-    found = module._reach(solve, B)
-    error = 0.5 if steps == 5 else 2 * close + 1e-6
-    assert true * (1 - error) <= found <= true * (1 + 1e-6 if steps > 5 else 1.5)
-    assert module._reach(solve, np.eye(30)) > 1
-
-
-def test_ratio_is_how_far_values_stay_positive():
-    assert module._ratio(np.array([1.0, 2.0]), np.array([-0.5, -4.0])) == 0.5
-    assert module._ratio(np.array([1.0, 2.0]), np.array([0.5, 0.0])) == np.inf
 
 
 def test_a_path_that_no_longer_falls_ends(lengths, monkeypatch):

@@ -6,8 +6,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from nearfar.solvers import Status, majorization, run
+from nearfar.solvers import Status, run
 from nearfar.solvers.majorization import majorize
+from nearfar.solvers.quasi_newton import LBFGS
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,14 @@ def test_never_raises_the_value(problem, start):
 def test_a_memory_is_quicker_than_none(problem, start, monkeypatch):
     with_memory = run(majorize(problem.evaluate, start, absolute), tol=1e-9, max_iter=20000)
     calls, problem.calls = problem.calls, 0
-    monkeypatch.setattr(majorization, "_remember", lambda *_: None)
+    monkeypatch.setattr(LBFGS, "remember", lambda *_: None)
     without = run(majorize(problem.evaluate, start, absolute), tol=1e-9, max_iter=20000)
     assert with_memory.status is without.status is Status.CONVERGED
     assert calls < problem.calls / 3
 
 
 def test_without_a_memory_the_steps_are_those_of_majorisation(problem, start, monkeypatch):
-    monkeypatch.setattr(majorization, "_remember", lambda *_: None)
+    monkeypatch.setattr(LBFGS, "remember", lambda *_: None)
     points = [it.point for it in islice(majorize(problem.evaluate, start, absolute), 5)]
     Y = start
     for point in points:

@@ -9,7 +9,13 @@ import pytest
 from nearfar.kernels import kernels_for
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Status, run
-from nearfar.solvers.multipliers import LEADING, _newton, _of_square, _row_scales, descend
+from nearfar.solvers.multipliers import (
+    TUNING,
+    _newton,
+    _of_square,
+    _row_scales,
+    proximal_factor_descent,
+)
 from nearfar.supervision import class_order, nearest_targets
 
 TOL = 1e-3
@@ -25,7 +31,7 @@ def problem_of(X, y, push_weight=0.5):
 
 
 def solved(problem, L, tol=TOL, **options):
-    return run(descend(problem, L, tol, **options), tol=tol, max_iter=2000)
+    return run(proximal_factor_descent(problem, L, tol, **options), tol=tol, max_iter=2000)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +78,7 @@ def test_every_start_leads_to_the_optimum(problem, optimum, rng, read_only, star
 def test_the_objective_at_hand_is_exact_after_a_search(problem):
     """An iterate that says so has the objective over all triplets; others have at most that."""
     kinds = set()
-    for iterate in islice(descend(problem, problem.first_guess(), TOL), 30):
+    for iterate in islice(proximal_factor_descent(problem, problem.first_guess(), TOL), 30):
         objective = problem.certify(iterate.point)[0].objective
         assert iterate.value <= objective * (1 + 1e-9)
         if iterate.exact:
@@ -87,7 +93,7 @@ def test_a_residual_at_the_tolerance_is_a_certified_gap(wine):
     X, y = wine
     problem = problem_of(X.astype(np.float32), y)
     residuals, estimates = [], []
-    for iterate in descend(problem, problem.first_guess(), 1e-2):
+    for iterate in proximal_factor_descent(problem, problem.first_guess(), 1e-2):
         assert iterate.certified == (iterate.certificate is not None)
         if not iterate.certified:
             estimates.append(iterate.residual)
@@ -115,10 +121,10 @@ def test_a_tighter_tolerance_is_reached(problem, optimum):
 @pytest.mark.parametrize("after", [1, 7, 30])
 def test_a_descent_continues_from_its_state(problem, optimum, after):
     """From the point and the multipliers as they went to the host and back."""
-    *_, last = islice(descend(problem, problem.first_guess(), TOL), after)
+    *_, last = islice(proximal_factor_descent(problem, problem.first_guess(), TOL), after)
     found = problem.multipliers(last.state)
     triplets = problem.with_multipliers(found, last.state.width)
-    first = next(descend(problem, last.point, TOL, triplets=triplets))
+    first = next(proximal_factor_descent(problem, last.point, TOL, triplets=triplets))
     assert first.value < 1.1 * problem.certify(last.point)[0].objective
     certificate = solved(problem, last.point, triplets=triplets).iterate.certificate
     assert certificate.gap <= TOL
@@ -138,7 +144,7 @@ def test_a_fixed_rank_is_kept(problem, optimum, rng, rows):
     L = rng.normal(size=(rows, problem.basis.shape[1]))
     iterates = []
     solution = run(
-        descend(problem, L, TOL, fixed_rank=True),
+        proximal_factor_descent(problem, L, TOL, fixed_rank=True),
         tol=TOL,
         max_iter=2000,
         observers=[lambda iterate, _: iterates.append(iterate)],
@@ -168,7 +174,9 @@ class Surprising:
 
 def test_the_residual_of_a_fixed_rank_contains_what_the_last_search_added(problem):
     """What was not known cannot have been descended on: at least half of the objective is left."""
-    iterates = descend(Surprising(problem), problem.first_guess()[:2], 10.0, fixed_rank=True)
+    iterates = proximal_factor_descent(
+        Surprising(problem), problem.first_guess()[:2], 10.0, fixed_rank=True
+    )
     residuals = [each.residual for each in islice(iterates, 40) if each.residual is not None]
     assert residuals
     assert min(residuals) >= 0.5
@@ -182,7 +190,9 @@ def test_a_fixed_rank_ends_where_little_is_left_to_gain(problem, start):
     assert 0 <= last.residual <= TOL
     objective = problem.certify(last.point)[0].objective
     assert last.value == pytest.approx(objective)
-    further = descend(problem, last.point, 0.0, triplets=last.state, fixed_rank=True)
+    further = proximal_factor_descent(
+        problem, last.point, 0.0, triplets=last.state, fixed_rank=True
+    )
     lowest = min(problem.certify(each.point)[0].objective for each in islice(further, 0, 60, 5))
     assert lowest > objective * (1 - 10 * TOL)
 
@@ -249,13 +259,13 @@ def test_scaled_steps_do_not_depend_on_the_spread_of_the_rows(rng):
 
 def test_newtons_direction_solves_for_the_leading_rows(problem):
     """LᵀΔ + ΔᵀL = RᵀYR with HY = −G, up to a tenth of G, and R(∂f/∂M)Rᵀ = G = ½ rows ∂f/∂L Rᵀ."""
-    *_, last = islice(descend(problem, problem.first_guess(), 1e-9), 22)
+    *_, last = islice(proximal_factor_descent(problem, problem.first_guess(), 1e-9), 22)
     at = problem.survey(last.point, 0.1, last.state.width, last.state)
     gradient = problem.gradient(at)
     direction = _newton(problem, at, gradient)
     assert np.vdot(gradient, direction) < 0
     values, left = np.linalg.eigh(at.L @ at.L.T)
-    leading = values > LEADING * values[-1]
+    leading = values > TUNING.leading * values[-1]
     assert 1 < leading.sum() < problem.basis.shape[1]
     rows = left[:, leading].T / np.sqrt(values[leading])[:, None]
     R, change = rows @ at.L, at.L.T @ direction + direction.T @ at.L

@@ -110,8 +110,8 @@ def test_equal_points_are_not_paired(X):
     assert not any(set(row[:2]) == {0, 4} for row in make_triplets(X, Y).indices.tolist())
     X[1] = X[0]
     message = (
-        r"^equal points with different labels are not paired, since no metric parts them: rows"
-        r" \d and \d \(2 pairs in all\)\. Check their labels\.$"
+        r"^equal points with different labels are not paired, since no metric can separate them:"
+        r" rows \d and \d \(2 pairs in all\)\. Check their labels\.$"
     )
     with pytest.warns(DataWarning, match=message):
         pairs, kinds = make_pairs(X, Y, balanced=False)

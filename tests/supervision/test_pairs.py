@@ -95,7 +95,7 @@ def test_equal_points_of_different_classes_are_left_out_with_a_warning(points):
     """Rows 0 (b), 4 (b) and 1 (a) are equal: (0, 1) and (1, 4) are far, (0, 4) is near."""
     points[[1, 4]] = points[0]
     message = (
-        r"^far pairs of equal points are left out, since no metric parts them: rows 1 and 0"
+        r"^far pairs of equal points are left out, since no metric can separate them: rows 1 and 0"
         r" \(2 in all\)\. Check their labels\.$"
     )
     with pytest.warns(DataWarning, match=message):

@@ -1,4 +1,4 @@
-"""The command ``nearfar``: its entry point, and how every failure is told.
+"""The command ``nearfar``: its entry point, and how failures are reported.
 
 A user's error is one line on stderr and exit code 2; an interruption is 130; a fault of nearfar is
 one line and 1, and so is a reader of stdout that has gone. Where stdout or stderr are closed, what

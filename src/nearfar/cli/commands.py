@@ -1,4 +1,4 @@
-"""What the command line accepts. The work is in modules imported when it starts."""
+"""The commands and their options. The modules that do the work are imported when it starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from nearfar import __version__
-from nearfar.cli.completion import SHELLS, complete_table
 from nearfar.cli.methods import METHODS, PARAMETERS
 
 _FILE = click.Path(path_type=Path)
@@ -21,7 +20,7 @@ _debug = click.option(
 
 
 class _FiniteRange(click.FloatRange):
-    """A number in a range; click takes nan for one of any range, and inf for one without an end."""
+    """A finite number in a range; click alone would accept nan and inf."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -29,7 +28,7 @@ class _FiniteRange(click.FloatRange):
         """The number, or an error that names the option."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value} is no finite number.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number
 
 
@@ -74,16 +73,18 @@ def nearfar() -> None:
 
 
 @nearfar.command()
-@click.argument("table", type=_FILE, required=False, shell_complete=complete_table)
+@click.argument("table", type=_FILE, required=False)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels in TABLE.")
 @click.option("-o", "--output", type=_FILE, default=Path("model.nearfar"), help="Model file.")
-@click.option("--method", type=click.Choice(list(METHODS)), default="lmnn", help="What to learn.")
+@click.option(
+    "--method", type=click.Choice(list(METHODS)), default="lmnn", help="Method to learn by."
+)
 @click.option(
     "-k",
     "--neighbors",
     type=click.IntRange(min=1),
     default=3,
-    help="Neighbours that vote in the comparison; of the lmnn methods also the target neighbours.",
+    help="Neighbours that vote in the comparison; for LMNN methods also the target neighbours.",
 )
 @click.option(
     "--test-share",
@@ -98,12 +99,12 @@ def nearfar() -> None:
     "--rows",
     type=click.IntRange(min=2),
     metavar="N",
-    help="Learn from N of the training rows, drawn at random; all of them are compared with.",
+    help="Learn from N training rows drawn at random; all of them still vote.",
 )
 @click.option(
     "--push-weight",
     type=_FiniteRange(0, 1, min_open=True, max_open=True),
-    help="Weight of pushing impostors away, against pulling neighbours in (mu in the papers).",
+    help="Weight of pushing impostors away; the rest pulls neighbours in (mu in the papers).",
 )
 @click.option(
     "--components", type=click.IntRange(min=1), metavar="R", help="Learn a map to R dimensions."
@@ -111,66 +112,94 @@ def nearfar() -> None:
 @click.option(
     "--reduce",
     type=click.Choice(["learn", "project"]),
-    help="How --components gets there: learn the map, or project the square metric.",
+    help="Learn the map to R dimensions directly, or learn a square metric and project it.",
 )
-@click.option("--diagonal", is_flag=True, help="Weigh the features only.")
 @click.option(
-    "--passes", type=click.IntRange(min=1), help="How often to choose target neighbours anew."
+    "--diagonal", is_flag=True, help="Learn one weight for each feature, and no rotation."
+)
+@click.option(
+    "--passes",
+    type=click.IntRange(min=1),
+    help="Number of passes; each chooses the target neighbours under the last metric.",
 )
 @click.option(
     "--partition",
     type=click.Choice(["class", "kmeans", "spectral"]),
-    help="What has a metric of its own.",
+    help="What gets its own metric: each class, or clusters found by this method.",
 )
-@click.option("--metrics", type=click.IntRange(min=1), help="How many clusters have one.")
+@click.option(
+    "--metrics",
+    type=click.IntRange(min=1),
+    help="Number of clusters for --partition kmeans or spectral.",
+)
 @click.option(
     "--kernel",
     type=click.Choice(["linear", "poly", "rbf", "laplacian", "cosine", "sigmoid"]),
-    help="The kernel of kernel methods.",
+    help="Kernel function.",
 )
-@click.option("--gamma", type=_FiniteRange(min=0, min_open=True), help="Its width.")
+@click.option(
+    "--gamma",
+    type=_FiniteRange(min=0, min_open=True),
+    help="Scale gamma of the poly, rbf, laplacian and sigmoid kernels.",
+)
 @click.option(
     "--rank",
     metavar="N",
     callback=_number_or_share,
-    help="Directions of its feature space to keep, or the share of the variance.",
+    help="Directions of the feature space to keep: a count, or a share of the variance.",
 )
 @click.option(
-    "--max-directions", type=click.IntRange(min=1), help="The same for kernel-pola, as it learns."
+    "--max-directions",
+    type=click.IntRange(min=1),
+    help="Most directions that kernel-pola keeps while it learns.",
 )
 @click.option(
     "--pca",
     metavar="N",
     callback=_number_or_share,
-    help="Principal directions to keep first, or the share of the variance.",
+    help="Principal components to keep before learning: a count, or a share of the variance.",
 )
 @click.option(
-    "--regularization", type=_FiniteRange(min=0), help="What steadies the metric; see docs."
+    "--regularization",
+    type=_FiniteRange(min=0),
+    help="Strength of the regularisation; its meaning depends on the method.",
 )
 @click.option(
-    "--pairs", type=click.IntRange(min=1), help="Near and far pairs to draw, of each as many."
-)
-@click.option("--beta", type=_FiniteRange(min=0), help="Largest loss of a pair that is let be.")
-@click.option("--solver", metavar="NAME", help="How the optimum is found.")
-@click.option("--tol", type=_FiniteRange(min=0), help="Relative gap to the optimum to reach.")
-@click.option("--max-iter", type=click.IntRange(min=1), help="Iterations at most.")
-@click.option(
-    "--max-seconds", type=_FiniteRange(min=0, min_open=True), help="Seconds of fit at most."
+    "--pairs",
+    type=click.IntRange(min=1),
+    help="Number of near pairs to draw, and as many far pairs.",
 )
 @click.option(
-    "--checkpoint", type=_FILE, help="Write the state of the fit here, and resume from it."
+    "--beta",
+    type=_FiniteRange(min=0),
+    help="Largest loss that a pair may keep; epochs end when no loss is above it.",
+)
+@click.option("--solver", metavar="NAME", help="Algorithm that finds the optimum.")
+@click.option(
+    "--tol", type=_FiniteRange(min=0), help="Relative gap to the optimum at which the fit ends."
+)
+@click.option("--max-iter", type=click.IntRange(min=1), help="Largest number of iterations.")
+@click.option(
+    "--max-seconds",
+    type=_FiniteRange(min=0, min_open=True),
+    help="Time limit of the fit in seconds.",
+)
+@click.option(
+    "--checkpoint",
+    type=_FILE,
+    help="File in which the fit saves its state, and from which it resumes.",
 )
 @_force
 @_debug
 def fit(**options: Any) -> int:
     """Learn a metric from TABLE and save it.
 
-    TABLE is a CSV, Parquet, NPY or NPZ file, or the name of a built-in set: breast_cancer, digits,
-    iris or wine. Without TABLE, digits. Prints the kNN error of the metric and of the usual ones
-    on the same test rows.
+    TABLE is a CSV, Parquet, NPY or NPZ file, or the name of a built-in set: breast_cancer, digits
+    (the default), iris or wine. Prints the kNN error of the learned metric and of the usual
+    distances on the same test rows.
 
-    The options from --push-weight to --checkpoint go with some methods each; with others they are
-    an error, which names those that apply. Their defaults are the method's.
+    The options from --push-weight to --checkpoint apply to some methods only; an error names those
+    that apply. Their defaults depend on the method.
     """
     from nearfar.cli.fit import FitOptions, run
 
@@ -183,7 +212,7 @@ def fit(**options: Any) -> int:
 
 @nearfar.command()
 @click.argument("model", type=_FILE)
-@click.argument("table", type=_FILE, shell_complete=complete_table)
+@click.argument("table", type=_FILE)
 @click.option(
     "-o", "--output", type=_FILE, required=True, help="A .csv, .parquet, .npy or .npz file."
 )
@@ -191,7 +220,7 @@ def fit(**options: Any) -> int:
 @_force
 @_debug
 def transform(model: Path, table: Path, output: Path, target: str | None, force: bool) -> None:
-    """Map the points of TABLE to where distances are Euclidean.
+    """Map the points of TABLE to a space where the learned distance is the Euclidean one.
 
     TABLE is a file as for fit, or the name of a built-in set.
     """
@@ -202,37 +231,58 @@ def transform(model: Path, table: Path, output: Path, target: str | None, force:
 
 @nearfar.command()
 @click.argument("model", type=_FILE)
-@click.argument("train", type=_FILE, shell_complete=complete_table)
-@click.argument("test", type=_FILE, shell_complete=complete_table)
+@click.argument("train", type=_FILE)
+@click.argument("test", type=_FILE)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels in both tables.")
 @click.option(
-    "-k", "--neighbors", type=click.IntRange(min=1), help="Neighbours that vote [the model's]."
+    "-k",
+    "--neighbors",
+    type=click.IntRange(min=1),
+    help="Neighbours that vote [the model's]; with --retrieval, rank up to which to look [10].",
+)
+@click.option(
+    "--retrieval",
+    is_flag=True,
+    help="Search for the rows of TEST among those of TRAIN, and print precision@k, MRR, MAP, ...",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @_debug
 def evaluate(
-    model: Path, train: Path, test: Path, target: str | None, neighbors: int | None, as_json: bool
+    model: Path,
+    train: Path,
+    test: Path,
+    target: str | None,
+    neighbors: int | None,
+    retrieval: bool,
+    as_json: bool,
 ) -> None:
-    """Compare the kNN error of MODEL with the Euclidean one: TRAIN votes, TEST is classified.
+    """Compare the kNN error of MODEL with that of the Euclidean distance.
 
-    Both are files as for fit, or names of built-in sets.
+    Rows of TEST are classified by their nearest rows of TRAIN.
+
+    Each is a file as for fit, or the name of a built-in set. With --retrieval and one
+    table given twice, each row is searched for among the others.
     """
-    from nearfar.cli.use import evaluate_model
+    if retrieval:
+        from nearfar.cli.retrieval import evaluate_retrieval
 
-    evaluate_model(model, train, test, target, neighbors, as_json)
+        evaluate_retrieval(model, train, test, target, neighbors, as_json)
+    else:
+        from nearfar.cli.use import evaluate_model
+
+        evaluate_model(model, train, test, target, neighbors, as_json)
 
 
 @nearfar.command()
 @click.argument("model", type=_FILE)
-@click.argument("table", type=_FILE, shell_complete=complete_table)
+@click.argument("table", type=_FILE)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels [the fit's].")
 @_debug
 def verify(model: Path, table: Path, target: str | None) -> int:
-    """Check what MODEL says of itself against TABLE, by the proof that it carries.
+    """Check the proof that MODEL carries against TABLE.
 
     Recomputes objective, feasibility and bound with code that shares nothing with the solvers.
-    TABLE is that of the fit, or has its training rows alone. Exits with 1 if something does not
-    hold.
+    TABLE is the table of the fit, or its training rows. Exits with 1 if something does not hold.
     """
     from nearfar.cli.verify import verify_model
 
@@ -241,10 +291,10 @@ def verify(model: Path, table: Path, target: str | None) -> int:
 
 @nearfar.command()
 @click.argument("model", type=_FILE)
-@click.argument("table", type=_FILE, required=False, shell_complete=complete_table)
+@click.argument("table", type=_FILE, required=False)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels [the fit's].")
 @click.option("-o", "--output", type=_FILE, default=Path("report.html"), help="HTML file.")
-@click.option("--test", type=_FILE, help="Table of rows to test; then all rows of TABLE vote.")
+@click.option("--test", type=_FILE, help="Table of test rows; all rows of TABLE then vote.")
 @click.option(
     "--test-share",
     type=_FiniteRange(0, 1, max_open=True),
@@ -255,13 +305,19 @@ def verify(model: Path, table: Path, target: str | None) -> int:
     "-k", "--neighbors", type=click.IntRange(min=1), help="Neighbours that vote [the model's]."
 )
 @click.option(
-    "--rows", metavar="N,N,...", callback=_row_numbers, help="Rows to show the neighbours of."
+    "--rows", metavar="N,N,...", callback=_row_numbers, help="Rows whose neighbours are shown."
 )
 @click.option(
-    "--image-shape", metavar="RxC", callback=_two_sizes, help="Rows and columns of pictures."
+    "--image-shape",
+    metavar="RxC",
+    callback=_two_sizes,
+    help="Height and width, if the features are pixels of pictures.",
 )
 @click.option(
-    "--show", metavar="COLUMN", multiple=True, help="Another column to colour by; may be repeated."
+    "--show",
+    metavar="COLUMN",
+    multiple=True,
+    help="Another column to colour points by; may be repeated.",
 )
 @_force
 @_debug
@@ -269,8 +325,8 @@ def report(**options: Any) -> None:
     """Write what MODEL has learned as one HTML file that needs no network.
 
     TABLE has the rows to show: a file as for fit, or the name of a built-in set. If it is the table
-    of the fit, the rows that were held out then are tested. Without TABLE the points are shown that
-    the model keeps, if it keeps any.
+    of the fit, the rows that were held out then are tested. Without TABLE, the report shows the
+    points that the model keeps, if there are any.
     """
     from nearfar.cli.report import ReportOptions, run
 
@@ -280,28 +336,12 @@ def report(**options: Any) -> None:
 @nearfar.command()
 @_debug
 def doctor() -> int:
-    """Tell what nearfar runs on and whether it works here.
+    """Check the installation.
 
-    Prints versions, what is missing and how to install it, cores, BLAS, threads and cards, and
+    Prints versions, missing packages and how to install them, cores, BLAS, threads and GPUs, and
     solves problems whose answers are known, in about ten seconds. Exits with 1 if something is
     wrong.
     """
     from nearfar.cli.doctor import examine
 
     return examine()
-
-
-@nearfar.command()
-@click.argument("shell", type=click.Choice(list(SHELLS)))
-@_debug
-def completion(shell: str) -> None:
-    r"""Print the script that completes this command in SHELL.
-
-    \b
-    bash    eval "$(nearfar completion bash)"        in ~/.bashrc
-    zsh     eval "$(nearfar completion zsh)"         in ~/.zshrc, after compinit
-    fish    nearfar completion fish | source         in ~/.config/fish/config.fish
-    """
-    from nearfar.cli.completion import script
-
-    click.echo(script(nearfar, shell), nl=False)

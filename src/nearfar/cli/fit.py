@@ -26,14 +26,13 @@ from nearfar.cli.progress import progress
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.evaluation import baselines, measure, split_points, with_fewer_tests
-from nearfar.files import check_target
+from nearfar.files import check_target, fingerprint
 from nearfar.io import save
 from nearfar.limits import operations_per_second
 from nearfar.report.versions import versions
-from nearfar.solvers.checkpoint import fingerprint
 
-LARGE_FILE = 20.0  # megabytes from which on it is told that a file is read
-LARGE_WORK = 1e11  # operations of a look at all pairs from which on its cost is told: seconds
+LARGE_FILE = 20.0  # megabytes from which reading a file is announced
+LARGE_WORK = 1e11  # operations of a look at all pairs from which its cost is announced: seconds
 COMPARED_PAIRS = 1 << 29  # of training and test rows in the comparison: some seconds a method
 LOOK = 0.02  # share of the time limit that one look at all pairs may take
 LINEAR_TIME = ("rca", "pola")  # methods whose time grows with the rows, not with all pairs
@@ -60,7 +59,12 @@ def run(options: FitOptions) -> int:
     """Do it, and return the exit code."""
     model = make_model(options.method, options.given, options.neighbors, options.seed)
     _check_options(options)
+    waits = _megabytes(options) >= LARGE_FILE
+    if waits:  # what would be in vain is told before
+        _check_output(options)
     table = _read_table(options)
+    if not waits:  # a mistake in the table is told before a file that exists
+        _check_output(options)
     with shown_warnings():
         code = _fit_and_report(options, table, model)
     return code
@@ -70,10 +74,20 @@ def _check_options(options: FitOptions) -> None:
     reduce, checkpoint = options.given.get("reduce"), options.given.get("checkpoint")
     if reduce is not None and "components" not in options.given:
         raise InvalidInputError(f"--reduce {reduce} needs --components R. Give both.")
-    check_output(options.output, options.force, [options.table, checkpoint])
     if checkpoint is not None:
         check_target(checkpoint)
         check_folder(checkpoint)
+
+
+def _check_output(options: FitOptions) -> None:
+    inputs = [options.table, options.given.get("checkpoint")]
+    check_output(options.output, options.force, inputs)
+
+
+def _megabytes(options: FitOptions) -> float:
+    """The size of the table's file; 0 if there is none."""
+    table = options.table
+    return table.stat().st_size / 1e6 if table is not None and table.is_file() else 0.0
 
 
 def _read_table(options: FitOptions) -> Table:
@@ -81,7 +95,7 @@ def _read_table(options: FitOptions) -> Table:
     if options.table is None or is_builtin(options.table):
         refuse_target(options.target, name)
         return load_builtin(name)
-    megabytes = options.table.stat().st_size / 1e6 if options.table.is_file() else 0.0
+    megabytes = _megabytes(options)
     if megabytes >= LARGE_FILE:
         tell(f"reading {name} ({megabytes:.0f} MB)")
     start = time.perf_counter()
@@ -94,7 +108,7 @@ def _read_table(options: FitOptions) -> Table:
 
 
 def is_large(table: Table) -> bool:
-    """Whether work on it takes so long that it should be told in advance."""
+    """Whether work on it takes so long that its cost should be announced."""
     n, d = table.X.shape
     return bool(n * n * d > LARGE_WORK)
 
@@ -129,10 +143,12 @@ def _affordable_rows(seconds: float, d: int) -> int:
 def _learned_rows(options: FitOptions, n: int, d: int) -> int:
     """How many of n training rows to learn from: those asked for, or what --max-seconds allows.
 
-    Before work that takes long, it is told what it costs. A method that does not look at all pairs
+    Before work that takes long, its cost is announced. A method that does not look at all pairs
     takes all rows.
     """
     rows, limit = min(options.rows or n, n), options.given.get("max_seconds")
+    if options.rows is not None and options.rows > n:
+        tell(f"--rows {options.rows:,} is more than the {n:,} training rows: all of them are used")
     if options.method in LINEAR_TIME or n * n * d < LARGE_WORK:
         return rows
     if limit is None:

@@ -8,7 +8,7 @@ import os
 import shlex
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def is_builtin(table: Path) -> bool:
 
 
 def refuse_target(target: str | None, name: str) -> None:
-    """Refuse a column of labels for a built-in set."""
+    """Raise if --target is given with a built-in set."""
     if target is not None:
         raise InvalidInputError(
             f"--target {target} goes with a file; the built-in set {name} has its own. "
@@ -49,8 +49,8 @@ def check_output(path: Path, force: bool, inputs: Sequence[Path | None] = ()) ->
     """Raise before any work if `path` could not be written after it."""
     if str(path) == "-":
         raise InvalidInputError(
-            "- is no file: results are written to files, whole or not at all, and never to standard"
-            " output. Name a file."
+            "- is not a file: results are written to files, whole or not at all, and never to"
+            " standard output. Name a file."
         )
     check_target(path)
     check_folder(path)
@@ -95,11 +95,6 @@ def echo(text: str) -> None:
 
 def print_rows(rows: Sequence[Row], n_neighbors: int) -> None:
     """Print one line for each method; a column that is empty for all is left out."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     columns = {
         "method": [row.method for row in rows],
         "dimensions": ["" if row.dimensions is None else str(row.dimensions) for row in rows],
@@ -114,16 +109,25 @@ def print_rows(rows: Sequence[Row], n_neighbors: int) -> None:
             "" if row.duality_gap is None else f"{row.duality_gap:.1e}" for row in rows
         ],
     }
-    columns = {name: cells for name, cells in columns.items() if any(cells)}
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in columns:
-        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    Console().print(table)
+    print_table({name: cells for name, cells in columns.items() if any(cells)})
     for row in rows:
         if row.reason is not None:
             echo(f"{row.method} could not be computed: {row.reason}")
+
+
+def print_table(columns: Mapping[str, Sequence[str]]) -> None:
+    """Print columns of cells under their names, all but the first aligned to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    Console().print(table)
 
 
 def write_points(path: Path, X: np.ndarray, names: Sequence[str]) -> None:

@@ -13,9 +13,9 @@ from nearfar.cli.use import check_width, load_model, model_in_use
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation import split_points
+from nearfar.files import fingerprint
 from nearfar.io import read_provenance
 from nearfar.report import Origin, write_report
-from nearfar.solvers.checkpoint import fingerprint
 
 TEST_SHARE, SEED = 0.3, 0  # as of `nearfar fit`
 NAMED = (".csv", ".tsv", ".parquet")  # tables whose columns have names
@@ -155,7 +155,7 @@ def _check_options(options: ReportOptions) -> None:
 
 
 def _check_rows(rows: list[int] | None, n: int) -> None:
-    """Refuse chosen rows beyond the last; they are counted from 0 here, and from 1 for the user."""
+    """Raise if a chosen row does not exist; rows count from 0 here, and from 1 for the user."""
     for row in rows or ():
         if row >= n:
             raise InvalidInputError(
@@ -269,7 +269,7 @@ def _with_test_table(
 
 
 def _column(options: ReportOptions, name: str, names: tuple[str, ...] | None) -> Any:
-    """A column of numbers or text that is no feature."""
+    """A column of numbers or text that is not a feature."""
     paths = [path for path in (options.table, options.test) if path is not None]
     return np.concatenate([_column_of(path, name, names) for path in paths])
 

@@ -73,14 +73,7 @@ def evaluate_model(
             f"{model_path}: a {type(model).__name__} places the points of its fit and no others, "
             "so that there is no error to measure. Give the model of another method, such as lmnn."
         )
-    if is_builtin(train_path) and is_builtin(test_path):
-        refuse_target(target, str(train_path))
-    tables = []
-    for path in (train_path, test_path):
-        table = _read(path, target, names)
-        check_width(table, model, path)
-        tables.append(table)
-    train, test = tables
+    train, test = read_tables(model, names, (train_path, test_path), target)
     split = Split(train.X, train.y, test.X, test.y)
     n_neighbors = _voters(model, neighbors)
     _check_labels(model, split.y_test, test_path)
@@ -96,6 +89,18 @@ def evaluate_model(
         echo(json.dumps(report, indent=2))
     else:
         print_rows(rows, n_neighbors)
+
+
+def read_tables(
+    model: Any, names: tuple[str, ...] | None, paths: tuple[Path, Path], target: str | None
+) -> tuple[Table, Table]:
+    """Two labelled tables with the features of the model."""
+    if all(is_builtin(path) for path in paths):
+        refuse_target(target, str(paths[0]))
+    first, second = (_read(path, target, names) for path in paths)
+    for path, table in zip(paths, (first, second), strict=True):
+        check_width(table, model, path)
+    return first, second
 
 
 def load_model(path: Path) -> tuple[Any, tuple[str, ...] | None]:
@@ -137,7 +142,7 @@ def _read(
 
 
 def _voters(model: Any, asked: int | None) -> int:
-    """How many neighbours vote: those that were asked for, else the model's own, else 3."""
+    """The number of voting neighbours: as asked for, else the model's own, else 3."""
     own: int | None = getattr(model, "n_neighbors", None)
     if asked is not None and asked != own and not hasattr(model, "transform"):
         raise InvalidInputError(
@@ -148,7 +153,7 @@ def _voters(model: Any, asked: int | None) -> int:
 
 
 def _check_labels(model: Any, labels: Any, path: Path) -> None:
-    """Refuse labels that a model which classifies by itself cannot predict."""
+    """Raise if a classifier cannot predict these labels."""
     if not hasattr(model, "transform") and not np.isin(labels, model.classes_).any():
         raise InvalidInputError(
             f"{path}: none of its labels is known to the model, which predicts "
@@ -157,7 +162,7 @@ def _check_labels(model: Any, labels: Any, path: Path) -> None:
 
 
 def check_width(table: Table, model: Any, path: Path) -> None:
-    """Refuse a table that has not as many features as the model."""
+    """Raise unless the table has as many features as the model."""
     if not hasattr(model, "n_features_in_"):
         raise InvalidInputError(
             f"{path}: the model was fitted on a graph and knows no features, so that it has no use "

@@ -1,4 +1,4 @@
-"""One door to all file formats."""
+"""Read a table from a file of any supported format."""
 
 from __future__ import annotations
 

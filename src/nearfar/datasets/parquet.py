@@ -71,7 +71,7 @@ def _names(schema: Any) -> list[str]:
 
 
 def _check_size(file: Any, size: int, wanted: Sequence[str]) -> None:
-    """Refuse columns that take much more memory than a file of this size, by their own account."""
+    """Raise if the file declares columns that need much more memory than its size."""
     roots = {name.split(".")[0] for name in wanted}
     needed = stored = 0
     for i in range(file.metadata.num_row_groups):
@@ -88,7 +88,7 @@ def _check_size(file: Any, size: int, wanted: Sequence[str]) -> None:
 
 
 def _check_types(file: Any, features: Sequence[str], target: str | None) -> None:
-    """Refuse features that hold no numbers, and a target that is no column of single values."""
+    """Raise unless features are numbers and the target has single values."""
     import pyarrow
 
     kinds = pyarrow.types

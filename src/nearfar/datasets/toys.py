@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError
+from nearfar.validation import check_number
 
 Points = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -65,7 +66,12 @@ def make_concentric_circles(
     the halves are mirror images and the optimal metrics equal, so that two metrics would be no
     better than one.
     """
-    _check_count("n_samples", n_samples, 2 * N_ARCS, least=4 * N_ARCS)
+    check_number("n_samples", n_samples, Integral, 4 * N_ARCS)
+    if n_samples % (2 * N_ARCS) != 0:
+        raise InvalidInputError(
+            f"n_samples must be a multiple of {2 * N_ARCS}; got {n_samples}. Take"
+            f" {n_samples - n_samples % (2 * N_ARCS)}."
+        )
     random = check_random_state(random_state)
     offsets, step = np.linspace(-HALF_ARC, HALF_ARC, n_samples // (2 * N_ARCS), retstep=True)
     centres = 2 * np.pi * np.arange(N_ARCS) / N_ARCS + random.uniform(0, 2 * np.pi)
@@ -112,8 +118,8 @@ def make_zebra_stripes(
     -----
     Chosen here: ten stripes at a distance of 1, each 0.5 wide and 100 high, uniformly filled.
     """
-    _check_count("n_samples", n_samples)
-    _check_count("n_stripes", n_stripes, least=2)
+    check_number("n_samples", n_samples, Integral, 1)
+    check_number("n_stripes", n_stripes, Integral, 2)
     random = check_random_state(random_state)
     side = random.randint(2, size=n_samples)
     stripe = random.randint(n_stripes, size=n_samples)
@@ -144,14 +150,6 @@ def make_half_square(n_samples: int = 1000, *, random_state: Any = None) -> tupl
     y : ndarray of shape (n_samples,)
         0 in the lower half, 1 in the upper.
     """
-    _check_count("n_samples", n_samples)
+    check_number("n_samples", n_samples, Integral, 1)
     X = check_random_state(random_state).uniform(0, SIDE, (n_samples, 2))
     return X, (X[:, 1] > SIDE / 2).astype(np.int64)
-
-
-def _check_count(name: str, value: Any, multiple: int = 1, least: int = 1) -> None:
-    if not isinstance(value, Integral) or value < least or value % multiple != 0:
-        kind = "an integer" if multiple == 1 else f"a multiple of {multiple}"
-        raise InvalidInputError(
-            f"{name} must be {kind}, at least {least}; got {value!r}. Correct it."
-        )

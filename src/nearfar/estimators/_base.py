@@ -1,35 +1,85 @@
-"""What metric learners share: a learned map, and the distances that it gives."""
+"""The base classes: an estimator, a metric, and a metric learner whose map is a matrix."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import get_tags
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from numpy.typing import DTypeLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._callbacks import CallbackSupportMixin
-from nearfar.estimators._deploy import DeployMixin
-from nearfar.estimators._notebook import Estimator
-from nearfar.kernels import Array, is_torch, kernels_for, one_pool
-from nearfar.registry import entries
-from nearfar.supervision import ClassOrder, Tuples, class_order
+from nearfar.estimators._deploy import faiss_index, onnx_model
+from nearfar.estimators._input import (
+    check_device,
+    floating_tensor,
+    validated_points,
+)
+from nearfar.estimators._training import CallbackSupportMixin
+from nearfar.kernels import Array, is_torch, kernels_for, one_pool, to_host
+from nearfar.supervision import Tuples
+
+if TYPE_CHECKING:
+    import faiss
+    import onnx
 
 Index = NDArray[np.intp]
 Vector = NDArray[np.float64]
 
 
+class Estimator(BaseEstimator):
+    """The base of all estimators of nearfar, whose diagram in a notebook says how the fit ended.
+
+    scikit-learn draws an estimator, alone or inside a pipeline or a search, from what
+    ``_sk_visual_block_`` returns. Should another version of scikit-learn not understand that, the
+    diagram is scikit-learn's own, without these facts.
+    """
+
+    # What every fit that minimises something leaves behind; see `store_ending`.
+    objective_: float | None
+    duality_gap_: float | None
+    status_: str
+    n_iter_: int
+    history_: list[dict[str, Any]]
+
+    def _sk_visual_block_(self) -> Any:
+        from sklearn.utils._repr_html.estimator import _VisualBlock
+
+        own = {
+            name: getattr(self, f"{name}_", part) for name, part in self.get_params(False).items()
+        }
+        parts = {  # fitted estimators, which know how their fits ended
+            name: part
+            for name, part in own.items()
+            if hasattr(part, "fit") and not isinstance(part, type)
+        }
+        facts = fit_facts(self)
+        if facts or not parts:
+            return _VisualBlock(
+                "single",
+                self,
+                names=type(self).__name__,
+                name_details=str(self),
+                name_caption=" · ".join(facts) or None,
+            )
+        return _VisualBlock(
+            "parallel",
+            list(parts.values()),
+            names=[f"{name}: {type(part).__name__}" for name, part in parts.items()],
+            name_details=[str(part) for part in parts.values()],
+        )
+
+
 class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """The Euclidean distance between the images of points under a learned map of any form."""
 
-    _fitted_by: str  # the attribute whose presence tells a fitted estimator
-    # Fitted arrays and their axes, which model files are checked for: equal letters are equal
-    # lengths, d is the number of features.
+    _fitted_by: str  # the attribute that a fitted estimator has
+    # Fitted arrays and a letter for each of their axes, for the validation of model files: equal
+    # letters are equal lengths, d is the number of features.
     _axes: ClassVar[dict[str, str]] = {}
 
     def _image_differences(self, first: Array, second: Array) -> Array:
@@ -43,7 +93,7 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
         Parameters
         ----------
         pairs : array-like, torch.Tensor or Tuples of shape (n_pairs, 2, n_features)
-            The pairs; those of `Tuples` map each point once.
+            The pairs; each point of `Tuples` is mapped once.
 
         Returns
         -------
@@ -52,7 +102,7 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
         """
         check_is_fitted(self, self._fitted_by)
         if is_torch(pairs):
-            pairs = _floating_tensor(pairs, type(self).__name__)
+            pairs = floating_tensor(pairs, type(self).__name__)
         elif not isinstance(pairs, Tuples):
             pairs = check_array(pairs, dtype=[np.float64, np.float32], allow_nd=True)
         if pairs.ndim != 3 or tuple(pairs.shape[1:]) != (2, self.n_features_in_):
@@ -61,13 +111,16 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
                 f" {tuple(pairs.shape)}. Stack them with numpy.stack([a, b], axis=1)."
             )
         if isinstance(pairs, Tuples):
-            points = self._validated(pairs.points, reset=False)
+            points = validated_points(self, pairs.points, reset=False)
             return self._edge_distances(points, *pairs.indices.T)
         difference = self._image_differences(pairs[:, 0], pairs[:, 1])
         return (difference * difference).sum(1) ** 0.5
 
     def _edge_distances(self, points: Array, heads: Index, tails: Index) -> Array:
-        """Learned distances between rows of points; relative to the first, far offsets cancel."""
+        """Learned distances between rows of points.
+
+        Images are taken relative to the first point, which keeps digits far from the origin.
+        """
         kernels, images = kernels_for(points), self._image_differences(points, points[:1])
         edges = (kernels.index(rows, points) for rows in (heads, tails))
         return kernels.sq_lengths(images, *edges) ** 0.5
@@ -82,11 +135,8 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    def _validated(self, X: Any, reset: bool) -> Array:
-        return validated_points(self, X, reset)
 
-
-class MetricLearner(DeployMixin, Metric):
+class MetricLearner(Metric):
     """A metric D(a, b) = ‖L(a − b)‖ with L = ``components_``.
 
     Computation follows the data: NumPy arrays in, NumPy arrays out; torch tensors in, tensors out
@@ -112,7 +162,7 @@ class MetricLearner(DeployMixin, Metric):
             ``X @ components_.T``, of the dtype of X.
         """
         check_is_fitted(self, "components_")
-        return self._images(self._validated(X, reset=False))
+        return self._images(validated_points(self, X, reset=False))
 
     def get_metric(self) -> Callable[..., float]:
         """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
@@ -120,16 +170,85 @@ class MetricLearner(DeployMixin, Metric):
         The function takes ``squared=True`` to return the squared distance.
         """
         check_is_fitted(self, "components_")
-        components = kernels_for(self.components_).to_host(self.components_)
-        return LinearDistance(components.astype(np.float64))
+        return LinearDistance(to_host(self.components_).astype(np.float64))
 
     @one_pool()
     def get_mahalanobis_matrix(self) -> NDArray[np.float64]:
         """M = LᵀL, on the host in float64."""
         check_is_fitted(self, "components_")
-        components = kernels_for(self.components_).to_host(self.components_).astype(np.float64)
+        components = to_host(self.components_).astype(np.float64)
         M: NDArray[np.float64] = components.T @ components
         return M
+
+    def to_faiss(self, X: Any = None, index: str | faiss.Index | None = None) -> faiss.Index:
+        """A faiss index that takes vectors as they are and searches by the learned distance.
+
+        Needs the extra ``faiss``. faiss computes in float32: vectors and ``components_`` in float64
+        are rounded.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features) or None, default=None
+            Points to add; an index that needs training is trained on them first.
+        index : str, faiss.Index or None, default=None
+            What searches among the images: a string for ``faiss.index_factory``, such as "HNSW32",
+            or an index for vectors of length n_components by the Euclidean distance. By default
+            ``IndexFlatL2``, which is exact. An index that is given is filled, not copied.
+
+        Returns
+        -------
+        faiss.IndexPreTransform
+            Its ``add``, ``train`` and ``search`` take vectors of length n_features; ``search``
+            returns *squared* learned distances, ``pair_distance(...) ** 2``.
+            ``faiss.write_index`` stores the map with it.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from nearfar import LMNN
+        >>> X, y = load_iris(return_X_y=True)
+        >>> index = LMNN().fit(X, y).to_faiss(X)
+        >>> squared_distances, rows = index.search(X[:2], 3)
+        >>> rows[:, 0].tolist()
+        [0, 1]
+        """
+        check_is_fitted(self, "components_")
+        points = None if X is None else validated_points(self, X, reset=False)
+        return faiss_index(self.components_, points, index)
+
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, *, dtype: DTypeLike | None = None
+    ) -> onnx.ModelProto:
+        """``transform`` as an ONNX model: one MatMul, for any number of rows.
+
+        Needs the extra ``onnx``; running the model needs a runtime such as onnxruntime.
+
+        Parameters
+        ----------
+        path : path-like or None, default=None
+            File to write, completely or not at all; one that exists is replaced.
+        dtype : float32, float64 or None, default=None
+            Type of the input, of the output and of the matrix. By default that of
+            ``components_``.
+
+        Returns
+        -------
+        onnx.ModelProto
+            Input "features" of shape (rows, n_features), output "transformed" of shape
+            (rows, n_components); opset 13. Its metadata names the class, the version of nearfar
+            and, if there are any, the features (as JSON).
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from nearfar import LMNN
+        >>> model = LMNN().fit(*load_iris(return_X_y=True)).to_onnx()
+        >>> [node.op_type for node in model.graph.node]
+        ['MatMul']
+        """
+        check_is_fitted(self, "components_")
+        names = getattr(self, "feature_names_in_", None)
+        return onnx_model(self.components_, type(self).__name__, names, path, dtype)
 
     @property
     def _n_features_out(self) -> int:
@@ -139,7 +258,7 @@ class MetricLearner(DeployMixin, Metric):
         return self._images(first - second)
 
     def _images(self, X: Array) -> Array:
-        """X Lᵀ in the dtype of X, refused where X lives on another device."""
+        """X Lᵀ in the dtype of X, which must be on the device of L."""
         check_device(self, X, self.components_)
         return kernels_for(X).apply(X, self.components_)
 
@@ -185,101 +304,21 @@ class LinearDistance(Distance):
         return images
 
 
-def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
-    """Points of shape (n, d) in float32 or float64, all finite."""
-    if reset and getattr(X, "ndim", None) == 3 and get_tags(estimator).target_tags.required:
-        *others, last = (entry.name for entry in entries(learns_from="pairs", kernel=False))
-        raise InvalidInputError(
-            f"{type(estimator).__name__} learns from points with labels, of shape (n, d); got"
-            f" {tuple(X.shape)}. For pairs take {', '.join(others)} or {last}."
-        )
-    if not is_torch(X):
-        return validate_data(
-            estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=1
-        )
-    return _validated_tensor(estimator, X, reset)
+def fit_facts(estimator: Any) -> list[str]:
+    """How a fit ended, in a few words each; no facts if nothing was fitted or minimised.
 
-
-def validated_labels(estimator: Any, X: Array, y: Any) -> ClassOrder:
-    """A label for each row of X; ``classes_`` is set."""
-    labels = checked_labels(estimator, X, y)
-    estimator.classes_ = labels.classes
-    return labels
-
-
-def checked_labels(estimator: Any, X: Array, y: Any) -> ClassOrder:
-    """A label for each row of X."""
-    name = type(estimator).__name__
-    y = kernels_for(y).to_host(y)
-    if y.ndim == 0:
-        raise InvalidInputError(
-            f"{name} requires y to be passed, but the target y is {y.item()!r}."
-            " Pass a label for each row."
-        )
-    if len(y) != len(X):
-        raise InvalidInputError(
-            f"{name} needs a label for each row; X has {len(X)} rows and y has {len(y)}."
-            " Check that they belong together."
-        )
-    return class_order(y, name)
-
-
-def check_device(estimator: Any, X: Array, fitted: Array) -> None:
-    """Refuse X where it does not live beside what was fitted."""
-    here, there = _device(X), _device(fitted)
-    if here != there:
-        raise InvalidInputError(
-            f"{type(estimator).__name__} was fitted on {there} and X is on {here};"
-            f" both must be in one place. Move X to {there}, or fit on {here}."
-        )
-
-
-def as_dtype_of(reference: Array, X: Array) -> Array:
-    """X in the dtype of the reference, float32 or float64, where it lives."""
-    kernels = kernels_for(X)
-    return kernels.single(X) if str(reference.dtype).endswith("float32") else kernels.double(X)
-
-
-def _device(X: Array) -> str:
-    return f"torch device {X.device}" if is_torch(X) else "NumPy"
-
-
-def _validated_tensor(estimator: Any, X: Any, reset: bool) -> Array:
-    """What ``validate_data`` does, for a tensor, without moving it."""
-    name = type(estimator).__name__
-    X = _floating_tensor(X, name)
-    if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
-        raise InvalidInputError(
-            f"{name} expects a tensor of shape (n_samples, n_features), each at least 1;"
-            f" got {tuple(X.shape)}. Reshape your data."
-        )
-    if reset:
-        estimator.n_features_in_ = int(X.shape[1])
-        if hasattr(estimator, "feature_names_in_"):
-            del estimator.feature_names_in_
-    elif X.shape[1] != estimator.n_features_in_:
-        raise InvalidInputError(
-            f"X has {X.shape[1]} features, but {name} is expecting"
-            f" {estimator.n_features_in_} features as input. Give the features used in fit."
-        )
-    return X
-
-
-def _floating_tensor(X: Any, name: str) -> Array:
-    """A dense real tensor in float32 or float64, all finite."""
-    if str(X.layout) != "torch.strided" or X.is_complex():
-        raise InvalidInputError(
-            f"{name} needs a dense tensor of real numbers; got {X.layout} of {X.dtype}."
-            " Convert it, for example with X.to_dense() or X.real."
-        )
-    X = X.detach()
-    if not X.is_floating_point():
-        X = X.double()
-    if X.element_size() < 4:
-        X = X.float()
-    if not bool(X.isfinite().all()):
-        raise InvalidInputError(
-            f"{name} does not accept NaN or infinity in X; the tensor contains such values."
-            " Drop or impute these rows."
-        )
-    return X
+    ``["converged", "certified gap 3.0e-04", "objective 226.7", "25 iterations", "0.029 s"]``
+    """
+    if getattr(estimator, "objective_", None) is None:
+        return []
+    gap, n_iter, history = estimator.duality_gap_, estimator.n_iter_, estimator.history_
+    facts = [
+        estimator.status_,
+        "no certificate" if gap is None else f"certified gap {gap:.1e}" if gap else "exact",
+        f"objective {estimator.objective_:.4g}",
+    ]
+    if n_iter:
+        facts.append("1 iteration" if n_iter == 1 else f"{n_iter} iterations")
+    if history:
+        facts.append(f"{history[-1]['seconds']:.2g} s")
+    return facts

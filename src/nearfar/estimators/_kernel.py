@@ -1,22 +1,35 @@
-"""Kernel functions as parameters name them, and training points in their feature space."""
+"""Metrics in the feature space of a kernel: kernels, training points there, and the base class."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._large_margin import taken
-from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import host, robust_centre
-from nearfar.kernels import Array, check_memory, is_torch, kernels_for
+from nearfar.estimators._base import Distance, Metric
+from nearfar.estimators._input import check_device, validated_points
+from nearfar.estimators._start import robust_centre
+from nearfar.kernels import (
+    Array,
+    as_dtype_of,
+    check_memory,
+    is_torch,
+    kernels_for,
+    one_pool,
+    take_rows,
+    to_host,
+)
+from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.kernel_lmnn import KernelSpan
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -24,7 +37,8 @@ Matrix = NDArray[np.float64]
 INDEFINITE = 1e-6  # share of the largest value by which rounding may spoil a kernel matrix
 KERNEL_COPIES = 9  # arrays as large as a kernel matrix while its eigenvectors are found, at most
 PRECOMPUTED = "precomputed"
-# What each named kernel takes beside the points.
+BLOCK_VALUES = 1 << 24  # kernel values of new points at a time, 128 MB
+# The parameters of each named kernel.
 TAKES: dict[str, tuple[str, ...]] = {
     "linear": (),
     "poly": ("gamma", "degree", "coef0"),
@@ -40,7 +54,7 @@ SHIFTABLE = ("linear", "rbf", "laplacian")
 
 @dataclass(frozen=True)
 class Kernel:
-    """k(x, x') for all pairs of rows; ``gamma`` is None where it is unknown or does not apply."""
+    """k(x, x') for all pairs of rows; ``gamma`` is None if it is unknown or does not apply."""
 
     kernel: str | Callable[..., float]
     gamma: float | None = None
@@ -48,7 +62,7 @@ class Kernel:
 
     @classmethod
     def of(cls, kernel: Any, gamma: Any, parameters: Any) -> Kernel:
-        """The kernel that parameters name; contradictory ones are refused."""
+        """The kernel that the parameters name; raises if they are contradictory."""
         if not callable(kernel):
             choices = (*TAKES, PRECOMPUTED)
             check_choice("kernel", kernel, choices, or_else=" or a function of two points")
@@ -87,6 +101,7 @@ class Kernel:
         if self.gamma is not None or "gamma" not in TAKES.get(str(self.kernel), ()):
             return self
         points = kernels_for(X).double(X)
+        points = points - points[:1]  # far from 0, the rounding error of a mean would count
         variance = float(((points - points.mean(0)) ** 2).mean(0).sum())
         return self.with_gamma(1 / variance if variance > 0 else 1.0)
 
@@ -95,7 +110,7 @@ class Kernel:
         return replace(self, gamma=gamma)
 
     def __call__(self, X: Array, Y: Array) -> Array:
-        """The values (m, n) in float64, where the points live."""
+        """The values (m, n) in float64, on the device of the points."""
         kernels = kernels_for(X)
         X, Y = kernels.double(X), kernels.double(Y)
         if not isinstance(self.kernel, str):
@@ -126,7 +141,7 @@ class Expansion:
         """Compute the kernel matrix, check that it is one, and find its directions."""
         if kernel.kernel != PRECOMPUTED:
             robust_centre(X)  # refuses what leaves the range of float64
-            kernel = kernel.scaled_to(taken(X, rows))
+            kernel = kernel.scaled_to(take_rows(X, rows))
         n = len(rows)
         check_memory(
             8 * KERNEL_COPIES * float(n) ** 2,
@@ -145,11 +160,17 @@ class Expansion:
             )
         return cls(kernel, X, rows, values, span)
 
+    @cached_property
+    def _first(self) -> Index:
+        """The first of the points that equal each one, (n,)."""
+        first, twins = np.unique(to_host(take_rows(self.X, self.rows)), True, True, axis=0)[1:]
+        found: Index = first[twins.reshape(-1)]
+        return found
+
     @property
     def training_features(self) -> Matrix:
         """E of the problem (n, rank); equal points have equal rows in spite of rounding."""
-        first, twins = np.unique(host(taken(self.X, self.rows)), True, True, axis=0)[1:]
-        found: Matrix = self.span.features[first[twins]]
+        found: Matrix = self.span.features[self._first]
         return found
 
     @property
@@ -163,6 +184,39 @@ class Expansion:
         values = self.values if rows is self.rows else _values(self.kernel, self.X, rows, self.rows)
         found: Matrix = values @ self.span.coefficients.T
         return found
+
+    def images(self, components: Matrix) -> Array:
+        """What ``transform`` gives for the points, less their mean, in float64, where X lives.
+
+        ``components`` are a map (r, rank) of the features. Products with small eigenvalues round
+        otherwise here than on the features, so that what is said of a map is said of these images.
+        """
+        kernels = kernels_for(self.X)
+        return kernels.like(self._images(components), kernels.double(self.X[:0]))
+
+    def trace(self, components: Matrix) -> float:
+        """tr(K CᵀC) of the metric of a map, as ``dual_coef_`` C gives it."""
+        return float(np.vdot(self._images(components).T, components @ self.span.coefficients))
+
+    def _images(self, components: Matrix) -> Matrix:
+        coefficients = components @ self.span.coefficients
+        found: Matrix = kernels_for(self.values).apply(self.values, coefficients)
+        return np.asarray((found - found.mean(axis=0))[self._first])
+
+    def squared_lengths(self, heads: Index, tails: Index) -> Matrix:
+        """‖φ(a) − φ(b)‖² of pairs of the points, by their numbers.
+
+        From the points themselves where that is easy: kernel values lose the digits of near pairs.
+        """
+        kernel, kernels = self.kernel, kernels_for(self.X)
+        if kernel.kernel not in ("linear", "rbf"):
+            own, values = np.diag(self.values), self.values[heads, tails]
+            return np.asarray((own[heads] + own[tails] - 2 * values).clip(0))
+        points = kernels.double(take_rows(self.X, self.rows))
+        ends = (kernels.index(end, self.X) for end in (heads, tails))
+        squares = to_host(kernels.sq_lengths(points, *ends))
+        found = squares if kernel.gamma is None else -2 * np.expm1(-kernel.gamma * squares)
+        return np.asarray(found)
 
     def attributes(self, components: Matrix) -> dict[str, Any]:
         """The fitted attributes of a map (r, rank) of the features."""
@@ -181,7 +235,7 @@ class Expansion:
         kernels = kernels_for(self.X)
         return {
             "dual_coef_": kernels.like(coefficients, kernels.double(self.X[:0])),
-            "X_fit_": None if precomputed else taken(self.X, self.rows),
+            "X_fit_": None if precomputed else take_rows(self.X, self.rows),
             "eigenvalues_": self.span.values,
             "eigenvectors_": vectors,
             "gamma_": self.kernel.gamma,
@@ -191,14 +245,14 @@ class Expansion:
 def _values(kernel: Kernel, X: Array, new: Index, old: Index) -> Matrix:
     """Kernel values (m, n) between rows of X, on the host."""
     if kernel.kernel == PRECOMPUTED:
-        return np.asarray(host(X)[np.ix_(new, old)], dtype=np.float64)
-    points = taken(X, old)
-    found: Matrix = host(kernel(points if new is old else taken(X, new), points))
+        return np.asarray(to_host(X)[np.ix_(new, old)], dtype=np.float64)
+    points = take_rows(X, old)
+    found: Matrix = to_host(kernel(points if new is old else take_rows(X, new), points))
     return found
 
 
 def _check_matrix(K: Matrix) -> None:
-    """Refuse values that are not finite or not symmetric."""
+    """Raise unless the values are finite and symmetric."""
     if not np.isfinite(K).all():
         raise InvalidInputError(
             "kernel values must be finite; some are NaN or infinite. Scale your data, or take"
@@ -210,3 +264,211 @@ def _check_matrix(K: Matrix) -> None:
             f"the kernel matrix must be symmetric; entries differ from their mirror images by up to"
             f" {uneven:.2g}. Check the order of the points, and that k(x, y) = k(y, x)."
         )
+
+
+class KernelMetricLearner(Metric):
+    """A metric D(a, b) = ‖C(k_a − k_b)‖ with C = ``dual_coef_``, in the feature space of a kernel.
+
+    k_x = (k(x_1, x), …, k(x_n, x)) are the kernel values of a point to the rows of ``X_fit_``. In
+    the feature space φ this is the metric M = Σ (CᵀC)_lm φ(x_l) φ(x_m)ᵀ.
+
+    **How to make the kernel version of a linear method.** A method that depends on the points by
+    their differences only, and whose answer lies in the span of these, needs no new mathematics:
+    in the coordinates E of the training points along an orthonormal basis of that span (centred
+    kernel principal components, (4) and (5) of `nearfar.problems.kernel_lmnn`), distances are
+    those of the feature space, the trace of a metric on E is its trace there, and every metric of
+    the span is one on E. So solve the linear problem on the rows of E; its objective, its bound
+    and its certificate are those of the kernel problem. A learner is then::
+
+        class KernelThing(KernelMetricLearner):
+            def __init__(self, kernel="rbf", gamma=None, *, kernel_params=None, rank=None,
+                         n_components=None, ...): ...
+
+            @with_callbacks
+            def fit(self, X, y):
+                X = validated_points(self, X, reset=True)     # or the points of the pairs
+                labels = validated_labels(self, X, y)
+                check_limits(self)                            # and its own parameters
+                points = self._expansion(X)                   # checks the kernel; O(n² d + n³)
+                E = points.coordinates                        # (n, r) in float64, beside X
+                training = Training(self, X, y)
+                solution = training.run(...)                  # the linear problem on E
+                attributes = self._map(points, L)             # L (any, r), on the host
+                self._store(attributes)
+                store_ending(self, ...)
+                training.finish(status, attributes)
+
+    ``_map`` also gives what callbacks need to know of an iterate. If all points are equal, E has no
+    columns: warn, and store ``_zero_map``. ``points.rows`` are the rows of X that E describes: all
+    of them, or those given to ``_expansion(X, rows)``. ``points.features(rows)`` are the
+    coordinates of any rows, shifted by a constant. Equal rows of X have equal rows in E but are not
+    merged, so give each point once.
+
+    Document the constructor parameters kernel, gamma, kernel_params, rank and n_components, and the
+    fitted attributes dual_coef_, X_fit_, eigenvalues_, eigenvectors_ and gamma_, as in
+    `nearfar.KernelLMNN`. A learner may set ``dual_coef_``, ``X_fit_`` and ``gamma_`` in another way
+    if the rows of ``dual_coef_`` sum to zero, so that centring the points or the kernel changes no
+    distance; if it has no eigenvectors, it overrides ``_axes`` and ``_target_space``.
+    """
+
+    kernel: str | Callable[..., float]
+    gamma: float | None
+    kernel_params: dict[str, Any] | None
+    rank: int | float | None
+    n_components: int | None
+    dual_coef_: Array
+    X_fit_: Array | None
+    eigenvalues_: Matrix
+    eigenvectors_: Matrix
+    gamma_: float | None
+    _fitted_by = "dual_coef_"
+    _axes: ClassVar[dict[str, str]] = {
+        "dual_coef_": "rn",
+        "eigenvectors_": "nk",
+        "eigenvalues_": "k",
+    }
+
+    # -- for fit -------------------------------------------------------------------------------
+
+    def _checked_kernel(self, X: Array) -> Kernel:
+        """The kernel that the parameters name; raises if they are out of range or contradictory."""
+        kernel = Kernel.of(self.kernel, self.gamma, self.kernel_params)
+        if self.n_components is not None:
+            check_number("n_components", self.n_components, Integral, 1, len(X))
+        if isinstance(self.rank, int | np.integer):
+            check_number("rank", self.rank, Integral, 1, None)
+        elif self.rank is not None:
+            check_number("rank, if it is not an integer,", self.rank, Real, 0, 1, open_ends=True)
+        if kernel.kernel == PRECOMPUTED and X.shape[0] != X.shape[1]:
+            raise InvalidInputError(
+                "kernel='precomputed' needs the kernel matrix of the training points, of shape"
+                f" (n_samples, n_samples); got {tuple(X.shape)}. Compute it, or name a kernel."
+            )
+        return kernel
+
+    def _expansion(self, X: Array, rows: Index | None = None) -> Expansion:
+        """The points of X, or these rows of it (ascending), in the feature space of the kernel."""
+        kernel = self._checked_kernel(X)
+        return Expansion.of(kernel, X, np.arange(len(X)) if rows is None else rows, self.rank)
+
+    def _map(self, points: Expansion, L: Matrix) -> dict[str, Any]:
+        """The fitted attributes of a map L (any, r) of the coordinates, on the host.
+
+        There are ``n_components`` rows if that is given, orthogonal and longest first.
+        """
+        return points.attributes(pad_or_trim_rows(L, self.n_components))
+
+    def _zero_map(self, points: Expansion) -> dict[str, Any]:
+        """The fitted attributes if all points are equal, so that no map can separate them."""
+        return points.attributes(np.zeros((self.n_components or 1, 0)))
+
+    def _store(self, attributes: dict[str, Any]) -> None:
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    # -- what was learned ----------------------------------------------------------------------
+
+    @one_pool()
+    def transform(self, X: Any) -> Any:
+        """Map points so that the Euclidean distance between images is the learned distance.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The points, or their kernel values to all training points for a precomputed kernel.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_samples, n_components)
+            Kernel values to ``X_fit_``, times ``dual_coef_.T``, of the dtype of X; all images may
+            be shifted by a common vector.
+        """
+        check_is_fitted(self, "dual_coef_")
+        X = validated_points(self, X, reset=False)
+        return as_dtype_of(X, self._mapped(X, self.dual_coef_))
+
+    def get_metric(self) -> Callable[..., float]:
+        """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
+
+        The function takes ``squared=True`` to return the squared distance. It evaluates the kernel
+        at every call; to compare many points, ``transform`` them first.
+        """
+        check_is_fitted(self, "dual_coef_")
+        points = None if self.X_fit_ is None else to_host(self.X_fit_).copy()
+        return KernelDistance(to_host(self.dual_coef_).copy(), self._fitted_kernel(), points)
+
+    @one_pool()
+    def get_kernel_weights(self) -> Matrix:
+        """The matrix A of M = Σ A_lm φ(x_l) φ(x_m)ᵀ over the rows of ``X_fit_``, in float64."""
+        check_is_fitted(self, "dual_coef_")
+        coefficients = to_host(self.dual_coef_)
+        A: Matrix = coefficients.T @ coefficients
+        return A
+
+    @one_pool()
+    def get_mahalanobis_matrix(self) -> Matrix:
+        """The matrix of the metric in the input space, which only the linear kernel has."""
+        check_is_fitted(self, "dual_coef_")
+        if self.kernel != "linear":
+            raise InvalidInputError(
+                "only kernel='linear' gives a matrix in the input space; this is"
+                f" kernel={self.kernel!r}. Use get_kernel_weights for the matrix in feature space."
+            )
+        points = np.asarray(to_host(self.X_fit_), dtype=np.float64)
+        components = to_host(self.dual_coef_) @ (points - points.mean(axis=0))
+        M: Matrix = components.T @ components
+        return M
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.dual_coef_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == PRECOMPUTED
+        return tags
+
+    def _fitted_kernel(self) -> Kernel:
+        return Kernel.of(self.kernel, self.gamma, self.kernel_params).with_gamma(self.gamma_)
+
+    def _mapped(self, X: Array, coefficients: Array) -> Array:
+        """Σ_l c_l k(x_l, x) for each row of X and each row of coefficients, in float64."""
+        check_device(self, X, self.dual_coef_)
+        kernels = kernels_for(X)
+        if self.X_fit_ is None:
+            return kernels.apply(kernels.double(X), coefficients)
+        kernel, size = self._fitted_kernel(), max(1, BLOCK_VALUES // len(self.X_fit_))
+        blocks = [X[first : first + size] for first in range(0, len(X), size)]
+        images = [kernels.apply(kernel(x, self.X_fit_), coefficients) for x in blocks]
+        return kernels.concatenate(images)
+
+    def _image_differences(self, first: Array, second: Array) -> Array:
+        images = [self._mapped(points, self.dual_coef_) for points in (first, second)]
+        return as_dtype_of(first, images[0] - images[1])
+
+    @one_pool()
+    def _target_space(self, X: Array) -> Array:
+        """Coordinates in feature space, in which target neighbours are the nearest points."""
+        coefficients = (self.eigenvectors_ / np.sqrt(self.eigenvalues_)).T
+        return self._mapped(X, kernels_for(X).like(coefficients, self.dual_coef_))
+
+
+@dataclass(frozen=True)
+class KernelDistance(Distance):
+    """‖C(k_u − k_v)‖; if ``points`` is None, the vectors are kernel values already."""
+
+    coefficients: Matrix
+    kernel: Kernel
+    points: NDArray[Any] | None
+
+    @property
+    def _n_features(self) -> int:
+        return int((self.coefficients if self.points is None else self.points).shape[1])
+
+    @one_pool()
+    def _image_difference(self, u: Matrix, v: Matrix) -> Matrix:
+        values = np.stack([u, v])
+        if self.points is not None:
+            values = self.kernel(values, self.points)
+        mapped: Matrix = self.coefficients @ (values[0] - values[1])
+        return mapped

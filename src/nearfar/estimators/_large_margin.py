@@ -11,18 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from nearfar.errors import DataWarning, warn
 from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
-from nearfar.estimators._parameters import check_number
-from nearfar.estimators._start import host, projection
+from nearfar.estimators._input import warn_of_no_variation
+from nearfar.estimators._start import projection
 from nearfar.estimators._training import Arrays, Attributes, Saved, Training, check_limits, settled
-from nearfar.kernels import Array, kernels_for
+from nearfar.files import fingerprint
+from nearfar.kernels import Array, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Solution, Status
-from nearfar.solvers.checkpoint import Checkpoint, fingerprint
-from nearfar.solvers.multipliers import SEARCH_MARGIN, WIDTH, at_best_scale, descend
+from nearfar.solvers.checkpoint import Checkpoint
+from nearfar.solvers.multipliers import (
+    SEARCH_MARGIN,
+    WIDTH,
+    at_best_scale,
+    descend_in_both_precisions,
+)
 from nearfar.supervision import ClassOrder, class_order
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -74,7 +80,7 @@ def margin_checkpoint(
     if estimator.checkpoint is None:
         return None
     shared = [estimator.n_neighbors, estimator.push_weight]
-    parts = [host(points), labels.starts, *settings, *shared]
+    parts = [to_host(points), labels.starts, *settings, *shared]
     return Checkpoint(estimator.checkpoint, fingerprint(*parts))
 
 
@@ -83,7 +89,7 @@ def margin_checkpoint(
 
 @dataclass(frozen=True)
 class Start:
-    """A map to start from, and what `descend` should know of it."""
+    """A map to start from, and what the descent should know of it."""
 
     components: Matrix
     options: dict[str, Any] = field(default_factory=dict)
@@ -168,7 +174,9 @@ class Descent:
         single = str(self.points.dtype).endswith("float32")
         tol = self.tol * (1 - ROUNDING_SHARE) if single else self.tol
         solution = training.run(
-            descend(self.problem, L, tol, fixed_rank=self.rows is not None, **start.options),
+            descend_in_both_precisions(
+                self.problem, L, tol, fixed_rank=self.rows is not None, **start.options
+            ),
             attributes,
             start=Iterate(L, np.inf),
             tol=tol,
@@ -262,23 +270,6 @@ class Descent:
 
 def objective_without_variation(push_weight: float, labels: ClassOrder, heads: Array) -> float:
     """All points are equal, so that every triplet has a slack of 1 whatever the metric."""
-    warn(
-        "all points are equal, so that every metric is as good as any other. Check X.", DataWarning
-    )
-    others = len(labels.codes) - np.repeat(labels.sizes, labels.sizes)[host(heads)]
+    warn_of_no_variation()
+    others = len(labels.codes) - np.repeat(labels.sizes, labels.sizes)[to_host(heads)]
     return float(push_weight * others.sum())
-
-
-def warn_of_coinciding(count: int) -> None:
-    """Warn of pairs of equal points with different labels, if there are any."""
-    if count:
-        warn(
-            f"{count} pairs of equal points have different labels: no metric can separate them."
-            " Check these labels.",
-            DataWarning,
-        )
-
-
-def taken(X: Array, rows: Index) -> Array:
-    """Rows of X, where it lives."""
-    return X[kernels_for(X).index(rows, X)]

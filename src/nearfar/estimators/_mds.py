@@ -1,4 +1,4 @@
-"""What multidimensional scaling is given, where it starts, and how a fit of it goes."""
+"""The input of multidimensional scaling, its initial places, and the base of its classes."""
 
 from __future__ import annotations
 
@@ -10,37 +10,36 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components, dijkstra, shortest_path
+from scipy.sparse.csgraph import dijkstra, shortest_path
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from nearfar.errors import DisconnectedGraphError, InvalidInputError
-from nearfar.estimators._base import as_dtype_of, validated_points
-from nearfar.estimators._callbacks import CallbackSupportMixin, with_callbacks
-from nearfar.estimators._iterative import IterativeLearner
-from nearfar.estimators._notebook import Estimator
-from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._base import Estimator
+from nearfar.estimators._graph_layout import set_features
+from nearfar.estimators._input import validated_points
+from nearfar.estimators._training import CallbackSupportMixin, check_limits
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.checks import weights_of
+from nearfar.graphs.components import component_labels
 from nearfar.graphs.distances import DenseDistances, SparseDistances
-from nearfar.kernels import Array, is_torch, kernels_for, one_pool
+from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.kernels.all_pairs import distances
 from nearfar.limits import check_time
 from nearfar.linalg import signed
 from nearfar.problems.classical_mds import gram_of_distances, leading_axes
 from nearfar.problems.mds import AllPairs, SomePairs, many
-from nearfar.solvers import Iterate
-from nearfar.solvers.majorization import majorize
+from nearfar.validation import check_choice, check_number
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 METRICS = ("euclidean", "precomputed")
 STARTS = ("classical", "random")
-SMALL = 1e-8  # of the value in one point, below which a value counts as that small
+SMALL = 1e-8  # share of the value with all points in one place: smaller ones count as this
 PATH_ENTRIES = 1 << 20  # of lengths of paths between two looks at the clock
-NUDGE = 1e-3  # of the spread, by which points that start in one place or one line are parted
+NUDGE = 1e-3  # of the spread: random moves of points that start in one place or one line
 SAME_WEIGHTS = 1e-6  # relative difference of weights that should be equal
 
 
@@ -49,7 +48,7 @@ Edges = tuple[Index, Index, Floats, Floats | None]
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownDistances:
     """The distances that are known, in a unit: a matrix where the data is, or edges on the host."""
 
     n: int
@@ -59,6 +58,12 @@ class Known:
     few: Edges | None = None  # in place of a matrix
     unit: float = 1.0  # a power of two, near the largest distance
 
+    @classmethod
+    def of_graph(cls, graph: NeighborhoodGraph, reference: Array) -> KnownDistances:
+        """The lengths of the edges in the unit of the data, on the device of the reference."""
+        edges = graph.heads, graph.tails, graph.lengths, graph.weights
+        return cls(graph.n_nodes, kernels_for(reference).double(reference[:0]), few=edges)
+
     def pairs(self) -> AllPairs | SomePairs:
         """The form in which stress is computed."""
         if self.matrix is not None:
@@ -66,13 +71,13 @@ class Known:
         return self.some_pairs()
 
     def some_pairs(self, *, on_host: bool = False) -> SomePairs:
-        """All that is known as edges."""
+        """The known distances as edges."""
         heads, tails, lengths, weights = self.edges()
         reference = np.empty(0) if on_host else self.reference
         return SomePairs.of(self.n, (heads, tails), lengths, weights, reference)
 
     def size(self) -> float:
-        """Of places at random: the deviation of each coordinate for which d² is δ² in the mean."""
+        """The standard deviation of random coordinates for which the mean of d² is that of δ²."""
         lengths = self.edges()[2]
         return float(np.sqrt(np.mean(lengths**2) / 2))
 
@@ -88,27 +93,26 @@ class Known:
         return kernels_for(self.reference).like(whole, self.reference)
 
     def check_connected(self, name: str) -> None:
-        """Refuse known distances that do not say how parts lie to each other."""
+        """Raise if the known distances leave parts whose relative positions are undetermined."""
         if self.matrix is not None and self.weights is None:
             return
         heads, tails, _, _ = self.edges()
-        graph = sparse.csr_array((np.ones(len(heads)), (heads, tails)), shape=(self.n, self.n))
-        count, labels = connected_components(graph, directed=False)
-        if count == 1:
+        labels = component_labels(self.n, heads, tails)
+        if not labels.any():
             return
         sizes = np.bincount(labels)
-        shown = np.sort(sizes)[::-1].tolist()
+        count, shown = len(sizes), np.sort(sizes)[::-1].tolist()
         listed = ", ".join(map(str, shown[:5])) + (", ..." if count > 5 else "")
         raise DisconnectedGraphError(
             f"{name} needs known distances that connect all points; these leave {count} parts, of"
-            f" {listed} points, whose places relative to each other nothing tells. Add distances"
+            f" {listed} points, whose relative positions are undetermined. Add distances"
             " between the parts, or embed each by itself.",
             np.flatnonzero(labels != sizes.argmax()),
             shown,
         )
 
     def edges(self) -> Edges:
-        """All that is known, pair by pair."""
+        """The known distances, pair by pair."""
         if self.few is not None:
             return self.few
         kernels = kernels_for(self.matrix)
@@ -121,8 +125,8 @@ class Known:
         return heads, tails, matrix[heads, tails], weights[heads, tails]
 
 
-def known_distances(estimator: Any, X: Any, weights: Any) -> tuple[Known, Array]:
-    """What an estimator is given, and an array whose library, device and dtype the answer has.
+def known_distances(estimator: Any, X: Any, weights: Any) -> tuple[KnownDistances, Array]:
+    """The known distances of X, and an array of the library, device and dtype of the answer.
 
     Sets ``n_features_in_``, and ``feature_names_in_`` where X has names.
     """
@@ -136,7 +140,7 @@ def known_distances(estimator: Any, X: Any, weights: Any) -> tuple[Known, Array]
         unit = power_of_two(float(abs(double).max()))
         W = None if weights is None else checked_weights(weights, len(points))
         return _of_matrix(distances(double / unit), W, unit), points
-    X = given_distances(estimator, X)
+    X = validated_distances(estimator, X)
     if sparse.issparse(X):
         given = SparseDistances.of(X)
         check_components(estimator, given.n)
@@ -166,28 +170,30 @@ def power_of_two(largest: float) -> float:
     return float(np.ldexp(1.0, np.frexp(largest)[1] - 1)) if largest > 0 else 1.0
 
 
-def _of_edges(n: int, reference: Array, edges: Edges) -> Known:
+def _of_edges(n: int, reference: Array, edges: Edges) -> KnownDistances:
     """Edges whose lengths are not yet in a unit."""
     heads, tails, lengths, weights = edges
     unit = power_of_two(float(lengths.max(initial=0.0)))
-    return Known(n, reference, few=(heads, tails, lengths / unit, weights), unit=unit)
+    return KnownDistances(n, reference, few=(heads, tails, lengths / unit, weights), unit=unit)
 
 
-def _of_matrix(matrix: Array, W: Floats | None, unit: float) -> Known:
+def _of_matrix(matrix: Array, W: Floats | None, unit: float) -> KnownDistances:
     """A matrix in a unit and weights, as edges where these are few."""
     kernels, n = kernels_for(matrix), len(matrix)
     reference = matrix[:0, 0]
     if W is None:
-        return Known(n, reference, matrix, unit=unit)
+        return KnownDistances(n, reference, matrix, unit=unit)
     heads, tails = np.nonzero(np.triu(W, 1))
     if many(n, len(heads)):
-        return Known(n, reference, matrix, kernels.like(W, matrix), unit=unit)
+        return KnownDistances(n, reference, matrix, kernels.like(W, matrix), unit=unit)
     index = (kernels.index(rows, matrix) for rows in (heads, tails))
     lengths = np.asarray(kernels.to_host(matrix[tuple(index)]))
-    return Known(n, reference, few=(heads, tails, lengths, W[heads, tails]), unit=unit)
+    return KnownDistances(n, reference, few=(heads, tails, lengths, W[heads, tails]), unit=unit)
 
 
-def _of_graph(estimator: Any, graph: NeighborhoodGraph, weights: Any) -> tuple[Known, Array]:
+def _of_graph(
+    estimator: Any, graph: NeighborhoodGraph, weights: Any
+) -> tuple[KnownDistances, Array]:
     if weights is not None:
         raise InvalidInputError(
             "a NeighborhoodGraph has weights of its own; got weights beside it. Give them to the"
@@ -204,8 +210,8 @@ def _of_graph(estimator: Any, graph: NeighborhoodGraph, weights: Any) -> tuple[K
     return _of_edges(graph.n_nodes, double, edges), reference
 
 
-def given_distances(estimator: Any, X: Any, *, missing: bool = True) -> Any:
-    """A matrix of numbers as it is given; ``n_features_in_`` is set."""
+def validated_distances(estimator: Any, X: Any, *, missing: bool = True) -> Any:
+    """Validate a matrix of distances where it lives, and set ``n_features_in_``."""
     if is_torch(X):
         set_features(estimator, int(X.shape[-1]))
         X = X.detach() if X.is_floating_point() else X.double()
@@ -218,12 +224,12 @@ def given_distances(estimator: Any, X: Any, *, missing: bool = True) -> Any:
             dtype=[np.float64, np.float32],
             ensure_all_finite=not missing,
         )
-    refuse_negative(X.tocoo().data if sparse.issparse(X) else X)
+    check_not_negative(X.tocoo().data if sparse.issparse(X) else X)
     return X
 
 
-def refuse_negative(D: Array) -> None:
-    """Refuse distances below zero."""
+def check_not_negative(D: Array) -> None:
+    """Raise unless all distances are at least 0."""
     if bool((D < 0).any()):
         bad = np.argwhere(np.asarray(kernels_for(D).to_host(D < 0)))
         where = "" if D.ndim == 1 else f", in row {bad[0][0]} and column {bad[0][1]} for one"
@@ -234,15 +240,8 @@ def refuse_negative(D: Array) -> None:
         )
 
 
-def set_features(estimator: Any, count: int) -> None:
-    """Store how many features there are; they have no names."""
-    estimator.n_features_in_ = count
-    if hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
-
-
 def check_components(estimator: Any, n: int) -> None:
-    """Refuse one point, and as many components as points."""
+    """Raise unless there are at least 2 points, and more than ``n_components``."""
     name = type(estimator).__name__
     if n < 2:
         raise InvalidInputError(f"{name} needs at least 2 points; got n_samples={n}. Add points.")
@@ -296,7 +295,7 @@ def _path_lengths(graph: sparse.csr_array) -> Floats:
 # -- where to start ----------------------------------------------------------------------------
 
 
-def first_places(known: Known, r: int, init: Any, random_state: Any) -> Array:
+def initial_places(known: KnownDistances, r: int, init: Any, random_state: Any) -> Array:
     """Places (n, r) to start from, no two of them equal."""
     kernels, random = kernels_for(known.reference), check_random_state(random_state)
     if isinstance(init, str) and init == "classical":
@@ -315,7 +314,7 @@ def first_places(known: Known, r: int, init: Any, random_state: Any) -> Array:
 
 
 def given_places(init: Any, n: int, r: int) -> Floats:
-    """A start that is given as an array."""
+    """Validate initial places that are given as an array."""
     Y = np.asarray(kernels_for(init).to_host(init))
     if Y.shape != (n, r) or Y.dtype.kind not in "iuf" or not np.isfinite(Y).all():
         raise InvalidInputError(
@@ -333,98 +332,22 @@ def principal_places(Y: Array) -> Array:
     return kernels.like(signed(U.T).T * lengths, Y)
 
 
-# -- a fit -------------------------------------------------------------------------------------
+# -- iterative scaling -------------------------------------------------------------------------
 
 
-class Scaling(
-    IterativeLearner,
-    CallbackSupportMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    Estimator,
+class IterativeMDS(
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator
 ):
-    """An estimator that places points by descending a stress; a subclass says which."""
+    """A transformer that places the points of its fit by descending a stress."""
 
-    n_components: int
     metric: str
-    init: Any
-    random_state: Any
+    embedding_: Array
 
     _axes: ClassVar[dict[str, str]] = {"embedding_": "nr"}
-    _on_host = False  # whether the problem is computed there, wherever the data is
 
-    def _problem(self, known: Known) -> Any:
-        """A problem with ``evaluate`` and ``scale``."""
-        raise NotImplementedError
-
-    def _check_parameters(self) -> None:
-        """Refuse parameters that all share; subclasses add their own."""
-        self._check_limits()
-        check_choice("metric", self.metric, METRICS)
-        if isinstance(self.init, str):
-            check_choice("init", self.init, STARTS, " or an array")
-
-    def _objective(self, value: float, unit: float) -> float:
-        """What is reported of a value of the problem, in which ``unit`` is 1."""
-        raise NotImplementedError
-
-    def _unit(self, unit: float) -> float:
-        """What the places are returned in, of problems in which ``unit`` is 1."""
-        return unit
-
-    @with_callbacks
     def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
-        """Place the points.
-
-        Parameters
-        ----------
-        X : array-like, torch.Tensor, sparse array or NeighborhoodGraph
-            Points (n_samples, n_features); or with ``metric="precomputed"`` distances (n_samples,
-            n_samples), dense with NaN or infinity where one is not known, or sparse with the known
-            ones stored, zeros among them; or a graph, whose edges are the known distances. Tensors
-            are computed on their device.
-        y : None
-            Not used.
-        weights : array-like, torch.Tensor or sparse array of shape (n_samples, n_samples), or None
-            How much each distance counts: symmetric, not negative. None counts all alike.
-
-        Returns
-        -------
-        estimator
-            The fitted estimator.
-        """
-        self._check_parameters()
-        with one_pool():
-            known, reference = known_distances(self, X, weights)
-            known.check_connected(type(self).__name__)
-            self._fit(known, reference, X, y)
-        return self
-
-    def _fit(self, known: Known, reference: Array, X: Any, y: Any) -> None:
-        problem = self._problem(known)
-        start = first_places(known, self.n_components, self.init, self.random_state)
-        if self._on_host:
-            start = np.asarray(kernels_for(start).to_host(start))
-
-        def attributes(iterate: Iterate) -> dict[str, Any]:
-            Y = self._unit(known.unit) * principal_places(iterate.point)
-            return {"embedding_": brought(Y, reference)}
-
-        solution = self._run(
-            majorize(
-                problem.evaluate,
-                start,
-                relative_gain(problem.scale),
-                lambda at: {"objective": self._objective(at.value, known.unit)},
-            ),
-            X,
-            y,
-            attributes,
-        )
-        self.embedding_ = attributes(solution.iterate)["embedding_"]
-        value = problem.evaluate(_in_unit(self.embedding_, start, self._unit(known.unit))).value
-        objective = self._objective(value, known.unit)
-        self._store_ending(solution.status, objective, None, solution.history)
+        """Place the points; each class has its own."""
+        raise NotImplementedError
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Any:
         """Place the points, and return where they go.
@@ -454,20 +377,20 @@ class Scaling(
         return tags
 
 
-def _in_unit(Y: Array, start: Array, unit: float) -> Array:
-    """Places as they are returned, perhaps in float32, in a unit and beside the start."""
+def check_scaling_parameters(estimator: Any) -> None:
+    """Validate the parameters that iterative scaling shares."""
+    check_limits(estimator)
+    check_choice("metric", estimator.metric, METRICS)
+    if isinstance(estimator.init, str):
+        check_choice("init", estimator.init, STARTS, " or an array")
+
+
+def in_unit_beside(Y: Array, start: Array, unit: float) -> Array:
+    """The returned places divided by the unit, in the dtype and on the device of the start."""
     Y = np.asarray(kernels_for(Y).to_host(Y), dtype=np.float64)
     return kernels_for(start).like(Y / unit, start)
 
 
 def relative_gain(scale: float) -> Callable[[Any, float], float]:
-    """What is left to gain relative to the value, or to a small share of that of one point."""
+    """The gain that is left, relative to the value or, if that is tiny, to a share of ``scale``."""
     return lambda at, gain: gain / max(at.value, SMALL * scale)
-
-
-def brought(Y: Array, reference: Array) -> Array:
-    """Y beside the reference, of its dtype."""
-    kernels = kernels_for(reference)
-    if is_torch(Y) != is_torch(reference):
-        Y = kernels.like(kernels_for(Y).to_host(Y), kernels.double(reference))
-    return as_dtype_of(reference, Y)

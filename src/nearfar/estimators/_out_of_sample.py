@@ -1,4 +1,16 @@
-"""Places of new points in an embedding, from those of their neighbours [thesis, 3.1.10]."""
+"""Places of single points from those of their neighbours [Thesis, 3.1.10].
+
+`place_by_neighbors` places new points in an embedding. With its neighbours in their places the best
+place of a node is known exactly (`nearfar.problems.out_of_sample`, eq. 6), however far away it is.
+Two functions use this to correct a descent that left nodes on the wrong side of their neighbours:
+
+- `move_single_nodes` moves those nodes that gain more than all their neighbours would, so that no
+  two neighbours move at once and the sum of squared misfits falls by the sum of the gains.
+- `place_untrusted_nodes` also helps where neighbours are on the wrong side together and hold each
+  other there: it keeps the largest part of the network that fits well, and places all others anew.
+
+[Thesis] Weinberger, Metric learning with convex optimization, University of Pennsylvania 2007.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import ConvergenceWarning, InvalidInputError, warn
+from nearfar.graphs import NeighborhoodGraph
+from nearfar.graphs.components import component_labels
 from nearfar.kernels import Array, kernels_for
 from nearfar.kernels.batched import in_blocks
 from nearfar.problems.out_of_sample import (
@@ -17,19 +31,31 @@ from nearfar.problems.out_of_sample import (
     OutOfSampleProgram,
     reconstruction_weights,
 )
-from nearfar.solvers.bisection import decreasing_root
+from nearfar.problems.sensor_localization import core
+from nearfar.solvers.batched import bisect_decreasing
 from nearfar.solvers.cone_deviations import least_deviations
 
+Matrix = NDArray[np.float64]
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 Solve = Callable[[Array, Array], tuple[Array, Array]]
 
 METHODS = ("sdp", "sdp+cg", "lle")
 
 TOLERANCE = 1e-9  # gap of the program, in units of the mean squared distance
-TRUSTED = 1e-6  # gap that is worth no warning
+TRUSTED = 1e-6  # largest gap without a warning
 SAME = 1e-28  # variance of neighbours, relative to their squares, that is a rounding error
+WORTHWHILE = 1e-3  # gain of a move, relative to the misfit of the node
+ROUNDING = 1e-12  # misfit that counts as 0, relative to that of all points in one place
+SUSPECT = 2.0  # times the median misfit: nodes that fit badly
+FIRST = 0.5  # a node is placed if it has this share of the largest number of placed neighbours
+BLOCK_ENTRIES = 1 << 20  # neighbours of a block of nodes
 
 
-def placed(
+# -- new points --------------------------------------------------------------------------------
+
+
+def place_by_neighbors(
     embedding: Array,
     near: Any,
     squares: Any,
@@ -117,7 +143,7 @@ def _by_program(places: Array, squares: Array) -> tuple[Array, Array]:
 
 def _by_stress(places: Array, squares: Array) -> tuple[Array, Array]:
     stress = LocalStress.of(Neighborhoods.of(places, squares))
-    t = decreasing_root(stress.surplus, *stress.ends())
+    t = bisect_decreasing(stress.surplus, *stress.ends())
     return stress.place(t), 0 * t
 
 
@@ -137,3 +163,101 @@ def _warn_of_gaps(gap: NDArray[np.float64]) -> None:
             f" be at most {TRUSTED:g}. Try another method, or more neighbours.",
             ConvergenceWarning,
         )
+
+
+# -- nodes of a network ------------------------------------------------------------------------
+
+
+def move_single_nodes(
+    graph: NeighborhoodGraph, squares: Matrix, weights: Matrix, Y: Matrix, fixed: Mask
+) -> tuple[Matrix, int]:
+    """Points (n, r) after moves that gain, and the number of moves. Time O(e r²)."""
+    D, W = graph.adjacency(squares), graph.adjacency(weights)
+    places = _best_places(D, Y, ~fixed)
+    before, none = _misfits(D, W, Y, Y)
+    gains = before - _misfits(D, W, places, Y)[0]
+    gains = np.where(gains > WORTHWHILE * before + ROUNDING * none, gains, 0.0)
+    moving = (gains > 0) & _ahead_of_neighbors(graph, gains)
+    return np.where(moving[:, None], places, Y), int(moving.sum())
+
+
+def place_untrusted_nodes(
+    graph: NeighborhoodGraph, squares: Matrix, weights: Matrix, Y: Matrix, fixed: Mask
+) -> tuple[Matrix, int]:
+    """Points (n, r) of which the untrusted ones are placed anew by the others, and their number.
+
+    Those with most neighbours in place come first. A node needs r + 1 of them; others stay.
+    """
+    D, W = graph.adjacency(squares), graph.adjacency(weights)
+    misfits, none = _misfits(D, W, Y, Y)
+    share = misfits / np.where(none > 0, none, 1.0)
+    bad = ~fixed & (share > SUSPECT * np.median(share) + ROUNDING)
+    if not bad.any():
+        return Y, 0
+    joined = graph.adjacency(np.ones(graph.n_edges))
+    settled = _trusted(graph, bad, fixed, Y.shape[1])
+    Y, n_settled = Y.copy(), int(settled.sum())
+    while True:
+        counts = np.where(settled, 0, joined @ settled.astype(np.float64))
+        ready = (counts > Y.shape[1]) & (counts >= FIRST * counts.max())
+        if not ready.any():
+            return Y, int(settled.sum()) - n_settled
+        Y[ready] = _best_places(D, Y, ready, settled)[ready]
+        settled |= ready
+
+
+def _trusted(graph: NeighborhoodGraph, bad: Mask, fixed: Mask, r: int) -> Mask:
+    """The fixed nodes, and the largest part of the network in which nodes fit and hold each other.
+
+    Each has more than r neighbours there: nodes that fit among themselves, but are cut off by some
+    that do not, may lie mirrored.
+    """
+    good = ~bad[graph.heads] & ~bad[graph.tails]
+    kept = core(graph.n_nodes, graph.heads[good], graph.tails[good], r + 1, fixed) & ~bad
+    inside = kept[graph.heads] & kept[graph.tails]
+    labels = component_labels(graph.n_nodes, graph.heads[inside], graph.tails[inside])
+    trusted: Mask = fixed | (kept & (labels == np.bincount(labels[kept], minlength=1).argmax()))
+    return trusted
+
+
+def _best_places(D: Any, Y: Matrix, nodes: Mask, by: Mask | None = None) -> Matrix:
+    """The best place of each of some nodes with more than r neighbours, the others in theirs.
+
+    D is the sparse matrix of squared lengths; only neighbours in ``by`` count.
+    """
+    kept = nodes[np.repeat(np.arange(len(Y)), np.diff(D.indptr))]
+    if by is not None:
+        kept &= by[D.indices]
+    sums = np.concatenate([[0], np.cumsum(kept)])[D.indptr]
+    starts, counts = sums[:-1], np.diff(sums)
+    neighbors, lengths = D.indices[kept], D.data[kept]
+    places = Y.copy()
+    for count in np.unique(counts[counts > Y.shape[1]]):
+        rows = np.flatnonzero(counts == count)
+        step = max(1, BLOCK_ENTRIES // int(count))
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step]
+            at = starts[some][:, None] + np.arange(count)
+            places[some] = place_by_neighbors(Y, neighbors[at], lengths[at], "sdp+cg")
+    return places
+
+
+def _misfits(D: Any, W: Any, places: Matrix, Y: Matrix) -> tuple[Matrix, Matrix]:
+    """Σⱼ wⱼ (‖pᵢ − yⱼ‖² − Dᵢⱼ)² of nodes i at other places, and Σⱼ wⱼ Dᵢⱼ²."""
+    rows = np.repeat(np.arange(len(Y)), np.diff(D.indptr))
+    lengths = ((places[rows] - Y[D.indices]) ** 2).sum(axis=1)
+    sums = kernels_for(Y).segment_sum
+    return sums(rows, W.data * (lengths - D.data) ** 2, len(Y)), sums(
+        rows, W.data * D.data**2, len(Y)
+    )
+
+
+def _ahead_of_neighbors(graph: NeighborhoodGraph, gains: Matrix) -> Mask:
+    """Where a gain is larger than all those of neighbours; equals are ordered by number."""
+    ranks = np.empty(len(gains))
+    ranks[np.argsort(gains, kind="stable")] = np.arange(len(gains))
+    ends = np.concatenate([graph.heads, graph.tails])
+    others = np.concatenate([graph.tails, graph.heads])
+    highest = kernels_for(gains).segment_max(ends, ranks[others], len(gains))
+    ahead: Mask = ranks > highest
+    return ahead

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice
-from nearfar.estimators._start import host
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.linalg import symmetric
 from nearfar.problems.covariance import CovarianceProblem
+from nearfar.validation import check_choice
 
 Matrix = NDArray[np.float64]
 
@@ -26,7 +25,7 @@ def check_prior(prior: Any, d: int) -> None:
     if isinstance(prior, str) or prior is None:
         check_choice("prior", prior, PRIORS, or_else=" or an array")
         return
-    A = host(prior)
+    A = to_host(prior)
     if A.shape != (d, d) or A.dtype.kind not in "fiu":
         raise InvalidInputError(
             f"prior must be a matrix of numbers of shape ({d}, {d}); got shape {A.shape} of"
@@ -47,7 +46,7 @@ def prior_map(prior: Any, points: Array) -> Matrix:
     It has d rows, or of a singular covariance as many as the points have rank.
     """
     if not isinstance(prior, str):
-        return np.asarray(linalg.cholesky(symmetric(host(prior).astype(np.float64))))
+        return np.asarray(linalg.cholesky(symmetric(to_host(prior).astype(np.float64))))
     if prior == "identity":
         return np.eye(points.shape[1])
     return CovarianceProblem.build(kernels_for(points), points).solution()

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.estimators._pairs import holds_tuples
-from nearfar.estimators._start import host
+from nearfar.estimators._input import holds_tuples
+from nearfar.kernels import to_host
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.supervision import Pairs, Tuples
 
@@ -24,15 +24,15 @@ Proof = dict[str, NDArray[Any]]
 def margin_proof(
     problem: LMNNProblem, certificate: Certificate | None, order: Index, n_rows: int
 ) -> Proof:
-    """The target neighbours of the LMNN family, and of a certificate the dual point.
+    """For the LMNN family: the target neighbours, and the dual point if there is a certificate.
 
-    ``order`` holds the row of X of each point of the problem, and ``n_rows`` is how many X has.
-    Numbers of points are positions among the training rows, which are all rows of X, or ``rows``
-    if some were held out.
+    ``order`` holds the row of X of each point of the problem, and ``n_rows`` is the number of rows
+    of X. Points are numbered by their position among the training rows, which are all rows of X, or
+    ``rows`` if some were held out.
     """
     rows = np.sort(order)
     place = np.searchsorted(rows, order)
-    heads, tails = (place[host(end)] for end in problem.edges)
+    heads, tails = (place[to_host(end)] for end in problem.edges)
     proof: Proof = {"targets": _table(heads, tails, len(rows))}
     if len(rows) < n_rows:
         proof["rows"] = rows.astype(np.int32)
@@ -44,12 +44,15 @@ def margin_proof(
 
 
 def map_proof(maps: Iterable[Matrix]) -> Proof:
-    """The maps whose soft neighbours, or whose lengths of far pairs, are a dual point."""
+    """The maps whose soft neighbours (MCML), or whose lengths of far pairs (MMC), are a dual point.
+
+    MCML has one or two of them.
+    """
     return dict(zip(("components", "nearer"), maps, strict=False))
 
 
 def drawn_pairs(pairs: Pairs, n_pairs: int | None) -> Proof:
-    """The pairs that were drawn from labelled points; nothing where all were taken."""
+    """The pairs that were drawn from labelled points; nothing if all were taken."""
     if n_pairs is None:
         return {}
     edges = {"near": pairs.near_edges(), "far": pairs.far_edges()}
@@ -57,14 +60,14 @@ def drawn_pairs(pairs: Pairs, n_pairs: int | None) -> Proof:
 
 
 def far_rows(pairs: Pairs, X: Any, y: Any) -> NDArray[np.int32]:
-    """The far pairs (m, 2) by rows of X; of dense pairs and triplets by rows of all their points.
+    """The far pairs (m, 2) by row numbers of X, or of the stacked points of dense tuples.
 
-    Equal points of these are one in ``pairs``, which keeps the order of the far pairs.
+    In ``pairs`` equal points of dense tuples have become one; the order of the far pairs is kept.
     """
     if isinstance(X, Tuples) or not holds_tuples(X):
         return np.stack(pairs.far_edges(), axis=1).astype(np.int32)
     m, size = (X.shape if hasattr(X, "shape") else np.shape(X))[:2]
-    far = np.arange(m) if size == 3 else np.flatnonzero(host(y) != 1)
+    far = np.arange(m) if size == 3 else np.flatnonzero(to_host(y) != 1)
     return np.stack([size * far, size * far + size - 1], axis=1).astype(np.int32)
 
 

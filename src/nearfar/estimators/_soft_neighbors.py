@@ -1,4 +1,4 @@
-"""What MCML and NCA share: where they start, and a descent that can be interrupted and resumed."""
+"""What MCML, KernelMCML and NCA share: input, start, checkpoint and the run of a descent."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._base import validated_labels
-from nearfar.estimators._iterative import IterativeLearner
-from nearfar.estimators._large_margin import warn_of_coinciding
-from nearfar.estimators._parameters import check_choice
-from nearfar.estimators._start import given_map, host, projection
-from nearfar.kernels import Array, kernels_for
-from nearfar.limits import fit_clock
+from nearfar.errors import InvalidInputError
+from nearfar.estimators._input import validated_labels, validated_points, warn_of_coinciding
+from nearfar.estimators._start import projection
+from nearfar.estimators._training import Training
+from nearfar.files import fingerprint
+from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.soft_neighbors import SoftNeighborsProblem
-from nearfar.solvers import Iterate, Record, Solution, Status
-from nearfar.solvers.checkpoint import Checkpoint, fingerprint
+from nearfar.solvers import Iterate, Solution, Status
+from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.solvers.quasi_newton import Memory
 from nearfar.supervision import ClassOrder
 from nearfar.supervision.labels import check_class_pairs
 from nearfar.supervision.pairs import n_coinciding
+from nearfar.validation import check_choice
 
 Matrix = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
@@ -34,120 +33,92 @@ LEAST_DISTANCE = 1e-12  # squared; below it, rounding hides what a descent could
 REMAINS = 10  # a step of a descent gains about a tenth of what remains to be gained
 
 
-class SoftNeighborsLearner(IterativeLearner):
-    """A map that is learned from the soft neighbours of labelled points."""
+# -- input and start -------------------------------------------------------------------------------
 
-    init: str | ArrayLike
-    warm_start: bool
-    checkpoint: Any
-    n_features_in_: int
 
-    # -- before ------------------------------------------------------------------------------
+def validated_labelled_points(estimator: Any, X: Any, y: Any) -> tuple[Array, ClassOrder]:
+    """Points and labels, with two points of one class and two classes at least."""
+    X = validated_points(estimator, X, reset=True)
+    labels = validated_labels(estimator, X, y)
+    check_class_pairs(labels, type(estimator).__name__)
+    if bool((X[:1] != X).any()):  # otherwise another warning says that all points are equal
+        warn_of_coinciding(n_coinciding(X, labels.codes))
+    return X, labels
 
-    def _validated_with_labels(self, X: Any, y: Any) -> tuple[Array, ClassOrder]:
-        X = self._validated(X, reset=True)  # type: ignore[attr-defined]  # of the other base
-        labels = validated_labels(self, X, y)
-        check_class_pairs(labels, type(self).__name__)
-        if bool((X[:1] != X).any()):  # else it is told later that all points are equal
-            warn_of_coinciding(n_coinciding(X, labels.codes))
-        return X, labels
 
-    def _check_start(self) -> None:
-        if isinstance(self.init, str) or self.init is None:
-            check_choice("init", self.init, INITS, or_else=" or an array")
+def check_init(init: Any) -> None:
+    """Raise if init is an unknown word; an array is validated when the start is computed."""
+    if isinstance(init, str) or init is None:
+        check_choice("init", init, INITS, or_else=" or an array")
 
-    def _given_start(self, rows: int | None) -> Matrix | None:
-        """The map that the user gave, of so many rows if that is fixed, or that of the last fit."""
-        if self.warm_start and hasattr(self, "components_"):
-            given, source, remedy = self.components_, "the last fit", "Set warm_start=False."
-        elif not isinstance(self.init, str):
-            given, source, remedy = self.init, "init", "Correct it, or leave it out."
-        else:
-            return None
-        return given_map(given, rows, self.n_features_in_, source, remedy)
 
-    def _start_from(self, problem: SoftNeighborsProblem, given: Matrix) -> Matrix:
-        """The factor of a map, unless that brings all points together, as no descent could undo."""
-        L = problem.factor(given)
-        distance = problem.mean_distance(L)
-        if distance < LEAST_DISTANCE:
-            raise InvalidInputError(
-                f"the map to start from leaves points at a squared distance of {distance:.0e} on"
-                " average, and they cannot be told apart. Scale it up, or use another init."
-            )
-        return L
+def named_start(
+    problem: SoftNeighborsProblem, points: Array, labels: ClassOrder, init: str, rows: int | None
+) -> Matrix:
+    """The factor that the word ``init`` names, scaled to the length of "auto"."""
+    guess = problem.first_guess(rows)
+    if init == "auto":
+        return guess
+    d = points.shape[1]
+    components = np.eye(rows or d, d)
+    if init != "identity":
+        components = projection(points, labels, init, rows or d)
+    L = problem.factor(components)
+    length = float(np.vdot(L @ problem.P, L))
+    return L * (float(np.vdot(guess @ problem.P, guess)) / length) ** 0.5 if length > 0 else L
 
-    def _named_start(
-        self, problem: SoftNeighborsProblem, points: Array, labels: ClassOrder, rows: int | None
-    ) -> Matrix:
-        """The factor that ``init`` names, as long as the closed form is."""
-        guess = problem.first_guess(rows)
-        if self.init == "auto":
-            return guess
-        d = points.shape[1]
-        if self.init == "identity":
-            components = np.eye(rows or d, d)
-        else:
-            components = projection(points, labels, str(self.init), rows or d)
-        L = problem.factor(components)
-        length = float(np.vdot(L @ problem.P, L))
-        return L * (float(np.vdot(guess @ problem.P, guess)) / length) ** 0.5 if length > 0 else L
 
-    # -- the descent -------------------------------------------------------------------------
-
-    def _descended(
-        self,
-        problem: SoftNeighborsProblem,
-        points: Array,
-        start: Matrix,
-        iterates: Callable[[Matrix, Memory | None], Iterator[Iterate]],
-        X: Array,
-        y: Any,
-        place: Callable[[Matrix], dict[str, Any]],
-        settings: list[Any],
-    ) -> Solution:
-        """Run from a factor, or from where the checkpoint's run was; ``place`` gives attributes.
-
-        A checkpoint belongs to the points, sorted by class, and to the settings.
-        """
-        checkpoint, history, observers, memory = None, [], [], None
-        if self.checkpoint is not None:
-            parts = [host(points), problem.starts, type(self).__name__, *settings]
-            checkpoint = Checkpoint(self.checkpoint, fingerprint(*parts))
-            saved = checkpoint.load()
-            if saved is not None:
-                start, memory = _unpacked(problem, saved[0])
-                history = saved[1]["history"]
-                fit_clock().continue_from(history[-1]["seconds"])
-
-            def write(iterate: Iterate, trace: list[Record]) -> None:
-                checkpoint.save(_packed(problem, iterate), {"history": trace})
-
-            def save(iterate: Iterate, trace: list[Record]) -> None:
-                if checkpoint.due:
-                    write(iterate, trace)
-
-            observers.append(save)
-        solution = self._run(
-            iterates(start, memory),
-            X,
-            y,
-            lambda iterate: place(problem.returned(iterate.point)),
-            observers=observers,
-            history=history,
-            start=Iterate(start, np.inf),
+def check_start(problem: SoftNeighborsProblem, L: Matrix) -> None:
+    """Raise if a factor maps all points to almost the same image: no descent could undo that."""
+    distance = problem.mean_distance(L)
+    if distance < LEAST_DISTANCE:
+        raise InvalidInputError(
+            f"the map to start from leaves points at a squared distance of {distance:.0e} on"
+            " average, and they cannot be told apart. Scale it up, or use another init."
         )
-        if checkpoint is not None:
-            if solution.status is Status.CONVERGED:
-                checkpoint.remove()
-            elif solution.history:
-                write(solution.iterate, solution.history)
-        # without the memory of the descent, which takes as much as many points
-        return replace(solution, iterate=replace(solution.iterate, state=None))
+
+
+# -- the descent -----------------------------------------------------------------------------------
+
+
+def open_checkpoint(path: Any, points: Array, *settings: Any) -> Checkpoint | None:
+    """The checkpoint of a fit to these points, sorted by class, with these settings."""
+    return None if path is None else Checkpoint(path, fingerprint(to_host(points), *settings))
+
+
+def run_descent(
+    training: Training,
+    problem: SoftNeighborsProblem,
+    start: Matrix,
+    descent: Callable[[Matrix, Memory | None], Iterator[Iterate]],
+    attributes: Callable[[Matrix], dict[str, Any]],
+) -> Solution:
+    """Run a descent from a factor, or from where the checkpoint has it.
+
+    ``descent`` makes the iterates, from a factor and the memory of an earlier descent.
+    ``attributes`` are the fitted attributes of a map on the features.
+    """
+    memory = None
+    if training.saved is not None:
+        start, memory = _unpacked(problem, training.saved[0])
+
+    def save(iterate: Iterate) -> None:
+        training.save(_packed(problem, iterate), {})
+
+    solution = training.run(
+        descent(start, memory),
+        lambda iterate: attributes(problem.returned(iterate.point)),
+        start=Iterate(start, np.inf),
+        save=save,
+    )
+    if solution.status is not Status.CONVERGED and solution.history:
+        save(solution.iterate)
+    # Drop the memory of the descent, which may be larger than the data.
+    return replace(solution, iterate=replace(solution.iterate, state=None))
 
 
 def _packed(problem: SoftNeighborsProblem, iterate: Iterate) -> Arrays:
-    """An iterate as arrays: enough to continue from it."""
+    """An iterate as arrays from which `_unpacked` continues."""
     arrays = {"components": problem.components(iterate.point)}
     if isinstance(iterate.state, Memory):
         memory, basis = iterate.state, problem.basis
@@ -157,10 +128,10 @@ def _packed(problem: SoftNeighborsProblem, iterate: Iterate) -> Arrays:
 
 
 def _unpacked(problem: SoftNeighborsProblem, arrays: Arrays) -> tuple[Matrix, Memory | None]:
-    """Where to continue from an iterate that was packed.
+    """The factor and the memory of a packed iterate.
 
-    On another machine the coordinates of the problem may differ by rounding and more. Then the map
-    on the features is what remains, and a descent follows another path from there.
+    On another machine the coordinates of the problem may differ, by rounding or more. Then only the
+    map on the features is used, and the descent takes another path from there.
     """
     if "basis" not in arrays or not np.array_equal(arrays["basis"], problem.basis):
         return problem.factor(arrays["components"]), None
@@ -168,22 +139,17 @@ def _unpacked(problem: SoftNeighborsProblem, arrays: Arrays) -> tuple[Matrix, Me
     return arrays["factor"], memory
 
 
-def placed(components: Matrix, rows: int | None, points: Array) -> Array:
-    """A map with the rows that were asked for, where the points live."""
-    return kernels_for(points).like(pad_or_trim_rows(components, rows), points)
-
-
-def identity_without_variation(d: int, rows: int | None) -> Matrix:
-    """The map where all points are equal."""
-    warn(
-        "all points are equal, so that every metric is as good as any other. Check X.", DataWarning
-    )
-    return np.eye(rows or d, d)
-
-
 def expected_gain(gain: float, value: float, least: float) -> float:
-    """What a descent may still gain, relative to the objective, from its next step's gain.
+    """An estimate of what a descent may still gain, relative to the objective.
 
-    No value is below ``least``.
+    ``gain`` is that of its next step, and ``least`` a lower bound on all values.
     """
     return min(REMAINS * gain, abs(value - least)) / max(abs(value), 1.0)
+
+
+# -- the answer ------------------------------------------------------------------------------------
+
+
+def as_components(components: Matrix, rows: int | None, X: Array) -> Array:
+    """A map of so many rows, if they are given, in the dtype and on the device of X."""
+    return kernels_for(X).like(pad_or_trim_rows(components, rows), X)

@@ -1,4 +1,4 @@
-"""Where learners start: a robust centre, and maps from PCA or LDA."""
+"""Where learners start: the centre and scale of the data, and the map to begin with."""
 
 from __future__ import annotations
 
@@ -11,43 +11,37 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.supervision import ClassOrder
 
 Matrix = NDArray[np.float64]
 
 SAMPLE_ROWS = 10_000  # rows that are enough for a centre and for a first guess
-ROUNDING = 1e-12  # share of the spread of the data that is no variance of a class
-SCALE_LIMIT = 1e140  # beyond it squares leave the range of float64
-DEAD = 1e-12  # spread of a feature, relative to the median one, up to which it is dead
+ROUNDING = 1e-12  # share of the spread of the data below which a class does not vary
+SCALE_LIMIT = 1e140  # beyond it, squares leave the range of float64
+DEAD = 1e-12  # spread relative to that of the median feature, up to which a feature is dead
 NAMED = 5  # dead features that a warning names
 
 
-def host(x: Any) -> NDArray[Any]:
-    """Return x as a NumPy array."""
-    found: NDArray[Any] = kernels_for(x).to_host(x)
-    return found
-
-
 def robust_centre(X: Array) -> Array:
-    """A point amid the data that one outlier cannot move, in float64."""
+    """The median of each feature, in float64; raises if squares of the data overflow."""
     kernels = kernels_for(X)
     step = -(-len(X) // SAMPLE_ROWS)
-    sample = np.asarray(host(X[::step]), dtype=np.float64)
+    sample = np.asarray(to_host(X[::step]), dtype=np.float64)
     centre = kernels.like(np.median(sample, axis=0), kernels.double(X[:0]))
     check_spread(float(abs(kernels.double(X) - centre).max()))
     return centre
 
 
 def without_dead_features(X: Array) -> Array:
-    """Return X with zeros for the features that vary by almost nothing beside the others.
+    """Return X with zeros in place of the features that hardly vary compared with the others.
 
-    What they hold is noise, as in embeddings of which some outputs are never used. A learned metric
-    would have to stretch them by many powers of ten to see them at all, so they get no weight.
+    They hold only noise, like outputs of an embedding that are never used. A learned metric would
+    have to stretch them by many powers of ten to see them at all, so they get no weight.
     """
     kernels, step = kernels_for(X), -(-len(X) // SAMPLE_ROWS)
     spreads = _spreads(kernels, X[::step])
-    if (spreads > step * DEAD * _median(spreads)).all():  # of all rows at most so much less
+    if (spreads > step * DEAD * _median(spreads)).all():  # all rows spread 1/step as much at least
         return X
     spreads = _spreads(kernels, X)
     dead = (spreads > 0) & (spreads <= DEAD * _median(spreads))
@@ -66,19 +60,19 @@ def without_dead_features(X: Array) -> Array:
 
 def _spreads(kernels: ModuleType, X: Array) -> Matrix:
     """The mean distance of each feature from its first value."""
-    return np.asarray(host(abs(kernels.double(X) - kernels.double(X[:1])).mean(0)))
+    return np.asarray(to_host(abs(kernels.double(X) - kernels.double(X[:1])).mean(0)))
 
 
 def _median(spreads: Matrix) -> float:
-    """The median of the features that vary."""
+    """The median over the features that vary."""
     return float(np.median(spreads[spreads > 0])) if spreads.any() else 0.0
 
 
 def central_point(X: Array) -> Array:
-    """The point nearest to a robust centre, in float64; features count relative to their spread.
+    """The point nearest to the median, in float64, each feature relative to its spread.
 
-    From one of its points a set spans what the differences of its points span. From elsewhere it
-    may span one direction more, in which all points agree.
+    Relative to one of them, points span the same space as their differences. Relative to any other
+    vector they may span one direction more, along which all points agree.
     """
     kernels = kernels_for(X)
     far = abs(kernels.double(X) - robust_centre(X))
@@ -87,7 +81,7 @@ def central_point(X: Array) -> Array:
 
 
 def check_spread(spread: float) -> None:
-    """Refuse points whose largest distance from their centre cannot be squared."""
+    """Raise if the square of the largest distance from the centre leaves the range of float64."""
     check_power(
         spread,
         2,
@@ -97,7 +91,7 @@ def check_spread(spread: float) -> None:
 
 
 def check_power(size: float, power: int, what: str, remedy: str) -> None:
-    """Refuse data of a size whose second or fourth power is no float64; 0 is allowed."""
+    """Raise if the second or fourth power of a size leaves the range of float64; 0 is allowed."""
     limit = SCALE_LIMIT ** (2 / power)
     if size > limit or 0 < size < 1 / limit:
         powers = {2: "squares", 4: "fourth powers"}[power]
@@ -109,12 +103,12 @@ def check_power(size: float, power: int, what: str, remedy: str) -> None:
 def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matrix:
     """The leading directions of PCA or LDA, from a sample of the rows."""
     step = -(-len(points) // SAMPLE_ROWS)
-    sample = np.asarray(host(points[::step]), dtype=np.float64)
+    sample = np.asarray(to_host(points[::step]), dtype=np.float64)
     codes = np.sort(labels.codes)[::step]
     means = np.array([sample[codes == code].mean(0) for code in np.unique(codes)])
     within = sample - means[np.searchsorted(np.unique(codes), codes)]
     vary = np.abs(within).max() > ROUNDING * np.abs(sample - sample.mean(0)).max()
-    if init == "pca" or not vary:  # without variance in the classes LDA sees the means only
+    if init == "pca" or not vary:  # LDA needs variance within classes
         found = PCA(svd_solver="full").fit(sample).components_
     else:
         model = LinearDiscriminantAnalysis(solver="svd").fit(sample, codes)
@@ -127,9 +121,33 @@ def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matri
     return np.vstack([found, 0.1 * scale * rest[: rows - len(found)]])
 
 
+def given_start(estimator: Any, rows: int | None) -> Matrix | None:
+    """The map of the last fit with ``warm_start``, or ``init`` if it is an array; else None.
+
+    It must have so many rows, if that is fixed.
+    """
+    if estimator.warm_start and hasattr(estimator, "components_"):
+        given, source, remedy = estimator.components_, "the last fit", "Set warm_start=False."
+    elif not isinstance(estimator.init, str):
+        given, source, remedy = estimator.init, "init", "Correct it, or leave it out."
+    else:
+        return None
+    return given_map(given, rows, estimator.n_features_in_, source, remedy)
+
+
+def learned_rows(n_components: int | None, reduce: str, n_features: int) -> int | None:
+    """The number of rows if a map of fewer rows is learned; None if the full metric is."""
+    if reduce == "learn" and n_components is not None and n_components < n_features:
+        return int(n_components)
+    return None
+
+
 def given_map(given: Any, rows: int | None, d: int, source: str, remedy: str) -> Matrix:
-    """A map to start from that the user gave, or that is left from the last fit, checked."""
-    start = host(given)
+    """A map that the user gave, or that is left from the last fit, validated.
+
+    ``source`` says where it is from, and ``remedy`` what to do if it is wrong.
+    """
+    start = to_host(given)
     if (
         start.dtype.kind not in "fiu"
         or start.ndim != 2

@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from nearfar.errors import ConvergenceWarning, warn
-from nearfar.estimators._parameters import check_number
 from nearfar.limits import fit_clock, memory_limit, time_limit
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint
+from nearfar.validation import check_number
 
 try:
     from sklearn.callback import CallbackSupportMixin
@@ -237,11 +237,12 @@ def store_ending(
     duality_gap: float | None,
     history: list[Record],
     unreached: str | None = None,
+    if_stalled: str | None = None,
 ) -> None:
     """Store what every fit leaves behind, and warn if it did not get where it should.
 
-    ``unreached`` says where the fit stopped, by default "before tol=…". The objective is None if
-    there was no time to compute it.
+    ``unreached`` says where the fit stopped, by default "before tol=…", and ``if_stalled`` what to
+    do if rounding errors ended it. The objective is None if there was no time to compute it.
     """
     estimator.objective_ = None if objective is None else float(objective)
     estimator.duality_gap_ = duality_gap
@@ -258,9 +259,7 @@ def store_ending(
         reached = "" if duality_gap is None else f", with a duality gap of {duality_gap:.1e}"
         remedy = f"Raise {status} or tol."
         if status is Status.STALLED:
-            fitted = getattr(estimator, getattr(estimator, "_fitted_by", ""), None)
-            single = str(getattr(fitted, "dtype", "")).endswith("float32")
-            remedy = "Raise tol, or pass X as float64." if single else "Raise tol."
+            remedy = if_stalled or _remedy_of_stalling(estimator)
         if objective is None:
             reached = ", too soon to know objective_ and duality_gap_, which are None"
         if not history:
@@ -270,3 +269,11 @@ def store_ending(
             f"{name} stopped {unreached}: {status.sentence}{reached}. {remedy}",
             ConvergenceWarning,
         )
+
+
+def _remedy_of_stalling(estimator: Any) -> str:
+    """What to do if rounding errors ended a fit."""
+    fitted = getattr(estimator, getattr(estimator, "_fitted_by", ""), None)
+    if str(getattr(fitted, "dtype", "")).endswith("float32"):
+        return "Raise tol, or pass X as float64."
+    return "Raise tol, or look for outliers in X: rounding errors are in units of the largest."

@@ -11,17 +11,22 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import as_dtype_of, check_device, validated_points
-from nearfar.estimators._callbacks import CallbackObserver, CallbackSupportMixin, with_callbacks
-from nearfar.estimators._mds import METRICS, check_components, given_distances, refuse_negative
-from nearfar.estimators._notebook import Estimator
-from nearfar.estimators._parameters import check_choice
+from nearfar.estimators._base import Estimator
+from nearfar.estimators._input import check_device, validated_points
+from nearfar.estimators._mds import (
+    METRICS,
+    check_components,
+    check_not_negative,
+    validated_distances,
+)
 from nearfar.estimators._start import check_power
+from nearfar.estimators._training import Callbacks, CallbackSupportMixin, with_callbacks
 from nearfar.graphs.distances import DenseDistances
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, as_dtype_of, kernels_for, one_pool
 from nearfar.linalg import signed
 from nearfar.problems.classical_mds import axes, gram_of_distances, strain
 from nearfar.solvers import Record, Status
+from nearfar.validation import check_choice
 
 Floats = NDArray[np.float64]
 
@@ -106,6 +111,7 @@ class ClassicalMDS(
         self.metric = metric
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Place the points.
 
@@ -123,21 +129,25 @@ class ClassicalMDS(
             The fitted estimator.
         """
         check_choice("metric", self.metric, METRICS)
-        callbacks = CallbackObserver(self, X, y, 1, lambda _: {})
+        callbacks = Callbacks(self, X, y)
         self.components_ = self.mean_ = self.norms_ = None
-        with one_pool():
-            if self.metric == "euclidean":
-                points = validated_points(self, X, reset=True)
-                check_components(self, len(points))
-                self._fit_points(points)
-            else:
-                self._fit_distances(X)
+        if self.metric == "euclidean":
+            X = validated_points(self, X, reset=True)
+            check_components(self, len(X))
+            self._fit_points(X)
+        else:
+            _refuse_missing(X)
+            D = validated_distances(self, X, missing=False)
+            DenseDistances.of(D)  # raises unless these are distances
+            check_components(self, len(D))
+            self._fit_distances(D)
         self.duality_gap_, self.status_, self.n_iter_ = 0.0, str(Status.CONVERGED), 0
         self.history_: list[Record] = []
-        callbacks.finish(lambda: {"embedding_": self.embedding_})
+        callbacks.finish({"embedding_": self.embedding_})
         return self
 
     def _fit_points(self, X: Array) -> None:
+        """The principal components, by the smaller of the two matrices of inner products."""
         kernels, (n, d), r = kernels_for(X), X.shape, self.n_components
         points = kernels.double(X)
         _check_size(float(abs(points - points[:1]).max()))
@@ -160,11 +170,8 @@ class ClassicalMDS(
         self.mean_ = as_dtype_of(X, mean)
         self.embedding_ = as_dtype_of(X, kernels.apply(points, components))
 
-    def _fit_distances(self, X: Any) -> None:
-        _refuse_missing(X)
-        D = given_distances(self, X, missing=False)
-        DenseDistances.of(D)  # refuses what are no distances, on the host
-        check_components(self, len(D))
+    def _fit_distances(self, D: Array) -> None:
+        """The leading eigenvectors of the inner products that belong to the distances."""
         kernels = kernels_for(D)
         _check_size(float(D.max()))
         G = gram_of_distances(kernels.double(D))
@@ -199,7 +206,7 @@ class ClassicalMDS(
         D = validated_points(self, X, reset=False)
         check_device(self, D, self.embedding_)
         kernels = kernels_for(D)
-        refuse_negative(D)
+        check_not_negative(D)
         squares, Y = kernels.double(D) ** 2, kernels.double(self.embedding_)
         lengths = (Y * Y).sum(0)
         inverses = (lengths > 0) / (lengths + (lengths == 0))
@@ -234,12 +241,12 @@ class ClassicalMDS(
 
 
 def _check_size(largest: float) -> None:
-    """Refuse distances of a size of which the strain is no float64."""
+    """Raise unless the strain of distances of this size is in the range of float64."""
     check_power(largest, 4, "largest distance", "Divide your data by it.")
 
 
 def _refuse_missing(X: Any) -> None:
-    """Refuse distances of which some are not known, and say what can do without."""
+    """Raise if distances are missing, and name the class that can do without them."""
     if sparse.issparse(X):
         raise InvalidInputError(
             "ClassicalMDS needs all distances, and a sparse array holds some of them. Use"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import MetricLearner, validated_points
-from nearfar.estimators._parameters import check_number
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import validated_points
 from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import kernels_for, one_pool
@@ -17,6 +17,7 @@ from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.covariance import CovarianceProblem
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Status
+from nearfar.validation import check_number
 
 
 class Covariance(MetricLearner):

@@ -6,28 +6,34 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._iterative import IterativeLearner, settled
+from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows
-from nearfar.estimators._start import check_spread, host
-from nearfar.kernels import kernels_for, one_pool
+from nearfar.estimators._start import check_spread
+from nearfar.estimators._training import (
+    Training,
+    check_limits,
+    settled,
+    store_ending,
+    with_callbacks,
+)
+from nearfar.kernels import kernels_for, one_pool, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.dml_eig import DMLEigProblem
 from nearfar.solvers import Iterate
-from nearfar.solvers.covering import cover
+from nearfar.solvers.covering import solve_covering_sdp
 from nearfar.solvers.frank_wolfe import frank_wolfe
-from nearfar.supervision import Pairs
+from nearfar.validation import check_choice, check_number
 
 LECTURE_SMOOTHING = 1e-5  # σ for each feature
-NO_WEIGHT = 1e-12  # of the largest dual weight, below which a far pair is left out of the proof
+NO_WEIGHT = 1e-12  # share of the largest dual weight below which a pair is left out of the proof
 
 
-class DMLEig(PairLearner, IterativeLearner, MetricLearner):
+class DMLEig(PairLearner, MetricLearner):
     """Distance metric learning by eigenvalues: the closest far pair as far apart as possible.
 
     Learns the metric A = LᵀL with the largest ``min (a - b)ᵀA(a - b)`` over the far pairs, among
@@ -45,12 +51,12 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
         than asked for, the last rows are zero.
     regularization : float, default=1e-9
         What is added to the diagonal of the scatter H of the near pairs, as a share of its mean.
-        It matters where near pairs hardly differ and far pairs do, which is warned of; with 0 such
-        pairs are an error where near pairs do not differ at all.
+        It matters in directions in which near pairs hardly differ and far pairs do, with a warning.
+        If it is 0, directions in which near pairs do not differ at all are an error.
     solver : {"interior-point", "lecture"}, default="interior-point"
-        "interior-point" takes in far pairs as they are needed, and reaches small gaps in few
+        "interior-point" adds far pairs as they are needed, and reaches small gaps in few
         iterations. "lecture" is the Frank-Wolfe method of the lecture with smoothing 1e-5 d and
-        steps 1/t, of which the best iterate is kept; its gap seldom gets below a tenth.
+        steps 1/t. Its best iterate is kept, whose gap is seldom below 0.1.
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all.
     tol : float, default=1e-3
@@ -69,22 +75,22 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
     objective_ : float or None
         The smallest squared learned distance of a far pair, before ``n_components`` cut off rows,
         computed in float64.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float
         Proved bound on (optimum − objective) relative to the objective.
     proof_ : dict or None
-        What proves ``duality_gap_``, for `nearfar.verify`: the far pairs whose dual weight
-        is not zero with these weights, and the pairs if they were drawn.
+        What proves ``duality_gap_``, for `nearfar.verify`: the far pairs whose dual weight is not
+        zero, their weights, and all pairs if they were drawn.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
     n_iter_ : int
-        Number of iterations: looks at all far pairs.
+        Number of iterations, each with a look at all far pairs.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective, duality_gap (certified) and residual (the
         same), and for the interior-point method pairs_at_hand and newton_steps.
     classes_ : ndarray
-        The labels, if y were class labels.
+        The labels, if y held class labels.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
@@ -144,6 +150,7 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
         self.random_state = random_state
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any = None) -> DMLEig:
         """Learn the metric.
 
@@ -161,43 +168,52 @@ class DMLEig(PairLearner, IterativeLearner, MetricLearner):
         DMLEig
             The fitted estimator.
         """
-        pairs = self._validated_pairs(X, y, live=True)
+        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
         self._check_parameters()
         points = pairs.points
         check_spread(float(points.max()) - float(points.min()))
-        with one_pool():
-            problem = DMLEigProblem.build(pairs, self.regularization)
 
-            def attributes(iterate: Iterate) -> dict[str, Any]:
-                components = pad_or_trim_rows(problem.returned(iterate.point), self.n_components)
-                return {"components_": kernels_for(points).like(components, points)}
+        problem = DMLEigProblem.build(pairs, self.regularization)
+        if self.solver == "lecture":
+            iterates = frank_wolfe(problem, LECTURE_SMOOTHING * problem.trace)
+        else:
+            iterates = solve_covering_sdp(problem, self.tol)
 
-            if self.solver == "lecture":
-                iterates = frank_wolfe(problem, LECTURE_SMOOTHING * problem.trace)
-            else:
-                iterates = cover(problem, self.tol)
-            solution = self._run(iterates, X, y, attributes)
-            best = solution.iterate
-            self.components_ = attributes(best)["components_"]
-            proof = fit_clock().in_time(lambda: problem.certify(best.point, *best.certificate))
-            self.proof_: Proof | None = None
-            if proof is not None:
-                self.proof_ = self._dual_point(pairs, X, y, *best.certificate)
-        objective, gap = (None, None) if proof is None else (proof.objective, proof.gap)
-        status = solution.status if gap is None else settled(solution.status, gap, self.tol)
-        self._store_ending(status, objective, gap, solution.history)
+        def attributes(iterate: Iterate) -> dict[str, Any]:
+            components = pad_or_trim_rows(problem.returned(iterate.point), self.n_components)
+            return {"components_": kernels_for(points).like(components, points)}
+
+        training = Training(self, X, y)
+        solution = training.run(iterates, attributes)
+
+        best = solution.iterate
+        fitted = attributes(best)
+        self.components_ = fitted["components_"]
+        certificate = fit_clock().in_time(lambda: problem.certify(best.point, *best.certificate))
+        objective, gap = None, None
+        self.proof_: Proof | None = None
+        if certificate is not None:
+            objective, gap = certificate.objective, certificate.gap
+            dual_point = _dual_point(far_rows(pairs, X, y), *best.certificate)
+            self.proof_ = dual_point | drawn_pairs(pairs, self.n_pairs)
+        status = settled(solution.status, gap, self.tol)
+        store_ending(self, status, objective, gap, training.history)
+        training.finish(status, fitted)
         return self
 
-    def _dual_point(self, pairs: Pairs, X: Any, y: Any, weights: Any, numbers: Any = None) -> Proof:
-        """The far pairs of weights above zero, and these weights."""
-        weights = np.asarray(host(weights), dtype=np.float64)
-        used = np.flatnonzero(weights > NO_WEIGHT * weights.max())
-        found = far_rows(pairs, X, y)[used if numbers is None else numbers[used]]
-        return {"pairs": found, "weights": weights[used]} | drawn_pairs(pairs, self.n_pairs)
-
     def _check_parameters(self) -> None:
-        self._check_limits()
+        check_limits(self)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
         check_number("regularization", self.regularization, Real, 0, None)
         check_choice("solver", self.solver, ("interior-point", "lecture"))
+
+
+def _dual_point(far: NDArray[np.int32], weights: Any, numbers: Any = None) -> Proof:
+    """The far pairs (m, 2) of positive weight, and these weights.
+
+    Weights are those of all far pairs, or of the pairs with these numbers.
+    """
+    weights = np.asarray(to_host(weights), dtype=np.float64)
+    used = np.flatnonzero(weights > NO_WEIGHT * weights.max())
+    return {"pairs": far[used if numbers is None else numbers[used]], "weights": weights[used]}

@@ -13,16 +13,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._around_metric import ClassifierAroundMetric, check_count
 from nearfar.estimators._early_stopping import held_out_rows
-from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._input import validated_labels, validated_points
+from nearfar.estimators._metric_classifier import MetricClassifier, check_count
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.problems.energy import Energy
 from nearfar.supervision import ClassOrder
+from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 
-N_NEIGHBORS, PUSH_WEIGHT = 3, 0.5  # where the metric does not say
+N_NEIGHBORS, PUSH_WEIGHT = 3, 0.5  # if the metric has no such parameter
 HELD_OUT = 0.2  # share of the rows of each class that calibrates the probabilities
 SHARPEST = 1e6  # inverse temperature, in units of the usual difference between energies
 BLUNTEST = 1e-6
@@ -34,29 +35,29 @@ def _has_probability(estimator: Any) -> bool:
     return True
 
 
-class EnergyClassifier(ClassifierAroundMetric):
+class EnergyClassifier(MetricClassifier):
     """Gives each point the label that would add least to the objective of LMNN.
 
-    A new point is taken for one more training point, with each label in turn. Its energy is what
-    the objective would gain: the pull to its target neighbours of that label, the hinges of points
-    of other classes within its perimeter, and the hinges of points of other classes whose perimeter
-    it invades. See ``docs/algorithms/energy.md`` for the mathematics.
+    A new point is added to the training points, with each label in turn. Its energy is the increase
+    of the objective: the pull to its target neighbours of that label, the hinges of points of other
+    classes within its perimeter, and the hinges of points of other classes within whose perimeter
+    it is. See ``docs/algorithms/energy.md`` for the mathematics.
 
     Parameters
     ----------
     metric : estimator or None, default=None
         A metric learner, with one metric or several. None is ``LMNN()``. One that is not fitted is
-        copied and fitted with the classifier; a fitted one is used as it is, and ``fit`` only takes
-        the points to compare with. ``sklearn.frozen.FrozenEstimator`` keeps it fitted also where
-        the classifier is cloned, as in cross validation.
+        copied and fitted with the classifier; a fitted one is used as it is, and ``fit`` only
+        stores the training points. ``sklearn.frozen.FrozenEstimator`` keeps it fitted even if the
+        classifier is cloned, as in cross-validation.
     n_neighbors : int or None, default=None
         Target neighbours of each point. None is that of the metric, or 3 if it has none.
     push_weight : float or None, default=None
         Weight of the hinges, between 0 and 1 (the papers' mu). None is that of the metric, or 0.5
         if it has none.
     targets : {"input", "learned"}, default="input"
-        Where the target neighbours of a new point are the nearest of each class: "input" is where
-        those of the training points were chosen, as in the paper; "learned" is under the metric.
+        The space in which the target neighbours of a new point are the nearest of each class:
+        "input" as for the training points and in the paper, "learned" under the metric.
     probability : bool, default=False
         Whether to calibrate probabilities, for ``predict_proba``. A fifth of each class is held out
         for it; a metric that is not fitted is then fitted twice.
@@ -72,9 +73,9 @@ class EnergyClassifier(ClassifierAroundMetric):
     push_weight_ : float
         Weight of the hinges.
     inverse_temperature_ : float or None
-        What energies are multiplied with to give probabilities; None without ``probability``.
+        The factor of the energies in the probabilities; None without ``probability``.
     points_ : ndarray or torch.Tensor of shape (n_samples, n_features)
-        The points to compare with.
+        The training points.
     labels_ : ndarray of shape (n_samples,)
         Their labels.
     classes_ : ndarray
@@ -125,7 +126,7 @@ class EnergyClassifier(ClassifierAroundMetric):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> EnergyClassifier:
-        """Learn the metric, unless it is fitted already, and take the points to compare with.
+        """Learn the metric, unless it is fitted already, and store the training points.
 
         Parameters
         ----------
@@ -139,9 +140,13 @@ class EnergyClassifier(ClassifierAroundMetric):
         EnergyClassifier
             The fitted estimator.
         """
-        labels = self._fit_metric(X, y)
-        known = len(self.points_)  # the metric may have been learned with more neighbours
-        self.n_neighbors_ = min(self._given_or_learned("n_neighbors", N_NEIGHBORS), known)
+        points = validated_points(self, X, reset=True)
+        labels = validated_labels(self, points, y)
+        self._check_parameters(len(points))
+        self._store_metric(X, points, labels)
+        # A metric that was learned from more points may have more neighbours than there are here.
+        n_neighbors = self._given_or_learned("n_neighbors", N_NEIGHBORS)
+        self.n_neighbors_ = min(n_neighbors, len(points))
         self.push_weight_ = self._given_or_learned("push_weight", PUSH_WEIGHT)
         self.inverse_temperature_ = self._calibrated(labels) if self.probability else None
         self._prepared = self._prepare()
@@ -213,7 +218,7 @@ class EnergyClassifier(ClassifierAroundMetric):
         check_choice("targets", self.targets, ("input", "learned"))
 
     def _given_or_learned(self, name: str, default: Any) -> Any:
-        """A parameter, or that of the metric if it is None."""
+        """A parameter, or that of the metric if it is None, or the default."""
         given = getattr(self, name)
         return getattr(self.metric_, name, default) if given is None else given
 

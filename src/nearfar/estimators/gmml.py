@@ -9,9 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._base import MetricLearner, validated_labels, validated_points
-from nearfar.estimators._pairs import PairLearner, holds_tuples
-from nearfar.estimators._parameters import check_number
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import (
+    holds_tuples,
+    validated_labels,
+    validated_pairs,
+    validated_points,
+)
+from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._prior import check_prior, prior_matrix
 from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
@@ -21,6 +26,7 @@ from nearfar.problems.gmml import GMMLProblem, scatters_of_labels, scatters_of_p
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Status
 from nearfar.supervision.labels import check_class_pairs
+from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 
@@ -208,7 +214,7 @@ class GMML(PairLearner, MetricLearner):
             points = without_dead_features(points)
             with one_pool():
                 return points, scatters_of_labels(kernels_for(points), points, labels)
-        pairs = self._validated_pairs(X, y, live=True)
+        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
         points = pairs.points
         check_spread(float(points.max()) - float(points.min()))
         with one_pool():

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner
-from nearfar.estimators._parameters import check_number
 from nearfar.estimators._prior import check_prior, prior_map
 from nearfar.estimators._start import robust_centre
 from nearfar.estimators._training import (
@@ -29,6 +29,7 @@ from nearfar.problems.logdet import LogDetProblem
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.newton_cg import newton_cg
+from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 
@@ -155,7 +156,7 @@ class ITML(PairLearner, MetricLearner):
         ITML
             The fitted estimator.
         """
-        pairs = self._validated_pairs(X, y, live=True)
+        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
         self._check_parameters()
         points, kernels = pairs.points, kernels_for(pairs.points)
         with one_pool():

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.estimators._base import validated_labels
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
-from nearfar.estimators._kernel import Expansion
-from nearfar.estimators._kernel_metric import KernelMetricLearner
+from nearfar.estimators._input import validated_labels, validated_points, warn_of_coinciding
+from nearfar.estimators._kernel import Expansion, KernelMetricLearner
 from nearfar.estimators._large_margin import (
     Descent,
     Split,
     check_margin_parameters,
     objective_without_variation,
-    taken,
-    warn_of_coinciding,
 )
 from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._training import Training, store_ending, with_callbacks
-from nearfar.kernels import one_pool
+from nearfar.kernels import one_pool, take_rows
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Iterate, Status
 from nearfar.supervision import ClassOrder, nearest_targets
 from nearfar.supervision.labels import check_class_sizes
 
 Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
 
 
 class KernelLMNN(KernelMetricLearner):
@@ -51,13 +50,13 @@ class KernelLMNN(KernelMetricLearner):
         scikit-learn; "precomputed" for kernel matrices in place of points, of shape (n, n) in
         ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
     gamma : float or None, default=None
-        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
-        of the features.
+        Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
+        variances of the features.
     kernel_params : dict or None, default=None
-        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
     rank : int, float or None, default=None
-        How many of the leading principal directions in feature space to learn on; below 1, the
+        Number of leading principal directions in feature space to learn on; a number below 1 is the
         share of the variance that they carry. None takes all that are not rounding errors.
     n_neighbors : int, default=3
         Target neighbours of each point, the nearest of its class in feature space. A class with
@@ -198,7 +197,7 @@ class KernelLMNN(KernelMetricLearner):
         KernelLMNN
             The fitted estimator.
         """
-        X = self._validated(X, reset=True)
+        X = validated_points(self, X, reset=True)
         labels = validated_labels(self, X, y)
         check_margin_parameters(self)
         self._checked_kernel(X)
@@ -240,9 +239,13 @@ class KernelLMNN(KernelMetricLearner):
 
     def _descent(self, points: Expansion, labels: ClassOrder) -> Descent:
         """The problem on the features of the points."""
-        E = taken(points.coordinates, labels.order)
+        E = take_rows(points.coordinates, labels.order)
         edges = nearest_targets(E, labels, self.n_neighbors)
         problem = LMNNProblem.build(E, E[0] * 0, edges, labels.starts, self.push_weight)
+        problem = replace(
+            problem,
+            images=lambda components: take_rows(points.images(components), labels.order),
+        )
         learns = self.n_components is not None and self.n_components < E.shape[1]
         return Descent(problem, E, labels, self.tol, self.n_components if learns else None)
 

@@ -9,30 +9,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.errors import DataWarning, warn
-from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._kernel import Expansion
-from nearfar.estimators._kernel_metric import KernelMetricLearner
-from nearfar.estimators._large_margin import taken
-from nearfar.estimators._proofs import map_proof
-from nearfar.estimators._soft_neighbors import expected_gain
-from nearfar.estimators._start import host
-from nearfar.estimators.mcml import MCMLLearner
-from nearfar.kernels import one_pool
+from nearfar.estimators._input import warn_of_no_variation
+from nearfar.estimators._kernel import Expansion, KernelMetricLearner
+from nearfar.estimators._proofs import Proof, map_proof
+from nearfar.estimators._soft_neighbors import (
+    expected_gain,
+    open_checkpoint,
+    run_descent,
+    validated_labelled_points,
+)
+from nearfar.estimators._start import learned_rows
+from nearfar.estimators._training import Training, settled, store_ending, with_callbacks
+from nearfar.estimators.mcml import (
+    Ending,
+    certified_ending,
+    check_parameters,
+    collapse,
+    remedy_of_stalling,
+)
+from nearfar.kernels import one_pool, take_rows, to_host
 from nearfar.problems.kernel_mcml import KernelMCMLProblem
 from nearfar.problems.mcml import CollapsePoint
 from nearfar.problems.soft_neighbors import NARROW
 from nearfar.solvers import Iterate, Solution, Status
-from nearfar.solvers.growing import Proof, growing_descent
 from nearfar.solvers.quasi_newton import Memory
+from nearfar.solvers.rank_increasing import Proof as GrowingProof
+from nearfar.solvers.rank_increasing import rank_increasing_descent
 from nearfar.supervision import ClassOrder
 
 Matrix = NDArray[np.float64]
 
-SPARE_ROWS = 20  # of a first factor, above the number of classes: no row then lacks, mostly
+SPARE_ROWS = 20  # rows of the first factor beyond the number of classes: mostly enough
 
 
-class KernelMCML(MCMLLearner, KernelMetricLearner):
+class KernelMCML(KernelMetricLearner):
     """Maximally collapsing metric learning in the feature space of a kernel.
 
     Learns ``A = Σ W_lm φ(x_l) φ(x_m)ᵀ`` with W ⪰ 0 over the training points: the metric of `MCML`
@@ -52,20 +62,20 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         scikit-learn; "precomputed" for kernel matrices in place of points, of shape (n, n) in
         ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
     gamma : float or None, default=None
-        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
-        of the features.
+        Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
+        variances of the features.
     kernel_params : dict or None, default=None
-        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
     rank : int, float or None, default=None
-        How many of the leading principal directions in feature space to learn on; below 1, the
+        Number of leading principal directions in feature space to learn on; a number below 1 is the
         share of the variance that they carry. None takes all that are not rounding errors.
     regularization : float, default=0.1
         Weight of the trace of the metric in feature space (the paper's lambda). It has the units
         of the kernel values, which are at most 1 for an RBF kernel.
     n_components : int or None, default=None
         Rows of the map. None keeps the full metric; its map then has as many rows as the metric
-        has rank. If the metric has less rank than asked for, the last rows are zero.
+        has rank. If the rank of the metric is lower, the last rows are zero.
     reduce : {"learn", "project"}, default="project"
         How to get fewer rows: "project" the full metric on its leading directions, as the paper
         does, or "learn" a map of so many rows (not convex).
@@ -99,13 +109,13 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
     objective_ : float or None
         The paper's objective with the trace, computed in float64; with ``reduce="project"`` that
         of the full metric.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned map of few rows.
     proof_ : dict or None
-        What proves ``duality_gap_``, for `nearfar.verify`: as of `MCML`, the maps by their
-        coefficients as in ``dual_coef_``.
+        What proves ``duality_gap_``, for `nearfar.verify`: as for `MCML`, with maps given by
+        coefficients like ``dual_coef_``.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -126,8 +136,8 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
     -----
     With n points and d features, the kernel matrix costs O(n² d) for the named kernels, its
     eigenvectors O(n³), and an iteration O(n² rank). Memory is O(n²). A new point costs O(n d).
-    Kernel values are float64 in any case, since small eigenvalues need their digits; float32 in
-    gives float32 out. Sparse input is refused.
+    Kernel values are always float64, since small eigenvalues need the digits; float32 input gives
+    float32 output. Sparse input is refused.
 
     References
     ----------
@@ -175,6 +185,7 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         self.checkpoint = checkpoint
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any) -> KernelMCML:
         """Learn the metric.
 
@@ -191,83 +202,92 @@ class KernelMCML(MCMLLearner, KernelMetricLearner):
         KernelMCML
             The fitted estimator.
         """
-        X, labels = self._validated_with_labels(X, y)
-        self._check_collapse(len(X))
-        with one_pool():
-            return self._fit(self._expansion(X), y, labels)
-
-    def _fit(self, points: Expansion, y: Any, labels: ClassOrder) -> KernelMCML:
-        E = taken(points.coordinates, labels.order)
+        X, labels = validated_labelled_points(self, X, y)
+        check_parameters(self, len(X))
+        points = self._expansion(X)
+        E = take_rows(points.coordinates, labels.order)
         rank = E.shape[1]
         if rank == 0:
             return self._store_without_variation(points, labels)
-        problem = KernelMCMLProblem.of(E, labels.starts, float(self.regularization))
-        rows = self._learns_rows(rank)
+
+        problem = KernelMCMLProblem.of(
+            E,
+            labels.starts,
+            float(self.regularization),
+            lambda components: take_rows(points.images(components), labels.order),
+            points.trace,
+        )
+        rows = learned_rows(self.n_components, self.reduce, rank)
         convex = rows is None
         few = len(labels.sizes) + SPARE_ROWS
         grows = convex and few < NARROW * len(problem.P)
 
-        def remaining(at: CollapsePoint, gain: float) -> float:
-            return expected_gain(gain, at.value, least=0.0)
-
-        def prove(L: Matrix) -> Proof:
-            at = problem.whole(L)
-            certificate = problem.certify(at)
-            proved = certificate.gap <= self.tol
-            return Proof(certificate.gap, L[:0] if proved else problem.lacking(at), certificate)
-
-        def iterates(start: Matrix, memory: Memory | None) -> Iterator[Iterate]:
-            if not grows:
-                return self._iterates(problem, start, memory, "quasi-newton", convex)
-            return growing_descent(problem.evaluate, start, remaining, prove, self.tol)
+        def descent(L: Matrix, memory: Memory | None) -> Iterator[Iterate]:
+            if grows:
+                return _growing_collapse(problem, L, self.tol)
+            return collapse(problem, L, memory, self.tol, convex)
 
         def attributes(components: Matrix) -> dict[str, Any]:
             return self._map(points, components)
 
-        solution = self._descended(
-            problem,
-            E,
-            problem.first_guess(few if grows else rows),
-            iterates,
-            points.X,
-            y,
-            attributes,
-            [self.n_components, self.reduce, self.regularization],
+        settings = [self.n_components, self.reduce, self.regularization]
+        checkpoint = open_checkpoint(
+            self.checkpoint, E, labels.starts, type(self).__name__, *settings
         )
-        self._store(attributes(problem.returned(solution.iterate.point)))
+        training = Training(self, X, y, checkpoint=checkpoint)
+        start = problem.first_guess(few if grows else rows)
+        solution = run_descent(training, problem, start, descent, attributes)
 
-        def mapped(L: Matrix) -> Matrix:
-            return host(points.attributes(problem.components(L))["dual_coef_"])
-
-        self._store_ending(*self._ending(problem, solution, convex, mapped), solution.history)
+        fitted = attributes(problem.returned(solution.iterate.point))
+        self._store(fitted)
+        ending = _ending(problem, solution, self.tol, convex)
+        self.proof_: Proof | None = None
+        if ending.dual_factors is not None:
+            maps = (points.attributes(problem.components(L)) for L in ending.dual_factors)
+            self.proof_ = map_proof(to_host(each["dual_coef_"]) for each in maps)
+        store_ending(
+            self,
+            ending.status,
+            ending.objective,
+            ending.gap,
+            training.history,
+            if_stalled=remedy_of_stalling(self),
+        )
+        training.finish(ending.status, fitted)
         return self
-
-    def _ending(
-        self,
-        problem: KernelMCMLProblem,
-        solution: Solution,
-        convex: bool,
-        mapped: Callable[[Matrix], Matrix],
-    ) -> tuple[Status, float | None, float | None]:
-        """Status, objective and gap; the features are float64, so that a bound of the run holds."""
-        iterate = solution.iterate
-        if iterate.certificate is not None and solution.status is Status.CONVERGED:
-            self.proof_ = map_proof(map(mapped, iterate.certificate.factors))
-            objective = problem.objective(problem.returned(iterate.point))
-            proof = replace(iterate.certificate, objective=objective)
-            return solution.status, proof.objective, proof.gap
-        L = problem.whole(iterate.point).L if convex else iterate.point
-        return self._finished(problem, L, solution.status, convex, mapped)
 
     def _store_without_variation(self, points: Expansion, labels: ClassOrder) -> KernelMCML:
         """All points are equal, so that p(j|i) = 1 / (n − 1) whatever the metric."""
-        warn(
-            "all points are equal, so that every metric is as good as any other. Check X.",
-            DataWarning,
-        )
+        warn_of_no_variation()
         sizes = labels.sizes[labels.sizes > 1]
         objective = float(np.sum(sizes * np.log((len(labels.codes) - 1) / (sizes - 1))))
         self._store(self._zero_map(points))
         self.proof_ = None
-        self._store_ending(Status.CONVERGED, objective, 0.0, [])
+        store_ending(self, Status.CONVERGED, objective, 0.0, [])
         return self
+
+
+def _growing_collapse(problem: KernelMCMLProblem, start: Matrix, tol: float) -> Iterator[Iterate]:
+    """Iterates of a descent in few rows, to which those that a proof finds lacking are added."""
+
+    def remaining(at: CollapsePoint, gain: float) -> float:
+        return expected_gain(gain, at.value, least=0.0)
+
+    def prove(L: Matrix) -> GrowingProof:
+        at = problem.whole(L)
+        certificate = problem.certify(at)
+        lacking = L[:0] if certificate.gap <= tol else problem.lacking(at)
+        return GrowingProof(certificate.gap, lacking, certificate)
+
+    return rank_increasing_descent(problem.evaluate, start, remaining, prove, tol)
+
+
+def _ending(problem: KernelMCMLProblem, solution: Solution, tol: float, convex: bool) -> Ending:
+    """As `certified_ending`, but a bound of the run holds, since the features are float64."""
+    L, proved = solution.iterate.point, solution.iterate.certificate
+    if proved is not None and solution.status is Status.CONVERGED:
+        objective = problem.objective(problem.returned(L))
+        gap = replace(proved, objective=objective).gap
+        return Ending(settled(solution.status, gap, tol), objective, gap, proved.factors)
+    L = problem.whole(L).L if convex else L
+    return certified_ending(problem, L, solution.status, tol, convex)

@@ -7,26 +7,30 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._kernel import PRECOMPUTED, Expansion
-from nearfar.estimators._kernel_metric import KernelMetricLearner
-from nearfar.estimators._pairs import holds_tuples
-from nearfar.estimators._parameters import check_number
+from nearfar.estimators._input import holds_tuples, validated_pairs
+from nearfar.estimators._kernel import PRECOMPUTED, Expansion, KernelMetricLearner
+from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
-from nearfar.estimators._start import host
-from nearfar.estimators.mmc import MMCLearner
-from nearfar.kernels import one_pool
+from nearfar.estimators._start import learned_rows
+from nearfar.estimators._training import (
+    Training,
+    check_limits,
+    settled,
+    store_ending,
+    with_callbacks,
+)
+from nearfar.kernels import one_pool, to_host
+from nearfar.limits import fit_clock
 from nearfar.problems.kernel_mmc import KernelMMCProblem
-from nearfar.solvers import Status
+from nearfar.solvers import Iterate, Status
+from nearfar.solvers.quasi_newton import ascend
 from nearfar.supervision import Tuples
+from nearfar.validation import check_number
 
-Matrix = NDArray[np.float64]
 
-
-class KernelMMC(MMCLearner, KernelMetricLearner):
+class KernelMMC(PairLearner, KernelMetricLearner):
     """Mahalanobis metric for clustering in the feature space of a kernel.
 
     Learns ``M = Σ A_lm φ(x_l) φ(x_m)ᵀ`` with A ⪰ 0 over the training points: the metric of `MMC`
@@ -41,13 +45,13 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
         scikit-learn; "precomputed" for kernel matrices in place of points, of shape (n, n) in
         ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
     gamma : float or None, default=None
-        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
-        of the features.
+        Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
+        variances of the features.
     kernel_params : dict or None, default=None
-        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
     rank : int, float or None, default=None
-        How many of the leading principal directions in feature space to learn on; below 1, the
+        Number of leading principal directions in feature space to learn on; a number below 1 is the
         share of the variance that they carry. None takes all that are not rounding errors.
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
@@ -89,13 +93,13 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
         The gamma that was used; None for kernels without one.
     objective_ : float or None
         The sum of the learned distances over the far pairs.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (optimum − objective) relative to the objective; None for a learned map of
         few rows.
     proof_ : dict or None
-        What proves ``duality_gap_``, for `nearfar.verify`: as of `MMC`, the map by its
-        coefficients as in ``dual_coef_``.
+        What proves ``duality_gap_``, for `nearfar.verify`: as for `MMC`, with the map given by
+        coefficients like ``dual_coef_``.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -106,7 +110,7 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
         for a learned map of few rows the estimated relative gain that is left) and
         duality_gap (certified; None where not computed).
     classes_ : ndarray
-        The labels, if y were class labels.
+        The labels, if y held class labels.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
@@ -116,7 +120,7 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
     -----
     With n points in pairs and d features, the kernel matrix costs O(n² d) for the named kernels,
     its eigenvectors O(n³), and the learning what `MMC` costs on ``rank`` features. Memory is O(n²).
-    A new point costs O(n d). Kernel values are float64 in any case; float32 in gives float32 out.
+    A new point costs O(n d). Kernel values are always float64; float32 input gives float32 output.
     Sparse input is refused.
 
     References
@@ -166,6 +170,7 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
         self.random_state = random_state
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any = None) -> KernelMMC:
         """Learn the metric.
 
@@ -190,38 +195,60 @@ class KernelMMC(MMCLearner, KernelMetricLearner):
                 "kernel='precomputed' needs to know which rows of the kernel matrix make up a pair;"
                 " X holds the rows themselves. Pass Tuples(K, indices), or K and class labels."
             )
-        pairs = self._validated_pairs(X, y)
-        self._check_limits()
+        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state)
+        check_limits(self)
         check_number("regularization", self.regularization, Real, 0, None)
-        rows = np.unique(np.concatenate([pairs.heads, pairs.tails]))
-        with one_pool():
-            points = self._expansion(pairs.points, rows)
-            rank = len(points.span.values)
-            if rank == 0:
-                return self._store_without_variation(points)
-            E = points.coordinates
-            problem = KernelMMCProblem.of(pairs, points.rows, E, self.regularization)
-            few = self.n_components if (self.n_components or rank) < rank else None
+        points = self._expansion(pairs.points, np.unique([pairs.heads, pairs.tails]))
+        rank = len(points.span.values)
+        if rank == 0:
+            return self._store_without_variation(points)
 
-            def attributes(L: Matrix) -> dict[str, Any]:
-                return self._map(points, problem.returned(L))
+        total = None
+        if self.rank is None:
+            near = (np.searchsorted(points.rows, end) for end in pairs.near_edges())
+            total = float(points.squared_lengths(*near).sum())
+        problem = KernelMMCProblem.of(
+            pairs,
+            points.rows,
+            points.coordinates,
+            self.regularization,
+            points.images,
+            points.trace,
+            total,
+        )
+        rows = learned_rows(self.n_components, "learn", rank)
+        start = problem.start(rows)
 
-            def proof(L: Matrix) -> Proof:
-                coefficients = host(points.attributes(problem.components(L))["dual_coef_"])
-                return map_proof([coefficients]) | drawn_pairs(pairs, self.n_pairs)
+        def attributes(iterate: Iterate) -> dict[str, Any]:
+            return self._map(points, problem.returned(iterate.point))
 
-            start = problem.start(few)
-            self._maximise(problem, start, few is not None, X, y, attributes, proof)
+        training = Training(self, X, y)
+        iterates = ascend(problem, start, self.tol, fixed_rank=rows is not None)
+        solution = training.run(iterates, attributes, start=Iterate(start, np.inf))
+
+        L = solution.iterate.point
+        fitted = attributes(solution.iterate)
+        self._store(fitted)
+        certificate = fit_clock().in_time(lambda: problem.certify(L))
+        objective, gap = None, None
+        self.proof_: Proof | None = None
+        if certificate is not None:
+            objective, gap = certificate.objective, certificate.gap if rows is None else None
+            coefficients = to_host(points.attributes(problem.components(L))["dual_coef_"])
+            self.proof_ = map_proof([coefficients]) | drawn_pairs(pairs, self.n_pairs)
+        status = settled(solution.status, gap, self.tol)
+        store_ending(self, status, objective, gap, training.history)
+        training.finish(status, fitted)
         return self
 
     def _store_without_variation(self, points: Expansion) -> KernelMMC:
-        """All points are equal in feature space: no map can part them, so zero is kept."""
+        """All points are equal in feature space: no map can separate them, so it is zero."""
         warn(
-            "all points are equal in feature space, so that no metric can part them. Check X and"
-            " the kernel.",
+            "all points are equal in feature space, so that no metric can separate them. Check X"
+            " and the kernel.",
             DataWarning,
         )
         self._store(self._zero_map(points))
         self.proof_ = None
-        self._store_ending(Status.CONVERGED, 0.0, 0.0, [])
+        store_ending(self, Status.CONVERGED, 0.0, 0.0, [])
         return self

@@ -9,18 +9,31 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import check_device
-from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._kernel import PRECOMPUTED, Kernel
-from nearfar.estimators._kernel_metric import KernelMetricLearner
-from nearfar.estimators._online import OnlinePairLearner, factor
-from nearfar.estimators._parameters import check_number
-from nearfar.kernels import Array, kernels_for
+from nearfar.estimators._input import check_device, validated_pairs, validated_stream
+from nearfar.estimators._kernel import PRECOMPUTED, Kernel, KernelMetricLearner
+from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._start import robust_centre
+from nearfar.estimators._training import Training, with_callbacks
+from nearfar.estimators.pola import (
+    check_parameters,
+    counters,
+    forget_fit,
+    leading_factor,
+    learned_from_pairs,
+    settings,
+    state_attributes,
+    store_ending,
+)
+from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
+from nearfar.limits import fit_clock
 from nearfar.problems.kernel_pola import Ends, coefficients, products
-from nearfar.solvers.pola import GrowingProjections
+from nearfar.solvers.pola import GrowingProjections, epochs
 from nearfar.supervision import Pairs
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -28,7 +41,7 @@ Matrix = NDArray[np.float64]
 BLOCK = 128  # pairs whose products with each other are computed at a time
 
 
-class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
+class KernelPOLA(PairLearner, KernelMetricLearner):
     """Pseudo-metric online learning in the feature space of a kernel.
 
     `POLA` after the map φ of a kernel, which is used through kernel values only: the metric lies in
@@ -40,36 +53,37 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
     kernel : str or callable, default="rbf"
         "linear", "poly", "rbf", "sigmoid", "cosine" or "laplacian", by the formulas of
         scikit-learn, or a function of two vectors that returns a number. Not "precomputed": the
-        points are needed to compare new ones with.
+        points are kept, to be compared with new ones.
     gamma : float or None, default=None
-        Of the kernels poly, rbf, sigmoid and laplacian. None takes 1 over the sum of the variances
-        of the features; `partial_fit` then takes it from the points of its first call, so that the
-        answer depends on them. For a stream, name it.
+        Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
+        variances of the features; `partial_fit` then computes it from the points of its first
+        call. For a stream, set it.
     kernel_params : dict or None, default=None
-        Of the kernel poly ("degree", 3 by default, and "coef0", 1 by default) and of sigmoid
+        Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
     max_directions : int or None, default=100
         Largest number of pairs whose directions in feature space span the metric. When there are so
         many, other pairs still correct the metric within the span. None sets no limit: time and
         memory grow without bound in a long stream.
     beta : float or None, default=None
-        Largest loss that is let be, both in `fit` and in `partial_fit`; `fit` ends when no pair has
-        a larger one. None corrects any loss, and lets `fit` make ``max_iter`` epochs without a
-        warning.
+        Largest loss that is not corrected, both in `fit` and in `partial_fit`; `fit` ends when no
+        pair has a larger one. None corrects every loss, and `fit` then makes ``max_iter`` epochs
+        without a warning.
     scale : float or None, default=None
-        The length of a pair, in feature space, that weighs the metric and the threshold alike. None
-        takes the mean length of the pairs so far; the paper has 1.
+        The length, in feature space, at which a pair changes the metric and the threshold equally;
+        longer pairs change the threshold less. None takes the mean length of the pairs so far; the
+        paper has 1.
     n_pairs : int or None, default=None
-        How many near and far pairs to draw where X are points with labels; None takes all.
+        For class labels: how many near and how many far pairs to draw. None takes all.
     shuffle : bool, default=True
-        Whether each epoch of `fit` takes the pairs in a new random order, and `partial_fit` those
-        that it makes from labels. Given pairs are never shuffled in `partial_fit`.
+        Whether each epoch of `fit` visits the pairs in a new random order. In `partial_fit` only
+        pairs that are made from class labels are shuffled.
     max_iter : int, default=5
         Largest number of epochs of `fit`.
     max_seconds : float or None, default=None
-        Largest time of `fit` in seconds, looked at after each epoch.
+        Largest time of `fit` in seconds. It may end an epoch before all pairs were visited.
     random_state : int, RandomState instance or None, default=0
-        Draws and shuffles pairs. None does so in another way each time.
+        Draws and shuffles the pairs. None does so differently each time.
 
     Attributes
     ----------
@@ -78,10 +92,10 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
         ``X_fit_``. Rows are orthogonal in feature space, longest first, as many as the metric has
         rank, and sum to zero. Float64.
     X_fit_ : ndarray or torch.Tensor of shape (n_fit, n_features)
-        The first points of the r pairs that span the metric, and then the second ones: n_fit = 2r;
-        while there are none, one pair.
+        The first points of the r pairs that span the metric, followed by their second points, so
+        that n_fit = 2r; while r is zero, two copies of one point.
     matrix_ : ndarray of shape (r, r)
-        The metric in an orthonormal basis of the span, from which `partial_fit` goes on.
+        The metric in an orthonormal basis of the span, from which `partial_fit` continues.
     basis_ : ndarray of shape (r, r)
         The coordinates of the r pairs in this basis, as rows: a lower triangle.
     gamma_ : float or None
@@ -91,20 +105,21 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
     squared_threshold_ : float
         b.
     n_pairs_seen_ : int
-        How many pairs were looked at since learning began, in `fit` once for each epoch.
+        Number of pairs visited since learning began; `fit` visits each pair once per epoch.
     n_updates_ : int
-        How many of them changed the metric.
+        Number of visits that changed the metric.
     squared_loss_ : float
-        Sum of their squared losses, each before its correction: what the mistake bound bounds.
+        Sum of the squared losses of these visits, each before its correction, which the paper
+        bounds.
     total_length_ : float
-        Sum of the lengths, in feature space, of the pairs that were looked at.
+        Sum of the lengths, in feature space, of the visited pairs.
     objective_ : float or None
-        Sum of the losses of all pairs under the answer, computed in float64. This and what follows,
-        up to ``history_``, are there after `fit` only.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        Sum of the losses of all pairs under the answer, computed in float64. This attribute and the
+        following ones, up to ``history_``, exist only after `fit`.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
-        0.0 where the objective is zero, which is the least it can be: all margins are kept.
-        Otherwise None, because nothing is proved.
+        0.0 if the objective is zero, its least possible value: all margins are satisfied. Otherwise
+        None, because nothing is proved.
     status_ : str
         Why the fit ended: "converged" (no loss above beta), "max_iter", "max_seconds", "stopped"
         (by a callback) or "interrupted".
@@ -112,8 +127,8 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
         Number of epochs.
     history_ : list of dict
         For each epoch: n_iter, seconds, objective (the sum of the losses when their pairs were
-        looked at), largest_loss (of these), n_updates, squared_threshold, residual (0
-        where no loss is above beta, else None) and duality_gap, which is None.
+        visited), largest_loss (of these), n_updates, squared_threshold, residual (0 if no loss is
+        above beta, else None) and duality_gap, which is None.
     classes_ : ndarray
         The labels, after a fit to labelled points.
     n_features_in_ : int
@@ -126,8 +141,9 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
     With r directions so far, a pair costs O(r d + r²), and a near pair with a loss O(r³) for one
     eigenvector; a new point costs O(r d). Memory is O(r² + r d) beside the pairs. Kernel values are
     computed where the data is, in float64; the rest is sequential and happens on the host. With a
-    kernel of full rank, such as RBF, every separate pair is a new direction until the limit, and
-    the metric of enough epochs keeps all margins whatever the pairs say. Sparse input is refused.
+    kernel of full rank, such as RBF, every pair of new points is a new direction until the limit,
+    and without a limit enough epochs satisfy all margins, whichever pairs are near. Sparse input is
+    refused.
 
     References
     ----------
@@ -144,6 +160,8 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
     """
 
     X_fit_: Array
+    threshold_: float
+    tol = 0.0  # `fit` converges by beta: the residual is zero once no loss exceeds it
     _axes: ClassVar[dict[str, str]] = {
         "dual_coef_": "rn",
         "X_fit_": "nd",
@@ -179,8 +197,9 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
         self.random_state = random_state
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any = None) -> KernelPOLA:
-        """Learn from pairs that are all at hand; what was learned before is forgotten.
+        """Learn from a fixed set of pairs, in epochs; what was learned before is forgotten.
 
         Parameters
         ----------
@@ -196,15 +215,37 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
         KernelPOLA
             The fitted estimator.
         """
-        self._fit(X, y)
+        self._check_parameters()
+        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state)
+        robust_centre(pairs.points)  # raises if squares leave the range of float64
+        random = check_random_state(self.random_state)
+
+        projections = self._new_projections(pairs.points)
+
+        def epoch() -> Iterator[Matrix]:
+            order = np.arange(len(pairs))
+            order = random.permutation(order) if self.shuffle else order
+            return _visits(projections, pairs, order)
+
+        training = Training(self, X, y)
+        solution = training.run(
+            epochs(projections, epoch), lambda iterate: _attributes(iterate.state, pairs.points)
+        )
+
+        fitted = _attributes(solution.iterate.state, pairs.points)
+        self._store(fitted)
+        losses = fit_clock().in_time(lambda: self._losses(pairs))
+        store_ending(self, solution.status, losses, training.history)
+        training.finish(solution.status, fitted)
         return self
 
+    @one_pool()
     def partial_fit(self, X: Any, y: Any = None) -> KernelPOLA:
         """Learn from the next pairs of a stream, each once and in the given order.
 
-        One call with all pairs and a call for each give the same answer, to rounding, if ``gamma``
-        is named. If a call fails or is interrupted, nothing of it is learned. The pairs of a call
-        may all be near or far, and may contradict earlier ones.
+        One call with all pairs and one call for each pair give the same answer, up to rounding, if
+        ``gamma`` is set. If a call fails or is interrupted, nothing of it is learned. The pairs of
+        a call may all be near or all be far, and may contradict earlier ones.
 
         Parameters
         ----------
@@ -218,73 +259,81 @@ class KernelPOLA(OnlinePairLearner, KernelMetricLearner):
         KernelPOLA
             The estimator.
         """
-        self._learn(X, y)
+        self._check_parameters()
+        known = hasattr(self, "matrix_")
+        pairs = validated_stream(
+            self, X, y, self.n_pairs, self.random_state, shuffle=self.shuffle, reset=not known
+        )
+        robust_centre(pairs.points)  # raises if squares leave the range of float64
+        if known:
+            check_device(self, pairs.points, self.dual_coef_)
+            projections = self._old_projections()
+        else:
+            projections = self._new_projections(pairs.points)
+        for _ in _visits(projections, pairs, np.arange(len(pairs))):
+            pass
+        self._store(_attributes(projections, pairs.points))
+        forget_fit(self, X)
         return self
 
+    @available_if(learned_from_pairs)
+    def predict(self, pairs: Any) -> NDArray[np.intp]:
+        """+1 for pairs within ``threshold_`` of each other, −1 for others.
+
+        Parameters
+        ----------
+        pairs : array-like, torch.Tensor or Tuples of shape (n_pairs, 2, n_features)
+            The pairs.
+
+        Returns
+        -------
+        ndarray of shape (n_pairs,)
+            On the host. After a fit to labelled points the method is hidden, because scikit-learn
+            would take it for a prediction for each point.
+        """
+        return np.where(to_host(self.pair_distance(pairs)) <= self.threshold_, 1, -1)
+
     def _check_parameters(self) -> None:
-        super()._check_parameters()
+        check_parameters(self)
         if self.max_directions is not None:
             check_number("max_directions", self.max_directions, Integral, 1, None)
         if self.kernel == PRECOMPUTED:
             raise InvalidInputError(
                 f"{type(self).__name__} compares new points with those that it keeps, so that"
-                " kernel='precomputed' does not do. Name a kernel, or give a function of two points"
-                " as kernel."
+                " kernel='precomputed' cannot be used. Name a kernel, or give a function of two"
+                " points as kernel."
             )
 
-    def _begin(self, pairs: Pairs) -> _KernelStream:
-        kernel = Kernel.of(self.kernel, self.gamma, self.kernel_params)
-        return _KernelStream(**self._settings(), kernel=kernel.scaled_to(pairs.points))
+    def _new_projections(self, points: Array) -> _KernelProjections:
+        """Projections that have seen no pair."""
+        kernel = Kernel.of(self.kernel, self.gamma, self.kernel_params).scaled_to(points)
+        return _KernelProjections(limit=self.max_directions, kernel=kernel, **settings(self))
 
-    def _resume(self, pairs: Pairs) -> _KernelStream:
-        check_device(self, pairs.points, self.dual_coef_)
+    def _old_projections(self) -> _KernelProjections:
+        """Projections in the state of the fitted attributes."""
         points, r = self.X_fit_, len(self.basis_)
-        return _KernelStream(
+        return _KernelProjections(
             self.matrix_.copy(order="F"),
-            **self._memory(),
             L=self.basis_,
+            limit=self.max_directions,
             kernel=self._fitted_kernel(),
             ends=(points[:r], points[r:]) if r else None,
+            **counters(self),
+            **settings(self),
         )
 
-    def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "limit": self.max_directions}
-
-    def _visit(self, stream: _KernelStream, pairs: Pairs, order: Index) -> Iterator[Matrix]:
-        points = pairs.points
-        kernels = kernels_for(points)
-        for first in range(0, len(order), BLOCK):
-            rows = order[first : first + BLOCK]
-            ends = (kernels.index(end[rows], points) for end in (pairs.heads, pairs.tails))
-            head, tail = (points[end] for end in ends)
-            yield stream.learn_from_pairs((head, tail), np.where(pairs.near[rows], 1.0, -1.0))
-
-    def _attributes(self, stream: _KernelStream, pairs: Pairs) -> dict[str, Any]:
-        points = pairs.points
-        kernels = kernels_for(points)
-        if stream.ends is None:
-            C, ends = np.zeros((1, 2)), (points[:1], points[:1])
-        else:
-            C, ends = coefficients(factor(stream.matrix), stream.L), stream.ends
-        return {
-            "dual_coef_": kernels.like(C, kernels.double(points[:0])),
-            "X_fit_": kernels.concatenate([*ends]),
-            "basis_": stream.L,
-            "gamma_": stream.kernel.gamma,
-        }
-
     def _losses(self, pairs: Pairs) -> Matrix:
-        kernels = kernels_for(pairs.points)
-        distances = self._edge_distances(kernels.double(pairs.points), pairs.heads, pairs.tails)
+        """The losses (m,) of all pairs under the stored metric."""
+        points = kernels_for(pairs.points).double(pairs.points)
+        distances = to_host(self._edge_distances(points, pairs.heads, pairs.tails))
         signs = np.where(pairs.near, 1.0, -1.0)
-        losses = 1 - signs * (self.squared_threshold_ - kernels.to_host(distances) ** 2)
-        found: Matrix = losses.clip(0)
-        return found
+        losses: Matrix = (1 - signs * (self.squared_threshold_ - distances**2)).clip(0)
+        return losses
 
 
 @dataclass
-class _KernelStream(GrowingProjections):
-    """Projections with the pairs that they took in."""
+class _KernelProjections(GrowingProjections):
+    """Projections with the pairs whose directions span the metric."""
 
     kernel: Kernel = field(kw_only=True)
     ends: Ends | None = None  # of the pairs of L
@@ -297,10 +346,35 @@ class _KernelStream(GrowingProjections):
         new = products(self.kernel, pairs, pairs)
         losses, joined = self.learn_from_products(old, new, signs)
         if joined:
-            kernels = kernels_for(pairs[0])
-            rows = kernels.index(np.array(joined), pairs[0])
-            taken = [end[rows] for end in pairs]
+            head, tail = (take_rows(end, np.array(joined)) for end in pairs)
             if self.ends is not None:
-                taken = [kernels.concatenate(both) for both in zip(self.ends, taken, strict=True)]
-            self.ends = taken[0], taken[1]
+                kernels = kernels_for(head)
+                head = kernels.concatenate([self.ends[0], head])
+                tail = kernels.concatenate([self.ends[1], tail])
+            self.ends = head, tail
         return losses
+
+
+def _visits(projections: _KernelProjections, pairs: Pairs, order: Index) -> Iterator[Matrix]:
+    """Let the projections learn from the pairs in this order; yields losses, block by block."""
+    for first in range(0, len(order), BLOCK):
+        rows = order[first : first + BLOCK]
+        head, tail = (take_rows(pairs.points, end[rows]) for end in (pairs.heads, pairs.tails))
+        yield projections.learn_from_pairs((head, tail), np.where(pairs.near[rows], 1.0, -1.0))
+
+
+def _attributes(projections: _KernelProjections, points: Array) -> dict[str, Any]:
+    """The fitted attributes, on the device of the points."""
+    kernels = kernels_for(points)
+    if projections.ends is None:
+        C, ends = np.zeros((1, 2)), (points[:1], points[:1])
+    else:
+        C = coefficients(leading_factor(projections.matrix), projections.L)
+        ends = projections.ends
+    return {
+        "dual_coef_": kernels.like(C, kernels.double(points[:0])),
+        "X_fit_": kernels.concatenate([*ends]),
+        "basis_": projections.L,
+        "gamma_": projections.kernel.gamma,
+        **state_attributes(projections),
+    }

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._factored_unfolding import BASES, FactoredUnfolding, check_points
-from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._unfolding import Task, Unfolded
+from nearfar.estimators._graph_layout import (
+    Component,
+    Layout,
+    check_graph_parameters,
+    graph_input,
+    run_component,
+    store_layout,
+)
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
+from nearfar.estimators.variational_mvu import (
+    BASES,
+    CUT_SHORT,
+    ScaledGraph,
+    check_stretch,
+    lle_matrix_of,
+    refine,
+    solve_program,
+    store_program,
+)
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.graphs.spectrum import Spectrum
-from nearfar.problems.landmark_mvu import lle_matrix, lle_weights, reconstruction
+from nearfar.kernels import one_pool
+from nearfar.problems.landmark_mvu import reconstruction
+from nearfar.problems.variational_mvu import Certificate, VariationalProgram
+from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-class LandmarkMVU(FactoredUnfolding):
+class LandmarkMVU(Unfolding):
     """Maximum variance unfolding of a few landmarks, which all points follow.
 
     Every point is a combination of landmarks, with weights that reconstruct the points from their
@@ -39,7 +60,7 @@ class LandmarkMVU(FactoredUnfolding):
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
     n_landmarks : int, default=20
-        How many landmarks, more than ``n_components``. They are far apart along the graph.
+        Number of landmarks, more than ``n_components``. They are far apart along the graph.
     basis : {"lle", "laplacian"} or None, default=None
         How points follow from others: by the weights of locally linear embedding, which needs
         points, or by the mean of their neighbours. None is "lle" if there are points.
@@ -62,8 +83,8 @@ class LandmarkMVU(FactoredUnfolding):
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws links of ``on_disconnected="link"``, the first landmark, and where the search for
-        eigenvectors starts.
+        Draws the links of ``on_disconnected="link"``, the first landmark, and the start of the
+        eigenvector search.
 
     Attributes
     ----------
@@ -72,8 +93,8 @@ class LandmarkMVU(FactoredUnfolding):
     landmarks_ : ndarray of int, of shape (n_landmarks,)
         The landmarks, as row numbers; those of all components.
     eigenvalues_ : ndarray
-        Of the Gram matrix before the projection on ``n_components``, largest first: how many of
-        them are large tells the dimension.
+        Eigenvalues of the Gram matrix before the projection on ``n_components``, largest first.
+        The number of large ones is an estimate of the dimension.
     max_distortion_ : float
         Largest relative change of a squared length before the projection.
     objective_ : float
@@ -159,8 +180,56 @@ class LandmarkMVU(FactoredUnfolding):
         self.max_seconds = max_seconds
         self.random_state = random_state
 
+    @with_callbacks
+    @one_pool()
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Unfold the points.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor, sparse array or NeighborhoodGraph
+            Points (n_samples, n_features), or a graph, which then takes the place of
+            ``n_neighbors``, ``angles`` and ``metric``. With ``metric="precomputed"`` distances
+            (n_samples, n_samples), dense with NaN or infinity where one is not known, or sparse
+            with the known ones stored; with ``metric="kernel"`` a kernel matrix.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        LandmarkMVU
+            The fitted estimator.
+        """
+        self._check_parameters()
+        given = graph_input(self, X)
+        training = Training(self, X, y, bounded=False)
+        layout = Layout(given, self.n_components)
+        random = check_random_state(self.random_state)
+        certificates: list[Certificate] = []
+        landmarks = [np.empty(0, dtype=np.intp)]
+        for component in map(Component.in_near_order, layout.components()):
+            run = partial(run_component, training, layout, component)
+            scaled = ScaledGraph.of(component.graph, given.reference, 1, random)
+            chosen, Q = self._landmark_weights(component.graph)
+            program = VariationalProgram.build(scaled.edges, Q, scaled.pull(self.stretch))
+            shape = solve_program(program, scaled, self.n_components, run)
+            if self.refine and shape.status not in CUT_SHORT:
+                shape = refine(shape, self.stretch, self.n_components, self.tol, run)
+            layout.place(component, shape.unfolded(self.n_components, given.reference))
+            certificates.append(shape.certificate)
+            landmarks.append(component.rows[chosen])
+        store_layout(self, layout)
+        store_program(self, certificates)
+        self.landmarks_ = layout.first_copies[np.concatenate(landmarks)]
+        status, gap = layout.status(self.tol), layout.duality_gap
+        store_ending(self, status, layout.objective, gap, training.history)
+        training.finish(status, layout.attributes())
+        return self
+
     def _check_parameters(self) -> None:
-        super()._check_parameters()
+        check_graph_parameters(self)
+        check_limits(self)
+        check_stretch(self)
         if self.basis is not None:
             check_choice("basis", self.basis, BASES, " or None")
         check_number("n_landmarks", self.n_landmarks, Integral, 2, None)
@@ -170,30 +239,14 @@ class LandmarkMVU(FactoredUnfolding):
                 f" {self.n_landmarks}. Raise n_landmarks: so many points have one dimension less."
             )
 
-    def _functions(
-        self,
-        graph: NeighborhoodGraph,
-        spectrum: Spectrum,  # noqa: ARG002 - others need it
-        task: Task,  # noqa: ARG002
-    ) -> tuple[Matrix, dict[str, Any]]:
+    def _landmark_weights(self, graph: NeighborhoodGraph) -> tuple[Index, Matrix]:
+        """Landmarks (m,), and the weights Q (n, m) by which all points follow from them."""
         count = min(self.n_landmarks, graph.n_nodes)
         landmarks = graph.landmarks(count, random_state=self.random_state)
         default = "laplacian" if graph.points is None else "lle"
         if (self.basis or default) == "lle":
-            check_points(graph, type(self).__name__)
-            Phi = lle_matrix(lle_weights(graph))
+            Phi = lle_matrix_of(graph, type(self).__name__)
         else:
             L = graph.laplacian()
             Phi = (L @ L).tocsr()
-        return reconstruction(Phi, landmarks), {"landmarks": landmarks}
-
-    def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:
-        super()._store_details(parts)
-        graph = self.graph_
-        firsts = np.arange(graph.n_nodes)
-        if not graph.lengths.all():
-            firsts = np.unique(graph.merged()[0], return_index=True)[1]
-        found = [
-            rows[part.details["landmarks"]] for rows, part in parts if "landmarks" in part.details
-        ]
-        self.landmarks_ = firsts[np.concatenate([*found, np.empty(0, dtype=np.intp)])]
+        return landmarks, reconstruction(Phi, landmarks)

@@ -6,8 +6,8 @@ from numbers import Integral, Real
 from typing import Any
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._base import MetricLearner, validated_labels, validated_points
-from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import validated_labels, validated_points
 from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, one_pool
@@ -17,6 +17,7 @@ from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Status
 from nearfar.supervision import ClassOrder
 from nearfar.supervision.labels import check_near_and_far
+from nearfar.validation import check_choice, check_number
 
 EMBEDDINGS = ("weighted", "orthonormalized", "plain")
 STEADYING = 0.1  # regularization where classes leave directions open

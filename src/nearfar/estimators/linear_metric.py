@@ -12,26 +12,27 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import MetricLearner, validated_points
-from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import validated_points
 from nearfar.estimators._start import given_map
+from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import kernels_for
 from nearfar.linalg import canonical_factor, signed
-from nearfar.solvers import Record, Status
+from nearfar.solvers import Status
 
 Matrix = NDArray[np.float64]
 
 ORTHOGONAL = 1e-12  # cosine of rows that count as orthogonal
 NEGLIGIBLE = 1e-12  # entry, relative to the largest of its column, that is a rounding error
 PROBE_ENTRIES = 1 << 22  # of the unit vectors mapped at a time: 32 MB
-TRIALS = 10  # random points on which linearity is tried, at each of SCALES
+TRIALS = 10  # random points on which linearity is tested, at each of SCALES
 SCALES = (1e-3, 1.0, 1e3)
 
 
 class LinearMetric(MetricLearner):
     """The metric of a linear map that is given: D(a, b) = ‖L(a − b)‖.
 
-    It learns nothing. It gives a map from elsewhere the methods of a metric: ``pair_distance``,
+    It learns nothing. It gives a map from elsewhere what metric learners have: ``pair_distance``,
     ``get_metric``, files, `PairClassifier`, exports. `as_metric` makes one of a fitted transformer.
 
     Parameters
@@ -76,7 +77,7 @@ class LinearMetric(MetricLearner):
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> LinearMetric:
-        """Check that the map fits the points, and place it beside them.
+        """Validate the map, and store it in the dtype and on the device of the points.
 
         Parameters
         ----------
@@ -91,19 +92,14 @@ class LinearMetric(MetricLearner):
             The fitted estimator.
         """
         X = validated_points(self, X, reset=True)
-        callbacks = CallbackObserver(self, X, y, 1, lambda _: {})
+        callbacks = Callbacks(self, X, y)
         L, d = np.eye(self.n_features_in_), self.n_features_in_
         if self.components is not None:
             L = given_map(self.components, None, d, "components", "Transpose or correct it.")
         self.components_ = kernels_for(X).like(_canonical(L), X)
-        self._store_ending()
-        callbacks.finish(lambda: {"components_": self.components_})
+        store_ending(self, Status.CONVERGED, None, None, [])
+        callbacks.finish({"components_": self.components_})
         return self
-
-    def _store_ending(self) -> None:
-        self.objective_ = self.duality_gap_ = None
-        self.status_, self.n_iter_ = str(Status.CONVERGED), 0
-        self.history_: list[Record] = []
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -114,16 +110,16 @@ class LinearMetric(MetricLearner):
 def as_metric(transformer: Any) -> LinearMetric:
     """The metric of a fitted linear transformer: the distance between its images.
 
-    Works with whatever is linear but for a shift, which no distance depends on: scikit-learn's PCA
-    with and without whitening, LDA, NCA, TruncatedSVD, FactorAnalysis, FastICA, PLS, scalers,
-    random projections, feature selection, pipelines and column transformers of these, and
-    transformers of others. The map is read off the images of unit vectors, and tried on random
-    points.
+    Works with every transformer that is linear up to a shift, which changes no distance:
+    scikit-learn's PCA with and without whitening, LDA, NCA, TruncatedSVD, FactorAnalysis, FastICA,
+    PLS, scalers, random projections, feature selection, pipelines and column transformers of these,
+    and those of other libraries. The map is computed from the images of unit vectors and tested on
+    random points.
 
     Parameters
     ----------
     transformer : fitted transformer
-        With ``transform`` and ``n_features_in_``. It is not kept.
+        It has ``transform`` and ``n_features_in_``. It is not stored.
 
     Returns
     -------
@@ -133,7 +129,7 @@ def as_metric(transformer: Any) -> LinearMetric:
     Raises
     ------
     InvalidInputError
-        The transformer is not linear, or cannot be asked.
+        The transformer is not linear, or does not transform arbitrary points.
 
     Examples
     --------
@@ -155,14 +151,15 @@ def as_metric(transformer: Any) -> LinearMetric:
     metric.n_features_in_ = metric.components_.shape[1]
     if hasattr(transformer, "feature_names_in_"):
         metric.feature_names_in_ = np.asarray(transformer.feature_names_in_, dtype=object)
-    metric._store_ending()
+    store_ending(metric, Status.CONVERGED, None, None, [])
     return metric
 
 
 def _canonical(L: Matrix) -> Matrix:
-    """Rows that are orthogonal and sorted by length; those that are so already keep their order.
+    """The map with orthogonal rows, sorted by length, that has the same distances.
 
-    Rows of equal length, as PCA has them, could be turned in any way.
+    Orthogonal rows are sorted only, because rows of equal length, as those of whitened PCA, could
+    be rotated in any way.
     """
     lengths = np.linalg.norm(L, axis=1)
     cosines = L @ L.T / np.maximum(np.outer(lengths, lengths), np.finfo(float).tiny)
@@ -173,7 +170,7 @@ def _canonical(L: Matrix) -> Matrix:
 
 
 def _without_negligible_rows(L: Matrix) -> Matrix:
-    """The rows of L but those that are rounding errors in every column; at least the first."""
+    """The rows of L except those that are rounding errors in every column; at least the first."""
     sizes = np.abs(L)
     kept = (sizes > NEGLIGIBLE * sizes.max(axis=0)).any(axis=1)
     kept[0] = True
@@ -181,9 +178,9 @@ def _without_negligible_rows(L: Matrix) -> Matrix:
 
 
 def _linear_map(transformer: Any) -> Matrix:
-    """L (r, d) with transform(x) = Lx + b, tried on random points.
+    """L (r, d) with transform(x) = Lx + b, tested on random points.
 
-    Where b is large compared with the image of a unit vector, differences would lose digits, and a
+    If b is large compared with the image of a unit vector, differences would lose digits, so that a
     longer step is taken.
     """
     if not hasattr(transformer, "n_features_in_"):
@@ -229,7 +226,7 @@ def _check_linear(transformer: Any, L: Matrix, offset: Matrix, steps: Matrix) ->
         errors = np.abs(images - offset - X @ L.T).max(axis=1)
         if (errors > np.sqrt(np.finfo(images.dtype).eps) * sizes).any():
             raise InvalidInputError(
-                "as_metric needs a transformer that is linear but for a shift; this"
+                "as_metric needs a transformer that is linear up to a shift; this"
                 f" {type(transformer).__name__} is not: its images of random points differ from"
                 f" Lx + b by up to {(errors / sizes).max():.1g} of their size. Take its images as"
                 " points instead."

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.errors import InvalidInputError, TimeLimitError
-from nearfar.estimators._base import MetricLearner, validated_labels
+from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
+from nearfar.estimators._input import validated_labels, validated_points, warn_of_coinciding
 from nearfar.estimators._large_margin import (
     Descent,
     Split,
@@ -19,20 +20,23 @@ from nearfar.estimators._large_margin import (
     check_margin_parameters,
     margin_checkpoint,
     objective_without_variation,
-    taken,
-    warn_of_coinciding,
 )
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, margin_proof
-from nearfar.estimators._start import central_point, given_map, host, without_dead_features
+from nearfar.estimators._start import (
+    central_point,
+    given_start,
+    learned_rows,
+    without_dead_features,
+)
 from nearfar.estimators._training import Arrays, Saved, Training, store_ending, with_callbacks
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Status
 from nearfar.supervision import ClassOrder, given_targets, nearest_targets
 from nearfar.supervision.labels import check_class_sizes
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -260,9 +264,9 @@ class LMNN(MetricLearner):
         LMNN
             The fitted estimator.
         """
-        X = self._validated(X, reset=True)
+        X = validated_points(self, X, reset=True)
         labels = validated_labels(self, X, y)
-        targets = None if target_neighbors is None else host(target_neighbors)
+        targets = None if target_neighbors is None else to_host(target_neighbors)
         self._check_parameters(labels, targets)
         given = self._given_start()
 
@@ -300,22 +304,15 @@ class LMNN(MetricLearner):
     @property
     def _learns_rows(self) -> int | None:
         """The rows of a map that is learned with a fixed rank, or None for the full metric."""
-        if self.reduce == "learn" and self.n_components not in (None, self.n_features_in_):
-            return int(self.n_components)
-        return None
+        return learned_rows(self.n_components, self.reduce, self.n_features_in_)
 
     def _given_start(self) -> Start | None:
         """The map to start from, if the user gave one."""
-        d, rows = self.n_features_in_, self._learns_rows
-        continues = bool(self.warm_start) and hasattr(self, "components_")
-        if continues:
-            given, source, remedy = self.components_, "the last fit", "Set warm_start=False."
-        elif not isinstance(self.init, str):
-            given, source, remedy = self.init, "init", "Correct it, or leave it out."
-        else:
+        start = given_start(self, self._learns_rows)
+        if start is None:
             return None
-        start = given_map(given, rows, d, source, remedy)
-        if continues:  # the map of a later pass is that of other targets, and not as near
+        if self.warm_start and hasattr(self, "components_"):
+            # The map of a later pass belongs to other targets and is not as near.
             width = WARM_WIDTH if self.n_passes_ == 1 else PASS_WIDTH
             return Start.near(start, width)
         return Start(start / np.abs(start).max())
@@ -324,9 +321,9 @@ class LMNN(MetricLearner):
         """The rows to learn from and to validate on."""
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
         live = without_dead_features(X)
-        points, held_out = taken(live, split.order), None
+        points, held_out = take_rows(live, split.order), None
         if split.held_out is not None:
-            held_out = taken(live, split.held_out), labels.codes[split.held_out]
+            held_out = take_rows(live, split.held_out), labels.codes[split.held_out]
         return Rows(
             points,
             central_point(points),
@@ -508,7 +505,7 @@ class LMNN(MetricLearner):
         """Points whose Euclidean distances choose the target neighbours."""
         if self.target_components_ is None:
             return X
-        return kernels_for(X).apply(X, host(self.target_components_))
+        return kernels_for(X).apply(X, to_host(self.target_components_))
 
 
 # -- what a checkpoint holds of the pass before --------------------------------------------------

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
-from nearfar.estimators._mds import Known, first_places, principal_places
-from nearfar.estimators._parameters import check_number
-from nearfar.estimators._unfolding import Task, Unfolded, Unfolding, max_distortion
-from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import kernels_for
+from sklearn.utils import check_random_state
+
+from nearfar.estimators._graph_layout import (
+    Layout,
+    Unfolded,
+    as_returned,
+    check_graph_parameters,
+    graph_input,
+    max_distortion,
+    run_component,
+    store_layout,
+)
+from nearfar.estimators._mds import KnownDistances, initial_places, principal_places
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
+from nearfar.kernels import kernels_for, one_pool
 from nearfar.problems.local_mds import LocalProblem
 from nearfar.solvers.majorization import majorize
+from nearfar.validation import check_number
 
 
 class LocalMDS(Unfolding):
-    """Local multidimensional scaling: near distances are kept, all other points pushed apart.
+    """Local multidimensional scaling: keeps near distances and pushes all other points apart.
 
     A local minimum of ``Σ (δ - d)²`` over the edges of a neighbourhood graph, less ``t Σ d`` over
     all other pairs, with δ the lengths of the edges and d the distances of the embedding. The push
@@ -27,7 +40,7 @@ class LocalMDS(Unfolding):
     n_components : int, default=2
         Dimensions of the embedding.
     n_neighbors : int or None, default=6
-        How many neighbours a point has. None takes all known distances of
+        Number of neighbours of a point. None takes all known distances of
         ``metric="precomputed"``, and 4 neighbours of points.
     repulsion : float, default=0.05
         How hard points that are not neighbours are pushed apart: 0 is not at all. Useful values lie
@@ -45,7 +58,7 @@ class LocalMDS(Unfolding):
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws links between components, and parts points that start in one place.
+        Draws links between components, and separates points that start in the same place.
 
     Attributes
     ----------
@@ -126,22 +139,62 @@ class LocalMDS(Unfolding):
         self.max_seconds = max_seconds
         self.random_state = random_state
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_number("repulsion", self.repulsion, Real, 0, None)
+    @with_callbacks
+    @one_pool()
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Place the points.
 
-    def _unfold(self, graph: NeighborhoodGraph, task: Task) -> Unfolded:
-        kernels, n = kernels_for(task.reference), graph.n_nodes
-        reference = kernels.double(task.reference[:0])
-        known = Known(n, reference, few=(graph.heads, graph.tails, graph.lengths, graph.weights))
-        problem = LocalProblem.of(n, known.some_pairs(), float(self.repulsion))
-        start = first_places(known, min(self.n_components, n - 1), "classical", task.random)
-        scale = problem.scale
-        solution = task.run(
-            majorize(problem.evaluate, start, lambda _, gain: gain / scale),
-            lambda iterate: principal_places(iterate.point),
-        )
-        Y = task.returned(principal_places(solution.iterate.point))
-        value = problem.evaluate(kernels.like(Y, reference)).value
-        squares = (Y * Y).sum(axis=0)
-        return Unfolded(Y, squares, max_distortion(Y, graph), value, None, solution.status)
+        Parameters
+        ----------
+        X : array-like, torch.Tensor, sparse array or NeighborhoodGraph
+            Points (n_samples, n_features), or a graph, which then takes the place of
+            ``n_neighbors`` and ``metric``. With ``metric="precomputed"`` distances
+            (n_samples, n_samples), dense with NaN or infinity where one is not known, or sparse
+            with the known ones stored; with ``metric="kernel"`` a kernel matrix.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        LocalMDS
+            The fitted estimator.
+        """
+        check_graph_parameters(self)
+        check_limits(self)
+        check_number("repulsion", self.repulsion, Real, 0, None)
+        given = graph_input(self, X)
+        training = Training(self, X, y, bounded=False)
+        layout = Layout(given, self.n_components)
+        random = check_random_state(self.random_state)
+        for component in layout.components():
+            graph, n = component.graph, component.graph.n_nodes
+            known = KnownDistances.of_graph(graph, given.reference)
+            problem = LocalProblem.of(n, known.some_pairs(), float(self.repulsion))
+            start = initial_places(known, min(self.n_components, n - 1), "classical", random)
+            solution = run_component(
+                training,
+                layout,
+                component,
+                majorize(problem.evaluate, start, partial(_relative_gain, problem.scale)),
+                lambda iterate: principal_places(iterate.point),
+            )
+            Y = as_returned(principal_places(solution.iterate.point), given.reference)
+            unfolded = Unfolded(
+                embedding=Y,
+                eigenvalues=(Y * Y).sum(axis=0),
+                max_distortion=max_distortion(Y, graph),
+                objective=problem.evaluate(kernels_for(start).like(Y, start)).value,
+                duality_gap=None,
+                status=solution.status,
+            )
+            layout.place(component, unfolded)
+        store_layout(self, layout)
+        status = layout.status(self.tol)
+        store_ending(self, status, layout.objective, layout.duality_gap, training.history)
+        training.finish(status, layout.attributes())
+        return self
+
+
+def _relative_gain(scale: float, _: Any, gain: float) -> float:
+    """What is left to gain, relative to the sum of squared lengths."""
+    return gain / scale

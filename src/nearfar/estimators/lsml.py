@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import MetricLearner, validated_labels, validated_points
-from nearfar.estimators._pairs import holds_tuples
-from nearfar.estimators._parameters import check_number
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import holds_tuples, validated_labels, validated_points
 from nearfar.estimators._prior import check_prior, prior_map
 from nearfar.estimators._start import robust_centre, without_dead_features
 from nearfar.estimators._training import (
@@ -32,6 +31,7 @@ from nearfar.solvers.newton_cg import newton_cg
 from nearfar.supervision import Tuples
 from nearfar.supervision.labels import check_near_and_far
 from nearfar.supervision.quadruplets import comparisons, make_quadruplets
+from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]

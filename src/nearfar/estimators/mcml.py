@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,119 +11,52 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._iterative import settled
-from nearfar.estimators._large_margin import taken
-from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._proofs import Proof, map_proof
 from nearfar.estimators._soft_neighbors import (
-    SoftNeighborsLearner,
+    as_components,
+    check_init,
+    check_start,
     expected_gain,
-    identity_without_variation,
-    placed,
+    named_start,
+    open_checkpoint,
+    run_descent,
+    validated_labelled_points,
 )
-from nearfar.estimators._start import central_point, without_dead_features
-from nearfar.kernels import Array, one_pool
+from nearfar.estimators._start import (
+    central_point,
+    given_start,
+    learned_rows,
+    without_dead_features,
+)
+from nearfar.estimators._training import (
+    Training,
+    check_limits,
+    settled,
+    store_ending,
+    with_callbacks,
+)
+from nearfar.kernels import Array, one_pool, take_rows
 from nearfar.limits import fit_clock
 from nearfar.problems.mcml import CollapsePoint, MCMLProblem
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.projected_gradient import projected_descent
 from nearfar.solvers.quasi_newton import Memory, descend
-from nearfar.supervision import ClassOrder
+from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 
 SOLVERS = ("quasi-newton", "projected-gradient")
-WORTHWHILE = 3  # times the tolerance of an expected gap at which a certificate is computed
+WORTHWHILE = 3  # times the tolerance: the expected gap at which a certificate is computed
 
 
-class MCMLLearner(SoftNeighborsLearner):
-    """The collapse of classes on points of any space; a mixin beside a form of metric."""
-
-    n_components: int | None
-    reduce: str
-    regularization: float
-
-    def _check_collapse(self, n_features: int | None) -> None:
-        """Refuse parameters; ``n_features`` limits the rows of the map, if it is known."""
-        self._check_limits()
-        check_number("regularization", self.regularization, Real, 0, None)
-        if self.n_components is not None:
-            check_number("n_components", self.n_components, Integral, 1, n_features)
-        check_choice("reduce", self.reduce, ("learn", "project"))
-
-    def _learns_rows(self, d: int) -> int | None:
-        """The rows of a map that is learned with a fixed rank, or None for the full metric."""
-        if self.reduce == "learn" and self.n_components is not None and self.n_components < d:
-            return int(self.n_components)
-        return None
-
-    def _iterates(
-        self,
-        problem: MCMLProblem,
-        start: Matrix,
-        memory: Memory | None,
-        solver: str,
-        convex: bool,
-    ) -> Iterator[Iterate]:
-        """Iterates of a descent, which goes on in float64 where float32 sees no further step.
-
-        Near the optimum a step gains less than the sums of float32 resolve, long before the
-        certificate, to which the gradient matters, is as good as it can be.
-        """
-
-        def residual(at: CollapsePoint, gain: float = 0.0) -> float | None:
-            if not convex:
-                return expected_gain(gain, at.value, least=0.0)
-            if problem.expected_gap(at) > WORTHWHILE * self.tol:
-                return None
-            return problem.certify(at).gap  # in working precision
-
-        if solver == "projected-gradient":
-            iterates = projected_descent(problem.evaluate, problem.slope, start, residual)
-        else:
-            iterates = descend(problem.evaluate, start, residual, memory=memory)
-        for iterate in iterates:
-            small = iterate.residual is not None and iterate.residual <= self.tol
-            if convex and small:
-                gap = problem.prove(iterate.point).gap
-                iterate = replace(iterate, residual=gap, certified=True)
-            yield iterate
-        if problem.is_single:
-            yield from self._iterates(problem.in_double(), iterate.point, None, solver, convex)
-
-    def _finished(
-        self,
-        problem: MCMLProblem,
-        L: Matrix,
-        status: Status,
-        convex: bool,
-        mapped: Callable[[Matrix], Matrix],
-    ) -> tuple[Status, float | None, float | None]:
-        """Status, objective and gap of the map returned for a factor, if there is time.
-
-        They are computed from the data in float64. Stores the proof, by the maps that ``mapped``
-        gives of factors.
-        """
-        clock = fit_clock()
-        self.proof_: Proof | None = None
-        if not convex:
-            return status, clock.in_time(lambda: problem.objective(problem.returned(L))), None
-        certificate = clock.in_time(lambda: problem.prove(L))
-        if certificate is None:
-            return status, None, None
-        status = settled(status, certificate.gap, self.tol)
-        self.proof_ = map_proof(map(mapped, certificate.factors))
-        return status, certificate.objective, certificate.gap
-
-
-class MCML(MCMLLearner, MetricLearner):
-    """Maximally collapsing metric learning: each class to one place, far from the others.
+class MCML(MetricLearner):
+    """Maximally collapsing metric learning: maps each class to one place, far from the others.
 
     Every point chooses a neighbour at random, near ones more likely:
     ``p(j|i) ∝ exp(-D(i, j))`` with D the squared learned distance. The metric is the one under
-    which this choice is as near as can be to a uniform one among the others of the point's class:
-    the minimum of ``Σ KL[p0(·|i) ‖ p(·|i)] + regularization · trace(M)`` over M = LᵀL.
+    which this choice is as close as possible to a uniform choice among the other points of the
+    class: the minimum of ``Σ KL[p0(·|i) ‖ p(·|i)] + regularization · trace(M)`` over M = LᵀL.
 
     For a square metric the problem is convex, and ``duality_gap_`` proves how close the answer is
     to the optimum. See ``docs/algorithms/mcml.md`` for the mathematics.
@@ -132,17 +65,17 @@ class MCML(MCMLLearner, MetricLearner):
     ----------
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
-        has rank. If the metric has less rank than asked for, the last rows are zero.
+        has rank. If the rank of the metric is lower, the last rows are zero.
     reduce : {"learn", "project"}, default="project"
         How to get fewer rows: "project" the full metric on its leading directions, as the paper
         does, or "learn" a rectangular map (not convex).
     regularization : float, default=0.0
-        Weight of the trace of the metric (the paper's lambda). It keeps the metric finite where
-        classes can be told apart perfectly.
+        Weight of the trace of the metric (the paper's lambda). It keeps the metric finite if
+        classes are perfectly separable.
     init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
         Where to start. It decides the speed for a full metric, and the answer for a learned
-        rectangular map. "auto" is the optimum in closed form if differences were Gaussian; the
-        other words are brought to its scale, an array is taken as it is.
+        rectangular map. "auto" would be the optimum if differences were Gaussian; the other words
+        are scaled to the same length, and an array is used as it is.
     solver : {"quasi-newton", "projected-gradient"}, default="quasi-newton"
         How the full metric is found: L-BFGS on its factor, or the paper's projected gradient with
         Armijo steps, which is slower. Both reach the same optimum.
@@ -166,14 +99,14 @@ class MCML(MCMLLearner, MetricLearner):
     objective_ : float or None
         The paper's objective, computed from the data in float64; with ``reduce="project"`` that
         of the full metric.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
     proof_ : dict or None
-        What proves ``duality_gap_``, for `nearfar.verify`: the maps whose soft neighbours
-        are the dual point, two at most. None for a learned rectangular map, and where all points
-        are equal.
+        What proves ``duality_gap_``, for `nearfar.verify`: the maps, at most two, whose soft
+        neighbours are the dual point. None for a learned rectangular map, and if all points are
+        equal.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -194,8 +127,9 @@ class MCML(MCMLLearner, MetricLearner):
     -----
     With n points, d features and r rows an iteration costs O(n² (r + d)), or O(n² r) for a learned
     rectangular map. Memory is O(n d) and some blocks of a megabyte: no n × n array is made. Float32
-    is computed in float32, and in float64 where that sees no further step before the tolerance.
-    Classes should be in one piece, since each is collapsed to one place. Sparse input is refused.
+    data is computed in float32, and then in float64 if float32 finds no further step before the
+    tolerance is met. Each class should form one cluster, since it is collapsed to one place. Sparse
+    input is refused.
 
     References
     ----------
@@ -239,6 +173,7 @@ class MCML(MCMLLearner, MetricLearner):
         self.checkpoint = checkpoint
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any) -> MCML:
         """Learn the metric.
 
@@ -254,53 +189,148 @@ class MCML(MCMLLearner, MetricLearner):
         MCML
             The fitted estimator.
         """
-        X, labels = self._validated_with_labels(X, y)
-        self._check_collapse(self.n_features_in_)
-        self._check_start()
+        X, labels = validated_labelled_points(self, X, y)
+        check_parameters(self, self.n_features_in_)
+        check_init(self.init)
         check_choice("solver", self.solver, SOLVERS)
-        with one_pool():
-            return self._fit(X, y, labels)
-
-    def _fit(self, X: Array, y: Any, labels: ClassOrder) -> MCML:
-        d = self.n_features_in_
-        rows = self._learns_rows(d)
-        given = self._given_start(rows)
-        points = taken(without_dead_features(X), labels.order)
-        problem = MCMLProblem.build(
-            points, central_point(points), labels.starts, float(self.regularization)
-        )
-
-        def attributes(components: Matrix) -> dict[str, Any]:
-            return {"components_": placed(components, self.n_components, points)}
-
+        rows = learned_rows(self.n_components, self.reduce, self.n_features_in_)
         convex = rows is None
+        solver = self.solver if convex else "quasi-newton"
+        given = given_start(self, rows)
+
+        points = take_rows(without_dead_features(X), labels.order)
+        centre = central_point(points)
+        problem = MCMLProblem.build(points, centre, labels.starts, float(self.regularization))
         if problem.P.size == 0:
-            free = self.regularization == 0  # else the zero map is the only optimum
-            identity = identity_without_variation(d, rows)
-            self.components_ = placed(free * identity, self.n_components, X)
-            self.proof_ = None
-            objective = problem.in_double().evaluate(np.zeros((0, 0))).value
-            self._store_ending(Status.CONVERGED, objective, 0.0 if convex else None, [])
-            return self
+            return self._store_without_variation(X, problem, rows)
         if given is None:
-            start = self._named_start(problem, points, labels, rows)
+            start = named_start(problem, points, labels, str(self.init), rows)
         else:
-            start = problem.factor(given) if convex else self._start_from(problem, given)
+            start = problem.factor(given)
         if convex:
             start = problem.opened(start)
-        solver = self.solver if convex else "quasi-newton"
-        solution = self._descended(
-            problem,
-            points,
-            start,
-            lambda L, memory: self._iterates(problem, L, memory, solver, convex),
-            X,
-            y,
-            attributes,
-            [self.n_components, self.reduce, self.regularization, solver],
+        elif given is not None:
+            check_start(problem, start)
+
+        def descent(L: Matrix, memory: Memory | None) -> Iterator[Iterate]:
+            return collapse(problem, L, memory, self.tol, convex, solver)
+
+        def attributes(components: Matrix) -> dict[str, Any]:
+            return {"components_": as_components(components, self.n_components, X)}
+
+        settings = [self.n_components, self.reduce, self.regularization, solver]
+        checkpoint = open_checkpoint(
+            self.checkpoint, points, labels.starts, type(self).__name__, *settings
         )
+        training = Training(self, X, y, checkpoint=checkpoint)
+        solution = run_descent(training, problem, start, descent, attributes)
+
         L = solution.iterate.point
-        self.components_ = attributes(problem.returned(L))["components_"]
-        ending = self._finished(problem, L, solution.status, convex, problem.components)
-        self._store_ending(*ending, solution.history)
+        fitted = attributes(problem.returned(L))
+        self.components_ = fitted["components_"]
+        ending = certified_ending(problem, L, solution.status, self.tol, convex)
+        self.proof_: Proof | None = None
+        if ending.dual_factors is not None:
+            self.proof_ = map_proof(map(problem.components, ending.dual_factors))
+        store_ending(
+            self,
+            ending.status,
+            ending.objective,
+            ending.gap,
+            training.history,
+            if_stalled=remedy_of_stalling(self),
+        )
+        training.finish(ending.status, fitted)
         return self
+
+    def _store_without_variation(self, X: Array, problem: MCMLProblem, rows: int | None) -> MCML:
+        """All points are equal: keep the identity, or zero if there is a price on the trace."""
+        warn_of_no_variation()
+        d = self.n_features_in_
+        components = np.eye(rows or d, d) if self.regularization == 0 else np.zeros((rows or d, d))
+        self.components_ = as_components(components, self.n_components, X)
+        self.proof_ = None
+        objective = problem.in_double().evaluate(np.zeros((0, 0))).value
+        store_ending(self, Status.CONVERGED, objective, 0.0 if rows is None else None, [])
+        return self
+
+
+# -- shared with KernelMCML ------------------------------------------------------------------------
+
+
+def check_parameters(estimator: Any, n_features: int) -> None:
+    """Raise if a parameter is out of range; the map has at most ``n_features`` rows."""
+    check_limits(estimator)
+    check_number("regularization", estimator.regularization, Real, 0, None)
+    if estimator.n_components is not None:
+        check_number("n_components", estimator.n_components, Integral, 1, n_features)
+    check_choice("reduce", estimator.reduce, ("learn", "project"))
+
+
+def collapse(
+    problem: MCMLProblem,
+    start: Matrix,
+    memory: Memory | None,
+    tol: float,
+    convex: bool,
+    solver: str = "quasi-newton",
+) -> Iterator[Iterate]:
+    """Iterates of a descent; those whose gap may meet ``tol`` are certified if it is convex.
+
+    In float32 a descent ends early, because near the optimum a step gains less than the sums of
+    float32 resolve, long before the gradient, and with it the certificate, is as good as it can be.
+    It then continues in float64.
+    """
+
+    def residual(at: CollapsePoint, gain: float = 0.0) -> float | None:
+        if not convex:
+            return expected_gain(gain, at.value, least=0.0)
+        if problem.expected_gap(at) > WORTHWHILE * tol:
+            return None
+        return problem.certify(at).gap  # in working precision
+
+    if solver == "projected-gradient":
+        iterates = projected_descent(problem.evaluate, problem.slope, start, residual)
+    else:
+        iterates = descend(problem.evaluate, start, residual, memory=memory)
+    for iterate in iterates:
+        if convex and iterate.residual is not None and iterate.residual <= tol:
+            gap = problem.prove(iterate.point).gap
+            iterate = replace(iterate, residual=gap, certified=True)
+        yield iterate
+    if problem.is_single:
+        yield from collapse(problem.in_double(), iterate.point, None, tol, convex, solver)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a fit ended, for the map that is returned; None where there was no time to compute it."""
+
+    status: Status
+    objective: float | None = None
+    gap: float | None = None
+    dual_factors: tuple[Matrix, ...] | None = None  # whose soft neighbours are the dual point
+
+
+def certified_ending(
+    problem: MCMLProblem, L: Matrix, status: Status, tol: float, convex: bool
+) -> Ending:
+    """The ending of a run at a factor: objective and gap are computed from the data in float64."""
+    clock = fit_clock()
+    if not convex:
+        return Ending(status, clock.in_time(lambda: problem.objective(problem.returned(L))))
+    certificate = clock.in_time(lambda: problem.prove(L))
+    if certificate is None:
+        return Ending(status)
+    status = settled(status, certificate.gap, tol)
+    return Ending(status, certificate.objective, certificate.gap, certificate.factors)
+
+
+def remedy_of_stalling(estimator: Any) -> str | None:
+    """What to do if rounding errors ended the fit; None for what holds for all estimators."""
+    if estimator.regularization > 0:
+        return None
+    return (
+        "Set regularization, for example to 0.01: without it the best metric may be infinite,"
+        " or the bound too weak to prove that it was found."
+    )

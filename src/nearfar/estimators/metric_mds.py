@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._mds import Known, Scaling
-from nearfar.estimators._parameters import check_choice
+from nearfar.estimators._mds import (
+    IterativeMDS,
+    KnownDistances,
+    check_scaling_parameters,
+    in_unit_beside,
+    initial_places,
+    known_distances,
+    principal_places,
+    relative_gain,
+)
 from nearfar.estimators._start import check_power
+from nearfar.estimators._training import Training, store_ending, with_callbacks
+from nearfar.kernels import Array, as_dtype_of, one_pool
 from nearfar.problems.mds import SQUARED_STRESS, STRESS, StressProblem
+from nearfar.solvers import Iterate
+from nearfar.solvers.majorization import majorize
+from nearfar.validation import check_choice
 
 
-class MetricMDS(Scaling):
-    """Metric multidimensional scaling: places whose distances are the given ones, nearly.
+class MetricMDS(IterativeMDS):
+    """Metric multidimensional scaling: places whose distances are close to the given ones.
 
     A local minimum of the stress ``Σ w (δ - d)²`` over pairs of points, with δ the given distances,
     d those of the embedding and w weights, or of the s-stress ``Σ w (δ² - d²)²``. Distances may be
@@ -27,19 +40,19 @@ class MetricMDS(Scaling):
     metric : {"euclidean", "precomputed"}, default="euclidean"
         Whether X holds points or distances.
     loss : {"stress", "sstress"}, default="stress"
-        What is minimised. The s-stress, eq. (3.2) of Weinberger's thesis, is mostly about the
-        largest distances.
+        What is minimised. The s-stress, eq. (3.2) of Weinberger's thesis, mostly fits the largest
+        distances.
     init : {"classical", "random"} or array of shape (n_samples, n_components), default="classical"
         Where to start: classical scaling, with the shortest paths along known distances for
         missing ones; normal random numbers; or as given.
     tol : float, default=1e-6
-        Estimated relative decrease that is left, at which to stop.
+        Stop when the estimated relative decrease that is left is at most this.
     max_iter : int, default=300
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws a random start, and parts points that start in one place.
+        Draws a random start, and separates points that start in the same place.
 
     Attributes
     ----------
@@ -104,11 +117,58 @@ class MetricMDS(Scaling):
         self.max_seconds = max_seconds
         self.random_state = random_state
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_choice("loss", self.loss, (STRESS, SQUARED_STRESS))
+    @with_callbacks
+    @one_pool()
+    def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+        """Place the points.
 
-    def _problem(self, known: Known) -> StressProblem:
+        Parameters
+        ----------
+        X : array-like, torch.Tensor, sparse array or NeighborhoodGraph
+            Points (n_samples, n_features); or with ``metric="precomputed"`` distances (n_samples,
+            n_samples), dense with NaN or infinity where one is not known, or sparse with the known
+            ones stored, zeros among them; or a graph, whose edges are the known distances. Tensors
+            are computed on their device.
+        y : None
+            Not used.
+        weights : array-like, torch.Tensor or sparse array of shape (n_samples, n_samples), or None
+            How much each distance counts: symmetric, not negative. None counts all alike.
+
+        Returns
+        -------
+        MetricMDS
+            The fitted estimator.
+        """
+        check_scaling_parameters(self)
+        check_choice("loss", self.loss, (STRESS, SQUARED_STRESS))
+        known, reference = known_distances(self, X, weights)
+        known.check_connected(type(self).__name__)
+        problem = self._problem(known)
+        start = initial_places(known, self.n_components, self.init, self.random_state)
+        training = Training(self, X, y)
+
+        def embedding(iterate: Iterate) -> Array:
+            return as_dtype_of(reference, known.unit * principal_places(iterate.point))
+
+        def objective(at: Any) -> float:
+            return float(at.value * known.unit**self._power)
+
+        solution = training.run(
+            majorize(
+                problem.evaluate,
+                start,
+                relative_gain(problem.scale),
+                lambda at: {"objective": objective(at)},
+            ),
+            lambda iterate: {"embedding_": embedding(iterate)},
+        )
+        self.embedding_ = embedding(solution.iterate)
+        returned = problem.evaluate(in_unit_beside(self.embedding_, start, known.unit))
+        store_ending(self, solution.status, objective(returned), None, training.history)
+        training.finish(solution.status, {"embedding_": self.embedding_})
+        return self
+
+    def _problem(self, known: KnownDistances) -> StressProblem:
         pairs = known.pairs()
         if pairs.total(2) == 0:
             raise InvalidInputError(
@@ -120,8 +180,5 @@ class MetricMDS(Scaling):
 
     @property
     def _power(self) -> int:
-        """Of lengths, in the loss."""
+        """The power of lengths in the loss."""
         return 2 if self.loss == STRESS else 4
-
-    def _objective(self, value: float, unit: float) -> float:
-        return value * unit**self._power

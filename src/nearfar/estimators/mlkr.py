@@ -10,17 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import MetricLearner, validated_points
-from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._start import check_spread, given_map, host, without_dead_features
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import validated_points
+from nearfar.estimators._start import check_spread, given_map, without_dead_features
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, kernels_for, one_pool, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.mlkr import MLKRProblem, Point
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.quasi_newton import descend
+from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 
@@ -149,7 +150,7 @@ class MLKR(MetricLearner):
                 start=Iterate(start, np.inf),
             )
             self.components_ = attributes(solution.iterate)["components_"]
-            L = host(self.components_).astype(np.float64)
+            L = to_host(self.components_).astype(np.float64)
             objective = fit_clock().in_time(lambda: problem.objective(L))
         store_ending(self, solution.status, objective, None, training.history)
         training.finish(solution.status, {"components_": self.components_})
@@ -190,7 +191,7 @@ def validated_numbers(estimator: Any, points: Array, y: Any) -> Matrix:
         raise InvalidInputError(
             f"{name} requires y to be passed, but the target y is None. Pass a number for each row."
         )
-    numbers = column_or_1d(host(y), warn=True)
+    numbers = column_or_1d(to_host(y), warn=True)
     if len(numbers) != len(points):
         raise InvalidInputError(
             f"{name} needs a number for each row; X has {len(points)} rows and y has"

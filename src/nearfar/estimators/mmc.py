@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,83 +10,52 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._iterative import IterativeLearner, settled
+from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
-from nearfar.estimators._start import given_map, robust_centre
+from nearfar.estimators._start import given_start, learned_rows, robust_centre
+from nearfar.estimators._training import (
+    Training,
+    check_limits,
+    settled,
+    store_ending,
+    with_callbacks,
+)
 from nearfar.kernels import kernels_for, one_pool
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.mmc import DiagonalMMCProblem, MMCProblem
 from nearfar.solvers import Iterate
-from nearfar.solvers.line_descent import ascend
+from nearfar.solvers.quasi_newton import ascend
+from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 
 
-class MMCLearner(PairLearner, IterativeLearner):
-    """The ascent, which does not depend on the form of the map; a mixin beside a form of metric."""
-
-    regularization: float
-
-    def _maximise(
-        self,
-        problem: MMCProblem,
-        start: Matrix,
-        fixed_rank: bool,
-        X: Any,
-        y: Any,
-        attributes: Callable[[Matrix], dict[str, Any]],
-        proof: Callable[[Matrix], Proof],
-    ) -> None:
-        """Run from a start, and store the answer.
-
-        ``attributes`` and ``proof`` give what is stored of a factor L.
-        """
-
-        def of_iterate(iterate: Iterate) -> dict[str, Any]:
-            return attributes(iterate.point)
-
-        iterates = ascend(problem, start, self.tol, fixed_rank=fixed_rank)
-        solution = self._run(iterates, X, y, of_iterate, start=Iterate(start, np.inf))
-        for name, value in of_iterate(solution.iterate).items():
-            setattr(self, name, value)
-        point = solution.iterate.point
-        certificate = fit_clock().in_time(lambda: problem.certify(point))
-        self.proof_: Proof | None = None if certificate is None else proof(point)
-        objective = None if certificate is None else certificate.objective
-        gap = None if certificate is None or fixed_rank else certificate.gap
-        status = solution.status if gap is None else settled(solution.status, gap, self.tol)
-        self._store_ending(status, objective, gap, solution.history)
-
-
-class MMC(MMCLearner, MetricLearner):
+class MMC(PairLearner, MetricLearner):
     """Mahalanobis metric for clustering: far pairs as far apart as near pairs allow.
 
     Learns the metric A = LᵀL with the largest sum of distances ``Σ ‖a - b‖_A`` over the far pairs,
     among all with a sum of squared distances ``Σ ‖a - b‖²_A`` over the near pairs of at most 1.
 
     The problem is convex, and ``duality_gap_`` proves how close the answer is to the optimum. The
-    answer often has few directions, even a single one. See ``docs/algorithms/mmc.md`` for the
-    mathematics.
+    metric often has low rank, even rank one. See ``docs/algorithms/mmc.md`` for the mathematics.
 
     Parameters
     ----------
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
-        has rank. If the metric has less rank than asked for, the last rows are zero.
+        has rank. If the rank of the metric is lower, the last rows are zero.
     diagonal : bool, default=False
         Whether to learn a weight for each feature instead, a diagonal A.
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the metric on
-        its leading directions, for a diagonal one on its heaviest features.
+        its leading directions, or a diagonal metric on the features of largest weight.
     regularization : float, default=0.0
         What is added to the diagonal of the scatter of the near pairs, as a share of its mean:
         with d features and T the sum of squared Euclidean distances over the near pairs, the
-        constraint is ``Σ ‖a - b‖²_A + regularization (T / d) trace(A) <= 1``. It is needed where
-        near pairs do not differ in all directions in which far pairs do.
+        constraint is ``Σ ‖a - b‖²_A + regularization (T / d) trace(A) <= 1``. It is needed if near
+        pairs do not differ in all directions in which far pairs differ.
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all.
     init : "auto" or array of shape (rows, n_features), default="auto"
@@ -115,7 +83,7 @@ class MMC(MMCLearner, MetricLearner):
     objective_ : float or None
         The sum of the learned distances over the far pairs, before rows were cut off by
         ``reduce="project"``, computed from the data in float64.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (optimum − objective) relative to the objective; None for a learned
         rectangular map.
@@ -132,7 +100,7 @@ class MMC(MMCLearner, MetricLearner):
         for a learned rectangular map the estimated relative gain that is left) and
         duality_gap (certified; None where not computed).
     classes_ : ndarray
-        The labels, if y were class labels.
+        The labels, if y held class labels.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
@@ -196,6 +164,7 @@ class MMC(MMCLearner, MetricLearner):
         self.random_state = random_state
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any = None) -> MMC:
         """Learn the metric.
 
@@ -213,57 +182,52 @@ class MMC(MMCLearner, MetricLearner):
         MMC
             The fitted estimator.
         """
-        pairs = self._validated_pairs(X, y, live=True)
+        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
         self._check_parameters()
-        given, rows = self._given_start(), self._learned_rows
+        rows = learned_rows(self.n_components, self.reduce, self.n_features_in_)
+        given = given_start(self, rows)
+        if given is not None:
+            given = np.asarray(given / np.abs(given).max())
+
         points = pairs.points
-        with one_pool():
-            kind = DiagonalMMCProblem if self.diagonal else MMCProblem
-            problem = kind.build(pairs, robust_centre(points), self.regularization)
+        kind = DiagonalMMCProblem if self.diagonal else MMCProblem
+        problem = kind.build(pairs, robust_centre(points), self.regularization)
+        start = problem.start(rows, given)
 
-            def attributes(L: Matrix) -> dict[str, Any]:
-                components = pad_or_trim_rows(problem.returned(L), self.n_components)
-                return {"components_": kernels_for(points).like(components, points)}
+        def attributes(iterate: Iterate) -> dict[str, Any]:
+            components = pad_or_trim_rows(problem.returned(iterate.point), self.n_components)
+            return {"components_": kernels_for(points).like(components, points)}
 
-            def proof(L: Matrix) -> Proof:
-                return map_proof([problem.components(L)]) | drawn_pairs(pairs, self.n_pairs)
+        training = Training(self, X, y)
+        iterates = ascend(problem, start, self.tol, fixed_rank=rows is not None)
+        solution = training.run(iterates, attributes, start=Iterate(start, np.inf))
 
-            start = problem.start(rows, given)
-            self._maximise(problem, start, rows is not None, X, y, attributes, proof)
+        L = solution.iterate.point
+        fitted = attributes(solution.iterate)
+        self.components_ = fitted["components_"]
+        certificate = fit_clock().in_time(lambda: problem.certify(L))
+        objective, gap = None, None
+        self.proof_: Proof | None = None
+        if certificate is not None:
+            objective, gap = certificate.objective, certificate.gap if rows is None else None
+            self.proof_ = map_proof([problem.components(L)]) | drawn_pairs(pairs, self.n_pairs)
+        status = settled(solution.status, gap, self.tol)
+        store_ending(self, status, objective, gap, training.history)
+        training.finish(status, fitted)
         return self
 
-    # -- before ------------------------------------------------------------------------------
-
     def _check_parameters(self) -> None:
-        self._check_limits()
+        n_features = self.n_features_in_
+        check_limits(self)
         check_number("regularization", self.regularization, Real, 0, None)
         if self.n_components is not None:
-            check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
+            check_number("n_components", self.n_components, Integral, 1, n_features)
         check_choice("reduce", self.reduce, ("learn", "project"))
-        if self.diagonal and self._learned_rows is not None:
+        if self.diagonal and learned_rows(self.n_components, self.reduce, n_features) is not None:
             raise InvalidInputError(
                 f"diagonal=True cannot learn a map of n_components={self.n_components} rows: to"
-                " choose features is another problem. Set reduce='project' to keep the heaviest"
-                " features, or n_components=None."
+                " choose features is another problem. Set reduce='project' to keep the features of"
+                " largest weight, or n_components=None."
             )
         if isinstance(self.init, str) or self.init is None:
             check_choice("init", self.init, ("auto",), or_else=" or an array")
-
-    @property
-    def _learned_rows(self) -> int | None:
-        """The rows of a map that is learned with a fixed rank, or None for the full metric."""
-        if self.reduce == "learn" and self.n_components not in (None, self.n_features_in_):
-            return int(self.n_components)
-        return None
-
-    def _given_start(self) -> Matrix | None:
-        """The map to start from, if the user gave one."""
-        d, rows = self.n_features_in_, self._learned_rows
-        if self.warm_start and hasattr(self, "components_"):
-            given, source, remedy = self.components_, "the last fit", "Set warm_start=False."
-        elif not isinstance(self.init, str):
-            given, source, remedy = self.init, "init", "Correct it, or leave it out."
-        else:
-            return None
-        start = given_map(given, rows, d, source, remedy)
-        return np.asarray(start / np.abs(start).max())

@@ -15,8 +15,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import check_device, validated_labels, validated_points
+from nearfar.estimators._base import Estimator
 from nearfar.estimators._early_stopping import EarlyStopping
+from nearfar.estimators._input import (
+    check_device,
+    validated_labels,
+    validated_points,
+    warn_of_coinciding,
+)
 from nearfar.estimators._large_margin import (
     Descent,
     Split,
@@ -24,13 +30,9 @@ from nearfar.estimators._large_margin import (
     check_margin_parameters,
     margin_checkpoint,
     objective_without_variation,
-    taken,
-    warn_of_coinciding,
 )
-from nearfar.estimators._notebook import Estimator
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.estimators._proofs import Proof, margin_proof
-from nearfar.estimators._start import central_point, host, without_dead_features
+from nearfar.estimators._start import central_point, without_dead_features
 from nearfar.estimators._training import (
     Attributes,
     CallbackSupportMixin,
@@ -41,7 +43,7 @@ from nearfar.estimators._training import (
 )
 from nearfar.estimators.energy import EnergyClassifier
 from nearfar.estimators.nearest import NearestNeighborClassifier
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
@@ -50,6 +52,7 @@ from nearfar.supervision import ClassOrder, nearest_targets
 from nearfar.supervision.clusters import codes_of, made_clusters, nearest_row
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.supervision.neighbors import nearest_under, vote
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -301,7 +304,7 @@ default=None
     def get_mahalanobis_matrix(self) -> Matrix:
         """M = LᵀL of each metric, (n_metrics, n_features, n_features), on the host in float64."""
         check_is_fitted(self, "components_")
-        components = host(self.components_).astype(np.float64)
+        components = to_host(self.components_).astype(np.float64)
         M: Matrix = components.transpose(0, 2, 1) @ components
         return M
 
@@ -353,12 +356,12 @@ default=None
     def _rows(self, X: Array, labels: ClassOrder, clusters: Any) -> Rows:
         """The rows to learn from and to validate on; stores what votes in ``predict``."""
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
-        points = taken(without_dead_features(X), split.order)
+        points = take_rows(without_dead_features(X), split.order)
         self.points_, self.labels_ = X, labels.classes[labels.codes]
         self.metric_of_, self.centers_ = self._partitioned(X, labels, split.order, clusters)
         held_out = truth = None
         if split.held_out is not None:
-            held_out, truth = taken(X, split.held_out), labels.codes[split.held_out]
+            held_out, truth = take_rows(X, split.held_out), labels.codes[split.held_out]
         return Rows(points, split, self.metric_of_[split.order], held_out, truth)
 
     def _partitioned(
@@ -374,7 +377,7 @@ default=None
             return codes_of(clusters, len(labels.codes)), None
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         count = self.n_metrics or len(labels.classes)
-        return made_clusters(self.partition, host(X), learned, count, seed)
+        return made_clusters(self.partition, to_host(X), learned, count, seed)
 
     @property
     def _n_metrics(self) -> int:
@@ -386,9 +389,9 @@ default=None
         if self.partition == "class":
             return np.tile(np.arange(n_classes), (len(X), 1))
         if self.centers_ is not None:
-            found = nearest_row(host(X), self.centers_)
+            found = nearest_row(to_host(X), self.centers_)
         else:
-            found = self.metric_of_[nearest_row(host(X), host(self.points_))]
+            found = self.metric_of_[nearest_row(to_host(X), to_host(self.points_))]
         return np.repeat(found[:, None], n_classes, axis=1)
 
     # -- one metric, then all ----------------------------------------------------------------
@@ -471,7 +474,7 @@ default=None
 
     def _given_start(self, single: LMNNProblem) -> Matrix:
         """The maps of ``init``, at any scale."""
-        given = host(getattr(self.init, "components_", self.init))
+        given = to_host(getattr(self.init, "components_", self.init))
         d, n_metrics = self.n_features_in_, self._n_metrics
         if (
             given.dtype.kind not in "fiu"

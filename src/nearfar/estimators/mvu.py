@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._graph_layout import (
+    Component,
+    Layout,
+    Unfolded,
+    check_graph_parameters,
+    graph_input,
+    run_component,
+    store_layout,
+)
 from nearfar.estimators._proofs import Proof
-from nearfar.estimators._unfolding import Task, Unfolded, Unfolding
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, check_memory, gram_kernels_for, kernels_for
-from nearfar.problems.mvu import IllConditionedError, MVUProgram, State, UnboundedError
+from nearfar.kernels import Array, check_memory, gram_kernels_for, kernels_for, one_pool
+from nearfar.problems.mvu import (
+    Certificate,
+    IllConditionedError,
+    MVUProgram,
+    State,
+    UnboundedError,
+    least_rounding,
+)
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.interior_point import interior_point
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -25,15 +43,14 @@ Matrix = NDArray[np.float64]
 CONSTRAINTS = ("equal", "exact", "shrink", "slack")
 CONTRADICTION = 1e-3  # change of a length that equal lengths would need, above which none exist
 KEPT = 1e-6  # change of a squared length that is none
-ROUNDINGS = 4.0  # of inner products in a squared length
 NAMED = 5  # edges that a message names
-FLAT = 0.01  # share of the variance that may be lost without a word
+FLAT = 0.01  # share of the variance that may be lost without a warning
 SPECTRUM = 20  # eigenvalues among which the gap is looked for
 SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
 
 
 class MVU(Unfolding):
-    """Maximum variance unfolding: as far apart as the distances of neighbours allow.
+    """Maximum variance unfolding: points as far apart as the distances of neighbours allow.
 
     Finds the Gram matrix K of largest trace, the variance, among those that keep the lengths of all
     edges of a neighbourhood graph: a semidefinite program, solved to a certified gap. Its leading
@@ -44,7 +61,7 @@ class MVU(Unfolding):
     n_components : int, default=2
         Dimensions of the embedding. The program itself does not depend on it.
     n_neighbors : int, default=4
-        Neighbours of each point in the graph. Too few do not hold it together, too many lock it up.
+        Neighbours of each point in the graph. Too few leave it loose, too many lock it up.
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
     constraints : {"equal", "exact", "shrink", "slack"}, default="equal"
@@ -58,7 +75,7 @@ class MVU(Unfolding):
         The thesis' omega between 0 and 1, the weight of the changes of squared lengths against the
         variance; for "slack" only.
     variance : {"max", "min"}, default="max"
-        Whether the variance is made largest or, for comparison, smallest.
+        Whether to maximise the variance or, for comparison, to minimise it.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Whether X holds points, distances or a kernel matrix.
     on_disconnected : {"link", "error", "separate"}, default="link"
@@ -82,7 +99,8 @@ class MVU(Unfolding):
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
         The leading eigenvectors of the solution, scaled by the roots of their eigenvalues.
     eigenvalues_ : ndarray of shape (n_points,)
-        Of the solution, largest first: one for each different point, of the largest component.
+        Eigenvalues of the solution, largest first, summed over components: as many as the largest
+        component has different points.
     intrinsic_dimension_ : int
         The number of eigenvalues before the widest gap in the spectrum.
     kernel_ : ndarray or torch.Tensor of shape (n_samples, n_samples)
@@ -97,9 +115,9 @@ class MVU(Unfolding):
     max_distortion_ : float
         Largest relative change of a squared length.
     thickness_ : float
-        Of the points: 0, or for a stiff graph 0.01. The squared length of an edge has then grown
-        by this times the squares of the shortest edges at both its ends, and it is these lengths
-        that were kept, and that ``duality_gap_`` and ``dimacs_`` are about.
+        0, or 0.01 for a stiff graph. The squared length of an edge has then grown by this times the
+        squares of the shortest edges at both its ends. These longer lengths were kept, and
+        ``duality_gap_`` and ``dimacs_`` refer to them.
     objective_ : float
         The variance, the trace of K over different points; for "slack" less the price of the
         changes, both as in ``trace − omega / (1 − omega) Σ |change|``; negative for
@@ -185,10 +203,48 @@ class MVU(Unfolding):
         self.memory_limit = memory_limit
         self.random_state = random_state
 
-    # -- before ------------------------------------------------------------------------------
+    @with_callbacks
+    @one_pool()
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Unfold the points.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor, sparse array or NeighborhoodGraph
+            Points (n_samples, n_features), or a graph, which then takes the place of
+            ``n_neighbors``, ``angles`` and ``metric``. With ``metric="precomputed"`` distances
+            (n_samples, n_samples), dense with NaN or infinity where one is not known, or sparse
+            with the known ones stored; with ``metric="kernel"`` a kernel matrix.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        MVU
+            The fitted estimator.
+        """
+        self._check_parameters()
+        given = graph_input(self, X)
+        training = Training(self, X, y, bounded=False)
+        layout = Layout(given, self.n_components)
+        answers: list[Answer] = []
+        for component in layout.components():
+            program = self._program(component.graph, given.reference)
+            answer = self._solve(program, component, layout, training)
+            layout.place(component, answer.unfolded(self.n_components))
+            answers.append(answer)
+        store_layout(self, layout)
+        self._store_answers(answers, layout)
+        status, gap = layout.status(self.tol), layout.duality_gap
+        store_ending(self, status, layout.objective, gap, training.history)
+        training.finish(status, layout.attributes())
+        return self
+
+    # -- validate ----------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
+        check_graph_parameters(self)
+        check_limits(self)
         check_choice("constraints", self.constraints, CONSTRAINTS)
         check_number("slack_weight", self.slack_weight, Real, 0, 1, open_ends=True)
         check_choice("variance", self.variance, ("max", "min"))
@@ -197,35 +253,34 @@ class MVU(Unfolding):
                 "the least variance of lengths that may shrink is zero, with all points in one"
                 " place. Set constraints='equal' or variance='max'."
             )
-        if self.memory_limit is not None:
-            check_number("memory_limit", self.memory_limit, Real, 0, None, open_ends=True)
 
-    def _check_memory(self, graph: NeighborhoodGraph, gram: Any, reference: Array) -> None:
+    # -- build the problem -------------------------------------------------------------------
+
+    def _program(self, graph: NeighborhoodGraph, reference: Array) -> MVUProgram:
+        """The program of a connected graph, where the reference lives."""
+        double = kernels_for(reference).double(reference[:0])
         n, m = graph.n_nodes, graph.n_edges
         check_memory(
-            8 * gram.SCHUR_COPIES * m**2 + 24 * m * n + 100 * n**2,
+            8 * gram_kernels_for(double).SCHUR_COPIES * m**2 + 24 * m * n + 100 * n**2,
             f"exact unfolding of {n} points and {m} edges",
             "Use VariationalMVU or LandmarkMVU, which take memory in proportion to the number of"
             " points, lower n_neighbors",
-            reference,
+            double,
         )
-
-    def _program(self, graph: NeighborhoodGraph, reference: Array) -> MVUProgram:
-        """The program of a connected graph."""
-        equal = self.constraints == "equal"
+        if self.constraints != "slack" and least_rounding(graph.lengths, n) > CONTRADICTION:
+            raise _too_different(graph)
         try:
-            program = MVUProgram.build(
+            return MVUProgram.build(
                 graph.heads,
                 graph.tails,
                 graph.lengths**2,
-                graph.n_nodes,
-                reference,
+                n,
+                double,
                 "equal" if self.constraints == "exact" else self.constraints,
                 float(self.slack_weight),
                 maximise=self.variance == "max",
-                may_relax=equal,
+                may_thicken=self.constraints == "equal",
             )
-            return program.thicker() if equal and graph.is_stiff() else program
         except IllConditionedError:
             raise _too_different(graph) from None
         except UnboundedError as error:
@@ -234,92 +289,44 @@ class MVU(Unfolding):
                 f" graph it must be above {error.least:.6g}. Set it nearer to 1."
             ) from None
 
-    # -- the program -------------------------------------------------------------------------
+    # -- solve -------------------------------------------------------------------------------
 
-    def _unfold(self, graph: NeighborhoodGraph, task: Task) -> Unfolded:
-        kernels = kernels_for(task.reference)
-        reference = kernels.double(task.reference[:0])
-        gram = gram_kernels_for(reference)
-        self._check_memory(graph, gram, reference)
-        if self.constraints != "slack" and _least_rounding(graph) > CONTRADICTION:
-            raise _too_different(graph)
-        program = self._program(graph, reference)
+    def _solve(
+        self, program: MVUProgram, component: Component, layout: Layout, training: Training
+    ) -> Answer:
+        """Solve the program of a component, and compute the certificate of the solution."""
 
         def embedding(iterate: Iterate) -> Array:
-            return _leading(gram, _kernel(iterate), self.n_components)[1]
+            program, state = iterate.state
+            return scaled_eigenvectors(program.scale * state.K, self.n_components)[1]
 
         try:
-            solution = task.run(interior_point(program), embedding)
+            solution = run_component(training, layout, component, iterates_of(program), embedding)
         except IllConditionedError:
-            raise _too_different(graph) from None
-        iterate, status = solution.iterate, solution.status
-        state, program = iterate.state, iterate.certificate
-        values, vectors = _leading(gram, _kernel(iterate), graph.n_nodes)
-        objective, gap, dimacs = _judged(program, state, values)
+            raise _too_different(component.graph) from None
+        program, state = solution.iterate.state
+        K, status = program.scale * state.K, solution.status
+        eigenvalues, columns = scaled_eigenvectors(K, program.n)
+        certificate = program.certificate(state, eigenvalues)
         if status in SOLVED:
-            self._refuse_contradictions(program, state, graph)
-            status = Status.CONVERGED if gap <= self.tol else Status.STALLED
-        return Unfolded(
-            embedding=vectors[:, : self.n_components],
-            eigenvalues=np.maximum(values, 0.0),
-            max_distortion=float(abs(program.changes(state.K)).max()),
-            objective=objective,
-            duality_gap=gap,
-            status=status,
-            details={
-                "thickness": program.thickness,
-                "K": _kernel(iterate),
-                "dimacs": dimacs,
-                "points": graph.points,
-                "violation": program.violation(state),
-                "rounding": float(_rounding(program, state).max()),
-                "dual": self._dual_point(program, state),
-            },
-            gap_unit=max(program.scale, abs(program.bound(state))),
-        )
+            if self.constraints in ("equal", "exact"):
+                _refuse_contradictions(program, state, component.graph)
+            status = Status.CONVERGED if certificate.gap <= self.tol else Status.STALLED
+        return Answer(component, program, state, K, eigenvalues, columns, certificate, status)
 
-    @staticmethod
-    def _dual_point(program: MVUProgram, state: State) -> tuple[Index, Matrix]:
-        """Heads and tails (m, 2) of the edges, and y in the units of the data with δ (m, 2)."""
-        to_host = kernels_for(state.y).to_host
-        y = program.scale * to_host(state.y)
-        edges = np.stack([to_host(program.heads), to_host(program.tails)], axis=1)
-        return edges, np.stack([y, np.full(len(y), program.thickness)], axis=1)
+    # -- store -------------------------------------------------------------------------------
 
-    def _refuse_contradictions(
-        self, program: MVUProgram, state: State, graph: NeighborhoodGraph
-    ) -> None:
-        """Refuse equal lengths that no points have: some change at any price."""
-        lengths = kernels_for(state.y).to_host(program.lengths(state.K))
-        equal = self.constraints in ("equal", "exact")
-        if not equal or np.abs(lengths - 1).max() <= CONTRADICTION:
-            return
-        worst = np.argsort(-np.abs(lengths - 1))
-        worst = worst[np.abs(lengths[worst] - 1) > CONTRADICTION]
-        if (_rounding(program, state)[worst] > CONTRADICTION).any():
-            raise _too_different(graph)
-        edges = ", ".join(
-            f"{graph.heads[e]}-{graph.tails[e]} ({lengths[e] ** 0.5 - 1:+.1%})"
-            for e in worst[:NAMED]
-        )
-        raise InvalidInputError(
-            f"no points have these distances: {len(worst)} of {graph.n_edges} edges would have to"
-            f" change, most of all {edges}. Set constraints='slack' or 'shrink', or correct them.",
-            np.unique([graph.heads[worst], graph.tails[worst]]),
-        )
-
-    # -- after -------------------------------------------------------------------------------
-
-    def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:
-        spectrum = parts[0][1].eigenvalues
+    def _store_answers(self, answers: list[Answer], layout: Layout) -> None:
+        """Store what only MVU has; the first answer is that of the largest component."""
+        spectrum = layout.found[0][1].eigenvalues
         self.intrinsic_dimension_ = _dimension(spectrum)
-        details, done = parts[0][1].details, parts[0][1].status in SOLVED
-        self.dimacs_ = details.get("dimacs", {})
-        self.thickness_ = max(found.details.get("thickness", 0.0) for _, found in parts)
+        self.dimacs_ = answers[0].certificate.dimacs if answers else {}
+        self.thickness_ = max((answer.program.thickness for answer in answers), default=0.0)
         self.locked_up_ = (
-            done
+            bool(answers)
+            and answers[0].status in SOLVED
             and self.variance == "max"
-            and _is_locked_up(details.get("points"), spectrum, self.n_components)
+            and _is_locked_up(answers[0].component.graph.points, spectrum, self.n_components)
         )
         if self.locked_up_:
             warn(
@@ -327,117 +334,112 @@ class MVU(Unfolding):
                 " was unfolded. Lower n_neighbors, set angles=False, or constraints='slack'.",
                 DataWarning,
             )
-        self._warn_of_changes([found.details for _, found in parts if found.status in SOLVED])
-        self.kernel_ = self._joint_kernel(parts)
-        self.proof_ = self._joint_proof(parts)
+        _warn_of_changes([answer for answer in answers if answer.status in SOLVED], self.tol)
+        blocks = [(answer.component, answer.K) for answer in answers]
+        self.kernel_ = layout.join_matrices(blocks)
+        self.proof_ = _joint_proof(answers, layout)
 
-    def _joint_proof(self, parts: list[tuple[Index, Unfolded]]) -> Proof:
-        """The dual points of all components, by the rows of the points."""
-        graph = self.graph_
-        places = graph.merged()[0] if not graph.lengths.all() else np.arange(graph.n_nodes)
-        first = np.unique(places, return_index=True)[1]
-        found = [(rows, part.details["dual"]) for rows, part in parts if "dual" in part.details]
-        edges = [first[rows[ends]] for rows, (ends, _) in found]
-        values = [weights for _, (_, weights) in found]
-        return {
-            "edges": np.concatenate([np.empty((0, 2), dtype=np.intp), *edges]).astype(np.int32),
-            "weights": np.concatenate([np.empty((0, 2)), *values]),
-        }
 
-    def _warn_of_changes(self, parts: list[dict[str, Any]]) -> None:
-        """Warn of lengths that should have been kept and were not, and name the likely cause."""
-        worst = max(parts, key=lambda details: details.get("violation", 0.0), default={})
-        violation = worst.get("violation", 0.0)
-        if violation <= max(self.tol, KEPT):
-            return
-        cause = "the graph is too stiff, or they contradict each other. Lower n_neighbors"
-        if worst["rounding"] >= violation:
-            cause = "they are so different that rounding changes the short ones. Leave out outliers"
-        warn(
-            f"squared lengths could be kept only to {violation:.0e} of themselves: {cause}, or set"
-            " constraints='slack'.",
-            DataWarning,
+@dataclass(frozen=True)
+class Answer:
+    """The solution of the program of a component."""
+
+    component: Component
+    program: MVUProgram  # the one that was solved last, see `iterates_of`
+    state: State
+    K: Array  # (n, n), in the units of the data
+    eigenvalues: Matrix  # of K, largest first
+    columns: Array  # (n, n) its eigenvectors, scaled by the roots of their eigenvalues
+    certificate: Certificate
+    status: Status
+
+    def unfolded(self, n_components: int) -> Unfolded:
+        """The places of the nodes, and what every unfolding tells of them."""
+        program, state = self.program, self.state
+        return Unfolded(
+            embedding=self.columns[:, :n_components],
+            eigenvalues=np.maximum(self.eigenvalues, 0.0),
+            max_distortion=float(abs(program.changes(state.K)).max()),
+            objective=self.certificate.objective,
+            duality_gap=self.certificate.gap,
+            status=self.status,
+            gap_unit=max(program.mean_square, abs(program.bound(state))),
         )
 
-    def _joint_kernel(self, parts: list[tuple[Index, Unfolded]]) -> Array:
-        """K of all samples: components side by side, copies beside their originals."""
-        graph = self.graph_
-        places = graph.merged()[0] if not graph.lengths.all() else np.arange(graph.n_nodes)
-        blocks = [(rows, found.details.get("K")) for rows, found in parts]
-        whole = np.zeros((int(places.max()) + 1,) * 2)
-        for rows, K in blocks:
-            if K is not None:
-                whole[np.ix_(rows, rows)] = kernels_for(K).to_host(K)
-        whole = whole[np.ix_(places, places)]
-        first = next((K for _, K in blocks if K is not None), whole)
-        return kernels_for(first).like(whole, first)
+
+def iterates_of(program: MVUProgram | None) -> Iterator[Iterate]:
+    """Iterates of a program, and then of those that `MVUProgram.successor` names.
+
+    The state of an iterate is the program that it belongs to, and its point.
+    """
+    while program is not None:
+        path: Iterator[Iterate] = interior_point(program)
+        for iterate in path:
+            state = iterate.state
+            yield replace(iterate, state=(program, state))
+        program = program.successor(state)
 
 
-def _leading(gram: Any, K: Array, count: int) -> tuple[Matrix, Array]:
+def scaled_eigenvectors(K: Array, count: int) -> tuple[Matrix, Array]:
     """The largest eigenvalues of K, on the host, and its vectors scaled by their roots."""
-    values, vectors = gram.eigh(K)
+    values, vectors = gram_kernels_for(K).eigh(K)
     values, vectors = values[-count:], vectors[:, -count:]
     columns = vectors * values.clip(0, None) ** 0.5
     order = kernels_for(K).index(np.arange(len(values))[::-1].copy(), K)
     return kernels_for(K).to_host(values[order]), columns[:, order]
 
 
-def _kernel(iterate: Iterate) -> Array:
-    """K of an iterate, in the units of the data."""
-    return iterate.certificate.scale * iterate.state.K
+def _joint_proof(answers: list[Answer], layout: Layout) -> Proof:
+    """The dual points of all components, by the rows of X."""
+    edges, weights = [np.empty((0, 2), dtype=np.intp)], [np.empty((0, 2))]
+    for answer in answers:
+        ends, values = answer.program.dual_point(answer.state)
+        edges.append(layout.first_copies[answer.component.rows[ends]])
+        weights.append(values)
+    return {"edges": np.concatenate(edges).astype(np.int32), "weights": np.concatenate(weights)}
 
 
-def _judged(
-    program: MVUProgram, state: State, values: Matrix
-) -> tuple[float, float, dict[str, float]]:
-    """Objective, gap and DIMACS measures of a point, from the matrices themselves.
-
-    ``values`` are the eigenvalues of K.
-    """
-    kernels, gram, unit = kernels_for(state.K), program.gram, program.scale
-    n = program.n
-    objective = program.variance(state) - (program.paid(state) if program.priced else 0.0)
-    S = program.dual_slack(state.y)
-    least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
-    bound, below = program.bound(state), max(0.0, -float(values.min()) / unit)
-    inside = replace(state, K=state.K + below * (gram.eye(n, state.K) - 1 / n))  # positive again
-    gap = program.gap(inside) + (n - 1) * below * unit / max(unit, abs(bound))
-    if least < 0:  # by rounding: y is scaled back into the cone
-        moved = abs(bound / (1 + program.sign * least) - bound)
-        gap += moved / max(unit, abs(bound))
-    given = kernels.to_host(program.squares)
-    lack = program.forbidden(kernels.to_host(program.lengths(state.K)) - 1) * given
-    size, total = 1 + float(given.max()), 1 + (abs(objective) + abs(bound)) / unit
-    measures = {
-        "err1": float(np.linalg.norm(lack)) / size,
-        "err2": below / size,
-        "err3": 0.0,  # S is computed from y
-        "err4": max(0.0, -least) / 2,
-        "err5": (bound - objective) / unit / total,
-        "err6": float((state.K * S).sum()) / total,
-    }
-    return objective, gap, measures
+# -- what cannot be kept ---------------------------------------------------------------------
 
 
-def _least_rounding(graph: NeighborhoodGraph) -> float:
-    """What rounding K changes in the shortest squared length at least, relative to it.
+def _refuse_contradictions(program: MVUProgram, state: State, graph: NeighborhoodGraph) -> None:
+    """Raise if no points have these equal lengths: some length changes at any price."""
+    lengths = kernels_for(state.y).to_host(program.lengths(state.K))
+    if np.abs(lengths - 1).max() <= CONTRADICTION:
+        return
+    worst = np.argsort(-np.abs(lengths - 1))
+    worst = worst[np.abs(lengths[worst] - 1) > CONTRADICTION]
+    if (program.rounding(state)[worst] > CONTRADICTION).any():
+        raise _too_different(graph)
+    edges = ", ".join(
+        f"{graph.heads[e]}-{graph.tails[e]} ({lengths[e] ** 0.5 - 1:+.1%})" for e in worst[:NAMED]
+    )
+    raise InvalidInputError(
+        f"no points have these distances: {len(worst)} of {graph.n_edges} edges would have to"
+        f" change, most of all {edges}. Set constraints='slack' or 'shrink', or correct them.",
+        np.unique([graph.heads[worst], graph.tails[worst]]),
+    )
 
-    All nodes are some longest / n from their mean or more, which K is about.
-    """
-    ratio = float(graph.lengths.max() / graph.lengths.min()) / graph.n_nodes
-    return float(np.finfo(float).eps) * ratio**2
 
-
-def _rounding(program: MVUProgram, state: State) -> Matrix:
-    """What rounding K changes in squared lengths, relative to them; (m,) on the host."""
-    diagonal = state.K.diagonal()
-    sizes = (diagonal[program.heads] + diagonal[program.tails]) / program.squares
-    found: Matrix = ROUNDINGS * np.finfo(float).eps * kernels_for(sizes).to_host(sizes)
-    return found
+def _warn_of_changes(answers: list[Answer], tol: float) -> None:
+    """Warn of lengths that should have been kept and were not, and name the likely cause."""
+    violations = [answer.program.violation(answer.state) for answer in answers]
+    violation = max(violations, default=0.0)
+    if violation <= max(tol, KEPT):
+        return
+    worst = answers[violations.index(violation)]
+    cause = "the graph is too stiff, or they contradict each other. Lower n_neighbors"
+    if worst.program.rounding(worst.state).max() >= violation:
+        cause = "they are so different that rounding changes the short ones. Leave out outliers"
+    warn(
+        f"squared lengths could be kept only to {violation:.0e} of themselves: {cause}, or set"
+        " constraints='slack'.",
+        DataWarning,
+    )
 
 
 def _too_different(graph: NeighborhoodGraph) -> InvalidInputError:
-    """The error that names the shortest and the longest edge."""
+    """An error that names the shortest and the longest edge."""
     short, long = int(graph.lengths.argmin()), int(graph.lengths.argmax())
     (i, j), (k, m) = ((int(graph.heads[e]), int(graph.tails[e])) for e in (short, long))
     return InvalidInputError(

@@ -11,33 +11,38 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._callbacks import with_callbacks
-from nearfar.estimators._large_margin import taken
-from nearfar.estimators._parameters import check_number
+from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._soft_neighbors import (
-    SoftNeighborsLearner,
+    as_components,
+    check_init,
+    check_start,
     expected_gain,
-    identity_without_variation,
-    placed,
+    named_start,
+    open_checkpoint,
+    run_descent,
+    validated_labelled_points,
 )
-from nearfar.estimators._start import central_point, without_dead_features
-from nearfar.kernels import Array, one_pool
+from nearfar.estimators._start import central_point, given_start, without_dead_features
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.kernels import Array, one_pool, take_rows
 from nearfar.limits import fit_clock
 from nearfar.problems.nca import DiagonalNCAProblem, NCAProblem
+from nearfar.problems.soft_neighbors import Point
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.quasi_newton import Memory, descend
 from nearfar.supervision import ClassOrder
+from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 
 
-class NCA(SoftNeighborsLearner, MetricLearner):
-    """Neighbourhood components analysis: as many points as can be name their class at random.
+class NCA(MetricLearner):
+    """Neighbourhood components analysis: maximises the expected number of correct neighbours.
 
     Every point chooses a neighbour at random, near ones more likely:
-    ``p(j|i) ∝ exp(-D(i, j))`` with D the squared learned distance. The map is one under which many
-    choose a point of their own class: a local maximum of ``Σ p(j|i)`` over pairs of a class, the
-    expected number of points that their neighbour classifies correctly.
+    ``p(j|i) ∝ exp(-D(i, j))`` with D the squared learned distance. The map is a local
+    maximum of ``Σ p(j|i)`` over pairs of a class: the expected number of points that choose a
+    neighbour of their own class, and are classified correctly by it.
 
     The problem is not convex: the answer depends on the start, and there is no certificate. See
     ``docs/algorithms/nca.md`` for the mathematics.
@@ -45,17 +50,18 @@ class NCA(SoftNeighborsLearner, MetricLearner):
     Parameters
     ----------
     n_components : int or None, default=None
-        Rows of the map; None for as many as there are features. If the metric has less rank, the
-        last rows are zero, or left out for None. Of a diagonal metric, the heaviest features.
+        Rows of the map; None for as many as there are features. If the rank of the metric is lower,
+        the last rows are zero, or left out for None. A diagonal metric keeps the features of
+        largest weight.
     diagonal : bool, default=False
-        Whether to learn a weight for each feature and nothing else.
+        Whether to learn a weight for each feature instead, a diagonal metric.
     init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
-        Where to start. "auto" weighs directions by how far apart random points are compared with
-        those of a class; the other words are brought to its scale. An array is taken as it is, and
-        its scale matters. Of a diagonal metric only "auto", "identity" and an array, whose metric's
-        diagonal counts.
+        Where to start. "auto" weights directions by the distances between random points relative to
+        those within classes; the other words are scaled to the same length. An array is used as it
+        is, and its scale matters. A diagonal metric starts from "auto", "identity" or an array, of
+        whose metric it takes the diagonal.
     tol : float, default=1e-5
-        Estimated relative gain that is left, at which to stop.
+        Estimated relative gain that is left at which to stop.
     max_iter : int, default=100
         Largest number of iterations.
     max_seconds : float or None, default=None
@@ -71,9 +77,9 @@ class NCA(SoftNeighborsLearner, MetricLearner):
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
     objective_ : float or None
-        The expected number of points that choose one of their class, computed in float64; of a
-        diagonal metric with the weights of all features.
-        None, as the gap, if it could not be computed within twice ``max_seconds``.
+        The expected number of points that choose one of their class, computed in float64; for a
+        diagonal metric, with the weights of all features.
+        None if it could not be computed within twice ``max_seconds``.
     duality_gap_ : None
         There is no certificate.
     status_ : str
@@ -135,6 +141,7 @@ class NCA(SoftNeighborsLearner, MetricLearner):
         self.checkpoint = checkpoint
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any) -> NCA:
         """Learn the map.
 
@@ -150,14 +157,52 @@ class NCA(SoftNeighborsLearner, MetricLearner):
         NCA
             The fitted estimator.
         """
-        X, labels = self._validated_with_labels(X, y)
+        X, labels = validated_labelled_points(self, X, y)
         self._check_parameters()
-        with one_pool():
-            return self._fit(X, y, labels)
+        rows = None if self.diagonal else self.n_components
+        given = given_start(self, rows)
+
+        points = take_rows(without_dead_features(X), labels.order)
+        kind = DiagonalNCAProblem if self.diagonal else NCAProblem
+        problem = kind.build(points, central_point(points), labels.starts)
+        if not problem.basis.any():
+            return self._store_without_variation(X, labels, rows)
+        if given is None:
+            start = named_start(problem, points, labels, str(self.init), rows)
+        else:
+            start = problem.factor(given)
+            check_start(problem, start)
+
+        def residual(at: Point, gain: float) -> float:
+            return expected_gain(gain, at.value, least=-float(problem.counted.sum()))
+
+        def recorded(at: Point) -> dict[str, Any]:
+            return {"objective": -at.value}
+
+        def descent(L: Matrix, memory: Memory | None) -> Iterator[Iterate]:
+            return descend(problem.evaluate, L, residual, recorded, memory)
+
+        def attributes(components: Matrix) -> dict[str, Any]:
+            return {"components_": as_components(components, self.n_components, X)}
+
+        settings = [self.n_components, bool(self.diagonal)]
+        checkpoint = open_checkpoint(
+            self.checkpoint, points, labels.starts, type(self).__name__, *settings
+        )
+        training = Training(self, X, y, checkpoint=checkpoint)
+        solution = run_descent(training, problem, start, descent, attributes)
+
+        components = problem.returned(solution.iterate.point)
+        fitted = attributes(components)
+        self.components_ = fitted["components_"]
+        objective = fit_clock().in_time(lambda: problem.objective(components))
+        store_ending(self, solution.status, objective, None, training.history)
+        training.finish(solution.status, fitted)
+        return self
 
     def _check_parameters(self) -> None:
-        self._check_limits()
-        self._check_start()
+        check_limits(self)
+        check_init(self.init)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
         words = ("auto", "identity")
@@ -167,40 +212,11 @@ class NCA(SoftNeighborsLearner, MetricLearner):
                 f" init={self.init!r}. Choose one of these, or set diagonal=False."
             )
 
-    def _fit(self, X: Array, y: Any, labels: ClassOrder) -> NCA:
+    def _store_without_variation(self, X: Array, labels: ClassOrder, rows: int | None) -> NCA:
+        """All points are equal, so that p(j|i) = 1 / (n − 1) for any map: keep the identity."""
+        warn_of_no_variation()
         d = self.n_features_in_
-        rows = None if self.diagonal else self.n_components
-        given = self._given_start(rows)
-        points = taken(without_dead_features(X), labels.order)
-        kind = DiagonalNCAProblem if self.diagonal else NCAProblem
-        problem = kind.build(points, central_point(points), labels.starts)
-
-        def attributes(components: Matrix) -> dict[str, Any]:
-            return {"components_": placed(components, self.n_components, points)}
-
-        if not problem.basis.any():
-            self.components_ = placed(identity_without_variation(d, rows), self.n_components, X)
-            share = float((labels.sizes * (labels.sizes - 1)).sum()) / (len(X) - 1)
-            self._store_ending(Status.CONVERGED, share, None, [])
-            return self
-        if given is None:
-            start = self._named_start(problem, points, labels, rows)
-        else:
-            start = self._start_from(problem, given)
-
-        def iterates(L: Matrix, memory: Memory | None) -> Iterator[Iterate]:
-            return descend(
-                problem.evaluate,
-                L,
-                lambda at, gain: expected_gain(gain, at.value, least=-float(problem.counted.sum())),
-                lambda at: {"objective": -at.value},
-                memory,
-            )
-
-        settings = [self.n_components, bool(self.diagonal)]
-        solution = self._descended(problem, points, start, iterates, X, y, attributes, settings)
-        components = problem.returned(solution.iterate.point)
-        self.components_ = attributes(components)["components_"]
-        objective = fit_clock().in_time(lambda: problem.objective(components))
-        self._store_ending(solution.status, objective, None, solution.history)
+        self.components_ = as_components(np.eye(rows or d, d), self.n_components, X)
+        objective = float((labels.sizes * (labels.sizes - 1)).sum()) / (len(X) - 1)
+        store_ending(self, Status.CONVERGED, objective, None, [])
         return self

@@ -1,4 +1,4 @@
-"""The nearest neighbours in a learned space vote."""
+"""Nearest-neighbour classification under a learned metric."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._around_metric import ClassifierAroundMetric, check_count
-from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._input import validated_labels, validated_points
+from nearfar.estimators._metric_classifier import MetricClassifier, check_count
 from nearfar.kernels import Array, is_torch, kernels_for, one_pool
 from nearfar.kernels.search import ALGORITHMS, TREES, Search
 from nearfar.supervision.neighbors import Found, Index, merged, metric_groups, vote, votes_of
+from nearfar.validation import check_choice, check_number
 
 
 class _Part(NamedTuple):
     """The points of one metric."""
 
-    map: NDArray[np.float64] | None  # None if the images of new points are given
+    map: NDArray[np.float64] | None  # None if there is one metric, whose images are given
     rows: Index
     search: Search  # among their images
 
 
-class NearestNeighborClassifier(ClassifierAroundMetric):
+class NearestNeighborClassifier(MetricClassifier):
     """k-nearest-neighbour classification under a learned metric, with the papers' rule for ties.
 
     A point gets the majority label of the k nearest training points. When classes tie, k is reduced
@@ -36,15 +37,15 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
     ----------
     metric : estimator or None, default=None
         A metric learner. None is ``LMNN()``. One that is not fitted is copied and fitted with the
-        classifier; a fitted one is used as it is, and ``fit`` only takes the points that vote.
-        ``sklearn.frozen.FrozenEstimator`` keeps it fitted also where the classifier is cloned, as
-        in cross validation.
+        classifier; a fitted one is used as it is, and ``fit`` only stores the training points.
+        ``sklearn.frozen.FrozenEstimator`` keeps it fitted even if the classifier is cloned, as in
+        cross-validation.
     n_neighbors : int, default=3
-        How many neighbours vote.
+        Number of neighbours that vote.
     algorithm : {"auto", "ball_tree", "kd_tree", "brute"}, default="auto"
         How neighbours are found: in a tree, or by blocked matrix products with all points. "auto"
-        takes whichever is the quickest on a few of the points, and tries no tree in more than 40
-        dimensions. All find the same neighbours. Tensors are searched on their device, by "brute".
+        is "kd_tree" for at least 1000 points in at most 10 dimensions, and "brute" otherwise. All
+        find the same neighbours. Tensors are searched on their device, by "brute".
 
     Attributes
     ----------
@@ -53,7 +54,7 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
     algorithm_ : str
         How neighbours are found.
     points_ : ndarray or torch.Tensor of shape (n_samples, n_features)
-        The points that vote.
+        The training points.
     labels_ : ndarray of shape (n_samples,)
         Their labels.
     classes_ : ndarray
@@ -92,7 +93,7 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
         self.algorithm = algorithm
 
     def fit(self, X: Any, y: Any) -> NearestNeighborClassifier:
-        """Learn the metric, unless it is fitted already, and take the points that vote.
+        """Learn the metric, unless it is fitted already, and store the training points.
 
         Parameters
         ----------
@@ -106,8 +107,12 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
         NearestNeighborClassifier
             The fitted estimator.
         """
-        self._fit_metric(X, y)
-        check_count(self.n_neighbors, len(self.points_))
+        points = validated_points(self, X, reset=True)
+        labels = validated_labels(self, points, y)
+        check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
+        check_choice("algorithm", self.algorithm, ALGORITHMS)
+        self._store_metric(X, points, labels)
+        check_count(self.n_neighbors, len(points))  # now: the metric's own message comes first
         with one_pool():
             self._prepared = self._searches(self.algorithm)
         self.algorithm_ = self._prepared[0].search.algorithm
@@ -150,9 +155,9 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (m, n_features) or None, default=None
-            The points. None are the training points, of which none is its own neighbour.
+            The points. None means the training points; none of them is its own neighbour.
         n_neighbors : int or None, default=None
-            How many; None is the parameter of the classifier.
+            Number of neighbours; None means the parameter of the classifier.
         return_distance : bool, default=True
             Whether to return distances too.
 
@@ -170,7 +175,7 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
             queries = self.points_
             near, squares = self._nearest(queries, k + 1)
             own = near == np.arange(len(near))[:, None]
-            own[~own.any(axis=1), -1] = True  # it is hidden by equal points, all as near
+            own[~own.any(axis=1), -1] = True  # equal points, all as near, took its place
             near, squares = near[~own].reshape(-1, k), squares[~own].reshape(-1, k)
         else:
             queries = self._queries(X)
@@ -180,10 +185,6 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
         return (kernels.like(np.sqrt(squares), queries), rows) if return_distance else rows
 
     # -- inside ----------------------------------------------------------------------------------
-
-    def _check_parameters(self, n_points: int) -> None:  # noqa: ARG002 - the metric judges it first
-        check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
-        check_choice("algorithm", self.algorithm, ALGORITHMS)
 
     def _prepare(self) -> list[_Part]:
         return self._searches(self.algorithm_)
@@ -198,13 +199,13 @@ class NearestNeighborClassifier(ClassifierAroundMetric):
         maps, kernels = self._maps, kernels_for(self.points_)
         metric_of = self._metric_of_points(self._order)
         if maps is None or metric_of is None:
-            search = Search.of(self._images(self.points_), algorithm, self.n_neighbors)
+            search = Search.of(self._images(self.points_), algorithm)
             return [_Part(None, np.arange(len(self.points_)), search)]
         parts: list[_Part] = []
         groups = sorted(metric_groups(metric_of), key=lambda group: -len(group[1]))
         for metric, rows in groups:
             images = kernels.apply(self.points_[kernels.index(rows, self.points_)], maps[metric])
-            search = Search.of(images, algorithm, min(self.n_neighbors, len(rows)))
+            search = Search.of(images, algorithm)
             algorithm = search.algorithm
             parts.append(_Part(maps[metric], rows, search))
         return parts

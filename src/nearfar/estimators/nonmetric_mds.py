@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._mds import Known, Scaling
-from nearfar.estimators._parameters import check_choice
+from nearfar.estimators._mds import (
+    IterativeMDS,
+    KnownDistances,
+    check_scaling_parameters,
+    in_unit_beside,
+    initial_places,
+    known_distances,
+    principal_places,
+    relative_gain,
+)
+from nearfar.estimators._training import Training, store_ending, with_callbacks
+from nearfar.kernels import Array, as_dtype_of, kernels_for, one_pool
 from nearfar.problems.nonmetric_mds import PRIMARY, SECONDARY, NonmetricProblem
+from nearfar.solvers import Iterate
+from nearfar.solvers.majorization import majorize
+from nearfar.validation import check_choice
 
 
-class NonmetricMDS(Scaling):
+class NonmetricMDS(IterativeMDS):
     """Non-metric multidimensional scaling: places whose distances have the order of the given ones.
 
     A local minimum of Kruskal's stress-1, ``√(Σ w (d̂ - d)² / Σ w d²)`` over pairs of points, with d
@@ -33,13 +47,14 @@ class NonmetricMDS(Scaling):
         Where to start: classical scaling, with the shortest paths along known dissimilarities for
         missing ones; normal random numbers; or as given.
     tol : float, default=1e-6
-        Estimated relative decrease of the squared stress that is left, at which to stop.
+        Stop when the estimated relative decrease of the squared stress that is left is at most
+        this.
     max_iter : int, default=300
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws a random start, and parts points that start in one place.
+        Draws a random start, and separates points that start in the same place.
 
     Attributes
     ----------
@@ -86,8 +101,6 @@ class NonmetricMDS(Scaling):
     True
     """
 
-    _on_host = True
-
     def __init__(
         self,
         n_components: int = 2,
@@ -109,11 +122,58 @@ class NonmetricMDS(Scaling):
         self.max_seconds = max_seconds
         self.random_state = random_state
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_choice("ties", self.ties, (PRIMARY, SECONDARY))
+    @with_callbacks
+    @one_pool()
+    def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+        """Place the points.
 
-    def _problem(self, known: Known) -> NonmetricProblem:
+        Parameters
+        ----------
+        X : array-like, torch.Tensor, sparse array or NeighborhoodGraph
+            Points (n_samples, n_features); or with ``metric="precomputed"`` dissimilarities
+            (n_samples, n_samples), dense with NaN or infinity where one is not known, or sparse
+            with the known ones stored, zeros among them; or a graph, whose edges are the known
+            dissimilarities. Tensors are copied to the host.
+        y : None
+            Not used.
+        weights : array-like, torch.Tensor or sparse array of shape (n_samples, n_samples), or None
+            How much each dissimilarity counts: symmetric, not negative. None counts all alike.
+
+        Returns
+        -------
+        NonmetricMDS
+            The fitted estimator.
+        """
+        check_scaling_parameters(self)
+        check_choice("ties", self.ties, (PRIMARY, SECONDARY))
+        known, reference = known_distances(self, X, weights)
+        known.check_connected(type(self).__name__)
+        problem = self._problem(known)
+        start = initial_places(known, self.n_components, self.init, self.random_state)
+        kernels = kernels_for(start)
+        start = np.asarray(kernels.to_host(start))
+        training = Training(self, X, y)
+
+        def embedding(iterate: Iterate) -> Array:
+            places = kernels.like(principal_places(iterate.point), known.reference)
+            return as_dtype_of(reference, places)
+
+        solution = training.run(
+            majorize(
+                problem.evaluate,
+                start,
+                relative_gain(problem.scale),
+                lambda at: {"objective": float(at.value**0.5)},
+            ),
+            lambda iterate: {"embedding_": embedding(iterate)},
+        )
+        self.embedding_ = embedding(solution.iterate)
+        stress = problem.evaluate(in_unit_beside(self.embedding_, start, 1.0)).value ** 0.5
+        store_ending(self, solution.status, stress, None, training.history)
+        training.finish(solution.status, {"embedding_": self.embedding_})
+        return self
+
+    def _problem(self, known: KnownDistances) -> NonmetricProblem:
         pairs = known.some_pairs(on_host=True)
         if pairs.lengths.min() == pairs.lengths.max():
             raise InvalidInputError(
@@ -121,9 +181,3 @@ class NonmetricMDS(Scaling):
                 f" {known.unit * pairs.lengths.min():g}, which tells no order. Check the data."
             )
         return NonmetricProblem.of(pairs, self.ties)
-
-    def _objective(self, value: float, unit: float) -> float:  # noqa: ARG002 - it has none
-        return float(value**0.5)
-
-    def _unit(self, unit: float) -> float:  # noqa: ARG002
-        return 1.0

@@ -13,44 +13,44 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._around_metric import is_fitted
-from nearfar.estimators._notebook import Estimator
-from nearfar.estimators._pairs import holds_tuples, validated_kinds, validated_tuples
-from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._base import Estimator
+from nearfar.estimators._input import holds_tuples, validated_kinds, validated_tuples
+from nearfar.estimators._metric_classifier import is_fitted
 from nearfar.estimators.mmc import MMC
 from nearfar.kernels import Array, kernels_for
 from nearfar.supervision.pairs import check_both_kinds
 from nearfar.supervision.thresholds import CRITERIA, Cuts
+from nearfar.validation import check_choice, check_number
 
 Mask = NDArray[np.bool_]
 
 
 class PairClassifier(ClassifierMixin, Estimator):
-    """Tells whether the two points of a pair are alike: near, if their distance is small enough.
+    """Classifies pairs: near if the learned distance is at most a threshold, far otherwise.
 
-    Learns a metric from pairs, or takes a fitted one, and then the threshold on its distance that
-    a criterion asks for.
+    Learns a metric from pairs, or takes a fitted one, and then finds the threshold on its distance
+    that is best by a criterion.
 
     Parameters
     ----------
     metric : estimator or None, default=None
         A metric learner. None is ``MMC()``. One that is not fitted is copied and fitted to the
         pairs; a fitted one, which may have learned from labels, is used as it is, and ``fit`` only
-        finds the threshold. ``sklearn.frozen.FrozenEstimator`` keeps it fitted also where the
-        classifier is cloned, as in cross validation.
+        finds the threshold. ``sklearn.frozen.FrozenEstimator`` keeps it fitted even if the
+        classifier is cloned, as in cross-validation.
     calibrate : {"accuracy", "f_beta", "true_positive_rate", "equal_error"}, default="accuracy"
         What the threshold is chosen for: the largest share of right answers, which depends on how
         many of the pairs are near; the largest F-score; the smallest threshold that finds a share
         ``rate`` of the near pairs; or equal shares of errors among near and far pairs, as nearly as
-        can be.
+        possible.
     beta : float, default=1.0
-        Of the F-score: how much more recall counts than precision.
+        How much more recall counts than precision in the F-score.
     rate : float, default=0.95
-        The true-positive rate that is asked for, from 0 to 1.
+        The wanted true-positive rate, from 0 to 1.
     validation_fraction : float or None, default=None
         Share of the near and of the far pairs to hold out from learning and to find the threshold
-        on. None uses all pairs for both, which makes the threshold too small for new pairs where
-        the metric has adapted to few of them.
+        on. None uses all pairs for both, which makes the threshold too small for new pairs if
+        the metric has overfitted.
     random_state : int, RandomState instance or None, default=None
         Chooses the held-out pairs.
 
@@ -146,11 +146,11 @@ class PairClassifier(ClassifierMixin, Estimator):
         y : array-like of shape (n_pairs,)
             +1 for near and -1 for far pairs.
         calibrate : str or None, default=None
-            As in the constructor, whose value is taken for None.
+            As in the constructor, whose value is used for None.
         beta : float or None, default=None
-            As in the constructor, whose value is taken for None.
+            As in the constructor, whose value is used for None.
         rate : float or None, default=None
-            As in the constructor, whose value is taken for None.
+            As in the constructor, whose value is used for None.
 
         Returns
         -------
@@ -241,7 +241,7 @@ class PairClassifier(ClassifierMixin, Estimator):
             )
 
     def _checked_metric(self) -> Any:
-        """Refuse what measures no pairs, or cannot learn from them although it must."""
+        """The metric; raises unless it measures pairs, and is fitted or learns from them."""
         metric = MMC() if self.metric is None else self.metric
         if isinstance(metric, type) or not hasattr(metric, "pair_distance"):
             raise InvalidInputError(
@@ -262,7 +262,7 @@ class PairClassifier(ClassifierMixin, Estimator):
         return metric
 
     def _validated_pairs(self, X: Any, y: Any, reset: bool) -> Mask:
-        """Which pairs are near, all finite."""
+        """Which pairs are near."""
         if not holds_tuples(X) or np.shape(X)[1] != 2:
             raise InvalidInputError(
                 "PairClassifier takes pairs of shape (n_pairs, 2, n_features); got"
@@ -270,12 +270,12 @@ class PairClassifier(ClassifierMixin, Estimator):
             )
         _, indices = validated_tuples(self, X, reset)
         near = validated_kinds(self, indices, y)
-        assert near is not None  # they are no triplets
+        assert near is not None  # these are not triplets
         check_both_kinds(near, "Add pairs of the other kind.")
         return near
 
     def _split(self, near: Mask) -> tuple[Any, Any]:
-        """Pairs to learn from and pairs to find the threshold on, of both kinds in both."""
+        """Pairs to learn from and pairs to find the threshold on, each with both kinds."""
         if self.validation_fraction is None:
             return slice(None), slice(None)
         random, held = check_random_state(self.random_state), []

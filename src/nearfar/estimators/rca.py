@@ -13,31 +13,37 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._base import MetricLearner, checked_labels, validated_points
-from nearfar.estimators._callbacks import CallbackObserver, with_callbacks
-from nearfar.estimators._large_margin import taken
-from nearfar.estimators._pairs import PairLearner, holds_tuples
-from nearfar.estimators._parameters import check_number
-from nearfar.estimators._start import check_spread, host, without_dead_features
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import (
+    checked_labels,
+    holds_tuples,
+    validated_pairs,
+    validated_points,
+)
+from nearfar.estimators._pairs import PairLearner, score_of_labels
+from nearfar.estimators._start import check_spread, without_dead_features
+from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
+from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
 from nearfar.linalg import pad_or_trim_rows
-from nearfar.problems.rca import RCAProblem, variances_of, within_images
+from nearfar.problems.rca import RCAProblem, near_origin, variances_of, within_images
 from nearfar.problems.whitening import rounded_like
-from nearfar.solvers import Record, Status
+from nearfar.solvers import Status
+from nearfar.supervision import ClassOrder
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-NONE = -1  # the number of no chunklet
-FEW_ROWS = 1000  # of which two mostly differ, if any of all rows do
-STEADYING = 0.1  # regularization where the chunklets leave directions open
+NONE = -1  # the number of points that are in no chunklet
+FEW_ROWS = 1000  # rows among which two mostly differ if any two rows do
+STEADYING = 0.1  # regularization if chunklets do not vary in some directions
 
 
 class RCA(PairLearner, MetricLearner):
     """Relevant component analysis: whiten by the covariance within chunklets.
 
-    A chunklet is a set of points that are known to be alike. What varies within chunklets is
-    irrelevant and is shrunk, so that the points of a chunklet vary by one in every direction:
+    A chunklet is a set of points that are known to be alike. Variation within chunklets is
+    irrelevant and is scaled down, so that chunklets have unit variance in every direction:
     M = C⁻¹, with C the covariance of the points about the means of their chunklets. It is the
     minimum over M of ``Σ (x - m)ᵀ M (x - m) - N log det M`` over the N points in chunklets, found
     in closed form. See ``docs/algorithms/rca.md`` for the mathematics.
@@ -45,15 +51,14 @@ class RCA(PairLearner, MetricLearner):
     Parameters
     ----------
     n_components : int or None, default=None
-        Rows of the map: the directions in which the least of the variance is within chunklets.
-        None keeps all in which the points vary. If there are fewer than asked for, the last rows
-        are zero.
+        Rows of the map: the directions with the smallest share of variance within chunklets. None
+        keeps all in which the points vary. If there are fewer, the last rows are zero.
     pca_components : int, float or None, default=None
-        Principal directions of all points to keep first, against the noise in the others; below 1,
-        the share of the variance that they carry at least. None keeps all.
+        Principal directions of all points to keep first, because the others are mostly noise; a
+        number below 1 is the share of the variance to keep at least. None keeps all.
     regularization : float, default=0.0
-        The variance of each feature times this is added to the diagonal of C. Where it is 0 and
-        points vary in directions in which those of a chunklet do not, 0.1 is used, with a warning.
+        The variance of each feature times this is added to the diagonal of C. If it is 0 and the
+        points vary in directions in which no chunklet varies, 0.1 is used, with a warning.
 
     Attributes
     ----------
@@ -64,10 +69,10 @@ class RCA(PairLearner, MetricLearner):
     regularization_ : float
         The regularization that was used.
     objective_ : float
-        The minimum, computed from the data in float64; with the determinant on the row space of L.
+        The minimum, computed from the data in float64, with the determinant on the row space of L.
     duality_gap_ : float
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger,
-        among the metrics of the same row space. It is rounding, and tells how much.
+        among the metrics of the same row space. It consists of rounding errors.
     status_ : str
         "converged".
     n_iter_ : int
@@ -112,6 +117,7 @@ class RCA(PairLearner, MetricLearner):
         self.regularization = regularization
 
     @with_callbacks
+    @one_pool()
     def fit(self, X: Any, y: Any = None) -> RCA:
         """Learn the metric.
 
@@ -122,10 +128,10 @@ class RCA(PairLearner, MetricLearner):
             (n_triplets, 3, n_features) whose first two points are near. Float32 stays float32;
             tensors are computed on their device.
         y : array-like or None, default=None
-            For points the chunklet of each row: any label, but the number -1 is none, and a
-            chunklet of one point counts as none. Class labels make each class a chunklet. For pairs
-            +1 (near) or -1 (far), or None if all are near: points that near pairs join, directly or
-            through others, are a chunklet, and far pairs are not used. None for triplets.
+            For points the chunklet of each row: any label; the number -1 means no chunklet, and
+            chunklets of one point are not used. Class labels make each class a chunklet. For pairs
+            +1 (near) or -1 (far), or None if all are near: points that near pairs connect, directly
+            or through others, are a chunklet, and far pairs are not used. None for triplets.
 
         Returns
         -------
@@ -134,36 +140,37 @@ class RCA(PairLearner, MetricLearner):
         """
         points, chunklets = self._validated_chunklets(X, y)
         self._check_parameters()
-        callbacks = CallbackObserver(self, X, y, 1, lambda _: {})
-        with one_pool():
-            self._fit(points, chunklets)
-        callbacks.finish(lambda: {"components_": self.components_})
+        callbacks = Callbacks(self, X, y)
+        self._check_variation(points)
+
+        given, kernels = points, kernels_for(points)
+        points = near_origin(kernels, without_dead_features(points))
+        rows = np.flatnonzero(chunklets != NONE)
+        _, codes = np.unique(chunklets[rows], return_inverse=True)
+        problem = self._problem(points, rows, codes)
+        L = rounded_like(problem.solution(self.n_components), given)
+
+        self.components_ = kernels.like(pad_or_trim_rows(L, self.n_components), given)
+        self.n_chunklets_ = int(codes.max()) + 1
+        images = None
+        if problem.basis is not None:  # an outlier may have spoilt its coordinates
+            centred = kernels.double(points)
+            centred = centred - centred.mean(0)
+            images = within_images(kernels, centred, rows, codes, L, self.regularization_)
+        objective, gap = problem.objective_and_gap(L, images)
+        store_ending(self, Status.CONVERGED, objective, gap, [])
+        callbacks.finish({"components_": self.components_})
         return self
 
-    def _fit(self, X: Array, chunklets: Index) -> None:
-        kernels = kernels_for(X)
+    def _check_variation(self, X: Array) -> None:
+        """Raise if squares leave the range of float64, or if all points are equal."""
         check_spread(float(X.max()) - float(X.min()))
         few = X[:: max(1, len(X) // FEW_ROWS)]
         if not bool((few != X[:1]).any()) and not bool((X[:1] != X).any()):
-            raise self._equal_within_chunklets(0)  # before a mean rounds them apart
-        X = without_dead_features(X)
-        rows = np.flatnonzero(chunklets != NONE)
-        _, codes = np.unique(chunklets[rows], return_inverse=True)
-        problem = self._posed(X, rows, codes)
-        L = rounded_like(problem.solution(self.n_components), X)
-        self.components_ = kernels.like(pad_or_trim_rows(L, self.n_components), X)
-        W = None
-        if problem.basis is not None:  # whose coordinates an outlier may have spoilt
-            points = kernels.double(X)
-            points = points - points.mean(0)
-            W = within_images(kernels, points, rows, codes, L, self.regularization_)
-        self.objective_, self.duality_gap_ = problem.objective_and_gap(L, W)
-        self.n_chunklets_ = int(codes.max()) + 1
-        self.status_, self.n_iter_ = str(Status.CONVERGED), 0
-        self.history_: list[Record] = []
+            raise self._equal_within_chunklets(0)  # before rounding of the mean makes them differ
 
-    def _posed(self, X: Array, rows: Index, codes: Index) -> RCAProblem:
-        """The problem in coordinates in which it can be solved; sets ``regularization_``."""
+    def _problem(self, X: Array, rows: Index, codes: Index) -> RCAProblem:
+        """The problem, in coordinates in which it can be solved; sets ``regularization_``."""
         kernels, d = kernels_for(X), X.shape[1]
         self.regularization_ = float(self.regularization)
         plain = self.n_components in (None, d) and self.pca_components is None
@@ -207,23 +214,39 @@ class RCA(PairLearner, MetricLearner):
     def get_whitening_matrix(self) -> Matrix:
         """The symmetric root of M, of shape (n_features, n_features), on the host in float64.
 
-        ``X @ get_whitening_matrix()`` has the distances of ``transform(X)`` and as many columns as
-        X. Of all maps that whiten the chunklets it is the one that moves their points least.
+        ``X @ get_whitening_matrix()`` has the same distances as ``transform(X)`` and as many
+        columns as X. Of all maps that whiten the chunklets it moves their points least.
         """
         check_is_fitted(self, "components_")
-        L = host(self.components_).astype(np.float64)
+        L = to_host(self.components_).astype(np.float64)
         lengths = np.linalg.norm(L, axis=1)
         L, lengths = L[lengths > 0], lengths[lengths > 0]
         root: Matrix = (L.T / lengths) @ L
         return root
 
-    def _scored_pairs(self, X: Any, y: Any) -> tuple[Array, tuple[Index, Index], NDArray[Any]]:
-        """Those of `PairLearner`, without points that are in no chunklet."""
-        if not holds_tuples(X):
-            points = validated_points(self, X, reset=False)
-            known = chunklet_numbers(self, points, y) != NONE
-            X, y = taken(points, np.flatnonzero(known)), host(y)[known]
-        return super()._scored_pairs(X, y)
+    def score(self, X: Any, y: Any = None) -> float:
+        """Area under the ROC curve of ``pair_score``: how well it tells near pairs from far ones.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or Tuples
+            Points, pairs or triplets.
+        y : array-like or None, default=None
+            The chunklet of each point, where points of none (-1) are left out; +1 and -1 for pairs;
+            None for triplets. Points are scored on all their pairs; if there are more than two
+            million near or far ones, on so many of each, the same in every call.
+
+        Returns
+        -------
+        float
+            From 0 to 1; 0.5 is a guess. It does not depend on the share of near pairs.
+        """
+        if holds_tuples(X):
+            return super().score(X, y)
+        points = validated_points(self, X, reset=False)
+        rows = np.flatnonzero(chunklet_numbers(self, points, y) != NONE)
+        points = take_rows(points, rows)
+        return score_of_labels(self, points, _chunklet_labels(self, points, to_host(y)[rows]))
 
     # -- before ------------------------------------------------------------------------------
 
@@ -235,21 +258,23 @@ class RCA(PairLearner, MetricLearner):
         if isinstance(pca, int | np.integer):
             check_number("pca_components", pca, Integral, 1, d)
         elif pca is not None:
-            check_number("pca_components, if it is no integer,", pca, Real, 0, 1, open_ends=True)
+            check_number(
+                "pca_components, if it is not an integer,", pca, Real, 0, 1, open_ends=True
+            )
         check_number("regularization", self.regularization, Real, 0, None)
 
     def _validated_chunklets(self, X: Any, y: Any) -> tuple[Array, Index]:
-        """Points, and the number of the chunklet of each, NONE where it has no other points."""
+        """Points, and the number of each point's chunklet, NONE if it has no other point."""
         if holds_tuples(X):
             if y is None and np.shape(X)[1] == 2:
                 y = np.ones(len(X), dtype=np.intp)
-            pairs = self._validated_pairs(X, y, both=False)
-            points, ids = pairs.points, joined(len(pairs.points), *pairs.near_edges())
+            pairs = validated_pairs(self, X, y, both=False)
+            points, ids = pairs.points, components_of_pairs(len(pairs.points), *pairs.near_edges())
             heads, tails = pairs.far_edges()
             within = np.count_nonzero(ids[heads] == ids[tails])
             if within:
                 warn(
-                    f"{within} far pairs are of points that near pairs join through others: they"
+                    f"{within} far pairs are of points that near pairs connect through others: they"
                     " count as near. Check these pairs.",
                     DataWarning,
                 )
@@ -269,18 +294,23 @@ class RCA(PairLearner, MetricLearner):
 
 
 def chunklet_numbers(estimator: Any, points: Array, y: Any) -> Index:
-    """Numbers from 0 for labels of chunklets, NONE for the label −1."""
-    with warnings.catch_warnings():  # chunklets may be as many as half of the points, or more
-        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        labels = checked_labels(estimator, points, y)
+    """Numbers from 0 for the labels of chunklets, NONE for the label −1."""
+    labels = _chunklet_labels(estimator, points, y)
     numbers = labels.codes.copy()
     if labels.classes.dtype.kind in "if":
         numbers[labels.classes[numbers] == NONE] = NONE
     return numbers
 
 
-def joined(n_points: int, heads: Index, tails: Index) -> Index:
-    """For each point the number of those that pairs join it with, directly or through others."""
+def _chunklet_labels(estimator: Any, points: Array, y: Any) -> ClassOrder:
+    """Validated labels, which may be as many as half of the points, or more."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        return checked_labels(estimator, points, y)
+
+
+def components_of_pairs(n_points: int, heads: Index, tails: Index) -> Index:
+    """The number of each point's connected component in the graph of the pairs."""
     graph = coo_array((np.ones(len(heads)), (heads, tails)), shape=(n_points, n_points))
     numbers: Index = connected_components(graph, directed=False)[1].astype(np.intp)
     return numbers

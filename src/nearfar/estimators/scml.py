@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._base import MetricLearner, validated_labels, validated_points
-from nearfar.estimators._pairs import holds_tuples
-from nearfar.estimators._parameters import check_number
-from nearfar.estimators._start import host, robust_centre, without_dead_features
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._input import holds_tuples, validated_labels, validated_points
+from nearfar.estimators._start import robust_centre, without_dead_features
 from nearfar.estimators._training import (
     Training,
     check_limits,
@@ -20,7 +19,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import Array, is_torch, kernels_for, one_pool
+from nearfar.kernels import Array, is_torch, kernels_for, one_pool, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.scml import SCMLProblem
@@ -30,6 +29,7 @@ from nearfar.solvers.column_generation import column_generation
 from nearfar.supervision import Tuples, make_triplets
 from nearfar.supervision.labels import check_near_and_far
 from nearfar.supervision.pairs import equal_points
+from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -215,7 +215,7 @@ class SCML(MetricLearner):
         """
         points, triplets = self._triplets(X, y, reset=False, drawn=SCORED, random_state=0)
         near, far = (
-            host(self._edge_distances(points, triplets[:, 0], triplets[:, k])) for k in (1, 2)
+            to_host(self._edge_distances(points, triplets[:, 0], triplets[:, k])) for k in (1, 2)
         )
         return float(np.mean((near < far) + 0.5 * (near == far)))
 

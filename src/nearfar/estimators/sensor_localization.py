@@ -2,42 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._factored_unfolding import (
+from nearfar.estimators._graph_layout import (
+    Component,
+    Layout,
+    Unfolded,
+    as_returned,
+    check_graph_parameters,
+    graph_input,
+    max_distortion,
+    run_component,
+    store_layout,
+)
+from nearfar.estimators._out_of_sample import (
+    move_single_nodes,
+    place_by_neighbors,
+    place_untrusted_nodes,
+)
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
+from nearfar.estimators.variational_mvu import (
     CUT_SHORT,
     LOOSER,
     TENSION,
-    Relaxed,
-    along_axes,
-    n_wide,
-    ordered,
-    refined,
-    relaxed,
+    Run,
+    ScaledGraph,
+    descend,
+    n_wide_axes,
+    principal_axes,
+    solve_program,
 )
-from nearfar.estimators._out_of_sample import placed
-from nearfar.estimators._parameters import check_number
-from nearfar.estimators._relocation import relocated, resettled
-from nearfar.estimators._unfolding import Task, Unfolded, Unfolding, max_distortion
 from nearfar.graphs import NeighborhoodGraph
+from nearfar.graphs.checks import checked_anchors
 from nearfar.graphs.geodesics import geodesic_layout
-from nearfar.kernels import Array, is_torch, kernels_for, one_pool
-from nearfar.problems.sensor_localization import Elasticity, core, mirrored
+from nearfar.kernels import is_torch, kernels_for, one_pool
+from nearfar.problems.sensor_localization import (
+    Elasticity,
+    affine_rank,
+    align_to_anchors,
+    core,
+    mirrored,
+)
 from nearfar.problems.stress import Stress
-from nearfar.solvers import Status
-from nearfar.solvers.linear_cg import linear_cg
+from nearfar.problems.variational_mvu import VariationalProgram
+from nearfar.solvers import Solution, Status
+from nearfar.solvers.batched import conjugate_gradients
+from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
-Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 LANDMARKS = 30  # of the layout by path lengths
@@ -48,11 +73,13 @@ SAMPLES = 12  # of errors, from which standard errors and looseness are estimate
 SOLVED = 1e-3  # relative error of the moves that errors cause: soft motions must show
 TREMBLING = 1e-4  # and of those that tell looseness: one loose node among many must show
 STEPS = 1000  # to solve for them, at most
-FLAT_ANCHORS = 1e-6  # extent of anchors, relative to the largest, that is none
+
+MORE_EDGES = "Measure more distances"
+REMEDY = f"{MORE_EDGES}, or set on_disconnected='separate' to locate each by itself."
 
 
 class SensorLocalization(Unfolding):
-    """Where sensors are, from noisy distances between those that are near each other.
+    """Positions of sensors from noisy distances between near ones.
 
     Starts from the unfolding of `VariationalMVU` and fits the distances by conjugate gradients: a
     local minimum of ``Σ weight * (‖y_i − y_j‖² − d_ij²)²``, and where the start is good the global
@@ -73,13 +100,13 @@ class SensorLocalization(Unfolding):
         which needs a graph of points, since all distances that were measured are edges already;
         raise an error; or locate each by itself.
     tol : float, default=1e-5
-        What ten steps of the descent gain at which it stops, relative to the misfit.
+        Stop when ten steps of the descent gain at most this, relative to the misfit.
     max_iter : int, default=1000
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws where the search for eigenvectors starts, and the samples of ``standard_errors_``.
+        Draws the start of the eigenvector search, and the samples of ``standard_errors_``.
 
     Attributes
     ----------
@@ -97,7 +124,7 @@ class SensorLocalization(Unfolding):
         How many times larger the error of a node is than if its neighbours were known and lay all
         around it.
     eigenvalues_ : ndarray
-        Of the Gram matrix before the projection on ``n_components``, largest first.
+        Eigenvalues of the Gram matrix before the projection on ``n_components``, largest first.
     max_distortion_ : float
         Largest relative misfit of a squared distance.
     objective_ : float
@@ -153,9 +180,6 @@ class SensorLocalization(Unfolding):
     metric = "precomputed"
     n_neighbors = None
     angles = False
-    _merges = False
-    _more_edges = "Measure more distances"
-    _connect = f"{_more_edges}, or set on_disconnected='separate' to locate each by itself."
 
     def __init__(
         self,
@@ -178,11 +202,9 @@ class SensorLocalization(Unfolding):
         self.max_seconds = max_seconds
         self.random_state = random_state
 
-    @property
-    def _mirrors(self) -> bool:  # type: ignore[override]
-        return self.anchors is None
-
-    def fit(self, X: Any, y: Any = None) -> SensorLocalization:
+    @with_callbacks
+    @one_pool()
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Locate the sensors.
 
         Parameters
@@ -199,10 +221,98 @@ class SensorLocalization(Unfolding):
         SensorLocalization
             The fitted estimator.
         """
-        if not isinstance(X, NeighborhoodGraph):
-            X = _distances(self, X, reset=True)
-        super().fit(X, y)
+        check_graph_parameters(self)
+        check_limits(self)
+        check_number("n_eigenvectors", self.n_eigenvectors, Integral, self.n_components, None)
+        network = X if isinstance(X, NeighborhoodGraph) else _distances(self, X, reset=True)
+        given = graph_input(self, network, more_edges=MORE_EDGES, remedy=REMEDY)
+        n = given.graph.n_nodes
+        fixed, positions = checked_anchors(self.anchors, n, self.n_components)
+        training = Training(self, X, y, bounded=False)
+        layout = Layout(given, self.n_components, merge=False, mirrors=self.anchors is None)
+        random = check_random_state(self.random_state)
+        firmness = Firmness.unknown(n)
+        for component in map(Component.in_near_order, layout.components()):
+            rows, graph = component.rows, component.graph
+            _check_not_all_zero(component)
+            run = partial(run_component, training, layout, component)
+            scaled = ScaledGraph.of(graph, given.reference, self.n_eigenvectors, random)
+            unit = scaled.unit
+            found = self._locate(scaled, fixed[rows], positions[rows] / unit, random, run)
+            Y = as_returned(unit * found.Y, given.reference) / unit
+            place = found.problem.place(Y)
+            excess = kernels_for(place.excess).to_host(place.excess)
+            firmness.put(rows, measure_firmness(scaled, Y, excess, fixed[rows], random))
+            unfolded = Unfolded(
+                embedding=unit * Y,
+                eigenvalues=unit**2 * principal_axes(found.wide)[1],
+                max_distortion=max_distortion(unit * Y, graph),
+                objective=-place.value,
+                duality_gap=None,
+                status=found.status,
+            )
+            layout.place(component, unfolded)
+        store_layout(self, layout)
+        self._store_firmness(firmness, fixed, positions)
+        status = layout.status(self.tol)
+        store_ending(self, status, layout.objective, layout.duality_gap, training.history)
+        training.finish(status, layout.attributes() | {"embedding_": self.embedding_})
         return self
+
+    def _locate(
+        self, scaled: ScaledGraph, fixed: Mask, positions: Matrix, random: RandomState, run: Run
+    ) -> Located:
+        """Fit the distances of a component, in the unit of its graph.
+
+        The solution of a semidefinite program, unfolded under tension, and a layout by lengths of
+        paths are two starts of a descent; the better end is moved to the anchors and corrected.
+        """
+        r, tol = self.n_components, self.tol
+        program = VariationalProgram.build(
+            scaled.edges, scaled.spectrum.vectors, scaled.pull(TENSION)
+        )
+        shape = solve_program(program, scaled, r, run)
+        fit_points = partial(descend, scaled=scaled, n_components=r, run=run)
+        wide, smooth, status = shape.wide, shape.wide[:, :r], shape.status
+        if status not in CUT_SHORT and wide.shape[1] > smooth.shape[1]:
+            tense = Stress(scaled.edges, scaled.pull(TENSION))
+            start = wide[:, : n_wide_axes(wide, smooth.shape[1])]
+            solution = fit_points(tense, start, tol=LOOSER * tol, stage="wide")
+            wide, status = principal_axes(solution.iterate.point)[0], solution.status
+            smooth = wide[:, : smooth.shape[1]]
+        found = Located(Stress(scaled.edges), wide, smooth, status)
+        if status not in CUT_SHORT:
+            ends = [fit_points(found.problem, smooth, tol=tol, stage="final")]
+            if ends[0].status not in CUT_SHORT:
+                start = paths_layout(scaled, r, random)[:, : smooth.shape[1]]
+                ends.append(fit_points(found.problem, start, tol=tol, stage="final"))
+            best = min(ends, key=lambda solution: solution.iterate.value)
+            status = ends[-1].status if ends[-1].status in CUT_SHORT else best.status
+            found = replace(found, Y=principal_axes(best.iterate.point)[0], status=status)
+        if fixed.any():
+            Y = align_to_anchors(found.Y, fixed, positions)
+            problem = replace(found.problem, free=np.where(fixed, 0.0, 1.0)[:, None])
+            found = replace(found, Y=Y, problem=problem)
+            if found.status not in CUT_SHORT:
+                solution = fit_points(problem, Y, tol=tol, stage="anchored")
+                found = replace(found, Y=solution.iterate.point, status=solution.status)
+        found = correct(found, scaled, fixed, partial(fit_points, tol=tol, stage="corrected"))
+        return found if fixed.any() else replace(found, Y=principal_axes(found.Y)[0])
+
+    def _store_firmness(self, firmness: Firmness, fixed: Mask, positions: Matrix) -> None:
+        """Store how well positions are known, and put anchors exactly where they are."""
+        self.standard_errors_, self.looseness_ = firmness.errors, firmness.looseness
+        self.pinned_ = firmness.pinned
+        if not fixed.any():
+            return
+        self.standard_errors_[fixed], self.looseness_[fixed], self.pinned_[fixed] = 0.0, 0.0, True
+        kernels = kernels_for(self.embedding_)
+        exact = kernels.like(positions[fixed], self.embedding_)
+        self.embedding_[kernels.index(np.flatnonzero(fixed), self.embedding_)] = exact
+        labels, r = self.component_labels_, self.n_components
+        unheld = ~np.isin(labels, labels[fixed])
+        self.pinned_[unheld], self.standard_errors_[unheld] = False, np.inf
+        _warn_of_open_motions(labels, r, fixed, positions)
 
     @one_pool()
     def transform(self, X: Any) -> Any:  # type: ignore[override]
@@ -234,7 +344,7 @@ class SensorLocalization(Unfolding):
         for count in np.unique(counts):
             rows = np.flatnonzero(counts == count)
             at = X.indptr[rows][:, None] + np.arange(count)
-            found = placed(self.embedding_, X.indices[at], X.data[at] ** 2, "sdp+cg")
+            found = place_by_neighbors(self.embedding_, X.indices[at], X.data[at] ** 2, "sdp+cg")
             places[rows] = kernels.to_host(found)
         return kernels.like(places, self.embedding_)
 
@@ -245,198 +355,108 @@ class SensorLocalization(Unfolding):
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_number("n_eigenvectors", self.n_eigenvectors, Integral, self.n_components, None)
 
-    def _ordered(self, part: tuple[Index, NeighborhoodGraph]) -> tuple[Index, NeighborhoodGraph]:
-        return ordered(part)
+@dataclass(frozen=True)
+class Located:
+    """Points of a component that fit its distances, in the unit of its graph."""
 
-    def _unfold(self, graph: NeighborhoodGraph, task: Task) -> Unfolded:
-        known, positions = checked_anchors(self.anchors, self.graph_.n_nodes, self.n_components)
-        fixed = known[task.rows]
-        if not graph.lengths.any():
-            raise InvalidInputError(
-                f"all distances between {graph.n_nodes} nodes are 0, and only those of different"
-                " places tell where these are. Leave out all but one of the nodes.",
-                task.rows,
-            )
-        found = relaxed(
-            graph,
-            task,
-            lambda spectrum: (spectrum.vectors, {}),
-            self.n_eigenvectors,
-            TENSION,
-            self.n_components,
+    problem: Stress  # what was minimised last
+    wide: Matrix  # (n, m), before the projection on n_components
+    Y: Matrix  # (n, r)
+    status: Status
+
+
+@dataclass(frozen=True)
+class Firmness:
+    """How well the positions of nodes are known; all (n,)."""
+
+    errors: Matrix
+    looseness: Matrix
+    pinned: Mask
+
+    @classmethod
+    def unknown(cls, n: int) -> Firmness:
+        """Of nodes of which nothing is known."""
+        return cls(np.full(n, np.inf), np.full(n, np.inf), np.zeros(n, dtype=bool))
+
+    def put(self, rows: NDArray[np.intp], part: Firmness) -> None:
+        """Fill in some nodes."""
+        self.errors[rows], self.looseness[rows] = part.errors, part.looseness
+        self.pinned[rows] = part.pinned
+
+
+def paths_layout(scaled: ScaledGraph, n_components: int, random: RandomState) -> Matrix:
+    """A layout by lengths of paths: another start, better for networks that are bent."""
+    graph = scaled.graph
+    landmarks = graph.landmarks(min(LANDMARKS, graph.n_nodes), random_state=random)
+    return geodesic_layout(graph, landmarks, n_components) / scaled.unit
+
+
+def correct(
+    found: Located, scaled: ScaledGraph, fixed: Mask, fit_points: Callable[..., Solution]
+) -> Located:
+    """Move nodes that are on the wrong side of their neighbours, as long as the misfit falls."""
+    value = found.problem.place(found.Y).value
+    moves = [move_single_nodes, place_untrusted_nodes]
+    for _ in range(CORRECTIONS):
+        if found.status in CUT_SHORT or not moves:
+            break
+        start, n_moved = moves[0](scaled.graph, *scaled.edges.on_host(), found.Y, fixed)
+        if n_moved == 0:
+            moves = moves[1:]
+            continue
+        solution = fit_points(found.problem, start)
+        if solution.iterate.value < (1 - WORTHWHILE) * value:
+            value = solution.iterate.value
+            found = replace(found, Y=solution.iterate.point, status=solution.status)
+        else:
+            moves = moves[1:]
+            if solution.status in CUT_SHORT:
+                found = replace(found, status=solution.status)
+    return found
+
+
+def measure_firmness(
+    scaled: ScaledGraph, Y: Matrix, misfits: Matrix, fixed: Mask, random: RandomState
+) -> Firmness:
+    """Standard errors, looseness, and which nodes are pinned down, from points Y and their misfits.
+
+    Motions of the network are sampled: those that errors of the size of the misfits cause, and
+    those of a network that trembles.
+    """
+    graph, (squares, weights), (n, r) = scaled.graph, scaled.edges.on_host(), Y.shape
+    elasticity = Elasticity.build(graph.heads, graph.tails, weights, Y, fixed)
+    signs = random.choice([-1.0, 1.0], size=(len(misfits), SAMPLES))
+    spare = len(misfits) - r * (n - int(fixed.sum()))  # a fit hides errors of its own number
+    inflated = misfits * np.sqrt(len(misfits) / max(spare, 1))
+
+    def precondition(X: Matrix) -> Matrix:
+        image = scaled.spectrum.inverse(X.reshape(n, -1)).reshape(X.shape)
+        return elasticity.free[:, :, None] * image
+
+    def solve(right: Matrix, tol: float) -> Matrix:
+        return conjugate_gradients(elasticity.product, right, precondition, tol, STEPS)
+
+    shaken = solve(elasticity.shaken(random, SAMPLES), TREMBLING)
+    looseness = elasticity.looseness(elasticity.squares_beside_most(shaken, random))
+    moved = solve(elasticity.moved_by(inflated[:, None] * signs), SOLVED)
+    errors = scaled.unit * np.sqrt(elasticity.squares(moved))
+    kept = core(n, graph.heads, graph.tails, r + 1, fixed)
+    twofold = mirrored(graph.heads, graph.tails, squares, Y)
+    pinned = fixed | (kept & (looseness <= LOOSE) & ~twofold)
+    return Firmness(np.where(pinned, errors, np.inf), looseness, pinned)
+
+
+# -- what is given -----------------------------------------------------------------------------
+
+
+def _check_not_all_zero(component: Component) -> None:
+    if not component.graph.lengths.any():
+        raise InvalidInputError(
+            f"all distances between {component.graph.n_nodes} nodes are 0, and only those of"
+            " different places tell where these are. Leave out all but one of the nodes.",
+            component.rows,
         )
-        whole, Y, status = found.Y, found.Y[:, : self.n_components], found.status
-        r = Y.shape[1]
-        if status not in CUT_SHORT and found.Y.shape[1] > r:
-            tense = Stress(found.edges, 2 * TENSION * float(found.spectrum.values[0]))
-            start = found.Y[:, : n_wide(found.Y, r)]
-            solution = self._descent(tense, start, found, task, "wide", LOOSER)
-            whole, status = along_axes(solution.iterate.point)[0], solution.status
-            Y = whole[:, :r]
-        problem, least, smooth = Stress(found.edges), np.inf, Y
-        layouts: tuple[Callable[[], Matrix], ...] = (
-            lambda: smooth,
-            lambda: self._paths(graph, task)[:, :r] / found.unit,
-        )
-        for layout in layouts:
-            if status not in CUT_SHORT:
-                solution = self._descent(problem, layout(), found, task, "final")
-                if solution.iterate.value < least or solution.status in CUT_SHORT:
-                    status = solution.status
-                if solution.iterate.value < least:
-                    least, Y = solution.iterate.value, along_axes(solution.iterate.point)[0]
-        if fixed.any():
-            Y = aligned(Y, fixed, positions[task.rows] / found.unit)
-            problem = replace(problem, free=np.where(fixed, 0.0, 1.0)[:, None])
-            if status not in CUT_SHORT:
-                solution = self._descent(problem, Y, found, task, "anchored")
-                Y, status = solution.iterate.point, solution.status
-        Y, status = self._corrected(graph, problem, Y, found, task, fixed, status)
-        if not fixed.any():
-            Y = along_axes(Y)[0]
-        Y = task.returned(found.unit * Y) / found.unit
-        place = problem.place(Y)
-        errors, looseness, pinned = self._firmness(graph, place.excess, found, Y, fixed, task)
-        return Unfolded(
-            embedding=found.unit * Y,
-            eigenvalues=found.unit**2 * along_axes(whole)[1],
-            max_distortion=max_distortion(found.unit * Y, graph),
-            objective=-place.value,
-            duality_gap=None,
-            status=status,
-            details={"errors": errors, "looseness": looseness, "pinned": pinned},
-        )
-
-    def _corrected(
-        self,
-        graph: NeighborhoodGraph,
-        problem: Stress,
-        Y: Matrix,
-        found: Relaxed,
-        task: Task,
-        fixed: Mask,
-        status: Status,
-    ) -> tuple[Matrix, Status]:
-        """Points and status after nodes on the wrong side were moved, while the misfit falls."""
-        value, moves = problem.place(Y).value, [relocated, resettled]
-        for _ in range(CORRECTIONS):
-            if status in CUT_SHORT or not moves:
-                break
-            start, n_moved = moves[0](graph, *found.edges.on_host(), Y, fixed)
-            if n_moved == 0:
-                moves = moves[1:]
-                continue
-            solution = self._descent(problem, start, found, task, "corrected")
-            if solution.iterate.value < (1 - WORTHWHILE) * value:
-                Y, value, status = solution.iterate.point, solution.iterate.value, solution.status
-            else:
-                moves = moves[1:]
-                status = solution.status if solution.status in CUT_SHORT else status
-        return Y, status
-
-    def _paths(self, graph: NeighborhoodGraph, task: Task) -> Matrix:
-        """A layout by path lengths: another start, better for networks that are bent."""
-        landmarks = graph.landmarks(min(LANDMARKS, graph.n_nodes), random_state=task.random)
-        return geodesic_layout(graph, landmarks, self.n_components)
-
-    def _descent(
-        self,
-        problem: Stress,
-        Y: Matrix,
-        found: Relaxed,
-        task: Task,
-        stage: str,
-        looser: float = 1.0,
-    ) -> Any:
-        def precondition(gradient: Matrix) -> Matrix:
-            image = found.spectrum.inverse(gradient)
-            return image if problem.free is None else problem.free * image
-
-        return refined(
-            problem,
-            Y,
-            task,
-            precondition,
-            found.unit,
-            self.n_components,
-            tol=looser * self.tol,
-            turn=problem.free is None,
-            stage=stage,
-        )
-
-    def _firmness(
-        self,
-        graph: NeighborhoodGraph,
-        excess: Array,
-        found: Relaxed,
-        Y: Matrix,
-        fixed: Mask,
-        task: Task,
-    ) -> tuple[Matrix, Matrix, Mask]:
-        """Standard errors, looseness, and which nodes are pinned down."""
-        edges, kernels = found.edges, kernels_for(excess)
-        n, r = Y.shape
-        elasticity = Elasticity.build(
-            graph.heads, graph.tails, kernels.to_host(edges.weights), Y, fixed
-        )
-        misfits = kernels.to_host(excess)
-        signs = task.random.choice([-1.0, 1.0], size=(len(misfits), SAMPLES))
-        spare = len(misfits) - r * (n - int(fixed.sum()))  # a fit hides errors of its own number
-        inflated = misfits * np.sqrt(len(misfits) / max(spare, 1))
-
-        def precondition(X: Matrix) -> Matrix:
-            image = found.spectrum.inverse(X.reshape(n, -1)).reshape(X.shape)
-            return elasticity.free[:, :, None] * image
-
-        def solved(right: Matrix, tol: float) -> Matrix:
-            return linear_cg(elasticity.product, right, precondition, tol, STEPS)
-
-        shaken = solved(elasticity.shaken(task.random, SAMPLES), TREMBLING)
-        looseness = elasticity.looseness(elasticity.squares_beside_most(shaken, task.random))
-        moved = solved(elasticity.moved_by(inflated[:, None] * signs), SOLVED)
-        errors = found.unit * np.sqrt(elasticity.squares(moved))
-        kept = core(n, graph.heads, graph.tails, r + 1, fixed)
-        twofold = mirrored(graph.heads, graph.tails, edges.on_host()[0], Y)
-        pinned = fixed | (kept & (looseness <= LOOSE) & ~twofold)
-        return np.where(pinned, errors, np.inf), looseness, pinned
-
-    def _store_details(self, parts: list[tuple[Index, Unfolded]]) -> None:
-        n = len(self.component_labels_)
-        self.standard_errors_, self.looseness_ = np.full(n, np.inf), np.full(n, np.inf)
-        self.pinned_ = np.zeros(n, dtype=bool)
-        for rows, found in parts:
-            if "pinned" in found.details:
-                self.standard_errors_[rows] = found.details["errors"]
-                self.looseness_[rows] = found.details["looseness"]
-                self.pinned_[rows] = found.details["pinned"]
-        fixed, positions = checked_anchors(self.anchors, n, self.n_components)
-        if not fixed.any():
-            return
-        self.standard_errors_[fixed], self.looseness_[fixed], self.pinned_[fixed] = 0.0, 0.0, True
-        kernels = kernels_for(self.embedding_)
-        exact = kernels.like(positions[fixed], self.embedding_)
-        self.embedding_[kernels.index(np.flatnonzero(fixed), self.embedding_)] = exact
-        self._warn_of_open_motions(fixed, positions)
-
-    def _warn_of_open_motions(self, fixed: Mask, positions: Matrix) -> None:
-        labels, r = self.component_labels_, self.n_components
-        ranks = np.zeros(labels.max() + 1, dtype=np.intp)
-        for component in np.unique(labels[fixed]):
-            ranks[component] = affine_rank(positions[fixed & (labels == component)])
-        loose = ranks < np.minimum(r, np.bincount(labels) - 1)
-        unheld = ~np.isin(labels, labels[fixed])
-        self.pinned_[unheld], self.standard_errors_[unheld] = False, np.inf
-        if loose.any():
-            warn(
-                f"the anchors of {loose.sum()} of {len(ranks)} components do not tell how these"
-                f" lie: that takes {r + 1} in general position in each. Turned and mirrored"
-                " networks fit as well. Add anchors.",
-                DataWarning,
-            )
 
 
 def _distances(estimator: Any, X: Any, reset: bool) -> Any:
@@ -453,9 +473,15 @@ def _distances(estimator: Any, X: Any, reset: bool) -> Any:
         accept_sparse="csr",
         dtype=np.float64,
         ensure_all_finite=False,
-        ensure_non_negative=True,
         ensure_min_samples=2 if reset else 1,
     )
+    least = float(np.nanmin(X.data if sparse.issparse(X) else X, initial=0.0))
+    if least < 0:
+        raise InvalidInputError(
+            "Negative values in data: SensorLocalization takes the distances between points, 0 or"
+            f" more, and not the points themselves; the smallest entry is {least:.3g}. Compute"
+            " distances with sklearn.metrics.pairwise_distances, or use MVU or MDS on points."
+        )
     if reset and not sparse.issparse(X) and X.shape[0] == X.shape[1]:
         return np.where(np.isfinite(X), X, X.T)
     return X
@@ -470,57 +496,16 @@ def known_entries(X: Any) -> Any:
     return sparse.coo_array((X[rows, columns], (rows, columns)), shape=X.shape)
 
 
-def checked_anchors(anchors: Any, n: int, r: int) -> tuple[Mask, Matrix]:
-    """Which of n nodes are fixed, and their positions (n, r), NaN for the others."""
-    positions = np.full((n, r), np.nan)
-    if anchors is None:
-        return np.zeros(n, dtype=bool), positions
-    if isinstance(anchors, Mapping):
-        for node, position in anchors.items():
-            if not isinstance(node, int | np.integer) or not 0 <= node < n:
-                raise InvalidInputError(
-                    f"anchors must be a dict from node numbers, from 0 to {n - 1}, to positions;"
-                    f" got the node {node!r}. Count nodes from 0."
-                )
-            place = np.asarray(kernels_for(position).to_host(position), dtype=np.float64)
-            if place.shape != (r,) or not np.isfinite(place).all():
-                raise InvalidInputError(
-                    f"the position of an anchor must be n_components={r} finite numbers; node"
-                    f" {node} has {position!r}.",
-                    [node],
-                )
-            positions[node] = place
-    else:
-        given = np.asarray(kernels_for(anchors).to_host(anchors), dtype=np.float64)
-        if given.shape != (n, r):
-            raise InvalidInputError(
-                f"anchors must be a dict, or an array of shape ({n}, {r}) with rows of NaN for"
-                f" nodes whose position is not known; got shape {given.shape}."
-            )
-        positions = given
-    unknown = np.isnan(positions)
-    bad = np.flatnonzero((unknown.any(axis=1) & ~unknown.all(axis=1)) | np.isinf(positions).any(1))
-    if len(bad):
-        raise InvalidInputError(
-            f"a position must be known in all its {r} coordinates or not at all; node {bad[0]} has"
-            f" {positions[bad[0]]} ({len(bad)} in all). Fill in the row, or make it NaN.",
-            bad,
+def _warn_of_open_motions(labels: NDArray[np.intp], r: int, fixed: Mask, positions: Matrix) -> None:
+    """Warn of components that can be turned or mirrored about their anchors."""
+    ranks = np.zeros(labels.max() + 1, dtype=np.intp)
+    for component in np.unique(labels[fixed]):
+        ranks[component] = affine_rank(positions[fixed & (labels == component)])
+    loose = ranks < np.minimum(r, np.bincount(labels) - 1)
+    if loose.any():
+        warn(
+            f"the anchors of {loose.sum()} of {len(ranks)} components do not tell how these"
+            f" lie: that takes {r + 1} in general position in each. Turned and mirrored"
+            " networks fit as well. Add anchors.",
+            DataWarning,
         )
-    return ~unknown.any(axis=1), positions
-
-
-def aligned(Y: Matrix, fixed: Mask, positions: Matrix) -> Matrix:
-    """Y (n, r), moved rigidly, mirrored perhaps, to where anchors are, and these put in place."""
-    known, r = positions[fixed], positions.shape[1]
-    Y = np.pad(Y, ((0, 0), (0, r - Y.shape[1])))
-    centre = Y[fixed].mean(axis=0)
-    left, _, right = np.linalg.svd((Y[fixed] - centre).T @ (known - known.mean(axis=0)))
-    moved: Matrix = (Y - centre) @ (left @ right) + known.mean(axis=0)
-    moved[fixed] = known
-    return moved
-
-
-def affine_rank(points: Matrix) -> int:
-    """Dimensions of the least flat space that holds some points."""
-    sizes = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
-    return int((sizes > FLAT_ANCHORS * sizes.max(initial=0.0)).sum()) if sizes.any() else 0

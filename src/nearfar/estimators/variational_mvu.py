@@ -1,25 +1,65 @@
-"""Variational maximum variance unfolding as a scikit-learn transformer."""
+"""Variational maximum variance unfolding as a scikit-learn transformer.
+
+The thesis' recipe (3.1.8), of which `LandmarkMVU` and `SensorLocalization` use the parts below:
+
+1. smooth functions on the graph, a few bottom eigenvectors;
+2. the semidefinite program on these functions gives the shape (`solve_program`);
+3. conjugate gradients on the points themselves, first in as many dimensions as the program has,
+   which flattens the shape, and then in those of the embedding, which corrects what the projection
+   has done (`refine`).
+"""
 
 from __future__ import annotations
 
-from numbers import Integral
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from numbers import Integral, Real
+from typing import Any, Self
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import NDArray
+from scipy import linalg
+from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._factored_unfolding import BASES, FactoredUnfolding, check_points
-from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.estimators._unfolding import Task
+from nearfar.estimators._graph_layout import (
+    ENDED,
+    Component,
+    Layout,
+    Unfolded,
+    as_returned,
+    check_graph_parameters,
+    graph_input,
+    max_distortion,
+    run_component,
+    store_layout,
+)
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.spectrum import Spectrum, bottom_spectrum
+from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.problems.landmark_mvu import lle_matrix, lle_weights
+from nearfar.problems.stress import Stress
+from nearfar.problems.variational_mvu import Certificate, Edges, VariationalProgram
+from nearfar.solvers import Iterate, Solution, Status
+from nearfar.solvers.conjugate_gradient import conjugate_gradient
+from nearfar.solvers.quadratic_cone import quadratic_cone
+from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
+Run = Callable[..., Solution]  # `run_component` of a component
+
+BASES = ("laplacian", "lle")
+CUT_SHORT = (*ENDED, Status.MAX_SECONDS)  # no further stage follows
+TENSION = 0.1  # stretch at which folds are pulled flat, before lengths become those asked for
+LOOSER = 10.0  # times tol, for the descents that are followed by another
+FLAT = 1e-3  # variance along an axis, relative to the largest, that is none
 
 
-class VariationalMVU(FactoredUnfolding):
+class VariationalMVU(Unfolding):
     """Maximum variance unfolding of many points: by smooth functions first, then point by point.
 
     The Gram matrix of the unfolded points is that of a few smooth functions on the neighbourhood
@@ -39,7 +79,7 @@ class VariationalMVU(FactoredUnfolding):
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
     n_eigenvectors : int, default=15
-        How many smooth functions, at least ``n_components``.
+        Number of smooth functions, at least ``n_components``.
     basis : {"laplacian", "lle"}, default="laplacian"
         Which functions are smooth: bottom eigenvectors of the graph's Laplacian, or of the matrix
         of locally linear embedding, which needs points.
@@ -62,15 +102,15 @@ class VariationalMVU(FactoredUnfolding):
     max_seconds : float or None, default=None
         Largest time in seconds.
     random_state : int, RandomState instance or None, default=None
-        Draws links of ``on_disconnected="link"`` and where the search for eigenvectors starts.
+        Draws the links of ``on_disconnected="link"`` and the start of the eigenvector search.
 
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
         The places, along axes of decreasing variance.
     eigenvalues_ : ndarray
-        Of the Gram matrix before the projection on ``n_components``, largest first: how many of
-        them are large tells the dimension.
+        Eigenvalues of the Gram matrix before the projection on ``n_components``, largest first.
+        The number of large ones is an estimate of the dimension.
     max_distortion_ : float
         Largest relative change of a squared length before the projection.
     objective_ : float
@@ -156,8 +196,57 @@ class VariationalMVU(FactoredUnfolding):
         self.max_seconds = max_seconds
         self.random_state = random_state
 
+    @with_callbacks
+    @one_pool()
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Unfold the points.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor, sparse array or NeighborhoodGraph
+            Points (n_samples, n_features), or a graph, which then takes the place of
+            ``n_neighbors``, ``angles`` and ``metric``. With ``metric="precomputed"`` distances
+            (n_samples, n_samples), dense with NaN or infinity where one is not known, or sparse
+            with the known ones stored; with ``metric="kernel"`` a kernel matrix.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        VariationalMVU
+            The fitted estimator.
+        """
+        self._check_parameters()
+        given = graph_input(self, X)
+        training = Training(self, X, y, bounded=False)
+        layout = Layout(given, self.n_components)
+        random = check_random_state(self.random_state)
+        certificates: list[Certificate] = []
+        for component in map(Component.in_near_order, layout.components()):
+            run = partial(run_component, training, layout, component)
+            count = self.n_eigenvectors if self.basis == "laplacian" else 1
+            scaled = ScaledGraph.of(component.graph, given.reference, count, random)
+            functions = scaled.spectrum.vectors
+            if self.basis == "lle":
+                Phi = lle_matrix_of(component.graph, type(self).__name__)
+                functions = lle_functions(Phi, self.n_eigenvectors, random)
+            program = VariationalProgram.build(scaled.edges, functions, scaled.pull(self.stretch))
+            shape = solve_program(program, scaled, self.n_components, run)
+            if self.refine and shape.status not in CUT_SHORT:
+                shape = refine(shape, self.stretch, self.n_components, self.tol, run)
+            layout.place(component, shape.unfolded(self.n_components, given.reference))
+            certificates.append(shape.certificate)
+        store_layout(self, layout)
+        store_program(self, certificates)
+        status, gap = layout.status(self.tol), layout.duality_gap
+        store_ending(self, status, layout.objective, gap, training.history)
+        training.finish(status, layout.attributes())
+        return self
+
     def _check_parameters(self) -> None:
-        super()._check_parameters()
+        check_graph_parameters(self)
+        check_limits(self)
+        check_stretch(self)
         check_choice("basis", self.basis, BASES)
         check_number("n_eigenvectors", self.n_eigenvectors, Integral, 1, None)
         if self.n_eigenvectors < self.n_components:
@@ -167,15 +256,165 @@ class VariationalMVU(FactoredUnfolding):
                 " than functions."
             )
 
-    def _n_eigenvectors(self) -> int:
-        return self.n_eigenvectors if self.basis == "laplacian" else 1
 
-    def _functions(
-        self, graph: NeighborhoodGraph, spectrum: Spectrum, task: Task
-    ) -> tuple[Matrix, dict[str, Any]]:
-        if self.basis == "laplacian":
-            return spectrum.vectors, {}
-        check_points(graph, type(self).__name__)
-        count = min(self.n_eigenvectors, graph.n_nodes - 1)
-        Phi = lle_matrix(lle_weights(graph))
-        return bottom_spectrum(Phi, count, task.random, by_products=False).vectors, {}
+def check_stretch(estimator: Any) -> None:
+    """Validate ``stretch`` and ``refine``."""
+    check_number("stretch", estimator.stretch, Real, 0, None)
+    if not isinstance(estimator.refine, bool | np.bool_):
+        raise InvalidInputError(f"refine must be True or False; got {estimator.refine!r}.")
+
+
+# -- smooth functions ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScaledGraph:
+    """A graph in units of its mean squared length, and the bottom of its Laplacian."""
+
+    graph: NeighborhoodGraph
+    edges: Edges
+    unit: float  # of length
+    spectrum: Spectrum
+
+    @classmethod
+    def of(
+        cls, graph: NeighborhoodGraph, reference: Array, n_eigenvectors: int, random: RandomState
+    ) -> ScaledGraph:
+        """The edges are on the device of the reference, in float64."""
+        edges, unit = Edges.build(
+            graph.n_nodes, graph.heads, graph.tails, graph.lengths, graph.weights, reference
+        )
+        laplacian = graph.laplacian(edges.on_host()[1])
+        count = min(n_eigenvectors, graph.n_nodes - 1)
+        return cls(graph, edges, unit, bottom_spectrum(laplacian, count, random))
+
+    def pull(self, stretch: float) -> float:
+        """2ρλ of the program, the weight of the variance."""
+        return 2 * float(stretch) * float(self.spectrum.values[0])
+
+
+def lle_matrix_of(graph: NeighborhoodGraph, name: str) -> Any:
+    """The matrix of locally linear embedding, for the estimator of this name."""
+    if graph.points is None:
+        raise InvalidInputError(
+            f"{name} with basis='lle' reconstructs points from their neighbours, but got only"
+            " distances. Set basis='laplacian'."
+        )
+    return lle_matrix(lle_weights(graph))
+
+
+def lle_functions(Phi: Any, count: int, random: RandomState) -> Matrix:
+    """Bottom eigenvectors (n, count) of the matrix of locally linear embedding."""
+    return bottom_spectrum(Phi, min(count, Phi.shape[0] - 1), random, by_products=False).vectors
+
+
+# -- program and refinement ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Points in the unit of a graph: the solution of the program, or its refinement."""
+
+    scaled: ScaledGraph
+    wide: Matrix  # (n, m), in all dimensions of the program
+    Y: Matrix  # (n, r), of which the first n_components columns are the embedding
+    status: Status
+    certificate: Certificate  # of the program
+    refined: Stress | None = None  # what a refinement minimised
+
+    def unfolded(self, n_components: int, reference: Array) -> Unfolded:
+        """The places of the nodes as they are returned, and their objective."""
+        certificate, unit, refined = self.certificate, self.scaled.unit, self.refined
+        Y = as_returned(unit * self.Y[:, :n_components], reference)
+        return Unfolded(
+            embedding=Y,
+            eigenvalues=unit**2 * principal_axes(self.wide)[1],
+            max_distortion=max_distortion(unit * self.wide, self.scaled.graph),
+            objective=certificate.objective if refined is None else -refined.place(Y / unit).value,
+            duality_gap=certificate.gap if refined is None else None,
+            status=self.status,
+            gap_unit=certificate.reached,
+        )
+
+
+def solve_program(
+    program: VariationalProgram, scaled: ScaledGraph, n_components: int, run: Run
+) -> Shape:
+    """Solve the semidefinite program on smooth functions."""
+
+    def embedding(iterate: Iterate) -> Array:
+        return scaled.unit * program.embedding(iterate.point)[:, :n_components]
+
+    solution = run(quadratic_cone(program), embedding, stage="program")
+    Z = solution.iterate.point
+    Y = kernels_for(scaled.edges.squares).to_host(program.embedding(Z))
+    return Shape(scaled, Y, Y, solution.status, program.exact_certificate(Z))
+
+
+def refine(shape: Shape, stretch: float, n_components: int, tol: float, run: Run) -> Shape:
+    """Descend from the solution of the program on the points themselves.
+
+    In all dimensions of the program first: at a higher tension than asked for, which pulls folds
+    flat, and then at that asked for; at last in ``n_components``.
+    """
+    scaled, wide = shape.scaled, shape.wide[:, : n_wide_axes(shape.wide, n_components)]
+    final = Stress(scaled.edges, scaled.pull(stretch))
+    problems = (
+        [final] if stretch >= TENSION else [Stress(scaled.edges, scaled.pull(TENSION)), final]
+    )
+    for problem in problems if shape.wide.shape[1] > n_components else []:
+        solution = descend(problem, wide, scaled, n_components, run, tol=LOOSER * tol, stage="wide")
+        wide = principal_axes(solution.iterate.point)[0]
+        if solution.status in CUT_SHORT:
+            return replace(shape, wide=wide, Y=wide, status=solution.status, refined=final)
+    start = wide[:, :n_components]
+    solution = descend(final, start, scaled, n_components, run, tol=tol, stage="final")
+    Y = principal_axes(solution.iterate.point)[0]
+    return replace(shape, wide=wide, Y=Y, status=solution.status, refined=final)
+
+
+def descend(
+    problem: Stress,
+    Y: Matrix,
+    scaled: ScaledGraph,
+    n_components: int,
+    run: Run,
+    *,
+    tol: float,
+    stage: str,
+) -> Solution:
+    """Conjugate gradients from Y, preconditioned by the Laplacian.
+
+    Callbacks see the points in the unit of the data, along their principal axes unless some are
+    fixed.
+    """
+    free, unit = problem.free, scaled.unit
+
+    def precondition(gradient: Matrix) -> Matrix:
+        image = scaled.spectrum.inverse(gradient)
+        return image if free is None else free * image
+
+    def embedding(iterate: Iterate) -> Matrix:
+        Y = principal_axes(iterate.point)[0] if free is None else iterate.point
+        return unit * Y[:, :n_components]
+
+    return run(conjugate_gradient(problem, Y, precondition), embedding, tol=tol, stage=stage)
+
+
+def principal_axes(Y: Matrix) -> tuple[Matrix, Matrix]:
+    """Points about their mean, turned to axes of decreasing variance, and n times the variances."""
+    centred = Y - Y.mean(axis=0)
+    values, axes = linalg.eigh(centred.T @ centred)
+    return centred @ axes[:, ::-1], np.maximum(values[::-1], 0.0)
+
+
+def n_wide_axes(Y: Matrix, n_components: int) -> int:
+    """Along how many axes points have variance; at least one more than ``n_components``."""
+    variances = (Y * Y).sum(axis=0)
+    return max(int((variances > FLAT * variances[0]).sum()), n_components + 1)
+
+
+def store_program(estimator: Any, certificates: list[Certificate]) -> None:
+    """Store what was proved of the programs of all components."""
+    estimator.program_objective_ = float(sum(found.objective for found in certificates))
+    estimator.program_gap_ = max((found.gap for found in certificates), default=0.0)

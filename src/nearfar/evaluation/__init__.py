@@ -12,9 +12,23 @@ from nearfar.evaluation.embeddings import (
     out_of_sample_consistency,
     trustworthiness,
 )
-from nearfar.evaluation.knn import knn_error, knn_predict, standard_error
+from nearfar.evaluation.knn import knn_error, knn_predict
 from nearfar.evaluation.neighbors import NeighborChoice, NeighborTrial, choose_n_neighbors
+from nearfar.evaluation.rankings import (
+    RetrievalMeasures,
+    hit_rate_at_k,
+    mean_average_precision,
+    mean_reciprocal_rank,
+    ndcg_at_k,
+    precision_at_k,
+    r_precision,
+    ranking_measures,
+    recall_at_k,
+)
+from nearfar.evaluation.relevance import RankedRelevance, ranked_relevance
+from nearfar.evaluation.retrieval import retrieval_measures
 from nearfar.evaluation.split import Split, split_points, with_fewer_tests
+from nearfar.evaluation.statistics import mcnemar, standard_error, wilson_interval
 from nearfar.evaluation.verification import (
     best_threshold,
     equal_error_rate,
@@ -26,6 +40,8 @@ __all__ = [
     "EmbeddingMeasures",
     "NeighborChoice",
     "NeighborTrial",
+    "RankedRelevance",
+    "RetrievalMeasures",
     "Row",
     "Split",
     "alignment_error",
@@ -35,18 +51,30 @@ __all__ = [
     "compare",
     "compare_embeddings",
     "equal_error_rate",
+    "hit_rate_at_k",
     "knn_error",
     "knn_predict",
     "local_continuity",
     "local_trust",
+    "mcnemar",
+    "mean_average_precision",
+    "mean_reciprocal_rank",
     "measure",
     "measure_embedding",
+    "ndcg_at_k",
     "neighborhood_intersection",
     "out_of_sample_consistency",
+    "precision_at_k",
+    "r_precision",
+    "ranked_relevance",
+    "ranking_measures",
+    "recall_at_k",
+    "retrieval_measures",
     "roc",
     "split_points",
     "standard_error",
     "true_positive_rate_at",
     "trustworthiness",
+    "wilson_interval",
     "with_fewer_tests",
 ]

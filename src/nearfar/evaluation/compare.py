@@ -11,8 +11,9 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.preprocessing import StandardScaler
 
-from nearfar.evaluation.knn import knn_error, standard_error
+from nearfar.evaluation.knn import knn_error
 from nearfar.evaluation.split import Split
+from nearfar.evaluation.statistics import standard_error
 
 _PCA_VARIANCE = 0.95  # the share of variance that PCA keeps when no dimension is asked for
 

@@ -30,10 +30,10 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.graphs.distances import BLOCK_ENTRIES, DenseDistances, checked_points
 from nearfar.kernels import Array, kernels_for, one_pool
 from nearfar.kernels.all_pairs import ranks, ranks_in
+from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -63,7 +63,7 @@ class EmbeddingMeasures:
 
     @property
     def harmonic_mean(self) -> float:
-        """Of the three measures of the thesis, by which its Figure 3.28 compares embeddings."""
+        """Of the three measures of the thesis, as in its Figure 3.28."""
         values = (self.local_continuity, self.local_trust, self.neighborhood_intersection)
         return 3 / sum(1 / value for value in values) if min(values) > 0 else 0.0
 
@@ -335,7 +335,7 @@ class _Points:
         return lengths
 
     def ranks(self, heads: Index, tails: Index) -> Index:
-        """How many are nearer to each head than its tail."""
+        """The number of points that are nearer to each head than its tail is."""
         return ranks(self.points, heads, tails)
 
 
@@ -360,7 +360,7 @@ class _Given:
         return self.distances.lengths(heads, tails)
 
     def ranks(self, heads: Index, tails: Index) -> Index:
-        """How many are nearer to each head than its tail."""
+        """The number of points that are nearer to each head than its tail is."""
         step, parts = max(1, BLOCK_ENTRIES // self.n), [np.empty(0, dtype=np.intp)]
         for start in range(0, self.n, step):
             table = self.distances.known(slice(start, min(start + step, self.n)))

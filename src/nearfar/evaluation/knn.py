@@ -6,7 +6,6 @@ is reduced by one until the tie breaks [weinberger2009, section 4]; at k = 1 it 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -54,11 +53,6 @@ def knn_error(
     return float(np.mean(predicted != y_test))
 
 
-def standard_error(error: float, n: int) -> float:
-    """sqrt(error (1 - error) / n), the binomial standard error of a share of n points."""
-    return math.sqrt(error * (1 - error) / n)
-
-
 def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -> np.ndarray:
     """The majority label of the nearest training points of each test point.
 
@@ -79,6 +73,6 @@ def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -
         check_array(X, dtype=[np.float64, np.float32], ensure_min_samples=0)
         for X in (X_train, X_test)
     )
-    nearest, _ = Search.of(points, k=n_neighbors).nearest(queries, n_neighbors)
+    nearest, _ = Search.of(points).nearest(queries, n_neighbors)
     predicted: np.ndarray = classes[vote(codes[nearest], len(classes))]
     return predicted

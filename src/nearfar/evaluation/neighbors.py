@@ -1,4 +1,4 @@
-"""How many neighbours an unfolding should have: the recipe of the thesis [weinberger2007, 3.1.12].
+"""The choice of n_neighbors for an unfolding: the recipe of the thesis [weinberger2007, 3.1.12].
 
 Too few neighbours do not hold the graph together, or leave strings of points; too many lock the
 points up, so that nothing unfolds. So it is unfolded for one number after the other, and spectra
@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from nearfar.errors import DisconnectedGraphError, InvalidInputError, NearfarWarning
-from nearfar.estimators._parameters import check_number
 from nearfar.evaluation.embeddings import EmbeddingMeasures, measure_embedding
+from nearfar.evaluation.spectra import all_distances, input_spectrum, variance_shares
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import kernels_for
+from nearfar.validation import check_number
 
 Floats = NDArray[np.float64]
 
@@ -198,19 +199,14 @@ class _Given:
             points = np.asarray(points, dtype=np.float64)
             if points.ndim != 2 or not np.isfinite(points).all():
                 return cls(None, "euclidean", None)  # the fit tells what is wrong
-            values = np.linalg.svd(points - points.mean(axis=0), compute_uv=False) ** 2
-            return cls(points, "euclidean", _shares(values))
+            return cls(points, "euclidean", input_spectrum(points, "euclidean"))
         if not isinstance(X, np.ndarray) and not hasattr(X, "__array__"):
             return cls(None, "precomputed", None)
         D = np.asarray(X, dtype=np.float64)
         if D.ndim != 2 or D.shape[0] != D.shape[1] or not np.isfinite(D).all():
             return cls(None, "precomputed", None)
-        if metric == "kernel":
-            squares = np.diag(D)
-            D = np.sqrt(np.maximum(squares[:, None] - 2 * D + squares, 0.0))
-        centred = D**2 - (D**2).mean(axis=0)
-        values = np.linalg.eigvalsh(-0.5 * (centred - centred.mean(axis=1, keepdims=True)))
-        return cls(D, "precomputed", _shares(values[::-1].clip(0, None)))
+        D = all_distances(D, metric)
+        return cls(D, "precomputed", input_spectrum(D, "precomputed"))
 
 
 def _tried(
@@ -232,7 +228,7 @@ def _tried(
     told = [w for w in caught if issubclass(w.category, NearfarWarning)]
     for w in (w for w in caught if not issubclass(w.category, NearfarWarning)):
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
-    spectrum = _shares(model.eigenvalues_)
+    spectrum = variance_shares(model.eigenvalues_)
     share = float(spectrum[: model.n_components].sum())
     locked = getattr(model, "locked_up_", False) or _is_like(spectrum, given.spectrum, share)
     measures = None
@@ -258,11 +254,6 @@ def _tried(
 def _failed(number: int, outcome: str, error: Exception, began: float) -> NeighborTrial:
     seconds = time.perf_counter() - began
     return NeighborTrial(number, outcome, str(error), None, None, None, None, seconds)
-
-
-def _shares(values: Floats) -> Floats:
-    total = values.sum()
-    return values / total if total > 0 else values
 
 
 def _is_like(spectrum: Floats, own: Floats | None, share: float) -> bool:

@@ -13,7 +13,7 @@ from nearfar.errors import InvalidInputError
 
 @dataclass(frozen=True)
 class Split:
-    """Points that teach, and points that test."""
+    """Training and test points."""
 
     X_train: Any
     y_train: Any
@@ -31,10 +31,10 @@ def with_fewer_tests(split: Split, most_pairs: int, least: int) -> Split:
 
 
 def split_points(X: Any, y: Any, test_share: float, seed: int) -> Split:
-    """Draw `test_share` of the points for testing, from each class alike where it has two or more.
+    """Draw `test_share` of the points for testing, and that share of each class.
 
-    A class with a single point, or a test set with fewer points than classes, makes the draw blind
-    to classes. A share of 0 leaves the test set empty.
+    If a class has a single point, or the test set has fewer points than classes, points are drawn
+    without regard to classes. A share of 0 leaves the test set empty.
     """
     if test_share == 0:
         return Split(X, y, X[:0], y[:0])

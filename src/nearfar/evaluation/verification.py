@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.kernels import kernels_for
 from nearfar.supervision.pairs import check_both_kinds, near_kinds
 from nearfar.supervision.thresholds import CRITERIA, Cuts
+from nearfar.validation import check_choice, check_number
 
 Floats = NDArray[np.floating]
 
@@ -44,7 +44,7 @@ def roc(y: Any, distances: Any) -> tuple[Floats, Floats, Floats]:
 
 
 def equal_error_rate(y: Any, distances: Any) -> float:
-    """The error where as large a share of the near pairs as of the far ones is taken wrongly.
+    """The error at the threshold where near and far pairs are taken wrongly equally often.
 
     Where no threshold does that, the ROC curve is followed from one threshold to the next.
 
@@ -58,7 +58,7 @@ def equal_error_rate(y: Any, distances: Any) -> float:
     Returns
     -------
     float
-        From 0 for distances that part the kinds, over 0.5 for a guess, to 1.
+        0 if a threshold separates near from far pairs, 0.5 for a guess, at most 1.
     """
     false_positives, true_positives, _ = roc(y, distances)
     excess = false_positives - (1 - true_positives)  # ascends from −1 to 1

@@ -1,4 +1,4 @@
-"""Who is a neighbour of whom: the neighbourhood graph, and what can be done to it."""
+"""The neighbourhood graph, and operations on it."""
 
 from __future__ import annotations
 

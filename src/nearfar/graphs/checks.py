@@ -1,8 +1,8 @@
-"""What edges and weights must be that a user gives."""
+"""Validate user-supplied edges, weights and positions of nodes."""
 
 from __future__ import annotations
 
-from numbers import Integral
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,21 +16,6 @@ Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
 SAME = 1e-6  # relative difference of lengths that should be equal
-
-
-def check_number(
-    name: str, value: Any, kind: type, low: float, high: float | None = None, *, above: bool = False
-) -> None:
-    """Refuse an argument of the wrong kind, or outside its range; ``above`` leaves out its end."""
-    good = isinstance(value, kind) and not isinstance(value, bool | np.bool_)
-    if good:
-        good = (low < value if above else low <= value) and (high is None or value <= high)
-    if not good:
-        what = "an integer" if kind is Integral else "a number"
-        span = f"from {low} to {high}" if high is not None else f"of at least {low}"
-        raise InvalidInputError(
-            f"{name} must be {what} {f'above {low}' if above else span}; got {value!r}."
-        )
 
 
 def checked_edges(
@@ -83,6 +68,45 @@ def weights_of(W: Any, n: int, heads: Index, tails: Index) -> Floats:
     unequal = ~(np.abs(there - back) <= SAME * there)
     _refuse(unequal, heads, tails, "has another weight in the other direction", "Make them equal.")
     return 0.5 * (there + back)
+
+
+def checked_anchors(anchors: Any, n: int, r: int) -> tuple[NDArray[np.bool_], Floats]:
+    """Which of n nodes are fixed, and their positions (n, r), NaN for the others."""
+    positions = np.full((n, r), np.nan)
+    if anchors is None:
+        return np.zeros(n, dtype=bool), positions
+    if isinstance(anchors, Mapping):
+        for node, position in anchors.items():
+            if not isinstance(node, int | np.integer) or not 0 <= node < n:
+                raise InvalidInputError(
+                    f"anchors must be a dict from node numbers, from 0 to {n - 1}, to positions;"
+                    f" got the node {node!r}. Count nodes from 0."
+                )
+            place = np.asarray(kernels_for(position).to_host(position), dtype=np.float64)
+            if place.shape != (r,) or not np.isfinite(place).all():
+                raise InvalidInputError(
+                    f"the position of an anchor must be n_components={r} finite numbers; node"
+                    f" {node} has {position!r}.",
+                    [node],
+                )
+            positions[node] = place
+    else:
+        given = np.asarray(kernels_for(anchors).to_host(anchors), dtype=np.float64)
+        if given.shape != (n, r):
+            raise InvalidInputError(
+                f"anchors must be a dict, or an array of shape ({n}, {r}) with rows of NaN for"
+                f" nodes whose position is not known; got shape {given.shape}."
+            )
+        positions = given
+    unknown = np.isnan(positions)
+    bad = np.flatnonzero((unknown.any(axis=1) & ~unknown.all(axis=1)) | np.isinf(positions).any(1))
+    if len(bad):
+        raise InvalidInputError(
+            f"a position must be known in all its {r} coordinates or not at all; node {bad[0]} has"
+            f" {positions[bad[0]]} ({len(bad)} in all). Fill in the row, or make it NaN.",
+            bad,
+        )
+    return ~unknown.any(axis=1), positions
 
 
 def merged_edges(

@@ -1,7 +1,7 @@
-"""Distances that a graph is made of: between points, or given, and then perhaps not all of them.
+"""The distances that a graph is built from: between points, or given, perhaps incompletely.
 
-The three classes answer the same questions: who is near (`neighbors`), and how far two nodes are
-from each other (`lengths`, NaN where that is not known).
+The three classes have the same methods: `neighbors`, and `lengths` of edges, NaN where they are not
+known.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
 
 from nearfar.errors import InvalidInputError
-from nearfar.graphs.checks import check_number
 from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Lengths = NDArray[np.float64]
@@ -30,7 +30,7 @@ SAFE_EXPONENT = 300  # of 2: squares of such numbers, and of their rounding erro
 
 
 def check_neighbors(n_neighbors: Any, radius: Any, n: int, nodes: str = "points") -> None:
-    """Refuse a number of neighbours that n nodes cannot have, or a radius of nothing."""
+    """Raise unless n nodes can have this number of neighbours, and the radius is positive."""
     if n_neighbors is not None:
         check_number("n_neighbors", n_neighbors, Integral, 1)
         if n_neighbors >= n:
@@ -39,11 +39,11 @@ def check_neighbors(n_neighbors: Any, radius: Any, n: int, nodes: str = "points"
                 f" {n}. Lower n_neighbors or add points."
             )
     if radius is not None:
-        check_number("radius", radius, Real, 0, above=True)
+        check_number("radius", radius, Real, 0, open_ends=True, infinite=True)
 
 
 def check_size(n: int) -> None:
-    """Refuse what has no neighbours at all."""
+    """Raise unless there are at least two points."""
     if n < 2:
         raise InvalidInputError(
             f"a neighbourhood graph needs at least 2 points; got n_samples={n}. Add points."
@@ -161,7 +161,7 @@ class DenseDistances:
 
     @classmethod
     def of(cls, D: Any) -> DenseDistances:
-        """Refuse what are no distances. Time O(n²), no second matrix."""
+        """Validate a dense matrix of distances. Time O(n²), without a second matrix."""
         D = np.asarray(kernels_for(D).to_host(D))
         if D.dtype.kind in "biu" or D.dtype.itemsize < 4:
             D = D.astype(np.float64)
@@ -237,7 +237,7 @@ class SparseDistances:
 
     @classmethod
     def of(cls, D: Any) -> SparseDistances:
-        """Refuse what are no distances. Time O(m log m)."""
+        """Validate a sparse matrix of distances. Time O(m log m)."""
         _check_square(D.shape, D.dtype)
         n = D.shape[0]
         entries = D.tocoo(copy=True)
@@ -350,7 +350,7 @@ def _check_square(shape: tuple[int, ...], dtype: Any) -> None:
 def _refuse(
     start: int, bad: NDArray[np.bool_], values: Any, message: str, others: Any = None
 ) -> None:
-    """Refuse the bad entries of a block of rows."""
+    """Raise if a block of rows has bad entries."""
     if bad.any():
         rows, columns = np.nonzero(bad)
         other = None if others is None else others[rows, columns]

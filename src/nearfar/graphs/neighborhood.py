@@ -12,18 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 from sklearn.utils import check_random_state
 
-from nearfar.errors import DisconnectedGraphError, InvalidInputError
-from nearfar.graphs.checks import (
-    check_number,
-    checked_edges,
-    edge_numbers,
-    merged_edges,
-    weights_of,
-)
+from nearfar.errors import InvalidInputError
+from nearfar.graphs.checks import checked_edges, edge_numbers, merged_edges, weights_of
 from nearfar.graphs.cliques import has_flat_clique
+from nearfar.graphs.components import check_one_component, component_labels, split_components
 from nearfar.graphs.distances import (
     Distances,
     PointDistances,
@@ -31,12 +25,13 @@ from nearfar.graphs.distances import (
     checked_points,
     given_distances,
 )
-from nearfar.graphs.edges import ANGLE, BOTH, TO_HEAD, TO_TAIL, angle_edges, undirected
+from nearfar.graphs.edges import ANGLE, BOTH, angle_edges, undirected
 from nearfar.graphs.landmarks import farthest_first
 from nearfar.graphs.linking import links
-from nearfar.graphs.report import GraphReport, listed
+from nearfar.graphs.report import GraphReport
 from nearfar.graphs.walks import holding, low_outliers, walk_probabilities
 from nearfar.kernels import kernels_for
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -241,25 +236,18 @@ class NeighborhoodGraph:
 
     def components(self) -> Index:
         """Number of the component (n_nodes,) of each node, counted from the first node."""
-        ones = np.ones(self.n_edges, dtype=np.int8)  # lengths may be zero
-        labels: Index = connected_components(self.adjacency(ones), directed=False)[1]
-        return labels.astype(np.intp)
+        return component_labels(self.n_nodes, self.heads, self.tails)
 
     def component_sizes(self) -> tuple[int, ...]:
         """Number of nodes of each component, largest first."""
         return tuple(np.sort(np.bincount(self.components()))[::-1].tolist())
 
-    def neighborhoods(self) -> list[Index]:
-        """Each node, followed by its neighbours; edges among these are no neighbours by themselves.
-
-        In a graph of points with angles, all nodes of a neighbourhood are joined to each other.
-        """
-        directions = self._wide_directions()
-        there, back = (directions & TO_TAIL) > 0, (directions & TO_HEAD) > 0
-        origins = np.concatenate([np.arange(self.n_nodes), self.heads[there], self.tails[back]])
-        targets = np.concatenate([np.arange(self.n_nodes), self.tails[there], self.heads[back]])
-        order = np.argsort(origins, kind="stable")
-        return np.split(targets[order], np.cumsum(np.bincount(origins))[:-1])
+    def is_consistent(self) -> bool:
+        """Whether all edges join nodes of the graph, and every array has an entry for each edge."""
+        arrays = (self.heads, self.tails, self.lengths, self.weights, self.directions)
+        sizes = {len(values) for values in arrays if values is not None}
+        ends = np.concatenate([self.heads, self.tails])
+        return len(sizes) == 1 and bool(((ends >= 0) & (ends < self.n_nodes)).all())
 
     def adjacency(self, values: Any = None) -> sparse.csr_array:
         """Symmetric sparse matrix (n_nodes, n_nodes) of values of the edges, by default lengths.
@@ -280,7 +268,7 @@ class NeighborhoodGraph:
         return (sparse.diags_array(W.sum(axis=1)) - W).tocsr()
 
     def report(self) -> GraphReport:
-        """What to know before unfolding: components, duplicates, degrees, lengths."""
+        """A summary to read before unfolding: components, duplicates, degrees, lengths."""
         degrees, positive = self.degrees(), self.lengths[self.lengths > 0]
         zero = self._part(self.lengths == 0)
         return GraphReport(
@@ -310,17 +298,7 @@ class NeighborhoodGraph:
 
         ``remedy`` is the last sentence of the message.
         """
-        labels = self.components()
-        if not labels.any():
-            return
-        sizes = np.bincount(labels)
-        shown = np.sort(sizes)[::-1].tolist()
-        raise DisconnectedGraphError(
-            f"{name} needs a connected neighbourhood graph; this one has {len(sizes)} components,"
-            f" of {listed(shown)} nodes. {remedy}",
-            np.flatnonzero(labels != sizes.argmax()),
-            shown,
-        )
+        check_one_component(self.components(), name, remedy)
 
     # -- changing it -------------------------------------------------------------------------
 
@@ -378,18 +356,9 @@ class NeighborhoodGraph:
 
     def separated(self) -> list[tuple[Index, NeighborhoodGraph]]:
         """Each component by itself: its nodes, and a graph of these. Largest first."""
-        labels = self.components()
-        order = np.argsort(labels, kind="stable")
-        sizes = np.bincount(labels)
-        ends = np.cumsum(sizes)
-        place = np.empty(self.n_nodes, dtype=np.intp)
-        place[order] = np.arange(self.n_nodes) - np.repeat(ends - sizes, sizes)
-        edge_order = np.argsort(labels[self.heads], kind="stable")
-        edge_ends = np.cumsum(np.bincount(labels[self.heads], minlength=len(sizes)))
-        parts = []
-        for c in np.argsort(-sizes, kind="stable"):
-            rows = order[ends[c] - sizes[c] : ends[c]]
-            edges = edge_order[(edge_ends[c - 1] if c else 0) : edge_ends[c]]
+        parts, place = [], np.empty(self.n_nodes, dtype=np.intp)
+        for rows, edges in split_components(self.components(), self.heads):
+            place[rows] = np.arange(len(rows))
             graph = replace(
                 self._part(edges),
                 n_nodes=len(rows),
@@ -444,7 +413,7 @@ class NeighborhoodGraph:
         check_number("steps", steps, Integral, 1)
         if sigma is None:
             sigma = 0.5 * float(np.median(self.lengths)) if self.lengths.any() else 1.0
-        check_number("sigma", sigma, Real, 0, above=True)
+        check_number("sigma", sigma, Real, 0, open_ends=True, infinite=True)
         return walk_probabilities(
             self.n_nodes, self.heads, self.tails, self.lengths, int(steps), float(sigma)
         )
@@ -472,7 +441,7 @@ class NeighborhoodGraph:
         ndarray of int
             Numbers of the edges.
         """
-        check_number("threshold", threshold, Real, 0)
+        check_number("threshold", threshold, Real, 0, infinite=True)
         direct = self._part(self._directions() != ANGLE)
         walked = direct.lengths > 0
         if not walked.any():

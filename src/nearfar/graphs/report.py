@@ -1,4 +1,4 @@
-"""What to know of a graph before anything is computed on it."""
+"""A summary of a graph: components, duplicates, degrees and lengths."""
 
 from __future__ import annotations
 

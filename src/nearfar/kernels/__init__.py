@@ -4,7 +4,7 @@ Three modules implement the same functions: `reference` (plain loops, the specif
 `on_numpy` and `on_torch`. Tests bind them together. Callers ask once which one to use::
 
     kernels = kernels_for(X)
-    heads, tails = kernels.invaders(X, reach, starts)
+    heads, tails = kernels.impostor_pairs(X, reach, starts)
 
 Apart from these functions, callers may index arrays and use arithmetic, ``@``, ``.T``, ``.sum()``
 and ``.clip()``, which NumPy arrays and torch tensors spell alike.
@@ -18,11 +18,26 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from nearfar import limits
 from nearfar.errors import InvalidInputError, MissingExtraError
 from nearfar.kernels.threads import one_pool
 from nearfar.limits import allowed_gigabytes
 
-__all__ = ["Array", "check_memory", "gram_kernels_for", "is_torch", "kernels_for", "one_pool"]
+__all__ = [
+    "Array",
+    "as_dtype_of",
+    "check_memory",
+    "gram_kernels_for",
+    "is_torch",
+    "kernels_for",
+    "one_pool",
+    "take_rows",
+    "to_host",
+]
 
 GIGABYTE = 1e9
 
@@ -48,18 +63,39 @@ def kernels_for(X: Any) -> ModuleType:
     return on_torch
 
 
-def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
-    """Refuse what needs so many bytes if they are more than ``memory_limit`` allows.
+def to_host(values: Any) -> NDArray[Any]:
+    """A NumPy array, from an array, a table, a sparse array or a tensor on any device."""
+    if sparse.issparse(values):
+        return np.asarray(values.toarray())
+    return np.asarray(kernels_for(values).to_host(values))
 
-    Without that, the limit is the memory of the machine or device of the reference.
+
+def take_rows(X: Array, rows: NDArray[np.intp]) -> Array:
+    """Return rows of X, on its device."""
+    return X[kernels_for(X).index(rows, X)]
+
+
+def as_dtype_of(reference: Array, X: Array) -> Array:
+    """Return X in the dtype of the reference, float32 or float64, on its device."""
+    kernels = kernels_for(X)
+    return kernels.single(X) if str(reference.dtype).endswith("float32") else kernels.double(X)
+
+
+def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
+    """Raise if something needs more bytes than ``memory_limit`` allows.
+
+    Without a ``memory_limit``, the limit is the memory of the device of the reference.
     """
-    limit = allowed_gigabytes()
+    limit, source = allowed_gigabytes(), "the limit of"
+    other = "raise memory_limit if there is more"
     if limit is None:
         limit = gram_kernels_for(reference).total_memory(reference) / GIGABYTE
+        if limits.machine_memory() is not None:
+            source, other = "what there is here,", "use a machine with more memory"
     if needed > limit * GIGABYTE:
         raise InvalidInputError(
-            f"{what} needs about {needed / GIGABYTE:.2g} GB, above the limit of {limit:.2g} GB."
-            f" {remedy}, or raise memory_limit if there is more."
+            f"{what} needs about {needed / GIGABYTE:.2g} GB, above {source} {limit:.2g} GB."
+            f" {remedy}, or {other}."
         )
 
 

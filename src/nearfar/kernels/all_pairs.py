@@ -1,4 +1,4 @@
-"""Sums over all pairs of points, in blocks of rows.
+"""Sums and orders over all pairs of points, in blocks of rows.
 
 One version serves NumPy and torch, which spell all of it alike.
 """
@@ -22,6 +22,9 @@ Weigh = Callable[[slice, Array], tuple[Any, Array]]
 HOST_ENTRIES = 1 << 18  # of a block of distances on the host: it stays in the cache
 CLOSE = 1e-6  # squared distance, relative to the norms, below which products lose too many digits
 DEVICE_ENTRIES = 1 << 26  # and on a card: half a gigabyte
+# Of a block that is sorted, with a dozen arrays of its size: 100 MB for each thread, 800 on a card.
+SORTED_HOST_ENTRIES, SORTED_DEVICE_ENTRIES = 1 << 20, 1 << 23
+LARGEST_EXPONENT = 1000  # of a power of two whose inverse is a float, too
 
 
 def pair_forces(Y: Array, weigh: Weigh) -> tuple[float, Array]:
@@ -67,7 +70,7 @@ def distances(X: Array) -> Array:
     def work(rows: slice) -> Array:
         norms = squares[rows, None] + squares
         table = (norms - 2 * (Z[rows] @ Z.T)).clip(0)
-        close = kernels.where((table < CLOSE * norms).reshape(-1))
+        close = kernels.flatnonzero((table < CLOSE * norms).reshape(-1))
         heads, tails = close // len(Z) + rows.start, close % len(Z)
         table[heads - rows.start, tails] = kernels.sq_lengths(Z, heads, tails)
         return table**0.5
@@ -125,6 +128,46 @@ def ranks_in(table: NDArray[np.float64], start: int, heads: Index, tails: Index)
     return out
 
 
+def over_rankings(Q: Array, Z: Array, use: Callable[[slice, Array], Any]) -> list[Any]:
+    """What ``use`` makes of a range of queries and their rankings, for all queries in blocks.
+
+    The ranking (b, n) of a query is the numbers of all rows of Z, nearest first, ties by number.
+    Distances that decide are squared differences summed in float64. The products are sorted; a run
+    in which each follows the one before it by no more than rounding may account for is sorted again
+    by differences. Time O(m n (d + log n)), memory O((m + n) d) and some blocks.
+    """
+    kernels, n = kernels_for(Z), len(Z)
+    stack = kernels.concatenate([kernels.double(Z), kernels.double(Q)])
+    centred = stack - stack[:n].mean(0)
+    exponent = int(np.frexp(max(float(centred.max()), -float(centred.min())))[1])
+    scale = 2.0 ** -min(max(exponent, -LARGEST_EXPONENT), LARGEST_EXPONENT)
+    stack *= scale  # exact, and no square overflows or vanishes
+    centred *= scale
+    squares, rounding = (centred * centred).sum(1), 4 * (Z.shape[1] + 8) * np.finfo(float).eps
+    slack = float(rounding) * (squares[n:] + squares[:n].max())  # of distances from each query
+
+    def work(rows: slice) -> Any:
+        queries = slice(n + rows.start, n + rows.stop)
+        table = squares[queries, None] + squares[:n] - 2 * (centred[queries] @ centred[:n].T)
+        order = table.argsort(1)
+        table = table[kernels.arange(len(order), Z)[:, None], order]
+        first, last = table >= -np.inf, table >= -np.inf  # of each run: true, and then
+        first[:, 1:] = table[:, 1:] - table[:, :-1] > 2 * slack[rows, None]
+        last[:, :-1] = first[:, 1:]
+        unsure = kernels.flatnonzero(~(first & last).reshape(-1))  # all but runs of one
+        runs = kernels.cumsum(first.reshape(-1))[unsure]
+        heads, tails = unsure // n, order.reshape(-1)[unsure]
+        lengths = kernels.sq_lengths(stack, n + rows.start + heads, tails)
+        by = tails.argsort(stable=True)
+        by = by[lengths[by].argsort(stable=True)]
+        by = by[runs[by].argsort(stable=True)]  # by run, distance and number
+        order[heads, unsure % n] = tails[by]
+        return use(rows, order)
+
+    entries = SORTED_DEVICE_ENTRIES if _on_card(Z) else SORTED_HOST_ENTRIES
+    return _over_rows(work, Z, len(Q), entries)
+
+
 def _counts(mask: Array) -> Index:
     """How many entries of each row are true, on the host."""
     if is_torch(mask):
@@ -139,16 +182,24 @@ def _one_each(heads: Index) -> Iterator[Index]:
         yield np.flatnonzero(turn == number)
 
 
-def _over_rows(work: Callable[[slice], Any], Y: Array) -> list[Any]:
-    """The work on ranges of rows whose distances to all rows fill a block."""
-    n = len(Y)
-    on_card = is_torch(Y) and Y.is_cuda
-    step = max(1, (DEVICE_ENTRIES if on_card else HOST_ENTRIES) // n)
-    parts = [slice(first, min(first + step, n)) for first in range(0, n, step)]
+def _over_rows(
+    work: Callable[[slice], Any], Y: Array, n_rows: int | None = None, entries: int | None = None
+) -> list[Any]:
+    """The work on ranges of rows whose distances to all rows of Y fill a block.
+
+    The rows are those of Y, or ``n_rows`` others; the size of a block is the usual one or given.
+    """
+    n, m = len(Y), len(Y) if n_rows is None else n_rows
+    step = max(1, (entries or (DEVICE_ENTRIES if _on_card(Y) else HOST_ENTRIES)) // n)
+    parts = [slice(first, min(first + step, m)) for first in range(0, m, step)]
     if is_torch(Y):
         found = []
         for part in parts:
             check_time()
             found.append(work(part))
         return found
-    return _in_threads(work, parts, 8 * n * n * Y.shape[1])
+    return _in_threads(work, parts, 8 * m * n * Y.shape[1])
+
+
+def _on_card(Y: Array) -> bool:
+    return is_torch(Y) and bool(Y.is_cuda)

@@ -19,7 +19,7 @@ from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.neighbors import NearestNeighbors
 
-from nearfar.kernels.slabs import nearer, pruned_invaders
+from nearfar.kernels.slabs import nearer, pruned_impostor_pairs
 from nearfar.kernels.threads import n_threads
 from nearfar.kernels.tiles import (
     SPARE,
@@ -81,7 +81,7 @@ def single(x: Floats) -> NDArray[np.float32]:
     return np.asarray(x, dtype=np.float32)
 
 
-def where(mask: NDArray[np.bool_]) -> Index:
+def flatnonzero(mask: NDArray[np.bool_]) -> Index:
     """Positions at which a one-dimensional mask is true."""
     return np.flatnonzero(mask)
 
@@ -102,17 +102,17 @@ def repeat(values: Any, counts: Any) -> NDArray[Any]:
     return np.repeat(values, counts)
 
 
-def count_up(size: int, reference: Any) -> Index:  # noqa: ARG001 - the device twin needs it
+def arange(size: int, reference: Any) -> Index:  # noqa: ARG001 - the device twin needs it
     """0, 1, … size − 1."""
     return np.arange(size)
 
 
-def find_sorted(ordered: Index, values: Index) -> Index:
+def searchsorted(ordered: Index, values: Index) -> Index:
     """Positions at which the values would stand in an ordered array."""
     return np.searchsorted(ordered, values)
 
 
-def cumulative(values: Any) -> NDArray[Any]:
+def cumsum(values: Any) -> NDArray[Any]:
     """Running sums."""
     return np.cumsum(values)
 
@@ -242,7 +242,7 @@ def _exact_nearest(
     return np.take_along_axis(candidates, order, 1), np.take_along_axis(lengths, order, 1)
 
 
-def invaders(
+def impostor_pairs(
     Z: Floats, reach: Floats, starts: Index, screen: Floats | None = None
 ) -> tuple[Index, Index]:
     """All (i, l) of different classes with ‖zᵢ − z_l‖² < reachᵢ, by i and then by l.
@@ -252,16 +252,18 @@ def invaders(
     answer. ``screen`` may give Z rounded to a cheaper type to save time; the answer is the same.
     """
     n = len(Z)
-    code = pruned_invaders(Z, reach, starts, _in_threads)
+    code = pruned_impostor_pairs(Z, reach, starts, _in_threads)
     if code is None:
-        code = _screened_invaders(Z, reach, starts, _screen(Z, reach) if screen is None else screen)
+        code = _screened_impostor_pairs(
+            Z, reach, starts, _screen(Z, reach) if screen is None else screen
+        )
     code.sort()
     heads, tails = np.divmod(code, max(n, 1))
     return heads, tails
 
 
-def _screened_invaders(Z: Floats, reach: Floats, starts: Index, S: Floats) -> Index:
-    """The invaders as i n + l in any order, from all pairs.
+def _screened_impostor_pairs(Z: Floats, reach: Floats, starts: Index, S: Floats) -> Index:
+    """The impostor_pairs as i n + l in any order, from all pairs.
 
     Screens every pair once by the product −½‖zᵢ − z_l‖² = zᵢ·z_l − ½‖zᵢ‖² − ½‖z_l‖² of rounded
     points S, lowered by a bound on its rounding error, and decides the few that pass by their exact
@@ -312,7 +314,7 @@ def _screen(Z: Floats, reach: Floats) -> Floats:
     )
 
 
-def cross_invaders(
+def cross_impostor_pairs(
     Q: Floats,
     reach: Floats,
     Z: Floats,
@@ -322,8 +324,9 @@ def cross_invaders(
 ) -> tuple[Index, Index]:
     """All (i, l) with ‖qᵢ − z_l‖² < reachᵢ and different labels, by i and then by l.
 
-    As `invaders`, for queries and points that are not the same: Q and Z are screened by products,
-    ``screen`` may give both rounded to a cheaper type, and exact differences decide. Time O(m n r).
+    As `impostor_pairs`, for queries and points that are not the same: Q and Z are screened by
+    products, ``screen`` may give both rounded to a cheaper type, and exact differences decide.
+    Time O(m n r).
     """
     A, B = (Q, Z) if screen is None else screen
     r, width, eps = Q.shape[1], max(len(Z), 1), np.finfo(B.dtype).eps

@@ -57,7 +57,7 @@ def single(x: Tensor) -> Tensor:
     return x.to(torch.float32)
 
 
-def where(mask: Tensor) -> Tensor:
+def flatnonzero(mask: Tensor) -> Tensor:
     """Positions at which a one-dimensional mask is true."""
     return torch.nonzero(mask).ravel()
 
@@ -77,17 +77,17 @@ def repeat(values: Tensor, counts: Tensor) -> Tensor:
     return torch.repeat_interleave(values, counts)
 
 
-def count_up(size: int, reference: Tensor) -> Tensor:
+def arange(size: int, reference: Tensor) -> Tensor:
     """0, 1, … size − 1."""
     return torch.arange(size, device=reference.device)
 
 
-def find_sorted(ordered: Tensor, values: Tensor) -> Tensor:
+def searchsorted(ordered: Tensor, values: Tensor) -> Tensor:
     """Positions at which the values would stand in an ordered array."""
     return torch.searchsorted(ordered, values)
 
 
-def cumulative(values: Tensor) -> Tensor:
+def cumsum(values: Tensor) -> Tensor:
     """Running sums."""
     return torch.cumsum(values, 0)
 
@@ -159,7 +159,7 @@ def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
             eps = _matmul_eps(points)
             hidden = may_hide(squares[rows], reported, lengths[:, -1], points.shape[1], eps)
             if near + SPARE < last - first - 1:
-                for row in where(hidden).tolist():
+                for row in flatnonzero(hidden).tolist():
                     others = everyone[everyone != rows[row]][None]
                     nearest[row] = _exact_nearest(points, rows[row][None], others, near)[0]
             heads.append((first + rows).repeat_interleave(near))
@@ -177,7 +177,7 @@ def _exact_nearest(
     return candidates.gather(1, order[:, :near]), lengths[:, :near]
 
 
-def invaders(
+def impostor_pairs(
     Z: Tensor, reach: Tensor, starts: Index, screen: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """All (i, l) of different classes with ‖zᵢ − z_l‖² < reachᵢ, by i and then by l.
@@ -189,7 +189,7 @@ def invaders(
     n = len(Z)
     if n >= slabs.FEWEST_POINTS and Z.device.type == "cpu":
         rounded = None if screen is None else to_host(screen)
-        heads, tails = on_numpy.invaders(to_host(Z), to_host(reach), starts, rounded)
+        heads, tails = on_numpy.impostor_pairs(to_host(Z), to_host(reach), starts, rounded)
         return index(heads, Z), index(tails, Z)
     S = Z if screen is None else screen
     half = _lowered_halves(S)
@@ -214,7 +214,7 @@ def invaders(
     return code // n, code % n
 
 
-def cross_invaders(
+def cross_impostor_pairs(
     Q: Tensor,
     reach: Tensor,
     Z: Tensor,
@@ -242,9 +242,9 @@ def cross_invaders(
         product = left[rows] @ right
         i, j = torch.nonzero(~(product <= bar[rows, None]), as_tuple=True)
         i = i + first
-        unlike = where(labels[i] != others[j])
+        unlike = flatnonzero(labels[i] != others[j])
         i, j = i[unlike], j[unlike]
-        near = where(sq_lengths(stack, i, len(Q) + j) < reach[i])
+        near = flatnonzero(sq_lengths(stack, i, len(Q) + j) < reach[i])
         heads.append(i[near])
         tails.append(j[near])
     return torch.cat(heads), torch.cat(tails)
@@ -300,7 +300,7 @@ def edge_products(Z: Tensor, D: Tensor, heads: Tensor, tails: Tensor) -> tuple[T
 
 def laplacian_matmul(heads: Tensor, tails: Tensor, weights: Tensor, Z: Tensor) -> Tensor:
     """Lap(w) Z, where Lap(w) = Σₑ wₑ (e_h − e_t)(e_h − e_t)ᵀ. Time O(m r)."""
-    used = where(weights != 0)
+    used = flatnonzero(weights != 0)
     heads, tails, weights = heads[used], tails[used], weights[used].to(Z.dtype)
     out = torch.zeros_like(Z)
     for part in _edge_blocks(len(heads), Z.shape[1] * Z.element_size()):
@@ -340,7 +340,7 @@ def group_scatter(Z: Tensor, rows: Tensor, starts: Index) -> NDArray[np.float64]
     """
     members = double(Z[rows])
     sizes = index(np.diff(starts), Z)
-    groups = repeat(count_up(len(sizes), Z), sizes)
+    groups = repeat(arange(len(sizes), Z), sizes)
     sums = members.new_zeros((len(sizes), Z.shape[1])).index_add_(0, groups, members)
     members -= (sums / sizes[:, None])[groups]
     return gram(members, members)

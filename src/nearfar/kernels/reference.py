@@ -32,7 +32,7 @@ def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
     return np.array(heads, dtype=np.intp), np.array(tails, dtype=np.intp)
 
 
-def invaders(Z: Floats, reach: Floats, starts: Index) -> tuple[Index, Index]:
+def impostor_pairs(Z: Floats, reach: Floats, starts: Index) -> tuple[Index, Index]:
     """All (i, l) of different classes with ‖zᵢ − z_l‖² < reachᵢ, by i and then by l."""
     labels = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     heads, tails = [], []
@@ -44,7 +44,7 @@ def invaders(Z: Floats, reach: Floats, starts: Index) -> tuple[Index, Index]:
     return np.array(heads, dtype=np.intp), np.array(tails, dtype=np.intp)
 
 
-def cross_invaders(
+def cross_impostor_pairs(
     Q: Floats, reach: Floats, Z: Floats, labels: Index, others: Index
 ) -> tuple[Index, Index]:
     """All (i, l) with ‖qᵢ − z_l‖² < reachᵢ and different labels, by i and then by l."""

@@ -1,4 +1,4 @@
-"""The search for invaders without most of the pairs: blocks of points, and the slabs between them.
+"""The search for impostors without most of the pairs: blocks of points, and the slabs between them.
 
 The points of each class are cut into blocks of near points with centres c. On the line through the
 centres of two blocks A and B of different classes, B ends somewhere, and a point i of A may lie far
@@ -6,7 +6,7 @@ beyond that end:
 
 (1) ‖c_A − c_B‖ ‖zᵢ − z_l‖ ≥ (c_A − c_B)·zᵢ − e_BA  for l in B,  e_BA = max_{l∈B} (c_A − c_B)·z_l
 
-so that B holds no invader of i, none nearer to it than ρᵢ, where
+so that B holds no impostor of i, none nearer to it than ρᵢ, where
 
 (2) (c_B − c_A)·zᵢ + e_BA + ρᵢ ‖c_A − c_B‖ < 0
 
@@ -57,7 +57,9 @@ EPS = np.finfo(np.float32).eps
 TINY = np.finfo(np.float32).tiny
 
 
-def pruned_invaders(Z: Floats, reach: Floats, starts: Index, in_threads: InThreads) -> Index | None:
+def pruned_impostor_pairs(
+    Z: Floats, reach: Floats, starts: Index, in_threads: InThreads
+) -> Index | None:
     """All (i, l) of different classes with ‖zᵢ − z_l‖² < reachᵢ, as i n + l in any order.
 
     None where too many pairs would be left for this to be faster than the search of all pairs.
@@ -68,7 +70,7 @@ def pruned_invaders(Z: Floats, reach: Floats, starts: Index, in_threads: InThrea
     if blocks is None:
         return None
     slabs = Slabs.build(blocks, Z, reach, in_threads)
-    return slabs.invaders(Z, reach, in_threads) if slabs.share() <= WORTHWHILE else None
+    return slabs.impostor_pairs(Z, reach, in_threads) if slabs.share() <= WORTHWHILE else None
 
 
 def nearer(Z: Floats, reach: Floats, heads: Index, tails: Index) -> Mask:
@@ -166,7 +168,7 @@ class Slabs:
     left: Single  # (n, r + 3) of each point z: z, its share of the rounding less c_A·z, 1, and ρ
     ends: Single  # (b, b) e_BA, with its share of the rounding
     apart: Single  # (b, b) ‖c_A − c_B‖
-    near: Mask  # (b, b) whether points of A may have invaders in B
+    near: Mask  # (b, b) whether points of A may have impostor_pairs in B
 
     @classmethod
     def build(cls, blocks: Blocks, Z: Floats, reach: Floats, in_threads: InThreads) -> Slabs:
@@ -225,13 +227,13 @@ class Slabs:
             left += int(sizes[others] @ np.count_nonzero(self.kept(a, others), axis=1))
         return left / max(1.0, float(sizes[tried] @ unlike[tried]))
 
-    def invaders(self, Z: Floats, reach: Floats, in_threads: InThreads) -> Index:
+    def impostor_pairs(self, Z: Floats, reach: Floats, in_threads: InThreads) -> Index:
         """The pairs that are left, as far as they are nearer than the reach, as i n + l."""
         blocks, (n, r) = self.blocks, self.blocks.points.shape
         pairs, count = Pairs.build(blocks, Z, reach), PairCount(Z)
         found: list[list[Index]] = []
         for targets in _shares(range(len(blocks)), max(1, MASK_BYTES // n)):
-            mask = np.zeros((len(targets), n), np.bool_)  # whose invaders may be in which block
+            mask = np.zeros((len(targets), n), np.bool_)  # whose impostors may be in which block
 
             def mark(part: range, targets: range = targets, mask: Mask = mask) -> None:
                 for a in part:
@@ -251,7 +253,7 @@ class Slabs:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Points and whole blocks, compared by products as in `nearfar.kernels.on_numpy.invaders`."""
+    """Points and whole blocks, compared by products as in `on_numpy.impostor_pairs`."""
 
     blocks: Blocks
     Z: Floats
@@ -279,7 +281,7 @@ class Pairs:
         )
 
     def near(self, b: int, mask: Mask) -> Iterator[Index]:
-        """The invaders in block b of the points under the mask, as i n + l."""
+        """The impostor_pairs in block b of the points under the mask, as i n + l."""
         order, columns = self.blocks.order, self.blocks.rows(b)
         points, width = np.flatnonzero(mask), columns.stop - columns.start
         step = max(1, PRODUCT_ENTRIES // width)

@@ -1,4 +1,4 @@
-"""Who may use how many threads on the host."""
+"""Thread limits for BLAS and the NumPy kernels."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def _blas_threads() -> int:
 
 @contextmanager
 def one_pool() -> Iterator[None]:
-    """Inside, the kernels' threads are the only ones: as many as BLAS had, which now has one.
+    """Limit BLAS to one thread, and give the kernels as many threads as BLAS had.
 
-    What BLAS computes depends in its last digits on the number of its threads, and these slow small
-    matrices down, by twenty times and more. Inside another `one_pool` nothing changes. Also a
-    decorator, ``@one_pool()``. Of fits that run at once in threads of the user only the first can
-    hold BLAS to one thread, and the others lose that when it ends: give BLAS one thread before.
+    The last digits of what BLAS computes depend on the number of its threads, and its threads slow
+    small matrices down, by twenty times and more. Inside another `one_pool` nothing changes. It is
+    also a decorator, ``@one_pool()``. If several fits run at once in threads of the user, the limit
+    ends with the first of them: in that case set OMP_NUM_THREADS=1.
     """
     token = _allowed.set(_allowed.get() or _blas_threads())
     try:

@@ -1,14 +1,15 @@
 """Pictures of what was learned, by scikit-learn's convention for displays.
 
-``from_estimator`` or ``from_predictions`` computes what is to be seen and draws it; the display
-keeps it, and ``plot`` draws it again, elsewhere or otherwise, without computing it anew. matplotlib
+``from_estimator`` or ``from_predictions`` computes the numbers and draws them; the display keeps
+them, and ``plot`` draws them again, on other axes or in another style. matplotlib
 is loaded when something is drawn (``pip install 'nearfar[plot]'``).
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nearfar.registry import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from nearfar.plots.convergence import ConvergenceDisplay
@@ -31,16 +32,6 @@ __all__ = [
     "SpectrumDisplay",
 ]
 
-
 if not TYPE_CHECKING:  # type checkers have the names above, and are to know no others
-
-    def __getattr__(name: str) -> Any:
-        """Import a display when it is first used."""
-        if name not in __all__:
-            raise AttributeError(f"module 'nearfar.plots' has no attribute {name!r}")
-        module = name.removesuffix("Display").lower()
-        return getattr(importlib.import_module(f"nearfar.plots.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    _HOME = {name: f"nearfar.plots.{name.removesuffix('Display').lower()}" for name in __all__}
+    __getattr__, __dir__ = _lazy_names(__name__, _HOME)

@@ -1,4 +1,4 @@
-"""What all displays draw with: axes, colours that the colour-blind tell apart, pictures."""
+"""Axes, pictures, and colours that the colour-blind can tell apart, for all displays."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def blank(ax: Axes) -> Axes:
 
 
 def spread_rows(n: int, most: int) -> Index:
-    """At most so many of n rows, at random in an order that hides no class behind another."""
+    """At most ``most`` of n rows in random order, so that no class hides another."""
     return np.random.default_rng(0).permutation(n)[:most]
 
 
@@ -206,7 +206,7 @@ def as_images(images: NDArray[Any], image_shape: Sequence[int] | None, n: int) -
 
 
 def grey_levels(images: NDArray[Any], cmap: str) -> dict[str, Any]:
-    """How ``imshow`` draws all of these pictures alike."""
+    """Arguments with which ``imshow`` draws all of these pictures on one scale."""
     if images.ndim == 4:
         return {}
     return {"cmap": cmap, "vmin": images.min(), "vmax": images.max()}

@@ -8,24 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from nearfar.analysis.convergence import Line, Trace
+from nearfar.analysis.models import metric_of, name_of, unwrapped, without_classifier
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice
 from nearfar.plots._canvas import COLOURS, FAINT, Axes, Floats, several_axes, tidied
-from nearfar.plots._models import metric_of, name_of, unwrapped, without_classifier
+from nearfar.validation import check_choice
 
-PANELS = {
-    "objective": "objective",
-    "active_triplets": "active triplets",
-    "duality_gap": "certified relative gap",
-    "residual": "estimated relative gain left",
-    "validation_error": "error on held-out rows",
-    "violation": "violation of the constraints",
-    "n_updates": "updates",
-}
 USUAL = ("objective", "active_triplets", "duality_gap", "residual", "validation_error")
 WIDE = 5.0  # ratio of the largest to the least number from which the scale is logarithmic
 LOGARITHMIC = ("duality_gap", "residual", "violation")
-PARTS = ("component", "stage", "pass", "metrics")  # what a fit does one after the other
 MOST_MARKERS = 60  # iterations up to which each is marked
 
 
@@ -33,7 +24,7 @@ MOST_MARKERS = 60  # iterations up to which each is marked
 class ConvergenceDisplay:
     """What every iteration of a fit reached.
 
-    Make it by `from_estimator`, or of a history.
+    Create it with `from_estimator`, or from a history.
 
     Parameters
     ----------
@@ -79,7 +70,7 @@ class ConvergenceDisplay:
         name : str or None, default=None
             Title. None is the name of the class and why the fit ended.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -137,10 +128,10 @@ class ConvergenceDisplay:
         check_choice("x", x, ("seconds", "n_iter"))
         self.panels_ = self._usual_panels() if panels is None else tuple(panels)
         for panel in self.panels_:
-            if not self._values(panel).size:
+            if not len(self._trace.line(panel).y):
                 raise InvalidInputError(
                     f"the history has no numbers called {panel!r}; it has"
-                    f" {', '.join(self._numbers())}. Choose among these."
+                    f" {', '.join(self._trace.keys)}. Choose among these."
                 )
         self.axes_ = several_axes(ax, self.panels_, (3.6, 3.2))
         self.figure_ = self.axes_[0].figure
@@ -153,16 +144,16 @@ class ConvergenceDisplay:
         return self
 
     def _draw(self, ax: Axes, panel: str, x: str, color: str, label: str | None) -> None:
-        places, values = self._line(panel, x)
+        places, values = self._trace.line(panel, x)
         marker = "." if len(values) <= MOST_MARKERS else None
         ax.plot(places, values, color=color, marker=marker, linewidth=1.5, label=label)
-        word, line = self._beside(panel, x)
-        if len(line[0]):
-            word = None if label else word
-            ax.plot(*line, color=color, alpha=0.6, linestyle="--", label=word)
+        beside = self._beside(panel, x)
+        if beside is not None and len(beside[1].x):
+            word = None if label else beside[0]
+            ax.plot(*beside[1], color=color, alpha=0.6, linestyle="--", label=word)
             if label is None:
                 ax.legend(frameon=False)
-        for place in self._turns(x):
+        for place in self._trace.turns(x):
             ax.axvline(place, color=FAINT, linewidth=0.6, linestyle=":", zorder=0)
         if values.min() > 0 and (panel in LOGARITHMIC or values.max() > WIDE * values.min()):
             ax.set_yscale("log")
@@ -180,10 +171,7 @@ class ConvergenceDisplay:
         if ax.get_xscale() == "linear":
             ax.locator_params(axis="x", nbins=5)
         ax.set_xlabel("seconds" if x == "seconds" else "iterations")
-        title = PANELS.get(panel, panel.replace("_", " "))
-        if panel == "duality_gap" and "stage" in self.history[0]:  # refinements prove nothing
-            title += " of the program"
-        ax.set_title(title, fontsize="medium")
+        ax.set_title(self._trace.title(panel), fontsize="medium")
 
     def _draw_tolerance(self, ax: Axes) -> None:
         assert self.tol is not None
@@ -193,45 +181,30 @@ class ConvergenceDisplay:
         low, high = ax.get_ylim()
         ax.set_ylim(min(low, self.tol / 3), max(high, 10 * self.tol))
 
+    @property
+    def _trace(self) -> Trace:
+        return Trace(self.history)
+
     def _usual_panels(self) -> tuple[str, ...]:
         """What is drawn by default; estimates have a panel where nothing was certified."""
-        known = [panel for panel in USUAL if self._values(panel).size]
-        if "duality_gap" in known or not (self._values("residual") > 0).any():
+        known = [panel for panel in USUAL if len(self._trace.line(panel).y)]
+        if "duality_gap" in known or not len(self._trace.estimates().y):
             known = [panel for panel in known if panel != "residual"]
         return tuple(known)
 
-    def _beside(self, panel: str, x: str) -> tuple[str | None, tuple[Floats, Floats]]:
+    def _beside(self, panel: str, x: str) -> tuple[str, Line] | None:
         """Name and points of the dashed line of a panel: the bound, or what is only estimated."""
         if panel == "objective":
-            return "bound", self._line("bound", x)
-        if panel != "duality_gap":
-            return None, (np.empty(0), np.empty(0))
-        uncertified = [row for row in self.history if row.get("duality_gap") is None]
-        return "estimate", type(self)(uncertified)._line("residual", x)
-
-    def _line(self, panel: str, x: str) -> tuple[Floats, Floats]:
-        rows = [row for row in self.history if row.get(panel) is not None]
-        return np.array([row[x] for row in rows], float), self._values(panel)
+            return "bound", self._trace.line("bound", x)
+        if panel == "duality_gap":
+            return "estimate", self._trace.estimates(x)
+        return None
 
     def _span(self, x: str) -> tuple[float, float]:
         """The horizontal axis, the same in all panels."""
         last = float(self.history[-1][x])
         first = 0.0 if x == "seconds" else 1.0
         return first, first + 1.02 * (last - first) if last > first else first + 1
-
-    def _values(self, key: str) -> Floats:
-        numbers = [row.get(key) for row in self.history]
-        return np.array([v for v in numbers if v is not None and not isinstance(v, str)], float)
-
-    def _numbers(self) -> list[str]:
-        keys = dict.fromkeys(key for row in self.history for key in row)
-        return [key for key in keys if key not in ("n_iter", "seconds") and self._values(key).size]
-
-    def _turns(self, x: str) -> list[float]:
-        """Where another component, stage or pass begins."""
-        parts = [tuple(row.get(key) for key in PARTS) for row in self.history]
-        pairs = zip(parts, parts[1:], self.history[1:], strict=False)
-        return [row[x] for before, after, row in pairs if before != after]
 
 
 def _plain_numbers(ax: Axes, values: Floats) -> None:

@@ -1,4 +1,4 @@
-"""Distances of pairs that are alike and of others: their distributions, and the ROC curve."""
+"""Distances of near and of far pairs: their distributions, and the ROC curve."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.analysis.distances import RocCurve, labelled_pairs, learned_lengths, pair_lengths
+from nearfar.analysis.models import holds, known_labels, known_points, metric_of, name_of, unwrapped
 from nearfar.errors import InvalidInputError
-from nearfar.evaluation.verification import equal_error_rate, roc
-from nearfar.kernels import is_torch
+from nearfar.evaluation.spectra import all_distances
+from nearfar.kernels import to_host
 from nearfar.plots._canvas import (
     AFTER,
     BEFORE,
@@ -25,54 +27,16 @@ from nearfar.plots._canvas import (
     several_axes,
     tidied,
 )
-from nearfar.plots._models import (
-    all_distances,
-    holds,
-    host,
-    images_of,
-    known_labels,
-    known_points,
-    metric_of,
-    name_of,
-    unwrapped,
-)
-from nearfar.supervision import Tuples, make_pairs
+from nearfar.supervision import Tuples
 
 BINS = 40
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """How well distances tell near pairs from far ones.
-
-    Attributes
-    ----------
-    false_positive_rates, true_positive_rates : ndarray
-        The ROC curve, ascending from (0, 0) to (1, 1).
-    area : float
-        The area under it.
-    equal_error_rate : float
-        The error where as large a share of near as of far pairs is taken wrongly.
-    """
-
-    false_positive_rates: NDArray[np.floating]
-    true_positive_rates: NDArray[np.floating]
-    area: float
-    equal_error_rate: float
-
-    @classmethod
-    def of(cls, kinds: Any, distances: Floats) -> Curve:
-        """The curve of distances of pairs, of which the kinds are +1 and −1."""
-        false_positives, true_positives, _ = roc(kinds, distances)
-        area = float(np.trapezoid(true_positives, false_positives))
-        return cls(false_positives, true_positives, area, equal_error_rate(kinds, distances))
 
 
 @dataclass(eq=False, repr=False)
 class DistancesDisplay:
     """Distances of near pairs, as of the same class, and of far ones, with the ROC curve.
 
-    Make it by `from_estimator` or `from_predictions`.
+    Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -80,7 +44,7 @@ class DistancesDisplay:
         Which pairs are near.
     distances : dict of str to ndarray of shape (n_pairs,)
         Their distances by the name of the measure.
-    curves : dict of str to Curve
+    curves : dict of str to RocCurve
         The ROC curve of each measure.
     thresholds : dict of str to float
         Distances up to which pairs count as near, of those measures that have one.
@@ -104,7 +68,7 @@ class DistancesDisplay:
 
     near: NDArray[np.bool_]
     distances: dict[str, Floats]
-    curves: dict[str, Curve]
+    curves: dict[str, RocCurve]
     thresholds: dict[str, float]
 
     @classmethod
@@ -137,13 +101,13 @@ class DistancesDisplay:
         baseline : bool, default=True
             Whether to draw the Euclidean distance of the points too.
         n_pairs : int, default=5000
-            Most pairs of the same and of different classes to draw from labelled points.
+            Largest number of near pairs, and of far pairs, to draw from labelled points.
         random_state : int, RandomState instance or None, default=0
-            Draws them.
+            Seed of the draw.
         name : str or None, default=None
             What to call the model. None is the name of the class.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -157,25 +121,25 @@ class DistancesDisplay:
             X = known_points(model) if X is None else X
         if y is None:
             raise InvalidInputError(
-                "distances are compared by what should be near. Give class labels of points, or +1"
-                " and -1 of pairs, as y."
+                "distances are compared between near and far pairs. Give class labels of points, or"
+                " +1 and -1 of pairs, as y."
             )
         if X is None and hasattr(model, "embedding_"):  # of distances: its places are all there is
-            X, baseline = host(model.embedding_), False
+            X, baseline = to_host(model.embedding_), False
         if X is None:
             raise InvalidInputError(f"{name} keeps no points. Give them as X.")
-        pairs, kinds = _pairs(X, y, n_pairs, random_state)
+        pairs, kinds = labelled_pairs(X, y, n_pairs, random_state)
         held = "euclidean" if fitted else holds(model)
         measured = {}
         if baseline and held == "euclidean":
-            measured["Euclidean distance"] = _lengths(pairs)
+            measured["Euclidean distance"] = pair_lengths(pairs)
         elif baseline:
             measured["distance given"] = all_distances(X, held)[tuple(pairs.indices.T)]
         if fitted and hasattr(model, "embedding_"):
-            pairs = Tuples(host(model.embedding_), pairs.indices)
-            measured[name] = _lengths(pairs)
+            pairs = Tuples(to_host(model.embedding_), pairs.indices)
+            measured[name] = pair_lengths(pairs)
         else:
-            measured[name] = _learned(estimator, model, pairs)
+            measured[name] = learned_lengths(estimator, model, pairs)
         threshold = getattr(unwrapped(estimator), "threshold_", None)
         thresholds = {} if threshold is None else {name: float(threshold)}
         return cls.from_predictions(kinds, measured, thresholds=thresholds, ax=ax, **drawing)
@@ -201,7 +165,7 @@ class DistancesDisplay:
         thresholds : mapping of str to float or None, default=None
             Distances up to which pairs count as near, by the same names.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -210,9 +174,9 @@ class DistancesDisplay:
         """
         if not isinstance(distances, Mapping):
             distances = {"distance": distances}
-        measured = {name: host(values).astype(np.float64) for name, values in distances.items()}
-        curves = {name: Curve.of(y, values) for name, values in measured.items()}
-        display = cls(host(y) > 0, measured, curves, dict(thresholds or {}))
+        measured = {name: to_host(values).astype(np.float64) for name, values in distances.items()}
+        curves = {name: RocCurve.of(y, values) for name, values in measured.items()}
+        display = cls(to_host(y) > 0, measured, curves, dict(thresholds or {}))
         return display.plot(ax, **drawing)
 
     def plot(self, ax: Any = None, *, bins: int = BINS) -> DistancesDisplay:
@@ -263,36 +227,3 @@ class DistancesDisplay:
         ax.set(xlim=(-1, 101), ylim=(-1, 101), aspect="equal")
         ax.set_title("ROC", fontsize="medium")
         ax.legend(loc="lower right", fontsize="small", edgecolor="none", framealpha=1)
-
-
-def _pairs(X: Any, y: Any, n_pairs: int, random_state: Any) -> tuple[Any, NDArray[Any]]:
-    """Pairs as `Tuples` or an array (m, 2, d), and their kinds."""
-    if isinstance(X, Tuples):
-        return X, host(y)
-    points = X if is_torch(X) or hasattr(X, "columns") else host(X)  # columns have names
-    if getattr(points, "ndim", 2) == 3:
-        return points, host(y)
-    pairs, kinds = make_pairs(points, y, n_pairs, random_state=random_state)
-    return pairs, kinds
-
-
-def _lengths(pairs: Any) -> Floats:
-    """Euclidean distances within pairs, on the host."""
-    if isinstance(pairs, Tuples):
-        points = host(pairs.points).astype(np.float64)
-        difference = points[pairs.indices[:, 0]] - points[pairs.indices[:, 1]]
-    else:
-        dense = host(pairs).astype(np.float64)
-        difference = dense[:, 0] - dense[:, 1]
-    lengths: Floats = np.sqrt(np.vecdot(difference, difference))
-    return lengths
-
-
-def _learned(estimator: Any, model: Any, pairs: Any) -> Floats:
-    """Distances under a model."""
-    if hasattr(model, "pair_distance"):
-        return host(model.pair_distance(pairs)).astype(np.float64)
-    if isinstance(pairs, Tuples):
-        return _lengths(Tuples(images_of(estimator, pairs.points), pairs.indices))
-    m, _, d = pairs.shape
-    return _lengths(images_of(estimator, pairs.reshape(2 * m, d)).reshape(m, 2, -1))

@@ -10,8 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.analysis.models import (
+    checked_labels,
+    checked_places,
+    images_of,
+    known_labels,
+    known_points,
+    name_of,
+    principal_plane,
+)
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.kernels import to_host
 from nearfar.plots._canvas import (
     COLOURS,
     FAINT,
@@ -31,16 +40,7 @@ from nearfar.plots._canvas import (
     spread_rows,
     tidied,
 )
-from nearfar.plots._models import (
-    checked_labels,
-    checked_places,
-    host,
-    images_of,
-    known_labels,
-    known_points,
-    name_of,
-    principal_plane,
-)
+from nearfar.validation import check_choice, check_number
 
 NAMES = ("auto", "legend", "map", "none")
 APART = 0.045  # of the extent of the map, between names on it
@@ -52,7 +52,7 @@ JITTER = 0.1  # of the extent, by which points of one dimension are spread acros
 class EmbeddingDisplay:
     """Points in the plane: an embedding, or the images of points under a learned metric.
 
-    Make it by `from_estimator` or `from_predictions`.
+    Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class EmbeddingDisplay:
             The points. None is those of ``fit``, where the model has them or their places.
         y : array-like of shape (n_samples,) or None, default=None
             Classes, or numbers on a scale: those that are not whole or of more than 50 kinds.
-            Points whose number is NaN are grey, and the title counts them.
+            Points whose number is NaN are grey; the title says how many there are.
         components : two ints or None, default=None
             Which columns to draw. None is the first two of an embedding in two dimensions, and else
             the two principal axes of all columns, which no rotation of the map changes.
@@ -130,7 +130,7 @@ class EmbeddingDisplay:
         ax : matplotlib Axes or None, default=None
             Where to draw; None makes a figure.
         **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -174,7 +174,7 @@ class EmbeddingDisplay:
         y : array-like of shape (n_samples,) or None, default=None
             Classes, or numbers on a scale.
         components, images, image_shape, ax, **drawing
-            As of `from_estimator`.
+            See `from_estimator`.
         name : str, default=""
             Title.
 
@@ -185,7 +185,7 @@ class EmbeddingDisplay:
         """
         places, axis_labels = _in_plane(checked_places(embedding), components)
         n = len(places)
-        pictures = None if images is None else as_images(host(images), image_shape, n)
+        pictures = None if images is None else as_images(to_host(images), image_shape, n)
         display = cls(places, checked_labels(y, n), pictures, axis_labels, name)
         return display.plot(ax=ax, **drawing)
 

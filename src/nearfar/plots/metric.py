@@ -1,4 +1,4 @@
-"""A learned metric: its matrix, what each feature weighs, and its directions as pictures."""
+"""A learned metric: its matrix, the share of each feature, and its directions as pictures."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.analysis.features import Features, feature_shares, learned_axes
+from nearfar.analysis.models import has_several_metrics, linear_maps, metric_of, name_of
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._kernel_metric import KernelMetricLearner
-from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.estimators._kernel import KernelMetricLearner
 from nearfar.estimators.linear_metric import as_metric
-from nearfar.linalg import canonical_factor, signed
+from nearfar.evaluation.spectra import principal_axes
+from nearfar.kernels import to_host
+from nearfar.linalg import canonical_factor
 from nearfar.plots._canvas import AFTER, BEFORE, Axes, Floats, blank, legend_above, one_axes, tidied
-from nearfar.plots._models import host, metric_of, name_of, principal
+from nearfar.validation import check_choice, check_number
 
 KINDS = ("matrix", "features", "images")
 MOST_NAMES = 40  # features whose names stand beside the matrix
@@ -30,7 +33,7 @@ COLUMNS = 8  # of a table of pictures
 class MetricDisplay:
     """What a linear map L does to the features; the metric is M = LᵀL.
 
-    Make it by `from_estimator` or `from_predictions`.
+    Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -97,7 +100,7 @@ class MetricDisplay:
             Points. With them features are measured in their standard deviations, and principal
             directions are drawn beside those of the metric. None is no points.
         kind, ax, **drawing
-            As of `plot`. ``kind=None`` is "images" with ``image_shape``, and "matrix" else.
+            See `plot`. ``kind=None`` is "images" with ``image_shape``, and "matrix" otherwise.
         metric : int or None, default=None
             Which of several metrics.
         feature_names : sequence of str or None, default=None
@@ -149,14 +152,14 @@ class MetricDisplay:
         components : array-like of shape (rows, n_features)
             The map L.
         X, kind, feature_names, image_shape, name, ax, **drawing
-            As of `from_estimator`.
+            See `from_estimator`.
 
         Returns
         -------
         MetricDisplay
             The display.
         """
-        L = host(components).astype(np.float64)
+        L = to_host(components).astype(np.float64)
         if L.ndim != 2 or not np.isfinite(L).all():
             raise InvalidInputError(
                 "components must be a finite map of shape (rows, n_features); got shape"
@@ -180,20 +183,24 @@ class MetricDisplay:
             L = canonical_factor(L)
         else:
             points = _checked_points(X, d)
-            L, scales = _along_images(L, points), points.std(axis=0)
-            baseline = None if image_shape is None else principal(points)[0]
+            L, scales = learned_axes(L, points), points.std(axis=0)
+            baseline = None if image_shape is None else principal_axes(points)[0]
         display = cls(L, list(map(str, names)), scales, image_shape, baseline, name)
         return display.plot(ax, kind=kind, **drawing)
 
     def contributions(self) -> Floats:
-        """The share of squared distances that each feature makes, as far as it goes by itself.
+        """The share of squared distances that each feature contributes by itself.
 
         ``M_jj s_j²`` relative to its sum, with the standard deviations s of the features; their
         products with others, ``M_jk`` for j ≠ k, are left out.
         """
-        weights = (self._scaled() ** 2).sum(axis=0)
-        shares: Floats = weights / max(weights.sum(), np.finfo(float).tiny)
+        shares: Floats = self._shares().after[0]
         return shares
+
+    def _shares(self) -> Features:
+        """In units of the features, if their standard deviations are not known."""
+        scales = np.ones(len(self.feature_names)) if self.scales is None else self.scales
+        return feature_shares(self.components[None], scales**2)
 
     def plot(
         self,
@@ -265,8 +272,7 @@ class MetricDisplay:
         order = np.argsort(-after, kind="stable")[:count]
         places, shown = np.arange(count), after[order]
         if self.scales is not None:
-            weights = self.scales**2
-            before = 100 * weights[order] / max(weights.sum(), np.finfo(float).tiny)
+            before = 100 * self._shares().before[order]
             ax.hlines(places, before, after[order], color=BEFORE, linewidth=1, alpha=0.6)
             ax.plot(before, places, "o", color=BEFORE, label="Euclidean distance")
             shown = np.concatenate([before, shown])
@@ -310,7 +316,7 @@ class MetricDisplay:
 
 def _map_of(model: Any, metric: int | None) -> NDArray[Any]:
     """The linear map L of a fitted model."""
-    if hasattr(model, "_metric_of_new"):
+    if has_several_metrics(model):
         last = len(model.components_) - 1
         if metric is None:
             raise InvalidInputError(
@@ -318,31 +324,22 @@ def _map_of(model: Any, metric: int | None) -> NDArray[Any]:
                 f" metric=0 to metric={last}."
             )
         check_number("metric", metric, Integral, 0, last)
-        return np.asarray(host(model.components_)[metric])
+        return np.asarray(to_host(model.components_)[metric])
     if metric is not None:
         raise InvalidInputError(f"{name_of(model)} has one metric. Leave metric={metric!r} out.")
-    if isinstance(model, MetricLearner):
-        return host(model.components_)
-    if isinstance(model, KernelMetricLearner):
-        values, vectors = np.linalg.eigh(model.get_mahalanobis_matrix())
-        return np.asarray(np.sqrt(values.clip(0, None))[:, None] * vectors.T)
-    return host(as_metric(model).components_)
+    if not isinstance(model, MetricLearner | KernelMetricLearner):
+        model = as_metric(model)
+    return np.asarray(linear_maps(model)[0])
 
 
 def _checked_points(X: Any, d: int) -> Floats:
-    points = host(X).astype(np.float64)
+    points = to_host(X).astype(np.float64)
     if points.ndim != 2 or points.shape[1] != d:
         raise InvalidInputError(
             f"X must have the {d} features of the metric; got shape {points.shape}. Give the points"
             " that it measures."
         )
     return points
-
-
-def _along_images(L: Floats, points: Floats) -> Floats:
-    """L turned so that the images of the points vary most along its first row, and so on."""
-    directions, _ = principal(points @ L.T)
-    return signed(directions @ L)
 
 
 def _table(rows: Floats, shape: Sequence[int]) -> Floats:

@@ -10,9 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.analysis.models import (
+    checked_labels,
+    has_several_metrics,
+    holds,
+    images_of,
+    known_labels,
+    known_points,
+    metric_of,
+    name_of,
+    row_count,
+    row_numbers,
+)
+from nearfar.analysis.neighbors import nearest_by_distances, nearest_by_own_metrics, nearest_rows
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
-from nearfar.kernels import kernels_for
+from nearfar.evaluation.spectra import all_distances
+from nearfar.kernels import to_host
 from nearfar.plots._canvas import (
     FAINT,
     FAR,
@@ -24,20 +37,7 @@ from nearfar.plots._canvas import (
     grey_levels,
     one_axes,
 )
-from nearfar.plots._models import (
-    Floats,
-    all_distances,
-    checked_labels,
-    holds,
-    host,
-    images_of,
-    known_labels,
-    known_points,
-    metric_of,
-    name_of,
-    row_count,
-)
-from nearfar.supervision import nearest_under
+from nearfar.validation import check_choice, check_number
 
 SHOW = ("changed", "helped", "hurt", "random")
 GAP, WIDE_GAP = 0.08, 0.3  # between cells and between groups of them, in inches
@@ -52,7 +52,7 @@ class NeighborsDisplay:
     """Points with their nearest neighbours, one row a point: before learning, and after it.
 
     Frames tell whether a neighbour has the label of the point: full and blue if it has, dashed and
-    red if not. Make it by `from_estimator` or `from_predictions`.
+    red if not. Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -129,13 +129,13 @@ class NeighborsDisplay:
         y : array-like of shape (n_samples,) or None, default=None
             Their labels.
         queries : array-like of int or None, default=None
-            The rows of X to look at, of which neighbours are found among the others: among the
-            rows that are no queries, for example those of training, or among all if every row is a
-            query. None is every row.
+            The rows of X whose neighbours are found. They are searched among the other rows, for
+            example those of training, or among all rows if every row is a query. None is every
+            row.
         n_neighbors : int, default=3
             How many neighbours.
         baseline : fitted transformer or None, default=None
-            What comes before. None is the Euclidean distance of X.
+            What to compare with. None is the Euclidean distance of X.
         images : array-like of shape (n_samples, height, width[, 3]) or None, default=None
             Pictures of the points.
         image_shape : (height, width) or None, default=None
@@ -147,7 +147,7 @@ class NeighborsDisplay:
         max_queries : int, default=1000
             Most queries to find neighbours of; of more a random sample.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -169,7 +169,7 @@ class NeighborsDisplay:
         labels = checked_labels(y, n)
         check_number("n_neighbors", n_neighbors, Integral, 1, None)
         check_number("max_queries", max_queries, Integral, 1, None)
-        rows = np.arange(n) if queries is None else _row_numbers("queries", queries, n)
+        rows = np.arange(n) if queries is None else _some_rows("queries", queries, n)
         others = np.setdiff1d(np.arange(n), rows)
         others = np.arange(n) if not len(others) else others
         if len(rows) > max_queries:
@@ -177,13 +177,13 @@ class NeighborsDisplay:
         _check_enough(len(others) - bool(np.isin(rows, others).any()), n_neighbors)
         held = "euclidean" if fitted else holds(metric_of(estimator))
         if baseline is not None:
-            before = _nearest(images_of(baseline, X), rows, others, n_neighbors)
+            before = nearest_rows(images_of(baseline, X), rows, others, n_neighbors).rows
         elif held == "euclidean":
-            before = _nearest(host(X).astype(np.float64), rows, others, n_neighbors)
+            points = to_host(X).astype(np.float64)
+            before = nearest_rows(points, rows, others, n_neighbors).rows
         else:
-            D = all_distances(X, held)[np.ix_(rows, others)]
-            D[rows[:, None] == others[None]] = np.nan  # which come last
-            before = others[np.argsort(D, axis=1, kind="stable")[:, :n_neighbors]]
+            D = all_distances(X, held)
+            before = nearest_by_distances(D, rows, others, n_neighbors).rows
         after = _nearest_learned(estimator, X, labels, rows, others, n_neighbors)
         if images is None and image_shape is not None:
             images = X
@@ -229,7 +229,7 @@ class NeighborsDisplay:
         y : array-like of shape (n_samples,) or None, default=None
             Labels of all rows.
         images, image_shape, texts, ax, **drawing
-            As of `from_estimator`; of all rows.
+            See `from_estimator`; for all rows.
         names : (str, str), default=("before", "after")
             What stands over the neighbours before and after.
 
@@ -238,7 +238,7 @@ class NeighborsDisplay:
         NeighborsDisplay
             The display.
         """
-        rows, old, new = (host(numbers).astype(np.intp) for numbers in (queries, before, after))
+        rows, old, new = (to_host(numbers).astype(np.intp) for numbers in (queries, before, after))
         if rows.ndim != 1 or old.ndim != 2 or old.shape != new.shape or len(old) != len(rows):
             raise InvalidInputError(
                 "before and after must have shape (n_queries, n_neighbors); got"
@@ -246,10 +246,10 @@ class NeighborsDisplay:
                 " together."
             )
         least = 1 + int(max(part.max(initial=-1) for part in (rows, old, new)))
-        n = len(host(y)) if y is not None else least
+        n = len(to_host(y)) if y is not None else least
         pictures = None
         if images is not None:
-            pictures = host(images)
+            pictures = to_host(images)
             n = max(n, len(pictures))
             pictures = as_images(pictures, image_shape, n)
         if texts is not None and len(texts) < least:
@@ -343,7 +343,7 @@ class NeighborsDisplay:
     def _chosen(self, show: Any, n_rows: int) -> Index:
         """Places among the queries."""
         if not isinstance(show, str):
-            rows = _row_numbers("show", show, int(self.queries.max()) + 1)
+            rows = _some_rows("show", show, int(self.queries.max()) + 1)
             places = [np.flatnonzero(self.queries == row) for row in rows]
             if any(len(place) == 0 for place in places):
                 raise InvalidInputError(
@@ -356,7 +356,7 @@ class NeighborsDisplay:
             return np.sort(order)
         if show == "changed":
             score = np.array([len(np.setdiff1d(*both)) for both in zip(*self._both(), strict=True)])
-            if self.labels is not None:  # of as many new ones, those of other labels tell more
+            if self.labels is not None:  # among equals, changes of the label tell more
                 score = score + np.abs(self._gained()) / (1 + self.before.shape[1])
         else:
             if self.labels is None:
@@ -407,55 +407,25 @@ class NeighborsDisplay:
         return ["query", *heads]
 
 
-def _row_numbers(name: str, rows: Any, n: int) -> Index:
-    numbers = host(rows)
-    if numbers.ndim != 1 or not numbers.size or numbers.dtype.kind not in "iu":
-        raise InvalidInputError(f"{name} must be row numbers; got {rows!r}.")
-    bad = np.flatnonzero((numbers < 0) | (numbers >= n))
-    if len(bad):
-        raise InvalidInputError(
-            f"{name} must be rows from 0 to {n - 1}; got {numbers[bad[0]]}.", numbers[bad]
-        )
-    return numbers.astype(np.intp)
-
-
-def _nearest(points: Floats, rows: Index, others: Index, k: int) -> Index:
-    """The k nearest of the others to each row, itself left out."""
-    own = bool(np.isin(rows, others).any())
-    near, _ = kernels_for(points).nearest(points[rows], points[others], k + own)
-    return _without_self(others[near], rows, k)
-
-
 def _nearest_learned(
     estimator: Any, X: Any, labels: NDArray[Any] | None, rows: Index, others: Index, k: int
 ) -> Index:
     model = metric_of(estimator)
-    if not hasattr(model, "_metric_of_new"):
+    if not has_several_metrics(model):
         keeps = X is known_points(model) and hasattr(model, "embedding_")
-        return _nearest(images_of(estimator, None if keeps else X), rows, others, k)
+        return nearest_rows(images_of(estimator, None if keeps else X), rows, others, k).rows
     if labels is None:
         raise InvalidInputError(
             f"{name_of(model)} measures the distance to a point by the metric of its label. Give y."
         )
-    unknown = np.setdiff1d(labels[others], model.classes_)
-    if len(unknown):
-        raise InvalidInputError(
-            f"{name_of(model)} has no class called {unknown[0]!r}, so that no metric measures the"
-            " distance to its points. Leave them out of X."
-        )
-    points = host(X).astype(np.float64)
-    table = model._metric_of_new(points[others])
-    metrics = table[np.arange(len(others)), np.searchsorted(model.classes_, labels[others])]
-    own = bool(np.isin(rows, others).any())
-    maps = host(model.components_)
-    near = nearest_under(points[rows], points[others], maps, metrics, k + own)
-    return _without_self(others[near], rows, k)
+    return nearest_by_own_metrics(model, X, labels, rows, others, k).rows
 
 
-def _without_self(near: Index, rows: Index, k: int) -> Index:
-    """The first k that are not the row itself."""
-    order = np.argsort(near == rows[:, None], axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(near, order, axis=1)
+def _some_rows(name: str, rows: Any, n: int) -> Index:
+    numbers = row_numbers(name, rows, n)
+    if not len(numbers):
+        raise InvalidInputError(f"{name} must name at least one row; got none.")
+    return numbers
 
 
 def _check_enough(n: int, k: int) -> None:

@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from nearfar.analysis.distances import best_factor, edge_lengths, given_lengths, random_pairs
+from nearfar.analysis.models import (
+    checked_places,
+    holds,
+    images_of,
+    known_points,
+    metric_of,
+    name_of,
+    row_count,
+)
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.plots._canvas import (
     FAINT,
@@ -19,22 +28,11 @@ from nearfar.plots._canvas import (
     RASTERISED,
     Axes,
     Floats,
-    Index,
     legend_above,
     several_axes,
     tidied,
 )
-from nearfar.plots._models import (
-    all_distances,
-    checked_places,
-    holds,
-    host,
-    images_of,
-    known_points,
-    metric_of,
-    name_of,
-    row_count,
-)
+from nearfar.validation import check_choice, check_number
 
 BINS = 40
 METRICS = ("euclidean", "precomputed", "kernel")
@@ -46,7 +44,7 @@ class ShepardDisplay:
     """Distances of pairs in the embedding against those that were given.
 
     Points on the line keep their distance. With a graph, its edges stand out, and a second panel
-    shows by how much their lengths changed. Make it by `from_estimator` or `from_predictions`.
+    shows by how much their lengths changed. Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -105,11 +103,11 @@ class ShepardDisplay:
         n_pairs : int, default=5000
             Pairs to draw at random.
         random_state : int or None, default=0
-            Draws them.
+            Seed of the draw.
         name : str or None, default=None
             Title. None is the name of the class.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -173,7 +171,7 @@ class ShepardDisplay:
         slope : float or None, default=1.0
             Of the line that is drawn: 1 is equal distances, None the best factor.
         n_pairs, random_state, ax, **drawing
-            As of `from_estimator`.
+            See `from_estimator`.
         name : str, default=""
             Title.
 
@@ -194,13 +192,13 @@ class ShepardDisplay:
                     f"the embedding must have a row for each of the {rows} points; it has {n}."
                     " Check that they belong together."
                 )
-            heads, tails = _drawn(n, n_pairs, random_state)
-            given = _given(X, heads, tails, metric)
+            heads, tails = random_pairs(n, n_pairs, random_state)
+            given = given_lengths(X, heads, tails, metric)
             known = np.isfinite(given)
-            given, embedded = given[known], _lengths(places, heads[known], tails[known])
+            given, embedded = given[known], edge_lengths(places, heads[known], tails[known])
         edges = None
         if graph is not None:
-            edges = graph.lengths, _lengths(places, graph.heads, graph.tails)
+            edges = graph.lengths, edge_lengths(places, graph.heads, graph.tails)
         return cls(given, embedded, edges, slope, name).plot(ax, **drawing)
 
     def rank_correlation(self) -> float:
@@ -260,8 +258,7 @@ class ShepardDisplay:
         before, after = self.given, self.embedded
         if self.edges is not None and not len(before):
             before, after = self.edges
-        squares = float(before @ before)
-        return float(before @ after) / squares if squares > 0 else 1.0
+        return best_factor(before, after)
 
     def _draw_changes(self, ax: Axes, before: Floats, after: Floats, bins: int) -> None:
         ratios = after[before > 0] / before[before > 0]
@@ -272,26 +269,3 @@ class ShepardDisplay:
         sizes = np.abs(changes)
         facts = f"median {np.median(sizes):.3g}%, most {sizes.max():.3g}%"
         ax.set_title(f"{len(changes)} edges: {facts}", fontsize="medium", pad=24)
-
-
-def _drawn(n: int, count: int, random_state: int | None) -> tuple[Index, Index]:
-    """Different pairs of n points at random, or all of them if these are fewer."""
-    if n * (n - 1) // 2 <= count:
-        return np.triu_indices(n, 1)
-    random = np.random.default_rng(random_state)
-    heads = random.integers(n, size=count)
-    return heads, (heads + random.integers(1, n, size=count)) % n
-
-
-def _lengths(points: Floats, heads: Index, tails: Index) -> Floats:
-    difference = points[heads] - points[tails]
-    lengths: Floats = np.sqrt(np.vecdot(difference, difference))
-    return lengths
-
-
-def _given(X: Any, heads: Index, tails: Index, metric: str) -> Floats:
-    """Distances that X tells, NaN where it does not."""
-    if metric == "euclidean":
-        return _lengths(host(X).astype(np.float64), heads, tails)
-    given: Floats = all_distances(X, metric)[heads, tails]
-    return given

@@ -9,19 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from nearfar.analysis.models import holds, images_of, known_points, metric_of, name_of
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._parameters import check_choice, check_number
+from nearfar.evaluation.spectra import input_spectrum, principal_axes, variance_shares
+from nearfar.kernels import to_host
 from nearfar.plots._canvas import AFTER, BEFORE, COLOURS, Axes, Floats, one_axes, tidied
-from nearfar.plots._models import (
-    all_distances,
-    holds,
-    host,
-    images_of,
-    known_points,
-    metric_of,
-    name_of,
-    principal,
-)
+from nearfar.validation import check_choice, check_number
 
 KINDS = ("bars", "stacked", "cumulative")
 SHOWN = 1e-3  # share of the variance below which all eigenvalues but one are left out
@@ -32,7 +25,7 @@ NUMBERED = 4  # per cent of the variance from which a part of a stack has its nu
 class SpectrumDisplay:
     """Eigenvalues as shares of their sum, largest first: how many dimensions the data has.
 
-    Make it by `from_estimator` or `from_predictions`.
+    Create it with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -80,7 +73,7 @@ class SpectrumDisplay:
         name : str or None, default=None
             What to call the model. None is the name of the class.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -89,13 +82,13 @@ class SpectrumDisplay:
         """
         model = metric_of(estimator)
         points, held = (known_points(model), "euclidean") if X is None else (X, holds(model))
-        spectra = {} if points is None else {"PCA of the inputs": _input_variances(points, held)}
+        spectra = {} if points is None else {"PCA of the inputs": input_spectrum(points, held)}
         if hasattr(model, "embedding_"):
             learned = getattr(model, "eigenvalues_", None)
-            learned = principal(model.embedding_)[1] if learned is None else learned
+            learned = principal_axes(model.embedding_)[1] if learned is None else learned
         else:
-            learned = principal(images_of(estimator, points))[1]
-        spectra[name or name_of(estimator)] = host(learned)
+            learned = principal_axes(images_of(estimator, points))[1]
+        spectra[name or name_of(estimator)] = to_host(learned)
         return cls.from_predictions(spectra, ax=ax, **drawing)
 
     @classmethod
@@ -109,7 +102,7 @@ class SpectrumDisplay:
         eigenvalues : array-like, or mapping of str to array-like
             The eigenvalues, or several lists of them by name. Negative ones count as 0.
         ax, **drawing
-            As of `plot`.
+            See `plot`.
 
         Returns
         -------
@@ -118,7 +111,7 @@ class SpectrumDisplay:
         """
         if not isinstance(eigenvalues, Mapping):
             eigenvalues = {"": eigenvalues}
-        spectra = {name: _shares(name, values) for name, values in eigenvalues.items()}
+        spectra = {name: _checked(name, values) for name, values in eigenvalues.items()}
         return cls(spectra).plot(ax, **drawing)
 
     def plot(
@@ -153,31 +146,15 @@ class SpectrumDisplay:
         return self
 
 
-def _input_variances(X: Any, held: str) -> Floats:
-    """Of points, or of points that have the distances or kernel values that X holds."""
-    if held == "euclidean":
-        return principal(X)[1]
-    squares = all_distances(X, held) ** 2
-    if not np.isfinite(squares).all():
-        raise InvalidInputError(
-            "the spectrum of the inputs needs all distances, and some are not known. Leave X out."
-        )
-    centred = squares - squares.mean(axis=0)
-    gram = -(centred - centred.mean(axis=1, keepdims=True)) / 2
-    values: Floats = np.linalg.eigvalsh(gram)[::-1] / len(gram)
-    return values
-
-
-def _shares(name: str, eigenvalues: Any) -> Floats:
+def _checked(name: str, eigenvalues: Any) -> Floats:
     """Shares of the sum, largest first."""
-    values = np.sort(host(eigenvalues).astype(np.float64).ravel())[::-1].clip(0, None)
-    if not values.size or not np.isfinite(values).all() or values.sum() <= 0:
+    shares = variance_shares(eigenvalues)
+    if not np.isfinite(shares).all() or not shares.any():
         what = f" of {name}" if name else ""
         raise InvalidInputError(
-            f"eigenvalues{what} must be finite and one of them positive; got {values}. Check that"
-            " the points differ from each other."
+            f"eigenvalues{what} must be finite and one of them positive; got"
+            f" {to_host(eigenvalues)}. Check that the points differ from each other."
         )
-    shares: Floats = values / values.sum()
     return shares
 
 

@@ -15,8 +15,6 @@ centred X, and (3) are their principal components.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
@@ -68,7 +66,7 @@ def leading_axes(G: Array, r: int) -> tuple[Array, Array]:
     return _signed_axes(values[::-1], vectors, r, G)
 
 
-def _signed_axes(spectrum: Floats, vectors: Any, r: int, G: Array) -> tuple[Array, Array]:
+def _signed_axes(spectrum: Floats, vectors: Array, r: int, G: Array) -> tuple[Array, Array]:
     """Vectors (n, r) of ascending eigenvalues in descending order with fixed signs, and √λ."""
     first = signed(np.asarray(vectors, dtype=np.float64).T[::-1]).T
     rounding = NULL_TOLERANCE * float(np.abs(spectrum).max(initial=0.0))

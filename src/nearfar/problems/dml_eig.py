@@ -28,9 +28,8 @@ O(m k) where there are fewer far pairs than points.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,6 +126,10 @@ class DMLEigProblem:
                 rows = rows[n_near:]
         measure = measure_of_pairs(pairs, regularization)
         problem = cls(kernels.apply(rows, basis.T), edges, basis, X, measure)
+        if edges is not None and not float(problem.lengths(np.eye(problem.size)).min()) > 0:
+            # Beside others that are very far away, the origin hides that points differ.
+            rows = _differences(kernels, X, pairs.far_edges())
+            problem = replace(problem, rows=kernels.apply(rows, basis.T), edges=None)
         if regularization <= NEGLIGIBLE and free.shape[1]:
             problem._warn_of_ridge(free)
         return problem
@@ -172,7 +175,7 @@ class DMLEigProblem:
     def shortest(self, lengths: Array, count: int, below: float = np.inf) -> Index:
         """The numbers of at most ``count`` far pairs with the smallest lengths, all ``below``."""
         kernels = self.kernels
-        found = kernels.where(lengths < below)
+        found = kernels.flatnonzero(lengths < below)
         numbers: Index = kernels.to_host(found[kernels.smallest(lengths[found], count)])
         return numbers
 
@@ -199,13 +202,13 @@ class DMLEigProblem:
         if self.edges is not None:
             lap = kernels.laplacian_matmul(*self.edges, weights, self.rows)
             return symmetric(kernels.gram(self.rows, lap))
-        used = kernels.where(weights > 0)
+        used = kernels.flatnonzero(weights > 0)
         rows = self.rows[used]
         return symmetric(kernels.gram(rows, weights[used][:, None] * rows))
 
     # -- what is proved ------------------------------------------------------------------------
 
-    def certify(self, L: Matrix, weights: Any, numbers: Index | None = None) -> Certificate:
+    def certify(self, L: Matrix, weights: Array, numbers: Index | None = None) -> Certificate:
         """(6) of the map that a fit returns for a factor L of M, from the data in float64.
 
         α are the weights of all far pairs, or of those numbered.

@@ -28,7 +28,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +62,8 @@ class Energy:
         starts: Index,
         n_neighbors: int,
         push_weight: float,
-        components: Any = None,
-        metric_of: Any = None,
+        components: Array | None = None,
+        metric_of: Array | None = None,
     ) -> Energy:
         """Choose the targets of the training points and measure them.
 
@@ -79,7 +78,7 @@ class Energy:
             points, space, starts, n_neighbors, float(push_weight), components, metrics, radius
         )
         heads, tails = kernels.nearest_in_class(space, starts, n_neighbors)
-        place = kernels.count_up(len(heads), heads) - kernels.find_sorted(heads, heads)
+        place = kernels.arange(len(heads), heads) - kernels.searchsorted(heads, heads)
         radius[heads, place] = 1 + energy._squares(points, heads, tails)
         return energy
 
@@ -88,7 +87,7 @@ class Energy:
         """The kernels of the device that holds the points."""
         return kernels_for(self.points)
 
-    def of(self, points: Array, space: Array | None, metric_of: Any = None) -> Array:
+    def of(self, points: Array, space: Array | None, metric_of: Array | None = None) -> Array:
         """E_t(y) of new points for each label, (m, C) in float64.
 
         Parameters
@@ -119,7 +118,7 @@ class Energy:
         targets = self._targets(points, space)
         m, n_classes, k = targets.shape
         tails = targets.reshape(-1)
-        heads = kernels.count_up(m * n_classes * k, tails) // (n_classes * k)
+        heads = kernels.arange(m * n_classes * k, tails) // (n_classes * k)
         lengths = self._squares(points, heads, tails.clip(0, None)).reshape(targets.shape)
         lengths[targets < 0] = -np.inf
         reach = 1 + lengths  # (m, C, k)
@@ -198,9 +197,9 @@ class Energy:
         metrics = kernels.index(self.metric_of, self.points)[tails]
         for metric, rows in metric_groups(self.metric_of):
             some = kernels.index(rows, self.points)
-            chosen = kernels.where(metrics == metric)
+            chosen = kernels.flatnonzero(metrics == metric)
             stack = kernels.concatenate([self.points[some], points])
-            place = kernels.find_sorted(some, tails[chosen])
+            place = kernels.searchsorted(some, tails[chosen])
             images = self._images(stack, metric)
             out[chosen] = kernels.double(
                 kernels.sq_lengths(images, len(rows) + heads[chosen], place)

@@ -34,6 +34,8 @@ image of E, and f falls to zero as classes collapse and move apart, whatever the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -55,9 +57,21 @@ class KernelMCMLProblem(MCMLProblem):
     """(4) in the coordinates of (5): MCML on the features of the points, sorted by class."""
 
     @classmethod
-    def of(cls, E: Array, starts: Index, regularization: float) -> Self:
-        """The problem on features E (n, r)."""
-        return cls.build(E, E.mean(0), starts, regularization)
+    def of(
+        cls,
+        E: Array,
+        starts: Index,
+        regularization: float,
+        images: Callable[[Matrix], Array],
+        trace: Callable[[Matrix], float],
+    ) -> Self:
+        """The problem on features E (n, r).
+
+        ``images`` are those of the points under C of (5), from kernel values, for a map L on E, and
+        ``trace`` is (3).
+        """
+        built = cls.build(E, E.mean(0), starts, regularization)
+        return replace(built, images=images, trace=trace)
 
     def whole(self, L: Matrix, U: Array | None = None) -> CollapsePoint:
         """As `evaluate`, with all of S(p) also for few rows, to which rows of zeros are added."""

@@ -76,7 +76,7 @@ def lle_matrix(W: sparse.csr_array) -> sparse.csr_array:
     return (B.T @ B).tocsr()
 
 
-def reconstruction(Phi: Any, landmarks: Index) -> Matrix:
+def reconstruction(Phi: sparse.csr_array, landmarks: Index) -> Matrix:
     """Q (n, m) of (3), whose rows sum to 1 if the constants are in the null space of Φ."""
     n = Phi.shape[0]
     others = np.setdiff1d(np.arange(n), landmarks)

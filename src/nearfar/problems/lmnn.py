@@ -31,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,14 +239,14 @@ class LMNNProblem:
         P is a share of that of all edges.
         """
         kernels, n = self.kernels, len(self.U)
-        kept = kernels.where(self.edges[0] % max(1, n // rows) == 0)
+        kept = kernels.flatnonzero(self.edges[0] % max(1, n // rows) == 0)
         if len(kept) in (0, len(self.edges[0])):
             return self
         heads, tails = self.edges[0][kept], self.edges[1][kept]
         return replace(
             self,
             edges=(heads, tails),
-            first_edge=kernels.find_sorted(heads, kernels.count_up(n + 1, heads)),
+            first_edge=kernels.searchsorted(heads, kernels.arange(n + 1, heads)),
             P=len(kept) / len(self.edges[0]) * self.P,
         )
 
@@ -254,6 +254,15 @@ class LMNNProblem:
     def kernels(self) -> ModuleType:
         """The kernels of the device that holds the points."""
         return kernels_for(self.U)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the points are in float32."""
+        return str(self.U.dtype).endswith("float32")
+
+    def in_double(self) -> Self:
+        """The same problem in float64."""
+        return replace(self, U=self.exact())
 
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""
@@ -302,16 +311,16 @@ class LMNNProblem:
         """The rows of the images between which the lengths of pairs of points are measured."""
         return heads, tails
 
-    def _invaders(self, Z: Array, reach: Array, screen: Array | None) -> tuple[Array, Array]:
+    def _impostor_pairs(self, Z: Array, reach: Array, screen: Array | None) -> tuple[Array, Array]:
         """All pairs of points of different classes that are closer than the first one's reach."""
         kernels = self.kernels
-        rows = kernels.where(reach > -np.inf)
+        rows = kernels.flatnonzero(reach > -np.inf)
         if 2 * len(rows) > len(reach):
-            pairs: tuple[Array, Array] = kernels.invaders(Z, reach, self.starts, screen)
+            pairs: tuple[Array, Array] = kernels.impostor_pairs(Z, reach, self.starts, screen)
             return pairs
         labels = kernels.index(labels_of(self.starts), Z)
         rounded = None if screen is None else (screen[rows], screen)
-        heads, tails = kernels.cross_invaders(
+        heads, tails = kernels.cross_impostor_pairs(
             Z[rows], reach[rows], Z, labels[rows], labels, rounded
         )
         return rows[heads], tails
@@ -373,20 +382,20 @@ class LMNNProblem:
         kernels, n = self.kernels, len(self.U)
         edge_lengths = self._lengths(Z, *self.edges)
         reach = kernels.segment_max(self.edges[0], edge_lengths, n) + (1 + margin)
-        heads, tails = self._invaders(Z, reach, screen)
+        heads, tails = self._impostor_pairs(Z, reach, screen)
         known = heads[:0]
         if previous is not None:
             known = previous.heads * n + previous.tails
             if not keep:  # only pairs whose multipliers are not zero
-                known = known[previous.pair[kernels.where(previous.prox > 0)]]
+                known = known[previous.pair[kernels.flatnonzero(previous.prox > 0)]]
             code = kernels.unique(kernels.concatenate([heads * n + tails, known]))
             heads, tails = code // n, code % n
         count = self.first_edge[heads + 1] - self.first_edge[heads]
         self._check_memory(len(heads), int(count.sum()))
         pair_lengths = self._lengths(Z, heads, tails)
-        pair = kernels.repeat(kernels.count_up(len(heads), heads), count)
-        offset = kernels.cumulative(count) - count
-        edge = kernels.count_up(len(pair), heads) - offset[pair] + self.first_edge[heads[pair]]
+        pair = kernels.repeat(kernels.arange(len(heads), heads), count)
+        offset = kernels.cumsum(count) - count
+        edge = kernels.arange(len(pair), heads) - offset[pair] + self.first_edge[heads[pair]]
         slack = 1 + edge_lengths[edge] - pair_lengths[pair]
         prox = slack * 0
         if previous is not None:
@@ -395,9 +404,9 @@ class LMNNProblem:
         if keep and len(known):
             known = kernels.unique(known)
             code = heads * n + tails
-            at = kernels.find_sorted(known, code).clip(0, len(known) - 1)
+            at = kernels.searchsorted(known, code).clip(0, len(known) - 1)
             wanted = wanted | (known[at] == code)[pair]
-        kept = kernels.where(wanted)
+        kept = kernels.flatnonzero(wanted)
         triplets = self._triplets(heads, tails, pair[kept], edge[kept], prox[kept], width)
         pull = (1 - self.push_weight) * float(edge_lengths.sum())
         return Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
@@ -418,25 +427,25 @@ class LMNNProblem:
         kernels = self.kernels
         occurs = self.edges[0] < 0
         occurs[edge] = True
-        near = (kernels.cumulative(occurs) - 1)[edge]
-        return Triplets(heads, tails, pair, edge, kernels.where(occurs), near, prox, width)
+        near = (kernels.cumsum(occurs) - 1)[edge]
+        return Triplets(heads, tails, pair, edge, kernels.flatnonzero(occurs), near, prox, width)
 
     def _carried(self, previous: Triplets, code: Array, prox: Array) -> Array:
         """The multipliers of ``previous`` at the triplets given by code = edge n + tail."""
         kernels, n = self.kernels, len(self.U)
-        used = kernels.where(previous.prox > 0)
+        used = kernels.flatnonzero(previous.prox > 0)
         if len(used) == 0:
             return prox
         known = previous.edge[used] * n + previous.tails[previous.pair[used]]
         order = known.argsort()
         known, values = known[order], previous.prox[used][order]
-        at = kernels.find_sorted(known, code).clip(0, len(known) - 1)
+        at = kernels.searchsorted(known, code).clip(0, len(known) - 1)
         return prox + values[at] * (known[at] == code)
 
     def multipliers(self, triplets: Triplets) -> dict[str, NDArray[Any]]:
         """The multipliers that are not zero, on the host: enough to continue from them."""
         kernels = self.kernels
-        used = kernels.where(triplets.prox > 0)
+        used = kernels.flatnonzero(triplets.prox > 0)
         found = {
             "edge": triplets.edge[used],
             "tail": triplets.tails[triplets.pair[used]],
@@ -449,7 +458,7 @@ class LMNNProblem:
         kernels = self.kernels
         edge, tails = (kernels.index(found[name], self.U) for name in ("edge", "tail"))
         prox = kernels.like(found["prox"], kernels.double(self.U[:0]))
-        pair = kernels.count_up(len(edge), edge)
+        pair = kernels.arange(len(edge), edge)
         return self._triplets(self.edges[0][edge], tails, pair, edge, prox, width)
 
     # -- objective, gradient and line ----------------------------------------------------------
@@ -520,7 +529,7 @@ class LMNNProblem:
         With c of these and k rows it costs O(c k²), and O(n k r) before.
         """
         kernels, triplets = self.kernels, at.triplets
-        curved = kernels.where((at.alpha > 0) & (at.alpha < 1))
+        curved = kernels.flatnonzero((at.alpha > 0) & (at.alpha < 1))
         pair, edge = triplets.pair[curved], triplets.edge[curved]
         images = kernels.apply(at.Z, rows)
         far = images[triplets.heads[pair]] - images[triplets.tails[pair]]
@@ -544,7 +553,7 @@ class LMNNProblem:
         near, pair = triplets.near, triplets.pair
         s0, s1, s2 = at.slack, 2 * (e1[near] - p1[pair]), e2[near] - p2[pair]
         highest = s0 + STEP_LIMIT * (s1.clip(0, None) + STEP_LIMIT * s2.clip(0, None))
-        matter = self.kernels.where(highest > -triplets.width * triplets.prox)
+        matter = self.kernels.flatnonzero(highest > -triplets.width * triplets.prox)
         prox = triplets.prox[matter]
         left_out = float(triplets.prox @ triplets.prox) - float(prox @ prox)  # their α stays 0
         return Line(
@@ -633,8 +642,7 @@ class LMNNProblem:
     ) -> tuple[Certificate, Triplets]:
         """The gap of (6) for images Z in float64, by a search for all triplets."""
         width = CERTIFY_WIDTH if previous is None else previous.width
-        single = str(self.U.dtype).endswith("float32")
-        screen = self.kernels.single(Z) if single else None
+        screen = self.kernels.single(Z) if self.is_single else None
         at = self._survey(L, Z, width, width, previous, keep=keep, screen=screen)
         return self._certificate(at, U), at.triplets
 
@@ -665,7 +673,7 @@ class LMNNProblem:
     def dual_point(self, certificate: Certificate) -> dict[str, NDArray[Any]]:
         """The triplets (point, target, impostor) with α above zero, by row, and these α."""
         kernels, triplets = self.kernels, certificate.triplets
-        used = kernels.where(certificate.dual > 0)
+        used = kernels.flatnonzero(certificate.dual > 0)
         edge, impostors = triplets.edge[used], triplets.tails[triplets.pair[used]]
         rows = (self.edges[0][edge], self.edges[1][edge], impostors)
         return {
@@ -718,7 +726,7 @@ class LMNNProblem:
         if self.first is None:
             return triplets.heads[:0]
         same = self.first[triplets.heads] == self.first[triplets.tails]
-        pairs: Array = self.kernels.where(same)
+        pairs: Array = self.kernels.flatnonzero(same)
         return pairs
 
     def _within(self, pairs: Array, at: Placement) -> Array:

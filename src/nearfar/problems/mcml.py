@@ -46,6 +46,8 @@ Matrix = NDArray[np.float64]
 NULL = 1e-9  # share of a spread in the null space of P that is rounding
 CHORDS = 4  # steps that look for a smaller ε of (6)
 REPAIRS = 5  # times that (7) is applied, each to the last, until q is feasible
+FARTHER = 4.0  # times as far as the one before goes each of them, where steps like it fall short
+LEAST_EXCESS = 1e-12  # of η in (7), above rounding
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,8 @@ class MCMLProblem(SoftNeighborsProblem):
             return (1 - share) * at.entropy + share * entropy  # (6)
 
         bound, nearer = mixed(self.P - self.ridge, 0.0), at
-        for _ in range(REPAIRS):
-            nearer = self._nearer(nearer, U)
+        for number in range(REPAIRS):
+            nearer = self._nearer(nearer, U, FARTHER**number)
             repaired = mixed(self.P - self.slope(nearer), nearer.entropy)
             if repaired > 0:
                 return Certificate(at.value, max(bound, repaired), (at.L, nearer.L))
@@ -138,7 +140,7 @@ class MCMLProblem(SoftNeighborsProblem):
         Z, logs, _ = self.soft_neighbors_of(components)
         within = within_classes(Z, self.starts)
         pull = float((within * within).sum())
-        trace = float(np.vdot(components, components))
+        trace = self.trace(components)
         normaliser = float(logs[self.counted].sum()) - self._constant
         return pull + self.regularization * trace + normaliser
 
@@ -159,11 +161,11 @@ class MCMLProblem(SoftNeighborsProblem):
     def _proved(self) -> dict[bytes, Certificate]:
         return {}
 
-    def _nearer(self, at: CollapsePoint, U: Array | None) -> CollapsePoint:
-        """The factor of (7)."""
+    def _nearer(self, at: CollapsePoint, U: Array | None, times: float = 1.0) -> CollapsePoint:
+        """The factor of (7), or one that goes so many times as far."""
         ratios, frame = self._widths(self.P - self.slope(at))
-        excess = max(ratios[-1] - 1, 0.0)
-        weights = self.counted.sum() * np.maximum(ratios - 1 + excess, 0)
+        excess = max(ratios[-1] - 1, LEAST_EXCESS)
+        weights = times * self.counted.sum() * np.maximum(ratios - 1 + excess, 0)
         tilt = np.sqrt(weights)[:, None] * frame.T
         return self.evaluate(linalg.qr(np.vstack([at.L, tilt[weights > 0]]), mode="r")[0], U)
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, gram_kernels_for, kernels_for
 from nearfar.kernels.all_pairs import pair_forces
 
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
 Solve = Callable[[Array], Array]
 """V⁺ G for G (n, r) whose columns sum to 0."""
 
@@ -119,7 +121,12 @@ class SomePairs:
 
     @classmethod
     def of(
-        cls, n: int, edges: tuple[Any, Any], lengths: Any, weights: Any, reference: Array
+        cls,
+        n: int,
+        edges: tuple[Index, Index],
+        lengths: Matrix,
+        weights: Matrix | None,
+        reference: Array,
     ) -> SomePairs:
         """Of host arrays; they are brought to the device of a reference, in its dtype.
 
@@ -202,6 +209,12 @@ def _product(P: Array, G: Array) -> Array:
     return P @ G
 
 
+class Factor(Protocol):
+    """A factored matrix."""
+
+    def solve(self, right: Matrix) -> Matrix: ...  # noqa: D102
+
+
 def dense_inverse(weights: Array) -> Array:
     """(V + c 11ᵀ)⁻¹ for V = Lap(w), which is V⁺ on columns that sum to 0. Time O(n³)."""
     kernels, n = gram_kernels_for(weights), len(weights)
@@ -213,7 +226,7 @@ def dense_inverse(weights: Array) -> Array:
     return kernels.cholesky_inverse(factor)
 
 
-def sparse_factor(n: int, heads: Any, tails: Any, weights: Any) -> Any:
+def sparse_factor(n: int, heads: Index, tails: Index, weights: Matrix | None) -> Factor:
     """A factor of V = Lap(w) without its first row and column, on the host."""
     weights = np.ones(len(heads)) if weights is None else weights
     W = sparse.coo_array((weights, (heads, tails)), shape=(n, n))
@@ -227,7 +240,8 @@ def sparse_factor(n: int, heads: Any, tails: Any, weights: Any) -> Any:
     pivots = np.abs(factor.U.diagonal())
     if not pivots.min() > LOST * pivots.max():
         raise _too_different(weights)
-    return factor
+    solver: Factor = factor
+    return solver
 
 
 def _too_different(weights: NDArray[np.float64]) -> InvalidInputError:
@@ -239,7 +253,7 @@ def _too_different(weights: NDArray[np.float64]) -> InvalidInputError:
     )
 
 
-def _solved(factor: Any, G: Array) -> Array:
+def _solved(factor: Factor, G: Array) -> Array:
     """V⁺ G with the first point held fast, and then centred."""
     kernels = kernels_for(G)
     host: NDArray[np.float64] = np.zeros(tuple(G.shape))

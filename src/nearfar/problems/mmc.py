@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,8 +130,16 @@ class MMCProblem:
     measure: Callable[[Matrix], tuple[Array, float]]  # see `measure_of_pairs`
 
     @classmethod
-    def build(cls, pairs: Pairs, centre: Array, regularization: float = 0.0) -> MMCProblem:
+    def build(
+        cls,
+        pairs: Pairs,
+        centre: Array,
+        regularization: float = 0.0,
+        total: float | None = None,
+    ) -> Self:
         """Whiten the points by their near pairs; ``regularization`` is ρ of (1).
+
+        ``total`` is tr Σ_near xxᵀ of (1) where the points are only a part of what it is of.
 
         The point that is nearest to ``centre`` becomes the origin, so that what the points span is
         what their differences span.
@@ -143,7 +151,7 @@ class MMCProblem:
         nearest = int((points * points).sum(1).argmin())
         origin = kernels.double(X[nearest])
         points = kernels.double(X) - origin
-        basis = cls._whitened(kernels, points, pairs, (heads, tails), regularization)
+        basis = cls._whitened(kernels, points, pairs, (heads, tails), regularization, total)
         few = cls._few(len(heads), basis.shape[-1])
 
         def exact() -> Array:
@@ -156,7 +164,7 @@ class MMCProblem:
             edges=None if few else (heads, tails),
             basis=basis,
             exact=exact,
-            measure=measure_of_pairs(pairs, regularization),
+            measure=measure_of_pairs(pairs, regularization, total=total),
         )
 
     @property
@@ -173,6 +181,7 @@ class MMCProblem:
         pairs: Pairs,
         far: tuple[Array, Array],
         regularization: float,
+        total: float | None,
     ) -> Matrix:
         """R of (2); no weight is given to directions in which no pair differs."""
         return whitened_by_near_pairs(
@@ -182,6 +191,7 @@ class MMCProblem:
             lambda U: kernels.sq_lengths(U, *far),
             int(np.count_nonzero(pairs.near)),
             regularization,
+            total,
         )[0]
 
     @staticmethod
@@ -314,7 +324,7 @@ class MMCProblem:
         """
         held = _held(at.lengths)
         square = float(held.sum()) * self._largest(at.W)
-        some = self.kernels.where(at.lengths < SHORT * at.lengths.mean())
+        some = self.kernels.flatnonzero(at.lengths < SHORT * at.lengths.mean())
         if len(some):
             longer = _held(at.lengths, SHORT)
             less = self._moment((1 / longer - 1 / held)[some], at.U, some)
@@ -339,20 +349,21 @@ class DiagonalMMCProblem(MMCProblem):
         pairs: Pairs,
         far: tuple[Array, Array],
         regularization: float,
+        total: float | None,
     ) -> Matrix:
         scatter = near_squares(kernels, pairs, points)
-        scatter = scatter + regularization * scatter.mean()
+        spread = scatter.sum() if total is None else total
+        scatter = scatter + regularization * spread / len(scatter)
         centred = points - points.sum(0) / len(points)
-        spread = kernels.to_host((centred * centred).sum(0)) / len(points)
-        usual = 2 * np.count_nonzero(pairs.near) * spread  # what it would be of random pairs
+        variance = kernels.to_host((centred * centred).sum(0)) / len(points)
+        usual = 2 * np.count_nonzero(pairs.near) * variance  # what it would be of random pairs
         null = scatter <= NULL_TOLERANCE * usual
         if null.any():
-            scale = np.sqrt(np.where(spread > 0, spread, 1))
+            scale = np.sqrt(np.where(variance > 0, variance, 1))
             unit = points / kernels.like(scale, points)
             along = unit * kernels.like(null, points)
-            refuse_unbounded(
-                kernels, kernels.sq_lengths(along, *far), kernels.sq_lengths(unit, *far)
-            )
+            part, whole = (kernels.sq_lengths(rows, *far) for rows in (along, unit))
+            refuse_unbounded(kernels, part, whole, equal=regularization > 0 and not spread)
         basis: Matrix = np.where(null, 0, 1 / np.sqrt(np.where(null, 1, scatter)))
         return basis
 

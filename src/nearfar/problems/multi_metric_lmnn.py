@@ -69,7 +69,7 @@ class MultiMetricProblem(LMNNProblem):
         on_device = kernels.index(metric_of, single.U)
         pulls, frames, inverses = [], [], []
         for metric in range(n_metrics):
-            mine = kernels.where(on_device[single.edges[1]] == metric)
+            mine = kernels.flatnonzero(on_device[single.edges[1]] == metric)
             # From differences, so that it vanishes where all edges do, in all coordinates.
             scatter = kernels.edge_scatter(U, single.edges[0][mine], single.edges[1][mine])
             P = (1 - single.push_weight) * symmetric(scatter)
@@ -134,15 +134,15 @@ class MultiMetricProblem(LMNNProblem):
         metric = self.metric_of[tails]
         return heads * self.n_metrics + metric, tails * self.n_metrics + metric
 
-    def _invaders(self, Z: Array, reach: Array, screen: Array | None) -> tuple[Array, Array]:
+    def _impostor_pairs(self, Z: Array, reach: Array, screen: Array | None) -> tuple[Array, Array]:
         kernels, n = self.kernels, len(self.U)
         labels = kernels.index(labels_of(self.starts), self.U)
         codes = [labels[:0]]
         for metric in range(self.n_metrics):
-            points = kernels.where(self.metric_of == metric)
+            points = kernels.flatnonzero(self.metric_of == metric)
             images = Z[metric :: self.n_metrics]
             cheap = None if screen is None else screen[metric :: self.n_metrics]
-            heads, tails = kernels.cross_invaders(
+            heads, tails = kernels.cross_impostor_pairs(
                 images,
                 reach,
                 images[points],
@@ -162,7 +162,7 @@ class MultiMetricProblem(LMNNProblem):
         pushes = []
         for metric, mine in enumerate(self._by_metric(tails)):
             nodes = kernels.unique(kernels.concatenate([heads[mine], tails[mine]]))
-            ends = (kernels.find_sorted(nodes, side[mine]) for side in (heads, tails))
+            ends = (kernels.searchsorted(nodes, side[mine]) for side in (heads, tails))
             lap = kernels.laplacian_matmul(*ends, weights[mine], U[nodes])
             frame = self.frames[metric]
             pushes.append(-frame @ kernels.gram(U[nodes], lap) @ frame.T)
@@ -200,7 +200,7 @@ class MultiMetricProblem(LMNNProblem):
     def _by_metric(self, tails: Array) -> Iterator[Array]:
         """For each metric the positions of the pairs that it measures."""
         of_pair = self.metric_of[tails]
-        return (self.kernels.where(of_pair == metric) for metric in range(self.n_metrics))
+        return (self.kernels.flatnonzero(of_pair == metric) for metric in range(self.n_metrics))
 
 
 def _whitening(pull: Matrix) -> tuple[Matrix, Matrix]:

@@ -9,7 +9,7 @@ Laplacian Lap(w) = Σ_e w_e (e_i − e_j)(e_i − e_j)ᵀ and P = I − 11ᵀ/n:
 (3) dual     minimise Σ_e y_e  with  S = Lap(y / D) − σP ⪰ 0,  −v ≤ y ≤ u
 (4) start    y = s u with a share s that makes S positive; K = μ S⁻¹ and x = μ / (u − y, v + y)
              with μ such that (2) holds on the mean over e, weighted by u; the rest is added to x
-(5) thicker  D_e + δ(t_i + t_j) for D_e, with t_i the least D_e at node i
+(5) thick    D_e + δ(t_i + t_j) for D_e, with t_i the least D_e at node i
 
 σ is 1, or −1 for the least variance. The programs of the thesis are choices of the prices u and v:
 
@@ -23,14 +23,16 @@ slack      u = v = D ω / (1 − ω), the thesis' price of a change in a squared
 
 A large price is 10⁴ η, where 1/η is the second smallest eigenvalue of Lap(1 / D), and a hundred
 times as much where some |y_e| reaches it. So every program has points inside both cones, whatever
-the distances, and (4) is one near the central path. Distances that no points have are told by a
-slack that is large in spite of its price.
+the distances, and (4) is one near the central path. If no points have the given distances, a slack
+remains large in spite of its price.
 
 Cliques of more points than their dimension needs leave the program with equalities without an
 interior: some |y_e| is infinite, lengths would have to be exact to the last digits, and a relative
 change of 10⁻⁴ in them can multiply the variance. (5) gives each point a dimension of its own, in
 which it is √(δ t_i) away from all others: K + δ P diag(t) P keeps the new lengths if K keeps the
-old ones, and is inside the cone. Squared lengths grow by the share 2δ at most.
+old ones, and is inside the cone. Squared lengths grow by the share 2δ at most. δ is chosen here
+alone: `MVUProgram.build` begins with (5) if there is such a clique, and `MVUProgram.successor`
+continues with (5) if rounding ends the central path before the gap is small.
 
 Near a solution K has eigenvalues from 10⁵ down to 10⁻¹², and those of S are the other way round:
 rounding the largest entries spoils the smallest eigenvalues. In coordinates in which K is the unit
@@ -39,7 +41,8 @@ matrix all is of one size. With K + t 11ᵀ = F Fᵀ and the rows c_e = Fᵀ(e_i
 (6) lengths  ℓ_e = c_eᵀ K' c_e  of  F K' Fᵀ, now with K' = I
 (7) dual     S' = FᵀSF = Cᵀ diag(y) C − σFᵀPF, which is μI on the central path
 
-D and K are in units of the mean D, so that data of any scale has the same path.
+D and K are in units of a power of two near the mean D, so that data of any scale has much the same
+path, and units are changed without rounding.
 
 K of an iterate keeps lengths up to rounding only, and its objective f may be above the optimum:
 
@@ -51,25 +54,35 @@ For "shrink" K / (1 + v) is feasible. For equal lengths f − c is the objective
 and y is feasible in its dual: so (8) holds for (2) at these prices, which is the program with
 equalities if they are above the multipliers of a solution. y approximates these; w leaves room.
 
+The error measures of the DIMACS challenge, with b = D and C = σP in these units, so that
+max |b| is max D, max |C| is at most 1, ⟨C, K⟩ = f and bᵀy = Σ_e y_e:
+
+(9) errors   err1 = ‖(ℓ − 1) D‖ / (1 + max D), of changes that are neither free nor for sale;
+             err2 = max(0, −λ(K)) / (1 + max D); err3 = 0, for S is computed from y;
+             err4 = max(0, −λ(S)) / 2; err5 = (Σ_e y_e − f) / (1 + |f| + |Σ_e y_e|);
+             err6 = ⟨K, S⟩ / (1 + |f| + |Σ_e y_e|), with λ the least eigenvalue        [Mittelmann]
+
 [Thesis] Weinberger, Metric learning with convex optimization, University of Pennsylvania 2007.
+[Mittelmann] Mittelmann, An independent benchmarking of SDP and SOCP solvers, Mathematical
+Programming 95, 2003.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.graphs.cliques import has_flat_clique
 from nearfar.kernels import Array, gram_kernels_for, kernels_for
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 FREE = 1e4  # prices that stand for infinite ones, in units of η
-DEARER = 100.0  # times as much, where that is too cheap, and for (5)
+HIGHER = 100.0  # times as much, where that is too cheap, and for (5)
 PAID = 1e-6  # what is left of the gap when slack is paid for
 EXHAUSTED = 1e-3  # the same, relative to the gap
 MARGIN = 2.0  # of w in (8)
@@ -78,6 +91,7 @@ ROUNDED = 1e-5  # a gap that rounding may leave in a program that is well posed
 FIRST = 0.05  # s of (4), if that is inside
 EVEN = 0.1  # times the mean length: μ of (4) is at most the inverse of that
 THICKNESS = 0.01  # δ of lengths that leave no interior
+ROUNDINGS = 4.0  # of inner products in a squared length
 
 
 @dataclass(frozen=True)
@@ -88,6 +102,15 @@ class State:
     y: Array
     above: Array  # x⁺
     below: Array  # x⁻
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved of a point, computed from the matrices themselves."""
+
+    objective: float  # in the units of the data
+    gap: float  # (8), and the violation if that is larger
+    dimacs: dict[str, float]  # (9)
 
 
 @dataclass(frozen=True)
@@ -104,11 +127,11 @@ class MVUProgram:
     first: Array  # (m,) y of (4)
     least: Array  # (n,) t
     n: int
-    scale: float  # the unit of D and K
+    scale: float  # the unit of D and K, a power of two: what is judged is what is returned
     priced: bool = False  # whether slack is sold at its price, rather than forbidden or free
     thickness: float = 0.0  # δ
-    may_relax: bool = False
-    dear: bool = False  # whether prices are the higher ones
+    may_thicken: bool = False  # whether (5) may replace this program
+    higher_penalty: bool = False  # whether prices are the higher ones
 
     @classmethod
     def build(
@@ -122,19 +145,18 @@ class MVUProgram:
         slack_weight: float = 0.99,
         maximise: bool = True,
         free: float = FREE,
-        may_relax: bool = False,
+        may_thicken: bool = False,
     ) -> MVUProgram:
         """The program of a connected graph, on the device of the reference (float64).
 
-        ``constraints`` is "equal", "shrink" or "slack", ``slack_weight`` is ω, ``free`` stands for
-        an infinite price, in units of η, and ``may_relax`` tells whether (5) may replace lengths
-        that rounding does not allow to keep.
+        ``constraints`` is "equal", "shrink" or "slack", ``slack_weight`` is ω, and ``free`` is the
+        price that stands for an infinite one, in units of η. With ``may_thicken`` it is (5) where
+        equal lengths leave no interior.
         """
         kernels, gram = kernels_for(reference), gram_kernels_for(reference)
         i, j = kernels.index(heads, reference), kernels.index(tails, reference)
-        scale = float(squares.mean())
-        squares = squares / scale
-        D = kernels.like(squares, reference)
+        scale = 2.0 ** round(np.log2(float(squares.mean())))
+        D = kernels.like(squares / scale, reference)
         shape = D if constraints == "slack" else 0 * D + 1
         second = float(gram.eigh(gram.laplacian(i, j, shape / D, n))[0][1])
         if second <= 0:
@@ -145,7 +167,7 @@ class MVUProgram:
         if needed >= 1:
             raise UnboundedError(unit / (1 + unit))
         price = rate * shape
-        return cls(
+        program = cls(
             heads=i,
             tails=j,
             squares=D,
@@ -154,31 +176,40 @@ class MVUProgram:
             lower=0 * price if constraints == "shrink" else price,
             sign=1.0 if maximise else -1.0,
             first=max(FIRST, min(2 * needed, 0.5 * (1 + needed))) * price,
-            least=kernels.like(_least_at(heads, tails, squares, n), reference),
+            least=kernels.like(_least_at(heads, tails, squares / scale, n), reference),
             n=n,
             scale=scale,
             priced=constraints == "slack",
-            may_relax=may_relax,
+            may_thicken=may_thicken,
         )
+        if may_thicken and has_flat_clique(n, heads, tails, squares):
+            return program.with_thickness()
+        return program
 
-    def dearer(self) -> MVUProgram:
+    def with_higher_penalty(self) -> MVUProgram:
         """The program at higher prices."""
-        upper, lower, first = (DEARER * part for part in (self.upper, self.lower, self.first))
-        return replace(self, upper=upper, lower=lower, first=first, dear=True)
+        upper, lower, first = (HIGHER * part for part in (self.upper, self.lower, self.first))
+        return replace(self, upper=upper, lower=lower, first=first, higher_penalty=True)
 
-    def thicker(self, thickness: float = THICKNESS) -> MVUProgram:
-        """The program of (5)."""
+    def with_thickness(self, thickness: float = THICKNESS) -> MVUProgram:
+        """The program of (5), at the higher prices."""
         extra = thickness * (self.least[self.heads] + self.least[self.tails])
-        dear = self if self.dear else self.dearer()
-        return replace(dear, squares=self.given + extra, thickness=thickness, may_relax=False)
+        program = self if self.higher_penalty else self.with_higher_penalty()
+        return replace(program, squares=self.given + extra, thickness=thickness, may_thicken=False)
 
-    def relaxed(self, state: State) -> MVUProgram | None:
-        """What to solve next, where this one ended at a state before its gap was small."""
+    def successor(self, state: State) -> MVUProgram | None:
+        """The program to solve after this one, whose central path ended at a state, or None.
+
+        One follows if the gap is still large: at higher prices if slack was worth its price, with
+        (5) if rounding ended the path.
+        """
         if self.priced or self.gap(state) <= ROUNDED:
             return None
-        if not self.dear and float(abs(state.y / self.upper).max()) > BOUGHT:
-            return self.dearer()
-        return self.thicker() if self.may_relax and not self.is_exhausted(state) else None
+        if not self.higher_penalty and float(abs(state.y / self.upper).max()) > BOUGHT:
+            return self.with_higher_penalty()
+        if self.may_thicken and not self.is_exhausted(state):
+            return self.with_thickness()
+        return None
 
     @property
     def gram(self) -> ModuleType:
@@ -204,7 +235,7 @@ class MVUProgram:
         means = A.mean(0)
         return A - means - means[:, None] + means.mean()
 
-    def change(self, y: Array) -> Any:
+    def change(self, y: Array) -> Array:
         """Lap(y / D), by which S changes with y: a matrix to multiply with."""
         return self.gram.sparse_laplacian(self.heads, self.tails, y / self.squares, self.n)
 
@@ -258,6 +289,15 @@ class MVUProgram:
             mu * inverse, y, above=above + excess.clip(0, None), below=below - excess.clip(None, 0)
         )
 
+    def point(self, K: Array, y: Array, above: Array, below: Array) -> State:
+        """A point of (2) and (3)."""
+        return State(K, y, above, below)
+
+    @property
+    def mean_square(self) -> float:
+        """The mean D, in units of the data: gaps are relative to it, or to a larger bound."""
+        return self.scale * float(self.given.mean())
+
     def variance(self, state: State) -> float:
         """σ tr K."""
         return self.scale * self.sign * float(state.K.diagonal().sum())
@@ -277,7 +317,7 @@ class MVUProgram:
         bound, value = self.bound(state), self.variance(state)
         value -= self.paid(state) if self.priced else 0.0
         width = max(bound - value, 0.0) + self.owed(state)  # (8)
-        return max(width / max(self.scale, abs(bound)), self.violation(state))
+        return max(width / max(self.mean_square, abs(bound)), self.violation(state))
 
     def owed(self, state: State) -> float:
         """c of (8): how far the optimum may lie below the variance, for lengths are not kept."""
@@ -292,11 +332,13 @@ class MVUProgram:
     def gap_with_slack(self, state: State) -> float:
         """How far (2) is from the bound, with what is paid."""
         bound = self.bound(state)
-        return abs(bound - self.variance(state) + self.paid(state)) / max(self.scale, abs(bound))
+        return abs(bound - self.variance(state) + self.paid(state)) / max(
+            self.mean_square, abs(bound)
+        )
 
     def remaining(self, mu: float, state: State) -> float:
         """What products of this mean leave of the gap, but for rounding and for slack."""
-        return mu * self.size * self.scale / max(self.scale, abs(self.bound(state)))
+        return mu * self.size * self.scale / max(self.mean_square, abs(self.bound(state)))
 
     def is_exhausted(self, state: State) -> bool:
         """Whether (2) is solved, but slack bought that should not be."""
@@ -307,7 +349,7 @@ class MVUProgram:
     def value(self, state: State) -> float:
         """The least is best: of points whose lengths cannot be kept, those that pay least."""
         gap = self.gap(state)
-        return min(gap, self.gap_with_slack(state)) if self.dear else gap
+        return min(gap, self.gap_with_slack(state)) if self.higher_penalty else gap
 
     def violation(self, state: State) -> float:
         """The largest change of a length that is forbidden, relative to that of the program."""
@@ -323,6 +365,49 @@ class MVUProgram:
     def may_shrink(self) -> bool:
         """Whether lengths may shrink at no price."""
         return float(self.lower.max()) == 0
+
+    def rounding(self, state: State) -> Matrix:
+        """What rounding K changes in squared lengths, relative to them; (m,) on the host."""
+        diagonal = state.K.diagonal()
+        sizes = (diagonal[self.heads] + diagonal[self.tails]) / self.squares
+        changes: Matrix = ROUNDINGS * np.finfo(float).eps * kernels_for(sizes).to_host(sizes)
+        return changes
+
+    def certificate(self, state: State, eigenvalues: Matrix) -> Certificate:
+        """Objective, gap and error measures of a point; ``eigenvalues`` are those of K.
+
+        Rounding may leave K or S slightly indefinite. The gap counts what it costs to move both
+        back into their cones.
+        """
+        kernels, gram, unit, n = kernels_for(state.K), self.gram, self.scale, self.n
+        objective = self.variance(state) - (self.paid(state) if self.priced else 0.0)
+        S = self.dual_slack(state.y)
+        least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
+        bound, below = self.bound(state), max(0.0, -float(eigenvalues.min()) / unit)
+        inside = replace(state, K=state.K + below * (gram.eye(n, state.K) - 1 / n))
+        gap = self.gap(inside) + (n - 1) * below * unit / max(self.mean_square, abs(bound))
+        if least < 0:  # y is scaled back into the cone
+            moved = abs(bound / (1 + self.sign * least) - bound)
+            gap += moved / max(self.mean_square, abs(bound))
+        given = kernels.to_host(self.squares)
+        lack = self.forbidden(kernels.to_host(self.lengths(state.K)) - 1) * given
+        size, total = 1 + float(given.max()), 1 + (abs(objective) + abs(bound)) / unit
+        dimacs = {
+            "err1": float(np.linalg.norm(lack)) / size,
+            "err2": below / size,
+            "err3": 0.0,
+            "err4": max(0.0, -least) / 2,
+            "err5": (bound - objective) / unit / total,
+            "err6": float((state.K * S).sum()) / total,
+        }
+        return Certificate(objective, gap, dimacs)  # (9)
+
+    def dual_point(self, state: State) -> tuple[Index, Matrix]:
+        """Ends (m, 2) of the edges, and y in the units of the data beside δ, (m, 2)."""
+        to_host = kernels_for(state.y).to_host
+        y = self.scale * to_host(state.y)
+        edges = np.stack([to_host(self.heads), to_host(self.tails)], axis=1)
+        return edges, np.stack([y, np.full(len(y), self.thickness)], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,6 +479,15 @@ class ScaledMVUProgram(MVUProgram):
         """As in plain coordinates, for K' = I."""
         factor: Array | None = self.gram.schur_of_rows(self.rows, self.rows @ inverse, extra)
         return factor
+
+
+def least_rounding(lengths: Matrix, n: int) -> float:
+    """At least what rounding K changes in the shortest squared length, relative to it.
+
+    K is about the mean of n nodes, from which all are about the longest length / n away, or more.
+    """
+    ratio = float(lengths.max() / lengths.min()) / n
+    return float(np.finfo(float).eps) * ratio**2
 
 
 def _least_at(heads: Index, tails: Index, squares: Matrix, n: int) -> Matrix:

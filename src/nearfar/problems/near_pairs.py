@@ -2,7 +2,7 @@
 
 With x the difference of the points of a pair, d features and a share ρ:
 
-(1) H = Σ_near xxᵀ + ρ (tr Σ_near xxᵀ / d) I
+(1) H = Σ_near xxᵀ + ρ (T / d) I, T = tr Σ_near xxᵀ, or a given total
 (2) R, (d, k), with RᵀHR = I, of the k directions in which pairs differ
 
 Where far pairs differ in a direction in which H is zero, an objective that makes them long has no
@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from scipy import linalg
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import range_and_null, symmetric
+from nearfar.linalg import range_and_null, squared_norm, symmetric
 from nearfar.problems.whitening import SAMPLE_ROWS, whitened
 from nearfar.supervision import Pairs
 
@@ -34,6 +33,7 @@ Matrix = NDArray[np.float64]
 STEADY = 1e-6  # eigenvalue, relative to the largest, that one decomposition finds well enough
 MOSTLY_RIDGE = 0.5  # share of H beyond which the ridge, and not the near pairs, makes a direction
 REACH = 1e-10  # share of a far pair's length that is no rounding error
+CANCELLED = 1e-12  # share of the largest square below which differences of images lose digits
 BLOCK_ROWS = 1 << 16  # pairs whose differences are held at a time
 BLOCK_ENTRIES = 1 << 22  # entries of differences that are held at a time, 32 MB
 
@@ -45,25 +45,27 @@ def whitened_by_near_pairs(
     squares: Callable[[Array], Array],
     n_near: int,
     regularization: float,
+    total: float | None = None,
 ) -> tuple[Matrix, Matrix, Matrix]:
     """R of (2), its dual G, and directions (k, ·) that are mostly made by the ridge.
 
     For rows in some coordinates, ``scatter`` gives Σ_near xxᵀ, and ``squares`` ‖x‖² of each far
     pair. Directions in which no pair differs get no weight, and constant features none at all; but
-    for them, rows are X = X R Gᵀ.
+    for them, rows are X = X R Gᵀ. ``total`` is T of (1), if it is given.
     """
     d = rows.shape[1]
     constant = kernels.to_host(abs(rows).sum(0)) == 0
     H = symmetric(scatter(rows))
-    found = steadily_whitened(H, regularization)
+    found = steadily_whitened(H, regularization, total)
     if found is not None:
         return *found, np.empty((d, 0))
-    ridge = _ridge(H, regularization)
+    ridge = _ridge(H, regularization, total)
     basis, dual, U, H, _ = whitened(kernels, rows, scatter, n_near, ridge)
     inner, null = range_and_null(H)
     R = basis @ inner
     if null.shape[1]:
-        refuse_unbounded(kernels, squares(kernels.apply(U, null.T)), squares(U))
+        part, whole = squares(kernels.apply(U, null.T)), squares(U)
+        refuse_unbounded(kernels, part, whole, equal=regularization > 0 and not ridge)
         flat = linalg.orth(basis @ null)
         R -= flat @ (flat.T @ R)
     R[constant] = 0
@@ -71,13 +73,15 @@ def whitened_by_near_pairs(
     return R, dual @ (H @ inner), vectors[:, shares > MOSTLY_RIDGE]
 
 
-def steadily_whitened(H: Matrix, regularization: float) -> tuple[Matrix, Matrix] | None:
+def steadily_whitened(
+    H: Matrix, regularization: float, total: float | None = None
+) -> tuple[Matrix, Matrix] | None:
     """R of (2) and its dual, if (1) is well-conditioned but for units and owes the ridge little.
 
-    ``H`` is Σ_near xxᵀ. One eigendecomposition of (1) = S V Λ Vᵀ S, with S the units, gives both:
-    R = S⁻¹ V Λ^(−½) and S V Λ^½.
+    ``H`` is Σ_near xxᵀ, and ``total`` is T of (1), if it is given. One eigendecomposition of
+    (1) = S V Λ Vᵀ S, with S the units, gives both: R = S⁻¹ V Λ^(−½) and S V Λ^½.
     """
-    ridge = _ridge(H, regularization)
+    ridge = _ridge(H, regularization, total)
     H = H + ridge * np.eye(len(H))
     units = np.sqrt(np.diag(H))
     if not units.min() > 0:
@@ -94,9 +98,9 @@ def steadily_whitened(H: Matrix, regularization: float) -> tuple[Matrix, Matrix]
     return (R, dual) if ridge * np.vdot(R, R) <= MOSTLY_RIDGE else None
 
 
-def _ridge(H: Matrix, regularization: float) -> float:
+def _ridge(H: Matrix, regularization: float, total: float | None) -> float:
     """What (1) adds to the diagonal of Σ_near xxᵀ."""
-    return regularization * float(np.trace(H)) / len(H)
+    return regularization * (float(np.trace(H)) if total is None else total) / len(H)
 
 
 def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]:
@@ -159,11 +163,16 @@ def central_origin(kernels: ModuleType, X: Array) -> Array:
 
 
 def measure_of_pairs(
-    pairs: Pairs, regularization: float
+    pairs: Pairs,
+    regularization: float,
+    images: Callable[[Matrix], Array] | None = None,
+    trace: Callable[[Matrix], float] = squared_norm,
+    total: float | None = None,
 ) -> Callable[[Matrix], tuple[Array, float]]:
     """For a map on the features: ‖x‖² of each far pair, and ⟨H, A⟩ of (1), from data in float64.
 
-    A is the metric of the map.
+    A is the metric of the map. ``images`` and ``trace`` are those of the points and of A where a
+    map is returned in other coordinates, and rounded there; ``total`` is T of (1), if it is given.
     """
     X = pairs.points
     kernels = kernels_for(X)
@@ -172,45 +181,46 @@ def measure_of_pairs(
 
     def measure(components: Matrix) -> tuple[Array, float]:
         points = kernels.double(X) - origin
-        images = kernels.apply(points, components)
-        total = float(near_squares(kernels, pairs, images).sum())
+        mapped = kernels.apply(points, components) if images is None else images(components)
+        constraint = float(near_squares(kernels, pairs, mapped).sum())
         if regularization:
-            ridge = regularization * float(near_squares(kernels, pairs, points).mean())
-            total += ridge * float(np.vdot(components, components))
-        return kernels.sq_lengths(images, *far), total
+            spread = near_squares(kernels, pairs, points).sum() if total is None else total
+            ridge = regularization * float(spread) / points.shape[1]
+            constraint += ridge * trace(components)
+        squares = kernels.sq_lengths(mapped, *far)
+        if images is None:
+            size = float((mapped * mapped).sum(1).max())
+            lost = kernels.flatnonzero(squares < CANCELLED * size)
+            for first in range(0, len(lost), BLOCK_ROWS):
+                part = lost[first : first + BLOCK_ROWS]
+                x = kernels.double(X[far[0][part]]) - kernels.double(X[far[1][part]])
+                squares[part] = (kernels.apply(x, components) ** 2).sum(1)
+        return squares, constraint
 
     return measure
 
 
-def near_laplacian(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], tuple[Array, Array]]:
-    """For points U: V, the same in some order, and Lap V with Vᵀ Lap V = Σ_near uuᵀ.
+def refuse_unbounded(
+    kernels: ModuleType, part: Array, whole: Array, *, equal: bool = False
+) -> None:
+    """Refuse far pairs with a part of their squares in directions in which near pairs agree.
 
-    All pairs of a class are n_c times its scatter, so that they need not be visited.
+    ``equal`` is whether a ridge adds nothing, since all near pairs are of equal points.
     """
-    if pairs.labels is None:
-        edges = tuple(kernels.index(end, pairs.points) for end in pairs.near_edges())
-        ones = kernels.double(edges[0]) * 0 + 1
-        return lambda U: (U, kernels.laplacian_matmul(*edges, ones, U))
-    labels = pairs.labels
-    order = kernels.index(labels.order, pairs.points)
-
-    def complete(U: Array) -> tuple[Array, Array]:
-        V = U[order]
-        parts = [V[first:last] for first, last in pairwise(labels.starts.tolist())]
-        laps = [len(part) * part - part.sum(0) for part in parts]
-        return V, kernels.concatenate(laps)
-
-    return complete
-
-
-def refuse_unbounded(kernels: ModuleType, part: Array, whole: Array) -> None:
-    """Refuse far pairs with a part of their squares in directions in which near pairs agree."""
-    apart: Any = kernels.to_host(kernels.where(part > REACH**2 * whole))
+    apart: NDArray[np.intp] = kernels.to_host(kernels.flatnonzero(part > REACH**2 * whole))
+    remedy = (
+        "Give more near pairs, project with sklearn.decomposition.PCA first, or set"
+        " regularization, for example to 0.01."
+    )
+    if equal:
+        remedy = (
+            "Give near pairs of points that differ: in these none do, so that regularization, a"
+            " share of what they differ by, adds nothing."
+        )
     if len(apart):
         raise InvalidInputError(
             "the objective has no largest value: near pairs must differ in every direction in"
             f" which far pairs do; {len(apart)} of {len(part)} far pairs differ where no near"
-            " pair does. Give more near pairs, project with sklearn.decomposition.PCA first, or"
-            " set regularization, for example to 0.01.",
+            f" pair does. {remedy}",
             apart,
         )

@@ -60,7 +60,7 @@ class Neighborhoods:
     @classmethod
     def of(cls, places: Array, squares: Array) -> Self:
         """All new points, numbered."""
-        return cls(places, squares, kernels_for(places).count_up(places.shape[2], places))
+        return cls(places, squares, kernels_for(places).arange(places.shape[2], places))
 
     def take(self, chosen: Array) -> Self:
         """Some of the new points, with their numbers."""

@@ -42,6 +42,8 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
+SAMPLE_ROWS = 1000  # that are enough to see how far features are from 0
+FAR = 2.0**10  # times its spread from 0: a feature whose mean is computed from differences
 RATIO_TOLERANCE = 1e-10  # share of the variance that counts as none: above the rounding of (5)
 
 
@@ -176,6 +178,18 @@ def _white_coordinates(
     varies = kernels.to_host(abs(points).sum(0)) > 0
     vectors = np.where(varies[:, None], vectors, 0.0)
     return vectors / lengths / scale[:, None], vectors * lengths * scale[:, None]
+
+
+def near_origin(kernels: ModuleType, X: Array) -> Array:
+    """X, or in float64 X less its first point if some feature is far from 0 for its spread.
+
+    A mean m has a rounding error of ε|m|, whose square adds to the variances of (1) and (2).
+    """
+    few = X[:: -(-len(X) // SAMPLE_ROWS)]
+    spread = abs(few - X[:1]).mean(0)
+    if not bool(((abs(X[0]) > FAR * spread) & (spread > 0)).any()):
+        return X
+    return kernels.double(X) - kernels.double(X[:1])
 
 
 def _deviations(kernels: ModuleType, points: Array) -> Matrix:

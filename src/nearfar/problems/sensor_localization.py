@@ -39,6 +39,7 @@ EXACT = 1e-6  # relative error of squared lengths that is none
 UNLIKELY = 9.0  # rise of (5) that tells two places apart: three standard deviations
 APART = 10.0  # standard errors by which they must differ
 RANK = 1e-8  # singular value, relative, that is zero
+FLAT_ANCHORS = 1e-6  # extent of anchors, relative to the largest, that is none
 
 
 @dataclass(frozen=True)
@@ -233,3 +234,20 @@ def _motions(Y: Matrix, fixed: Mask) -> Matrix:
     rank = int((sizes > RANK * max(1.0, sizes.max(initial=0.0))).sum())
     open_ones: Matrix = flat @ rows[rank:].T
     return open_ones
+
+
+def align_to_anchors(Y: Matrix, fixed: Mask, positions: Matrix) -> Matrix:
+    """Y (n, r), moved rigidly, mirrored perhaps, to where anchors are, and these put in place."""
+    known, r = positions[fixed], positions.shape[1]
+    Y = np.pad(Y, ((0, 0), (0, r - Y.shape[1])))
+    centre = Y[fixed].mean(axis=0)
+    left, _, right = np.linalg.svd((Y[fixed] - centre).T @ (known - known.mean(axis=0)))
+    moved: Matrix = (Y - centre) @ (left @ right) + known.mean(axis=0)
+    moved[fixed] = known
+    return moved
+
+
+def affine_rank(points: Matrix) -> int:
+    """Dimensions of the least flat space that holds some points."""
+    sizes = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
+    return int((sizes > FLAT_ANCHORS * sizes.max(initial=0.0)).sum()) if sizes.any() else 0

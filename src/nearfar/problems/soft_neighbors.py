@@ -11,7 +11,7 @@ With D(i, j) = ‖L(uᵢ − uⱼ)‖² and rows sorted by class:
 
 (4) is half of what minimises ⟨P, A⟩ + n log E exp(−D) in closed form if differences of random
 points are Gaussian: half, since the nearest points dominate Z. Where classes are far apart, τ being
-large, less will part them: random points at D = ¼ WIDE in all such directions together.
+large, less will separate them: random points at D = ¼ WIDE in all such directions together.
 
 Coordinates: U = (X − centre) B, where B whitens the pull P of `nearfar.problems.whitening` with the
 pairs of each class as near pairs, of weights 1/(n_c − 1); L acts on U, and L Bᵀ on X.
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import range_and_null, symmetric
+from nearfar.linalg import range_and_null, squared_norm, symmetric
 from nearfar.problems.whitening import FLOOR, returned_map, whitened
 
 Matrix = NDArray[np.float64]
@@ -79,6 +79,7 @@ class SoftNeighborsProblem:
     regularization: float  # λ
     exact: Callable[[], Array]  # U in float64
     images: Callable[[Matrix], Array]  # of the points under a map on the features, in float64
+    trace: Callable[[Matrix], float] = squared_norm  # of the metric of such a map
 
     @classmethod
     def build(cls, X: Array, centre: Array, starts: Index, regularization: float = 0.0) -> Self:

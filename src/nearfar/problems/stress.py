@@ -1,4 +1,4 @@
-"""Points that fit the lengths of a graph's edges: what remains to do after a relaxation.
+"""Points that fit the lengths of the edges of a graph: the refinement of `variational_mvu`.
 
 With the edges e = (i, j), weights w and squares D of `nearfar.problems.variational_mvu`, Y (n, r)
 the points, ȳ their mean, and ℓₑ = ‖yᵢ − yⱼ‖²:
@@ -18,7 +18,6 @@ F is not convex. Its global minimum over Y of enough columns is minus the optimu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,9 @@ from nearfar.kernels import Array, kernels_for
 from nearfar.problems.variational_mvu import Edges
 
 Matrix = NDArray[np.float64]
+
+Ray = tuple[Matrix, Array, Array]
+"""A direction P, and 2⟨yᵢ − yⱼ, pᵢ − pⱼ⟩ and ‖pᵢ − pⱼ‖² of the edges."""
 
 FLOOR = 1e-10  # share of Σ wD² below which a misfit counts as none
 
@@ -66,7 +68,7 @@ class Stress:
         none = FLOOR * float(edges.weights @ (edges.squares * edges.squares))
         return Place(Y, excess, misfit - variance, gradient, misfit + variance + none)
 
-    def line(self, at: Place, direction: Matrix) -> tuple[Matrix, Any]:
+    def line(self, at: Place, direction: Matrix) -> tuple[Matrix, Ray]:
         """Coefficients of t⁴ … t¹ of F(Y + tP) − F(Y), and what `moved` needs."""
         edges = self.edges
         cross, square = kernels_for(at.excess).edge_products(
@@ -86,7 +88,7 @@ class Stress:
         )
         return coefficients, (direction, slope, square)
 
-    def moved(self, at: Place, line: Any, t: float) -> Place:
+    def moved(self, at: Place, line: Ray, t: float) -> Place:
         """The place Y + tP on a `line`."""
         direction, slope, square = line
         return self._place(at.Y + t * direction, at.excess + t * slope + t * t * square)  # (3)

@@ -159,7 +159,10 @@ class PairProblem:
         self.space = Space.of(model, points, rows)
         self.points = self.space.points
         B = self.near(self.points)
-        share = float(model.regularization) * float((B * B).sum()) / max(B.shape[1], 1)
+        total = float((B * B).sum())
+        if self.space.squares is not None and model.rank is None:  # also along what is not in B
+            total = self.near_total(self.space.squares)
+        share = float(model.regularization) * total / max(B.shape[1], 1)
         self.B = sums.with_ridge(B, share)  # BᵀB = S of (3.1), H of (4.1)
         self.Z = self.space.images()[0]
         self.size = float((self.near(self.Z) ** 2).sum()) + share * self.space.trace()  # ⟨S, M⟩
@@ -170,6 +173,12 @@ class PairProblem:
             return np.asarray(U[self.near_pairs[0]] - U[self.near_pairs[1]])
         sizes = np.bincount(self.codes)[self.codes]
         return np.asarray(np.sqrt(sizes)[:, None] * sums.about_means(U, self.codes))
+
+    def near_total(self, squares: Matrix) -> float:
+        """The sum over the near pairs of a table (n, n)."""
+        if self.codes is None:
+            return float(squares[self.near_pairs[0], self.near_pairs[1]].sum())
+        return float(squares[self.codes[:, None] == self.codes].sum()) / 2
 
     def far(self) -> Iterator[Pairs]:
         """The far pairs, in parts; pairs of equal points, which no metric parts, are left out."""
@@ -259,7 +268,7 @@ def check_mvu(model: Any, proof: Proof, X: Any, _: Any, __: Any) -> Found:
     graph, K, kind = model.graph_, claims.as_float64(model.kernel_), model.constraints
     n, given, length = graph.n_nodes, _edge_lengths(model, X, model.graph_), graph.lengths
     if K.shape != (n, n) or not np.isfinite(K).all():
-        raise Refuted(f"the kernel of the model is no matrix of the {n} points")
+        raise Refuted(f"the kernel of the model is not a matrix of the {n} points")
     for e in np.flatnonzero(np.abs(given - length) > tolerance(model) * np.maximum(length, given)):
         raise Refuted(
             f"{OTHER}rows {graph.heads[e]} and {graph.tails[e]} are {given[e]:.6g} apart, the graph"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from nearfar.errors import InvalidInputError
@@ -32,6 +33,7 @@ class Space:
     points: Matrix  # (n, k)
     operand: Matrix  # (n, ·): the image of all points under a map L is operand Lᵀ
     gram: Matrix | None = None  # of the rows that maps of a kernel act on
+    squares: Matrix | None = None  # (n, n) squared distances in feature space
 
     def image(self, L: Any) -> Matrix:
         """The images of the points under a map."""
@@ -59,15 +61,25 @@ class Space:
             points = X[rows] - X[rows[amid]]
             return cls(maps, points, points)
         if model.kernel == "precomputed":
-            points = _features(X[np.ix_(rows, rows)], X[rows], model.rank)
-            return cls(maps, points, X[rows], X)
+            K = X[np.ix_(rows, rows)]
+            return cls(maps, _features(K, X[rows], model.rank), X[rows], X, _squares(K))
         origin = np.median(X, axis=0) if model.kernel in SHIFTABLE else 0.0
         options = {} if model.gamma_ is None else {"gamma": model.gamma_}
         options = {"metric": model.kernel, **(model.kernel_params or {}), **options}
         mine, fitted = X[rows] - origin, as_float64(model.X_fit_) - origin
-        points = _features(pairwise_kernels(mine, **options), X[rows], model.rank)
+        K = pairwise_kernels(mine, **options)
+        squares, points = _squares(K), _features(K, X[rows], model.rank)
+        if model.kernel in ("linear", "rbf"):  # kernel values lose the digits of near points
+            squares = cdist(mine, mine, "sqeuclidean")
+            squares = squares if model.gamma_ is None else -2 * np.expm1(-model.gamma_ * squares)
         operand, gram = (pairwise_kernels(rows, fitted, **options) for rows in (mine, fitted))
-        return cls(maps, points, operand, gram)
+        return cls(maps, points, operand, gram, squares)
+
+
+def _squares(K: Matrix) -> Matrix:
+    """‖φ(a) − φ(b)‖² by kernel values."""
+    own = np.diag(K)
+    return np.asarray((own + own[:, None] - K - K.T).clip(0))
 
 
 def _features(K: Matrix, X: Matrix, rank: float | None) -> Matrix:
@@ -131,7 +143,7 @@ def row_numbers(proof: Proof, name: str, columns: int | None, low: int, n: int) 
     array: Any = proof.get(name)
     good = isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.ndim == 2
     if not good or columns not in (None, array.shape[1]):
-        raise Refuted(f"the proof is damaged: {name} is no table of row numbers")
+        raise Refuted(f"the proof is damaged: {name} is not a table of row numbers")
     if array.size and not low <= array.min() <= array.max() < n:
         raise Refuted(
             f"the table is not the training table: the proof names rows up to {array.max()}, and"
@@ -147,7 +159,7 @@ def finite_array(proof: Proof, name: str, shape: tuple[int | None, ...]) -> Matr
     if not good or any(
         want not in (None, got) for want, got in zip(shape, array.shape, strict=True)
     ):
-        raise Refuted(f"the proof is damaged: {name} is no array of numbers of shape {shape}")
+        raise Refuted(f"the proof is damaged: {name} is not an array of numbers of shape {shape}")
     if not np.isfinite(array).all():
         raise Refuted(f"the proof is damaged: {name} has values that are not finite")
     return np.asarray(array, dtype=np.float64)

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.analysis.comparison import Comparison, compare_errors
+from nearfar.analysis.models import Index, row_numbers, sample_rows
+from nearfar.analysis.neighbors import Neighbors
+from nearfar.analysis.study import Study
+from nearfar.analysis.views import views
 from nearfar.errors import InvalidInputError
-from nearfar.report.comparison import Comparison, compare_errors
-from nearfar.report.features import feature_shares
-from nearfar.report.neighbors import Neighbors, neighbors, neighbors_after
+from nearfar.kernels import to_host
 from nearfar.report.payload import Material, checked_image_shape
-from nearfar.report.study import Index, Study, drawn, host, rows_of
-from nearfar.report.views import views
 
 SHOWN = 3000  # rows that are drawn, at most, besides the chosen ones and their neighbours
 NEIGHBORS = 5  # of each row, at least
@@ -31,7 +32,7 @@ def gather(
 ) -> Material:
     """Draw the rows, find their neighbours and choose what to show first."""
     n, k = len(study), max(NEIGHBORS, study.n_neighbors)
-    asked = np.empty(0, dtype=np.intp) if rows is None else rows_of(rows, n, "rows")
+    asked = np.empty(0, dtype=np.intp) if rows is None else row_numbers("rows", rows, n)
     if len(asked) > MOST_CHOSEN:
         raise InvalidInputError(
             f"rows names {len(asked)} rows whose neighbours are to be shown; at most {MOST_CHOSEN}"
@@ -40,9 +41,10 @@ def gather(
     known = np.arange(n)
     if len(study.tested):
         known = np.union1d(study.voters, study.tested)  # others would have no outcome
-    sample = np.random.default_rng(random_state).permutation(drawn(known, SHOWN, random_state))
+    sample = sample_rows(known, SHOWN, random_state)
+    sample = np.random.default_rng(random_state).permutation(sample)
     queries = _in_order(study.tested, asked, sample)
-    before, after = _both(study, queries, k)
+    before, after = study.neighbors(queries, k)
     comparison = None if after is None else compare_errors(study, before, after)
     chosen = asked if len(asked) else _telling(study, comparison, sample, random_state)
     at = _places(chosen, queries)
@@ -50,7 +52,7 @@ def gather(
     shown = _in_order(chosen, *near, sample)
     missing = np.setdiff1d(shown, queries)
     if len(missing):
-        more = _both(study, missing, k)
+        more = study.neighbors(missing, k)
         queries = np.concatenate([queries, missing])
         before, after = (_joined(pair) for pair in zip((before, after), more, strict=True))
     at = _places(shown, queries)
@@ -58,38 +60,33 @@ def gather(
         shown,
         len(chosen),
         views(study, shown, random_state),
-        before and Neighbors(before.rows[at], before.distances[at]),
-        after and Neighbors(after.rows[at], after.distances[at]),
+        before and before.of_queries(at),
+        after and after.of_queries(at),
         comparison,
         {**_given_columns(columns, n), **_features(study)},
         checked_image_shape(image_shape, study.feature_names if study.X is not None else ()),
     )
 
 
-def _both(study: Study, queries: Index, k: int) -> tuple[Neighbors | None, Neighbors | None]:
-    before = None if study.X is None else neighbors(study.X, queries, study.voters, k)
-    return before, neighbors_after(study, queries, k)
-
-
 def _joined(pair: tuple[Neighbors | None, Neighbors | None]) -> Neighbors | None:
     first, second = pair
     if first is None or second is None:
         return None
-    rows, distances = zip(first, second, strict=True)
-    return Neighbors(np.concatenate(rows), np.concatenate(distances))
+    return Neighbors(
+        np.concatenate([first.rows, second.rows]),
+        np.concatenate([first.distances, second.distances]),
+    )
 
 
 def _telling(
     study: Study, comparison: Comparison | None, sample: Index, random_state: int
 ) -> Index:
-    """Rows that learning mended or broke, that stayed wrong, and that were right all along."""
+    """Rows that learning fixed or broke, that stayed wrong, and that were right all along."""
     if comparison is None:
         return sample[:CHOSEN]
     was, is_wrong = comparison.before.wrong, comparison.after.wrong
     kinds = [(was & ~is_wrong, 2), (~was & is_wrong, 2), (was & is_wrong, 1), (~was & ~is_wrong, 6)]
-    chosen = [
-        drawn(study.tested[np.flatnonzero(mask)], count, random_state) for mask, count in kinds
-    ]
+    chosen = [sample_rows(study.tested[mask], count, random_state) for mask, count in kinds]
     return np.concatenate(chosen)[:CHOSEN]
 
 
@@ -109,7 +106,7 @@ def _places(rows: Index, among: Index) -> Index:
 def _given_columns(columns: Mapping[str, Any] | None, n: int) -> dict[str, NDArray[Any]]:
     found = {}
     for name, values in (columns or {}).items():
-        column = host(values)
+        column = to_host(values)
         if column.ndim != 1 or len(column) != n:
             raise InvalidInputError(
                 f"column {name!r} must have a value for each of the {n} rows; it has shape"
@@ -123,6 +120,6 @@ def _features(study: Study) -> dict[str, NDArray[Any]]:
     """The features, those that count most first."""
     if study.X is None:
         return {}
-    shares = feature_shares(study)
+    shares = study.feature_shares()
     order = np.argsort(-np.var(study.X[study.voters], axis=0)) if shares is None else shares.order
     return {study.feature_names[i]: study.X[:, i] for i in order.tolist()}

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nearfar.analysis.study import Study
+from nearfar.files import fingerprint
 from nearfar.report.payload import clipped
-from nearfar.report.study import Study
 from nearfar.report.versions import versions
-from nearfar.solvers.checkpoint import fingerprint
 
 VALUE = 200  # characters of a parameter or a version
 COMMAND = 2000

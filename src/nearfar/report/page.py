@@ -8,13 +8,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from nearfar.analysis.study import Study
 from nearfar.errors import MissingExtraError
 from nearfar.report import sections
 from nearfar.report.charts import line_chart
-from nearfar.report.convergence import panels
 from nearfar.report.origin import VALUE, Origin, reproduce
 from nearfar.report.payload import Material, as_script_data, clipped, payload
-from nearfar.report.study import Study
+from nearfar.report.progress import panels
 
 
 def describe(

@@ -1,4 +1,4 @@
-"""What the page's program draws and searches, as JSON: numbers in base64, at most so many rows.
+"""The data that the page draws and searches, as JSON with numbers in base64.
 
 Row numbers are those of the table. Rows that are drawn come first; after them come rows that are
 only named, as neighbours of drawn ones.
@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.analysis.comparison import Comparison
+from nearfar.analysis.models import Floats, Index
+from nearfar.analysis.neighbors import Neighbors
+from nearfar.analysis.study import Study
+from nearfar.analysis.views import View
 from nearfar.errors import InvalidInputError
-from nearfar.report.comparison import Comparison
-from nearfar.report.neighbors import Neighbors
-from nearfar.report.study import Floats, Index, Study
-from nearfar.report.views import View
 
 TEXT = 40  # characters of a label or a text cell
 COLUMN_VALUES = 250_000  # numbers of the table that travel with the page, 1.3 MB
@@ -46,15 +47,15 @@ class Material:
     image_shape: tuple[int, int] | None
 
     def first(self, count: int) -> Material:
-        """Only so many rows."""
+        """The first ``count`` rows only."""
         part = slice(None, count)
         return replace(
             self,
             shown=self.shown[part],
             chosen=min(self.chosen, count),
             views=[view._replace(places=view.places[part]) for view in self.views],
-            before=self.before and Neighbors(self.before.rows[part], self.before.distances[part]),
-            after=self.after and Neighbors(self.after.rows[part], self.after.distances[part]),
+            before=self.before and self.before.of_queries(part),
+            after=self.after and self.after.of_queries(part),
         )
 
 
@@ -95,7 +96,7 @@ def as_script_data(content: Any) -> str:
 
 
 def clipped(text: Any, length: int = TEXT) -> str:
-    """Text of at most so many characters, the last a sign that some were left out."""
+    """Text of at most ``length`` characters, the last an ellipsis if some were left out."""
     words = str(text)
     words = words if len(words) <= length else words[: length - 1] + "…"
     return words.encode("utf-8", "replace").decode()  # a half of a pair of surrogates is no text
@@ -195,7 +196,7 @@ def _images(study: Study, material: Material) -> dict[str, Any] | None:
 
 
 def _reduced(pictures: Floats, most_pixels: float) -> Floats:
-    """Means over square blocks, the smallest for which a picture has no more than so many."""
+    """Means over square blocks, the smallest that leave at most ``most_pixels``."""
     _, rows, columns = pictures.shape
     size = max(1, math.ceil(math.sqrt(rows * columns / most_pixels)))
     if size == 1:

@@ -7,21 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from nearfar.analysis.comparison import Changes, Comparison
+from nearfar.analysis.convergence import Trace, ending
+from nearfar.analysis.features import learned_axes
+from nearfar.analysis.models import sample_rows
+from nearfar.analysis.spectrum import COUNTED, spectra
+from nearfar.analysis.study import Study
+from nearfar.analysis.views import metric_name
 from nearfar.evaluation.embeddings import measure_embedding
 from nearfar.report.charts import Line, interval_bar, line_chart, number, paired_bars, picture
-from nearfar.report.comparison import Changes, Comparison
-from nearfar.report.convergence import ending, has_estimates
-from nearfar.report.features import SHOWN, feature_shares, learned_axes
 from nearfar.report.origin import Origin
 from nearfar.report.payload import Material, clipped
-from nearfar.report.spectrum import COUNTED, spectra
-from nearfar.report.study import Study, drawn
-from nearfar.report.views import metric_name
 
 NAME = 60  # characters of the name of a feature
 CLASSES = 40  # that have a line in the table of errors
 METRICS = 12  # of several metrics, those that have a column
 MEASURED = 2000  # rows whose neighbourhoods are compared, at most
+SHOWN = 20  # features that the table names
 DIRECTIONS = 6  # of the learned space that are shown as pictures
 
 
@@ -168,17 +170,17 @@ def errors(study: Study, comparison: Comparison, origin: Origin) -> dict[str, An
 
 
 def _changes(changes: Changes) -> tuple[str, str, str]:
-    return f"{changes.mended:,}", f"{changes.broken:,}", _probability(changes.p_value)
+    return f"{changes.fixed:,}", f"{changes.broken:,}", _probability(changes.p_value)
 
 
 def _verdict(changes: Changes, over: str = "the Euclidean distance") -> str:
     """What the comparison with another method says."""
     both = f"{over[0].upper()}{over[1:]} and the model are"
-    if changes.mended + changes.broken == 0:
+    if changes.fixed + changes.broken == 0:
         return f"{both} wrong on the same rows."
-    if changes.mended == changes.broken:
+    if changes.fixed == changes.broken:
         return f"{both} right equally often."
-    which = "gain" if changes.mended > changes.broken else "loss"
+    which = "gain" if changes.fixed > changes.broken else "loss"
     if changes.p_value >= 0.05:
         return f"The {which} over {over} may be chance: few rows tell them apart."
     return f"The {which} over {over} is more than chance would easily make."
@@ -217,7 +219,7 @@ def faithful(study: Study, random_state: int) -> dict[str, Any] | None:
     n = len(study)
     if not study.unfolds or study.X is None or study.images is None or n < 4:
         return None
-    rows = drawn(np.arange(n), MEASURED, random_state)
+    rows = sample_rows(np.arange(n), MEASURED, random_state)
     k = min(15, (len(rows) - 1) // 2)
     measures = measure_embedding(study.X[rows], study.images[rows], k)
     found = {
@@ -259,8 +261,8 @@ def spectrum(study: Study, random_state: int) -> dict[str, Any] | None:
 
 def features(study: Study, material: Material) -> dict[str, Any] | None:
     """What a linear metric does to features; None for other models."""
-    shares = feature_shares(study)
-    if shares is None or study.maps is None:
+    shares = study.feature_shares()
+    if shares is None or study.maps is None or study.X is None:
         return None
     d, several = shares.after.shape[1], len(shares.after) > 1
     top = shares.order[:SHOWN].tolist()
@@ -282,12 +284,14 @@ def features(study: Study, material: Material) -> dict[str, Any] | None:
     pictures = []
     shape = material.image_shape
     if shape is not None and not several:
+        points = study.X[study.voters]
+        axes = learned_axes(study.maps[0], points) * points.std(axis=0)
         pictures = [
             ("variance of the pixels", picture(shares.before.reshape(shape))),
             ("what counts after learning", picture(shares.after[0].reshape(shape))),
             *(
                 (f"axis {i + 1}", picture(row.reshape(shape), diverging=True))
-                for i, row in enumerate(learned_axes(study)[:DIRECTIONS])
+                for i, row in enumerate(axes[:DIRECTIONS])
             ),
         ]
     return {
@@ -318,7 +322,7 @@ def certificate(study: Study) -> dict[str, Any] | None:
         "sentence": sentence,
         "objective": f"{fitted.objective_:.6g}",
         "gap": None if gap is None else number(gap),
-        "estimated": has_estimates(fitted.history_),
+        "estimated": bool(len(Trace(fitted.history_).estimates().x)),
         "tol": None if tol is None else number(tol),
     }
 

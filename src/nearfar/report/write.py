@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from nearfar.analysis.study import study
 from nearfar.errors import InvalidInputError
 from nearfar.files import atomic_writer, check_target
 from nearfar.report.material import gather
 from nearfar.report.origin import Origin
 from nearfar.report.page import describe, render, template
-from nearfar.report.study import study
 
 MOST_BYTES = 5_000_000
 
@@ -65,7 +65,7 @@ def write_report(
     columns : mapping of str to array-like of shape (n_samples,), or None, default=None
         Further columns, numbers or text, to colour by and to search in.
     rows : array-like of row numbers or None, default=None
-        Rows whose neighbours are shown first. None chooses rows that learning mended or broke.
+        Rows whose neighbours are shown first. None chooses rows that learning fixed or broke.
     image_shape : (int, int) or None, default=None
         Rows and columns, if the points are pictures. None finds out where the features are called
         ``pixel_0_0`` and so on.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -18,18 +17,6 @@ from nearfar.files import DAMAGE, STORED, Archive, atomic_writer, unwritable
 FAMILY = "nearfar-checkpoint-"
 FORMAT = f"{FAMILY}2"  # 1 had no residuals in its records, and estimates among their duality gaps
 EVERY_SECONDS = 0.5
-
-
-def fingerprint(*parts: Any) -> str:
-    """A digest of arrays and plain values: equal for equal content."""
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            digest.update(f"{part.dtype}{part.shape}".encode())
-            digest.update(np.ascontiguousarray(part).tobytes())
-        else:
-            digest.update(f"{type(part).__name__}{part!r};".encode())
-    return digest.hexdigest()
 
 
 class Checkpoint:

@@ -17,6 +17,9 @@ method towards (3), both sides staying feasible, is then a linear system in v un
 A first try with τ = 0 tells how far one can go, which sets τ; Mehrotra's corrector then adds to the
 targets what the products of that try left over. Problems that are solved leave the batch.
 
+The cone is worth its algebra: with the one constraint u₀² ≥ ‖(u₁, …)‖² as a number and its
+multiplier, (2) would be bilinear and not stay feasible, and one problem in a thousand would cycle.
+
 In arrays the last axis counts the problems: x is (v, m). So every operation runs along it, and all
 of them are spelt alike in NumPy and torch.
 
@@ -189,7 +192,7 @@ class _Newton:
         second = self._direction(tau, first)
         return state.moved(second, *self._reach(second, SHARE))
 
-    def _direction(self, tau: Any, first: _Step | None) -> _Step:
+    def _direction(self, tau: Array, first: _Step | None) -> _Step:
         """Towards products τ, corrected by those of a first try."""
         state, A, G = self._state, self._problems.A, self._problems.G
         above = tau - state.above * state.up

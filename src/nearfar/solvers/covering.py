@@ -16,8 +16,8 @@ staying feasible, is one solution of a k × k system: with HKM's linearisation o
 (5) dN = μZ⁻¹ − N − sym(N dZ Z⁻¹),  dZ = −Vᵀ diag(dβ) V,  yₜ dβₜ + βₜ dyₜ = μ − βₜyₜ
 (6) [(VNVᵀ) ∘ (VZ⁻¹Vᵀ) + diag(y/β)] dβ = μ/β + 1 − μ diag(VZ⁻¹Vᵀ)
 
-whose matrix is made of two products, because the constraints have rank one. Mehrotra's corrector
-adds to the right sides what the products dN dZ and dβ ∘ dy of a first try (with μ = 0) left over.
+whose matrix is made of two products, because the constraints have rank one. `predictor_corrector`
+chooses μ; its corrections are the products dN dZ and dβ ∘ dy of the predictor.
 
 From time to time all lengths are measured. The smallest gives a feasible N of (1), since a multiple
 of N satisfies all constraints; β is feasible in (2) whatever is at hand. So both bound the optimum,
@@ -26,16 +26,15 @@ and with the violated constraints added the bounds meet.
 References
 ----------
 Helmberg, Rendl, Vanderbei & Wolkowicz, An interior-point method for semidefinite programming, SIAM
-J. Optim. 6 (1996). Mehrotra, On the implementation of a primal-dual interior point method, SIAM J.
-Optim. 2 (1992).
+J. Optim. 6 (1996).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +42,14 @@ from scipy import linalg
 
 from nearfar.limits import check_time
 from nearfar.linalg import symmetric
+from nearfar.solvers.predictor_corrector import (
+    definite_step,
+    positive_step,
+    predictor_corrector,
+)
 from nearfar.solvers.run import Iterate
 
+Array = Any
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
@@ -54,9 +59,16 @@ LOOSE, TIGHTEST, LOOSEST = 5.0, 0.05, 1.0
 CLOSER = 0.3  # share of the gap that the problem at hand is solved to before all are measured
 PRUNED = (1.0, 0.1, 0.01)  # shares of Z, in turn, below which a direction of N may go
 MOST_STEPS = 50  # of Newton's method between two measurements
-BACK = 0.95  # share of the way to the boundary that a step may go
+SHARE = 0.95  # of the way to the boundary that a step may go
 ROOM = 0.1  # slack, at most, that violated constraints are given as they are added
 SHORTEST_STEP = 1e-6  # of Newton's method, below which rounding errors rule
+
+
+class Weights(NamedTuple):
+    """The certificate: what each of some constraints adds to the bound, and their numbers."""
+
+    weights: Array
+    numbers: Index | None  # None for all of them, in their order
 
 
 class ManyConstraints(Protocol):
@@ -66,8 +78,8 @@ class ManyConstraints(Protocol):
     def size(self) -> int: ...  # noqa: D102
     @property
     def trace(self) -> float: ...  # noqa: D102
-    def lengths(self, L: Matrix) -> Any: ...  # noqa: D102
-    def shortest(self, lengths: Any, count: int, below: float = np.inf) -> Index: ...  # noqa: D102
+    def lengths(self, L: Matrix) -> Array: ...  # noqa: D102
+    def shortest(self, lengths: Array, count: int, below: float = np.inf) -> Index: ...  # noqa: D102
     def differences(self, numbers: Index) -> Matrix: ...  # noqa: D102
 
 
@@ -113,7 +125,7 @@ class Interior:
         return float(np.trace(self.N) / (1 + self.slack.min()))
 
 
-def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate]:
+def solve_covering_sdp(problem: ManyConstraints, tol: float) -> Iterator[Iterate[None, Weights]]:
     """Iterates towards the optimum; each is some steps of Newton's method and one look at all.
 
     The first is M = d uuᵀ/‖u‖² of the shortest u, which is the optimum if no other u is shorter
@@ -129,9 +141,9 @@ def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate]:
     at, n_steps = Interior(V, 2 * np.eye(size), np.full(len(V), 0.5 / linalg.norm(V) ** 2)), 0
     L = V[:1]
     value, _ = _measured(problem, L, unit)
-    bound, weights = 1.0, (np.ones(1), numbers[:1])
+    bound, weights = 1.0, Weights(np.ones(1), numbers[:1])
 
-    def iterate() -> Iterate:
+    def iterate() -> Iterate[None, Weights]:
         objective = d * unit**2 / value
         info = {"objective": objective, "pairs_at_hand": len(at.V), "newton_steps": n_steps}
         point = d**0.5 / linalg.norm(L) * L
@@ -143,7 +155,7 @@ def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate]:
         before = gap
         at, n_steps, moved = _approach(at, CLOSER * max(min(gap, 1.0), tol))
         if at.bound > bound:
-            bound, weights = at.bound, (at.beta, numbers)
+            bound, weights = at.bound, Weights(at.beta, numbers)
         factor = _factor(at.N)
         tried, lengths = _measured(problem, factor, unit)
         if tried < value:
@@ -171,7 +183,7 @@ def cover(problem: ManyConstraints, tol: float) -> Iterator[Iterate]:
             numbers = np.concatenate([numbers, violated])
 
 
-def _measured(problem: ManyConstraints, L: Matrix, unit: float) -> tuple[float, Any]:
+def _measured(problem: ManyConstraints, L: Matrix, unit: float) -> tuple[float, Array]:
     """tr N of the smallest feasible multiple of N = LᵀL, and all lengths uᵀNu."""
     lengths = problem.lengths(L)
     smallest = float(lengths.min()) / unit**2
@@ -228,56 +240,65 @@ def _approach(at: Interior, gap: float) -> tuple[Interior, int, bool]:
 
 
 def _step(at: Interior) -> tuple[Interior, bool]:
-    """Mehrotra's step, and whether it is long enough to be of use."""
-    V, N, beta, y, Z, mu = at.V, at.N, at.beta, at.slack, at.Z, at.mu
-    if not (y.min() > 0 and beta.min() > 0):
-        raise linalg.LinAlgError("rounding errors have left the interior")
-    roots = linalg.cholesky(N, lower=True), linalg.cholesky(Z, lower=True)
-    inverse = linalg.cho_solve((roots[1], True), np.eye(len(Z)))
-    reach = V @ inverse @ V.T
-    system = (V @ N @ V.T) * reach  # (6)
-    system[np.diag_indices_from(system)] += y / beta
-    system = linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
-
-    def direction(target: float, left: tuple[Any, Any]) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-        """dN, dZ, dβ and dy of (5), with what is left over of the two products."""
-        right = target / beta + 1 - target * np.diag(reach) - left[1] / beta
-        d_beta = linalg.cho_solve(system, right + _squares(V, left[0]))
-        d_Z = -V.T @ (d_beta[:, None] * V)
-        d_N = target * inverse - N - symmetric(N @ d_Z @ inverse) - left[0]
-        return d_N, d_Z, d_beta, _squares(V, d_N)
-
-    def steps(d_N: Matrix, d_Z: Matrix, d_beta: Matrix, d_y: Matrix) -> tuple[float, float]:
-        """How far N and β may go."""
-        primal = min(_way(roots[0], d_N), _way_of_vector(y, d_y))
-        dual = min(_way(roots[1], d_Z), _way_of_vector(beta, d_beta))
-        return min(1.0, BACK * primal), min(1.0, BACK * dual)
-
-    nothing = np.zeros_like(N), 0.0
-    d_N, d_Z, d_beta, d_y = first = direction(0.0, nothing)
-    primal, dual = steps(*first)
-    products = np.vdot(N + primal * d_N, Z + dual * d_Z)
-    shorter = (y + primal * d_y) @ (beta + dual * d_beta)
-    target = mu * float((products + shorter) / (len(N) + len(y)) / mu) ** 3
-    left = symmetric(d_N @ d_Z @ inverse), d_beta * d_y
-    second = direction(target, left)
-    primal, dual = steps(*second)
-    after = Interior(V, N + primal * second[0], beta + dual * second[2])
-    return after, max(primal, dual) > SHORTEST_STEP
+    """A step of Newton's method, and whether it is long enough to be of use."""
+    step = predictor_corrector(_Newton(at), SHARE)
+    after = Interior(at.V, at.N + step.primal * step.N, at.beta + step.dual * step.beta)
+    return after, max(step.primal, step.dual) > SHORTEST_STEP
 
 
-def _way(root: Matrix, change: Matrix) -> float:
-    """The largest t with rootᵀ root + t · change ⪰ 0, root being a lower Cholesky factor."""
-    half = linalg.solve_triangular(root, change, lower=True)
-    whole = linalg.solve_triangular(root, half.T, lower=True)
-    least = linalg.eigvalsh(symmetric(whole), subset_by_index=(0, 0))[0]
-    return -1 / float(least) if least < 0 else np.inf
+@dataclass(frozen=True)
+class _Step:
+    """A direction, and how far N with y, and β with Z, may go along it."""
+
+    N: Matrix
+    Z: Matrix
+    beta: Matrix
+    y: Matrix
+    primal: float = 0.0
+    dual: float = 0.0
 
 
-def _way_of_vector(x: Matrix, change: Matrix) -> float:
-    """The largest t with x + t · change ≥ 0."""
-    least = float((change / x).min())
-    return -1 / least if least < 0 else np.inf
+class _Newton:
+    """Equations (5) and (6) at a point."""
+
+    def __init__(self, at: Interior) -> None:
+        if not (at.slack.min() > 0 and at.beta.min() > 0):
+            raise linalg.LinAlgError("rounding errors have left the interior")
+        self._at, self.mu = at, at.mu
+        self._roots = linalg.cholesky(at.N, lower=True), linalg.cholesky(at.Z, lower=True)
+        self._inverse = linalg.cho_solve((self._roots[1], True), np.eye(len(at.Z)))
+        self._reach = at.V @ self._inverse @ at.V.T
+        system = (at.V @ at.N @ at.V.T) * self._reach  # (6)
+        system[np.diag_indices_from(system)] += at.slack / at.beta
+        self._system = linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+
+    def direction(self, target: float, predictor: _Step | None) -> _Step:
+        """(5) for a target, with the correction of a predictor."""
+        at, inverse = self._at, self._inverse
+        right = target / at.beta + 1 - target * np.diag(self._reach)
+        N = target * inverse - at.N
+        if predictor is not None:
+            left = symmetric(predictor.N @ predictor.Z @ inverse)
+            right += _squares(at.V, left) - predictor.beta * predictor.y / at.beta
+            N -= left
+        beta = linalg.cho_solve(self._system, right)
+        Z = -at.V.T @ (beta[:, None] * at.V)
+        N -= symmetric(at.N @ Z @ inverse)
+        return _Step(N, Z, beta, _squares(at.V, N))
+
+    def limited(self, step: _Step, share: float) -> _Step:
+        """The step with lengths that go this share of the way to the boundary, 1 at most."""
+        at = self._at
+        primal = min(definite_step(self._roots[0], step.N), positive_step(at.slack, step.y))
+        dual = min(definite_step(self._roots[1], step.Z), positive_step(at.beta, step.beta))
+        return replace(step, primal=min(1.0, share * primal), dual=min(1.0, share * dual))
+
+    def mean_product(self, step: _Step) -> float:
+        """The mean of all products of (4) after a step."""
+        at, a, b = self._at, step.primal, step.dual
+        matrices = np.vdot(at.N + a * step.N, at.Z + b * step.Z)
+        vectors = (at.slack + a * step.y) @ (at.beta + b * step.beta)
+        return max(float(matrices + vectors), 0.0) / (len(at.N) + len(at.beta))
 
 
 def _squares(V: Matrix, N: Matrix) -> Matrix:

@@ -19,24 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from nearfar.solvers.covering import ManyConstraints, Weights
 from nearfar.solvers.run import Iterate
 
+Array = Any
 Matrix = NDArray[np.float64]
 
 
-class SmoothedMinimum(Protocol):
+class SmoothedMinimum(ManyConstraints, Protocol):
     """What the solver asks of a problem; `nearfar.problems.dml_eig` explains each part."""
 
-    @property
-    def size(self) -> int: ...  # noqa: D102
-    @property
-    def trace(self) -> float: ...  # noqa: D102
-    def lengths(self, L: Matrix) -> Any: ...  # noqa: D102
-    def soft_weights(self, lengths: Any, smoothing: float) -> Any: ...  # noqa: D102
-    def scatter(self, weights: Any) -> Matrix: ...  # noqa: D102
+    def soft_weights(self, lengths: Array, smoothing: float) -> Array: ...  # noqa: D102
+    def scatter(self, weights: Array) -> Matrix: ...  # noqa: D102
 
 
-def frank_wolfe(problem: SmoothedMinimum, smoothing: float) -> Iterator[Iterate]:
+def frank_wolfe(problem: SmoothedMinimum, smoothing: float) -> Iterator[Iterate[None, Weights]]:
     """Algorithm 15.3.1: M₀ = I, and Mₜ = (1 − 1/t) Mₜ₋₁ + (d/t) vvᵀ; the point is a factor of Mₜ.
 
     The lecture has vvᵀ without the factor d and so leaves the matrices of trace d that it speaks
@@ -63,4 +60,4 @@ def frank_wolfe(problem: SmoothedMinimum, smoothing: float) -> Iterator[Iterate]
         value = float(lengths.min())
         gap = max(bound / value - 1, 0.0) if value > 0 else np.inf
         info = {"objective": value}
-        yield Iterate(L, -value, gap, True, info, certificate=(best, None), certified=True)
+        yield Iterate(L, -value, gap, True, info, certificate=Weights(best, None), certified=True)

@@ -8,9 +8,9 @@ z⁺ = u − y and z⁻ = v + y ≥ 0. With targets τ for all products:
 (3) ΔK = τS⁻¹ − K − ½(K ΔS S⁻¹ + S⁻¹ ΔS K) − correction        the direction of Helmberg et al.
 (4) M Δy = what (3) and x leave of the constraints,  M = (BKBᵀ) ∘ (BS⁻¹Bᵀ) + diag(x⁺/z⁺ + x⁻/z⁻)
 
-(4) is an elementwise product since every constraint has rank one. A predictor (τ = 0) tells how far
-it goes, which sets τ for the corrector with Mehrotra's second-order terms. As long as that pays,
-the corrector is the predictor of another one: with (4) factored, its solutions are cheap.
+(4) is an elementwise product since every constraint has rank one. `predictor_corrector` chooses τ
+and adds the corrections, several of them where that pays: with (4) factored, its solutions are
+cheap.
 
 ΔK is a difference of large matrices, and what rounding leaves of the constraints is worse than what
 (4) leaves. So the constraints are evaluated for ΔK itself, (4) is solved again for what is left,
@@ -20,38 +20,84 @@ Near the end of the path K and S are nearly singular, and rounding spoils (3) an
 indefinite, or steps become short. From there on the program is written in coordinates in which K is
 the unit matrix, and anew after each step. That takes about three times as long, and goes to gaps
 that are a hundred times smaller.
-
-Where rounding stops the path before the gap is small even so, the program is asked for one that
-differs little from it and is better posed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from types import ModuleType
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-from scipy.linalg import eigh_tridiagonal
 
+from nearfar.solvers.predictor_corrector import (
+    definite_step_by_lanczos,
+    positive_step,
+    predictor_corrector,
+)
 from nearfar.solvers.run import Iterate
 
 Array = Any
 
-LANCZOS = 60  # steps that estimate how far a matrix may go along a direction, at most
-CLOSE = 0.05  # the error of that, relative to it
 CORRECTIONS = 3  # of a direction, at most
 ACCURATE = 1e-11  # what a direction may leave of the constraints
 WORTH = 0.3  # of what was left, above which a correction is the last
-LEAST_TARGET = 1e-6  # relative to the mean product
 SHARE = 0.9  # of the way to the border of a cone
 CORRECTORS = 3  # at most
-PAYS = 0.9  # of the mean product, to which another corrector lowers it; of its step's length
 SHORT = 0.25  # of one of the steps: below, rounding errors ask for other coordinates
 SHORTEST = 1e-3  # of both steps: below, they allow no progress
 PATIENCE = 8  # steps in which the mean product has to fall to SLOW of itself
 SLOW = 0.5
 SPENT = 1e-3  # of the gap, to which the products add less: the rest is slack or rounding
+
+
+class Interior(Protocol):
+    """A point inside the cones."""
+
+    @property
+    def K(self) -> Array: ...  # noqa: D102
+    @property
+    def y(self) -> Array: ...  # noqa: D102
+    @property
+    def above(self) -> Array: ...  # noqa: D102
+    @property
+    def below(self) -> Array: ...  # noqa: D102
+
+
+State = TypeVar("State", bound=Interior)
+
+
+class Program(Protocol[State]):
+    """What the solver asks of a program; `nearfar.problems.mvu` explains each part."""
+
+    @property
+    def n(self) -> int: ...  # noqa: D102
+    @property
+    def size(self) -> int: ...  # noqa: D102
+    @property
+    def upper(self) -> Array: ...  # noqa: D102
+    @property
+    def lower(self) -> Array: ...  # noqa: D102
+    @property
+    def gram(self) -> ModuleType: ...  # noqa: D102
+    def start(self) -> State: ...  # noqa: D102
+    def point(self, K: Array, y: Array, above: Array, below: Array) -> State: ...  # noqa: D102
+    def scaled(self, factor: Array) -> Program[State]: ...  # noqa: D102
+    def plain(self, state: State) -> tuple[Program[State], State]: ...  # noqa: D102
+    def value(self, state: State) -> float: ...  # noqa: D102
+    def variance(self, state: State) -> float: ...  # noqa: D102
+    def bound(self, state: State) -> float: ...  # noqa: D102
+    def gap(self, state: State) -> float: ...  # noqa: D102
+    def violation(self, state: State) -> float: ...  # noqa: D102
+    def remaining(self, mu: float, state: State) -> float: ...  # noqa: D102
+    def lengths(self, K: Array) -> Array: ...  # noqa: D102
+    def dual_slack(self, y: Array) -> Array: ...  # noqa: D102
+    def change(self, y: Array) -> Array: ...  # noqa: D102
+    def projected(self, A: Array) -> Array: ...  # noqa: D102
+    def cholesky(self, A: Array) -> Array | None: ...  # noqa: D102
+    def inverse(self, factor: Array) -> Array: ...  # noqa: D102
+    def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -67,21 +113,13 @@ class Step:
     dual: float = 0.0
 
 
-def interior_point(program: Any) -> Iterator[Iterate]:
-    """Iterates along the path of the program, and of its relaxation where that ends too early.
+def interior_point(program: Program[State]) -> Iterator[Iterate[State]]:
+    """Iterates along the central path, until rounding allows no further step.
 
-    Value and residual of an iterate are the program's value and certified gap, its state is the
-    program's, and its certificate the program that it is a point of.
+    Value and residual of an iterate are the program's value and certified gap, and its state is a
+    point of the program.
     """
-    while program is not None:
-        for iterate in _path(program):
-            yield iterate
-        program = program.relaxed(iterate.state)
-
-
-def _path(program: Any) -> Iterator[Iterate]:
-    """Iterates from the program's start; it ends where rounding allows no further step."""
-    place: _Place | None = _Place.at(program, program.start())
+    place: _Place[State] | None = _Place.at(program, program.start())
     means: list[float] = []
     while place is not None:
         iterate, mu = place.iterate(), place.mu
@@ -102,17 +140,17 @@ def _path(program: Any) -> Iterator[Iterate]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Place(Generic[State]):
     """A point inside the cones, in the coordinates of its program."""
 
-    program: Any
-    state: Any
+    program: Program[State]
+    state: State
     S: Array
     factors: tuple[Array, Array]  # of K and S
     is_scaled: bool = False
 
     @classmethod
-    def at(cls, program: Any, state: Any) -> _Place:
+    def at(cls, program: Program[State], state: State) -> _Place[State]:
         S = program.dual_slack(state.y)
         return cls(program, state, S, (program.cholesky(state.K), program.cholesky(S)))
 
@@ -126,10 +164,9 @@ class _Place:
         """The mean product."""
         (zp, zm), state = self.slacks, self.state
         matrices = self.program.gram.inner(state.K, self.S)
-        size: int = self.program.size
-        return float(matrices + state.above @ zp + state.below @ zm) / size
+        return float(matrices + state.above @ zp + state.below @ zm) / self.program.size
 
-    def iterate(self) -> Iterate:
+    def iterate(self) -> Iterate[State]:
         program, state = self.program.plain(self.state)
         return Iterate(
             np.empty(0),
@@ -143,7 +180,6 @@ class _Place:
                 "mu": self.mu,
             },
             state=state,
-            certificate=program,
             certified=True,
         )
 
@@ -155,9 +191,11 @@ class _Place:
         M = program.schur(state.K, inverse, weights[0] + weights[1])
         if M is None:
             return None
-        return _corrected(_Direction(self, inverse, M, weights))
+        system = _Newton(self, inverse, M, weights)
+        best = predictor_corrector(system, SHARE, CORRECTORS)
+        return system.limited(system.refined(best), SHARE)
 
-    def scaled(self) -> _Place | None:
+    def scaled(self) -> _Place[State] | None:
         """The same place in coordinates in which K is the unit matrix."""
         program = self.program.scaled(self.factors[0])
         unit = program.gram.eye(program.n, self.S)
@@ -165,9 +203,10 @@ class _Place:
         factor = program.cholesky(S)
         if factor is None:
             return None
-        return _Place(program, replace(self.state, K=unit), S, (unit, factor), is_scaled=True)
+        state = program.point(unit, self.state.y, self.state.above, self.state.below)
+        return _Place(program, state, S, (unit, factor), is_scaled=True)
 
-    def moved(self, step: Step) -> _Place | None:
+    def moved(self, step: Step) -> _Place[State] | None:
         """The place after a step, shortened where a matrix has left its cone after all."""
         program, state, primal, dual = self.program, self.state, step.primal, step.dual
         for _ in range(20):
@@ -186,29 +225,16 @@ class _Place:
         if first is None or second is None:
             return None
         above, below = state.above + primal * step.above, state.below + primal * step.below
-        place = _Place(program, type(state)(K, y, above, below), S, (first, second))
+        place = _Place(program, program.point(K, y, above, below), S, (first, second))
         return place.scaled() if self.is_scaled else place
 
 
-def _corrected(solver: _Direction) -> Step:
-    """The predictor's step corrected, as often as the mean product falls by it."""
-    step = solver.limited(solver(0.0, None), 1.0)
-    target, best, least, reach = solver.mu, step, np.inf, 0.0
-    for _ in range(CORRECTORS):
-        share = solver.mean_product(step) / solver.mu
-        target = min(target, solver.mu * max(share**3, LEAST_TARGET))
-        step = solver.limited(solver(target, step), SHARE)
-        left = solver.mean_product(step)
-        if left > PAYS * least or step.primal + step.dual < PAYS * reach:
-            break
-        best, least, reach = step, left, step.primal + step.dual
-    return solver.limited(solver.refined(best), SHARE)
-
-
-class _Direction:
+class _Newton(Generic[State]):
     """Equations (2) to (4) at a place."""
 
-    def __init__(self, place: _Place, inverse: Array, M: Any, weights: Any) -> None:
+    def __init__(
+        self, place: _Place[State], inverse: Array, M: Array, weights: tuple[Array, Array]
+    ) -> None:
         self._place, self._inverse, self._M, self._weights = place, inverse, M, weights
         self._program, self._state, self._slacks = place.program, place.state, place.slacks
         self._solvers = [self._program.gram.lower_solver(factor) for factor in place.factors]
@@ -216,7 +242,8 @@ class _Direction:
         lengths = self._program.lengths(place.state.K)
         self._lack = 1 - (lengths - place.state.above + place.state.below)
 
-    def __call__(self, target: float, predictor: Step | None) -> Step:
+    def direction(self, target: float, predictor: Step | None) -> Step:
+        """(3) for a target, with the correction of a predictor."""
         state, inverse, (zp, zm) = self._state, self._inverse, self._slacks
         R = target * inverse - state.K
         up, down = target / zp - state.above, target / zm - state.below
@@ -265,11 +292,15 @@ class _Direction:
         """The step with lengths that keep this share of the way to the border, 1 at most."""
         state, (zp, zm) = self._state, self._slacks
         primal = min(
-            _reach(self._solvers[0], step.K),
-            _ratio(state.above, step.above),
-            _ratio(state.below, step.below),
+            definite_step_by_lanczos(self._solvers[0], step.K),
+            positive_step(state.above, step.above),
+            positive_step(state.below, step.below),
         )
-        dual = min(_reach(self._solvers[1], step.S), _ratio(zp, -step.y), _ratio(zm, step.y))
+        dual = min(
+            definite_step_by_lanczos(self._solvers[1], step.S),
+            positive_step(zp, -step.y),
+            positive_step(zm, step.y),
+        )
         return replace(step, primal=min(1.0, share * primal), dual=min(1.0, share * dual))
 
     def mean_product(self, step: Step) -> float:
@@ -280,43 +311,7 @@ class _Direction:
         matrices = inner(K, self._place.S) + b * inner(K, step.S)
         above = (state.above + a * step.above) @ (zp - b * step.y)
         below = (state.below + a * step.below) @ (zm + b * step.y)
-        size: int = self._program.size
-        return max(float(matrices + above + below), 0.0) / size
-
-
-def _reach(solve: Any, change: Any) -> float:
-    """About how far A + t·change stays definite; ``solve`` is the `lower_solver` of A's factor L.
-
-    By Lanczos' method for the least eigenvalue of L⁻¹·change·L⁻ᵀ, less its error.
-    """
-    q = change.diagonal()
-    q = 1 + q / (1e-300 + abs(q).max())  # any start that is not 1
-    if float(abs(q).max()) < 1e-6:  # of entries that are alike and negative
-        q = (q * 0 + 1).cumsum(0)
-    w, size, rows = q, float(q @ q) ** 0.5, 0 * q[:LANCZOS, None] * q
-    diagonal: list[float] = []
-    off: list[float] = []
-    for row in range(len(rows)):
-        rows[row], basis = w / size, rows[: row + 1]
-        w = solve(change @ solve(rows[row], True), False)
-        products = basis @ w
-        diagonal.append(float(products[-1]))
-        w = w - products @ basis
-        w = w - (basis @ w) @ basis  # rounding leaves the first a part
-        size = float(w @ w) ** 0.5
-        values, vectors = eigh_tridiagonal(diagonal, off, select="i", select_range=(0, 0))
-        error = abs(size * vectors[-1, 0])
-        off.append(size)
-        if error <= CLOSE * abs(values[0]) or size <= 1e-12 * max(map(abs, diagonal + off)):
-            break
-    least = float(values[0] - error)
-    return np.inf if least >= 0 else -1 / least
-
-
-def _ratio(values: Array, changes: Array) -> float:
-    """How far values + t·changes stays positive."""
-    least = float((changes / values).min())
-    return np.inf if least >= 0 else -1 / least
+        return max(float(matrices + above + below), 0.0) / self._program.size
 
 
 def _symmetric(A: Array) -> Array:

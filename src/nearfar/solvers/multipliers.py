@@ -1,209 +1,474 @@
 """Descent in a factor L of M = LᵀL with proximal multipliers, a working set and an adaptive rank.
 
-For problems min over M ⪰ 0 of a linear part plus hinges (see `nearfar.problems.lmnn`). Five things
-happen, each when it pays:
+For problems min over M ⪰ 0 of a linear part plus hinges (see `nearfar.problems.lmnn`). An iteration
+is a step, and now and then more:
 
-* every iteration: a limited-memory BFGS step, exact along its line, on the smoothed objective over
-  the triplets at hand;
-* near the end, before each look: a step of Newton's method in the leading directions of M instead,
-  since the bound asks for a metric that is stationary there;
-* every few iterations, a look at the duality gap over the triplets at hand. When the smoothed
-  objective hardly falls any more, the multipliers advance. Where the dual proves that M should grow
-  in a direction that L lacks, L gains a row; rows that have died are dropped. So the descent costs
-  what the rank of the answer costs, and still ends at the optimum over all M ⪰ 0;
-* ever more rarely: a full search for triplets;
-* when the gap at hand is small enough: a full search and a certificate from the data in float64.
+* **step**: a limited-memory BFGS step, exact along its line, on the smoothed objective over the
+  triplets at hand. Near the end, before each look, it is a step of Newton's method in the leading
+  directions of M instead, since the bound asks for a metric that is stationary there;
+* **look**, every few iterations: the duality gap over the triplets at hand;
+* **search**, ever more rarely: all triplets. When the gap at hand is small enough, also, and then
+  with a certificate from the data in float64;
+* **update**, after a look or a search: the multipliers advance when the smoothed objective hardly
+  falls any more. Where the dual proves that M should grow in a direction that L lacks, L gains a
+  row; rows that have died are dropped. So the descent costs what the rank of the answer costs, and
+  still ends at the optimum over all M ⪰ 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from dataclasses import InitVar, dataclass, field
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, cg
 
 from nearfar.linalg import symmetric
-from nearfar.solvers.lbfgs import LBFGS, Line, exact_step
-from nearfar.solvers.linear_cg import linear_cg
+from nearfar.solvers.line_search import Line, exact_step
+from nearfar.solvers.quasi_newton import LBFGS, Bounded, LineSearchable
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
 
-MEMORY = 30  # steps that the quasi-Newton method remembers
-FIRST_STEP = 0.1  # length of a step without memory, relative to L
-LOOK_EVERY = 5  # iterations
 WIDTH = 0.1  # of the smoothed hinge, in margins
-SETTLED = 1.0  # multipliers advance when a look sees less decrease than this share of their error
-ENOUGH = 0.2  # and only while their error is more than this share of the tolerance
-MOST_RESTS = 3  # failures to descend in a row, each answered by new multipliers, before giving up
-ROUNDING = 1e-14  # gap at hand that no descent can close
 SEARCH_MARGIN = 0.1  # triplets this far outside the margin are kept at hand, at least
-FIRST_SEARCH, SEARCH_GROWTH, LAST_SEARCH = 3, 1.6, 60  # iterations between full searches
-FALLEN = 0.75  # share of the objective at a search, at most, at which there is another
-MISSED = 0.1  # share of the objective beyond which a search was late: search wider and sooner
-MOST, FORGOTTEN = 0.5, 0.1  # a search that added most of the objective is remembered for some more
-FLOOR = 0.02  # share of the norm of M that is added to it before it scales a step
-CLOSE = 20  # times the tolerance: gaps from which Newton's method precedes a look
-LEADING = 0.005  # share of the largest eigenvalue of M from which a direction is a leading one
-NEWTON_TOL, NEWTON_STEPS, RIDGE = 0.1, 20, 1e-3  # of the conjugate gradients for its step
-SCALED_ROWS = 300  # whose target edges are enough to find the scale of a start
-START_LENGTH = 2.0  # mean squared length of a target edge, in margins, to start from above
-LEAST_SCALE = 1e-8  # to which a metric shrinks at the end: of zeros it would have no directions
-WARM_STRETCH = 1.3  # the same for a factor whose scale is about right
-DEAD = 1e-5  # share of the largest eigenvalue of M below which a row of L is dropped
-MISSING = 0.5  # share of a typical eigenvalue of M below which it lacks a direction
-NOTHING = 1e-16  # eigenvalue of M, in units of P, of a metric under which all points coincide
-UNIT = 1.0  # a typical eigenvalue of M = 0, for which there is none: the pull is about I
-NEW_ROW = 0.1  # first guess of a new row's eigenvalue, as a share of a typical one
 
 
-class HingeProblem(Protocol):
-    """What the solver asks of a problem; `nearfar.problems.lmnn` explains each part."""
+@dataclass(frozen=True)
+class Tuning:
+    """What the descent does when. None of it changes where it ends, only how soon."""
 
-    def sampled(self, rows: int) -> HingeProblem: ...  # noqa: D102
+    # steps
+    memory: int = 30  # pairs that the quasi-Newton method remembers
+    first_step: float = 0.1  # length of a step without memory, relative to L
+    least_scale: float = 0.02  # share of the norm of LLᵀ that is added to it before it scales steps
+    # Newton's method
+    close: float = 20.0  # times the tolerance: gaps from which it precedes a look
+    leading: float = 0.005  # share of the largest eigenvalue of M from which a direction is leading
+    newton_tol: float = 0.1  # of the conjugate gradients for its step, which are
+    newton_steps: int = 20  # at most so many
+    ridge: float = (
+        1e-3  # that is added to its Hessian, relative to the curvature along the gradient
+    )
+    # looks and multipliers
+    look_every: int = 5  # iterations
+    most_looks: int = 10  # in a row that see no progress, before float64 takes over from float32
+    nearer: float = 0.9  # share of the least residual that is progress, and
+    lower: float = 1 - 1e-4  # of the least objective
+    settled: float = 1.0  # multipliers advance when a look sees less fall than this share of their
+    enough: float = 0.2  # error, and only while that is more than this share of the tolerance
+    most_rests: int = 3  # failures to descend in a row, answered by new multipliers, before the end
+    less_error: float = 0.9  # share of the multipliers' error below which such a failure helped
+    rounding: float = 1e-14  # gap at hand that no descent can close
+    # searches
+    first_search: int = 3  # iterations between searches at first, and after one that was late
+    search_growth: float = 1.6  # of that number from one search to the next,
+    last_search: int = 60  # up to this
+    fallen: float = 0.75  # share of the objective at a search, at most, at which there is another
+    missed: float = 0.1  # share of the objective beyond which a search was late: sooner and wider
+    few_missed: float = 0.01  # share beyond which the next search keeps all triplets at hand
+    most_missed: float = 0.5  # share beyond which all searches do so for some time
+    forgotten: float = 0.1  # share of that memory which a search loses
+    # the scale of a start
+    scaled_rows: int = 300  # whose target edges are enough to find it
+    start_length: float = 2.0  # mean squared length of a target edge, in margins, that is too long
+    warm_stretch: float = 1.3  # the same for a factor whose scale is about right
+    smallest: float = 1e-8  # to which a metric shrinks at the end: zeros would have no directions
+    # rank
+    dead: float = 1e-5  # share of the largest eigenvalue of M below which a row of L is dropped
+    missing: float = 0.5  # share of a typical eigenvalue of M below which it lacks a direction
+    nothing: float = 1e-16  # eigenvalue of M, in units of P, under which all points coincide
+    unit: float = 1.0  # a typical eigenvalue of M = 0, for which there is none: the pull is about I
+    new_row: float = 0.1  # first guess of a new row's eigenvalue, as a share of a typical one
+    steep: float = 0.3  # share of the largest violation of the dual that is worth a row
+
+
+TUNING = Tuning()
+
+
+# -- what the solver asks of a problem -------------------------------------------------------------
+
+
+class Triplets(Protocol):
+    """The triplets at hand, with their multipliers and the width of the smoothed hinge."""
+
+    @property
+    def width(self) -> float: ...  # noqa: D102
+    def __len__(self) -> int: ...
+
+
+class Placed(Protocol):
+    """A factor and the triplets at hand, with all that the objective depends on."""
+
+    @property
+    def L(self) -> Matrix: ...  # noqa: D102
+    @property
+    def triplets(self) -> Any: ...  # noqa: D102
+
+
+class Certificate(Bounded, Protocol):
+    """What is proved of a factor."""
+
+    @property
+    def n_active(self) -> int: ...  # noqa: D102
+    @property
+    def complementarity(self) -> float: ...  # noqa: D102
+    @property
+    def ratios(self) -> tuple[Matrix, ...]: ...  # noqa: D102
+    @property
+    def directions(self) -> tuple[Matrix, ...]: ...  # noqa: D102
+    @property
+    def free(self) -> tuple[Matrix, ...]: ...  # noqa: D102
+
+
+At = TypeVar("At", bound=Placed)
+Known = TypeVar("Known", bound=Triplets)
+Along = TypeVar("Along", bound=LineSearchable)
+
+
+class HingeProblem(Protocol[At, Known, Along]):
+    """`nearfar.problems.lmnn` explains each part."""
+
+    @property
+    def is_single(self) -> bool: ...  # noqa: D102
+    def in_double(self) -> HingeProblem[At, Known, Along]: ...  # noqa: D102
+    def sampled(self, rows: int) -> HingeProblem[At, Known, Along]: ...  # noqa: D102
     def normalised(self, L: Matrix) -> Matrix: ...  # noqa: D102
     def survey(  # noqa: D102
-        self, L: Matrix, margin: float, width: float, previous: Any = None, *, keep: bool = False
-    ) -> Any: ...
-    def place(self, L: Matrix, triplets: Any) -> Any: ...  # noqa: D102
-    def objective(self, at: Any) -> tuple[float, int]: ...  # noqa: D102
-    def complementarity(self, at: Any) -> float: ...  # noqa: D102
-    def gradient(self, at: Any) -> Matrix: ...  # noqa: D102
-    def curvature(self, at: Any, rows: Matrix) -> Callable[[Matrix], Matrix]: ...  # noqa: D102
-    def line(self, at: Any, direction: Matrix) -> Any: ...  # noqa: D102
-    def move(self, at: Any, line: Any, t: float) -> Any: ...  # noqa: D102
-    def advance_multipliers(self, at: Any, width: float) -> Any: ...  # noqa: D102
-    def narrow(self, at: Any, width: float) -> Any: ...  # noqa: D102
-    def bound(self, at: Any) -> Any: ...  # noqa: D102
+        self,
+        L: Matrix,
+        margin: float,
+        width: float,
+        previous: Known | None = None,
+        *,
+        keep: bool = False,
+    ) -> At: ...
+    def place(self, L: Matrix, triplets: Known) -> At: ...  # noqa: D102
+    def objective(self, at: At) -> tuple[float, int]: ...  # noqa: D102
+    def complementarity(self, at: At) -> float: ...  # noqa: D102
+    def gradient(self, at: At) -> Matrix: ...  # noqa: D102
+    def curvature(self, at: At, rows: Matrix) -> Callable[[Matrix], Matrix]: ...  # noqa: D102
+    def line(self, at: At, direction: Matrix) -> Along: ...  # noqa: D102
+    def move(self, at: At, line: Along, t: float) -> At: ...  # noqa: D102
+    def advance_multipliers(self, at: At, width: float) -> At: ...  # noqa: D102
+    def narrow(self, at: At, width: float) -> At: ...  # noqa: D102
+    def bound(self, at: At) -> Certificate: ...  # noqa: D102
     def certify(  # noqa: D102
-        self, L: Matrix, previous: Any = None, *, keep: bool = False
-    ) -> tuple[Any, Any]: ...
+        self, L: Matrix, previous: Known | None = None, *, keep: bool = False
+    ) -> tuple[Certificate, Known]: ...
 
 
-def descend(
-    problem: HingeProblem,
+# -- the descent -----------------------------------------------------------------------------------
+
+
+def descend_in_both_precisions(
+    problem: HingeProblem[At, Known, Along],
+    L: Matrix,
+    tol: float,
+    *,
+    fixed_rank: bool = False,
+    **options: Any,
+) -> Iterator[Iterate[Known]]:
+    """`proximal_factor_descent`, which goes on in float64 where float32 makes no more progress.
+
+    Lengths along directions in which no target edge differs are rounding errors in float32, and a
+    metric that is large in them makes them matter.
+    """
+    value = residual = np.inf
+    looks = 0  # in a row, without progress
+    for iterate in proximal_factor_descent(problem, L, tol, fixed_rank=fixed_rank, **options):
+        yield iterate
+        if not problem.is_single or fixed_rank or iterate.residual is None:
+            continue
+        nearer = iterate.residual < TUNING.nearer * residual
+        looks = 0 if nearer or iterate.value < TUNING.lower * value else looks + 1
+        value, residual = min(value, iterate.value), min(residual, iterate.residual)
+        if looks == TUNING.most_looks:
+            break
+    if problem.is_single and not fixed_rank:
+        doubled = problem.in_double()
+        yield from proximal_factor_descent(doubled, iterate.point, tol, triplets=iterate.state)
+
+
+def proximal_factor_descent(
+    problem: HingeProblem[At, Known, Along],
     L: Matrix,
     tol: float,
     *,
     warm: bool = False,
     width: float = WIDTH,
     margin: float = SEARCH_MARGIN,
-    triplets: Any = None,
+    triplets: Known | None = None,
     fixed_rank: bool = False,
-) -> Iterator[Iterate]:
+) -> Iterator[Iterate[Known]]:
     """Iterates towards the optimum over all M ⪰ 0, or over L of its shape if ``fixed_rank``.
 
     ``warm`` says that the scale of L is about right, and a smaller ``width`` that L is so close to
     the optimum that it should not be left for a smoother one; a wider ``margin`` is for a start
-    that will soon be left far behind; ``triplets`` with their multipliers
-    continue an earlier descent from L as it is. The residual of an iterate, where the descent
-    looked, is the relative gap over the triplets at hand, which is an estimate, and certified once
-    that is at most ``tol`` and at the end. For a fixed rank it is an estimate of the relative
-    decrease that is left.
+    that will soon be left far behind; ``triplets`` with their multipliers continue an earlier
+    descent from L as it is. The residual of an iterate, where the descent looked, is the relative
+    gap over the triplets at hand, which is an estimate, and certified once that is at most ``tol``
+    and at the end. For a fixed rank it is an estimate of the relative decrease that is left.
     """
-    at = _start(problem, L, warm, width, margin, triplets)
-    memory = LBFGS(MEMORY)
-    memory.precondition(_row_scales(at.L))
-    gradient = problem.gradient(at)
-    whole = problem.objective(at)[0]  # objective at the last search
-    start: Iterate | None = Iterate(at.L, whole, exact=True, state=at.triplets)
-    level = np.inf  # smoothed objective at the last look
-    missed = 0.0  # share of the objective that the last search added
-    lately = 0.0  # the largest such share, less FORGOTTEN of it with each search since
-    n_iter, interval, next_search = 0, FIRST_SEARCH, FIRST_SEARCH
-    close = False  # whether Newton's method precedes the next look
-    rests = 0  # iterations in a row that could not descend, nor settle the multipliers
-    rested = np.inf  # error of the multipliers at the last of them
+    if triplets is None:
+        L = at_best_scale(problem, L, warm=warm, width=width)
+    else:
+        width = triplets.width
+    state = _State(problem, problem.survey(L, margin, width, triplets), tol, fixed_rank, margin)
+    start: Iterate[Known] | None = state.start()
     while True:
-        direction = None
-        if close and (n_iter + 1) % LOOK_EVERY == 0:
-            close, direction = False, _newton(problem, at, gradient)
-        if direction is None:
-            direction = memory.direction(gradient)
-            if not len(memory):
-                length = float(np.linalg.norm(direction))
-                if length > 0:  # else nothing can be gained, and the step below is zero
-                    direction = FIRST_STEP * np.linalg.norm(at.L) * (direction / length)
-        line = problem.line(at, direction)
-        t = exact_step(line.at, line.limit)
-        if t == 0 and len(memory):
-            memory.forget()
-            continue
-        rests = rests + 1 if t == 0 else 0
-        at = problem.move(at, line, t)
-        before, gradient = gradient, problem.gradient(at)
-        memory.remember(t * direction, gradient - before)
-        n_iter += 1
-        value, n_active = problem.objective(at)
-        info: dict[str, Any] = {"active_triplets": n_active, "searched": False}
-        looks = rests or n_iter % LOOK_EVERY == 0
-        if value < FALLEN * whole:  # on the triplets at hand alone
-            next_search = n_iter
-        if not looks and n_iter < next_search:
-            yield Iterate(at.L, value, info=info, state=at.triplets, start=start)
+        state.step()
+        if not (state.searches.due(state.n_iter, state.value) or state.looks):
+            info = {"active_triplets": state.n_active, "searched": False}
+            yield Iterate(state.at.L, state.value, info=info, state=state.at.triplets, start=start)
             start = None
             continue
-
-        smoothed = line.at(t)[0]
-        fall, level = (0.0 if rests else max(level - smoothed, 0.0)), smoothed
-        certificate = problem.bound(at) if looks and not fixed_rank else None
-        if certificate is None:
-            error, estimate = problem.complementarity(at), np.inf
-            if fixed_rank:
-                estimate = (error + LOOK_EVERY * fall) / max(value, 1.0)
-        else:
-            error, estimate = certificate.complementarity, certificate.gap
-        if rests and error < 0.9 * rested:
-            rests = 1
-        rested = error if rests else np.inf
-        ends = rests > MOST_RESTS or estimate <= ROUNDING
-        proof, searched, known = None, True, value
-        if estimate <= tol or ends:
-            proof, found = problem.certify(at.L, at.triplets, keep=fixed_rank)
-            if proof.objective < 1 and not fixed_rank:
-                at, proof, found = _shrunk(problem, at, proof, found, tol)
-            missed = (proof.objective - value) / max(proof.objective, 1.0)
-            ends = rests > MOST_RESTS or (ends and missed <= ROUNDING)
-            estimate = estimate + missed if fixed_rank else proof.gap
-            value, n_active = proof.objective, proof.n_active
-            at = problem.place(at.L, found)
-        elif n_iter >= next_search or rests:
-            keep = fixed_rank or missed > MISSED / 10 or lately > MOST
-            at = problem.survey(at.L, margin, at.triplets.width, at.triplets, keep=keep)
-            value, n_active = problem.objective(at)
-            missed = (value - known) / max(value, 1.0)
-        else:
-            searched = False
-        if searched:
-            lately = max(missed, (1 - FORGOTTEN) * lately)
-            if missed < MISSED:
-                interval = min(int(SEARCH_GROWTH * interval) + 1, LAST_SEARCH)
-                margin = max(margin / 2, SEARCH_MARGIN)
-            else:
-                interval, margin = FIRST_SEARCH, 2 * margin
-            next_search, level, whole = n_iter + interval, level + value - known, value
-        info = {"active_triplets": n_active, "searched": searched, "rank": at.L.shape[-2]}
-        residual = estimate if looks or fixed_rank else None
-        certified = proof is not None and not fixed_rank
-        yield Iterate(
-            at.L, value, residual, searched, info, at.triplets, proof, start, certified=certified
-        )
+        look = state.look()
+        found = state.search(look)
+        yield state.iterate(found, start)
         start = None
-        if ends:
+        if found.ends:
             return
-        if rests or (error > ENOUGH * tol * value and fall < SETTLED * error):
-            width = 0.5 * at.triplets.width
-            if fixed_rank:  # without convexity multipliers need not settle
-                at = problem.narrow(at, width)
-            else:
-                at = problem.advance_multipliers(at, width if rests else at.triplets.width)
-            level = np.inf
+        state.update(look, found)
+
+
+@dataclass
+class _Searches:
+    """When all triplets are searched for, and how far outside the margin."""
+
+    objective: float  # at the last search
+    margin: float
+    interval: int = TUNING.first_search  # iterations to the next one
+    next_one: int = TUNING.first_search
+    missed: float = 0.0  # share of the objective that the last search added
+    lately: float = 0.0  # the largest such share, which searches since have made smaller
+
+    def due(self, n_iter: int, value: float) -> bool:
+        """Whether it is time for one, or ``value`` over the triplets at hand has fallen much."""
+        if value < TUNING.fallen * self.objective:
+            self.next_one = n_iter
+        return n_iter >= self.next_one
+
+    @property
+    def keeps_triplets(self) -> bool:
+        """Whether those at hand should stay, since searches have found much that was missing."""
+        return self.missed > TUNING.few_missed or self.lately > TUNING.most_missed
+
+    def record(self, n_iter: int, known: float, objective: float) -> None:
+        """Plan the next one, after one that found an objective where another was known."""
+        self.objective = objective
+        self.missed = (objective - known) / max(objective, 1.0)
+        self.lately = max(self.missed, (1 - TUNING.forgotten) * self.lately)
+        if self.missed < TUNING.missed:
+            longer = int(TUNING.search_growth * self.interval) + 1
+            self.interval = min(longer, TUNING.last_search)
+            self.margin = max(self.margin / 2, SEARCH_MARGIN)
+        else:
+            self.interval, self.margin = TUNING.first_search, 2 * self.margin
+        self.next_one = n_iter + self.interval
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What is known of a place by the triplets at hand."""
+
+    fall: float  # of the smoothed objective since the last look
+    error: float  # of the multipliers
+    residual: float  # relative gap, or estimate of the relative decrease that is left
+    certificate: Certificate | None  # of the triplets at hand, unless the rank is fixed
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is known after a search, if there was one."""
+
+    residual: float
+    searched: bool = False
+    proof: Certificate | None = None  # from the data
+    ends: bool = False  # because rounding allows no more
+
+
+@dataclass
+class _State(Generic[At, Known, Along]):
+    """Where the descent is, what it remembers, and what it does next."""
+
+    problem: HingeProblem[At, Known, Along]
+    at: At
+    tol: float
+    fixed_rank: bool
+    margin: InitVar[float]  # of the first search
+    memory: LBFGS = field(default_factory=lambda: LBFGS(TUNING.memory))
+    n_iter: int = 0
+    close: bool = False  # whether Newton's method precedes the next look
+    level: float = np.inf  # smoothed objective at the last look
+    rests: int = 0  # iterations in a row that could not descend, nor settle the multipliers
+    rested: float = np.inf  # error of the multipliers at the last of them
+    gradient: Matrix = field(init=False)  # of the smoothed objective
+    value: float = field(init=False)  # objective over the triplets at hand
+    n_active: int = field(init=False)  # of these triplets
+    line: Callable[[], tuple[float, float, float]] = field(init=False)  # smoothed, after a step
+    searches: _Searches = field(init=False)
+
+    def __post_init__(self, margin: float) -> None:
+        self.searches = _Searches(self.problem.objective(self.at)[0], margin)
+        self._measure()
+
+    def start(self) -> Iterate[Known]:
+        """The place before the first step."""
+        return Iterate(self.at.L, self.searches.objective, exact=True, state=self.at.triplets)
+
+    def _measure(self) -> None:
+        """Gradient and scales of a place that was not stepped to."""
+        self.memory.precondition(partial(np.matmul, _row_scales(self.at.L)))
+        self.gradient = self.problem.gradient(self.at)
+
+    @property
+    def looks(self) -> bool:
+        """Whether it is time for a look."""
+        return self.rests > 0 or self.n_iter % TUNING.look_every == 0
+
+    # -- step --
+
+    def step(self) -> None:
+        """Move to a lower smoothed objective, or rest where that cannot be found."""
+        problem, memory = self.problem, self.memory
+        while True:
+            direction = self._direction()
+            line = problem.line(self.at, direction)
+            t = exact_step(line.at, line.limit)
+            if t != 0 or not len(memory):
+                break
+            memory.forget()
+        self.rests = self.rests + 1 if t == 0 else 0
+        self.at = problem.move(self.at, line, t)
+        previous_gradient, self.gradient = self.gradient, problem.gradient(self.at)
+        kept = memory.remember(t * direction, self.gradient - previous_gradient)
+        if not kept and t >= line.limit:
+            memory.forget()  # as long as steps may be and still too short: its scale is stale
+        self.n_iter += 1
+        self.value, self.n_active = problem.objective(self.at)
+        self.line = partial(line.at, t)
+
+    def _direction(self) -> Matrix:
+        if self.close and (self.n_iter + 1) % TUNING.look_every == 0:
+            self.close = False
+            newton = _newton(self.problem, self.at, self.gradient)
+            if newton is not None:
+                return newton
+        direction: Matrix = self.memory.direction(self.gradient)
+        if not len(self.memory):
+            length = float(np.linalg.norm(direction))
+            if length > 0:  # else nothing can be gained, and the step will be zero
+                direction = TUNING.first_step * np.linalg.norm(self.at.L) * (direction / length)
+        return direction
+
+    # -- look --
+
+    def look(self) -> _Look:
+        """Compare objective and bound over the triplets at hand."""
+        problem, at = self.problem, self.at
+        smoothed = self.line()[0]
+        fall = 0.0 if self.rests else max(self.level - smoothed, 0.0)
+        self.level = smoothed
+        certificate = problem.bound(at) if self.looks and not self.fixed_rank else None
         if certificate is not None:
-            close = at.L.ndim == 2 and estimate <= CLOSE * tol  # several metrics go without it
-            at = _adapt_rank(problem, at, certificate, memory)
-        memory.precondition(_row_scales(at.L))
-        gradient = problem.gradient(at)
+            error, residual = certificate.complementarity, certificate.gap
+        else:
+            error, residual = problem.complementarity(at), np.inf
+            if self.fixed_rank:
+                residual = (error + TUNING.look_every * fall) / max(self.value, 1.0)
+        if self.rests and error < TUNING.less_error * self.rested:
+            self.rests = 1
+        self.rested = error if self.rests else np.inf
+        return _Look(fall, error, residual, certificate)
+
+    # -- search --
+
+    def search(self, look: _Look) -> _Found:
+        """Find all triplets if it is time, and prove what is left if that seems little."""
+        gives_up = self.rests > TUNING.most_rests
+        rounded = look.residual <= TUNING.rounding
+        known = self.value
+        if look.residual <= self.tol or gives_up or rounded:
+            proof = self._certify()
+            missed = self.searches.missed
+            residual = look.residual + missed if self.fixed_rank else proof.gap
+            ends = gives_up or (rounded and missed <= TUNING.rounding)
+            found = _Found(residual, True, proof, ends)
+        elif self.n_iter >= self.searches.next_one or self.rests:
+            self._survey()
+            found = _Found(look.residual, searched=True)
+        else:
+            return _Found(look.residual)
+        self.level = self.level + self.value - known
+        return found
+
+    def _certify(self) -> Certificate:
+        """Search all triplets in float64, with a proof."""
+        problem, at = self.problem, self.at
+        proof, triplets = problem.certify(at.L, at.triplets, keep=self.fixed_rank)
+        if proof.objective < 1 and not self.fixed_rank:
+            at, proof, triplets = _shrunk(problem, at, proof, triplets, self.tol)
+        self.searches.record(self.n_iter, self.value, proof.objective)
+        self.value, self.n_active = proof.objective, proof.n_active
+        self.at = problem.place(at.L, triplets)
+        return proof
+
+    def _survey(self) -> None:
+        """Search all triplets in working precision."""
+        problem, at, searches = self.problem, self.at, self.searches
+        keep = self.fixed_rank or searches.keeps_triplets
+        self.at = problem.survey(at.L, searches.margin, at.triplets.width, at.triplets, keep=keep)
+        objective, self.n_active = problem.objective(self.at)
+        searches.record(self.n_iter, self.value, objective)
+        self.value = objective
+
+    def iterate(self, found: _Found, start: Iterate[Known] | None) -> Iterate[Known]:
+        """The iterate after a look or a search."""
+        info = {
+            "active_triplets": self.n_active,
+            "searched": found.searched,
+            "rank": self.at.L.shape[-2],
+        }
+        return Iterate(
+            self.at.L,
+            self.value,
+            found.residual if self.looks or self.fixed_rank else None,
+            found.searched,
+            info,
+            self.at.triplets,
+            found.proof,
+            start,
+            certified=found.proof is not None and not self.fixed_rank,
+        )
+
+    # -- update --
+
+    def update(self, look: _Look, found: _Found) -> None:
+        """Advance the multipliers if they have settled, and adapt the rank after a look."""
+        worthwhile = look.error > TUNING.enough * self.tol * self.value
+        if self.rests or (worthwhile and look.fall < TUNING.settled * look.error):
+            self._advance_multipliers()
+        if look.certificate is not None:
+            one_metric = self.at.L.ndim == 2  # several go without Newton's method
+            self.close = one_metric and found.residual <= TUNING.close * self.tol
+            self.at = _adapt_rank(self.problem, self.at, look.certificate, self.memory)
+        self._measure()
+
+    def _advance_multipliers(self) -> None:
+        width = self.at.triplets.width
+        if self.fixed_rank:  # without convexity multipliers need not settle
+            self.at = self.problem.narrow(self.at, 0.5 * width)
+        else:
+            width = 0.5 * width if self.rests else width
+            self.at = self.problem.advance_multipliers(self.at, width)
+        self.level = np.inf
+
+
+# -- directions ------------------------------------------------------------------------------------
 
 
 def _row_scales(L: Matrix) -> Matrix:
@@ -216,18 +481,18 @@ def _row_scales(L: Matrix) -> Matrix:
     """
     products = L @ np.swapaxes(L, -1, -2)
     norm = np.maximum(np.linalg.norm(products, axis=(-2, -1), keepdims=True), 1e-300)
-    scales: Matrix = np.linalg.inv(products / norm + FLOOR * np.eye(L.shape[-2]))
+    scales: Matrix = np.linalg.inv(products / norm + TUNING.least_scale * np.eye(L.shape[-2]))
     return scales
 
 
-def _newton(problem: HingeProblem, at: Any, gradient: Matrix) -> Matrix | None:
+def _newton(problem: HingeProblem[At, Known, Along], at: At, gradient: Matrix) -> Matrix | None:
     """Newton's direction for M in the span of the leading rows of L; None without curvature.
 
     With orthonormal rows R of that span it is Δ with LᵀΔ + ΔᵀL = RᵀYR, where Y solves H Y = −G with
     the gradient G and the Hessian H of the smoothed objective in Y.
     """
     values, left = np.linalg.eigh(at.L @ at.L.T)
-    leading = values > LEADING * values[-1]
+    leading = values > TUNING.leading * values[-1]
     rows = left[:, leading].T / np.sqrt(values[leading])[:, None]
     R = rows @ at.L
     G = 0.5 * symmetric(rows @ gradient @ R.T)
@@ -235,66 +500,66 @@ def _newton(problem: HingeProblem, at: Any, gradient: Matrix) -> Matrix | None:
     curvature = float(np.vdot(G, hessian(G)))
     if not curvature > 0:
         return None
-    ridge = RIDGE * curvature / np.vdot(G, G)
-    Y = linear_cg(
-        lambda D: hessian(D[..., 0])[..., None] + ridge * D,
-        -G[..., None],
-        lambda D: D,
-        NEWTON_TOL,
-        NEWTON_STEPS,
+    ridge = TUNING.ridge * curvature / np.vdot(G, G)
+
+    def ridged(y: Matrix) -> Matrix:
+        return (hessian(y.reshape(G.shape)) + ridge * y.reshape(G.shape)).ravel()
+
+    operator = LinearOperator((G.size, G.size), ridged)
+    Y = cg(operator, -G.ravel(), rtol=TUNING.newton_tol, maxiter=TUNING.newton_steps)[0].reshape(
+        G.shape
     )
-    direction: Matrix = 0.5 * rows.T @ Y[..., 0] @ R
+    direction: Matrix = 0.5 * rows.T @ Y @ R
     return direction
 
 
-def _start(
-    problem: HingeProblem, L: Matrix, warm: bool, width: float, margin: float, triplets: Any
-) -> Any:
-    """Place L, at its best scale unless its triplets are given."""
-    if triplets is None:
-        return problem.survey(at_best_scale(problem, L, warm=warm, width=width), margin, width)
-    return problem.survey(L, margin, triplets.width, triplets)
+# -- scale -----------------------------------------------------------------------------------------
 
 
 def at_best_scale(
-    problem: HingeProblem, L: Matrix, *, warm: bool = False, width: float = WIDTH
+    problem: HingeProblem[At, Known, Along], L: Matrix, *, warm: bool = False, width: float = WIDTH
 ) -> Matrix:
     """The multiple of L with the smallest objective, by a sample of the target edges.
 
     The objective is convex in the squared scale, and its triplets grow in number as the scale
     shrinks: start from above, with a margin that keeps the set complete from 1/√2 of the scale up.
     """
-    problem = problem.sampled(SCALED_ROWS)
-    L = WARM_STRETCH * L if warm else START_LENGTH**0.5 * problem.normalised(L)
+    problem = problem.sampled(TUNING.scaled_rows)
+    L = TUNING.warm_stretch * L if warm else TUNING.start_length**0.5 * problem.normalised(L)
     reach, count = 1 - 0.5**0.5, -1
     while True:  # ends at the latest when all triplets are at hand, or none is active
-        before, at = count, problem.survey(L, 1.0, width)
-        count = len(at.triplets)
+        at = problem.survey(L, 1.0, width)
+        previous_count, count = count, len(at.triplets)
         line = problem.line(at, L)
         grow = exact_step(line.at, line.limit)
         shrink = 0.0 if grow > 0 else exact_step(problem.line(at, -reach * L).at, 1.0)
         L = (1 + grow - reach * shrink) * L
-        if grow < line.limit and (shrink < 1 or count == before > 0):
+        if grow < line.limit and (shrink < 1 or count == previous_count > 0):
             return L
 
 
 def _shrunk(
-    problem: HingeProblem, at: Any, proof: Any, found: Any, tol: float
-) -> tuple[Any, Any, Any]:
+    problem: HingeProblem[At, Known, Along], at: At, proof: Certificate, triplets: Known, tol: float
+) -> tuple[At, Certificate, Known]:
     """The best smaller multiple of L with its certificate and triplets, if that is better.
 
     Objectives below 1 are far from their optimum long after the gap, relative to 1, is small.
     """
-    here = problem.place(at.L, found)
+    here = problem.place(at.L, triplets)
     line = problem.line(here, -at.L)
-    moved = problem.move(here, line, exact_step(line.at, 1 - LEAST_SCALE))
-    again, triplets = problem.certify(moved.L, found)
+    moved = problem.move(here, line, exact_step(line.at, 1 - TUNING.smallest))
+    again, found = problem.certify(moved.L, triplets)
     if again.objective < proof.objective and again.gap <= max(proof.gap, tol):
-        return moved, again, triplets
-    return at, proof, found
+        return moved, again, found
+    return at, proof, triplets
 
 
-def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS) -> Any:
+# -- rank ------------------------------------------------------------------------------------------
+
+
+def _adapt_rank(
+    problem: HingeProblem[At, Known, Along], at: At, certificate: Certificate, memory: LBFGS
+) -> At:
     """Drop dead rows of L and add rows where the dual proves that M should grow.
 
     Several metrics keep one number of rows; those with less rank end in rows of zeros.
@@ -303,8 +568,8 @@ def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS)
     # Of L Lᵀ, which has the eigenvalues of M; an SVD of L may fail on near multiples of I.
     values, left = np.linalg.eigh(stack @ stack.transpose(0, 2, 1))
     values, left = values[:, ::-1], left[:, :, ::-1]
-    alive = values > np.maximum(DEAD * values[:, :1], NOTHING)
-    typical = values[alive].mean() if alive.any() else UNIT  # of M, in units of P
+    alive = values > np.maximum(TUNING.dead * values[:, :1], TUNING.nothing)
+    typical = values[alive].mean() if alive.any() else TUNING.unit  # of M, in units of P
     added = [
         np.vstack(
             [
@@ -330,31 +595,31 @@ def _adapt_rank(problem: HingeProblem, at: Any, certificate: Any, memory: LBFGS)
         rank = kept.sum()
         rotation[metric, :rank] = left[metric][:, kept].T
         direction[metric, rank : rank + len(new)] = new
+    rotation = rotation.reshape(*at.L.shape[:-2], rows, -1)
     memory.transform(rotation)
-    shape = (*at.L.shape[:-2], rows, at.L.shape[-1])
-    at = problem.place((rotation @ stack).reshape(shape), at.triplets)
+    at = problem.place(rotation @ at.L, at.triplets)
     if not direction.any():
         return at
-    line = problem.line(at, direction.reshape(shape))
+    line = problem.line(at, direction.reshape(at.L.shape))
     return problem.move(at, line, exact_step(_of_square(line.at), line.limit) ** 0.5)
 
 
 def _new_rows(L: Matrix, ratios: Matrix, directions: Matrix, most: int, typical: float) -> Matrix:
     """Rows along the directions in which the dual is least feasible and L is short."""
     excess = np.maximum(ratios - 1, 0)
-    wanted = (excess > 0.3 * excess.max(initial=0.0)) & (np.arange(len(excess)) < most)
+    wanted = (excess > TUNING.steep * excess.max(initial=0.0)) & (np.arange(len(excess)) < most)
     B = directions[:, wanted]
-    missing = np.linalg.norm(L @ B, axis=0) ** 2 < MISSING * typical
+    missing = np.linalg.norm(L @ B, axis=0) ** 2 < TUNING.missing * typical
     share = excess[wanted][missing] / max(excess.max(initial=0.0), 1e-12)
-    rows: Matrix = (B[:, missing] * np.sqrt(NEW_ROW * typical * share)).T
+    rows: Matrix = (B[:, missing] * np.sqrt(TUNING.new_row * typical * share)).T
     return rows
 
 
 def _free_rows(L: Matrix, directions: Matrix, typical: float) -> Matrix:
     """Rows along the directions in which M grows for free and L has next to nothing."""
     B = directions / np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
-    missing = np.linalg.norm(L @ B, axis=0) ** 2 < DEAD * typical
-    rows: Matrix = (B[:, missing] * np.sqrt(NEW_ROW * typical)).T
+    missing = np.linalg.norm(L @ B, axis=0) ** 2 < TUNING.dead * typical
+    rows: Matrix = (B[:, missing] * np.sqrt(TUNING.new_row * typical)).T
     return rows
 
 

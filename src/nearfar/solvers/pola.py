@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,7 @@ class MarginProjections:
                 self._correct(x, length, sign, loss)
         return losses
 
-    def copied(self) -> MarginProjections:
+    def copied(self) -> Self:
         """What it is now, apart from what it becomes."""
         twin = copy.copy(self)
         twin.M = self.M.copy(order="F")
@@ -150,7 +151,10 @@ class GrowingProjections(MarginProjections):
         self.M, self.L = M, L
 
 
-def epochs(stream: MarginProjections, once: Callable[[], Iterable[Matrix]]) -> Iterator[Iterate]:
+Stream = TypeVar("Stream", bound=MarginProjections)
+
+
+def epochs(stream: Stream, once: Callable[[], Iterable[Matrix]]) -> Iterator[Iterate[Stream, None]]:
     """Visit all pairs again and again, until no loss exceeds beta.
 
     ``once()`` lets the stream learn from every pair and gives the losses, block by block. An

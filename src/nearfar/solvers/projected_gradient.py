@@ -10,12 +10,13 @@ gradient projection method, IEEE Trans. Automatic Control 21 (1976)]
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.linalg import factor_psd, project_psd
+from nearfar.solvers.line_search import Evaluated
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
@@ -25,11 +26,14 @@ FIRST_STEP = 0.1  # length of the first trial, relative to that of the start
 HALVINGS = 50  # of a step, after which it is rounding that keeps the value from falling
 
 
+Point = TypeVar("Point", bound=Evaluated)
+
+
 def projected_descent(
-    evaluate: Callable[[Matrix], Any],
-    gradient: Callable[[Any], Matrix],
+    evaluate: Callable[[Matrix], Point],
+    gradient: Callable[[Point], Matrix],
     start: Matrix,
-    residual: Callable[[Any], float | None],
+    residual: Callable[[Point], float | None],
 ) -> Iterator[Iterate]:
     """Iterates from A = LᵀL of a start L; points are factors, as `evaluate` takes them.
 

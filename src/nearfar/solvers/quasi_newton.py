@@ -1,45 +1,141 @@
-"""Descent along limited-memory BFGS directions, for smooth functions of a matrix on the host.
+"""Limited-memory BFGS: its directions, and two descents along them.
 
-The memory is `nearfar.solvers.lbfgs.LBFGS` and the step scipy's search for the strong Wolfe
-conditions. scipy's own L-BFGS cannot be stopped and continued, as the one loop does.
+scipy's L-BFGS-B is not used: it cannot be stopped and continued, as the one loop does, and knows
+neither preconditioners, exact steps, nor a rotation of the variables or a change of their number.
+
+[NW06] Nocedal & Wright, Numerical optimization, 2nd edition 2006.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import line_search
 
-from nearfar.solvers.lbfgs import LBFGS
+from nearfar.solvers.line_search import Evaluated, exact_step, wolfe_step
 from nearfar.solvers.run import Iterate
 
+Array = Any
 Matrix = NDArray[np.float64]
+Apply = Callable[[Array], Array]
 
-MEMORY = 20
+SMALLEST_PRODUCT = 1e-280  # below, products of steps and changes lose their digits or vanish
+CURVATURE_FLOOR = 1e-12  # pairs with less cosine between step and change are not kept
+
+MEMORY = 20  # pairs that `descend` keeps
 FIRST_STEP = 0.1  # length of a step without memory, relative to that of the point
 SHORTER = (1.0, 1e-2, 1e-4)  # factors of that, tried in turn: near a minimum it is too long
-TRIALS = 20  # evaluations of one line search at most
+ASCENT_MEMORY = 10  # pairs that `ascend` keeps
 
 
-class Evaluated(Protocol):
-    """A point with what a problem says of it."""
+# -- directions ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A step s, the change y of the gradient along it, and H₀y."""
+
+    step: Array
+    change: Array
+    image: Array
+    curvature: float  # s · y
+    square: float  # y · H₀y
+
+
+class LBFGS:
+    """The inverse Hessian H that the last steps and gradient changes tell  [NW06, algorithm 7.4].
+
+    A preconditioner is the first guess H₀ of H, up to scale; else that is the identity. Arrays are
+    of any shape, and of any library that spells arithmetic as NumPy does.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+        self._precondition: Apply | None = None
+        self._pairs: list[_Pair] = []
+
+    def __len__(self) -> int:
+        return len(self._pairs)
 
     @property
-    def L(self) -> Matrix:
-        """The point."""
+    def pairs(self) -> tuple[Matrix, Matrix]:
+        """The steps and the changes (m, N) on the host, oldest first."""
+        steps = [pair.step.ravel() for pair in self._pairs]
+        changes = [pair.change.ravel() for pair in self._pairs]
+        return np.array(steps), np.array(changes)
 
-    @property
-    def value(self) -> float:
-        """What is minimised."""
+    def forget(self) -> None:
+        """Start anew."""
+        self._pairs.clear()
 
-    @property
-    def gradient(self) -> Matrix:
-        """Its gradient."""
+    def precondition(self, apply: Apply) -> None:
+        """Let H₀ be the product with a positive definite matrix."""
+        self._precondition = apply
+        for number, pair in enumerate(self._pairs):
+            image = apply(pair.change)
+            square = _dot(pair.change, image)
+            self._pairs[number] = replace(pair, image=image, square=square)
+
+    def direction(self, gradient: Array, image: Array | None = None) -> Array:
+        """−H · gradient; ``image`` is H₀ · gradient, if that is known."""
+        image = self._image(gradient) if image is None else image
+        if not self._pairs:
+            return -image
+        shares = []
+        for pair in reversed(self._pairs):
+            share = _dot(pair.step, gradient) / pair.curvature
+            shares.append(share)
+            gradient, image = gradient - share * pair.change, image - share * pair.image
+        image = image * (self._pairs[-1].curvature / self._pairs[-1].square)
+        for pair, share in zip(self._pairs, reversed(shares), strict=True):
+            image = image + (share - _dot(pair.change, image) / pair.curvature) * pair.step
+        return -image
+
+    def remember(self, step: Array, change: Array, image: Array | None = None) -> bool:
+        """Keep a pair if its curvature is positive, and its products are in the range of floats.
+
+        ``image`` is H₀ · change, if that is known. Returns whether the pair was kept.
+        """
+        curvature, square = _dot(step, change), _dot(change, change)
+        if not curvature > CURVATURE_FLOOR * _dot(step, step) ** 0.5 * square**0.5:
+            return False
+        if image is not None or self._precondition is not None:
+            image = self._image(change) if image is None else image
+            square = _dot(change, image)
+        if not min(curvature, square) >= SMALLEST_PRODUCT:
+            return False
+        if self._pairs and self._pairs[-1].step.shape != step.shape:
+            self._pairs.clear()
+        step, change = 1 * step, 1 * change  # copies
+        image = change if image is None else image
+        self._pairs.append(_Pair(step, change, image, curvature, square))
+        del self._pairs[: -self._memory]
+        return True
+
+    def transform(self, rows: Matrix) -> None:
+        """Follow a change of variables L → rows · L with orthonormal rows, some of them new.
+
+        Where L is a stack of matrices, so is ``rows``. H₀ is the identity again.
+        """
+        pairs, self._pairs, self._precondition = self._pairs, [], None
+        for pair in pairs:
+            self.remember(rows @ pair.step, rows @ pair.change)
+
+    def _image(self, array: Array) -> Array:
+        return array if self._precondition is None else self._precondition(array)
+
+
+def _dot(a: Array, b: Array) -> float:
+    return float(a.ravel() @ b.ravel())
+
+
+# -- descent by the strong Wolfe conditions --------------------------------------------------------
+
+
+Point = TypeVar("Point", bound=Evaluated)
 
 
 @dataclass(frozen=True)
@@ -52,27 +148,26 @@ class Memory:
 
 
 def descend(
-    evaluate: Callable[[Matrix], Any],
+    evaluate: Callable[[Matrix], Point],
     start: Matrix,
-    residual: Callable[[Any, float], float | None],
-    info: Callable[[Any], dict[str, Any]] = lambda _: {},
+    residual: Callable[[Point, float], float | None],
+    info: Callable[[Point], dict[str, Any]] = lambda _: {},
     memory: Memory | None = None,
-) -> Iterator[Iterate]:
+) -> Iterator[Iterate[Memory, None]]:
     """Iterates of a descent; it ends by itself where no step lowers the value.
 
-    ``evaluate`` gives an `Evaluated` for a matrix, ``residual`` what `run` compares with its
-    tolerance, from that and the gain to expect of the next step (infinite at first). The state of
-    an iterate is a `Memory`; with it, another descent continues this one from there. The last
-    iterate comes twice if no step follows: with the gain of the step before, and with what its
-    slope alone lets expect.
+    ``residual`` is what `run` compares with its tolerance, from what ``evaluate`` gave and the gain
+    to expect of the next step (infinite at first). The state of an iterate is a `Memory`; with it,
+    another descent continues this one from there. The last iterate comes twice if no step follows:
+    with the gain of the step before, and with what its slope alone lets expect.
     """
     lbfgs, at, last_gain = LBFGS(MEMORY), evaluate(start), np.inf
     if memory is not None:
         last_gain = memory.gain
         for step, change in zip(memory.steps, memory.changes, strict=True):
-            lbfgs.remember(step, change)
+            lbfgs.remember(step.reshape(start.shape), change.reshape(start.shape))
 
-    def told(gain: float) -> Iterate:
+    def make_iterate(gain: float) -> Iterate[Memory, None]:
         state = Memory(*lbfgs.pairs, last_gain)
         return Iterate(at.L, at.value, residual(at, gain), info=info(at), state=state)
 
@@ -82,21 +177,21 @@ def descend(
         if slope >= 0 and len(lbfgs):
             lbfgs.forget()
             continue
-        yield told(max(-0.5 * slope, last_gain))
-        new = _stepped(evaluate, at, direction) if len(lbfgs) else None
+        yield make_iterate(max(-0.5 * slope, last_gain))
+        new = wolfe_step(evaluate, at, direction) if len(lbfgs) else None
         if new is None:  # there is no memory, or it misleads
             lbfgs.forget()
             direction = _steepest(at)
-            tries = (_stepped(evaluate, at, factor * direction) for factor in SHORTER)
+            tries = (wolfe_step(evaluate, at, factor * direction) for factor in SHORTER)
             new = next((found for found in tries if found is not None), None)
         if new is None:
-            yield told(-0.5 * float(np.vdot(at.gradient, direction)))
+            yield make_iterate(-0.5 * float(np.vdot(at.gradient, direction)))
             return
         lbfgs.remember(new.L - at.L, new.gradient - at.gradient)
         at, last_gain = new, at.value - new.value
 
 
-def _steepest(at: Any) -> Matrix:
+def _steepest(at: Evaluated) -> Matrix:
     """The direction of steepest descent, of a cautious length."""
     slope = float(np.linalg.norm(at.gradient))
     length = FIRST_STEP * float(np.linalg.norm(at.L)) / slope if slope > 0 else 0.0
@@ -104,30 +199,103 @@ def _steepest(at: Any) -> Matrix:
     return direction
 
 
-def _stepped(evaluate: Callable[[Matrix], Any], at: Any, direction: Matrix) -> Any:
-    """The point after a step along a direction, or None if none lowers the value."""
-    shape = at.L.shape
-    seen: dict[bytes, Any] = {}
+# -- ascent by exact steps, where every point proves a bound ---------------------------------------
 
-    def point(x: NDArray[np.float64]) -> Any:
-        key = x.tobytes()
-        if key not in seen:
-            seen.clear()  # the search asks for the slope where it has just asked for the value
-            seen[key] = evaluate(x.reshape(shape))
-        return seen[key]
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that no step was found is told by the answer
-        step = line_search(
-            lambda x: point(x).value,
-            lambda x: point(x).gradient.ravel(),
-            at.L.ravel(),
-            direction.ravel(),
-            at.gradient.ravel(),
-            at.value,
-            maxiter=TRIALS,
-        )[0]
-    if step is None:
-        return None
-    new = point(at.L.ravel() + step * direction.ravel())
-    return new if new.value < at.value else None
+class LineSearchable(Protocol):
+    """A problem along a line."""
+
+    @property
+    def limit(self) -> float: ...  # noqa: D102
+    def at(self, t: float) -> tuple[float, float, float]: ...  # noqa: D102
+
+
+class Bounded(Protocol):
+    """An objective, and how far it is from the optimum at most, relative to it."""
+
+    @property
+    def objective(self) -> float: ...  # noqa: D102
+    @property
+    def gap(self) -> float: ...  # noqa: D102
+
+
+class Placed(Protocol):
+    """A factor with all that its objective depends on."""
+
+    @property
+    def L(self) -> Matrix: ...  # noqa: D102
+
+
+Place = TypeVar("Place", bound=Placed)
+Proof = TypeVar("Proof", bound=Bounded)
+Proof_co = TypeVar("Proof_co", bound=Bounded, covariant=True)
+
+
+class LineProblem(Protocol[Place, Proof_co]):
+    """What `ascend` asks of a problem; `nearfar.problems.mmc` explains each part."""
+
+    def place(self, L: Matrix) -> Place: ...  # noqa: D102
+    def gradient(self, at: Place) -> Matrix: ...  # noqa: D102
+    def line(self, at: Place, direction: Matrix) -> LineSearchable: ...  # noqa: D102
+    def bound(self, at: Place) -> Proof_co: ...  # noqa: D102
+    def certify(self, L: Matrix) -> Proof_co: ...  # noqa: D102
+
+
+def ascend(
+    problem: LineProblem[Place, Proof], L: Matrix, tol: float, *, fixed_rank: bool = False
+) -> Iterator[Iterate[None, Proof]]:
+    """Iterates towards the largest objective, whose value they hold negated.
+
+    The residual is the relative gap: an estimate in working precision, certified once that is at
+    most ``tol`` and at the end. For a ``fixed_rank``, where no bound need be tight, it is an
+    estimate of the relative gain that is left.
+    """
+    at = problem.place(L)
+    gradient = problem.gradient(at)
+    direction = -gradient
+    memory = LBFGS(ASCENT_MEMORY)
+    best, least, failures = -np.inf, np.inf, 0  # steps in a row that bettered nothing
+    while True:
+        certificate, certified = problem.bound(at), False
+        residual = certificate.gap
+        if fixed_rank:  # f of the problem is −½ objective²: twice what its quadratic model promises
+            promise = -np.vdot(gradient, direction) / certificate.objective**2
+            residual = min(residual, float(promise))
+        elif residual <= tol:
+            certificate, certified = problem.certify(at.L), True
+            residual = certificate.gap
+        yield _bounded(at, certificate, residual, certified)
+        better = certificate.objective > best or residual < least
+        failures = 0 if better else failures + 1
+        best, least = max(best, certificate.objective), min(least, residual)
+        step = _exact(problem, at, direction)
+        if (failures or step is None) and len(memory):
+            memory.forget()
+            step = _exact(problem, at, -gradient)
+        if step is None or failures > 1:
+            if not fixed_rank:
+                certificate = problem.certify(at.L)
+                yield _bounded(at, certificate, certificate.gap, certified=True)
+            return
+        previous, previous_gradient = at, gradient
+        at = problem.place(at.L + step)
+        gradient = problem.gradient(at)
+        memory.remember(at.L - previous.L, gradient - previous_gradient)
+        direction = memory.direction(gradient)
+
+
+def _exact(problem: LineProblem[Place, Proof], at: Place, direction: Matrix) -> Matrix | None:
+    """The step to a minimum along a direction; None if it does not go down."""
+    line = problem.line(at, direction)
+    t = exact_step(line.at, line.limit)
+    return t * direction if t else None
+
+
+def _bounded(
+    at: Placed, certificate: Proof, residual: float, certified: bool
+) -> Iterate[None, Proof]:
+    objective = certificate.objective
+    info = {"objective": objective}
+    return Iterate(
+        at.L, -objective, residual, True, info, certificate=certificate, certified=certified
+    )

@@ -8,13 +8,24 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.limits import Stage, fit_clock
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # An `Iterate` without parameters is one of any state and certificate.
+    State = TypeVar("State", covariant=True, default=Any)
+    Certificate = TypeVar("Certificate", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    State, Certificate = TypeVar("State"), TypeVar("Certificate")
 
 
 class Status(enum.StrEnum):
@@ -46,7 +57,7 @@ _SENTENCES = {
 
 
 @dataclass(frozen=True)
-class Iterate:
+class Iterate(Generic[State, Certificate]):
     """One step of a solver.
 
     ``residual`` is what `run` compares with the tolerance, None where it was not computed at this
@@ -60,9 +71,11 @@ class Iterate:
     certified: bool = field(default=False, kw_only=True)
     exact: bool = False  # whether value is the objective itself; else it may be too small
     info: dict[str, Any] = field(default_factory=dict)
-    state: Any = None  # what the solver needs to go on from here
-    certificate: Any = None  # what was proved of this very point
-    start: Iterate | None = None  # with the first iterate: where the solver began, if exact
+    state: State = None  # type: ignore[assignment]  # what the solver needs to go on from here
+    certificate: Certificate = None  # type: ignore[assignment]  # what was proved of this very point
+    start: Iterate[State, Any] | None = (
+        None  # with the first iterate: where the solver began, if exact
+    )
 
 
 Record = dict[str, Any]
@@ -74,18 +87,18 @@ and what the solver adds.
 
 
 @dataclass(frozen=True)
-class Solution:
+class Solution(Generic[State, Certificate]):
     """The best iterate, why the run ended, and its trace.
 
     ``challenger`` is a later iterate whose value is lower but not exact: perhaps it is better.
     """
 
-    iterate: Iterate
+    iterate: Iterate[State, Certificate]
     status: Status
     n_iter: int
     seconds: float
     history: list[Record]
-    challenger: Iterate | None = None
+    challenger: Iterate[State, Certificate] | None = None
 
 
 Observer = Callable[[Iterate, list[Record]], Status | None]
@@ -93,14 +106,14 @@ Observer = Callable[[Iterate, list[Record]], Status | None]
 
 
 def run(
-    iterates: Iterator[Iterate],
+    iterates: Iterator[Iterate[State, Certificate]],
     *,
     tol: float,
     max_iter: int,
     observers: Iterable[Observer] = (),
     history: Iterable[Record] = (),
-    start: Iterate | None = None,
-) -> Solution:
+    start: Iterate[State, Certificate] | None = None,
+) -> Solution[State, Certificate]:
     """Draw iterates until the residual is at most ``tol`` or a limit is met.
 
     The limit of time is that of the fit's clock, which may also end the run between two iterates
@@ -111,8 +124,8 @@ def run(
     """
     trace = list(history)
     n_iter = len(trace)
-    best: Iterate | None = None
-    challenger: Iterate | None = None
+    best: Iterate[State, Certificate] | None = None
+    challenger: Iterate[State, Certificate] | None = None
     status = Status.STALLED  # a solver that ends by itself can do no more
     clock = fit_clock()
     clock.stage = Stage.START

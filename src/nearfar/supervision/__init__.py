@@ -1,4 +1,4 @@
-"""Who is near and who is far: labels, target neighbours, pairs, triplets, chunklets."""
+"""Which points are near and which far: labels, target neighbours, pairs, triplets, chunklets."""
 
 from __future__ import annotations
 

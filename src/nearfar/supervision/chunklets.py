@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import kernels_for
-from nearfar.supervision.generators import check_size
 from nearfar.supervision.labels import class_order
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 
@@ -30,7 +31,7 @@ def make_chunklets(
     y : array-like of shape (n_samples,)
         Class labels.
     n_chunklets : int or None, default=None
-        How many; None for as many as there can be. Each of these is drawn as likely as another.
+        Number of chunklets; None makes as many as possible. All chunklets are equally likely.
     chunklet_size : int, default=2
         Points in each, at least two.
     random_state : int, RandomState instance or None, default=None
@@ -47,7 +48,7 @@ def make_chunklets(
     >>> make_chunklets(["a", "a", "a", "b", "b"], random_state=0)
     array([-1,  0,  0,  1,  1])
     """
-    check_size("chunklet_size", chunklet_size, 2)
+    check_number("chunklet_size", chunklet_size, Integral, 2)
     labels = class_order(kernels_for(y).to_host(y), "make_chunklets")
     random = check_random_state(random_state)
     counts = labels.sizes // chunklet_size
@@ -58,7 +59,7 @@ def make_chunklets(
             f" got n_chunklets={n_chunklets}. Lower n_chunklets or chunklet_size."
         )
     if n_chunklets is not None:
-        check_size("n_chunklets", n_chunklets, 1)
+        check_number("n_chunklets", n_chunklets, Integral, 1)
     members = np.concatenate(
         [
             random.permutation(labels.order[start : start + size])[: count * chunklet_size]

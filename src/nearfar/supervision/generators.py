@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from nearfar.kernels import is_torch, kernels_for
 from nearfar.supervision.labels import ClassOrder, check_near_and_far, class_order
 from nearfar.supervision.pairs import LabelledPairs, check_count, drawn, equal_points
 from nearfar.supervision.tuples import Tuples
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 
@@ -58,7 +60,7 @@ def make_pairs(
     """
     labels, same = labelled_points(X, y, "make_pairs")
     if n_pairs is not None:
-        check_size("n_pairs", n_pairs, 1)
+        check_number("n_pairs", n_pairs, Integral, 1)
     random, possible = check_random_state(random_state), LabelledPairs(labels)
     n_near, n_far = possible.n_near, possible.n_far
     if balanced:
@@ -111,7 +113,7 @@ def make_triplets(
     """
     labels, same = labelled_points(X, y, "make_triplets")
     if n_triplets is not None:
-        check_size("n_triplets", n_triplets, 1)
+        check_number("n_triplets", n_triplets, Integral, 1)
     random, n = check_random_state(random_state), len(same)
     sizes = np.repeat(labels.sizes, labels.sizes).astype(np.int64)  # by place in class order
     starts = np.repeat(labels.starts[:-1], labels.sizes)
@@ -130,12 +132,6 @@ def make_triplets(
     first, second, third = same[indices].T
     _warn_of_equal(indices[first == third][:, ::2])
     return Tuples(X, indices[(first != second) & (first != third)])
-
-
-def check_size(name: str, value: Any, least: int) -> None:
-    """Refuse what is no integer of at least so much."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidInputError(f"{name} must be an integer of at least {least}; got {value!r}.")
 
 
 def labelled_points(X: Any, y: Any, name: str) -> tuple[ClassOrder, Index]:
@@ -158,7 +154,7 @@ def _warn_of_equal(far: Index) -> None:
     """Warn of equal points (m, 2) with different labels."""
     if len(far):
         warn(
-            "equal points with different labels are not paired, since no metric parts them: rows"
-            f" {far[0, 0]} and {far[0, 1]} ({len(far)} pairs in all). Check their labels.",
+            "equal points with different labels are not paired, since no metric can separate them:"
+            f" rows {far[0, 0]} and {far[0, 1]} ({len(far)} pairs in all). Check their labels.",
             DataWarning,
         )

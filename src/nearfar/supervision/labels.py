@@ -67,7 +67,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def check_near_and_far(labels: ClassOrder, name: str) -> NDArray[Any]:
-    """Refuse labels that leave nothing to learn; return the classes of one member."""
+    """Raise if labels leave nothing to learn; return the classes of one member."""
     sizes = labels.sizes
     if len(sizes) < 2:
         raise InvalidInputError(
@@ -84,7 +84,7 @@ def check_near_and_far(labels: ClassOrder, name: str) -> NDArray[Any]:
 
 
 def check_class_pairs(labels: ClassOrder, name: str) -> None:
-    """Refuse labels without near or far pairs; warn of classes of one."""
+    """Raise if labels have no near or no far pairs; warn of classes of one member."""
     single = check_near_and_far(labels, name)
     if len(single):
         warn(

@@ -120,7 +120,7 @@ def labelled_edges(
 
 
 def check_count(count: int, n_points: int, what: str) -> None:
-    """Refuse more pairs or triplets than memory should hold."""
+    """Raise if there are more pairs or triplets than memory should hold."""
     if count > MAX_PAIRS:
         raise InvalidInputError(
             f"{n_points} labelled points have {count} {what}; at most {MAX_PAIRS} can be held at a"
@@ -156,7 +156,7 @@ def pairs_of_labels(
     if coincide.any():
         first = np.flatnonzero(coincide)[0]
         warn(
-            "far pairs of equal points are left out, since no metric parts them: rows"
+            "far pairs of equal points are left out, since no metric can separate them: rows"
             f" {heads[first]} and {tails[first]} ({coincide.sum()} in all). Check their labels.",
             DataWarning,
         )
@@ -243,7 +243,7 @@ def pairs_of_tuples(
 
 
 def _refuse_contradictions(codes: Index, near: Mask, rows: Index, one: str) -> None:
-    """Refuse pairs of which one is near and another, with the same code, is far."""
+    """Raise if a pair is given as near and as far."""
     also_far = near & np.isin(codes, codes[~near])
     if not also_far.any():
         return
@@ -273,7 +273,7 @@ def near_kinds(y: NDArray[Any]) -> Mask:
 
 
 def check_both_kinds(near: Mask, remedy: str) -> None:
-    """Refuse pairs of one kind."""
+    """Raise unless there are both near and far pairs."""
     n_near = int(np.count_nonzero(near))
     if n_near in (0, len(near)):
         raise InvalidInputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from sklearn.utils import check_random_state
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.kernels import Array
-from nearfar.supervision.generators import check_size, labelled_points
+from nearfar.supervision.generators import labelled_points
 from nearfar.supervision.pairs import LabelledPairs, drawn, equal_points
 from nearfar.supervision.tuples import Tuples
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 
@@ -47,7 +49,7 @@ def make_quadruplets(
     (100, 4, 4)
     """
     labels, same = labelled_points(X, y, "make_quadruplets")
-    check_size("n_quadruplets", n_quadruplets, 1)
+    check_number("n_quadruplets", n_quadruplets, Integral, 1)
     random, possible = check_random_state(random_state), LabelledPairs(labels)
     total = possible.n_near * possible.n_far
     numbers = random.permutation(drawn(min(n_quadruplets, total), total, random))

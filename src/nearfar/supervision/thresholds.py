@@ -1,4 +1,4 @@
-"""Where near ends and far begins: thresholds on distances, from pairs whose kinds are known.
+"""Thresholds on distances that tell near from far, from pairs whose kinds are known.
 
 A pair counts as near where its distance is at most the threshold. With the m distances sorted, the
 first k are taken to be near for some k = 0 … m, wherever the next is larger. With P near and N far

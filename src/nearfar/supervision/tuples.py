@@ -53,13 +53,13 @@ class Tuples:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of the dense array: (n_tuples, 2 to 4, n_features)."""
+        """The shape of the dense array: (n_tuples, 2 to 4, n_features)."""
         n_tuples, size = self.indices.shape
         return n_tuples, size, int(self.points.shape[1])
 
     @property
     def dtype(self) -> Any:
-        """Of the points."""
+        """The dtype of the points."""
         return self._array.dtype
 
     def dense(self) -> Array:
@@ -105,7 +105,7 @@ class Tuples:
 
 
 def _checked(indices: Any, n_points: int) -> Index:
-    """Refuse what are no row numbers."""
+    """Validate row numbers."""
     rows = np.asarray(kernels_for(indices).to_host(indices))
     if rows.ndim != 2 or rows.shape[1] not in (2, 3, 4) or rows.dtype.kind not in "iu":
         raise InvalidInputError(

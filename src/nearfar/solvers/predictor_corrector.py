@@ -1,0 +1,123 @@
+"""Mehrotra's predictor-corrector steps, and how far a step may go inside a cone.
+
+A primal-dual interior-point method follows the points at which all products of primal and dual
+parts are equal, X Z = τI or x z = τ, for τ falling to zero. Newton's method gives directions:
+
+(1) predictor  towards τ = 0, as far as the boundary of the cones: there the mean product is σμ
+(2) corrector  towards τ = σ³μ, with the products of the predictor's changes added, which Newton's
+               method leaves out; some share of the way to the boundary
+
+The corrector can be the predictor of another one, which costs little where the linear system is
+factored.
+
+References
+----------
+Mehrotra, On the implementation of a primal-dual interior point method, SIAM J. Optim. 2 (1992).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.linalg import symmetric
+
+Array = Any
+Matrix = NDArray[np.float64]
+
+LEAST_TARGET = 1e-6  # relative to the mean product
+PAYS = 0.9  # of the mean product, to which another corrector lowers it; of its step's length
+LANCZOS = 60  # steps that estimate how far a matrix may go along a direction, at most
+CLOSE = 0.05  # the error of that, relative to it
+
+
+class Step(Protocol):
+    """A direction, and how far its primal and its dual part go."""
+
+    @property
+    def primal(self) -> float: ...  # noqa: D102
+    @property
+    def dual(self) -> float: ...  # noqa: D102
+
+
+Move = TypeVar("Move", bound=Step)
+
+
+class NewtonSystem(Protocol[Move]):
+    """Newton's method at a point inside the cones."""
+
+    @property
+    def mu(self) -> float:
+        """The mean product."""
+
+    def direction(self, target: float, predictor: Move | None) -> Move:
+        """Towards products that equal the target, with the second-order terms of a predictor."""
+
+    def limited(self, step: Move, share: float) -> Move:
+        """The step with lengths that go this share of the way to the boundary, 1 at most."""
+
+    def mean_product(self, step: Move) -> float:
+        """The mean product after a step, not below zero."""
+
+
+def predictor_corrector(system: NewtonSystem[Move], share: float, correctors: int = 1) -> Move:
+    """The predictor's step corrected, as often as that pays and at most so many times."""
+    step = system.limited(system.direction(0.0, None), 1.0)  # (1)
+    target, best, least, reach = system.mu, step, np.inf, 0.0
+    for _ in range(correctors):
+        sigma = system.mean_product(step) / system.mu
+        target = min(target, system.mu * max(sigma**3, LEAST_TARGET))
+        step = system.limited(system.direction(target, step), share)  # (2)
+        left = system.mean_product(step)
+        if left > PAYS * least or step.primal + step.dual < PAYS * reach:
+            break
+        best, least, reach = step, left, step.primal + step.dual
+    return best
+
+
+def positive_step(values: Array, changes: Array) -> float:
+    """The largest t with values + t·changes ≥ 0, where values are positive."""
+    least = float((changes / values).min())
+    return -1 / least if least < 0 else np.inf
+
+
+def definite_step(root: Matrix, change: Matrix) -> float:
+    """The largest t with root·rootᵀ + t·change ⪰ 0, root being a lower Cholesky factor."""
+    half = linalg.solve_triangular(root, change, lower=True)
+    whole = linalg.solve_triangular(root, half.T, lower=True)
+    least = linalg.eigvalsh(symmetric(whole), subset_by_index=(0, 0))[0]
+    return -1 / float(least) if least < 0 else np.inf
+
+
+def definite_step_by_lanczos(solve: Callable[[Array, bool], Array], change: Array) -> float:
+    """About how far A + t·change stays definite, for large matrices on any device.
+
+    ``solve(b, transposed)`` gives L⁻¹b or L⁻ᵀb for the Cholesky factor L of A. By Lanczos' method
+    for the least eigenvalue of L⁻¹·change·L⁻ᵀ, less its error.
+    """
+    q = change.diagonal()
+    q = 1 + q / (1e-300 + abs(q).max())  # any start that is not 1
+    if float(abs(q).max()) < 1e-6:  # of entries that are alike and negative
+        q = (q * 0 + 1).cumsum(0)
+    w, size, rows = q, float(q @ q) ** 0.5, 0 * q[:LANCZOS, None] * q
+    diagonal: list[float] = []
+    off: list[float] = []
+    for row in range(len(rows)):
+        rows[row], basis = w / size, rows[: row + 1]
+        w = solve(change @ solve(rows[row], True), False)
+        products = basis @ w
+        diagonal.append(float(products[-1]))
+        w = w - products @ basis
+        w = w - (basis @ w) @ basis  # rounding leaves the first a part
+        size = float(w @ w) ** 0.5
+        values, vectors = linalg.eigh_tridiagonal(diagonal, off, select="i", select_range=(0, 0))
+        error = abs(size * vectors[-1, 0])
+        off.append(size)
+        if error <= CLOSE * abs(values[0]) or size <= 1e-12 * max(map(abs, diagonal + off)):
+            break
+    least = float(values[0] - error)
+    return np.inf if least >= 0 else -1 / least
