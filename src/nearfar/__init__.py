@@ -13,19 +13,25 @@ from nearfar.registry import lazy_names as _lazy_names
 # Type checkers cannot run the registry; tests/contracts/test_registry.py compares these with it.
 if TYPE_CHECKING:
     from nearfar.estimators.classical_mds import ClassicalMDS as ClassicalMDS
+    from nearfar.estimators.covariance import Covariance as Covariance
     from nearfar.estimators.dml_eig import DMLEig as DMLEig
     from nearfar.estimators.energy import EnergyClassifier as EnergyClassifier
+    from nearfar.estimators.gmml import GMML as GMML
+    from nearfar.estimators.itml import ITML as ITML
     from nearfar.estimators.kernel_lmnn import KernelLMNN as KernelLMNN
     from nearfar.estimators.kernel_mcml import KernelMCML as KernelMCML
     from nearfar.estimators.kernel_mmc import KernelMMC as KernelMMC
     from nearfar.estimators.kernel_pola import KernelPOLA as KernelPOLA
     from nearfar.estimators.landmark_mvu import LandmarkMVU as LandmarkMVU
+    from nearfar.estimators.lfda import LFDA as LFDA
     from nearfar.estimators.linear_metric import LinearMetric as LinearMetric
     from nearfar.estimators.linear_metric import as_metric as as_metric
     from nearfar.estimators.lmnn import LMNN as LMNN
     from nearfar.estimators.local_mds import LocalMDS as LocalMDS
+    from nearfar.estimators.lsml import LSML as LSML
     from nearfar.estimators.mcml import MCML as MCML
     from nearfar.estimators.metric_mds import MetricMDS as MetricMDS
+    from nearfar.estimators.mlkr import MLKR as MLKR
     from nearfar.estimators.mmc import MMC as MMC
     from nearfar.estimators.multi_metric_lmnn import MultiMetricLMNN as MultiMetricLMNN
     from nearfar.estimators.mvu import MVU as MVU
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     from nearfar.estimators.pair_classifier import PairClassifier as PairClassifier
     from nearfar.estimators.pola import POLA as POLA
     from nearfar.estimators.rca import RCA as RCA
+    from nearfar.estimators.scml import SCML as SCML
     from nearfar.estimators.sensor_localization import SensorLocalization as SensorLocalization
     from nearfar.estimators.variational_mvu import VariationalMVU as VariationalMVU
     from nearfar.graphs import NeighborhoodGraph as NeighborhoodGraph
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
     from nearfar.supervision import Tuples as Tuples
     from nearfar.supervision import make_chunklets as make_chunklets
     from nearfar.supervision import make_pairs as make_pairs
+    from nearfar.supervision import make_quadruplets as make_quadruplets
     from nearfar.supervision import make_triplets as make_triplets
 
 __version__ = "0.1.0.dev0"
@@ -60,6 +68,7 @@ _HOME = {entry.name: entry.module for entry in _ENTRIES} | {
     "load": "nearfar.io",
     "make_chunklets": "nearfar.supervision",
     "make_pairs": "nearfar.supervision",
+    "make_quadruplets": "nearfar.supervision",
     "make_triplets": "nearfar.supervision",
     "save": "nearfar.io",
     "verify": "nearfar.proofs",

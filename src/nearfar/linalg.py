@@ -60,6 +60,17 @@ def canonical_factor(L: Matrix) -> Matrix:
     return signed(canonical_rotation(L) @ L)
 
 
+def canonical_regular_factor(L: Matrix) -> Matrix:
+    """As `canonical_factor` for L of as many rows as it has rank, in about half of the time.
+
+    The rotation is by the eigenvectors of LLᵀ. It keeps the distances as well; rows are orthogonal
+    up to rounding relative to the longest.
+    """
+    _, vectors = eigh(symmetric(L @ L.T))
+    rows = vectors.T @ L
+    return signed(rows[np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")])
+
+
 def row_signs(rows: Matrix) -> Matrix:
     """For each row the sign, (r, 1), that makes its largest entry positive."""
     largest = np.abs(rows).argmax(axis=1)

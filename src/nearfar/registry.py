@@ -15,7 +15,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 Kind = Literal["metric", "classifier", "unfolding", "scaling"]
-Supervision = Literal["labels", "pairs", "chunklets", "metric", "neighbours", "distances"]
+Supervision = Literal[
+    "labels",
+    "pairs",
+    "triplets",
+    "quadruplets",
+    "chunklets",
+    "numbers",
+    "points",
+    "metric",
+    "neighbours",
+    "distances",
+]
 
 
 class Entry(NamedTuple):
@@ -30,8 +41,9 @@ class Entry(NamedTuple):
         ``docs/algorithms/<stem>.md``.
     kind : {"metric", "classifier", "unfolding", "scaling"}
         The contract that it keeps, in ``tests/contracts``.
-    learns_from : {"labels", "pairs", "chunklets", "metric", "neighbours", "distances"}
-        What its ``fit`` is made for; a learner of pairs or chunklets takes labels too.
+    learns_from : Supervision
+        What its ``fit`` is made for; a learner of pairs, triplets, quadruplets or chunklets takes
+        labels too, one of points needs none, and one of numbers learns for regression.
     kernel : bool, default=False
         Whether the metric is one of the feature space of a kernel.
     command : bool, default=False
@@ -74,12 +86,19 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("MCML", "mcml", "metric", "labels", command=True),
     Entry("KernelMCML", "kernel_mcml", "metric", "labels", kernel=True, command=True),
     Entry("NCA", "nca", "metric", "labels", command=True),
+    Entry("LFDA", "lfda", "metric", "labels", command=True),
     Entry("MMC", "mmc", "metric", "pairs", command=True),
     Entry("KernelMMC", "kernel_mmc", "metric", "pairs", kernel=True, command=True),
     Entry("DMLEig", "dml_eig", "metric", "pairs", command=True),
     Entry("POLA", "pola", "metric", "pairs", command=True),
     Entry("KernelPOLA", "kernel_pola", "metric", "pairs", kernel=True, command=True),
+    Entry("ITML", "itml", "metric", "pairs", command=True),
+    Entry("LSML", "lsml", "metric", "quadruplets", command=True),
+    Entry("SCML", "scml", "metric", "triplets", command=True),
+    Entry("GMML", "gmml", "metric", "pairs", command=True),
     Entry("RCA", "rca", "metric", "chunklets", command=True),
+    Entry("MLKR", "mlkr", "metric", "numbers"),
+    Entry("Covariance", "covariance", "metric", "points"),
     Entry("LinearMetric", "linear_metric", "metric", "metric"),
     Entry("NearestNeighborClassifier", "nearest", "classifier", "metric"),
     Entry("EnergyClassifier", "energy", "classifier", "metric"),

@@ -11,12 +11,16 @@ from sklearn.metrics import pairwise_distances
 
 import nearfar
 from nearfar import (
+    ITML,
     LMNN,
+    LSML,
     MCML,
+    MLKR,
     MMC,
     MVU,
     NCA,
     POLA,
+    SCML,
     DMLEig,
     KernelLMNN,
     KernelMCML,
@@ -40,6 +44,9 @@ MINIMISED = {
     "MultiMetricLMNN": MultiMetricLMNN(random_state=0),
     "MCML": MCML(),
     "MCML, projected gradient": MCML(solver="projected-gradient"),
+    "ITML": ITML(random_state=0),
+    "SCML": SCML(random_state=0),
+    "LSML": LSML(violation_weight=100.0, random_state=0),
     "KernelMCML": KernelMCML(regularization=1.0),
     "KernelMCML, linear": KernelMCML("linear", regularization=1.0),
 }
@@ -62,6 +69,7 @@ REFINED = {  # a program that is solved with a proof, and then descents without 
 LABELLED_WITHOUT_PROOF = {
     "NCA": NCA(),
     "NCA, diagonal": NCA(diagonal=True),
+    "MLKR": MLKR(n_components=2),
     "LMNN": LMNN(n_components=2),
     "KernelLMNN": KernelLMNN(n_components=2),
     "MCML": MCML(n_components=2, reduce="learn"),

@@ -841,3 +841,17 @@ def test_softmax_neighbors_give_the_gradient(make, rng, dtype, own):
     gradient = -2 * (degrees[:, None] * sample.Z - forward - backward)
     slope = (value(1e-6) - value(-1e-6)) / 2e-6
     assert np.vdot(gradient, change) == pytest.approx(slope, rel=1e-5)
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_local_laplacian(make, rng, dtype, offset):
+    """Far from the origin distances err by the rounding of the points, not of their squares."""
+    sample = make(lambda Z: Z + offset)
+    scales = rng.uniform(0.2, 2, size=len(sample.Z))
+    on_device = sample.kernels.like(scales, sample.on_device)
+    found = sample.kernels.local_laplacian(sample.on_device, on_device, sample.starts)
+    expected = reference.local_laplacian(sample.Z, scales.astype(dtype), sample.starts)
+    found = sample.kernels.to_host(found)
+    assert found.dtype == dtype
+    rtol = 1e-11 if dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(found, expected, atol=rtol * np.abs(expected).max() + rtol)

@@ -36,7 +36,11 @@ each_entry = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.n
 SECTIONS = {
     "labels": "Metrics from labels",
     "pairs": "Metrics from pairs, triplets or chunklets",
+    "triplets": "Metrics from pairs, triplets or chunklets",
+    "quadruplets": "Metrics from pairs, triplets or chunklets",
     "chunklets": "Metrics from pairs, triplets or chunklets",
+    "numbers": "Metrics from points or numbers",
+    "points": "Metrics from points or numbers",
     "metric": "Around a metric",
     "neighbours": "Maps from neighbours or distances",
     "distances": "Maps from neighbours or distances",
@@ -64,7 +68,9 @@ def test_an_entry_says_what_its_class_is(entry):
     assert issubclass(cls, PairLearner) == (entry.learns_from in ("pairs", "chunklets"))
     assert ("kernel" in inspect.signature(cls).parameters) == entry.kernel
     # The command learns metrics from tables with labels.
-    assert entry.command == (entry.learns_from in ("labels", "pairs", "chunklets"))
+    assert entry.command == (
+        entry.learns_from in ("labels", "pairs", "triplets", "quadruplets", "chunklets")
+    )
 
 
 @pytest.mark.parametrize(

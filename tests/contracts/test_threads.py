@@ -12,11 +12,13 @@ from sklearn.datasets import load_digits
 
 from nearfar import (
     LMNN,
+    LSML,
     MCML,
     MMC,
     MVU,
     POLA,
     RCA,
+    SCML,
     ClassicalMDS,
     DMLEig,
     EnergyClassifier,
@@ -49,6 +51,8 @@ SUPERVISED = [
     MCML(**FEW),
     MCML(solver="projected-gradient", **FEW),
     MMC(regularization=0.01, **FEW),
+    SCML(random_state=0, **FEW),
+    LSML(violation_weight=100.0, random_state=0, **FEW),
     POLA(n_pairs=500, random_state=0, **FEW),
     KernelPOLA(n_pairs=200, random_state=0, max_iter=1),
     DMLEig(regularization=0.01, **FEW),

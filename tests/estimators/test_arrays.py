@@ -104,7 +104,7 @@ def test_other_shapes_are_an_error(shape, message, overlapping):
 )
 def test_every_learner_from_labels_says_who_learns_from_pairs(learner, overlapping):
     X, y = overlapping
-    message = f"{type(learner).__name__} learns from points .* For pairs take MMC, DMLEig or POLA"
+    message = f"{type(learner).__name__} learns from points .* For pairs take MMC, DMLEig, POLA"
     with pytest.raises(InvalidInputError, match=message):
         learner.fit(np.stack([X, X], axis=1), y)
 

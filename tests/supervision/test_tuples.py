@@ -106,7 +106,7 @@ def test_copies_and_pickles(pairs):
     ("indices", "shape", "dtype"),
     [
         ([0, 1], r"\(2,\)", "int64"),
-        ([[0, 1, 2, 3]], r"\(1, 4\)", "int64"),
+        ([[0, 1, 2, 3, 4]], r"\(1, 5\)", "int64"),
         ([[0], [1]], r"\(2, 1\)", "int64"),
         ([[0.0, 1.0]], r"\(1, 2\)", "float64"),
         ([[True, False]], r"\(1, 2\)", "bool"),
@@ -114,9 +114,9 @@ def test_copies_and_pickles(pairs):
 )
 def test_what_are_no_row_numbers_is_an_error(points, indices, shape, dtype):
     message = (
-        r"^indices must be an integer array of shape \(n_tuples, 2\) for pairs or \(n_tuples, 3\)"
-        rf" for triplets; got shape {shape} of {dtype}\. Stack them with numpy\.stack\(\[a, b\],"
-        r" axis=1\)\.$"
+        r"^indices must be an integer array of shape \(n_tuples, 2\) for pairs, \(n_tuples, 3\) for"
+        rf" triplets or \(n_tuples, 4\) for quadruplets; got shape {shape} of {dtype}\. Stack them"
+        r" with numpy\.stack\(\[a, b\], axis=1\)\.$"
     )
     with pytest.raises(InvalidInputError, match=message):
         Tuples(points, indices)

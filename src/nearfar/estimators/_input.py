@@ -165,9 +165,7 @@ def holds_tuples(X: Any) -> bool:
 
 def validated_tuples(estimator: Any, X: Any, reset: bool) -> tuple[Array, Index]:
     """Points, all finite, and the rows (m, 2) or (m, 3) that make up the tuples."""
-    if isinstance(X, Tuples):
-        return validated_points(estimator, X.points, reset), X.indices
-    X = X if is_torch(X) else np.asarray(X)
+    X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
     m, size, d = X.shape
     if size not in (2, 3):
         raise InvalidInputError(
@@ -175,6 +173,8 @@ def validated_tuples(estimator: Any, X: Any, reset: bool) -> tuple[Array, Index]
             f" of shape (n_triplets, 3, n_features); got {tuple(X.shape)}."
             " Stack pairs with numpy.stack([a, b], axis=1)."
         )
+    if isinstance(X, Tuples):
+        return validated_points(estimator, X.points, reset), X.indices
     points = validated_points(estimator, X.reshape((m * size, d)), reset)
     return points, np.arange(m * size).reshape(m, size)
 

@@ -795,3 +795,35 @@ def _weighted(table: Floats, rows: slice, starts: Index, own: bool) -> NDArray[n
             table[members] *= -share[:, None].astype(table.dtype)
             table[members, first:last] = kept
     return shares
+
+
+def local_laplacian(Z: Floats, scales: Floats, starts: Index) -> Floats:
+    """Σⱼ aᵢⱼ (zᵢ − zⱼ) over the class of i (n, r), with aᵢⱼ = exp(−‖zᵢ − zⱼ‖² / (sᵢ sⱼ)).
+
+    Distances come from a matrix product in the dtype of Z, of points relative to the mean of their
+    class. Time O(Σ m² r) for classes of m points, memory O(SOFTMAX_BYTES) a thread.
+    """
+    out, inverse = np.empty_like(Z), (1 / scales).astype(Z.dtype)
+    parts = []
+    for first, last in pairwise(starts.tolist()):
+        step = max(SOFTMAX_ROWS, SOFTMAX_BYTES // (max(last - first, 1) * Z.itemsize))
+        rows = range(first, last, step)
+        parts += [(slice(begin, min(begin + step, last)), (first, last)) for begin in rows]
+
+    def products(part: tuple[slice, tuple[int, int]]) -> None:
+        rows, (first, last) = part
+        centre = Z[first:last].mean(axis=0)
+        one, all_of = Z[rows] - centre, Z[first:last] - centre
+        table = np.matmul(2 * one, all_of.T)
+        table -= np.einsum("ij,ij->i", all_of, all_of)
+        table -= np.einsum("ij,ij->i", one, one)[:, None]
+        np.minimum(table, 0, out=table)
+        table *= inverse[first:last]
+        table *= inverse[rows, None]
+        np.maximum(table, NEGLIGIBLE, out=table)
+        np.exp(table, out=table)
+        out[rows] = table.sum(axis=1)[:, None] * one - table @ all_of
+
+    sizes = np.diff(starts)
+    _in_threads(products, parts, int((sizes**2).sum()) * Z.shape[1] * Z.itemsize)
+    return out

@@ -530,3 +530,21 @@ def softmax_neighbors(
         if backward is not None:
             backward.addmm_(W.T, Y[rows])
     return logs, shares, degrees, forward, backward
+
+
+def local_laplacian(Z: Tensor, scales: Tensor, starts: Index) -> Tensor:
+    """Σⱼ aᵢⱼ (zᵢ − zⱼ) over the class of i (n, r), with aᵢⱼ = exp(−‖zᵢ − zⱼ‖² / (sᵢ sⱼ)).
+
+    As in `nearfar.kernels.on_numpy`.
+    """
+    out, inverse = torch.empty_like(Z), (1 / scales).to(Z.dtype)
+    for first, last in pairwise(starts.tolist()):
+        all_of = Z[first:last] - Z[first:last].mean(0)
+        squares, inverses = (all_of * all_of).sum(1), inverse[first:last]
+        for rows in _tables(all_of, last - first):
+            one = all_of[rows]
+            table = torch.addmm(-squares, one, all_of.T, alpha=2) - squares[rows, None]
+            table = (table.clamp_(max=0) * inverses).mul_(inverses[rows, None]).exp_()
+            out[first + rows.start : first + rows.stop] = table.sum(1)[:, None] * one
+            out[first + rows.start : first + rows.stop] -= table @ all_of
+    return out

@@ -196,3 +196,15 @@ def softmax_neighbors(
     degrees = W.sum(axis=0) + W.sum(axis=1)
     forward = (W @ Y).astype(Y.dtype)
     return logs, shares, degrees, forward, (W.T @ Y).astype(Y.dtype) if both else None
+
+
+def local_laplacian(Z: Floats, scales: Floats, starts: Index) -> Floats:
+    """Σⱼ aᵢⱼ (zᵢ − zⱼ) over the class of i (n, r), with aᵢⱼ = exp(−‖zᵢ − zⱼ‖² / (sᵢ sⱼ))."""
+    Z, out = Z.astype(np.float64), np.zeros(Z.shape)
+    for first, last in pairwise(starts.tolist()):
+        for i in range(first, last):
+            for j in range(first, last):
+                difference = Z[i] - Z[j]
+                exponent = -np.sum(difference**2) / (float(scales[i]) * float(scales[j]))
+                out[i] += np.exp(exponent) * difference
+    return out

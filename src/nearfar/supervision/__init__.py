@@ -7,6 +7,7 @@ from nearfar.supervision.generators import make_pairs, make_triplets
 from nearfar.supervision.labels import ClassOrder, class_order
 from nearfar.supervision.neighbors import nearest_under, vote
 from nearfar.supervision.pairs import Pairs
+from nearfar.supervision.quadruplets import make_quadruplets
 from nearfar.supervision.targets import given_targets, nearest_targets
 from nearfar.supervision.tuples import Tuples
 
@@ -18,6 +19,7 @@ __all__ = [
     "given_targets",
     "make_chunklets",
     "make_pairs",
+    "make_quadruplets",
     "make_triplets",
     "nearest_targets",
     "nearest_under",

@@ -58,7 +58,7 @@ def make_pairs(
     >>> pairs.shape, int(near.sum())
     ((200, 2, 4), 0)
     """
-    labels, same = _labelled(X, y, "make_pairs")
+    labels, same = labelled_points(X, y, "make_pairs")
     if n_pairs is not None:
         check_number("n_pairs", n_pairs, Integral, 1)
     random, possible = check_random_state(random_state), LabelledPairs(labels)
@@ -111,7 +111,7 @@ def make_triplets(
     >>> make_triplets(*load_iris(return_X_y=True), 100, random_state=0).shape
     (100, 3, 4)
     """
-    labels, same = _labelled(X, y, "make_triplets")
+    labels, same = labelled_points(X, y, "make_triplets")
     if n_triplets is not None:
         check_number("n_triplets", n_triplets, Integral, 1)
     random, n = check_random_state(random_state), len(same)
@@ -134,7 +134,7 @@ def make_triplets(
     return Tuples(X, indices[(first != second) & (first != third)])
 
 
-def _labelled(X: Any, y: Any, name: str) -> tuple[ClassOrder, Index]:
+def labelled_points(X: Any, y: Any, name: str) -> tuple[ClassOrder, Index]:
     """The labels in order, and for each point the first one with the same features."""
     if is_torch(X):
         points = kernels_for(X).double(X)

@@ -1,4 +1,4 @@
-"""Pairs and triplets of shared points, by row number."""
+"""Pairs, triplets and quadruplets of shared points, by row number."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Index = NDArray[np.intp]
 
 
 class Tuples:
-    """Pairs or triplets of points that are given once, by row number.
+    """Pairs, triplets or quadruplets of points that are given once, by row number.
 
-    A drop-in for the array ``points[indices]`` of shape (n_tuples, 2 or 3, n_features) that takes
+    A drop-in for the array ``points[indices]`` of shape (n_tuples, 2 to 4, n_features) that takes
     the memory of the points and the numbers alone. scikit-learn's splitters, ``cross_val_score``
     and ``GridSearchCV`` take parts of it, all on the same points.
 
@@ -24,9 +24,9 @@ class Tuples:
     ----------
     points : array-like, DataFrame or torch.Tensor of shape (n_points, n_features)
         The points.
-    indices : array-like of int, of shape (n_tuples, 2) or (n_tuples, 3)
-        Rows of ``points``: pairs, or triplets of a point, one that should be near and one that
-        should be far.
+    indices : array-like of int, of shape (n_tuples, 2), (n_tuples, 3) or (n_tuples, 4)
+        Rows of ``points``: pairs; triplets of a point, one that should be near and one that should
+        be far; or quadruplets of two points that should be nearer to each other than two others.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class Tuples:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The shape of the dense array: (n_tuples, 2 or 3, n_features)."""
+        """The shape of the dense array: (n_tuples, 2 to 4, n_features)."""
         n_tuples, size = self.indices.shape
         return n_tuples, size, int(self.points.shape[1])
 
@@ -63,7 +63,7 @@ class Tuples:
         return self._array.dtype
 
     def dense(self) -> Array:
-        """The array ``points[indices]`` of shape (n_tuples, 2 or 3, n_features), made anew."""
+        """The array ``points[indices]`` of shape (n_tuples, 2 to 4, n_features), made anew."""
         points = self._array
         return points[kernels_for(points).index(self.indices, points)]
 
@@ -100,17 +100,17 @@ class Tuples:
 
     def __repr__(self) -> str:
         n_tuples, size, n_features = self.shape
-        what = "pairs" if size == 2 else "triplets"
+        what = {2: "pairs", 3: "triplets", 4: "quadruplets"}[size]
         return f"<Tuples: {n_tuples} {what} of {len(self.points)} points, {n_features} features>"
 
 
 def _checked(indices: Any, n_points: int) -> Index:
     """Validate row numbers."""
     rows = np.asarray(kernels_for(indices).to_host(indices))
-    if rows.ndim != 2 or rows.shape[1] not in (2, 3) or rows.dtype.kind not in "iu":
+    if rows.ndim != 2 or rows.shape[1] not in (2, 3, 4) or rows.dtype.kind not in "iu":
         raise InvalidInputError(
-            "indices must be an integer array of shape (n_tuples, 2) for pairs or (n_tuples, 3)"
-            f" for triplets; got shape {rows.shape} of {rows.dtype}."
+            "indices must be an integer array of shape (n_tuples, 2) for pairs, (n_tuples, 3) for"
+            f" triplets or (n_tuples, 4) for quadruplets; got shape {rows.shape} of {rows.dtype}."
             " Stack them with numpy.stack([a, b], axis=1)."
         )
     bad = np.flatnonzero(((rows < 0) | (rows >= n_points)).any(axis=1))

@@ -1,0 +1,263 @@
+"""The methods that metric-learn has, too: objective and seconds of both, on the same data.
+
+    python -m benchmarks.metric_learn_methods            # makes metric-learn's environment first
+    python -m benchmarks.metric_learn_methods --peers '' # nearfar alone
+    python -m benchmarks.metric_learn_methods --smoke    # small data: as in the tests
+
+Every fit runs in a process of its own, with one thread. Objectives are computed here, in float64,
+from the map that the process leaves, by the definitions of the pages: neither library's own figures
+are used. LFDA's is to be large and all others small. GMML, which metric-learn lacks, stands beside
+the scatter matrices and one eigendecomposition, which any closed form needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+METHODS = ("covariance", "gmml", "lfda", "itml", "lsml", "scml", "mlkr")
+QUICK = ("covariance", "gmml", "lfda")  # closed forms
+LIMIT = 240.0  # seconds of one fit
+NEIGHBOURS = 7  # of LFDA
+SPARSITY = 1e-5  # the price of the trace of SCML, metric-learn's default
+SEED = 0
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def make_data(method, smoke):
+    """Arrays for a method, as a process reads them."""
+    from sklearn.datasets import load_digits, make_friedman1
+    from sklearn.decomposition import PCA
+
+    from nearfar import make_pairs, make_quadruplets, make_triplets
+
+    if method == "mlkr":
+        X, y = make_friedman1(60 if smoke else 1200, noise=1.0, random_state=SEED)
+        return {"X": X, "y": y}
+    X, y = load_digits(return_X_y=True)
+    X = PCA(10 if smoke else 40, random_state=SEED).fit_transform(X)[: 200 if smoke else None]
+    X, y = X / X.std(), y[: len(X)]
+    data = {"X": X, "y": y}
+    count = 100 if smoke else 1000
+    if method == "itml":
+        pairs, kinds = make_pairs(X, y, count, random_state=SEED)
+        squares = ((X[pairs.indices[:, 0]] - X[pairs.indices[:, 1]]) ** 2).sum(axis=1)
+        bounds = np.percentile(squares, [5, 95])
+        data |= {"indices": pairs.indices, "kinds": kinds, "bounds": bounds}
+    if method == "lsml":
+        data |= {"indices": make_quadruplets(X, y, 2 * count, random_state=SEED).indices}
+    if method == "scml":
+        data |= {"indices": make_triplets(X, y, 2 * count, random_state=SEED).indices}
+    return data
+
+
+# -- one fit, in a process of either environment -------------------------------------------------
+
+
+def fit_nearfar(method, data):
+    import nearfar
+
+    X, y = data["X"], data.get("y")
+    if method == "itml":
+        model = nearfar.ITML(bounds=data["bounds"])
+        arguments = (nearfar.Tuples(X, data["indices"]), data["kinds"])
+    elif method == "lsml":
+        model, arguments = nearfar.LSML(), (nearfar.Tuples(X, data["indices"]),)
+    elif method == "scml":
+        far = X[data["indices"][:, 0]] - X[data["indices"][:, 2]]
+        weight = SPARSITY / (far**2).sum(axis=1).mean()
+        model = nearfar.SCML(sparsity_weight=weight)
+        arguments = (nearfar.Tuples(X, data["indices"]),)
+    else:
+        options = {"lfda": {"n_components": 5}}.get(method, {})
+        names = {"covariance": "Covariance"}
+        model = getattr(nearfar, names.get(method, method.upper()))(**options)
+        arguments = (X, y)
+    began = time.perf_counter()
+    model.fit(*arguments)
+    return model.components_, time.perf_counter() - began, model.duality_gap_
+
+
+def fit_metric_learn(method, data):
+    import metric_learn
+
+    X, y, options = data["X"], data.get("y"), {}
+    if method == "itml":
+        model, arguments = metric_learn.ITML(), (X[data["indices"]], data["kinds"])
+        options = {"bounds": data["bounds"]}
+    elif method == "lsml":
+        model, arguments = metric_learn.LSML(), (X[data["indices"]],)
+    elif method == "scml":
+        model = metric_learn.SCML(beta=SPARSITY, random_state=SEED)
+        arguments = (X[data["indices"]],)
+    elif method == "lfda":
+        model, arguments = metric_learn.LFDA(n_components=5, k=NEIGHBOURS), (X, y)
+    else:
+        kind = {"covariance": "Covariance", "mlkr": "MLKR"}[method]
+        model, arguments = getattr(metric_learn, kind)(), (X, y)
+    began = time.perf_counter()
+    model.fit(*arguments, **options)
+    return model.components_, time.perf_counter() - began, None
+
+
+def fit_eigendecomposition(_, data):
+    X = data["X"]
+    began = time.perf_counter()
+    _, vectors = np.linalg.eigh(X.T @ X)
+    return vectors, time.perf_counter() - began, None
+
+
+FITS = {
+    "nearfar": fit_nearfar,
+    "metric-learn": fit_metric_learn,
+    "eigendecomposition": fit_eigendecomposition,
+}
+
+
+def work(library, method, source, target):
+    """What a process does."""
+    with np.load(source) as arrays:
+        data = dict(arrays)
+    if method in QUICK:
+        FITS[library](method, data)  # loads what is loaded when it is first used
+    components, seconds, gap = FITS[library](method, data)
+    Path(target).write_text(
+        json.dumps({"components": np.asarray(components).tolist(), "seconds": seconds, "gap": gap})
+    )
+
+
+def measured(python, library, method, data):
+    """The map, seconds and gap of a fit, or None if it ran past the limit or failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "data.npz"), Path(folder, "found.json")
+        np.savez(source, **data)
+        command = [str(python), __file__, "--work", library, method, str(source), str(target)]
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+        if library == "nearfar":
+            threads["PYTHONPATH"] = paths
+        environment = {key: os.environ[key] for key in os.environ if key != "PYTHONPATH"} | threads
+        try:
+            subprocess.run(
+                command, env=environment, timeout=LIMIT, check=True, capture_output=True, text=True
+            )
+        except subprocess.TimeoutExpired:
+            return f"more than {LIMIT:.0f} s"
+        except subprocess.CalledProcessError as error:
+            return (error.stderr.strip().splitlines() or ["no message"])[-1]
+        return json.loads(target.read_text())
+
+
+# -- objectives ----------------------------------------------------------------------------------
+
+
+def objective(method, L, data):
+    """That of the page of the method, of a map L; None where there is none to compare."""
+    X, M = data["X"], L.T @ L
+    if method == "covariance":
+        return float(np.trace(np.cov(X.T) @ M) - np.linalg.slogdet(M)[1])
+    if method == "lfda":
+        return fisher(L, X, data["y"])
+    if method == "mlkr":
+        return leave_one_out(L, X, data["y"])
+    if method == "itml":
+        squares = lengths(M, X, data["indices"])
+        near, (upper, lower) = data["kinds"] == 1, data["bounds"]
+        ratios = np.where(near, np.maximum(squares / upper, 1), np.minimum(squares / lower, 1))
+        return divergence(M) + float((ratios - np.log(ratios) - 1).sum())
+    if method == "lsml":
+        a, c = (np.sqrt(lengths(M, X, data["indices"][:, k : k + 2])) for k in (0, 2))
+        return divergence(M) + float((np.maximum(a - c, 0) ** 2).mean())
+    if method == "scml":
+        near, far = (lengths(M, X, data["indices"][:, [0, k]]) for k in (1, 2))
+        return float(np.maximum(1 + near - far, 0).mean() + SPARSITY * np.trace(M))
+    return None
+
+
+def divergence(M):
+    """LogDet, from the identity."""
+    return float(np.trace(M) - np.linalg.slogdet(M)[1] - len(M))
+
+
+def lengths(M, X, rows):
+    difference = X[rows[:, 0]] - X[rows[:, 1]]
+    return np.einsum("ij,jk,ik->i", difference, M, difference)
+
+
+def fisher(L, X, y):
+    n, within = len(X), 0.0
+    total = (X - X.mean(axis=0)).T @ (X - X.mean(axis=0))
+    plain, local = 0.0, 0.0
+    for c in np.unique(y):
+        Z = X[y == c] - X[y == c].mean(axis=0)
+        squares = ((Z[:, None] - Z) ** 2).sum(axis=2)
+        scale = np.sqrt(np.sort(squares, axis=1)[:, NEIGHBOURS])
+        A = np.exp(-squares / np.outer(scale, scale))
+        scatter = Z.T @ (A.sum(axis=1)[:, None] * Z) - Z.T @ A @ Z
+        within = within + scatter / len(Z)
+        local, plain = local + scatter, plain + len(Z) * Z.T @ Z
+    between = (n * total - plain + local) / n - within
+    return float(np.trace(np.linalg.solve(L @ within @ L.T, L @ between @ L.T)))
+
+
+def leave_one_out(L, X, y):
+    Z = X @ L.T
+    squares = ((Z[:, None] - Z) ** 2).sum(axis=2)
+    np.fill_diagonal(squares, np.inf)
+    weights = np.exp(squares.min(axis=1, keepdims=True) - squares)
+    return float(((weights @ y / weights.sum(axis=1) - y) ** 2).sum())
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--methods", default=",".join(METHODS), help="some of them, by commas")
+    parser.add_argument("--peers", default="metric-learn", help="'' for nearfar alone")
+    parser.add_argument("--environments", type=Path, default=Path(".peers"))
+    parser.add_argument("--smoke", action="store_true", help="small data")
+    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.work:
+        work(*options.work)
+        return
+    pythons = {"nearfar": sys.executable}
+    if options.peers:
+        from benchmarks.common import python_of
+
+        pythons["metric-learn"] = python_of("metric-learn", options.environments)
+    print("| method | data | library | seconds | objective | gap |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for method in options.methods.split(","):
+        data = make_data(method, options.smoke)
+        shape = " x ".join(map(str, data["X"].shape))
+        libraries = dict(pythons)
+        if method == "gmml":
+            libraries.pop("metric-learn", None)
+            libraries["eigendecomposition"] = sys.executable
+        for library, python in libraries.items():
+            found = measured(python, library, method, data)
+            if isinstance(found, str):
+                print(f"| {method} | {shape} | {library} | {found} | | |", flush=True)
+                continue
+            value = objective(method, np.array(found["components"]), data)
+            gap = "" if found["gap"] is None else f"{found['gap']:.1e}"
+            value = "" if value is None else f"{value:.6g}"
+            row = f"| {method} | {shape} | {library} | {found['seconds']:.3f} | {value} | {gap} |"
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

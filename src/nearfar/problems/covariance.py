@@ -1,0 +1,104 @@
+"""The Mahalanobis distance: whitening by the covariance of all points.
+
+For n points x_i (n, d) with mean m:
+
+(1) covariance  C = 1/(n − 1) Σ_i (x_i − m)(x_i − m)ᵀ                    [1936]
+(2) minimise    f(A) = ⟨C, A⟩ − log det A  over A ≻ 0 on the span of the x_i − m
+(3) answer      A = C⁺ = LᵀL, the pseudo-inverse, where f = s + log det C on the span, of rank s
+(4) map         L = λ^(−1/2) Vᵀ B⁻¹  with B⁻¹ C B⁻¹ = V λ Vᵀ, B the standard deviations
+(5) bound       f(LᵀL) − min f = tr W − log det W − s  with W = L C Lᵀ
+
+f is twice minus the mean log-likelihood of normal points with the covariance A⁻¹, but for a
+constant and for n − 1 in place of n. Determinants are on the span, in an orthonormal basis of it.
+
+The rank is found in units of the features' deviations, so that a feature in small units is not
+lost. Where features depend on each other, these units would change what is orthogonal to the span,
+and C⁺ is taken in an orthonormal basis of the span instead:
+
+(6) span        x − m = Q u with QᵀQ = I
+
+Costs: O(n d² + d³) time and O(n d + d²) memory; for d > n both d² and d³ become n d and n² d.
+
+[1936] Mahalanobis, On the generalised distance in statistics, 1936.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.kernels import Array
+from nearfar.linalg import canonical_regular_factor, eigh, symmetric
+
+Matrix = NDArray[np.float64]
+
+RANK_TOLERANCE = 1e-13  # variance, relative to the largest of unit features, that is rounding
+
+
+@dataclass(frozen=True)
+class CovarianceProblem:
+    """(2), by the eigenvalues and eigenvectors of (4)."""
+
+    scales: Matrix  # (d,) the diagonal of B
+    values: Matrix  # (s,) λ, descending
+    vectors: Matrix  # (d, s) V
+
+    @classmethod
+    def build(cls, kernels: ModuleType, points: Array) -> CovarianceProblem:
+        """The problem of points (n, d) of which some differ."""
+        n, d = points.shape
+        centred = kernels.double(points)
+        centred = centred - centred.mean(0)
+        variances = kernels.to_host((centred * centred).sum(0)) / (n - 1)
+        scales = np.sqrt(np.where(variances > 0, variances, 1.0))
+        unit = centred / kernels.like(scales, centred)
+        scatter = kernels.gram(unit, unit) if d <= n else kernels.gram(unit.T, unit.T)
+        values, vectors = eigh(symmetric(scatter) / (n - 1))
+        kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
+        values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]
+        if d > n:  # eigenvectors of unitᵀunit from those of unit unitᵀ
+            lift = vectors / np.sqrt(values * (n - 1))
+            vectors = kernels.gram(unit, kernels.like(lift, unit))
+        vectors = np.where((variances > 0)[:, None], vectors, 0.0)
+        return cls(scales, values, vectors)
+
+    @property
+    def rank(self) -> int:
+        """Directions in which the points vary."""
+        return len(self.values)
+
+    @property
+    def white(self) -> Matrix:
+        """A map (s, d) under which the points have the covariance I."""
+        return np.asarray((self.vectors / np.sqrt(self.values)).T / self.scales)
+
+    @property
+    def dual(self) -> Matrix:
+        """The map (d, s) back to the points, relative to their mean."""
+        return np.asarray(self.vectors * np.sqrt(self.values) * self.scales[:, None])
+
+    def solution(self) -> Matrix:
+        """The canonical L of (4), (s, d), its rows on the span."""
+        if self.rank == np.count_nonzero(self.vectors.any(axis=1)):  # the span of some features
+            return canonical_regular_factor(self.white)  # (4)
+        # C⁺ of C = GGᵀ with G (d, s) is KᵀK with K = G⁺; a QR of G by columns of large units.
+        G = self.dual
+        order = np.argsort(-np.abs(G).max(axis=1), kind="stable")
+        Q, R = linalg.qr(G[order], mode="economic")  # (6)
+        K = np.zeros((self.rank, len(G)))
+        K[:, order] = linalg.solve_triangular(R, Q.T)
+        return canonical_regular_factor(K)
+
+    def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
+        """(2) at LᵀL, and (5) relative to it, or to 1 if that is larger."""
+        rows = L @ self.dual
+        W = symmetric(rows @ rows.T)
+        spread = np.linalg.slogdet(W)[1]
+        volume = 2 * np.log(np.abs(np.diag(linalg.qr(L.T, mode="r", pivoting=True)[0]))).sum()
+        objective = np.trace(W) - volume
+        excess = np.trace(W) - spread - len(W)
+        return float(objective), float(max(excess, 0.0) / max(abs(objective), 1.0))

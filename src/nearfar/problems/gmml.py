@@ -1,0 +1,169 @@
+"""Geometric mean metric learning: a closed form between near and far pairs.
+
+Points x (d,), S near and D far pairs, A ≻ 0 a metric, A₀ ≻ 0 a prior, ρ >= 0 and 0 <= t <= 1:
+
+(1) near       S = Σ (x − x')(x − x')ᵀ  over the near pairs                  [ICML16]
+(2) far        D = Σ (x − x')(x − x')ᵀ  over the far pairs                   [ICML16]
+(3) prior      S_ρ = S + ρ (⟨S, A₀⟩ / d) A₀⁻¹,  D_ρ = D + ρ (⟨D, A₀⁻¹⟩ / d) A₀   [ICML16]
+(4) distance   δ²(P, Q) = Σ log² λ  over the eigenvalues λ of P⁻¹Q            [ICML16]
+(5) minimise   h(A) = (1 − t) δ²(A, S_ρ⁻¹) + t δ²(A, D_ρ)                     [ICML16]
+(6) answer     A = S_ρ⁻¹ #_t D_ρ = F⁻ᵀ (FᵀD_ρF)^t F⁻¹  with S_ρ = FFᵀ         [ICML16]
+(7) optimum    h(A) = t (1 − t) δ²(S_ρ⁻¹, D_ρ)
+(8) map        L = σ^t Vᵀ F⁻¹  with RF = UσVᵀ and D_ρ = RᵀR, so that A = LᵀL
+
+For t = ½ the answer is also the minimum of ⟨A, S_ρ⟩ + ⟨A⁻¹, D_ρ⟩, whose gradient
+S_ρ − A⁻¹D_ρA⁻¹ vanishes there. No A is below (7): δ is a distance, so that a = δ(A, S_ρ⁻¹) and
+b = δ(A, D_ρ) have a + b >= c = δ(S_ρ⁻¹, D_ρ), and (1 − t) a² + t b² >= t (1 − t) c².
+
+Of all pairs of n labelled points, with W_c the scatter of class c about its mean and T that of all
+points, (1) and (2) need no pairs:
+
+(9) classes    S = Σ_c n_c W_c,  D = n T − S
+
+Where pairs do not differ in all directions, A is a metric on the span of their differences.
+
+Costs: O(m d²) for m pairs or O(n d²) for labels, then O(d³) time, and O(d²) memory.
+
+[ICML16] Zadeh, Hosseini & Sra, Geometric mean metric learning, ICML 2016.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.kernels import Array
+from nearfar.linalg import canonical_regular_factor, eigh, symmetric
+from nearfar.supervision import ClassOrder, Pairs
+
+Matrix = NDArray[np.float64]
+
+RANK_TOLERANCE = 1e-10  # squared differences, of features of unit scale, that count as rounding
+CONDITION = 1e-6  # smallest over largest eigenvalue that an eigendecomposition resolves well
+
+
+@dataclass(frozen=True)
+class GMMLProblem:
+    """(5) on the span of the differences, in coordinates u = basisᵀ x."""
+
+    S: Matrix  # (s, s) of (1), or (3)
+    D: Matrix  # (s, s) of (2), or (3)
+    t: float
+    basis: Matrix | None = None  # (d, s), orthonormal; None for the features themselves
+
+    @classmethod
+    def of_scatters(cls, S: Matrix, D: Matrix, t: float) -> GMMLProblem:
+        """The problem of the scatters of near and far pairs, (d, d)."""
+        total = S + D
+        if _rank(total, total) == len(total):
+            return cls(S, D, t)
+        basis = _span(total)
+        return cls(symmetric(basis.T @ S @ basis), symmetric(basis.T @ D @ basis), t, basis)
+
+    def regularized(self, weight: float, prior: Matrix) -> GMMLProblem:
+        """The same with ρ = weight; the prior is (d, d)."""
+        A = prior if self.basis is None else symmetric(self.basis.T @ prior @ self.basis)
+        inverse = symmetric(linalg.inv(A))
+        S = self.S + weight * np.vdot(self.S, A) / len(A) * inverse  # (3)
+        D = self.D + weight * np.vdot(self.D, inverse) / len(A) * A  # (3)
+        return replace(self, S=S, D=D)
+
+    @property
+    def rank(self) -> int:
+        """Directions in which any pairs differ."""
+        return len(self.S)
+
+    @cached_property
+    def ranks(self) -> tuple[int, int]:
+        """Of these, the directions in which near pairs do, and those in which far pairs do."""
+        total = self.S + self.D
+        return _rank(self.S, total), _rank(self.D, total)
+
+    @cached_property
+    def _mean(self) -> tuple[Matrix, Matrix, Matrix, Matrix, Matrix]:
+        """σ, Vᵀ, F and R of (8), and the scales that S and D were divided by."""
+        scales = np.array([np.trace(self.S), np.trace(self.D)]) / len(self.S)
+        F = linalg.cholesky(self.S / scales[0], lower=True)
+        R = linalg.cholesky(self.D / scales[1])
+        squares, V = eigh(symmetric(F.T @ (self.D / scales[1]) @ F))
+        if squares[0] > CONDITION * squares[-1]:
+            return np.sqrt(squares), V.T, F, R, scales
+        # Squaring halves the digits; the product of the factors has them all.
+        _, values, turn = linalg.svd(R @ F)
+        return values, turn, F, R, scales
+
+    def solution(self) -> Matrix:
+        """The canonical L of (8), (s, d)."""
+        values, turn, F, _, scales = self._mean
+        size = scales[0] ** (self.t - 1) * scales[1] ** self.t  # of A
+        L = linalg.solve_triangular(F, turn.T * values**self.t, trans="T", lower=True).T  # (8)
+        L = np.sqrt(size) * L
+        return canonical_regular_factor(L if self.basis is None else L @ self.basis.T)
+
+    def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
+        """(5) at LᵀL, and what it exceeds (7) by, relative to it or to 1 if that is larger."""
+        values, _, F, R, scales = self._mean
+        rows = L if self.basis is None else L @ self.basis
+        near = _singular_values(rows @ F) * np.sqrt(scales[0])
+        far = _singular_values(linalg.solve(rows.T, R.T)) * np.sqrt(scales[1])
+        to_near, to_far = ((4 * np.log(part) ** 2).sum() for part in (near, far))  # (4)
+        objective = (1 - self.t) * to_near + self.t * to_far  # (5)
+        logs = 2 * np.log(values) + np.log(scales).sum()
+        optimum = self.t * (1 - self.t) * (logs**2).sum()  # (7)
+        return float(objective), float(max(objective - optimum, 0.0) / max(objective, 1.0))
+
+
+def _singular_values(A: Matrix) -> Matrix:
+    """Of a square matrix, from its square where that resolves them."""
+    squares = linalg.eigvalsh(A @ A.T)
+    if squares[0] > CONDITION * squares[-1]:
+        return np.asarray(np.sqrt(squares))
+    return np.asarray(linalg.svd(A, compute_uv=False))
+
+
+def scatters_of_pairs(kernels: ModuleType, pairs: Pairs) -> tuple[Matrix, Matrix]:
+    """(1) and (2)."""
+    near, far = (
+        kernels.edge_scatter(pairs.points, *(kernels.index(e, pairs.points) for e in edges))
+        for edges in (pairs.near_edges(), pairs.far_edges())
+    )
+    return symmetric(near), symmetric(far)
+
+
+def scatters_of_labels(
+    kernels: ModuleType, points: Array, labels: ClassOrder
+) -> tuple[Matrix, Matrix]:
+    """(9): S and D of all pairs, in the time of two covariances."""
+    n = len(points)
+    weights = np.sqrt(labels.sizes[labels.codes])[:, None]
+    order = kernels.index(labels.order, points)
+    weighted = kernels.double(points) * kernels.like(weights, kernels.double(points[:0]))
+    S = symmetric(kernels.group_scatter(weighted, order, labels.starts))
+    T = symmetric(kernels.group_scatter(points, order, np.array([0, n])))
+    return S, n * T - S
+
+
+def _rank(A: Matrix, total: Matrix) -> int:
+    """The rank of A ⪰ 0 by Cholesky's method with pivots, in units of the features' differences."""
+    size = np.sqrt(np.diag(total))
+    size = np.where(size > 0, size, 1.0)
+    scaled = A / size / size[:, None]
+    return int(linalg.lapack.dpstrf(scaled, tol=RANK_TOLERANCE, lower=1)[2])
+
+
+def _span(total: Matrix) -> Matrix:
+    """An orthonormal basis (d, s) of the range of a scatter matrix."""
+    size = np.sqrt(np.diag(total))
+    size = np.where(size > 0, size, 1.0)
+    values, vectors = eigh(total / size / size[:, None])
+    kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
+    rows = size[:, None] * vectors[:, kept]
+    order = np.argsort(-np.abs(rows).max(axis=1, initial=0.0), kind="stable")
+    basis = np.zeros_like(rows)
+    basis[order] = linalg.qr(rows[order], mode="economic", pivoting=True)[0]
+    return basis

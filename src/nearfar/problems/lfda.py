@@ -1,0 +1,140 @@
+"""Local Fisher discriminant analysis: Fisher's criterion, by pairs that are near each other.
+
+Points x_i (n, d) with classes y_i of n_c members. Sums run over ordered pairs:
+
+(1) scale      σ_i = ‖x_i − x_i^(k)‖, the distance to the k-th nearest of its class [JMLR07]
+(2) affinity   a_ij = exp(−‖x_i − x_j‖² / (σ_i σ_j))                                [JMLR07]
+(3) within     S = ½ Σ w_ij (x_i − x_j)(x_i − x_j)ᵀ,  w_ij = a_ij / n_c in a class, else 0 [JMLR07]
+(4) between    B = ½ Σ b_ij (x_i − x_j)(x_i − x_j)ᵀ,
+               b_ij = a_ij (1/n − 1/n_c) in a class, else 1/n   [JMLR07]
+(5) maximise   tr((L S_ρ Lᵀ)⁻¹ L B Lᵀ)  over L (r, d), with S_ρ = S + ρ diag(T)   [JMLR07]
+(6) answer     B v = λ S_ρ v with vᵀS_ρ v = 1, λ descending: the first r of them, Σ λ is the maximum
+(7) map        rows v ("plain"), √λ v ("weighted"), or an orthonormal basis of the v
+
+T = Σ (x_i − m)(x_i − m)ᵀ is the scatter of all points; ρ = 0 in the paper. With all
+a_ij = 1, S and B are the scatters within and between classes, and the answer is Fisher's. Since
+a_ij <= 1, the weights b_ij are not below Fisher's, so that B ⪰ 0 and λ >= 0.
+
+With Lap_c = diag(a 1) − a of class c, D the sum of (x_i − x_j)(x_i − x_j)ᵀ over unordered pairs of
+different classes, and n_i the size of the class of x_i:
+
+(8) sums       S = Σ_c 1/n_c X_cᵀ Lap_c X_c,   B = 1/n (D + Σ_c X_cᵀ Lap_c X_c) − S
+
+It is solved in coordinates in which the points are white, whatever the units of the features are.
+
+Costs: O(Σ n_c² d + n d² + d³) time and O(n d + d²) memory: no table of all pairs is kept.
+
+[JMLR07] Sugiyama, Dimensionality reduction of multimodal labeled data by local Fisher discriminant
+analysis, JMLR 8 (2007).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from nearfar.kernels import Array
+from nearfar.linalg import canonical_factor, symmetric
+from nearfar.problems.covariance import CovarianceProblem
+from nearfar.problems.gmml import scatters_of_labels
+from nearfar.supervision import ClassOrder
+
+Matrix = NDArray[np.float64]
+
+LEAST_SCALE = (
+    1e-6  # of a point, relative to the largest: k copies of a point have none of their own
+)
+FLAT = 1e-10  # share of the variance of a direction that counts as none within classes
+NEGLIGIBLE = 1e-12  # λ, relative to the largest, of a direction that tells no classes apart
+
+
+@dataclass(frozen=True)
+class LFDAProblem:
+    """(5) in coordinates u = white x, x = dual u, in which the points have the covariance I."""
+
+    S: Matrix  # (s, s) S_ρ
+    B: Matrix  # (s, s) of (4)
+    scatter: float  # n − 1, of all points along each direction
+    white: Matrix  # (s, d)
+    dual: Matrix  # (d, s)
+
+    @classmethod
+    def build(
+        cls, kernels: ModuleType, points: Array, labels: ClassOrder, k: int, weight: float
+    ) -> LFDAProblem:
+        """The problem of points (n, d), some of which differ, with ρ = weight."""
+        n = len(points)
+        white = CovarianceProblem.build(kernels, points)
+        order = kernels.index(labels.order, points)
+        centred = kernels.double(points)
+        centred = (centred - centred.mean(0))[order]
+        size = float(abs(centred).max())
+        centred = centred / size
+        single = str(points.dtype).endswith("float32")
+        Z = kernels.single(centred) if single else centred
+        heads, tails = kernels.nearest_in_class(Z, labels.starts, k)
+        squares = kernels.segment_max(heads, kernels.sq_lengths(Z, heads, tails), n)  # (1)
+        scales = squares.clip(0, None) ** 0.5
+        scales = scales.clip(LEAST_SCALE * max(float(scales.max()), LEAST_SCALE), None)
+        laplacian = kernels.local_laplacian(Z, kernels.like(scales, Z), labels.starts)  # (2)
+        laplacian = kernels.double(laplacian)
+        sizes = np.repeat(labels.sizes, labels.sizes).astype(np.float64)
+        weighted = centred / kernels.like(sizes, centred)[:, None]
+        S = symmetric(kernels.gram(weighted, laplacian))  # (8)
+        local = symmetric(kernels.gram(centred, laplacian))
+        in_order = ClassOrder(
+            labels.classes, labels.codes[labels.order], np.arange(n), labels.starts
+        )
+        _, D = scatters_of_labels(kernels, centred, in_order)
+        B = (D + local) / n - S  # (8)
+        rows = size * white.white
+        ridge = weight * (n - 1) * (white.white * white.scales**2) @ white.white.T
+        return cls(
+            symmetric(rows @ S @ rows.T) + ridge,
+            symmetric(rows @ B @ rows.T),
+            n - 1.0,
+            white.white,
+            white.dual,
+        )
+
+    @property
+    def rank(self) -> int:
+        """Directions in which the points vary."""
+        return len(self.S)
+
+    @cached_property
+    def n_flat(self) -> int:
+        """Directions in which the points vary, but near points of a class do not."""
+        return int((linalg.eigvalsh(self.S) <= FLAT * self.scatter).sum())
+
+    @cached_property
+    def _directions(self) -> tuple[Matrix, Matrix]:
+        """λ, descending, and V of (6)."""
+        values, vectors = linalg.eigh(self.B, self.S)
+        return np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+
+    def solution(self, n_components: int | None, embedding: str) -> Matrix:
+        """The canonical map of (7), (r, d)."""
+        values, vectors = (part[..., :n_components] for part in self._directions)
+        if embedding == "plain":
+            return canonical_factor(vectors.T @ self.white)
+        if embedding == "weighted":
+            kept = values > NEGLIGIBLE * values.max(initial=0.0)
+            kept[:1] = True
+            return canonical_factor((np.sqrt(values) * vectors)[:, kept].T @ self.white)
+        basis = linalg.qr((vectors.T @ self.white).T, mode="economic")[0]
+        return canonical_factor(basis.T)
+
+    def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
+        """(5) at L, and what it lacks of the maximum, relative to it or to 1 if that is larger."""
+        rows = L @ self.dual
+        basis = linalg.qr(rows.T, mode="economic")[0]
+        within, between = (basis.T @ part @ basis for part in (self.S, self.B))
+        objective = float(np.trace(linalg.solve(within, between, assume_a="pos")))
+        best = float(self._directions[0][: len(L)].sum())
+        return objective, max(best - objective, 0.0) / max(objective, 1.0)

@@ -1,0 +1,179 @@
+"""A convex loss of squared distances beside the LogDet divergence from a prior.
+
+In coordinates z (s,) in which the prior is I, with edges e between points, v_e the difference of
+the points of e, B ≻ 0 a metric, and a convex differentiable loss ℓ >= 0 of the squared lengths:
+
+(1) lengths    q_e = v_eᵀ B v_e
+(2) minimise   P(B) = tr B − log det B − s + ℓ(q)  over B ≻ 0
+(3) gradient   ∇P = I − B⁻¹ + Σ_e c_e v_e v_eᵀ  with c = ∇ℓ(q)
+(4) dual       P >= log det K(c) − ℓ*(c)  for every c with K(c) = I + Σ_e c_e v_e v_eᵀ ≻ 0
+(5) body       G = C ∇P Cᵀ = CCᵀ − I + Σ_e c_e (C v_e)(C v_e)ᵀ  for B = CᵀC
+(6) gap        P(B) − (4) = tr G − log det(I + G)  for the c of (3), if I + G ≻ 0
+(7) curvature  C ∇²P[CᵀSC] Cᵀ = S + Σ_e (∇²ℓ(q) p)_e (C v_e)(C v_e)ᵀ  with p_e = (C v_e)ᵀ S (C v_e)
+
+The dual follows from inf_B tr(BK) − log det B = s + log det K and from ℓ(q) >= ⟨c, q⟩ − ℓ*(c). For
+the slopes of ℓ the latter is an equality, and K = C⁻¹(I + G)C⁻ᵀ, which gives the gap. It is
+quadratic in the gradient near the optimum. P >= 0, so that the gap is never more than P itself.
+
+With n points, m edges and s coordinates, a value, a gradient or a product (7) costs
+O(n s² + m s + s³) time and O(n s + m) memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+from scipy.optimize import minimize_scalar
+
+from nearfar.kernels import Array
+from nearfar.linalg import canonical_regular_factor, symmetric
+
+Matrix = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+LOGARITHMS = (-650.0, 50.0)  # of the multiples of a prior that a start may be
+
+
+class Loss(Protocol):
+    """A convex loss of squared lengths (m,), on the host."""
+
+    def value(self, lengths: Matrix) -> float:
+        """ℓ(q)."""
+
+    def slopes(self, lengths: Matrix) -> Matrix:
+        """∇ℓ(q)."""
+
+    def curvature(self, lengths: Matrix) -> Callable[[Matrix], Matrix]:
+        """p → ∇²ℓ(q) p."""
+
+
+@dataclass(frozen=True)
+class LogDetProblem:
+    """(2) for edges between points, and a loss."""
+
+    kernels: ModuleType
+    points: Array  # (n, s), float64, in coordinates in which the prior is I
+    heads: Array  # (m,)
+    tails: Array  # (m,)
+    loss: Loss
+    prior: Matrix  # (s, d) the map to these coordinates
+    inverse: Matrix  # (d, s) its pseudo-inverse
+
+    @classmethod
+    def build(
+        cls,
+        kernels: ModuleType,
+        points: Array,
+        edges: tuple[Index, Index],
+        prior: Matrix,
+        make_loss: Callable[[Matrix], Loss],
+    ) -> LogDetProblem:
+        """The problem of points (n, d), relative to any centre, and a prior map (s, d).
+
+        ``make_loss`` makes the loss of the squared lengths under the prior.
+        """
+        white = kernels.apply(points, prior)
+        heads, tails = (kernels.index(rows, points) for rows in edges)
+        lengths = kernels.to_host(kernels.sq_lengths(white, heads, tails))
+        inverse = np.asarray(linalg.pinv(prior))
+        return cls(kernels, white, heads, tails, make_loss(lengths), prior, inverse)
+
+    @property
+    def start(self) -> Matrix:
+        """The factor of the best multiple of the prior, which may be in other units."""
+        s = len(self.prior)
+        at = self.place(np.eye(s)).lengths
+
+        def value(t: float) -> float:
+            return float(s * (np.exp(t) - t) + self.loss.value(np.exp(t) * at))
+
+        found = minimize_scalar(value, bounds=LOGARITHMS, method="bounded")
+        better = value(found.x) < value(0.0)
+        return np.asarray(np.exp(0.5 * found.x if better else 0.0) * np.eye(s))
+
+    def place(self, C: Matrix) -> Place:
+        """The problem at a factor C (s, s) of B."""
+        images = self.kernels.apply(self.points, C)
+        lengths = self.kernels.sq_lengths(images, self.heads, self.tails)
+        return Place(self, C, images, np.asarray(self.kernels.to_host(lengths)))  # (1)
+
+    def components(self, C: Matrix) -> Matrix:
+        """The canonical map (s, d) on the features."""
+        return canonical_regular_factor(C @ self.prior)
+
+    def at_map(self, L: Matrix) -> Place:
+        """The problem at a map L (s, d) of the features, as it was rounded."""
+        return self.place(L @ self.inverse)
+
+    def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
+        """(2) and (6) at a map of the features."""
+        at = self.at_map(L)
+        return at.value, at.gap
+
+    def scatter(self, images: Array, weights: Matrix) -> Matrix:
+        """Σ_e weights_e (C v_e)(C v_e)ᵀ."""
+        weighted = self.kernels.like(weights, images)
+        product = self.kernels.laplacian_matmul(self.heads, self.tails, weighted, images)
+        return symmetric(self.kernels.gram(images, product))
+
+
+@dataclass(frozen=True)
+class Place:
+    """The problem at a factor C."""
+
+    problem: LogDetProblem
+    C: Matrix  # (s, s)
+    images: Array  # (n, s) of the points
+    lengths: Matrix  # (m,) of (1)
+
+    @cached_property
+    def value(self) -> float:
+        """(2)."""
+        volume = 2 * np.linalg.slogdet(self.C)[1]
+        divergence = np.vdot(self.C, self.C) - volume - len(self.C)
+        return float(divergence + self.problem.loss.value(self.lengths))
+
+    @cached_property
+    def gradient(self) -> Matrix:
+        """G of (5)."""
+        slopes = self.problem.loss.slopes(self.lengths)
+        scatter = self.problem.scatter(self.images, slopes)
+        return symmetric(self.C @ self.C.T) - np.eye(len(self.C)) + scatter
+
+    def product(self) -> Callable[[Matrix], Matrix]:
+        """S → (7)."""
+        problem, curvature = self.problem, self.problem.loss.curvature(self.lengths)
+
+        def apply(S: Matrix) -> Matrix:
+            moved = problem.kernels.apply(self.images, S)
+            crossed, _ = problem.kernels.edge_products(
+                self.images, moved, problem.heads, problem.tails
+            )
+            weights = curvature(np.asarray(problem.kernels.to_host(crossed)))
+            return S + problem.scatter(self.images, weights)
+
+        return apply
+
+    @cached_property
+    def gap(self) -> float:
+        """(6), relative to P or to 1 if that is larger."""
+        values = linalg.eigvalsh(self.gradient)
+        excess = self.value
+        if values[0] > -1:
+            excess = min(excess, float((values - np.log1p(values)).sum()))
+        return max(excess, 0.0) / max(self.value, 1.0)
+
+    def moved(self, S: Matrix) -> Place | None:
+        """The problem at CᵀC + CᵀSC, or None if that is not positive definite."""
+        try:
+            factor = linalg.cholesky(np.eye(len(S)) + S)
+        except linalg.LinAlgError:
+            return None
+        return self.problem.place(factor @ self.C)

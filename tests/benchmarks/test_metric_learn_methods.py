@@ -1,0 +1,40 @@
+"""The comparison with metric-learn, nearfar's half of it on small data."""
+
+import re
+
+import numpy as np
+import pytest
+
+from benchmarks import metric_learn_methods as benchmark
+from nearfar import ITML, LFDA, LSML, MLKR, SCML, Covariance, Tuples
+
+
+@pytest.mark.slow
+def test_nearfar_alone(capsys):
+    benchmark.main(["--smoke", "--peers", "", "--methods", "gmml,itml"])
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert [re.split(r" \| ", row)[2] for row in rows] == [
+        "nearfar",
+        "eigendecomposition",
+        "nearfar",
+    ]
+    assert re.search(r"\| itml \| 200 x 10 \| nearfar \| [\d.]+ \| [\d.]+ \| [\de.-]+ \|", rows[2])
+
+
+@pytest.mark.parametrize("method", [m for m in benchmark.METHODS if m != "gmml"])
+def test_objectives_are_those_that_the_models_report(method):
+    data = benchmark.make_data(method, smoke=True)
+    X, y = data["X"], data["y"]
+    model = {
+        "covariance": lambda: Covariance().fit(X),
+        "lfda": lambda: LFDA(n_components=5).fit(X, y),
+        "itml": lambda: ITML(bounds=data["bounds"]).fit(Tuples(X, data["indices"]), data["kinds"]),
+        "lsml": lambda: LSML().fit(Tuples(X, data["indices"])),
+        "scml": lambda: SCML(
+            sparsity_weight=benchmark.SPARSITY
+            / np.mean(np.sum((X[data["indices"][:, 0]] - X[data["indices"][:, 2]]) ** 2, axis=1))
+        ).fit(Tuples(X, data["indices"])),
+        "mlkr": lambda: MLKR().fit(X, y),
+    }[method]()
+    value = benchmark.objective(method, np.asarray(model.components_), data)
+    assert value == pytest.approx(model.objective_, rel=1e-6)

@@ -1,0 +1,129 @@
+"""ITML as an estimator: forms of input, priors, bounds, limits and difficult data."""
+
+import numpy as np
+import pytest
+
+from nearfar import ITML, Tuples, load, make_pairs, save
+from nearfar.errors import ConvergenceWarning, InvalidInputError
+
+
+@pytest.fixture
+def pairs(overlapping):
+    return make_pairs(*overlapping, 60, random_state=0)
+
+
+def objective(M, X, indices, kinds, bounds, weight, prior):
+    """The divergence and the broken bounds, in plain loops."""
+    ratio = M @ np.linalg.inv(prior)
+    total = np.trace(ratio) - np.linalg.slogdet(ratio)[1] - len(M)
+    for (a, b), kind in zip(indices, kinds, strict=True):
+        q = (X[a] - X[b]) @ M @ (X[a] - X[b])
+        r = max(q / bounds[0], 1) if kind == 1 else min(q / bounds[1], 1)
+        total += weight * (r - np.log(r) - 1)
+    return total
+
+
+@pytest.mark.parametrize("prior", ["identity", "covariance", "given"])
+def test_the_objective_is_that_of_the_loops_and_certified(overlapping, pairs, prior, rng):
+    X, _ = overlapping
+    tuples, kinds = pairs
+    matrix = {"identity": np.eye(5), "covariance": np.linalg.inv(np.cov(tuples.points.T))}
+    given = rng.normal(size=(5, 5))
+    given = given @ given.T + np.eye(5)
+    A = matrix.get(prior, given)
+    model = ITML(violation_weight=0.3, prior=given if prior == "given" else prior, tol=1e-8)
+    model.fit(tuples, kinds)
+    M = model.get_mahalanobis_matrix()
+    value = objective(M, X, tuples.indices, kinds, model.bounds_, 0.3, A)
+    assert model.objective_ == pytest.approx(value, rel=1e-8)
+    assert model.status_ == "converged"
+    assert model.duality_gap_ <= 1e-8
+    for _ in range(5):  # no metric nearby is better
+        step = rng.normal(size=(5, 5))
+        other = M + 1e-2 * M @ (step + step.T) @ M
+        assert objective(other, X, tuples.indices, kinds, model.bounds_, 0.3, A) > value
+
+
+def test_float32_is_kept_and_certified(pairs):
+    tuples, kinds = pairs
+    single = Tuples(tuples.points.astype(np.float32), tuples.indices)
+    model = ITML().fit(single, kinds)
+    assert model.components_.dtype == np.float32
+    assert model.duality_gap_ <= 1e-3
+
+
+def test_given_bounds_are_kept(pairs):
+    model = ITML(bounds=[1.0, 9.0]).fit(*pairs)
+    assert model.bounds_ == (1.0, 9.0)
+
+
+def test_little_weight_leaves_the_prior_and_much_meets_the_bounds(pairs):
+    tuples, kinds = pairs
+    light = ITML(violation_weight=1e-9).fit(tuples, kinds)
+    np.testing.assert_allclose(light.get_mahalanobis_matrix(), np.eye(5), atol=1e-6)
+
+    def broken(model):
+        squares = model.pair_distance(tuples) ** 2
+        return np.sum(np.where(kinds == 1, squares > model.bounds_[0], squares < model.bounds_[1]))
+
+    heavy = ITML(violation_weight=10.0, bounds=light.bounds_).fit(tuples, kinds)
+    assert broken(heavy) < broken(light)
+
+
+def test_scale_of_the_data_is_no_matter_with_a_prior_that_has_it(overlapping):
+    X, y = overlapping
+    images = ITML(prior="covariance", tol=1e-8).fit_transform(X, y)
+    for scale in (1e-100, 1e100):
+        other = ITML(prior="covariance", tol=1e-8).fit_transform(scale * X, y)
+        np.testing.assert_allclose(other, images, atol=1e-3 * np.abs(images).max())
+
+
+def test_a_singular_covariance_is_a_prior_on_its_span(overlapping):
+    X, y = overlapping
+    wide = np.hstack([X, X[:, :2]])
+    model = ITML(prior="covariance").fit(wide, y)
+    assert model.components_.shape == (5, 7)
+    assert model.duality_gap_ <= 1e-3
+
+
+def test_max_iter_warns(pairs):
+    with pytest.warns(
+        ConvergenceWarning, match=r"ITML stopped before tol=0\.001: reached max_iter"
+    ):
+        model = ITML(max_iter=1).fit(*pairs)
+    assert (model.status_, model.n_iter_) == ("max_iter", 1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"violation_weight": 0}, "violation_weight must be a number above 0; got 0"),
+        ({"bounds": [1.0]}, "bounds must be two positive numbers, .*; got"),
+        ({"bounds": [0.0, 1.0]}, "bounds must be two positive numbers"),
+        ({"prior": "random"}, "prior must be one of 'identity', 'covariance' or an array"),
+        ({"n_components": 6}, "n_components must be an integer from 1 to 5; got 6"),
+        ({"tol": -1}, "tol must be a number of at least 0"),
+        ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_an_error(pairs, parameters, message):
+    with pytest.raises(InvalidInputError, match=message):
+        ITML(**parameters).fit(*pairs)
+
+
+@pytest.mark.torch
+def test_tensors(pairs, torch):
+    tuples, kinds = pairs
+    moved = Tuples(torch.tensor(tuples.points.copy()), tuples.indices)
+    model, expected = ITML(tol=1e-6).fit(moved, kinds), ITML(tol=1e-6).fit(tuples, kinds)
+    assert isinstance(model.components_, torch.Tensor)
+    assert model.objective_ == pytest.approx(expected.objective_, rel=1e-5)
+
+
+def test_round_trip_through_a_file(overlapping, pairs, tmp_path):
+    X, _ = overlapping
+    model = ITML().fit(*pairs)
+    save(model, tmp_path / "model.nearfar")
+    twin = load(tmp_path / "model.nearfar")
+    np.testing.assert_array_equal(twin.transform(X), model.transform(X))
+    assert tuple(twin.bounds_) == model.bounds_
