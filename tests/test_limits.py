@@ -140,7 +140,7 @@ def test_no_thread_begins_another_part_once_the_time_is_spent(clock, monkeypatch
 
 def test_threads_see_the_clock_and_the_number_of_threads_of_the_fit(monkeypatch):
     monkeypatch.setattr(on_numpy, "n_threads", lambda: 2)
-    with time_limit(60.0) as fit, threads.one_pool():
+    with time_limit(60.0) as fit, threads.single_threaded_blas():
         expected = threads.n_threads()
         seen = on_numpy._in_threads(
             lambda _: (fit_clock(), threads.n_threads()), [0, 1, 2], on_numpy.THREADED_BYTES

@@ -23,7 +23,7 @@ from nearfar.kernels import (
     check_memory,
     is_torch,
     kernels_for,
-    one_pool,
+    single_threaded_blas,
     take_rows,
     to_host,
 )
@@ -368,7 +368,7 @@ class KernelMetricLearner(Metric):
 
     # -- what was learned ----------------------------------------------------------------------
 
-    @one_pool()
+    @single_threaded_blas()
     def transform(self, X: Any) -> Any:
         """Map points so that the Euclidean distance between images is the learned distance.
 
@@ -397,7 +397,7 @@ class KernelMetricLearner(Metric):
         points = None if self.X_fit_ is None else to_host(self.X_fit_).copy()
         return KernelDistance(to_host(self.dual_coef_).copy(), self._fitted_kernel(), points)
 
-    @one_pool()
+    @single_threaded_blas()
     def get_kernel_weights(self) -> Matrix:
         """The matrix A of M = Σ A_lm φ(x_l) φ(x_m)ᵀ over the rows of ``X_fit_``, in float64."""
         check_is_fitted(self, "dual_coef_")
@@ -405,7 +405,7 @@ class KernelMetricLearner(Metric):
         A: Matrix = coefficients.T @ coefficients
         return A
 
-    @one_pool()
+    @single_threaded_blas()
     def get_mahalanobis_matrix(self) -> Matrix:
         """The matrix of the metric in the input space, which only the linear kernel has."""
         check_is_fitted(self, "dual_coef_")
@@ -446,7 +446,7 @@ class KernelMetricLearner(Metric):
         images = [self._mapped(points, self.dual_coef_) for points in (first, second)]
         return as_dtype_of(first, images[0] - images[1])
 
-    @one_pool()
+    @single_threaded_blas()
     def _target_space(self, X: Array) -> Array:
         """Coordinates in feature space, in which target neighbours are the nearest points."""
         coefficients = (self.eigenvectors_ / np.sqrt(self.eigenvalues_)).T
@@ -465,7 +465,7 @@ class KernelDistance(Distance):
     def _n_features(self) -> int:
         return int((self.coefficients if self.points is None else self.points).shape[1])
 
-    @one_pool()
+    @single_threaded_blas()
     def _image_difference(self, u: Matrix, v: Matrix) -> Matrix:
         values = np.stack([u, v])
         if self.points is not None:

@@ -17,7 +17,7 @@ from nearfar.estimators._input import check_device, validated_points
 from nearfar.estimators._out_of_sample import METHODS, place_by_neighbors
 from nearfar.estimators._training import CallbackSupportMixin
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, as_dtype_of, is_torch, kernels_for, one_pool
+from nearfar.kernels import Array, as_dtype_of, is_torch, kernels_for, single_threaded_blas
 from nearfar.kernels.search import Search
 from nearfar.validation import check_choice
 
@@ -62,7 +62,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         """
         return self.fit(X, y).embedding_
 
-    @one_pool()
+    @single_threaded_blas()
     def transform(self, X: Any, *, method: str | None = None) -> Any:
         """Place new points beside those of `fit`, whose own places stay as they are.
 

@@ -20,7 +20,7 @@ from nearfar.estimators._large_margin import (
 )
 from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._training import Training, store_ending, with_callbacks
-from nearfar.kernels import one_pool, take_rows
+from nearfar.kernels import single_threaded_blas, take_rows
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Iterate, Status
 from nearfar.supervision import ClassOrder, nearest_targets
@@ -180,7 +180,7 @@ class KernelLMNN(KernelMetricLearner):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any) -> KernelLMNN:
         """Learn the metric.
 

@@ -27,7 +27,7 @@ from nearfar.estimators.mcml import (
     collapse,
     remedy_of_stalling,
 )
-from nearfar.kernels import one_pool, take_rows, to_host
+from nearfar.kernels import single_threaded_blas, take_rows, to_host
 from nearfar.problems.kernel_mcml import KernelMCMLProblem
 from nearfar.problems.mcml import CollapsePoint
 from nearfar.problems.soft_neighbors import NARROW
@@ -185,7 +185,7 @@ class KernelMCML(KernelMetricLearner):
         self.checkpoint = checkpoint
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any) -> KernelMCML:
         """Learn the metric.
 

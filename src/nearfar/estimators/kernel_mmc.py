@@ -21,7 +21,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import one_pool, to_host
+from nearfar.kernels import single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.kernel_mmc import KernelMMCProblem
 from nearfar.solvers import Iterate, Status
@@ -170,7 +170,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> KernelMMC:
         """Learn the metric.
 

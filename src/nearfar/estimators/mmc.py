@@ -21,7 +21,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import kernels_for, one_pool
+from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.mmc import DiagonalMMCProblem, MMCProblem
@@ -164,7 +164,7 @@ class MMC(PairLearner, MetricLearner):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> MMC:
         """Learn the metric.
 

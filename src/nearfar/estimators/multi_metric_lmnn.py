@@ -43,7 +43,7 @@ from nearfar.estimators._training import (
 )
 from nearfar.estimators.energy import EnergyClassifier
 from nearfar.estimators.nearest import NearestNeighborClassifier
-from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
@@ -228,7 +228,7 @@ default=None
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any, clusters: ArrayLike | None = None) -> MultiMetricLMNN:
         """Learn the metrics.
 

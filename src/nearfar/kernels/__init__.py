@@ -24,7 +24,7 @@ from scipy import sparse
 
 from nearfar import limits
 from nearfar.errors import InvalidInputError, MissingExtraError
-from nearfar.kernels.threads import one_pool
+from nearfar.kernels.threads import single_threaded_blas
 from nearfar.limits import allowed_gigabytes
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "gram_kernels_for",
     "is_torch",
     "kernels_for",
-    "one_pool",
+    "single_threaded_blas",
     "take_rows",
     "to_host",
 ]

@@ -2,7 +2,7 @@
 
 Work is cut into blocks by size alone, and sums over blocks are taken in their order, so results do
 not depend on the number of threads. Threads run blocks, each with a BLAS of one thread (see
-`one_pool`): BLAS's own threads slow small matrices down, by up to twenty times.
+`single_threaded_blas`): BLAS's own threads slow small matrices down, by up to twenty times.
 """
 
 from __future__ import annotations
