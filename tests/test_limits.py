@@ -408,9 +408,7 @@ def test_the_memory_of_a_system_that_does_not_tell(monkeypatch):
 
 def test_more_memory_than_the_machine_has_needs_another(monkeypatch):
     monkeypatch.setattr(limits, "machine_memory", lambda: 1e9)
-    message = (
-        r"a matrix needs about 17 GB, above what there is here, .* GB\. Wait, or use a machine"
-    )
+    message = r"a matrix needs about 17 GB, above the available memory of .* GB\. Wait, or use"
     with pytest.raises(InvalidInputError, match=message):
         check_memory(1.7e10, "a matrix", "Wait", np.empty(0))
 

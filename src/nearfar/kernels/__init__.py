@@ -64,7 +64,7 @@ def kernels_for(X: Any) -> ModuleType:
 
 
 def to_host(values: Any) -> NDArray[Any]:
-    """A NumPy array, from an array, a table, a sparse array or a tensor on any device."""
+    """Convert an array, a table, a sparse array or a tensor on any device to a NumPy array."""
     if sparse.issparse(values):
         return np.asarray(values.toarray())
     return np.asarray(kernels_for(values).to_host(values))
@@ -82,16 +82,16 @@ def as_dtype_of(reference: Array, X: Array) -> Array:
 
 
 def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
-    """Raise if something needs more bytes than ``memory_limit`` allows.
+    """Raise if ``needed`` bytes are more than ``memory_limit`` allows.
 
-    Without a ``memory_limit``, the limit is the memory of the device of the reference.
+    Without a ``memory_limit``, the limit is the memory of the device that holds the reference.
     """
     limit, source = allowed_gigabytes(), "the limit of"
-    other = "raise memory_limit if there is more"
+    other = "raise memory_limit"
     if limit is None:
         limit = gram_kernels_for(reference).total_memory(reference) / GIGABYTE
         if limits.machine_memory() is not None:
-            source, other = "what there is here,", "use a machine with more memory"
+            source, other = "the available memory of", "use a machine with more memory"
     if needed > limit * GIGABYTE:
         raise InvalidInputError(
             f"{what} needs about {needed / GIGABYTE:.2g} GB, above {source} {limit:.2g} GB."
