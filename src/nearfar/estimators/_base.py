@@ -177,8 +177,7 @@ class MetricLearner(Metric):
         """M = LᵀL, on the host in float64."""
         check_is_fitted(self, "components_")
         components = to_host(self.components_).astype(np.float64)
-        M: NDArray[np.float64] = components.T @ components
-        return M
+        return components.T @ components
 
     def to_faiss(self, X: Any = None, index: str | faiss.Index | None = None) -> faiss.Index:
         """A faiss index that takes vectors as they are and searches by the learned distance.

@@ -164,14 +164,12 @@ class Expansion:
     def _first(self) -> Index:
         """The first of the points that equal each one, (n,)."""
         first, twins = np.unique(to_host(take_rows(self.X, self.rows)), True, True, axis=0)[1:]
-        found: Index = first[twins.reshape(-1)]
-        return found
+        return first[twins.reshape(-1)]
 
     @property
     def training_features(self) -> Matrix:
         """E of the problem (n, rank); equal points have equal rows in spite of rounding."""
-        found: Matrix = self.span.features[self._first]
-        return found
+        return self.span.features[self._first]
 
     @property
     def coordinates(self) -> Array:
@@ -182,8 +180,7 @@ class Expansion:
     def features(self, rows: Index) -> Matrix:
         """Coordinates (m, rank) of rows of X; distances between them are those in feature space."""
         values = self.values if rows is self.rows else _values(self.kernel, self.X, rows, self.rows)
-        found: Matrix = values @ self.span.coefficients.T
-        return found
+        return values @ self.span.coefficients.T
 
     def images(self, components: Matrix) -> Array:
         """What ``transform`` gives for the points, less their mean, in float64, where X lives.
@@ -247,8 +244,7 @@ def _values(kernel: Kernel, X: Array, new: Index, old: Index) -> Matrix:
     if kernel.kernel == PRECOMPUTED:
         return np.asarray(to_host(X)[np.ix_(new, old)], dtype=np.float64)
     points = take_rows(X, old)
-    found: Matrix = to_host(kernel(points if new is old else take_rows(X, new), points))
-    return found
+    return to_host(kernel(points if new is old else take_rows(X, new), points))
 
 
 def _check_matrix(K: Matrix) -> None:

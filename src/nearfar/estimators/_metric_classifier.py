@@ -130,8 +130,7 @@ class MetricClassifier(ClassifierMixin, Estimator):
         )
         if same and np.array_equal(metric.labels_, self.labels_):
             return np.asarray(to_host(metric.metric_of_))
-        rows: Index = self._metric_of_new(self.points_)[np.arange(len(labels.codes)), labels.codes]
-        return rows
+        return self._metric_of_new(self.points_)[np.arange(len(labels.codes)), labels.codes]
 
     def _metric_of_new(self, X: Array) -> Index:
         """The number of each new point's metric under each of ``classes_``, (m, n_classes)."""

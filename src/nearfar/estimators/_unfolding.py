@@ -114,8 +114,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         """All nodes, of copies of a point only the first."""
         if self.graph_.lengths.all():
             return np.arange(self.graph_.n_nodes)
-        firsts: Index = np.unique(self.graph_.merged()[0], return_index=True)[1]
-        return firsts
+        return np.unique(self.graph_.merged()[0], return_index=True)[1]
 
     def _n_placing(self, nodes: Index) -> int:
         """How many of the nodes place a new point: as in the graph, or enough to determine it."""

@@ -305,8 +305,7 @@ default=None
         """M = LᵀL of each metric, (n_metrics, n_features, n_features), on the host in float64."""
         check_is_fitted(self, "components_")
         components = to_host(self.components_).astype(np.float64)
-        M: Matrix = components.transpose(0, 2, 1) @ components
-        return M
+        return components.transpose(0, 2, 1) @ components
 
     def _decide(self, method: str, X: Any) -> Any:
         """What the classifier of ``decision`` says; it is left out of files and copies."""

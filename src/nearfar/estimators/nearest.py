@@ -127,8 +127,7 @@ class NearestNeighborClassifier(MetricClassifier):
             The points.
         """
         nearest = self._nearest_codes(X)
-        labels: NDArray[Any] = self.classes_[vote(nearest, len(self.classes_))]
-        return labels
+        return self.classes_[vote(nearest, len(self.classes_))]
 
     def predict_proba(self, X: Any) -> Any:
         """The share of the k neighbours that have each label, (m, n_classes).
@@ -226,5 +225,4 @@ class NearestNeighborClassifier(MetricClassifier):
     def _nearest_codes(self, X: Any) -> Index:
         """The class numbers of the neighbours, (m, k)."""
         near, _ = self._nearest(self._queries(X), self.n_neighbors)
-        codes: Index = self._order.codes[near]
-        return codes
+        return self._order.codes[near]

@@ -33,8 +33,7 @@ RIDGES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # shares of the diagonal, tried unt
 def gram_lengths(K: Matrix, heads: Index, tails: Index) -> Matrix:
     """K_hh − 2 K_ht + K_tt along each edge. Time O(m)."""
     squares = np.diagonal(K)
-    lengths: Matrix = squares[heads] + squares[tails] - 2 * K[heads, tails]
-    return lengths
+    return squares[heads] + squares[tails] - 2 * K[heads, tails]
 
 
 def laplacian(heads: Index, tails: Index, weights: Matrix, n: int) -> Matrix:

@@ -172,8 +172,7 @@ def _first_equal(X: Floats) -> Index:
         same = same and bool((X[block] == X[first[group[block]]]).all())
     if not same:
         _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
-    found: Index = first[group]
-    return found
+    return first[group]
 
 
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:

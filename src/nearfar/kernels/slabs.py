@@ -158,8 +158,7 @@ def _assigned(points: Single, centres: Single) -> tuple[Index, Index]:
 def _means(points: Single, firsts: Index) -> Single:
     """The mean of each run of points."""
     counts = np.diff(firsts, append=len(points))[:, None]
-    means: Single = (np.add.reduceat(points, firsts, axis=0) / counts).astype(np.float32)
-    return means
+    return (np.add.reduceat(points, firsts, axis=0) / counts).astype(np.float32)
 
 
 @dataclass(frozen=True)

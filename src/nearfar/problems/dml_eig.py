@@ -151,8 +151,7 @@ class DMLEigProblem:
 
     def components(self, L: Matrix) -> Matrix:
         """A factor of (4), for a factor L of M."""
-        components: Matrix = L @ self.basis.T
-        return components
+        return L @ self.basis.T
 
     def returned(self, L: Matrix) -> Matrix:
         """The map on the features that a fit returns for a factor L of a multiple of M."""

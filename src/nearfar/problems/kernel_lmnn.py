@@ -72,11 +72,9 @@ class KernelSpan:
     @property
     def coefficients(self) -> Matrix:
         """Λ^(−1/2) Vᵀ of (5), (r, n)."""
-        coefficients: Matrix = (self.vectors / np.sqrt(self.values)).T
-        return coefficients
+        return (self.vectors / np.sqrt(self.values)).T
 
     @property
     def features(self) -> Matrix:
         """E of (5), (n, r), with a mean of zero."""
-        features: Matrix = self.vectors * np.sqrt(self.values)
-        return features
+        return self.vectors * np.sqrt(self.values)

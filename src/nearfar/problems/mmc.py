@@ -219,8 +219,7 @@ class MMCProblem:
 
     def components(self, L: Matrix) -> Matrix:
         """A factor of A in the coordinates of the features, with ⟨S, A⟩ = 1."""
-        components: Matrix = (L / np.linalg.norm(L)) @ self.basis.T
-        return components
+        return (L / np.linalg.norm(L)) @ self.basis.T
 
     def returned(self, L: Matrix) -> Matrix:
         """The map on the features that a fit returns for a factor."""
@@ -364,8 +363,7 @@ class DiagonalMMCProblem(MMCProblem):
             along = unit * kernels.like(null, points)
             part, whole = (kernels.sq_lengths(rows, *far) for rows in (along, unit))
             refuse_unbounded(kernels, part, whole, equal=regularization > 0 and not spread)
-        basis: Matrix = np.where(null, 0, 1 / np.sqrt(np.where(null, 1, scatter)))
-        return basis
+        return np.where(null, 0, 1 / np.sqrt(np.where(null, 1, scatter)))
 
     @staticmethod
     def _few(n_far: int, k: int) -> bool:

@@ -94,13 +94,11 @@ class MultiMetricProblem(LMNNProblem):
 
     def factor(self, components: Matrix) -> Matrix:
         """The factors of maps of the features, (C, r, features), or of one map for all metrics."""
-        L: Matrix = components @ self.dual_basis @ self.inverse_frames
-        return L
+        return components @ self.dual_basis @ self.inverse_frames
 
     def components(self, L: Matrix) -> Matrix:
         """The maps of the features, (C, r, features), of factors."""
-        components: Matrix = L @ self.frames @ self.basis.T
-        return components
+        return L @ self.frames @ self.basis.T
 
     def returned(self, L: Matrix) -> Matrix:
         """The maps of the features that a fit returns, with zeros where one has fewer rows."""

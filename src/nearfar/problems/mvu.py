@@ -223,8 +223,7 @@ class MVUProgram:
 
     def lengths(self, K: Array) -> Array:
         """ℓ of (1)."""
-        lengths: Array = self.gram.gram_lengths(K, self.heads, self.tails) / self.squares
-        return lengths
+        return self.gram.gram_lengths(K, self.heads, self.tails) / self.squares
 
     def changes(self, K: Array) -> Array:
         """Of squared lengths, relative to those that were given."""
@@ -249,8 +248,7 @@ class MVUProgram:
 
         t is of the size of A, so that the factor of a large A loses no digits to it.
         """
-        factor: Array | None = self.gram.cholesky(A + A.diagonal().mean() / self.n)
-        return factor
+        return self.gram.cholesky(A + A.diagonal().mean() / self.n)
 
     def inverse(self, factor: Array) -> Array:
         """The pseudoinverse of A from its `cholesky`."""
@@ -259,8 +257,7 @@ class MVUProgram:
     def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None:
         """The factor of ⟨A_e, K A_f S⁻¹⟩ for all pairs of constraints, plus a diagonal, or None."""
         scale, edges = 1 / self.squares, (self.heads, self.tails)
-        factor: Array | None = self.gram.schur(K, inverse, *edges, scale, extra)
-        return factor
+        return self.gram.schur(K, inverse, *edges, scale, extra)
 
     def scaled(self, factor: Array) -> ScaledMVUProgram:
         """The program in coordinates in which the matrix of this `cholesky` is the unit matrix."""
@@ -467,18 +464,15 @@ class ScaledMVUProgram(MVUProgram):
 
     def cholesky(self, A: Array) -> Array | None:
         """The lower factor, or None if the matrix is not definite."""
-        factor: Array | None = self.gram.cholesky(A)
-        return factor
+        return self.gram.cholesky(A)
 
     def inverse(self, factor: Array) -> Array:
         """The inverse of A from its `cholesky`."""
-        inverse: Array = self.gram.cholesky_inverse(factor)
-        return inverse
+        return self.gram.cholesky_inverse(factor)
 
     def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None:  # noqa: ARG002
         """As in plain coordinates, for K' = I."""
-        factor: Array | None = self.gram.schur_of_rows(self.rows, self.rows @ inverse, extra)
-        return factor
+        return self.gram.schur_of_rows(self.rows, self.rows @ inverse, extra)
 
 
 def least_rounding(lengths: Matrix, n: int) -> float:

@@ -147,8 +147,7 @@ def _less(x: Matrix, motions: Matrix, nodes: Index) -> Matrix:
     """Displacements (n, r) less the motion nearest to those of some nodes."""
     basis = motions[nodes].reshape(-1, motions.shape[2])
     found = np.linalg.lstsq(basis, x[nodes].ravel(), rcond=None)[0]
-    left: Matrix = x - motions @ found
-    return left
+    return x - motions @ found
 
 
 def core(n: int, heads: Index, tails: Index, least: int, fixed: Mask) -> Mask:

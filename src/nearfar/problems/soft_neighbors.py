@@ -133,13 +133,11 @@ class SoftNeighborsProblem:
 
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""
-        L: Matrix = components @ self.dual_basis
-        return L
+        return components @ self.dual_basis
 
     def components(self, L: Matrix) -> Matrix:
         """The factor on the features of a factor on U."""
-        components: Matrix = L @ self.basis.T
-        return components
+        return L @ self.basis.T
 
     def returned(self, L: Matrix) -> Matrix:
         """The map on the features that a fit returns for a factor on U."""

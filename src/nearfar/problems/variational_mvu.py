@@ -185,8 +185,7 @@ class VariationalProgram:
         values, vectors = linalg.eigh(Z)
         root = vectors * np.sqrt(np.maximum(values, 0.0))  # (m, m), Z = root rootᵀ
         _, axes = linalg.eigh(symmetric(root.T @ self.scatter @ root))
-        embedding: Array = kernels_for(self.basis).apply(self.basis, (root @ axes[:, ::-1]).T)
-        return embedding
+        return kernels_for(self.basis).apply(self.basis, (root @ axes[:, ::-1]).T)
 
 
 def _certificate(
@@ -212,5 +211,4 @@ def _whitened(edges: Edges, basis: Array) -> Array:
     values, vectors = linalg.eigh(product)
     kept = values > null_tolerance(values)
     axes = signed(vectors[:, kept].T) / np.sqrt(values[kept])[:, None]
-    whitened: Array = kernels.apply(centred, axes)
-    return whitened
+    return kernels.apply(centred, axes)

@@ -482,8 +482,7 @@ def _row_scales(L: Matrix) -> Matrix:
     """
     products = L @ np.swapaxes(L, -1, -2)
     norm = np.maximum(np.linalg.norm(products, axis=(-2, -1), keepdims=True), 1e-300)
-    scales: Matrix = np.linalg.inv(products / norm + TUNING.least_scale * np.eye(L.shape[-2]))
-    return scales
+    return np.linalg.inv(products / norm + TUNING.least_scale * np.eye(L.shape[-2]))
 
 
 def _newton(problem: HingeProblem[At, Known, Along], at: At, gradient: Matrix) -> Matrix | None:

@@ -35,8 +35,7 @@ def onto_half_space(W: Matrix, c: float) -> Projection:
 
     def project(P: Matrix) -> Matrix:
         excess = float(np.vdot(W, P)) - c
-        nearest: Matrix = P - (max(excess, 0.0) / square) * W
-        return nearest
+        return P - (max(excess, 0.0) / square) * W
 
     return project
 
@@ -46,8 +45,7 @@ def onto_hyperplane(W: Matrix, c: float) -> Projection:
     square = _squared_length(W)
 
     def project(P: Matrix) -> Matrix:
-        nearest: Matrix = P - ((float(np.vdot(W, P)) - c) / square) * W
-        return nearest
+        return P - ((float(np.vdot(W, P)) - c) / square) * W
 
     return project
 

@@ -196,8 +196,7 @@ def _steepest(at: Evaluated) -> Matrix:
     """The direction of steepest descent, of cautious length."""
     slope = float(np.linalg.norm(at.gradient))
     length = FIRST_STEP * float(np.linalg.norm(at.L)) / slope if slope > 0 else 0.0
-    direction: Matrix = -length * at.gradient
-    return direction
+    return -length * at.gradient
 
 
 # -- ascent by exact steps, with a bound at every point --------------------------------------------
