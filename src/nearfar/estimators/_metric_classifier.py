@@ -1,4 +1,4 @@
-"""What classifiers by a learned metric share: the metric, learned or given, and the points."""
+"""The base class of classifiers with a learned metric."""
 
 from __future__ import annotations
 

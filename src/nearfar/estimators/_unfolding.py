@@ -48,12 +48,12 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         raise NotImplementedError
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
-        """Lay out the points, and return where they go.
+        """Fit, and return the embedding.
 
         Parameters
         ----------
         X, y
-            As of `fit`.
+            As in `fit`.
 
         Returns
         -------

@@ -214,12 +214,12 @@ class ClassicalMDS(
         return as_dtype_of(D, places)
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
-        """Place the points, and return where they go.
+        """Fit, and return the embedding.
 
         Parameters
         ----------
         X, y
-            As of `fit`.
+            As in `fit`.
 
         Returns
         -------

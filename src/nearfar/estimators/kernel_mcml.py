@@ -87,8 +87,8 @@ class KernelMCML(KernelMetricLearner):
     max_seconds : float or None, default=None
         Largest time in seconds.
     memory_limit : float or None, default=None
-        Gigabytes that may be used; None is all memory of the machine or the device. What needs
-        more is refused before it is allocated.
+        Gigabytes that may be used; None is all memory of the machine or the device. If more is
+        needed, an error is raised before it is allocated.
     checkpoint : path or None, default=None
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit has converged.

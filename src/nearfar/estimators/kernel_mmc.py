@@ -72,8 +72,8 @@ class KernelMMC(PairLearner, KernelMetricLearner):
     max_seconds : float or None, default=None
         Largest time in seconds.
     memory_limit : float or None, default=None
-        Gigabytes that may be used; None is all memory of the machine or the device. What needs
-        more is refused before it is allocated.
+        Gigabytes that may be used; None is all memory of the machine or the device. If more is
+        needed, an error is raised before it is allocated.
     random_state : int, RandomState instance or None, default=None
         Draws the pairs.
 
