@@ -19,9 +19,9 @@ points that are not alone in their class:
 The paper assumes classes of equal size for simplicity; here p₀ depends on the size. The soft
 neighbours of the optimum are feasible in (4), and those of a metric near it almost feasible. The
 repair (6) costs at most about η⟨P, A⟩, and less if the directions that are too wide have little
-weight in A, the usual case. The constant in (7) is twice Newton's step for Gaussian differences. q = p₀ is
-needed if classes almost collapse: then p is almost p₀, and all ρ are almost 1. p₀ is feasible, so
-the bound is never below zero.
+weight in A, the usual case. The constant in (7) is twice Newton's step for Gaussian differences.
+q = p₀ is needed if classes almost collapse: then p is almost p₀, and all ρ are almost 1. p₀ is
+feasible, so the bound is never below zero.
 
 In whitened coordinates P is near the identity, and λI has become λBᵀB; the value does not change.
 

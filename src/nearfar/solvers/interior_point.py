@@ -29,6 +29,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from nearfar.linalg import symmetric
 from nearfar.solvers.predictor_corrector import (
     definite_step_by_lanczos,
     positive_step,
@@ -208,7 +209,7 @@ class _Place(Generic[State]):
         """The place after a step, which is shortened if rounding takes a matrix out of its cone."""
         program, state, primal, dual = self.program, self.state, step.primal, step.dual
         for _ in range(20):
-            K = program.projected(_symmetric(state.K + primal * step.K))
+            K = program.projected(symmetric(state.K + primal * step.K))
             first = program.cholesky(K)
             if first is not None:
                 break
@@ -247,7 +248,7 @@ class _Newton(Generic[State]):
         up, down = target / zp - state.above, target / zm - state.below
         if predictor is not None:
             product = self._program.gram.product(inverse, predictor.S @ predictor.K)
-            R = R - _symmetric(product)
+            R = R - symmetric(product)
             up = up + predictor.above * predictor.y / zp
             down = down - predictor.below * predictor.y / zm
         first = Step(R, 0 * up, 0.0, up, down)
@@ -279,7 +280,7 @@ class _Newton(Generic[State]):
         S = self._program.change(change)
         product = self._program.gram.product(self._inverse, S @ self._state.K)
         return Step(
-            step.K - _symmetric(product),
+            step.K - symmetric(product),
             step.y + change,
             S + step.S,
             step.above + self._weights[0] * change,
@@ -310,7 +311,3 @@ class _Newton(Generic[State]):
         above = (state.above + a * step.above) @ (zp - b * step.y)
         below = (state.below + a * step.below) @ (zm + b * step.y)
         return max(float(matrices + above + below), 0.0) / self._program.size
-
-
-def _symmetric(A: Array) -> Array:
-    return 0.5 * (A + A.T)
