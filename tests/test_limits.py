@@ -140,7 +140,7 @@ def test_no_thread_begins_another_part_once_the_time_is_spent(clock, monkeypatch
 
 def test_threads_see_the_clock_and_the_number_of_threads_of_the_fit(monkeypatch):
     monkeypatch.setattr(on_numpy, "n_threads", lambda: 2)
-    with time_limit(60.0) as fit, threads.one_pool():
+    with time_limit(60.0) as fit, threads.single_threaded_blas():
         expected = threads.n_threads()
         seen = on_numpy._in_threads(
             lambda _: (fit_clock(), threads.n_threads()), [0, 1, 2], on_numpy.THREADED_BYTES
@@ -408,9 +408,7 @@ def test_the_memory_of_a_system_that_does_not_tell(monkeypatch):
 
 def test_more_memory_than_the_machine_has_needs_another(monkeypatch):
     monkeypatch.setattr(limits, "machine_memory", lambda: 1e9)
-    message = (
-        r"a matrix needs about 17 GB, above what there is here, .* GB\. Wait, or use a machine"
-    )
+    message = r"a matrix needs about 17 GB, above the available memory of .* GB\. Wait, or use"
     with pytest.raises(InvalidInputError, match=message):
         check_memory(1.7e10, "a matrix", "Wait", np.empty(0))
 

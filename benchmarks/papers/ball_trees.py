@@ -27,7 +27,7 @@ from benchmarks.papers import ball_trees_page
 from benchmarks.papers.table1_data import deskewed
 from nearfar import LMNN
 from nearfar.estimators.lmnn import principal_rows
-from nearfar.kernels import kernels_for, on_numpy, one_pool, to_host
+from nearfar.kernels import kernels_for, on_numpy, single_threaded_blas, to_host
 from nearfar.kernels.search import TREES
 from nearfar.kernels.slabs import pruned_impostor_pairs
 from nearfar.supervision.neighbors import vote
@@ -238,7 +238,7 @@ def fitted(learner, X, y):
 
 def knn_error(Z, Q, y, expected):
     kernels = kernels_for(Z)
-    with one_pool():
+    with single_threaded_blas():
         nearest = kernels.to_host(kernels.nearest(Q, Z, NEIGHBORS)[0])
     return float(np.mean(vote(y[nearest], int(y.max()) + 1) != expected))
 
@@ -249,7 +249,7 @@ def measure(part, points, sizes, device):
         yield from measure_low_rank(points, sizes, device)
     else:
         work = {"search": measure_search, "impostors": measure_impostors}[part]
-        with threadpool_limits(1), one_pool():  # trees have one thread
+        with threadpool_limits(1), single_threaded_blas():  # trees have one thread
             yield from work(points, sizes)
 
 

@@ -126,8 +126,7 @@ def project_psd(A: Matrix) -> Matrix:
 def factor_psd(A: Matrix) -> Matrix:
     """L with LᵀL = A for A ⪰ 0, of as many rows as A has; what is below zero counts as zero."""
     values, vectors = eigh(A)
-    factor: Matrix = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
-    return factor
+    return np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
 
 
 def svec(A: Matrix) -> Matrix:
@@ -136,8 +135,7 @@ def svec(A: Matrix) -> Matrix:
     ⟨A, B⟩ = svec(A) · svec(B).
     """
     i, j = np.triu_indices(len(A))
-    vector: Matrix = A[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
-    return vector
+    return A[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
 
 
 def smat(vector: Matrix) -> Matrix:

@@ -395,9 +395,7 @@ def test_weights_of_too_different_sizes_are_an_error(cls, points, n_known):
     near = np.abs(numbers[:, None] - numbers) <= n_known
     half = numbers < 15
     W = np.where(half[:, None] == half, 1.0, 1e-40)
-    with pytest.raises(
-        InvalidInputError, match=r"weights must not be of so different sizes .* 1e-40"
-    ):
+    with pytest.raises(InvalidInputError, match=r"weights must not differ so much .* 1e-40"):
         cls(metric="precomputed").fit(np.where(near, D, np.nan), weights=W)
 
 

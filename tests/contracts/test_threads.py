@@ -35,7 +35,7 @@ from nearfar import (
     VariationalMVU,
     make_pairs,
 )
-from nearfar.kernels import gram_numpy, on_numpy, one_pool
+from nearfar.kernels import gram_numpy, on_numpy, single_threaded_blas
 from tests.registered import instances
 
 FEW = {"max_iter": 5}
@@ -156,7 +156,7 @@ def definite(rng, monkeypatch):
 
 def factored(A, n_threads):
     array = A.copy()
-    with threadpoolctl.threadpool_limits(n_threads), one_pool():
+    with threadpoolctl.threadpool_limits(n_threads), single_threaded_blas():
         return gram_numpy._factor_in_place(array.T), array
 
 

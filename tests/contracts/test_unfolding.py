@@ -520,7 +520,7 @@ def test_one_point_is_an_error(estimator):
 @pytest.mark.parametrize(
     ("spoil", "text"),
     [
-        ({(2, 5): -1.0, (5, 2): -1.0}, "must not be negative; the one of nodes 2 and 5 is -1"),
+        ({(2, 5): -1.0, (5, 2): -1.0}, "must not be negative; that between nodes 2 and 5 is -1"),
         ({(2, 5): 7.0}, "must be symmetric; from node 2 to 5 it is 7, and back"),
         ({(2, 5): np.nan}, "must be symmetric; from node 2 to 5 it is unknown, and back"),
         ({(4, 4): 1.0}, "distance of a node to itself must be 0; that of node 4 is 1"),

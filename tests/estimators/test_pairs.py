@@ -273,7 +273,7 @@ def test_a_far_pair_of_a_point_with_itself_is_an_error(data, form):
         pairs if form == "tuples" else pairs.dense(),
         [1, -1],
         "a far pair needs two different points; pair 1 has the same point twice (1 in all),"
-        " which no metric parts. Drop them.",
+        " which no metric can separate. Drop them.",
         [1],
     )
 

@@ -590,7 +590,7 @@ def test_a_function_as_kernel(stream):
 
 def test_what_is_no_kernel_is_an_error(stream):
     pairs, y = stream
-    with pytest.raises(InvalidInputError, match="must give no vector a negative squared length"):
+    with pytest.raises(InvalidInputError, match="must not give a negative squared length"):
         KernelPOLA(lambda a, b: np.sum((a - b) ** 2)).partial_fit(pairs, y)
     with pytest.raises(InvalidInputError, match="kernel values must be finite"):
         KernelPOLA(lambda a, b: np.inf).partial_fit(pairs, y)  # noqa: ARG005

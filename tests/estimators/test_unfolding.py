@@ -194,7 +194,7 @@ def test_copies_are_merged_unless_the_fit_says_otherwise():
 
 def test_contradicting_copies_are_refused():
     graph = NeighborhoodGraph.from_edges([0, 0, 1], [1, 2, 2], [0.0, 1.0, 2.0], 3)
-    with pytest.raises(InvalidInputError, match="differs in length from one between nodes at dist"):
+    with pytest.raises(InvalidInputError, match="differs in length from an edge between copies"):
         Line().fit(graph)
 
 

@@ -221,7 +221,7 @@ def test_blocks_of_rows_change_nothing(partial, monkeypatch):
     parts = NeighborhoodGraph.from_distances(partial, 5, angles=True)
     assert edges_of(whole) == edges_of(parts)
     partial[40, 45] = partial[45, 40] = -1
-    with pytest.raises(InvalidInputError, match="of nodes 40 and 45 is -1"):
+    with pytest.raises(InvalidInputError, match="between nodes 40 and 45 is -1"):
         NeighborhoodGraph.from_distances(partial)
 
 
@@ -270,7 +270,7 @@ def test_weights_of_distances(partial, rng):
 
 
 SPOILED = [
-    ({(2, 5): -1.0, (5, 2): -1.0}, "negative; the one of nodes 2 and 5 is -1 (2 in all)"),
+    ({(2, 5): -1.0, (5, 2): -1.0}, "negative; that between nodes 2 and 5 is -1 (2 in all)"),
     ({(2, 5): 7.0}, "symmetric; from node 2 to 5 it is 7, and back 1 (2 in all)"),
     ({(4, 4): 2.0}, "a node to itself must be 0; that of node 4 is 2 (1 in all)"),
 ]
@@ -300,7 +300,7 @@ def test_distances_known_in_one_direction_only():
 def test_a_stored_distance_must_be_finite(value):
     D = (1 - np.eye(4)) * 1.0
     D[1, 3] = D[3, 1] = value
-    with pytest.raises(InvalidInputError, match=f"of nodes 1 and 3 is {value} .2 in all"):
+    with pytest.raises(InvalidInputError, match=f"between nodes 1 and 3 is {value} .2 in all"):
         NeighborhoodGraph.from_distances(sparse.csr_array(D))
 
 
@@ -369,7 +369,7 @@ def test_merging_refuses_what_contradicts_a_distance_of_zero():
     with pytest.raises(InvalidInputError, match=r"differs in length .* Correct the distances"):
         graph.merged()
     graph = NeighborhoodGraph.from_edges([0, 1, 0], [1, 2, 2], [0.0, 0.0, 3.0], 3)
-    with pytest.raises(InvalidInputError, match="edges of length 0 join too"):
+    with pytest.raises(InvalidInputError, match="also joined by edges of length 0"):
         graph.merged()
 
 
@@ -487,7 +487,7 @@ def test_angles_can_be_added_and_removed(X):
     assert edges_of(full.without_angles()) == edges_of(plain)
     given = NeighborhoodGraph.from_distances(pairwise_distances(X), 4)
     assert edges_of(given.with_angles(pairwise_distances(X))) == edges_of(full)
-    with pytest.raises(InvalidInputError, match=r"angles need distances .* not made of points"):
+    with pytest.raises(InvalidInputError, match=r"angles need distances .* not made from points"):
         given.with_angles()
     with pytest.raises(InvalidInputError, match="those of the 50 nodes; got a matrix of 3"):
         given.with_angles(1 - np.eye(3))

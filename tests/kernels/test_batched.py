@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar.kernels import batched, on_numpy, one_pool
+from nearfar.kernels import batched, on_numpy, single_threaded_blas
 from nearfar.kernels.batched import eigh, in_blocks
 
 
@@ -20,7 +20,7 @@ def test_blocks_join_in_order(backend, monkeypatch, m, threaded):
         sizes.append(len(rows[part]))
         return 3 * rows[part]
 
-    with one_pool():
+    with single_threaded_blas():
         found = backend.to_numpy(in_blocks(work, m, 7, rows))
     np.testing.assert_array_equal(found, 3 * backend.to_numpy(rows))
     assert max(sizes) <= 10

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from nearfar.kernels import on_numpy, one_pool
+from nearfar.kernels import on_numpy, single_threaded_blas
 from nearfar.kernels.threads import n_threads
 
 
@@ -26,7 +26,7 @@ def counts(blas):
 
 def inside():
     """How many threads the kernels may use in a pool that is opened here."""
-    with one_pool():
+    with single_threaded_blas():
         return n_threads()
 
 
@@ -43,10 +43,10 @@ def test_inside_blas_has_one_thread_and_the_kernels_what_it_had(blas):
     """A user's limit on BLAS holds for the kernels too, whatever the number of cores."""
     with blas.limit(limits=2):
         before = counts(blas)
-        with one_pool():
+        with single_threaded_blas():
             assert set(counts(blas)) == {1}
             assert n_threads() == max(before)
-            with one_pool():
+            with single_threaded_blas():
                 assert n_threads() == max(before)
                 assert set(counts(blas)) == {1}
             assert set(counts(blas)) == {1}
@@ -58,14 +58,14 @@ def test_inside_blas_has_one_thread_and_the_kernels_what_it_had(blas):
 
 def test_an_error_gives_the_threads_back(blas):
     before = counts(blas)
-    with pytest.raises(ZeroDivisionError), one_pool():
+    with pytest.raises(ZeroDivisionError), single_threaded_blas():
         raise ZeroDivisionError
     assert counts(blas) == before
     assert n_threads() == 64
 
 
 def test_as_a_decorator_it_opens_anew_at_each_call(blas):
-    @one_pool()
+    @single_threaded_blas()
     def seen():
         return counts(blas)
 

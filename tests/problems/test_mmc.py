@@ -469,5 +469,5 @@ def test_a_start_that_parts_no_far_pair_is_refused(rng, kind):
     X = rng.normal(size=(20, 3))
     X[:, 2] = 1.0
     problem = Case(X, drawn_pairs(X, rng, 30, 25)).build(kind)
-    with pytest.raises(InvalidInputError, match="must part some far pair; it maps each to one"):
+    with pytest.raises(InvalidInputError, match="must separate some far pair; it maps each pair"):
         problem.start(None, np.array([[0.0, 0.0, 2.0]]))

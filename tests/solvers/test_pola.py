@@ -189,7 +189,7 @@ def test_at_its_limit_the_metric_is_projected_onto_the_span(stream):
 
 def test_products_of_no_kernel_are_an_error(stream):
     _, signs = stream
-    with pytest.raises(InvalidInputError, match="must give no vector a negative squared length"):
+    with pytest.raises(InvalidInputError, match="must not give a negative squared length"):
         GrowingProjections().learn_from_products(np.zeros((60, 0)), -np.eye(60), signs)
 
 

@@ -192,7 +192,7 @@ def test_a_far_pair_of_a_point_with_itself_is_an_error(points, merge):
     indices, near = np.array([[0, 1], [3, 3], [4, 1]]), np.array([True, False, False])
     message = (
         r"^a far pair needs two different points; pair 1 has the same point twice"
-        r" \(2 in all\), which no metric parts\. Drop them\.$"
+        r" \(2 in all\), which no metric can separate\. Drop them\.$"
     )
     with pytest.raises(InvalidInputError, match=message) as caught:
         pairs_of_tuples(points, indices, near, both=True, merge=merge)

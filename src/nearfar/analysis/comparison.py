@@ -79,8 +79,7 @@ def compare_errors(study: Study, before: Neighbors | None, after: Neighbors) -> 
 
     def voted(found: Neighbors) -> Index:
         near = found.rows[: len(study.tested), : study.n_neighbors]
-        winners: Index = vote(codes[near], len(classes))
-        return winners
+        return vote(codes[near], len(classes))
 
     scaled = StandardScaler().fit(study.X[study.voters]).transform(study.X)
     standardised = nearest_rows(scaled, study.tested, study.voters, study.n_neighbors)

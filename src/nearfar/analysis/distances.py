@@ -92,8 +92,7 @@ def given_lengths(X: Any, heads: Index, tails: Index, metric: str) -> Floats:
     """Distances between rows as X tells them, NaN where it does not."""
     if metric == "euclidean":
         return edge_lengths(X, heads, tails)
-    lengths: Floats = all_distances(X, metric)[heads, tails]
-    return lengths
+    return all_distances(X, metric)[heads, tails]
 
 
 def best_factor(before: Floats, after: Floats) -> float:

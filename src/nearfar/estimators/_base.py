@@ -20,7 +20,7 @@ from nearfar.estimators._input import (
     validated_points,
 )
 from nearfar.estimators._training import CallbackSupportMixin
-from nearfar.kernels import Array, is_torch, kernels_for, one_pool, to_host
+from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas, to_host
 from nearfar.supervision import Tuples
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
         """The images of the first points minus those of the second."""
         raise NotImplementedError
 
-    @one_pool()
+    @single_threaded_blas()
     def pair_distance(self, pairs: Any) -> Any:
         """Learned distance within each pair.
 
@@ -147,7 +147,7 @@ class MetricLearner(Metric):
     _fitted_by = "components_"
     _axes: ClassVar[dict[str, str]] = {"components_": "rd"}
 
-    @one_pool()
+    @single_threaded_blas()
     def transform(self, X: Any) -> Any:
         """Map points so that the Euclidean distance between images is the learned distance.
 
@@ -172,13 +172,12 @@ class MetricLearner(Metric):
         check_is_fitted(self, "components_")
         return LinearDistance(to_host(self.components_).astype(np.float64))
 
-    @one_pool()
+    @single_threaded_blas()
     def get_mahalanobis_matrix(self) -> NDArray[np.float64]:
         """M = LᵀL, on the host in float64."""
         check_is_fitted(self, "components_")
         components = to_host(self.components_).astype(np.float64)
-        M: NDArray[np.float64] = components.T @ components
-        return M
+        return components.T @ components
 
     def to_faiss(self, X: Any = None, index: str | faiss.Index | None = None) -> faiss.Index:
         """A faiss index that takes vectors as they are and searches by the learned distance.

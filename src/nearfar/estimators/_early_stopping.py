@@ -20,7 +20,7 @@ CLOSELY = 10  # iterations at first that are all measured: where points are few,
 
 
 class EarlyStopping:
-    """Follows the error on held-out rows, and ends the run when it rests.
+    """Follows the error on held-out rows, and ends the run when it no longer falls.
 
     ``predict`` gives the class numbers of the held-out rows at an iterate, and ``codes`` are the
     true ones; ``began`` is the number of records before the run at hand; ``best`` is the

@@ -23,7 +23,7 @@ from nearfar.kernels import (
     check_memory,
     is_torch,
     kernels_for,
-    one_pool,
+    single_threaded_blas,
     take_rows,
     to_host,
 )
@@ -164,14 +164,12 @@ class Expansion:
     def _first(self) -> Index:
         """The first of the points that equal each one, (n,)."""
         first, twins = np.unique(to_host(take_rows(self.X, self.rows)), True, True, axis=0)[1:]
-        found: Index = first[twins.reshape(-1)]
-        return found
+        return first[twins.reshape(-1)]
 
     @property
     def training_features(self) -> Matrix:
         """E of the problem (n, rank); equal points have equal rows in spite of rounding."""
-        found: Matrix = self.span.features[self._first]
-        return found
+        return self.span.features[self._first]
 
     @property
     def coordinates(self) -> Array:
@@ -182,8 +180,7 @@ class Expansion:
     def features(self, rows: Index) -> Matrix:
         """Coordinates (m, rank) of rows of X; distances between them are those in feature space."""
         values = self.values if rows is self.rows else _values(self.kernel, self.X, rows, self.rows)
-        found: Matrix = values @ self.span.coefficients.T
-        return found
+        return values @ self.span.coefficients.T
 
     def images(self, components: Matrix) -> Array:
         """What ``transform`` gives for the points, less their mean, in float64, where X lives.
@@ -247,8 +244,7 @@ def _values(kernel: Kernel, X: Array, new: Index, old: Index) -> Matrix:
     if kernel.kernel == PRECOMPUTED:
         return np.asarray(to_host(X)[np.ix_(new, old)], dtype=np.float64)
     points = take_rows(X, old)
-    found: Matrix = to_host(kernel(points if new is old else take_rows(X, new), points))
-    return found
+    return to_host(kernel(points if new is old else take_rows(X, new), points))
 
 
 def _check_matrix(K: Matrix) -> None:
@@ -368,7 +364,7 @@ class KernelMetricLearner(Metric):
 
     # -- what was learned ----------------------------------------------------------------------
 
-    @one_pool()
+    @single_threaded_blas()
     def transform(self, X: Any) -> Any:
         """Map points so that the Euclidean distance between images is the learned distance.
 
@@ -397,7 +393,7 @@ class KernelMetricLearner(Metric):
         points = None if self.X_fit_ is None else to_host(self.X_fit_).copy()
         return KernelDistance(to_host(self.dual_coef_).copy(), self._fitted_kernel(), points)
 
-    @one_pool()
+    @single_threaded_blas()
     def get_kernel_weights(self) -> Matrix:
         """The matrix A of M = Σ A_lm φ(x_l) φ(x_m)ᵀ over the rows of ``X_fit_``, in float64."""
         check_is_fitted(self, "dual_coef_")
@@ -405,7 +401,7 @@ class KernelMetricLearner(Metric):
         A: Matrix = coefficients.T @ coefficients
         return A
 
-    @one_pool()
+    @single_threaded_blas()
     def get_mahalanobis_matrix(self) -> Matrix:
         """The matrix of the metric in the input space, which only the linear kernel has."""
         check_is_fitted(self, "dual_coef_")
@@ -446,7 +442,7 @@ class KernelMetricLearner(Metric):
         images = [self._mapped(points, self.dual_coef_) for points in (first, second)]
         return as_dtype_of(first, images[0] - images[1])
 
-    @one_pool()
+    @single_threaded_blas()
     def _target_space(self, X: Array) -> Array:
         """Coordinates in feature space, in which target neighbours are the nearest points."""
         coefficients = (self.eigenvectors_ / np.sqrt(self.eigenvalues_)).T
@@ -465,7 +461,7 @@ class KernelDistance(Distance):
     def _n_features(self) -> int:
         return int((self.coefficients if self.points is None else self.points).shape[1])
 
-    @one_pool()
+    @single_threaded_blas()
     def _image_difference(self, u: Matrix, v: Matrix) -> Matrix:
         values = np.stack([u, v])
         if self.points is not None:

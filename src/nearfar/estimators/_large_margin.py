@@ -1,4 +1,4 @@
-"""What the LMNN family shares: rows to learn from, starts, and the descent of one problem."""
+"""Shared by the LMNN family: rows to learn from, starts, and the descent of one problem."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MULTIPLIERS = ("components", "edge", "tail", "prox")  # arrays of an iterate in 
 
 
 def check_margin_parameters(estimator: Any) -> None:
-    """Refuse parameters that all learners of the family have."""
+    """Validate the parameters that all learners of the family have."""
     check_number("n_neighbors", estimator.n_neighbors, Integral, 1, None)
     check_number("push_weight", estimator.push_weight, Real, 0, 1, open_ends=True)
     fraction = estimator.validation_fraction

@@ -350,12 +350,12 @@ class IterativeMDS(
         raise NotImplementedError
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Any:
-        """Place the points, and return where they go.
+        """Fit, and return the embedding.
 
         Parameters
         ----------
         X, y, weights
-            As of `fit`.
+            As in `fit`.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""What classifiers by a learned metric share: the metric, learned or given, and the points."""
+"""The base class of classifiers with a learned metric."""
 
 from __future__ import annotations
 
@@ -130,8 +130,7 @@ class MetricClassifier(ClassifierMixin, Estimator):
         )
         if same and np.array_equal(metric.labels_, self.labels_):
             return np.asarray(to_host(metric.metric_of_))
-        rows: Index = self._metric_of_new(self.points_)[np.arange(len(labels.codes)), labels.codes]
-        return rows
+        return self._metric_of_new(self.points_)[np.arange(len(labels.codes)), labels.codes]
 
     def _metric_of_new(self, X: Array) -> Index:
         """The number of each new point's metric under each of ``classes_``, (m, n_classes)."""

@@ -1,4 +1,4 @@
-"""What all learners from near and far pairs have: four forms of input, and a score."""
+"""The mixin of learners from near and far pairs: four forms of input, and a score."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nearfar.supervision.pairs import check_both_kinds, labelled_edges
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-SCORED_PAIRS = 1 << 21  # near and far pairs each, of labelled points, that a score looks at
+SCORED_PAIRS = 1 << 21  # largest number of near and of far pairs in a score of labelled points
 
 
 class PairLearner:

@@ -1,4 +1,4 @@
-"""What MCML, KernelMCML and NCA share: input, start, checkpoint and the run of a descent."""
+"""Shared by MCML, KernelMCML and NCA: input, start, checkpoint and the run of a descent."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def check_start(problem: SoftNeighborsProblem, L: Matrix) -> None:
     distance = problem.mean_distance(L)
     if distance < LEAST_DISTANCE:
         raise InvalidInputError(
-            f"the map to start from leaves points at a squared distance of {distance:.0e} on"
-            " average, and they cannot be told apart. Scale it up, or use another init."
+            f"the initial map leaves points at a mean squared distance of {distance:.0e}, too"
+            " small to separate them. Scale it up, or use another init."
         )
 
 

@@ -86,7 +86,7 @@ def with_callbacks(method: Method) -> Method:
 
 
 def check_limits(estimator: Any) -> None:
-    """Refuse ``tol`` and ``max_iter`` out of range; `with_callbacks` has checked the others."""
+    """Raise if ``tol`` or ``max_iter`` is out of range; `with_callbacks` has checked the others."""
     check_number("tol", estimator.tol, Real, 0, None)
     check_number("max_iter", estimator.max_iter, Integral, 1, None)
 

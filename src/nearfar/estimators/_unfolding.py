@@ -17,7 +17,7 @@ from nearfar.estimators._input import check_device, validated_points
 from nearfar.estimators._out_of_sample import METHODS, place_by_neighbors
 from nearfar.estimators._training import CallbackSupportMixin
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, as_dtype_of, is_torch, kernels_for, one_pool
+from nearfar.kernels import Array, as_dtype_of, is_torch, kernels_for, single_threaded_blas
 from nearfar.kernels.search import Search
 from nearfar.validation import check_choice
 
@@ -48,12 +48,12 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         raise NotImplementedError
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
-        """Lay out the points, and return where they go.
+        """Fit, and return the embedding.
 
         Parameters
         ----------
         X, y
-            As of `fit`.
+            As in `fit`.
 
         Returns
         -------
@@ -62,7 +62,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         """
         return self.fit(X, y).embedding_
 
-    @one_pool()
+    @single_threaded_blas()
     def transform(self, X: Any, *, method: str | None = None) -> Any:
         """Place new points beside those of `fit`, whose own places stay as they are.
 
@@ -114,8 +114,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         """All nodes, of copies of a point only the first."""
         if self.graph_.lengths.all():
             return np.arange(self.graph_.n_nodes)
-        firsts: Index = np.unique(self.graph_.merged()[0], return_index=True)[1]
-        return firsts
+        return np.unique(self.graph_.merged()[0], return_index=True)[1]
 
     def _n_placing(self, nodes: Index) -> int:
         """How many of the nodes place a new point: as in the graph, or enough to determine it."""

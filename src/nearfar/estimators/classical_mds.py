@@ -22,7 +22,7 @@ from nearfar.estimators._mds import (
 from nearfar.estimators._start import check_power
 from nearfar.estimators._training import Callbacks, CallbackSupportMixin, with_callbacks
 from nearfar.graphs.distances import DenseDistances
-from nearfar.kernels import Array, as_dtype_of, kernels_for, one_pool
+from nearfar.kernels import Array, as_dtype_of, kernels_for, single_threaded_blas
 from nearfar.linalg import signed
 from nearfar.problems.classical_mds import axes, gram_of_distances, strain
 from nearfar.solvers import Record, Status
@@ -111,7 +111,7 @@ class ClassicalMDS(
         self.metric = metric
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Place the points.
 
@@ -180,7 +180,7 @@ class ClassicalMDS(
         self.embedding_ = as_dtype_of(D, vectors * roots)
         self.norms_ = as_dtype_of(D, G.diagonal() + 0.0)
 
-    @one_pool()
+    @single_threaded_blas()
     def transform(self, X: Any) -> Any:
         """Place new points beside those of `fit`, by Gower's formula.
 
@@ -214,12 +214,12 @@ class ClassicalMDS(
         return as_dtype_of(D, places)
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
-        """Place the points, and return where they go.
+        """Fit, and return the embedding.
 
         Parameters
         ----------
         X, y
-            As of `fit`.
+            As in `fit`.
 
         Returns
         -------

@@ -12,7 +12,7 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_points
 from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
-from nearfar.kernels import kernels_for, one_pool
+from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.covariance import CovarianceProblem
 from nearfar.problems.whitening import rounded_like
@@ -99,7 +99,7 @@ class Covariance(MetricLearner):
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
         callbacks = Callbacks(self, X, y)
-        with one_pool():
+        with single_threaded_blas():
             check_spread(float(points.max()) - float(points.min()))
             if not bool((points != points[:1]).any()):
                 raise InvalidInputError(

@@ -20,7 +20,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import kernels_for, one_pool, to_host
+from nearfar.kernels import kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.dml_eig import DMLEigProblem
@@ -150,7 +150,7 @@ class DMLEig(PairLearner, MetricLearner):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> DMLEig:
         """Learn the metric.
 

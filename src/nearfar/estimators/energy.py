@@ -16,7 +16,7 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._early_stopping import held_out_rows
 from nearfar.estimators._input import validated_labels, validated_points
 from nearfar.estimators._metric_classifier import MetricClassifier, check_count
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.problems.energy import Energy
 from nearfar.supervision import ClassOrder
 from nearfar.validation import check_choice, check_number
@@ -227,7 +227,7 @@ class EnergyClassifier(MetricClassifier):
         kernels = kernels_for(self.points_)
         points = self.points_[kernels.index(labels.order, self.points_)]
         metric_of = self._metric_of_points(labels)
-        with one_pool():
+        with single_threaded_blas():
             return Energy.build(
                 self._images(points),
                 self._target_space(points),
@@ -238,7 +238,7 @@ class EnergyClassifier(MetricClassifier):
                 None if metric_of is None else metric_of[labels.order],
             )
 
-    @one_pool()
+    @single_threaded_blas()
     def _energy(self, X: Any) -> Array:
         X = self._queries(X)
         metric_of = self._metric_of_new(X) if self._has_several_metrics(self.metric_) else None

@@ -20,7 +20,7 @@ from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._prior import check_prior, prior_matrix
 from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.gmml import GMMLProblem, scatters_of_labels, scatters_of_pairs
 from nearfar.problems.whitening import rounded_like
@@ -150,7 +150,7 @@ class GMML(PairLearner, MetricLearner):
         points, scatters = self._validated_scatters(X, y)
         self._check_parameters()
         callbacks = Callbacks(self, X, y)
-        with one_pool():
+        with single_threaded_blas():
             problem = self._steadied(GMMLProblem.of_scatters(*scatters, self.t), points)
             L = rounded_like(problem.solution(), points)
             components = pad_or_trim_rows(L, self.n_components)
@@ -212,10 +212,10 @@ class GMML(PairLearner, MetricLearner):
             check_class_pairs(labels, type(self).__name__)
             check_spread(float(points.max()) - float(points.min()))
             points = without_dead_features(points)
-            with one_pool():
+            with single_threaded_blas():
                 return points, scatters_of_labels(kernels_for(points), points, labels)
         pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
         points = pairs.points
         check_spread(float(points.max()) - float(points.min()))
-        with one_pool():
+        with single_threaded_blas():
             return points, scatters_of_pairs(kernels_for(points), pairs)

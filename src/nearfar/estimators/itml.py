@@ -21,7 +21,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import kernels_for, one_pool
+from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.itml import BoundLoss, default_bounds
@@ -159,7 +159,7 @@ class ITML(PairLearner, MetricLearner):
         pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
         self._check_parameters()
         points, kernels = pairs.points, kernels_for(pairs.points)
-        with one_pool():
+        with single_threaded_blas():
             centred = kernels.double(points) - robust_centre(points)
             prior = prior_map(self.prior, points)
             self.bounds_ = self._given_bounds() or default_bounds(kernels, centred, prior)

@@ -20,7 +20,7 @@ from nearfar.estimators._large_margin import (
 )
 from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._training import Training, store_ending, with_callbacks
-from nearfar.kernels import one_pool, take_rows
+from nearfar.kernels import single_threaded_blas, take_rows
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Iterate, Status
 from nearfar.supervision import ClassOrder, nearest_targets
@@ -60,7 +60,7 @@ class KernelLMNN(KernelMetricLearner):
         share of the variance that they carry. None takes all that are not rounding errors.
     n_neighbors : int, default=3
         Target neighbours of each point, the nearest of its class in feature space. A class with
-        fewer members uses what it has.
+        fewer members uses fewer.
     push_weight : float, default=0.5
         Weight of the push against impostors, between 0 and 1 (the papers' mu).
     n_components : int or None, default=None
@@ -77,8 +77,8 @@ class KernelLMNN(KernelMetricLearner):
     max_seconds : float or None, default=None
         Largest time in seconds.
     memory_limit : float or None, default=None
-        Gigabytes that may be used; None is all memory of the machine or the device. What needs
-        more is refused before it is allocated.
+        Gigabytes that may be used; None is all memory of the machine or the device. If more is
+        needed, an error is raised before it is allocated.
     random_state : int, RandomState instance or None, default=None
         Chooses the held-out rows.
 
@@ -180,7 +180,7 @@ class KernelLMNN(KernelMetricLearner):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any) -> KernelLMNN:
         """Learn the metric.
 

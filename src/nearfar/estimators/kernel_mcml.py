@@ -27,7 +27,7 @@ from nearfar.estimators.mcml import (
     collapse,
     remedy_of_stalling,
 )
-from nearfar.kernels import one_pool, take_rows, to_host
+from nearfar.kernels import single_threaded_blas, take_rows, to_host
 from nearfar.problems.kernel_mcml import KernelMCMLProblem
 from nearfar.problems.mcml import CollapsePoint
 from nearfar.problems.soft_neighbors import NARROW
@@ -87,8 +87,8 @@ class KernelMCML(KernelMetricLearner):
     max_seconds : float or None, default=None
         Largest time in seconds.
     memory_limit : float or None, default=None
-        Gigabytes that may be used; None is all memory of the machine or the device. What needs
-        more is refused before it is allocated.
+        Gigabytes that may be used; None is all memory of the machine or the device. If more is
+        needed, an error is raised before it is allocated.
     checkpoint : path or None, default=None
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit has converged.
@@ -185,7 +185,7 @@ class KernelMCML(KernelMetricLearner):
         self.checkpoint = checkpoint
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any) -> KernelMCML:
         """Learn the metric.
 

@@ -21,7 +21,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import one_pool, to_host
+from nearfar.kernels import single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.kernel_mmc import KernelMMCProblem
 from nearfar.solvers import Iterate, Status
@@ -72,8 +72,8 @@ class KernelMMC(PairLearner, KernelMetricLearner):
     max_seconds : float or None, default=None
         Largest time in seconds.
     memory_limit : float or None, default=None
-        Gigabytes that may be used; None is all memory of the machine or the device. What needs
-        more is refused before it is allocated.
+        Gigabytes that may be used; None is all memory of the machine or the device. If more is
+        needed, an error is raised before it is allocated.
     random_state : int, RandomState instance or None, default=None
         Draws the pairs.
 
@@ -170,7 +170,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> KernelMMC:
         """Learn the metric.
 

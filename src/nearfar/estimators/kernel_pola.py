@@ -28,7 +28,7 @@ from nearfar.estimators.pola import (
     state_attributes,
     store_ending,
 )
-from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.kernel_pola import Ends, coefficients, products
 from nearfar.solvers.pola import GrowingProjections, epochs
@@ -197,7 +197,7 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> KernelPOLA:
         """Learn from a fixed set of pairs, in epochs; what was learned before is forgotten.
 
@@ -239,7 +239,7 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
         training.finish(solution.status, fitted)
         return self
 
-    @one_pool()
+    @single_threaded_blas()
     def partial_fit(self, X: Any, y: Any = None) -> KernelPOLA:
         """Learn from the next pairs of a stream, each once and in the given order.
 

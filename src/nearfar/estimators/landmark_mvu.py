@@ -32,7 +32,7 @@ from nearfar.estimators.variational_mvu import (
     store_program,
 )
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import one_pool
+from nearfar.kernels import single_threaded_blas
 from nearfar.problems.landmark_mvu import reconstruction
 from nearfar.problems.variational_mvu import Certificate, VariationalProgram
 from nearfar.validation import check_choice, check_number
@@ -181,7 +181,7 @@ class LandmarkMVU(Unfolding):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Unfold the points.
 

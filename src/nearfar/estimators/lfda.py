@@ -10,7 +10,7 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_labels, validated_points
 from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.lfda import LFDAProblem
 from nearfar.problems.whitening import rounded_like
@@ -126,7 +126,7 @@ class LFDA(MetricLearner):
         labels = validated_labels(self, points, y)
         check_near_and_far(labels, type(self).__name__)
         callbacks = Callbacks(self, X, y)
-        with one_pool():
+        with single_threaded_blas():
             problem = self._posed(points, labels)
             L = rounded_like(problem.solution(self.n_components, self.embedding_type), points)
             components = pad_or_trim_rows(L, self.n_components)

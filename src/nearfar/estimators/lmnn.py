@@ -32,7 +32,7 @@ from nearfar.estimators._start import (
     without_dead_features,
 )
 from nearfar.estimators._training import Arrays, Saved, Training, store_ending, with_callbacks
-from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
 from nearfar.problems.lmnn import LMNNProblem
@@ -265,7 +265,7 @@ class LMNN(MetricLearner):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any, target_neighbors: ArrayLike | None = None) -> LMNN:
         """Learn the metric.
 

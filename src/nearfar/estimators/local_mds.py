@@ -21,7 +21,7 @@ from nearfar.estimators._graph_layout import (
 from nearfar.estimators._mds import KnownDistances, initial_places, principal_places
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
-from nearfar.kernels import kernels_for, one_pool
+from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.problems.local_mds import LocalProblem
 from nearfar.solvers.majorization import majorize
 from nearfar.validation import check_number
@@ -140,7 +140,7 @@ class LocalMDS(Unfolding):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Place the points.
 

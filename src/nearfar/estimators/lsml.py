@@ -20,7 +20,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import Array, is_torch, kernels_for, one_pool
+from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.logdet import LogDetProblem
@@ -159,7 +159,7 @@ class LSML(MetricLearner):
         self._check_parameters()
         edges = comparisons(points, indices, type(self).__name__)
         kernels = kernels_for(points)
-        with one_pool():
+        with single_threaded_blas():
             problem = LogDetProblem.build(
                 kernels,
                 kernels.double(points) - robust_centre(points),

@@ -36,7 +36,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import Array, one_pool, take_rows
+from nearfar.kernels import Array, single_threaded_blas, take_rows
 from nearfar.limits import fit_clock
 from nearfar.problems.mcml import CollapsePoint, MCMLProblem
 from nearfar.solvers import Iterate, Status
@@ -173,7 +173,7 @@ class MCML(MetricLearner):
         self.checkpoint = checkpoint
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any) -> MCML:
         """Learn the metric.
 

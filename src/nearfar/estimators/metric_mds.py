@@ -19,7 +19,7 @@ from nearfar.estimators._mds import (
 )
 from nearfar.estimators._start import check_power
 from nearfar.estimators._training import Training, store_ending, with_callbacks
-from nearfar.kernels import Array, as_dtype_of, one_pool
+from nearfar.kernels import Array, as_dtype_of, single_threaded_blas
 from nearfar.problems.mds import SQUARED_STRESS, STRESS, StressProblem
 from nearfar.solvers import Iterate
 from nearfar.solvers.majorization import majorize
@@ -118,7 +118,7 @@ class MetricMDS(IterativeMDS):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
         """Place the points.
 

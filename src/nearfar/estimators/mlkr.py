@@ -14,7 +14,7 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_points
 from nearfar.estimators._start import check_spread, given_map, without_dead_features
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
-from nearfar.kernels import Array, kernels_for, one_pool, to_host
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.mlkr import MLKRProblem, Point
@@ -126,7 +126,7 @@ class MLKR(MetricLearner):
         points = validated_points(self, X, reset=True)
         targets = validated_numbers(self, points, y)
         self._check_parameters()
-        with one_pool():
+        with single_threaded_blas():
             points, kernels = without_dead_features(points), kernels_for(points)
             training = Training(self, X, y)
             if not bool((points != points[:1]).any()) or not np.ptp(targets):

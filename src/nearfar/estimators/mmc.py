@@ -21,7 +21,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import kernels_for, one_pool
+from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.mmc import DiagonalMMCProblem, MMCProblem
@@ -69,8 +69,8 @@ class MMC(PairLearner, MetricLearner):
     max_seconds : float or None, default=None
         Largest time in seconds.
     memory_limit : float or None, default=None
-        Gigabytes that may be used; None is all memory of the machine or the device. What needs
-        more is refused before it is allocated.
+        Gigabytes that may be used; None is all memory of the machine or the device. If more is
+        needed, an error is raised before it is allocated.
     warm_start : bool, default=False
         Start from the map of the last fit.
     random_state : int, RandomState instance or None, default=None
@@ -164,7 +164,7 @@ class MMC(PairLearner, MetricLearner):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> MMC:
         """Learn the metric.
 

@@ -43,7 +43,7 @@ from nearfar.estimators._training import (
 )
 from nearfar.estimators.energy import EnergyClassifier
 from nearfar.estimators.nearest import NearestNeighborClassifier
-from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
@@ -228,7 +228,7 @@ default=None
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any, clusters: ArrayLike | None = None) -> MultiMetricLMNN:
         """Learn the metrics.
 
@@ -305,8 +305,7 @@ default=None
         """M = LᵀL of each metric, (n_metrics, n_features, n_features), on the host in float64."""
         check_is_fitted(self, "components_")
         components = to_host(self.components_).astype(np.float64)
-        M: Matrix = components.transpose(0, 2, 1) @ components
-        return M
+        return components.transpose(0, 2, 1) @ components
 
     def _decide(self, method: str, X: Any) -> Any:
         """What the classifier of ``decision`` says; it is left out of files and copies."""

@@ -24,7 +24,7 @@ from nearfar.estimators._proofs import Proof
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, check_memory, gram_kernels_for, kernels_for, one_pool
+from nearfar.kernels import Array, check_memory, gram_kernels_for, kernels_for, single_threaded_blas
 from nearfar.problems.mvu import (
     Certificate,
     IllConditionedError,
@@ -204,7 +204,7 @@ class MVU(Unfolding):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Unfold the points.
 

@@ -24,7 +24,7 @@ from nearfar.estimators._soft_neighbors import (
 )
 from nearfar.estimators._start import central_point, given_start, projection, without_dead_features
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
-from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.nca import DiagonalNCAProblem, NCAProblem
 from nearfar.problems.soft_neighbors import Point
@@ -146,7 +146,7 @@ class NCA(MetricLearner):
         self.checkpoint = checkpoint
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any) -> NCA:
         """Learn the map.
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._input import validated_labels, validated_points
 from nearfar.estimators._metric_classifier import MetricClassifier, check_count
-from nearfar.kernels import Array, is_torch, kernels_for, one_pool
+from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas
 from nearfar.kernels.search import ALGORITHMS, TREES, Search
 from nearfar.supervision.neighbors import Found, Index, merged, metric_groups, vote, votes_of
 from nearfar.validation import check_choice, check_number
@@ -113,7 +113,7 @@ class NearestNeighborClassifier(MetricClassifier):
         check_choice("algorithm", self.algorithm, ALGORITHMS)
         self._store_metric(X, points, labels)
         check_count(self.n_neighbors, len(points))  # now: the metric's own message comes first
-        with one_pool():
+        with single_threaded_blas():
             self._prepared = self._searches(self.algorithm)
         self.algorithm_ = self._prepared[0].search.algorithm
         return self
@@ -127,8 +127,7 @@ class NearestNeighborClassifier(MetricClassifier):
             The points.
         """
         nearest = self._nearest_codes(X)
-        labels: NDArray[Any] = self.classes_[vote(nearest, len(self.classes_))]
-        return labels
+        return self.classes_[vote(nearest, len(self.classes_))]
 
     def predict_proba(self, X: Any) -> Any:
         """The share of the k neighbours that have each label, (m, n_classes).
@@ -214,7 +213,7 @@ class NearestNeighborClassifier(MetricClassifier):
         """Rows (m, k) on the host and squared distances."""
         check_count(k, len(self.points_))
         kernels = kernels_for(queries)
-        with one_pool():
+        with single_threaded_blas():
             images = self._images(queries)
             found = []
             for part in self._ready:
@@ -226,5 +225,4 @@ class NearestNeighborClassifier(MetricClassifier):
     def _nearest_codes(self, X: Any) -> Index:
         """The class numbers of the neighbours, (m, k)."""
         near, _ = self._nearest(self._queries(X), self.n_neighbors)
-        codes: Index = self._order.codes[near]
-        return codes
+        return self._order.codes[near]

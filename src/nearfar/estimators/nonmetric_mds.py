@@ -19,7 +19,7 @@ from nearfar.estimators._mds import (
     relative_gain,
 )
 from nearfar.estimators._training import Training, store_ending, with_callbacks
-from nearfar.kernels import Array, as_dtype_of, kernels_for, one_pool
+from nearfar.kernels import Array, as_dtype_of, kernels_for, single_threaded_blas
 from nearfar.problems.nonmetric_mds import PRIMARY, SECONDARY, NonmetricProblem
 from nearfar.solvers import Iterate
 from nearfar.solvers.majorization import majorize
@@ -123,7 +123,7 @@ class NonmetricMDS(IterativeMDS):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
         """Place the points.
 

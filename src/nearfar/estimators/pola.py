@@ -18,7 +18,7 @@ from nearfar.estimators._input import holds_tuples, validated_pairs, validated_s
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._start import robust_centre
 from nearfar.estimators._training import UNFINISHED, Training, check_limits, with_callbacks
-from nearfar.kernels import Array, as_dtype_of, kernels_for, one_pool, to_host
+from nearfar.kernels import Array, as_dtype_of, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import null_tolerance, signed
 from nearfar.problems.pola import POLAProblem
@@ -169,7 +169,7 @@ class POLA(PairLearner, MetricLearner):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> POLA:
         """Learn from a fixed set of pairs, in epochs; what was learned before is forgotten.
 
@@ -214,7 +214,7 @@ class POLA(PairLearner, MetricLearner):
         training.finish(solution.status, fitted)
         return self
 
-    @one_pool()
+    @single_threaded_blas()
     def partial_fit(self, X: Any, y: Any = None) -> POLA:
         """Learn from the next pairs of a stream, each once and in the given order.
 

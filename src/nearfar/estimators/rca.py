@@ -23,7 +23,7 @@ from nearfar.estimators._input import (
 from nearfar.estimators._pairs import PairLearner, score_of_labels
 from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
-from nearfar.kernels import Array, kernels_for, one_pool, take_rows, to_host
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.rca import RCAProblem, near_origin, variances_of, within_images
 from nearfar.problems.whitening import rounded_like
@@ -117,7 +117,7 @@ class RCA(PairLearner, MetricLearner):
         self.regularization = regularization
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> RCA:
         """Learn the metric.
 

@@ -19,7 +19,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import Array, is_torch, kernels_for, one_pool, to_host
+from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.scml import SCMLProblem
@@ -162,7 +162,7 @@ class SCML(MetricLearner):
         points, triplets = self._validated_triplets(X, y)
         self._check_parameters()
         kernels = kernels_for(points)
-        with one_pool():
+        with single_threaded_blas():
             centred = kernels.double(points) - robust_centre(points)
             self._check_far(centred, triplets)
             problem = SCMLProblem.build(

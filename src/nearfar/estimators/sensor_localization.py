@@ -48,7 +48,7 @@ from nearfar.estimators.variational_mvu import (
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.checks import checked_anchors
 from nearfar.graphs.geodesics import geodesic_layout
-from nearfar.kernels import is_torch, kernels_for, one_pool
+from nearfar.kernels import is_torch, kernels_for, single_threaded_blas
 from nearfar.problems.sensor_localization import (
     Elasticity,
     affine_rank,
@@ -203,7 +203,7 @@ class SensorLocalization(Unfolding):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Locate the sensors.
 
@@ -314,7 +314,7 @@ class SensorLocalization(Unfolding):
         self.pinned_[unheld], self.standard_errors_[unheld] = False, np.inf
         _warn_of_open_motions(labels, r, fixed, positions)
 
-    @one_pool()
+    @single_threaded_blas()
     def transform(self, X: Any) -> Any:  # type: ignore[override]
         """Locate new sensors among those of `fit`, which stay where they are.
 

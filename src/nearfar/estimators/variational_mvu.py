@@ -40,7 +40,7 @@ from nearfar.estimators._training import Training, check_limits, store_ending, w
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.spectrum import Spectrum, bottom_spectrum
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.problems.landmark_mvu import lle_matrix, lle_weights
 from nearfar.problems.stress import Stress
 from nearfar.problems.variational_mvu import Certificate, Edges, VariationalProgram
@@ -197,7 +197,7 @@ class VariationalMVU(Unfolding):
         self.random_state = random_state
 
     @with_callbacks
-    @one_pool()
+    @single_threaded_blas()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Unfold the points.
 

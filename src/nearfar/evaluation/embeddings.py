@@ -31,7 +31,7 @@ from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError
 from nearfar.graphs.distances import BLOCK_ENTRIES, DenseDistances, checked_points
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.kernels.all_pairs import ranks, ranks_in
 from nearfar.validation import check_choice, check_number
 
@@ -413,7 +413,7 @@ class _Comparison:
     @cached_property
     def trustworthiness(self) -> float:
         n, k = self.n, self.k
-        with one_pool():
+        with single_threaded_blas():
             excess = self.input.ranks(*self._intruders) + 1 - k
         return float(1 - 2 * excess.sum() / (n * k * (2 * n - 3 * k - 1)))
 

@@ -74,5 +74,4 @@ def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -
         for X in (X_train, X_test)
     )
     nearest, _ = Search.of(points).nearest(queries, n_neighbors)
-    predicted: np.ndarray = classes[vote(codes[nearest], len(classes))]
-    return predicted
+    return classes[vote(codes[nearest], len(classes))]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation.rankings import Ranked, RetrievalMeasures, check_k, joined
 from nearfar.graphs.distances import checked_points
-from nearfar.kernels import Array, kernels_for, one_pool
+from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.kernels.all_pairs import over_rankings
 from nearfar.supervision import class_order
 
@@ -22,7 +22,7 @@ Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
 
-@one_pool()
+@single_threaded_blas()
 def retrieval_measures(
     X: Any,
     y: Any,

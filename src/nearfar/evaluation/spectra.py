@@ -39,8 +39,7 @@ def variance_shares(eigenvalues: Any) -> Floats:
     """Eigenvalues as shares of their sum, largest first; negative ones count as 0."""
     values = np.sort(to_host(eigenvalues).astype(np.float64).ravel())[::-1].clip(0, None)
     total = values.sum()
-    shares: Floats = values / total if total > 0 else values
-    return shares
+    return values / total if total > 0 else values
 
 
 def input_spectrum(X: Any, metric: str) -> Floats:

@@ -27,7 +27,7 @@ def checked_edges(
     _column("tails", tails, len(heads))
     _refuse(heads == tails, heads, tails, "joins a node with itself", "Leave it out.")
     _refuse(
-        ~np.isfinite(lengths), heads, tails, "has no finite length", "Leave out what is unknown."
+        ~np.isfinite(lengths), heads, tails, "has no finite length", "Leave out unknown distances."
     )
     _refuse(lengths < 0, heads, tails, "has a negative length", "Check how it was computed.")
     if weights is not None:
@@ -44,7 +44,7 @@ def checked_edges(
 
 
 def edge_numbers(edges: Any, m: int) -> NDArray[Any]:
-    """Numbers of some of m edges, or a mask of all."""
+    """Validate edges given by their numbers or as a mask of all m edges."""
     found = _host(edges)
     if found.dtype != bool:
         return _numbers("edges", "edge", found, m)
@@ -66,7 +66,7 @@ def weights_of(W: Any, n: int, heads: Index, tails: Index) -> Floats:
     back = np.asarray(W[tails, heads], dtype=np.float64)
     _refuse_weights(there, heads, tails)
     unequal = ~(np.abs(there - back) <= SAME * there)
-    _refuse(unequal, heads, tails, "has another weight in the other direction", "Make them equal.")
+    _refuse(unequal, heads, tails, "has another weight in the other direction", "Make both equal.")
     return 0.5 * (there + back)
 
 
@@ -95,7 +95,7 @@ def checked_anchors(anchors: Any, n: int, r: int) -> tuple[NDArray[np.bool_], Fl
         if given.shape != (n, r):
             raise InvalidInputError(
                 f"anchors must be a dict, or an array of shape ({n}, {r}) with rows of NaN for"
-                f" nodes whose position is not known; got shape {given.shape}."
+                f" nodes of unknown position; got shape {given.shape}."
             )
         positions = given
     unknown = np.isnan(positions)
@@ -117,10 +117,13 @@ def merged_edges(
     weights: Floats | None,
     directions: NDArray[np.uint8],
 ) -> tuple[Index, Index, Floats, Floats | None, NDArray[np.uint8]]:
-    """Edges between groups of nodes at distance 0, numbered by labels. Time O(m log m)."""
+    """Edges between groups of nodes; ``labels`` numbers the groups. Time O(m log m).
+
+    Nodes at distance 0 from each other form a group.
+    """
     n = int(labels.max()) + 1
     within = labels[heads] == labels[tails]
-    _refuse(within, heads, tails, "joins nodes that edges of length 0 join too", _REMEDY)
+    _refuse(within, heads, tails, "joins nodes that are also joined by edges of length 0", _REMEDY)
     swap = labels[heads] > labels[tails]
     first, last = np.where(swap, tails, heads), np.where(swap, heads, tails)
     keys, place, counts = np.unique(
@@ -128,7 +131,9 @@ def merged_edges(
     )
     mean: Floats = np.bincount(place, lengths, len(keys)) / counts
     apart = np.abs(lengths - mean[place]) > SAME * lengths.max(initial=0.0)
-    _refuse(apart, heads, tails, "differs in length from one between nodes at distance 0", _REMEDY)
+    _refuse(
+        apart, heads, tails, "differs in length from an edge between copies of its nodes", _REMEDY
+    )
     if weights is not None:
         weights = np.bincount(place, weights, len(keys)).astype(np.float64)
     swapped = np.where(swap, directions >> 1 | (directions & 1) << 1, directions)
@@ -174,11 +179,11 @@ def _column(name: str, values: Any, m: int) -> Floats:
 
 def _refuse_weights(weights: Floats, heads: Index, tails: Index) -> None:
     bad = ~((weights > 0) & np.isfinite(weights))
-    _refuse(bad, heads, tails, "has no positive weight", "Leave out what does not count.")
+    _refuse(bad, heads, tails, "has no positive weight", "Leave out edges that do not count.")
 
 
 def _refuse(bad: NDArray[np.bool_], heads: Index, tails: Index, what: str, remedy: str) -> None:
-    """Refuse edges; the error names the first of them and carries the numbers of all."""
+    """Raise if edges are bad; the error names the first of them and carries the numbers of all."""
     found = np.flatnonzero(bad)
     if len(found):
         first = found[0]

@@ -1,8 +1,8 @@
 """Cliques of a graph, and whether they are flat.
 
-All distances among the nodes of a clique are given, so that it is rigid. One whose points have a
-lower dimension than independent points would have (four in a plane, five in space) is flat: its
-distances hold each other to the last digit, and no small change of one alone is possible.
+All distances between the nodes of a clique are known, so it is rigid. A clique is flat if its
+points span fewer dimensions than so many independent points would: four points in a plane, five in
+space. Then its distances determine each other, and no distance can change alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FLAT = 1e-9  # least eigenvalue of a clique's Gram matrix, relative to its large
 
 
 def has_flat_clique(n: int, heads: Index, tails: Index, squares: Matrix) -> bool:
-    """Whether the greedy clique of some node is flat; it takes the nearest neighbours first.
+    """Whether the greedy clique of some node, nearest neighbours first, is flat.
 
     Time O(n k³) for nodes with k neighbours.
     """
@@ -36,7 +36,7 @@ def _clique(node: int, around: list[dict[int, float]]) -> list[int]:
 
 
 def _is_flat(nodes: list[int], around: list[dict[int, float]]) -> bool:
-    """Whether the centred Gram matrix has another eigenvalue of zero beside that of 1."""
+    """Whether the centred Gram matrix has a zero eigenvalue besides that of the vector of ones."""
     if len(nodes) < 3:
         return False
     D = np.array([[around[i].get(j, 0.0) for j in nodes] for i in nodes])

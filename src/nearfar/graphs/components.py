@@ -16,7 +16,7 @@ Index = NDArray[np.intp]
 
 
 def component_labels(n: int, heads: Index, tails: Index) -> Index:
-    """Number of the component (n,) of each node, counted from the first node."""
+    """Component number (n,) of each node; the component of the first node is number 0."""
     ends = heads.astype(np.int32), tails.astype(np.int32)  # scipy 1.13 takes no others
     edges = sparse.csr_array((np.ones(len(heads), dtype=np.int8), ends), shape=(n, n))
     labels: Index = connected_components(edges, directed=False)[1].astype(np.intp)
@@ -24,7 +24,7 @@ def component_labels(n: int, heads: Index, tails: Index) -> Index:
 
 
 def split_components(labels: Index, heads: Index) -> Iterator[tuple[Index, Index]]:
-    """The nodes and the edges of each component, by number; largest first, both ascending."""
+    """Yield ascending numbers of the nodes and edges of each component, largest component first."""
     sizes = np.bincount(labels)
     nodes = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
     counts = np.bincount(labels[heads], minlength=len(sizes))
@@ -34,7 +34,7 @@ def split_components(labels: Index, heads: Index) -> Iterator[tuple[Index, Index
 
 
 def check_one_component(labels: Index, name: str, remedy: str) -> None:
-    """Raise a `DisconnectedGraphError` in the name of an estimator if there are several."""
+    """Raise a `DisconnectedGraphError` that names the estimator if there are several components."""
     if not labels.any():
         return
     sizes = np.bincount(labels)

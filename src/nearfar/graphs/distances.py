@@ -1,7 +1,6 @@
-"""The distances that a graph is built from: between points, or given, perhaps incompletely.
+"""Distances from which a graph is built: computed between points, or given, perhaps incomplete.
 
-The three classes have the same methods: `neighbors`, and `lengths` of edges, NaN where they are not
-known.
+The three classes have the same methods: `neighbors`, and `lengths` of edges, NaN if unknown.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from nearfar.validation import check_number
 Index = NDArray[np.intp]
 Lengths = NDArray[np.float64]
 
-BLOCK_ENTRIES = 1 << 22  # of a given matrix looked at a time
+BLOCK_ENTRIES = 1 << 22  # entries of a given matrix that are checked at a time
 SEARCH_SLACK = 1e-6  # by which a squared radius is widened before exact lengths decide
-SAFE_EXPONENT = 300  # of 2: squares of such numbers, and of their rounding errors, are floats
+SAFE_EXPONENT = 300  # of 2: squares of such numbers, and of their rounding errors, are in range
 
 
 def check_neighbors(n_neighbors: Any, radius: Any, n: int, nodes: str = "points") -> None:
@@ -55,7 +54,7 @@ def check_size(n: int) -> None:
 
 @dataclass(frozen=True)
 class PointDistances:
-    """Euclidean distances between points, computed where these live."""
+    """Euclidean distances between points, computed on their device."""
 
     points: Array  # (n, d), float64, divided by the scale
     scale: float  # 1, or a power of two where squares would overflow or vanish
@@ -63,7 +62,7 @@ class PointDistances:
 
     @classmethod
     def of(cls, X: Array) -> PointDistances:
-        """Of points (n, d) that are checked."""
+        """Prepare distances of validated points (n, d)."""
         check_size(len(X))
         kernels = kernels_for(X)
         points = kernels.double(X)
@@ -84,9 +83,9 @@ class PointDistances:
         return len(self.firsts)
 
     def neighbors(self, n_neighbors: int | None, radius: float | None) -> tuple[Index, Index]:
-        """Directed edges from each point to its neighbours; copies of a point stand for it.
+        """Directed edges from each point to its neighbours.
 
-        Only the first of equal points has neighbours and is one; the others are joined to it.
+        Of equal points only the first has neighbours and is one; the others are joined to it.
         """
         first = self.firsts == np.arange(self.n)
         distinct, copies = np.flatnonzero(first), np.flatnonzero(~first)
@@ -121,7 +120,7 @@ class PointDistances:
 
 
 def checked_points(X: Any) -> Array:
-    """Finite numbers of shape (n, d), where they live."""
+    """Validate points (n, d) on their device: real, finite numbers."""
     if not is_torch(X):
         return check_array(X, dtype=[np.float64, np.float32])
     X = X.detach()
@@ -134,9 +133,9 @@ def checked_points(X: Any) -> Array:
 
 
 def _within(points: NDArray[np.float64], radius: float) -> tuple[Index, Index]:
-    """Directed edges between points that are closer than about the radius, and all that are."""
+    """Directed edges between all points within the radius, and perhaps some slightly beyond."""
     points = points - points.mean(axis=0)
-    # A search by products errs by some eps ‖x‖² in the squares.
+    # A search by matrix products has errors of some eps ‖x‖² in the squares.
     rounding = (8 + points.shape[1]) * float(np.finfo(float).eps) * float((points**2).sum(1).max())
     wide = float(np.sqrt((1 + SEARCH_SLACK) * radius**2 + 8 * rounding))
     near = NearestNeighbors(radius=wide).fit(points).radius_neighbors_graph().tocoo()
@@ -147,7 +146,7 @@ def _within(points: NDArray[np.float64], radius: float) -> tuple[Index, Index]:
 
 
 def given_distances(D: Any) -> DenseDistances | SparseDistances:
-    """Of an array (n, n) with NaN or infinity where unknown, or a sparse array of the known."""
+    """Validate distances: an array (n, n), NaN or infinity if unknown, or a sparse array."""
     if sparse.issparse(D):
         return SparseDistances.of(D)
     return DenseDistances.of(D)
@@ -155,7 +154,7 @@ def given_distances(D: Any) -> DenseDistances | SparseDistances:
 
 @dataclass(frozen=True)
 class DenseDistances:
-    """A matrix with NaN or infinity where a distance is not known."""
+    """A matrix of distances; NaN or infinity means unknown."""
 
     matrix: NDArray[Any]  # (n, n), symmetric within rounding
 
@@ -228,7 +227,7 @@ class DenseDistances:
 
 @dataclass(frozen=True)
 class SparseDistances:
-    """The known distances alone; a stored zero is a distance of zero."""
+    """Only the known distances; a stored zero is a distance of zero."""
 
     n: int
     origins: Index  # (m,), sorted by origin and then by target, each pair in both directions
@@ -305,15 +304,15 @@ def _first_of_each(origins: Index, values: Lengths, count: int | None) -> Index:
     return order[rank < count]
 
 
-# -- what is refused -------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------
 
 _NEGATIVE = (
-    "distances must not be negative; the one of nodes {i} and {j} is {value:g} ({count} in"
+    "distances must not be negative; that between nodes {i} and {j} is {value:g} ({count} in"
     " all). Check how they were computed."
 )
 _NOT_A_NUMBER = (
-    "stored distances must be finite; the one of nodes {i} and {j} is {value:g} ({count} in"
-    " all). Do not store what is not known."
+    "stored distances must be finite; that between nodes {i} and {j} is {value:g} ({count} in"
+    " all). Do not store unknown distances."
 )
 _SELF = (
     "the distance of a node to itself must be 0; that of node {i} is {value:g} ({count} in"
@@ -332,7 +331,7 @@ def _largest(D: NDArray[Any]) -> float:
 
 
 def _rounding(dtype: Any, largest: float) -> float:
-    """By which distances may differ that should be equal: they are roots of rounded squares."""
+    """Largest difference of distances that should be equal: they are roots of rounded squares."""
     single = np.dtype(dtype) == np.float32
     eps = float(np.finfo(np.float32 if single else np.float64).eps)
     return largest * float(np.sqrt(eps))

@@ -1,8 +1,8 @@
-"""Edges of an undirected graph, made of directed ones.
+"""Undirected edges from directed ones.
 
-An edge is two node numbers, head < tail, and its ``directions`` say who named whom: TO_TAIL where
-the tail is a neighbour of the head, TO_HEAD where the head is one of the tail, both together, or
-neither (ANGLE) where both are neighbours of a third node. Edges are sorted by head, then by tail.
+An edge is two node numbers, head < tail. Its ``directions`` are TO_TAIL if the tail is a neighbour
+of the head, TO_HEAD if the head is a neighbour of the tail, the sum of both if both hold, and ANGLE
+if neither holds but both are neighbours of a third node. Edges are sorted by head, then by tail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANGLE, TO_TAIL, TO_HEAD, BOTH = 0, 1, 2, 3
 
 
 def undirected(n: int, origins: Index, targets: Index) -> tuple[Index, Index, Directions]:
-    """Heads, tails and directions of different directed edges. Time O(m log m)."""
+    """Heads, tails and directions of the undirected edges of directed ones. Time O(m log m)."""
     forward = origins < targets
     keys = np.where(forward, origins * n + targets, targets * n + origins)
     keys, place = np.unique(keys, return_inverse=True)
@@ -28,10 +28,10 @@ def undirected(n: int, origins: Index, targets: Index) -> tuple[Index, Index, Di
 
 
 def angle_edges(n: int, heads: Index, tails: Index, directions: Directions) -> tuple[Index, Index]:
-    """Pairs of neighbours of the same node that no edge joins.
+    """Pairs of neighbours of the same node that are not joined by an edge.
 
-    With A the directed graph, A[i, j] = 1 where j is a neighbour of i, these are the entries of AᵀA
-    above its diagonal. Time and memory O(Σ kᵢ²) for nodes with kᵢ neighbours.
+    With A[i, j] = 1 if j is a neighbour of i, they are the nonzero entries of AᵀA above its
+    diagonal. Time and memory O(Σ kᵢ²) for nodes with kᵢ neighbours.
     """
     there, back = (directions & TO_TAIL) > 0, (directions & TO_HEAD) > 0
     origins = np.concatenate([heads[there], tails[back]])

@@ -1,4 +1,4 @@
-"""A first layout of a graph, by lengths of paths to a few landmarks.
+"""An initial layout of a graph from the lengths of shortest paths to a few landmarks.
 
 (1) landmarks  classical scaling of the squared path lengths P among m landmarks: the leading
                eigenvectors V and values θ of −½HPH with H = I − 11ᵀ/m
@@ -23,7 +23,7 @@ Index = NDArray[np.intp]
 
 
 def geodesic_layout(graph: NeighborhoodGraph, landmarks: Index, n_components: int) -> Matrix:
-    """(n, n_components) places of the nodes of a connected graph. Time O(m e log n)."""
+    """Positions (n, n_components) of the nodes of a connected graph. Time O(m e log n)."""
     paths = dijkstra(graph.adjacency(), directed=False, indices=landmarks) ** 2  # (m, n)
     among = 0.5 * (paths[:, landmarks] + paths[:, landmarks].T)
     mean = among.mean(axis=0)

@@ -1,4 +1,4 @@
-"""Nodes that stand for all."""
+"""Landmarks: nodes that represent all others."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Index = NDArray[np.intp]
 
 
 def farthest_first(adjacency: Any, count: int, random: RandomState) -> Index:
-    """A random node, and then always the one farthest from all so far along the graph.
+    """Choose a random node, then repeatedly the node farthest along the graph from all chosen.
 
-    No path need be longer than the farthest node is away, so that the search from each landmark
-    visits fewer nodes than the one before: with n nodes, m edges and r landmarks on a manifold the
-    time is about O(m log n log r), and the memory O(n + m).
+    Paths longer than the current largest distance need not be followed, so each search visits fewer
+    nodes than the one before. With n nodes, m edges and r landmarks on a manifold the time is about
+    O(m log n log r), and the memory O(n + m).
     """
     chosen = [int(random.randint(adjacency.shape[0]))]
     apart = dijkstra(adjacency, directed=True, indices=chosen[0])
     while len(chosen) < count:
-        apart[chosen[-1]] = -1.0  # also where others are at distance 0
+        apart[chosen[-1]] = -1.0  # below 0, the distance of copies
         chosen.append(int(apart.argmax()))
         limit = float(apart[chosen[-1]])
         near = dijkstra(adjacency, directed=True, indices=chosen[-1], limit=limit)

@@ -1,9 +1,9 @@
 """Edges that join the components of a graph [weinberger2007, 3.1.12].
 
-For a random node x of a component C, x' is the nearest node outside of C, and x'' the node of C
-that is nearest to x'; the link is the edge x' x''. The thesis states this for two components. With
-more, each but the largest gets such a link, and this is repeated with the components that result:
-about log₂ of their number of rounds, since each linked one is then at most half of a new one.
+For a random node x of a component C, let x' be the node outside C nearest to x, and x'' the node of
+C nearest to x'; the link is the edge x' x''. The thesis states this for two components. If there
+are more, every component except the largest gets such a link, and this is repeated with the new
+components. About log₂ of their number of rounds suffice, since a round about halves it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Index = NDArray[np.intp]
 def links(labels: Index, distances: Distances, random: RandomState) -> tuple[Index, Index]:
     """Heads and tails of edges that join all components, each edge once, head < tail.
 
-    ``labels`` (n,) numbers the components. Memory O(n); time for points as for a search of n
-    nearest neighbours in each round, for given distances O(n) a link.
+    ``labels`` (n,) numbers the components. Memory O(n). For points, a round takes the time of a
+    search for the nearest neighbours of n points; for given distances, a link takes O(n).
     """
     linker: _PointLinker | _KnownLinker
     if isinstance(distances, PointDistances):
@@ -48,7 +48,7 @@ def links(labels: Index, distances: Distances, random: RandomState) -> tuple[Ind
 
 
 class _PointLinker:
-    """Links of points, found on the host by scikit-learn's search."""
+    """Links between points, found on the host by scikit-learn's search."""
 
     def __init__(self, distances: PointDistances) -> None:
         self._points = kernels_for(distances.points).to_host(distances.points)
@@ -58,7 +58,7 @@ class _PointLinker:
         """An edge x' x'' for each component, (len(small), 2)."""
         starts = np.array([random.choice(nodes) for nodes in small])
         outside = np.empty(len(small), dtype=np.intp)
-        # Of the |C| + 1 nearest to x at least one is not in C; components of like size together.
+        # Of the |C| + 1 nearest to x at least one is not in C; search by components of equal size.
         sizes = np.array([len(nodes) for nodes in small])
         bucket = np.frexp(sizes)[1]
         for b in np.unique(bucket):
@@ -77,13 +77,13 @@ class _PointLinker:
 
 
 class _KnownLinker:
-    """Links of given distances."""
+    """Links by given distances."""
 
     def __init__(self, distances: DenseDistances | SparseDistances) -> None:
         self._row = distances.row
 
     def links(self, small: list[Index], labels: Index, random: RandomState) -> Index:
-        """An edge x' x'' for each component that a known distance leads out of."""
+        """An edge x' x'' for each component with a known distance to another one."""
         found = (self._link(nodes, labels, random) for nodes in small)
         return np.array([link for link in found if link is not None], dtype=np.intp).reshape(-1, 2)
 

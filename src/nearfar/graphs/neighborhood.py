@@ -45,10 +45,11 @@ CONNECT = (  # what to do with a graph of several components
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NeighborhoodGraph:
-    """Nodes, and the distances between those of them that are neighbours.
+    """Nodes, and the distances between neighbouring nodes.
 
-    Made by `from_points`, `from_distances` or `from_edges`; methods that change something return a
-    new graph. Every unfolding estimator takes one in place of points.
+    Make one with `from_points`, `from_distances` or `from_edges`. Graphs are immutable: methods
+    that change something return a new graph. Every unfolding estimator accepts a graph instead of
+    points.
 
     Attributes
     ----------
@@ -57,14 +58,14 @@ class NeighborhoodGraph:
     heads, tails : ndarray of int, of shape (n_edges,)
         The edges, each once, with head < tail, sorted by head and then by tail.
     lengths : ndarray of shape (n_edges,)
-        Their distances, not squared, in float64.
+        Lengths of the edges: distances, not squared, in float64.
     weights : ndarray of shape (n_edges,) or None
-        How much each edge counts, or None if all count alike.
+        Weight of each edge, or None if all are equal.
     points : ndarray, torch.Tensor or None
-        The points that the graph was made of, if it was.
+        The points from which the graph was made, if any.
     directions : ndarray of uint8, of shape (n_edges,) or None
-        1 where the tail is a neighbour of the head, 2 where the head is one of the tail, 3 for
-        both, and 0 where both are neighbours of a third node. None is 3 everywhere.
+        1 if the tail is a neighbour of the head, 2 if the head is a neighbour of the tail, 3 if
+        both hold, and 0 if both are neighbours of a third node. None means 3 everywhere.
 
     Examples
     --------
@@ -101,21 +102,21 @@ class NeighborhoodGraph:
         radius: float | None = None,
         angles: bool = True,
     ) -> NeighborhoodGraph:
-        """Join points to their nearest.
+        """Join each point to its nearest neighbours.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, n_features)
-            The points. Nearest neighbours of tensors are searched for on their device, those
-            within a radius on the host.
+            The points. For tensors the ``n_neighbors`` nearest are searched on their device, and
+            neighbours within a radius on the host.
         n_neighbors : int or None, default=None
-            How many neighbours a point has, or at most has if ``radius`` is given too. None is 4,
-            and all of them if ``radius`` is given.
+            Number of neighbours of a point; the largest number if ``radius`` is given as well.
+            None means 4, or no limit if ``radius`` is given.
         radius : float or None, default=None
-            How far away a neighbour may be.
+            Largest distance of a neighbour.
         angles : bool, default=True
-            Whether neighbours of a point are joined with each other too, which fixes the angles
-            at that point [weinberger2007, 3.1.4].
+            Whether to join the neighbours of a point with each other as well, which fixes the
+            angles at that point [weinberger2007, 3.1.4].
 
         Returns
         -------
@@ -124,10 +125,10 @@ class NeighborhoodGraph:
 
         Notes
         -----
-        Only the first of equal points is searched for neighbours and is one; its copies are joined
-        to it by edges of length 0. With n points of d features and k neighbours, the search takes
-        O(n d log n) where d is small enough for trees, O(n² d) else; the rest takes O(n k² d) time
-        and O(n k²) memory.
+        Of equal points only the first has neighbours and is one; its copies are joined to it by
+        edges of length 0. With n points, d features and k neighbours, the search takes O(n d log n)
+        if d is small enough for trees, otherwise O(n² d); the rest takes O(n k² d) time and O(n k²)
+        memory.
         """
         X = checked_points(X)
         distances = PointDistances.of(X)
@@ -145,23 +146,24 @@ class NeighborhoodGraph:
         angles: bool = False,
         weights: Any = None,
     ) -> NeighborhoodGraph:
-        """Join nodes whose distance is known, or the nearest of them.
+        """Join nodes with known distances, or the nearest of them.
 
         Parameters
         ----------
         D : array-like, torch.Tensor or sparse array of shape (n_samples, n_samples)
-            Distances, not squared: dense with NaN or infinity where one is not known, or sparse
-            with the known ones stored, zeros among them. Symmetric. Tensors are copied to the
-            host.
+            Symmetric matrix of distances, not squared. Dense: NaN or infinity marks unknown
+            distances. Sparse: the stored entries, zeros included, are the known distances. Tensors
+            are copied to the host.
         n_neighbors : int or None, default=None
-            How many neighbours a node has, if as many of its distances are known. None is all.
+            Number of neighbours of a node, or fewer if fewer of its distances are known. None means
+            all nodes with a known distance.
         radius : float or None, default=None
-            How far away a neighbour may be.
+            Largest distance of a neighbour.
         angles : bool, default=False
-            Whether neighbours of a node are joined with each other too, where their distance is
-            known. Changes nothing if neither ``n_neighbors`` nor ``radius`` is given.
+            Whether to join the neighbours of a node with each other as well, if their distance is
+            known. Has no effect if neither ``n_neighbors`` nor ``radius`` is given.
         weights : array-like or sparse array of shape (n_samples, n_samples), or None, default=None
-            How much each distance counts: positive and symmetric where a distance is used.
+            Weight of each distance: positive and symmetric for the distances that are used.
 
         Returns
         -------
@@ -182,7 +184,7 @@ class NeighborhoodGraph:
     def from_edges(
         cls, heads: Any, tails: Any, lengths: Any, n_nodes: int, weights: Any = None
     ) -> NeighborhoodGraph:
-        """Join the nodes that are named.
+        """Make a graph from a list of edges.
 
         Parameters
         ----------
@@ -194,7 +196,7 @@ class NeighborhoodGraph:
         n_nodes : int
             Number of nodes.
         weights : array-like of shape (n_edges,) or None, default=None
-            How much each edge counts, positive.
+            Weight of each edge, positive.
 
         Returns
         -------
@@ -235,7 +237,7 @@ class NeighborhoodGraph:
         return np.bincount(ends, minlength=self.n_nodes)
 
     def components(self) -> Index:
-        """Number of the component (n_nodes,) of each node, counted from the first node."""
+        """Component number (n_nodes,) of each node; that of the first node is number 0."""
         return component_labels(self.n_nodes, self.heads, self.tails)
 
     def component_sizes(self) -> tuple[int, ...]:
@@ -243,16 +245,16 @@ class NeighborhoodGraph:
         return tuple(np.sort(np.bincount(self.components()))[::-1].tolist())
 
     def is_consistent(self) -> bool:
-        """Whether all edges join nodes of the graph, and every array has an entry for each edge."""
+        """Whether node numbers are in range, and every array has one entry per edge."""
         arrays = (self.heads, self.tails, self.lengths, self.weights, self.directions)
         sizes = {len(values) for values in arrays if values is not None}
         ends = np.concatenate([self.heads, self.tails])
         return len(sizes) == 1 and bool(((ends >= 0) & (ends < self.n_nodes)).all())
 
     def adjacency(self, values: Any = None) -> sparse.csr_array:
-        """Symmetric sparse matrix (n_nodes, n_nodes) of values of the edges, by default lengths.
+        """Symmetric sparse matrix (n_nodes, n_nodes) of a value per edge, by default its length.
 
-        Values of zero are stored, as scipy's graph algorithms want it.
+        Values of zero are stored, as scipy's graph algorithms expect.
         """
         values = self.lengths if values is None else np.asarray(values)
         nodes = np.array([self.heads, self.tails], dtype=np.int32)  # scipy 1.13 takes no others
@@ -261,14 +263,14 @@ class NeighborhoodGraph:
         return sparse.csr_array((np.concatenate([values, values]), ends), shape=shape)
 
     def laplacian(self, weights: Any = None) -> sparse.csr_array:
-        """Sparse L = diag(W1) − W with the weights of the edges, or 1 where there are none."""
+        """Sparse L = diag(W1) − W with the weights of the edges, or with 1 if there are none."""
         if weights is None:
             weights = np.ones(self.n_edges) if self.weights is None else self.weights
         W = self.adjacency(np.asarray(weights, dtype=np.float64))
         return (sparse.diags_array(W.sum(axis=1)) - W).tocsr()
 
     def report(self) -> GraphReport:
-        """A summary to read before unfolding: components, duplicates, degrees, lengths."""
+        """Summary to check before unfolding: components, duplicates, degrees, lengths."""
         degrees, positive = self.degrees(), self.lengths[self.lengths > 0]
         zero = self._part(self.lengths == 0)
         return GraphReport(
@@ -286,15 +288,16 @@ class NeighborhoodGraph:
         )
 
     def is_stiff(self) -> bool:
-        """Whether points that are all joined to each other have a lower dimension than they could.
+        """Whether the graph has a flat clique.
 
-        Such are any five in space, or four in a plane. No distance among them can then change by
-        itself, however little, and unfolding has to keep them all to the last digit.
+        That is a set of nodes, all joined to each other, that span fewer dimensions than so many
+        independent points would, such as five in space or four in a plane. None of their distances
+        can change alone, however little, and unfolding has to keep them all to the last digit.
         """
         return has_flat_clique(self.n_nodes, self.heads, self.tails, self.lengths**2)
 
     def check_connected(self, name: str, remedy: str = CONNECT) -> None:
-        """Raise a `DisconnectedGraphError` in the name of an estimator if there are pieces.
+        """Raise a `DisconnectedGraphError` that names the estimator if there are components.
 
         ``remedy`` is the last sentence of the message.
         """
@@ -305,8 +308,8 @@ class NeighborhoodGraph:
     def with_angles(self, distances: Any = None) -> NeighborhoodGraph:
         """Join the neighbours of each node with each other [weinberger2007, 3.1.4].
 
-        Their distances are those of the points, or, for a graph that was not made of points, of
-        the matrix ``distances``, where they are known. Edges of length 0 count for no angle.
+        Distances are computed from the points. A graph that was not made from points takes them
+        from the matrix ``distances``, if known. Edges of length 0 make no angles.
         """
         return self._with_angles(self._distances(distances, "angles"))
 
@@ -329,23 +332,24 @@ class NeighborhoodGraph:
     def linked(self, distances: Any = None, *, random_state: Any = None) -> NeighborhoodGraph:
         """Join the components by edges between near nodes [weinberger2007, 3.1.12].
 
-        For a random node x of a component, x' is the node outside of it that is nearest to x, and
-        x'' the node of the component that is nearest to x'; the edge joins x' and x''. All
-        components but the largest get such an edge, again and again until there is one.
+        For a random node x of a component, let x' be the node outside it that is nearest to x, and
+        x'' the node of the component that is nearest to x'; the new edge joins x' and x''. All
+        components except the largest get such an edge, and this is repeated until the graph is
+        connected.
 
         Parameters
         ----------
         distances : array-like or sparse array of shape (n_nodes, n_nodes), or None, default=None
-            Distances of the nodes, where the graph was not made of points. Those that are not
-            known link nothing.
+            Distances of the nodes, if the graph was not made from points. Unknown distances make
+            no links.
         random_state : int, RandomState instance or None, default=None
             Draws the nodes x.
 
         Returns
         -------
         NeighborhoodGraph
-            The linked graph, with the mean weight on the new edges if edges have weights. Takes
-            O(n log n) time for points of few features, and tensors are copied to the host.
+            The linked graph. If edges have weights, new edges get the mean weight. Takes
+            O(n log n) time for points of few features; tensors are copied to the host.
         """
         labels = self.components()
         if not labels.any():
@@ -355,7 +359,7 @@ class NeighborhoodGraph:
         return self._and(heads, tails, known.lengths(heads, tails), BOTH)
 
     def separated(self) -> list[tuple[Index, NeighborhoodGraph]]:
-        """Each component by itself: its nodes, and a graph of these. Largest first."""
+        """Split into components, largest first: the nodes of each, and their graph."""
         parts, place = [], np.empty(self.n_nodes, dtype=np.intp)
         for rows, edges in split_components(self.components(), self.heads):
             place[rows] = np.arange(len(rows))
@@ -370,10 +374,10 @@ class NeighborhoodGraph:
         return parts
 
     def merged(self) -> tuple[Index, NeighborhoodGraph]:
-        """Make one node of nodes at distance 0: the new number of each, and the smaller graph.
+        """Merge nodes at distance 0; returns the new number of each node, and the smaller graph.
 
-        New nodes are in the order of the first of the nodes of each, whose point they keep. Edges
-        that become one must agree in their lengths; their weights are summed.
+        A merged node keeps the point and the order of its first node. Edges that become one must
+        have equal lengths; their weights are summed.
         """
         zero, rest = self._part(self.lengths == 0), self._part(self.lengths > 0)
         labels = zero.components()
@@ -387,18 +391,18 @@ class NeighborhoodGraph:
     # -- judging it --------------------------------------------------------------------------
 
     def edge_probabilities(self, steps: int = 7, sigma: float | None = None) -> Floats:
-        """How likely a random walk leads from one end of an edge to the other.
+        """Probability that a random walk from one end of an edge reaches the other.
 
-        A walk takes an edge of length x with a probability in proportion to exp(−x / sigma). Edges
-        that are long and have few other routes beside them get low values [weinberger2007, 3.1.12].
+        A walk takes an edge of length x with probability proportional to exp(−x / sigma). Long
+        edges with few alternative routes get low values [weinberger2007, 3.1.12].
 
         Parameters
         ----------
         steps : int, default=7
-            Steps within which the other end must be reached.
+            Number of steps within which the other end must be reached.
         sigma : float or None, default=None
-            None is half of the median length of the edges: about 1, the value of the thesis, on
-            its Swiss roll.
+            Length scale. None means half of the median edge length, which is about 1, the value of
+            the thesis, on its Swiss roll.
 
         Returns
         -------
@@ -423,18 +427,18 @@ class NeighborhoodGraph:
     ) -> Index:
         """Edges that seem to be short circuits between distant parts of the data.
 
-        These are the low outliers of the logarithm of `edge_probabilities`, less those without
-        which there would be more components: a short circuit is never the only way. Edges that
-        only join neighbours of a third node would support short circuits; they are left out of
-        the walk and are never among the bad ones.
+        These are the low outliers of the logarithm of `edge_probabilities`, except edges that
+        connect components: a short circuit is never the only way. Edges that only join neighbours
+        of a third node would support short circuits; they are left out of the walk and are never
+        returned.
 
         Parameters
         ----------
         steps, sigma : int, float or None
-            As of `edge_probabilities`.
+            As in `edge_probabilities`.
         threshold : float, default=2.0
-            How many interquartile ranges below the lower quartile an outlier lies. A good edge
-            that is cut too does little harm; a bad one that stays prevents the unfolding.
+            An outlier lies more than this many interquartile ranges below the lower quartile.
+            Cutting a good edge does little harm; keeping a bad one prevents the unfolding.
 
         Returns
         -------
@@ -455,7 +459,7 @@ class NeighborhoodGraph:
     def cut_bad_edges(
         self, steps: int = 7, sigma: float | None = None, *, threshold: float = 2.0
     ) -> NeighborhoodGraph:
-        """The graph without its `bad_edges`, and without the angles that only they gave rise to."""
+        """The graph without its `bad_edges`, and without the angles that exist only due to them."""
         bad = np.zeros(self.n_edges, dtype=bool)
         bad[self.bad_edges(steps, sigma, threshold=threshold)] = True
         angle = self._directions() == ANGLE
@@ -469,17 +473,18 @@ class NeighborhoodGraph:
     # -- choosing from it --------------------------------------------------------------------
 
     def landmarks(self, count: int, *, method: str = "farthest", random_state: Any = None) -> Index:
-        """Nodes that stand for all.
+        """Choose nodes that represent all others.
 
         Parameters
         ----------
         count : int
-            How many.
+            Number of landmarks.
         method : {"farthest", "random"}, default="farthest"
-            "farthest" starts at a random node and always adds the one that is farthest along the
-            graph from all chosen so far; a component that has none comes first. "random" draws.
+            "farthest" starts at a random node and repeatedly adds the node that is farthest along
+            the graph from all chosen nodes; components without a landmark come first. "random"
+            draws all of them.
         random_state : int, RandomState instance or None, default=None
-            Draws the first node, or all.
+            Draws the first node, or all landmarks.
 
         Returns
         -------
@@ -503,7 +508,7 @@ class NeighborhoodGraph:
         return self.directions
 
     def _wide_directions(self) -> NDArray[np.uint8]:
-        """Those of edges that angles lie between: a point and its copy have none."""
+        """Directions, with 0 for edges of length 0: a point and its copy make no angles."""
         return np.where(self.lengths > 0, self._directions(), ANGLE).astype(np.uint8)
 
     def _part(self, edges: Any) -> NeighborhoodGraph:
@@ -520,7 +525,7 @@ class NeighborhoodGraph:
     def _and(
         self, heads: Index, tails: Index, lengths: Floats, direction: int
     ) -> NeighborhoodGraph:
-        """The graph with more edges, which it does not have yet."""
+        """The graph with additional edges, which must be new."""
         weights, more = self.weights, np.full(len(heads), direction, dtype=np.uint8)
         if weights is not None:
             weights = np.concatenate([weights, np.full(len(heads), weights.mean())])
@@ -535,7 +540,7 @@ class NeighborhoodGraph:
         return graph._part(np.argsort(graph.heads * self.n_nodes + graph.tails, kind="stable"))
 
     def _distances(self, given: Any, what: str) -> Distances:
-        """Of the points, or those given."""
+        """Distances of the points, or the given ones."""
         if given is not None:
             distances = given_distances(given)
             if distances.n != self.n_nodes:
@@ -546,14 +551,14 @@ class NeighborhoodGraph:
             return distances
         if self.points is None:
             raise InvalidInputError(
-                f"{what} need distances that are not yet in the graph, and this one was not made"
-                " of points. Pass the matrix as distances=."
+                f"{what} need distances that are not in the graph, which was not made from points."
+                " Pass the matrix as distances=."
             )
         return PointDistances.of(self.points)
 
 
 def _rows_of(points: Any, rows: Index) -> Any:
-    """Some of the points, where they live; None stays None."""
+    """Rows of the points, on their device; None stays None."""
     if points is None:
         return None
     return points[kernels_for(points).index(rows, points)]

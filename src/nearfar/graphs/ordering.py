@@ -1,4 +1,4 @@
-"""Nodes numbered so that neighbours have near numbers, which caches reward."""
+"""Numbering of nodes that keeps neighbours close in memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Index = NDArray[np.intp]
 
 
 def in_near_order(graph: NeighborhoodGraph) -> tuple[Index, NeighborhoodGraph]:
-    """The nodes in their new order, and the graph of them. Time O(e log e).
+    """The nodes in the new order, and the renumbered graph. Time O(e log e).
 
-    Sums over the edges of a graph of 100000 nodes in random order take three times as long.
+    In a random order, sums over the edges of a graph of 100000 nodes take three times as long.
     """
     ones = np.ones(graph.n_edges, dtype=np.int8)
     order = reverse_cuthill_mckee(graph.adjacency(ones), symmetric_mode=True).astype(np.intp)

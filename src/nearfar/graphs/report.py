@@ -10,20 +10,20 @@ MOST_LISTED = 5  # numbers in a sentence
 
 @dataclass(frozen=True)
 class GraphReport:
-    """Components, duplicates, degrees and lengths of a neighbourhood graph; ``print`` it.
+    """Summary of a neighbourhood graph; ``print`` it.
 
     Attributes
     ----------
     n_nodes, n_edges, n_angles : int
-        Nodes, edges, and those edges that only join neighbours of a third node.
+        Number of nodes, of edges, and of edges that only join neighbours of a third node.
     component_sizes : tuple of int
         Number of nodes of each component, largest first.
     n_duplicates : int
-        Nodes at distance 0 from an earlier one.
+        Number of nodes at distance 0 from an earlier node.
     min_degree, mean_degree, max_degree : int, float, int
-        Edges of a node.
+        Number of edges of a node.
     min_length, mean_length, max_length : float
-        Lengths of the edges that are not 0; 0 if there are none.
+        Edge lengths, without those of 0; 0 if there are no others.
     """
 
     n_nodes: int
@@ -59,7 +59,7 @@ class GraphReport:
 
 
 def listed(sizes: Sequence[int]) -> str:
-    """Numbers in words: "5, 3 and 2", and how many more if there are many."""
+    """A list of numbers as text: "5, 3 and 2"; of many, the first and how many more there are."""
     few = list(sizes[:MOST_LISTED])
     if len(sizes) > MOST_LISTED:
         return f"{', '.join(map(str, few))} and {len(sizes) - MOST_LISTED} smaller ones"

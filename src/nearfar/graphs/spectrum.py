@@ -1,9 +1,9 @@
 """Smooth functions on a graph: bottom eigenvectors of its Laplacian, and its inverse.
 
-Two ways lead to them, and where one is slow the other is quick. On a graph of few dimensions the
-smallest eigenvalues crowd near zero, but its Laplacian has a sparse factor; on a graph of many
-dimensions the factor is dense, but the eigenvalues are well apart, and products with the matrix
-find their vectors.
+There are two methods, and where one is slow the other is fast. If the graph is low-dimensional, the
+smallest eigenvalues are clustered near zero, but the Laplacian has a sparse factor. If it is
+high-dimensional, the factor is dense, but the eigenvalues are well separated, and Lanczos' method
+finds the eigenvectors from products with the matrix.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ Matrix = NDArray[np.float64]
 
 SMALL = 200  # nodes up to which the dense matrix is decomposed
 FACTORED = 4000  # nodes up to which any factor is cheap
-RESTARTS = 20  # of the search by products, after which the matrix is factored,
-PATIENCE = 300  # and where its factor is dense
-DENSE = 300  # entries a row of the factor of a part of the graph from which on it is
-LEAST_BASIS = 40  # vectors that the search keeps, at least
-INVERTED = 10  # eigenvectors on which the inverse that the search gives is exact, at least
-ACCURACY = 1e-4  # of eigenvalues, relative
+RESTARTS = 20  # of Lanczos' method, after which the matrix is factored
+PATIENCE = 300  # the same if the factor is dense
+DENSE = 300  # entries per row of the factor of a part of the graph that mean a dense factor
+LEAST_BASIS = 40  # least number of Lanczos vectors
+INVERTED = 10  # least number of eigenvectors on which the inverse of Lanczos' method is exact
+ACCURACY = 1e-4  # relative error of eigenvalues
 SHIFT = 1e-11  # added to a singular matrix before it is factored, relative to its diagonal
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The smallest eigenvalues of a positive semidefinite matrix beside that of the constants."""
+    """Smallest eigenvalues of a positive semidefinite matrix, except that of the constants."""
 
     values: Matrix  # (m,), ascending, all above 0
     vectors: Matrix  # (n, m), orthonormal, each of mean zero
-    inverse: Callable[[Matrix], Matrix]  # about the pseudoinverse times (n, r); keeps means zero
+    inverse: Callable[[Matrix], Matrix]  # approximate pseudoinverse times (n, r), centred
 
 
 def bottom_spectrum(
     A: Any, count: int, random: RandomState, *, by_products: bool = True
 ) -> Spectrum:
-    """The ``count`` < n smallest eigenpairs of a sparse A ⪰ 0 whose null space are the constants.
+    """The ``count`` < n smallest eigenpairs of a sparse A ⪰ 0 with the constants as null space.
 
-    ``by_products=False`` leaves out the search by products, for matrices such as LLE's, whose
-    small eigenvalues it never parts. Memory is O(n count) and that of a sparse factor: O(n log n)
-    for a graph of two dimensions.
+    ``by_products=False`` skips Lanczos' method on A, which never separates the small eigenvalues of
+    matrices such as LLE's. Memory is O(n count) plus that of a sparse factor, O(n log n) for a
+    two-dimensional graph.
     """
     n = A.shape[0]
     start = random.normal(size=n)
     for restarts in (RESTARTS, PATIENCE) if by_products and n > FACTORED else ():
         try:
             return _by_products(A, count, start, restarts)
-        except ArpackNoConvergence:  # which tells that eigenvalues crowd near zero
+        except ArpackNoConvergence:  # eigenvalues are clustered near zero
             if _sample_fill(A) < DENSE:
                 break
     solve = factored(A)
@@ -72,7 +72,7 @@ def bottom_spectrum(
 
 
 def _timed(product: Callable[[Matrix], Matrix]) -> Callable[[Matrix], Matrix]:
-    """A product that looks at the clock of the fit."""
+    """A product that raises once the time of the fit is up."""
 
     def timed(x: Matrix) -> Matrix:
         check_time()
@@ -82,7 +82,7 @@ def _timed(product: Callable[[Matrix], Matrix]) -> Callable[[Matrix], Matrix]:
 
 
 def factored(A: Any) -> Callable[[Matrix], Matrix]:
-    """The pseudoinverse of a sparse A ⪰ 0 whose null space are the constants, by a factor."""
+    """The pseudoinverse of a sparse A ⪰ 0 with the constants as null space, by a factor."""
     shift = SHIFT * float(A.diagonal().mean())
     factor = symmetric_factor(A + shift * sparse.eye_array(A.shape[0]))
     return lambda G: _centred(factor(_centred(G)))
@@ -104,16 +104,16 @@ def _factor(A: Any) -> Any:
 
 
 def _sample_fill(A: Any) -> float:
-    """Entries a row of the factor of a part of the graph, FACTORED nodes around the first."""
+    """Entries per row of the factor of a part of the graph: FACTORED nodes around the first."""
     nodes = breadth_first_order(A, 0, directed=False, return_predecessors=False)[:FACTORED]
     part = A[nodes][:, nodes]
     return float(_factor(part + SHIFT * sparse.diags_array(A.diagonal()[nodes])).nnz) / len(nodes)
 
 
 def _by_products(A: Any, count: int, start: Matrix, restarts: int) -> Spectrum:
-    """By Lanczos' method; the inverse is exact on what it finds, and a multiple of 1 beyond.
+    """Lanczos' method; the inverse is exact on the eigenvectors found, elsewhere a multiple of I.
 
-    Constants, whose eigenvalue 0 no relative error would tell, are made the vectors of a large one.
+    The eigenvalue 0 of the constants has no relative error; it is replaced by a large one.
     """
     large, found = 2 * float(A.diagonal().max()), max(count, INVERTED)
 

@@ -1,11 +1,11 @@
-"""Edges that a random walk along the graph seldom passes [weinberger2007, 3.1.12].
+"""Edges that a random walk along the graph rarely takes [weinberger2007, 3.1.12].
 
 With η the edges and x their lengths, a walk goes from node i to node j with probability
 
     pᵢⱼ = wᵢⱼ / rᵢ,    wᵢⱼ = ηᵢⱼ exp(−xᵢⱼ / σ),    rᵢ = Σₗ wᵢₗ                                (1)
 
-(the thesis leaves out rᵢ, without which these are no probabilities). qᵢⱼ is the probability to
-reach j from i within t steps: the sum of those to reach it for the first time at step s,
+(the thesis omits rᵢ, without which these are not probabilities). qᵢⱼ is the probability of reaching
+j from i within t steps: the sum over s of the probabilities of reaching it first at step s,
 
     qᵢⱼ = Σₛ fᵢⱼ(s),    fᵢⱼ(s) = (Pˢ)ᵢⱼ − Σ_{v<s} fᵢⱼ(v) (Pˢ⁻ᵛ)ⱼⱼ.                            (2)
 
@@ -14,7 +14,7 @@ Of Pˢ only the entries on edges and on the diagonal are needed. S = (wᵢⱼ / 
 
     (Sᵃ⁺ᵇ)ᵢⱼ = ⟨row i of Sᵃ, row j of Sᵇ⟩                                                   (3)
 
-takes powers up to half of t only: a walk between neighbours does not stray farther.
+needs powers only up to half of t.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
 BLOCK_ENTRIES = 1 << 22  # of rows of powers held at a time
-SAMPLE = 64  # rows that tell how many entries a row has
-FARTHEST = 300.0  # length in units of sigma from which on exp(−x/σ) falls no more
+SAMPLE = 64  # rows from which the number of entries per row is estimated
+FARTHEST = 300.0  # longer edges, in units of sigma, count as this long in exp(−x/σ)
 
 
 def walk_probabilities(
@@ -39,7 +39,7 @@ def walk_probabilities(
 ) -> Floats:
     """qᵢⱼ + qⱼᵢ (m,) of each edge.
 
-    Time and memory grow with the nodes within t/2 steps of a node, and else linearly with n.
+    Time and memory grow with the number of nodes within t/2 steps of a node, and linearly with n.
     """
     w = np.exp(-np.minimum(lengths / sigma, FARTHEST))
     r = np.bincount(heads, w, n) + np.bincount(tails, w, n)  # (1)
@@ -80,10 +80,10 @@ def _row_products(A: sparse.csr_array, B: sparse.csr_array, i: Index, j: Index) 
 
 
 def _blocks(S: sparse.csr_array, heads: Index, power: int) -> Iterator[tuple[Index, Index]]:
-    """Nodes that are close to each other, and the edges that start at them.
+    """Yield blocks of nodes that are close to each other, and the edges that start at them.
 
-    Each edge needs the rows of both of its ends, so that blocks of scattered nodes would compute
-    most rows many times.
+    An edge needs the rows of both its ends; with blocks of scattered nodes, most rows would be
+    computed many times.
     """
     n = S.shape[0]
     order = reverse_cuthill_mckee(S, symmetric_mode=True).astype(np.intp)
@@ -101,9 +101,9 @@ def _blocks(S: sparse.csr_array, heads: Index, power: int) -> Iterator[tuple[Ind
 
 
 def low_outliers(q: Floats, threshold: float) -> NDArray[np.bool_]:
-    """Where log q is more than so many interquartile ranges below its lower quartile.
+    """Where log q is more than ``threshold`` interquartile ranges below its lower quartile.
 
-    Infinite q are neither counted nor outliers.
+    Infinite q are ignored, and are never outliers.
     """
     logs = np.log(q)
     low, high = np.percentile(logs[np.isfinite(logs)], [25, 75])
@@ -114,7 +114,7 @@ def low_outliers(q: Floats, threshold: float) -> NDArray[np.bool_]:
 def holding(
     n: int, heads: Index, tails: Index, q: Floats, doubtful: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Which of the doubtful edges hold the graph together: of those that can, the likeliest."""
+    """Doubtful edges that are needed to connect the graph: the most likely of those that do."""
     sure = ~doubtful
     kept = sparse.coo_array((np.ones(sure.sum()), (heads[sure], tails[sure])), (n, n))
     count, labels = connected_components(kept, directed=False)

@@ -24,7 +24,7 @@ from scipy import sparse
 
 from nearfar import limits
 from nearfar.errors import InvalidInputError, MissingExtraError
-from nearfar.kernels.threads import one_pool
+from nearfar.kernels.threads import single_threaded_blas
 from nearfar.limits import allowed_gigabytes
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "gram_kernels_for",
     "is_torch",
     "kernels_for",
-    "one_pool",
+    "single_threaded_blas",
     "take_rows",
     "to_host",
 ]
@@ -64,7 +64,7 @@ def kernels_for(X: Any) -> ModuleType:
 
 
 def to_host(values: Any) -> NDArray[Any]:
-    """A NumPy array, from an array, a table, a sparse array or a tensor on any device."""
+    """Convert an array, a table, a sparse array or a tensor on any device to a NumPy array."""
     if sparse.issparse(values):
         return np.asarray(values.toarray())
     return np.asarray(kernels_for(values).to_host(values))
@@ -82,16 +82,16 @@ def as_dtype_of(reference: Array, X: Array) -> Array:
 
 
 def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
-    """Raise if something needs more bytes than ``memory_limit`` allows.
+    """Raise if ``needed`` bytes are more than ``memory_limit`` allows.
 
-    Without a ``memory_limit``, the limit is the memory of the device of the reference.
+    Without a ``memory_limit``, the limit is the memory of the device that holds the reference.
     """
     limit, source = allowed_gigabytes(), "the limit of"
     other = "raise memory_limit"
     if limit is None:
         limit = gram_kernels_for(reference).total_memory(reference) / GIGABYTE
         if limits.machine_memory() is not None:
-            source, other = "what there is here,", "use a machine with more memory"
+            source, other = "the available memory of", "use a machine with more memory"
     if needed > limit * GIGABYTE:
         raise InvalidInputError(
             f"{what} needs about {needed / GIGABYTE:.2g} GB, above {source} {limit:.2g} GB."

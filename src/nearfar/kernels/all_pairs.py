@@ -1,6 +1,6 @@
-"""Sums and orders over all pairs of points, in blocks of rows.
+"""Sums and rankings over all pairs of points, in blocks of rows.
 
-One version serves NumPy and torch, which spell all of it alike.
+The same code runs on NumPy arrays and on torch tensors.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from nearfar.limits import check_time
 
 Index = NDArray[np.intp]
 Weigh = Callable[[slice, Array], tuple[Any, Array]]
-"""From a range of rows and their squared distances (b, n) to all: a sum, and weights (b, n)."""
+"""Maps a range of rows and their squared distances (b, n) to a sum and to weights (b, n)."""
 
-HOST_ENTRIES = 1 << 18  # of a block of distances on the host: it stays in the cache
+HOST_ENTRIES = 1 << 18  # distances in a block on the host, which then stays in the cache
 CLOSE = 1e-6  # squared distance, relative to the norms, below which products lose too many digits
-DEVICE_ENTRIES = 1 << 26  # and on a card: half a gigabyte
-# Of a block that is sorted, with a dozen arrays of its size: 100 MB for each thread, 800 on a card.
+DEVICE_ENTRIES = 1 << 26  # the same on a GPU: half a gigabyte
+# The same for blocks that are sorted, with a dozen arrays of that size: 100 MB a thread, 800 MB on
+# a GPU.
 SORTED_HOST_ENTRIES, SORTED_DEVICE_ENTRIES = 1 << 20, 1 << 23
-LARGEST_EXPONENT = 1000  # of a power of two whose inverse is a float, too
+LARGEST_EXPONENT = 1000  # largest exponent of a power of two with a representable inverse
 
 
 def pair_forces(Y: Array, weigh: Weigh) -> tuple[float, Array]:
-    """½ Σᵢⱼ of a value of each pair, and Lap(W) Y with W made of a weight of each pair.
+    """½ Σᵢⱼ vᵢⱼ and Lap(W) Y, where each pair has a value vᵢⱼ and a weight wᵢⱼ.
 
-    ``weigh`` gives the sum of the values of a block and its weights; the value of a point with
-    itself must be 0, its weight does not matter but must be finite. Points should be centred. Time
-    O(n² r) and what ``weigh`` takes, memory O(n r) and a block for each thread.
+    ``weigh`` returns the sum of the values of a block, and its weights. The value of a point with
+    itself must be 0; its weight must be finite and has no effect. Points should be centred. Time
+    O(n² r) plus the time of ``weigh``, memory O(n r) and one block for each thread.
     """
 
     def work(rows: slice) -> tuple[float, Array]:
@@ -58,8 +59,9 @@ def _squares(first: Array, second: Array) -> Array:
 
 
 def distances(X: Array) -> Array:
-    """‖xᵢ − xⱼ‖ of all pairs (n, n) in float64, by products, by differences where these are small.
+    """‖xᵢ − xⱼ‖ of all pairs (n, n) in float64.
 
+    Computed from a matrix product, and from differences where the distance is small.
     Time O(n² d), memory O(n²).
     """
     kernels = kernels_for(X)
@@ -79,10 +81,11 @@ def distances(X: Array) -> Array:
 
 
 def ranks(X: Array, heads: Index, tails: Index) -> Index:
-    """How many points are nearer to x_h than x_t is, for each edge; of equals, those before x_t.
+    """For each edge the number of points nearer to x_h than x_t; ties count if they precede x_t.
 
-    ``heads`` ascend. Products in float64 tell most, and differences those that rounding leaves
-    open. Time O(n² d) and O(n) for each edge, memory O(n d) and some blocks.
+    ``heads`` must be ascending. A matrix product in float64 decides most comparisons, and
+    differences decide those within its rounding error. Time O(n² d) and O(n) for each edge, memory
+    O(n d) and some blocks.
     """
     kernels = kernels_for(X)
     points = kernels.double(X)
@@ -116,7 +119,7 @@ def _exact_rank(points: Array, head: int, tail: int) -> int:
 
 
 def ranks_in(table: NDArray[np.float64], start: int, heads: Index, tails: Index) -> Index:
-    """`ranks` for heads whose distances to all are the rows of a table, from row ``start`` on."""
+    """`ranks` from a table of distances; its first row belongs to head ``start``."""
     numbers = np.arange(table.shape[1])
     out = np.empty(len(heads), dtype=np.intp)
     for edges in _one_each(heads):
@@ -129,12 +132,12 @@ def ranks_in(table: NDArray[np.float64], start: int, heads: Index, tails: Index)
 
 
 def over_rankings(Q: Array, Z: Array, use: Callable[[slice, Array], Any]) -> list[Any]:
-    """What ``use`` makes of a range of queries and their rankings, for all queries in blocks.
+    """Call ``use`` with ranges of queries and their rankings; returns its results in order.
 
-    The ranking (b, n) of a query is the numbers of all rows of Z, nearest first, ties by number.
-    Distances that decide are squared differences summed in float64. The products are sorted; a run
-    in which each follows the one before it by no more than rounding may account for is sorted again
-    by differences. Time O(m n (d + log n)), memory O((m + n) d) and some blocks.
+    A ranking lists the row numbers of Z, nearest first, ties by row number; ``use`` gets those of a
+    block of queries, (b, n). Distances from a matrix product are sorted first. Runs of distances
+    that are equal up to rounding are then sorted again by differences, summed in float64. Time
+    O(m n (d + log n)), memory O((m + n) d) and some blocks.
     """
     kernels, n = kernels_for(Z), len(Z)
     stack = kernels.concatenate([kernels.double(Z), kernels.double(Q)])
@@ -169,14 +172,14 @@ def over_rankings(Q: Array, Z: Array, use: Callable[[slice, Array], Any]) -> lis
 
 
 def _counts(mask: Array) -> Index:
-    """How many entries of each row are true, on the host."""
+    """Number of true entries in each row, on the host."""
     if is_torch(mask):
         return np.asarray(kernels_for(mask).to_host(mask.sum(1)), dtype=np.intp)
     return np.array([np.count_nonzero(row) for row in mask], dtype=np.intp)  # sums would convert
 
 
 def _one_each(heads: Index) -> Iterator[Index]:
-    """Edges of ascending heads in groups that hold no head twice."""
+    """Split edges with ascending heads into groups in which every head is different."""
     turn = np.arange(len(heads)) - np.searchsorted(heads, heads)
     for number in range(int(turn.max(initial=-1)) + 1):
         yield np.flatnonzero(turn == number)
@@ -185,9 +188,9 @@ def _one_each(heads: Index) -> Iterator[Index]:
 def _over_rows(
     work: Callable[[slice], Any], Y: Array, n_rows: int | None = None, entries: int | None = None
 ) -> list[Any]:
-    """The work on ranges of rows whose distances to all rows of Y fill a block.
+    """Results of the work on ranges of rows; distances from a range to all rows of Y fill a block.
 
-    The rows are those of Y, or ``n_rows`` others; the size of a block is the usual one or given.
+    The rows are those of Y, or ``n_rows`` others. Blocks have the default size unless one is given.
     """
     n, m = len(Y), len(Y) if n_rows is None else n_rows
     step = max(1, (entries or (DEVICE_ENTRIES if _on_card(Y) else HOST_ENTRIES)) // n)

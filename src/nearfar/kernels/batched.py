@@ -10,13 +10,13 @@ from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.kernels.on_numpy import _in_threads
 from nearfar.limits import check_time
 
-HOST_ENTRIES = 1 << 18  # of the largest array of a block on the host: two megabytes
-DEVICE_ENTRIES = 1 << 24  # and on a card
-TOUCHED = 100  # times, about, that an iteration to an end touches each entry
+HOST_ENTRIES = 1 << 18  # entries of the largest array of a block on the host: two megabytes
+DEVICE_ENTRIES = 1 << 24  # the same on a GPU
+TOUCHED = 100  # about how often a solver reads or writes each entry until it ends
 
 
 def in_blocks(work: Callable[[slice], Array], m: int, entries: int, reference: Array) -> Array:
-    """What the work makes of consecutive ranges of m problems, joined; in threads on the host.
+    """Results of the work on consecutive ranges of m problems, joined; in threads on the host.
 
     ``entries`` is the size of the largest array that one problem needs. Invalid floating-point
     operations do not warn: a problem that breaks down becomes nan.

@@ -1,4 +1,4 @@
-"""The devices that torch can compute on here."""
+"""The torch devices of this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nearfar.kernels import Array
 
 
 def torch_devices() -> dict[str, str]:
-    """The names of the devices, for ``tensor.to``, and what they are; none without torch."""
+    """Names of the devices, as ``tensor.to`` takes them, with descriptions; empty without torch."""
     try:
         import torch
     except ImportError:

@@ -26,15 +26,14 @@ Index = NDArray[np.intp]
 _FACTOR_OPERATIONS = 0.7  # times m³, at the speed of a matrix product, for a factor of m rows
 SCHUR_COPIES = 1  # arrays (m, m) that `schur` needs
 ROWS = 256  # rows of a block of products between edges
-_PANEL = 512  # columns of a matrix that are factored at a time, if there are several times as many
-RIDGES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # of the diagonal, tried until it is definite
+_PANEL = 512  # columns factored at a time, if the matrix has several times as many
+RIDGES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # shares of the diagonal, tried until it is definite
 
 
 def gram_lengths(K: Matrix, heads: Index, tails: Index) -> Matrix:
     """K_hh − 2 K_ht + K_tt along each edge. Time O(m)."""
     squares = np.diagonal(K)
-    lengths: Matrix = squares[heads] + squares[tails] - 2 * K[heads, tails]
-    return lengths
+    return squares[heads] + squares[tails] - 2 * K[heads, tails]
 
 
 def laplacian(heads: Index, tails: Index, weights: Matrix, n: int) -> Matrix:
@@ -46,7 +45,7 @@ def laplacian(heads: Index, tails: Index, weights: Matrix, n: int) -> Matrix:
 
 
 def sparse_laplacian(heads: Index, tails: Index, weights: Matrix, n: int) -> csr_array:
-    """Lap(w) to multiply with, as fast as the library can: a product with (n, n) takes O(m n)."""
+    """Lap(w) in the form that multiplies fastest, here sparse: times (n, n) it takes O(m n)."""
     rows = np.concatenate([heads, tails, heads, tails])
     columns = np.concatenate([heads, tails, tails, heads])
     values = np.concatenate([weights, weights, -weights, -weights])
@@ -92,7 +91,7 @@ def lower_solver(L: Matrix) -> Callable[[Matrix, bool], Matrix]:
 
 
 def solve_factored(L: Matrix, b: Matrix) -> Matrix:
-    """(L Lᵀ)⁻¹ b."""
+    """(L Lᵀ)⁻¹ b, from the lower factor."""
     x, _ = lapack.dpotrs(L, b, lower=1)
     found: Matrix = x
     return found
@@ -121,9 +120,10 @@ def schur(
 
 
 def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
-    """The lower factor of (C Cᵀ) ∘ (C W Cᵀ) + diag from C and C W, entries as exact as those of C.
+    """The lower factor of (C Cᵀ) ∘ (C W Cᵀ) + diag from C and C W, as accurate as the rows of C.
 
-    Its diagonal is raised by as little as rounding asks for. Time O(m² n + m³ / 3).
+    The smallest of RIDGES that makes the matrix definite is added to its diagonal. Time
+    O(m² n + m³ / 3).
     """
     _check_factor(len(C))
     array = np.empty((len(C), len(C)))
@@ -150,27 +150,27 @@ def product(A: Matrix, B: Matrix) -> Matrix:
 
 
 def _check_factor(m: int) -> None:
-    """Raise `TimeLimitError` if the factor of a system of m rows would come too late."""
+    """Raise `TimeLimitError` if there is no time to factor a system of m rows."""
     check_cost(_FACTOR_OPERATIONS * float(m) ** 3, f"the factor of a {m} x {m} system")
 
 
 def _blocks(m: int, size: int = ROWS) -> list[tuple[int, int]]:
-    """The first rows of blocks of rows, and of those that follow."""
+    """First and last row of each block of rows."""
     return list(pairwise([*range(0, m, size), m]))
 
 
 def _put(array: Matrix, ends: tuple[int, int], block: Matrix) -> None:
-    """Store rows of a symmetric matrix up to their diagonal, and what is above it."""
+    """Store rows of a symmetric matrix up to the diagonal, and their transpose above it."""
     rows, columns = slice(*ends), slice(0, ends[1])
     array[rows, columns] = block
     array[columns, rows] = block.T
 
 
 def _factored(array: Matrix, extra: Matrix, ridges: tuple[float, ...]) -> Matrix | None:
-    """The factor of the array plus a diagonal, in its place, with the least ridge that it needs.
+    """Factor the array plus a diagonal in place, with the first ridge that makes it definite.
 
-    The array keeps its entries below the diagonal for the next attempt: the factor is its upper
-    half, which is the lower one of the transposed array.
+    The factor overwrites the upper triangle, which is the lower triangle of the transposed array.
+    The entries below the diagonal remain for the next attempt.
     """
     everyone = np.arange(len(array))
     array[everyone, everyone] += extra
@@ -179,7 +179,7 @@ def _factored(array: Matrix, extra: Matrix, ridges: tuple[float, ...]) -> Matrix
         array[everyone, everyone] = diagonal * (1 + ridge)
         if _factor_in_place(array.T):
             return array.T
-        for first, last in _blocks(len(array)):  # the factor has overwritten what is above
+        for first, last in _blocks(len(array)):  # restore the upper triangle
             array[:first, first:last] = array[first:last, :first].T
             block = array[first:last, first:last]
             block[:] = np.tril(block) + np.tril(block, -1).T
@@ -187,10 +187,10 @@ def _factored(array: Matrix, extra: Matrix, ridges: tuple[float, ...]) -> Matrix
 
 
 def _factor_in_place(A: Matrix) -> bool:
-    """Put the lower factor of A into its lower half, and say whether A was definite.
+    """Replace the lower triangle of A by its Cholesky factor; returns whether A was definite.
 
-    The upper half stays. A large matrix is factored panel by panel, what is right of a panel being
-    updated in threads, in blocks that do not depend on their number. Time O(m³ / 3).
+    The upper triangle is kept. A large matrix is factored panel by panel; the columns to the right
+    are updated in threads, in blocks that do not depend on the number of threads. Time O(m³ / 3).
     """
     if len(A) < 4 * _PANEL:
         _, info = lapack.dpotrf(A, lower=1, clean=0, overwrite_a=1)
@@ -207,7 +207,7 @@ def _factor_in_place(A: Matrix) -> bool:
 
 
 def _update_below(A: Matrix, panel: Matrix, corner: Matrix) -> None:
-    """Solve P Lᵀ = panel in its place for the lower L in the corner, and subtract P Pᵀ from A."""
+    """Solve P Lᵀ = panel in place, with the lower factor L in the corner; subtract P Pᵀ from A."""
     rows, work = _blocks(len(panel)), panel.size * len(corner)
     P = np.empty(panel.shape)
 
@@ -244,9 +244,9 @@ def eye(n: int, reference: Any) -> Matrix:  # noqa: ARG001 - the device twin nee
 
 
 def total_memory(reference: Any) -> float:  # noqa: ARG001 - the device twin needs it
-    """Bytes of memory of the machine, or what is left of the limit of this process, if less.
+    """Bytes of memory of the machine, or what the limit of this process leaves, if that is less.
 
-    Of a machine whose system does not tell, `limits.ASSUMED_MEMORY`.
+    `limits.ASSUMED_MEMORY` where the operating system does not report the memory.
     """
     total = limits.machine_memory() or limits.ASSUMED_MEMORY
     try:
@@ -255,6 +255,6 @@ def total_memory(reference: Any) -> float:  # noqa: ARG001 - the device twin nee
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         used = pages * resource.getpagesize()
-    except (ImportError, OSError):  # other systems have no such limit, or do not tell the use
+    except (ImportError, OSError):  # other systems have no such limit, or do not report usage
         return total
     return total if limit == resource.RLIM_INFINITY else min(total, limit - used)

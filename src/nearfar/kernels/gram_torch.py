@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from nearfar.kernels import gram_numpy
+from nearfar.kernels.gram_numpy import RIDGES
 
 SCHUR_COPIES = 2  # arrays (m, m) that `schur` holds
 ROWS = 4096  # rows of a block of products between edges
-RIDGES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # of the diagonal, tried until it is definite
 
 
 def gram_lengths(K: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def laplacian(heads: Tensor, tails: Tensor, weights: Tensor, n: int) -> Tensor:
 
 
 def sparse_laplacian(heads: Tensor, tails: Tensor, weights: Tensor, n: int) -> Tensor:
-    """Lap(w) to multiply with, as fast as the library can: dense, as a device has it."""
+    """Lap(w) in the form that multiplies fastest, here dense."""
     return laplacian(heads, tails, weights, n)
 
 
@@ -61,7 +61,7 @@ def cholesky_inverse(L: Tensor) -> Tensor:
 def lower_solver(L: Tensor) -> Callable[[Tensor, bool], Tensor]:
     """A function of b and whether to transpose: L⁻¹ b or L⁻ᵀ b, for many b.
 
-    By the inverse: on a device one product takes far less time than one triangular system.
+    Uses the inverse: on a GPU a product is much faster than solving a triangular system.
     """
     unit = torch.eye(len(L), dtype=L.dtype, device=L.device)
     inverse = torch.linalg.solve_triangular(L, unit, upper=False)
@@ -69,7 +69,7 @@ def lower_solver(L: Tensor) -> Callable[[Tensor, bool], Tensor]:
 
 
 def solve_factored(L: Tensor, b: Tensor) -> Tensor:
-    """(L Lᵀ)⁻¹ b."""
+    """(L Lᵀ)⁻¹ b, from the lower factor."""
     return torch.cholesky_solve(b[:, None], L)[:, 0]
 
 
@@ -98,9 +98,10 @@ def schur(
 
 
 def schur_of_rows(C: Tensor, CW: Tensor, extra: Tensor) -> Tensor | None:
-    """The lower factor of (C Cᵀ) ∘ (C W Cᵀ) + diag from C and C W, entries as exact as those of C.
+    """The lower factor of (C Cᵀ) ∘ (C W Cᵀ) + diag from C and C W, as accurate as the rows of C.
 
-    Its diagonal is raised by as little as rounding asks for. Time O(m² n + m³ / 3).
+    The smallest of RIDGES that makes the matrix definite is added to its diagonal. Time
+    O(m² n + m³ / 3).
     """
     array = C @ C.T
     for first in range(0, len(C), ROWS):
@@ -110,7 +111,7 @@ def schur_of_rows(C: Tensor, CW: Tensor, extra: Tensor) -> Tensor | None:
 
 
 def _factored(array: Tensor, extra: Tensor, ridges: tuple[float, ...]) -> Tensor | None:
-    """The factor of the array plus a diagonal, with the least ridge that it needs."""
+    """Factor the array plus a diagonal, with the first ridge that makes it definite."""
     array.diagonal().add_(extra)
     diagonal = array.diagonal().clone()
     for ridge in ridges:

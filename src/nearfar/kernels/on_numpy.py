@@ -1,8 +1,8 @@
-"""The kernels on NumPy arrays: blocked BLAS, sparse products, a thread to a core.
+"""The kernels on NumPy arrays: blocked BLAS, sparse products, one thread per core.
 
 Work is cut into blocks by size alone, and sums over blocks are taken in their order, so results do
 not depend on the number of threads. Threads run blocks, each with a BLAS of one thread (see
-`one_pool`): BLAS's own threads slow small matrices down, by up to twenty times.
+`single_threaded_blas`): BLAS's own threads slow small matrices down, by up to twenty times.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ Index = NDArray[np.intp]
 T = TypeVar("T")
 R = TypeVar("R")
 
-TILE = 1536  # rows of a tile of the all-pairs search: its float32 products are 9 MB, an L3's share
-SMALL_TILE = 128  # and at least, where there are few points
-GATHER_BYTES = 1 << 20  # gathered rows of one edge block: an L2
+TILE = 1536  # rows of a tile of the all-pairs search: 9 MB of float32 products, a share of the L3
+SMALL_TILE = 128  # the same if there are few points
+GATHER_BYTES = 1 << 20  # bytes of gathered rows of one block of edges: an L2 cache
 SMALL_CLASS = 512  # points of a class whose distances are computed as one matrix
 GEMM_ROWS = 4096  # rows of a block of a tall matrix product, at most
 SCATTER_ROWS = 1024  # rows that are gathered for such a product at a time
-SCREENED = 16  # columns by which rows are told apart before all are compared
+SCREENED = 16  # columns that are compared first when equal rows are sought
 THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than they gain
 TABLE_ENTRIES = 1 << 22  # distances held at a time where each query needs those to all points
-GROUP = 32  # distances of which one is kept to bound the k-th nearest
+GROUP = 32  # distances in a group; the maxima of the groups bound the k-th nearest distance
 CENTRE_ROWS = 4096  # rows that are enough for a centre
-SOFTMAX_BYTES = 1 << 19  # of a block of soft neighbours, which should stay in the cache
+SOFTMAX_BYTES = 1 << 19  # bytes of a block of soft neighbours, which should stay in the cache
 # Exponents below it count as it: exp(−60) is lost in any sum of probabilities, but smaller ones
 # become subnormal numbers, with which processors compute a hundred times slower.
 NEGLIGIBLE = -60
 SOFTMAX_ROWS = 64  # rows of such a block at least
-SOFTMAX_SHARES = 16  # parts whose sums over columns are kept apart: as many threads can work
+SOFTMAX_SHARES = 16  # partial sums over columns; at most this many threads can work
 
 
 def to_host(x: Any) -> NDArray[Any]:
@@ -130,7 +130,7 @@ def segment_max(index: Index, values: Floats, size: int) -> Floats:
 
 
 def smallest(values: Floats, count: int) -> Index:
-    """The positions of at most ``count`` smallest values, ascending by value. Time O(n)."""
+    """Positions of the ``count`` smallest values (or of all), ascending by value. Time O(n)."""
     if count >= len(values):
         return np.argsort(values, kind="stable")
     found = np.sort(np.argpartition(values, count)[:count])
@@ -140,8 +140,8 @@ def smallest(values: Floats, count: int) -> Index:
 def first_equal(X: Floats) -> Index:
     """The number of the first row that equals each row; −0 equals 0.
 
-    Where there are many columns, rows are compared in a few of them first, and in all of them only
-    where another row agrees in these. Time O(n log n), and O(d) for each such row.
+    If there are many columns, rows are compared in a few columns first, and rows that agree there
+    in all columns. Time O(n log n), and O(d) for each such row.
     """
     n, d = X.shape
     if d <= 2 * SCREENED:
@@ -156,8 +156,8 @@ def first_equal(X: Floats) -> Index:
 def _first_equal(X: Floats) -> Index:
     """As `first_equal`, by all columns.
 
-    Rows are compared by a hash of their bits, and then each with the first of its hash; should
-    these differ, by sorting.
+    Rows are grouped by a hash of their bits, and each is compared with the first of its group. If
+    two differ, a sort decides instead.
     """
     factors = np.random.default_rng(0).integers(0, 2**64, 2 * X.shape[1], dtype=np.uint64)
     keys, same = np.empty(len(X), np.uint64), True
@@ -165,15 +165,14 @@ def _first_equal(X: Floats) -> Index:
         words = np.ascontiguousarray(X[block] + 0).view(np.uint32)  # −0 + 0 is 0
         keys[block] = words.astype(np.uint64) @ factors[: words.shape[1]]
     ordered = np.sort(keys)
-    if (ordered[1:] != ordered[:-1]).all():  # mostly; quicker to see than the groups to find
+    if (ordered[1:] != ordered[:-1]).all():  # the usual case, and quicker to test
         return np.arange(len(X))
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     for block in _blocks(len(X)):
         same = same and bool((X[block] == X[first[group[block]]]).all())
     if not same:
         _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
-    found: Index = first[group]
-    return found
+    return first[group]
 
 
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
@@ -206,10 +205,10 @@ def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
 
 
 def _proposed(points: Floats, squares: Floats, count: int) -> tuple[Floats, Index]:
-    """About the nearest others of each point, and the squared distance of the farthest of them.
+    """Candidates for the nearest others of each point, and the largest squared distance to them.
 
-    Below SMALL_CLASS points one matrix is quicker than scikit-learn's search, whose threads cost
-    some milliseconds a call.
+    Up to SMALL_CLASS points one matrix product is faster than scikit-learn's search, which spends
+    some milliseconds per call on its threads.
     """
     if len(points) > SMALL_CLASS:
         return _searched(NearestNeighbors(n_neighbors=count + 1).fit(points), points, count)
@@ -220,13 +219,13 @@ def _proposed(points: Floats, squares: Floats, count: int) -> tuple[Floats, Inde
 
 
 def _searched(search: NearestNeighbors, points: Floats, count: int) -> tuple[Floats, Index]:
-    """`_proposed` by a search for one neighbour more, which may be the point itself."""
+    """`_proposed` by searching for one neighbour more, since the point itself may be found."""
     farthest, found = np.empty(len(points)), np.empty((len(points), count), np.intp)
     for rows in _tables(len(points), len(points)):
         check_time()
         distances, near = search.kneighbors(points[rows])
         others = near != np.arange(rows.start, rows.stop)[:, None]
-        others[others.all(axis=1), -1] = False  # of many equal points it may not be among them
+        others[others.all(axis=1), -1] = False  # among many equal points it may not find itself
         found[rows] = near[others].reshape(-1, count)
         farthest[rows] = distances[others].reshape(-1, count)[:, -1] ** 2
     return farthest, found
@@ -247,9 +246,10 @@ def impostor_pairs(
 ) -> tuple[Index, Index]:
     """All (i, l) of different classes with ‖zᵢ − z_l‖² < reachᵢ, by i and then by l.
 
-    Where blocks of near points leave few of the pairs (see `nearfar.kernels.slabs`), only those are
-    compared; else all, in time O(n² r / 2). Memory is O(TILE²), or that of the blocks, and the
-    answer. ``screen`` may give Z rounded to a cheaper type to save time; the answer is the same.
+    If bounds between blocks of near points exclude most pairs (see `nearfar.kernels.slabs`), only
+    the remaining pairs are compared; otherwise all are, in time O(n² r / 2). Memory is O(TILE²), or
+    that of the blocks, plus the answer. ``screen`` may be Z rounded to a cheaper type, which saves
+    time and does not change the answer.
     """
     n = len(Z)
     code = pruned_impostor_pairs(Z, reach, starts, _in_threads)
@@ -263,11 +263,11 @@ def impostor_pairs(
 
 
 def _screened_impostor_pairs(Z: Floats, reach: Floats, starts: Index, S: Floats) -> Index:
-    """The impostor_pairs as i n + l in any order, from all pairs.
+    """The impostor pairs as codes i n + l in any order, found among all pairs.
 
-    Screens every pair once by the product −½‖zᵢ − z_l‖² = zᵢ·z_l − ½‖zᵢ‖² − ½‖z_l‖² of rounded
-    points S, lowered by a bound on its rounding error, and decides the few that pass by their exact
-    difference.
+    Screens every pair once by −½‖zᵢ − z_l‖² = zᵢ·z_l − ½‖zᵢ‖² − ½‖z_l‖², computed by a matrix
+    product of the rounded points S and corrected by a bound on its rounding error. The few pairs
+    that pass are decided by exact differences.
     """
     n = len(Z)
     # |computed − true| <= (r + 8) eps (‖zᵢ‖² + ‖z_l‖²): shrink the norms by that much.
@@ -303,7 +303,7 @@ def _screened_impostor_pairs(Z: Floats, reach: Floats, starts: Index, S: Floats)
 
 
 def _screen(Z: Floats, reach: Floats) -> Floats:
-    """Z in float32 where its rounding is small against the reach, else Z."""
+    """Z in float32 if the rounding error is small compared with the reach, else Z."""
     if Z.dtype == np.float32 or len(Z) == 0:
         return Z
     error = 2 * (Z.shape[1] + 8) * np.finfo(np.float32).eps * np.einsum("ij,ij->i", Z, Z).max()
@@ -324,8 +324,8 @@ def cross_impostor_pairs(
 ) -> tuple[Index, Index]:
     """All (i, l) with ‖qᵢ − z_l‖² < reachᵢ and different labels, by i and then by l.
 
-    As `impostor_pairs`, for queries and points that are not the same: Q and Z are screened by
-    products, ``screen`` may give both rounded to a cheaper type, and exact differences decide.
+    As `impostor_pairs`, for queries that are not among the points: a matrix product screens the
+    pairs, exact differences decide, and ``screen`` may be both arrays rounded to a cheaper type.
     Time O(m n r).
     """
     A, B = (Q, Z) if screen is None else screen
@@ -358,7 +358,7 @@ def cross_impostor_pairs(
 
 
 def _lowered_halves(S: Floats) -> Floats:
-    """½‖s‖² of each row less a bound on the rounding of products with it; nan if it overflows."""
+    """½‖s‖² of each row minus a bound on the rounding of its products; nan on overflow."""
     shrink = S.dtype.type(0.5 - (S.shape[1] + 8) * np.finfo(S.dtype).eps)
     with np.errstate(over="ignore"):
         half: Floats = np.einsum("ij,ij->i", S, S) * shrink
@@ -393,7 +393,7 @@ def edge_products(Z: Floats, D: Floats, heads: Index, tails: Index) -> tuple[Flo
 
 
 def _dots(A: Floats, B: Floats, out: Floats) -> None:
-    """The products of each row of A with that of B; for short rows quicker than `vecdot`."""
+    """Dot products of the rows of A and B; faster than `vecdot` for short rows."""
     np.einsum("ij,ij->i", A, B, out=out)
 
 
@@ -423,9 +423,9 @@ def _shares(size: int) -> list[slice]:
 
 
 def _in_threads(work: Callable[[T], R], parts: list[T], n_bytes: int) -> list[R]:
-    """The results of the work on each part, in order; in threads if it touches enough bytes.
+    """Results of the work on each part, in order; in threads if it reads or writes enough bytes.
 
-    If the time of the fit is spent, no thread begins with another part.
+    Once the time of the fit is up, no thread starts another part.
     """
 
     def in_time(part: T) -> R:
@@ -434,7 +434,7 @@ def _in_threads(work: Callable[[T], R], parts: list[T], n_bytes: int) -> list[R]
 
     if len(parts) < 2 or n_threads() == 1 or n_bytes < THREADED_BYTES:
         return [in_time(part) for part in parts]
-    context = copy_context()  # threads of a pool have none of their own
+    context = copy_context()  # the threads of a pool have no context of their own
     with ThreadPoolExecutor(n_threads()) as pool:
         return list(pool.map(lambda part: context.copy().run(in_time, part), parts))
 
@@ -447,7 +447,7 @@ def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> 
     degree = np.bincount(heads, weights, n) + np.bincount(tails, weights, n)
     out, weights = degree.astype(Z.dtype)[:, None] * Z, weights.astype(Z.dtype)
     if 2 * len(used) * Z.shape[1] * Z.itemsize < THREADED_BYTES:
-        order = np.argsort(heads, kind="stable")  # runs that are sorted, which is quick to see
+        order = np.argsort(heads, kind="stable")  # quick, as there are sorted runs
         starts = np.searchsorted(heads, np.arange(n + 1), sorter=order)
         W = sparse.csr_array((weights[order], tails[order], starts), shape=(n, n))
         out -= W @ Z
@@ -544,7 +544,7 @@ def _summed(
 
 
 def _blocks(size: int) -> list[slice]:
-    """Consecutive slices of about one length, one or an even number: two threads end together."""
+    """One slice, or an even number of slices of about equal length: two threads end together."""
     count = -(-size // GEMM_ROWS)
     count += count % 2 if count > 1 else 0
     return [slice(size * i // count, size * (i + 1) // count) for i in range(count)]
@@ -553,12 +553,12 @@ def _blocks(size: int) -> list[slice]:
 def nearest(Q: Floats, Z: Floats, k: int) -> tuple[Index, Floats]:
     """Rows (m, k) of Z nearest to each row of Q, nearest first, and their squared distances.
 
-    Ties go by row number; k is at most n. Distances are computed in float64, and which of two that
-    differ by its rounding is the nearer depends on the order of the sum.
+    Ties are ordered by row number; k is at most n. Distances are computed in float64; the order of
+    two that differ only by rounding depends on the order of summation.
 
-    A matrix product gives −½D, raised by a bound on its rounding error. The k-th largest bounds the
-    k-th distance from above, and all points that may be as near are compared by their exact
-    differences. Time O(m n r), memory O(TABLE_ENTRIES) and the answer.
+    A matrix product gives −½D, raised by a bound on its rounding error. Its k-th largest value
+    bounds the k-th distance from above, and all points that may be that near are compared by exact
+    differences. Time O(m n r), memory O(TABLE_ENTRIES) plus the answer.
     """
     near = np.empty((len(Q), k), dtype=np.intp)
     lengths = np.empty((len(Q), k))
@@ -591,7 +591,7 @@ def nearest(Q: Floats, Z: Floats, k: int) -> tuple[Index, Floats]:
 
 
 def _kth_largest(score: Floats, k: int) -> Floats:
-    """A bound on the k-th largest of each row from below: that of the maxima of small groups."""
+    """A lower bound on the k-th largest entry of each row, from the maxima of small groups."""
     depth = max(1, min(GROUP, score.shape[1] // (4 * k)))
     width = score.shape[1] // depth
     maxima = score[:, : depth * width].reshape(len(score), depth, width).max(axis=1)
@@ -599,7 +599,7 @@ def _kth_largest(score: Floats, k: int) -> Floats:
 
 
 def _centred(Q: Floats, Z: Floats) -> tuple[Floats, Floats]:
-    """Both sets about the median of a sample of Z, in the dtype of Z: less is lost to rounding."""
+    """Both sets, centred at the median of a sample of Z to reduce rounding, in the dtype of Z."""
     if len(Z) == 0:
         return Q, Z
     centre = np.median(Z[:: -(-len(Z) // CENTRE_ROWS)].astype(np.float64), axis=0)
@@ -619,7 +619,7 @@ def _exact_squares(Q: Floats, Z: Floats, heads: Index, tails: Index) -> NDArray[
 
 
 def _tables(m: int, n: int) -> list[slice]:
-    """Consecutive slices of m queries whose tables of distances to n points have a fixed size."""
+    """Consecutive slices of m queries, so that tables of distances to n points have fixed size."""
     step = max(1, TABLE_ENTRIES // max(n, 1))
     return [slice(first, min(first + step, m)) for first in range(0, m, step)]
 
@@ -642,10 +642,10 @@ def hinge_sums(
     second, (m, C), is Σ_l Σⱼ [radius_lj − D(t, l)]₊ over all l of class c. ``reach`` is (m, C, k)
     and ``radius`` (n, k'); −inf adds nothing, and k or k' may be zero.
 
-    Distances come from a matrix product in the dtype of Z; where its rounding error may exceed a
-    hundredth of a distance plus the least reach, they are computed from differences. The first sum
-    is taken over all l by sorting the distances, whatever the number of reaches, less the part of
-    class c. Time O(m n (r + k + log n) + m C k log n), memory O(TABLE_ENTRIES).
+    Distances come from a matrix product in the dtype of Z, and from differences where its rounding
+    error may exceed a hundredth of the distance plus the smallest reach. The first sum is taken
+    over all l, from sorted distances, and the terms of class c are subtracted. Time
+    O(m n (r + k + log n) + m C k log n), memory O(TABLE_ENTRIES).
     """
     m, n_classes, k = reach.shape
     outside, inside = np.zeros((m, n_classes)), np.zeros((m, n_classes))
@@ -653,14 +653,14 @@ def hinge_sums(
     with np.errstate(over="ignore"):
         left = np.column_stack([-2 * A, np.ones(len(A), A.dtype), np.einsum("ij,ij->i", A, A)])
         right = np.column_stack([B, np.einsum("ij,ij->i", B, B), np.ones(len(B), B.dtype)])
-    bars = np.maximum(reach, 0).astype(Z.dtype)  # as the distances, so that both are rounded alike
+    bars = np.maximum(reach, 0).astype(Z.dtype)  # in the dtype of the distances
     widest = np.nextafter(radius.max(axis=1, initial=0).astype(Z.dtype), np.inf, dtype=Z.dtype)
     values = np.concatenate([reach.ravel(), radius.ravel()])
     least = float(values.min(where=np.isfinite(values), initial=np.inf))
     labels, eps = labels_of(starts), float(np.finfo(Z.dtype).eps)
 
     def add_sums(rows: slice) -> None:
-        with np.errstate(all="ignore"):  # what overflows is computed anew
+        with np.errstate(all="ignore"):  # overflows are recomputed below
             table = left[rows] @ right.T
             doubt = inexact(table, left[rows, -1], right[:, -2], least, Z.shape[1], eps)
             if doubt is not None:
@@ -692,7 +692,7 @@ def _hinges(bars: Floats, table: Floats) -> NDArray[np.float64]:
 
 
 def _hinges_of_many(bars: Floats, row: Floats) -> NDArray[np.float64]:
-    """Σⱼ Σ_l [bars_cj − row_l]₊ for each c: the row is sorted once, and its sums are looked up."""
+    """Σⱼ Σ_l [bars_cj − row_l]₊ for each c, from the cumulative sums of the sorted row."""
     below = row[row < bars.max()]
     below.sort()
     running = np.concatenate([[0], np.cumsum(below, dtype=np.float64)])
@@ -730,7 +730,7 @@ def softmax_neighbors(
     step = min(n, max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize)))
     size = max(step, -(-n // SOFTMAX_SHARES))
     parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
-    # Threads borrow what is large: what they allocate themselves, their parts of the heap keep.
+    # Large buffers are allocated here: memory that threads allocate stays in their heaps.
     buffers = [np.empty((step, n), Z.dtype) for _ in range(min(n_threads(), len(parts)))]
 
     def sums(part: slice) -> tuple[NDArray[np.float64], Floats | None]:

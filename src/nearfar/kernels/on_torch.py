@@ -29,7 +29,7 @@ from nearfar.limits import check_time
 Index = NDArray[np.intp]
 
 EDGE_BLOCK = 1 << 28  # bytes of gathered rows at a time
-MANY_ON_HOST = 1024  # points of which on_numpy's threads find the soft neighbours sooner
+MANY_ON_HOST = 1024  # points from which on_numpy finds the soft neighbours faster on the host
 
 
 def to_host(x: Any) -> NDArray[Any]:
@@ -105,15 +105,15 @@ def segment_max(index: Tensor, values: Tensor, size: int) -> Tensor:
 
 
 def smallest(values: Tensor, count: int) -> Tensor:
-    """The positions of at most ``count`` smallest values, ascending by value. Time O(n)."""
+    """Positions of the ``count`` smallest values (or of all), ascending by value. Time O(n)."""
     return values.topk(min(count, len(values)), largest=False).indices
 
 
 def first_equal(X: Tensor) -> Tensor:
     """The number of the first row that equals each row; −0 equals 0.
 
-    Rows are compared by a hash of their bits, and then each with the first of its hash; should
-    these differ, by sorting.
+    Rows are grouped by a hash of their bits, and each is compared with the first of its group. If
+    two differ, a sort decides instead.
     """
     factors = np.random.default_rng(0).integers(-(2**63), 2**63, 2 * X.shape[1])
     factors = index(factors[: X.shape[1] * X.element_size() // 4], X)
@@ -182,9 +182,9 @@ def impostor_pairs(
 ) -> tuple[Tensor, Tensor]:
     """All (i, l) of different classes with ‖zᵢ − z_l‖² < reachᵢ, by i and then by l.
 
-    As in `nearfar.kernels.on_numpy`: every pair is screened by a matrix product that rounding
-    cannot make too small, and those that pass are decided by their exact difference. Many points on
-    the host are left to that module, which compares only near blocks of them.
+    As in `nearfar.kernels.on_numpy`: a matrix product, corrected for rounding, screens every pair,
+    and exact differences decide those that pass. Large sets of points on the host are left to that
+    module, which compares only blocks that are near each other.
     """
     n = len(Z)
     if n >= slabs.FEWEST_POINTS and Z.device.type == "cpu":
@@ -251,19 +251,19 @@ def cross_impostor_pairs(
 
 
 def _lowered_halves(S: Tensor) -> Tensor:
-    """½‖s‖² of each row less a bound on the rounding of products with it; nan if it overflows."""
+    """½‖s‖² of each row minus a bound on the rounding of its products; nan on overflow."""
     half = (S * S).sum(1) * (0.5 - (S.shape[1] + 8) * _matmul_eps(S))
     return torch.where(half.isinf(), torch.nan, half)
 
 
 def _matmul_eps(S: Tensor) -> float:
-    """The relative rounding of one product in a matrix product: larger if TF32 is allowed."""
+    """Relative rounding error of the terms of a matrix product: larger if TF32 is allowed."""
     reduced = S.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
     return 2.0**-8 if reduced else torch.finfo(S.dtype).eps
 
 
 def _tile(Z: Tensor) -> int:
-    """Rows of a tile: its products, masks and indices fill an eighth of the card's free memory."""
+    """Rows of a tile: its products, masks and indices fill an eighth of the GPU's free memory."""
     if Z.device.type != "cuda":
         return 1536
     free, _ = torch.cuda.mem_get_info(Z.device)
@@ -349,8 +349,8 @@ def group_scatter(Z: Tensor, rows: Tensor, starts: Index) -> NDArray[np.float64]
 def nearest(Q: Tensor, Z: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Rows (m, k) of Z nearest to each row of Q, nearest first, and their squared distances.
 
-    Ties go by row number; k is at most n. Distances are computed in float64, and which of two that
-    differ by its rounding is the nearer depends on the order of the sum.
+    Ties are ordered by row number; k is at most n. Distances are computed in float64; the order of
+    two that differ only by rounding depends on the order of summation.
     """
     near = torch.empty((len(Q), k), dtype=torch.int64, device=Z.device)
     lengths = torch.empty((len(Q), k), dtype=torch.float64, device=Z.device)
@@ -379,7 +379,7 @@ def nearest(Q: Tensor, Z: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _tables(Z: Tensor, m: int) -> Iterator[slice]:
-    """Consecutive slices of m queries whose tables of distances to all points fit the device."""
+    """Consecutive slices of m queries, such that a table of distances to all points fits."""
     step = max(1, _tile(Z) ** 2 // max(len(Z), 1))
     for first in range(0, m, step):
         check_time()

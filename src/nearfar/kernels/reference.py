@@ -113,8 +113,8 @@ def segment_sum(index: Index, weights: Floats, size: int) -> Floats:
 def nearest(Q: Floats, Z: Floats, k: int) -> tuple[Index, Floats]:
     """Rows (m, k) of Z nearest to each row of Q, nearest first, and their squared distances.
 
-    Ties go by row number; k is at most n. Distances are computed in float64, and which of two that
-    differ by its rounding is the nearer depends on the order of the sum.
+    Ties are ordered by row number; k is at most n. Distances are computed in float64; the order of
+    two that differ only by rounding depends on the order of summation.
     """
     near = np.empty((len(Q), k), dtype=np.intp)
     lengths = np.empty((len(Q), k))

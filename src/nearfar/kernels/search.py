@@ -1,4 +1,4 @@
-"""Nearest neighbours in a set of points that is searched again and again."""
+"""Nearest neighbours in a set of points that is searched many times."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nearfar.limits import check_time
 TREES = {"ball_tree": BallTree, "kd_tree": KDTree}
 ALGORITHMS = ("auto", *TREES, "brute")
 
-# Where a kd-tree pays: three neighbours among 60000 digits of MNIST in r dimensions take 3 µs for
-# r = 2, 10 µs for 5, 93 µs for 10 and 215 µs for 15, and products with all of them 171, 141, 173
-# and 196 µs in float64, half of that in float32 (docs/algorithms/nearest.md). A ball tree is
-# nowhere the quickest.
+# When a kd-tree is faster: finding three neighbours among 60000 digits of MNIST in r dimensions
+# takes a kd-tree 3 µs for r = 2, 10 µs for 5, 93 µs for 10 and 215 µs for 15. Matrix products take
+# 171, 141, 173 and 196 µs in float64, half of that in float32 (docs/algorithms/nearest.md). A ball
+# tree is never the fastest.
 MOST_DIMENSIONS = 10
 FEWEST_POINTS = 1000
 QUERIES = 4096  # searched in a tree at a time
@@ -26,9 +26,9 @@ NEARLY_EQUAL = 1e-9  # relative difference below which two distances may be equa
 
 @dataclass(frozen=True)
 class Search:
-    """Points with what finds the nearest of them: products with all, or a tree.
+    """Finds nearest points by matrix products with all points, or by a tree.
 
-    Both give the same answer. A tree lives on the host.
+    Both give the same answer. Trees need points on the host.
     """
 
     points: Array  # (n, r)
@@ -37,7 +37,7 @@ class Search:
 
     @classmethod
     def of(cls, points: Array, algorithm: str = "auto") -> Search:
-        """A search by the algorithm; "auto" is the one that `quickest` names."""
+        """Prepare a search by the given algorithm; "auto" takes that of `quickest`."""
         if algorithm == "auto":
             algorithm = "brute" if is_torch(points) else quickest(*points.shape)
         return cls(points, algorithm, TREES[algorithm](points) if algorithm in TREES else None)
@@ -58,7 +58,7 @@ class Search:
 
     def _nearest_in_tree(self, Q: Array, k: int) -> tuple[Array, Array]:
         n = len(self.points)
-        # One more than k shows whether these are sure; the tree leaves ties in any order.
+        # Trees return ties in any order; one neighbour more than k shows where that matters.
         apart, near = self.tree.query(Q, min(k + 1, n))
         near = np.sort(near, axis=1)
         difference = Q[:, None].astype(np.float64) - self.points[near]
@@ -72,5 +72,5 @@ class Search:
 
 
 def quickest(n: int, r: int) -> str:
-    """The algorithm that is usually the quickest among n points in r dimensions."""
+    """The algorithm that is usually the fastest for n points in r dimensions."""
     return "kd_tree" if n >= FEWEST_POINTS and r <= MOST_DIMENSIONS else "brute"

@@ -1,4 +1,4 @@
-"""The search for impostors without most of the pairs: blocks of points, and the slabs between them.
+"""A search for impostors that skips most pairs: blocks of points, and the slabs between them.
 
 The points of each class are cut into blocks of near points with centres c. On the line through the
 centres of two blocks A and B of different classes, B ends somewhere, and a point i of A may lie far
@@ -10,12 +10,14 @@ so that B holds no impostor of i, none nearer to it than ρᵢ, where
 
 (2) (c_B − c_A)·zᵢ + e_BA + ρᵢ ‖c_A − c_B‖ < 0
 
-and none of any point of A where e_AB + e_BA + maxᵢ ρᵢ ‖c_A − c_B‖ < 0. It takes only products of
-points and centres. A block is much narrower along a line than the ball or the box around it: these
-bounds leave few pairs in tens of dimensions, where trees of balls or boxes visit nearly all.
+and none of any point of A where e_AB + e_BA + maxᵢ ρᵢ ‖c_A − c_B‖ < 0. This takes only products of
+points and centres. Along a line a block is much narrower than the ball or the box around it, so
+these bounds exclude most pairs even in tens of dimensions, where trees of balls or boxes visit
+nearly all of them.
 
-The products are taken in float32, of points about their median. With eps the rounding of that type,
-(2) errs by less than 2(r + 16) eps (‖zᵢ‖² + ‖z_l‖² + ‖c_A‖² + ‖c_B‖²), which is added to it.
+The products are computed in float32, with points centred at their median. With eps the rounding
+unit of float32, the error of (2) is less than 2(r + 16) eps (‖zᵢ‖² + ‖z_l‖² + ‖c_A‖² + ‖c_B‖²),
+which is added to it.
 """
 
 from __future__ import annotations
@@ -37,20 +39,20 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 InThreads = Callable[[Callable[[Any], Any], list[Any], int], list[Any]]
 
-FEWEST_POINTS = 10_000  # below, the search of all pairs takes some tens of milliseconds
-BLOCK_SIZE = 0.4  # points of a block, times √n: blocks and the pairs left then cost about the same
-FEW_DIMENSIONS = 8  # below, blocks grow in proportion: even large ones leave few pairs
-MOST_BLOCKS = 4  # times the number that this makes of one class: small classes make more
+FEWEST_POINTS = 10_000  # with fewer, searching all pairs takes some tens of milliseconds
+BLOCK_SIZE = 0.4  # points of a block, times √n: blocks and remaining pairs then cost about the same
+FEW_DIMENSIONS = 8  # with fewer, blocks are larger in proportion: even large blocks exclude most
+MOST_BLOCKS = 4  # times the number of blocks of a single class of n points: small classes need more
 SAMPLE = 16  # points for each block from which its centre is found
-ROUNDS = 3  # of moving the centres
-TRIED = 24  # blocks whose points tell what share of the pairs is left
-WORTHWHILE = 0.3  # that share up to which it pays: such a pair costs two to three times as much
-LARGEST = 1e15  # coordinates beyond might overflow in float32
-FARTHEST = 1e18  # beyond all points whose coordinates are that large
+ROUNDS = 3  # of k-means
+TRIED = 24  # blocks from which the share of remaining pairs is estimated
+WORTHWHILE = 0.3  # largest share worth the effort: such a pair costs two to three times as much
+LARGEST = 1e15  # larger coordinates might overflow in float32
+FARTHEST = 1e18  # larger than the distance of any such points
 SHARED = 8  # blocks that a thread takes at a time
 MASK_BYTES = 1 << 26  # of the table of points and blocks that is held at a time
 PRODUCT_ENTRIES = 1 << 19  # of a product of points and a block
-GATHER_BYTES = 1 << 20  # of gathered rows: an L2
+GATHER_BYTES = 1 << 20  # bytes of gathered rows: an L2 cache
 ROWS = 4096  # of a product of points and centres
 
 EPS = np.finfo(np.float32).eps
@@ -62,9 +64,9 @@ def pruned_impostor_pairs(
 ) -> Index | None:
     """All (i, l) of different classes with ‖zᵢ − z_l‖² < reachᵢ, as i n + l in any order.
 
-    None where too many pairs would be left for this to be faster than the search of all pairs.
-    Time O(n^1.5 r + s n² r), with s the share of the pairs that is left; memory O(n r + MASK_BYTES)
-    and the answer. ``in_threads`` gives the results of a function on each of a list of parts.
+    None if so many pairs remain that searching all pairs is faster. Time O(n^1.5 r + s n² r), with
+    s the share of pairs that remain; memory O(n r + MASK_BYTES) plus the answer. ``in_threads``
+    returns the results of a function on each of a list of parts.
     """
     blocks = Blocks.build(Z, starts, in_threads) if len(Z) >= FEWEST_POINTS else None
     if blocks is None:
@@ -89,7 +91,7 @@ def nearer(Z: Floats, reach: Floats, heads: Index, tails: Index) -> Mask:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The points about their median, block by block."""
+    """The points, centred at their median and sorted by block."""
 
     order: Index  # (n,) row of Z of each point
     cuts: Index  # (b + 1,) block a holds the points cuts[a]:cuts[a + 1]
@@ -99,7 +101,7 @@ class Blocks:
 
     @classmethod
     def build(cls, Z: Floats, starts: Index, in_threads: InThreads) -> Blocks | None:
-        """Cut each class into blocks; None where float32 or the number of classes forbids it."""
+        """Cut each class into blocks; None if float32 or the number of classes forbids it."""
         n, r = Z.shape
         sizes = np.diff(starts)
         size = max(1, round(BLOCK_SIZE * max(1, FEW_DIMENSIONS / max(1, r)) * n**0.5))
@@ -130,7 +132,7 @@ class Blocks:
 
 
 def _cut(points: Single, size: int) -> tuple[Index, Index]:
-    """An order of the points, and where in it their blocks begin: k-means on a sample of them."""
+    """Points in the order of their blocks, and the first of each block; k-means on a sample."""
     count = -(-len(points) // size)
     sample = points[:: max(1, len(points) // (SAMPLE * count))]
     centres = sample[np.arange(count) * len(sample) // count]
@@ -141,7 +143,7 @@ def _cut(points: Single, size: int) -> tuple[Index, Index]:
 
 
 def _assigned(points: Single, centres: Single) -> tuple[Index, Index]:
-    """The points in the order of their nearest centres, and where each centre's begin."""
+    """Points in the order of their nearest centres, and the first point of each centre."""
     half = 0.5 * np.einsum("ij,ij->i", centres, centres)
     nearest = np.empty(len(points), np.intp)
     for first in range(0, len(points), ROWS):
@@ -156,23 +158,22 @@ def _assigned(points: Single, centres: Single) -> tuple[Index, Index]:
 def _means(points: Single, firsts: Index) -> Single:
     """The mean of each run of points."""
     counts = np.diff(firsts, append=len(points))[:, None]
-    means: Single = (np.add.reduceat(points, firsts, axis=0) / counts).astype(np.float32)
-    return means
+    return (np.add.reduceat(points, firsts, axis=0) / counts).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class Slabs:
-    """What (2) is made of, for all pairs of blocks."""
+    """The terms of (2) for all pairs of blocks."""
 
     blocks: Blocks
     left: Single  # (n, r + 3) of each point z: z, its share of the rounding less c_A·z, 1, and ρ
     ends: Single  # (b, b) e_BA, with its share of the rounding
     apart: Single  # (b, b) ‖c_A − c_B‖
-    near: Mask  # (b, b) whether points of A may have impostor_pairs in B
+    near: Mask  # (b, b) whether points of A may have impostors in B
 
     @classmethod
     def build(cls, blocks: Blocks, Z: Floats, reach: Floats, in_threads: InThreads) -> Slabs:
-        """Find where the blocks end, and which pairs of them are left."""
+        """Find where the blocks end, and which pairs of blocks remain."""
         points, centres = blocks.points, blocks.centres
         r, own = points.shape[1], np.repeat(np.arange(len(blocks)), np.diff(blocks.cuts))
         # A length beyond ρ is not below the reach even if rounding has made it shorter.
@@ -217,7 +218,7 @@ class Slabs:
             return ~(right @ self.left[self.blocks.rows(a)].T < 0)
 
     def share(self) -> float:
-        """The share of the pairs that is left, from the points of some blocks."""
+        """Share of the pairs that remain, estimated from the points of some blocks."""
         sizes, labels = np.diff(self.blocks.cuts), self.blocks.labels
         unlike = len(self.left) - np.bincount(labels, sizes)[labels]
         tried = range(0, len(sizes), -(-len(sizes) // TRIED))
@@ -228,12 +229,12 @@ class Slabs:
         return left / max(1.0, float(sizes[tried] @ unlike[tried]))
 
     def impostor_pairs(self, Z: Floats, reach: Floats, in_threads: InThreads) -> Index:
-        """The pairs that are left, as far as they are nearer than the reach, as i n + l."""
+        """Those of the remaining pairs that are nearer than the reach, as i n + l."""
         blocks, (n, r) = self.blocks, self.blocks.points.shape
         pairs, count = Pairs.build(blocks, Z, reach), PairCount(Z)
         found: list[list[Index]] = []
         for targets in _shares(range(len(blocks)), max(1, MASK_BYTES // n)):
-            mask = np.zeros((len(targets), n), np.bool_)  # whose impostors may be in which block
+            mask = np.zeros((len(targets), n), np.bool_)  # [b, i]: block b may hold impostors of i
 
             def mark(part: range, targets: range = targets, mask: Mask = mask) -> None:
                 for a in part:
@@ -281,7 +282,7 @@ class Pairs:
         )
 
     def near(self, b: int, mask: Mask) -> Iterator[Index]:
-        """The impostor_pairs in block b of the points under the mask, as i n + l."""
+        """The impostors in block b of the masked points, as i n + l."""
         order, columns = self.blocks.order, self.blocks.rows(b)
         points, width = np.flatnonzero(mask), columns.stop - columns.start
         step = max(1, PRODUCT_ENTRIES // width)
@@ -296,5 +297,5 @@ class Pairs:
 
 
 def _shares(blocks: range, size: int = SHARED) -> list[range]:
-    """Some blocks at a time."""
+    """Consecutive ranges of blocks."""
     return [blocks[first : first + size] for first in range(0, len(blocks), size)]

@@ -31,13 +31,13 @@ def _blas_threads() -> int:
 
 
 @contextmanager
-def one_pool() -> Iterator[None]:
+def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread, and give the kernels as many threads as BLAS had.
 
-    The last digits of what BLAS computes depend on the number of its threads, and its threads slow
-    small matrices down, by twenty times and more. Inside another `one_pool` nothing changes. It is
-    also a decorator, ``@one_pool()``. If several fits run at once in threads of the user, the limit
-    ends with the first of them: in that case set OMP_NUM_THREADS=1.
+    The last digits of BLAS results depend on the number of its threads, and for small matrices its
+    threads make it slower, by a factor of twenty and more. Nested calls change nothing. Also usable
+    as a decorator, ``@single_threaded_blas()``. If a user runs several fits at once in threads, the
+    limit ends with the first fit that ends; set OMP_NUM_THREADS=1 in that case.
     """
     token = _allowed.set(_allowed.get() or _blas_threads())
     try:

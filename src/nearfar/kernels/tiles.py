@@ -1,4 +1,4 @@
-"""What both fast versions share: tiles of all pairs, and a bound on rounding."""
+"""Helpers of both fast versions: tiles of all pairs, and bounds on rounding errors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from nearfar.kernels import check_memory
 
 Index = NDArray[np.intp]
 
-PAIR_BYTES = 290  # of all arrays that LMNN holds at a time for a pair with one triplet
-SPARE = 8  # neighbours proposed beyond k, so that rounding rarely hides one of the k nearest
-INEXACT = 0.01  # share of a distance that rounding may move before it is computed anew
+PAIR_BYTES = 290  # memory that LMNN needs at a time for a pair with one triplet
+SPARE = 8  # candidates beyond k, so that rounding rarely hides one of the k nearest
+INEXACT = 0.01  # relative rounding error above which a distance is recomputed
 
 
 class PairCount:
-    """The number of pairs that a search has found so far, in all threads.
+    """Counts the pairs that a search finds, in all threads.
 
-    It refuses more than memory can hold of them and of what is learned from each.
+    Raises if learning from them would need more memory than allowed.
     """
 
     def __init__(self, points: Any) -> None:
         self._points, self._count, self._lock = points, 0, Lock()
 
     def add(self, count: int) -> None:
-        """Count some more."""
+        """Add to the count."""
         with self._lock:
             self._count += count
         check_memory(
@@ -45,9 +45,8 @@ def unlike_tiles(starts: Index, size: int, most: int = 0) -> Iterator[tuple[slic
     """Pairs of row ranges that together hold each pair of points of different classes.
 
     Each unordered pair lies in one tile, or in both halves of a tile on the diagonal. Ranges have
-    at most ``size`` rows and end at the borders of large classes, so that few pairs of like points
-    are visited. Off the diagonal, the second range may be several of these, of ``most`` rows
-    together.
+    at most ``size`` rows and end where large classes end, so that few pairs of the same class are
+    visited. Off the diagonal, the second range may join several ranges, up to ``most`` rows.
     """
     cuts = [0]
     for first, last in pairwise(starts.tolist()):
@@ -82,9 +81,9 @@ def labels_of(starts: Index) -> Index:
 
 
 def classes_of(rows: slice, starts: Index) -> Iterator[tuple[slice, tuple[int, int]]]:
-    """The classes that a range of rows meets, each with its first and last row.
+    """Classes that overlap a range of rows: the overlap, and the class's first and last row.
 
-    The slice before is its part of the range, counted from the first row of that.
+    The overlap is a slice relative to the first row of the range.
     """
     c = int(np.searchsorted(starts, rows.start, side="right")) - 1
     begin = rows.start
@@ -97,20 +96,22 @@ def classes_of(rows: slice, starts: Index) -> Iterator[tuple[slice, tuple[int, i
 
 
 def may_hide(squares: Any, last: Any, kth: Any, d: int, eps: float = 2.0**-52) -> Any:
-    """Whether a point that was not proposed may be nearer than the k-th of those that were.
+    """Whether a point that is no candidate may be nearer than the k-th nearest candidate.
 
-    Distances D by products err by c(‖x‖² + ‖y‖²) with c = (d + 8) eps, and ‖y‖² <= 2‖x‖² + 2D, so
-    whoever was reported beyond ``last`` is truly at least (last − 3c‖x‖²)(1 − 2c) away, or 0.
+    The error of a distance D from a matrix product is at most c(‖x‖² + ‖y‖²) with c = (d + 8) eps,
+    and ‖y‖² <= 2‖x‖² + 2D. So a point reported beyond ``last`` is at least
+    (last − 3c‖x‖²)(1 − 2c) away, or 0 if that is negative.
     """
     c = (d + 8) * eps
     return kth > ((last - 3 * c * squares) * (1 - 2 * c)).clip(0, None)
 
 
 def inexact(table: Any, first: Any, second: Any, least: float, d: int, eps: float) -> Any:
-    """Which distances by products rounding may have moved by more than INEXACT (D + least).
+    """Mask of distances with a rounding error that may exceed INEXACT (D + least).
 
-    ``table`` holds D between points of squared norms ``first`` and ``second``; its entries err by
-    (d + 8) eps times the sum of both. None if all are exact enough, as almost always.
+    ``table`` holds distances D from a matrix product, between points of squared norms ``first`` and
+    ``second``; their errors are at most (d + 8) eps times the sum of both norms. None if all are
+    accurate enough, the usual case.
     """
     if len(first) == 0 or len(second) == 0:
         return None

@@ -1,1 +1,1 @@
-"""The papers' mathematics: objective, gradient, feasible set, dual bound; no iteration, no I/O."""
+"""The mathematics of the papers: objective, gradient, feasible set, dual bound; no I/O."""

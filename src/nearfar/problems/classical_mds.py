@@ -1,4 +1,4 @@
-"""Classical scaling: the embedding whose inner products are nearest to those of the input.
+"""Classical scaling: the embedding with inner products nearest to those of the input.
 
 (1) G = −½ H D² H ,   H = I − 11ᵀ/n ,   D² the squared distances (n, n), entry by entry
 (2) S'(Y) = ‖G − Y Yᵀ‖²_F                                      [weinberger2007, (3.3) and (3.4)]
@@ -6,8 +6,8 @@
 (4) S'(Y) = Σ λᵢ²   over all other eigenvalues
 (5) y = ½ Λ⁻¹ Yᵀ (diag G − d²)   for a new point with squared distances d² to the others [gower1968]
 
-Negative eigenvalues have no √λ: they count as 0 in (3) and stay in (4). For points, G = X Xᵀ with
-centred X, and (3) are their principal components.
+Negative eigenvalues count as 0 in (3) and stay in (4). For points, G = X Xᵀ with centred X, and (3)
+are their principal components.
 
 [gower1968] Gower, Adding a point to vector diagrams in multivariate analysis, Biometrika 55, 1968.
 [weinberger2007] Weinberger, Metric learning with convex optimization, PhD thesis, 2007.
@@ -25,7 +25,7 @@ from nearfar.linalg import NULL_TOLERANCE, signed
 
 Floats = NDArray[np.float64]
 
-LARGE = 1000  # points from which on a few axes are found by iteration on the host
+LARGE = 1000  # from this number of points on, a few axes are found by iteration on the host
 
 
 def gram_of_distances(D: Array) -> Array:
@@ -39,10 +39,10 @@ def gram_of_distances(D: Array) -> Array:
 
 
 def axes(G: Array, r: int) -> tuple[Floats, Array, Array]:
-    """All eigenvalues of G, largest first, on the host; the first r vectors, and their √λ.
+    """All eigenvalues of G, largest first, on the host; the first r eigenvectors, and their √λ.
 
-    Roots are 0 where an eigenvalue is not positive, up to rounding. Vectors have the sign that
-    makes their largest entry positive. Time O(n³).
+    √λ is 0 if λ is not positive, up to rounding. The largest entry of a vector is positive. Time
+    O(n³).
     """
     values, vectors = gram_kernels_for(G).eigh(G)
     kernels = kernels_for(G)
@@ -51,7 +51,7 @@ def axes(G: Array, r: int) -> tuple[Floats, Array, Array]:
 
 
 def leading_axes(G: Array, r: int) -> tuple[Array, Array]:
-    """The same without the other eigenvalues: on the host in time O(n²) where n is large."""
+    """The same without the other eigenvalues: on the host in time O(n²) if n is large."""
     if is_torch(G) or len(G) < LARGE:
         return axes(G, r)[1:]
     start = np.random.default_rng(0).normal(size=len(G))  # the answer does not depend on it
@@ -76,7 +76,7 @@ def _signed_axes(spectrum: Floats, vectors: Array, r: int, G: Array) -> tuple[Ar
 
 
 def strain(spectrum: Floats, roots: Floats) -> float:
-    """(4): what is left of the eigenvalues."""
+    """(4)"""
     left = spectrum.copy()
     left[: len(roots)] -= roots**2
     return float(left @ left)

@@ -16,7 +16,7 @@ that is at most λ_max(G(α)) tr M. A rotation of R rotates M and changes no len
 need not be the symmetric root. Since Σ_near xᵀ(RMRᵀ)x = tr M = d for ρ = 0, (3) has the closest far
 pair as far apart as possible for a given sum of squares over the near pairs.
 
-Where near pairs do not differ in a direction and far pairs do, (3) has no largest value for ρ = 0.
+If far pairs differ in a direction in which near pairs do not, (3) is unbounded for ρ = 0.
 
 Costs: all lengths uᵀMu for M of rank r in O(n k r + m r), G in O(n k² + m k); memory O(n k + m), or
 O(m k) where there are fewer far pairs than points.
@@ -52,16 +52,16 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 BLOCK_ROWS = 1 << 16  # differences that are mapped at a time
-NEGLIGIBLE = 1e-6  # regularization that is not meant to matter, and warned of where it does
-REACH = 1e-6  # share of a far pair's length that is no rounding error
+NEGLIGIBLE = 1e-6  # a smaller regularization should not matter; if it does, there is a warning
+REACH = 1e-6  # share of a far pair's length above which it is not a rounding error
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved of a map: its objective, and a bound above every objective.
+    """The objective of a map, and an upper bound on all objectives.
 
-    A map that was rounded has tr M = ``excess`` · d with an excess near 1 in (3), and such metrics
-    have objectives of up to excess times the bound.
+    After rounding, a map has tr M = ``excess`` · d in (3), with an excess near 1. The objective of
+    such a metric is at most excess times the bound.
     """
 
     objective: float
@@ -70,7 +70,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """How much the objective can still grow, relative to it."""
+        """Upper bound on the relative gain that is left."""
         if self.objective <= 0:
             return np.inf
         return max(self.bound * self.excess / self.objective - 1, 0.0)
@@ -90,8 +90,8 @@ class DMLEigProblem:
     def build(cls, pairs: Pairs, regularization: float = 0.0) -> DMLEigProblem:
         """Whiten by the near pairs; ``regularization`` is ρ of (1).
 
-        The point that is nearest to the median becomes the origin, so that what the points span is
-        what their differences span.
+        The point nearest to the median becomes the origin, so that the points span the same space
+        as their differences.
         """
         X = pairs.points
         kernels = kernels_for(X)
@@ -127,7 +127,7 @@ class DMLEigProblem:
         measure = measure_of_pairs(pairs, regularization)
         problem = cls(kernels.apply(rows, basis.T), edges, basis, X, measure)
         if edges is not None and not float(problem.lengths(np.eye(problem.size)).min()) > 0:
-            # Beside others that are very far away, the origin hides that points differ.
+            # Outliers may hide that points differ from the origin.
             rows = _differences(kernels, X, pairs.far_edges())
             problem = replace(problem, rows=kernels.apply(rows, basis.T), edges=None)
         if regularization <= NEGLIGIBLE and free.shape[1]:
@@ -136,7 +136,7 @@ class DMLEigProblem:
 
     @property
     def kernels(self) -> ModuleType:
-        """The kernels that compute where the points live."""
+        """The kernels of the device that holds the points."""
         return kernels_for(self.rows)
 
     @property
@@ -151,8 +151,7 @@ class DMLEigProblem:
 
     def components(self, L: Matrix) -> Matrix:
         """A factor of (4), for a factor L of M."""
-        components: Matrix = L @ self.basis.T
-        return components
+        return L @ self.basis.T
 
     def returned(self, L: Matrix) -> Matrix:
         """The map on the features that a fit returns for a factor L of a multiple of M."""
@@ -206,7 +205,7 @@ class DMLEigProblem:
         rows = self.rows[used]
         return symmetric(kernels.gram(rows, weights[used][:, None] * rows))
 
-    # -- what is proved ------------------------------------------------------------------------
+    # -- certificate ---------------------------------------------------------------------------
 
     def certify(self, L: Matrix, weights: Array, numbers: Index | None = None) -> Certificate:
         """(6) of the map that a fit returns for a factor L of M, from the data in float64.
@@ -227,7 +226,7 @@ class DMLEigProblem:
         )
 
     def _warn_of_ridge(self, free: Matrix) -> None:
-        """Warn where far pairs differ and nothing but the ridge of (1) keeps them together."""
+        """Warn if far pairs differ in directions in which only the ridge of (1) limits M."""
         part, whole = self.lengths(free.T), self.lengths(np.eye(self.size))
         apart = int((part > REACH**2 * whole).sum())
         if apart:

@@ -1,8 +1,8 @@
-"""Energy: how much a new point with a given label would add to the objective of LMNN.
+"""Energy: the amount that a new point with a given label would add to the objective of LMNN.
 
-With L_c the map of metric c, targets j ⇝ i the k points of i's class that are nearest to i before
-learning, and a new point t whose targets j ⇝ t, the k nearest points of class y, depend on the
-label y that it is given:
+L_c is the map of metric c. The targets j ⇝ i are the k points of i's class that are nearest to i
+before learning. The targets j ⇝ t of a new point t with the label y are the k nearest points of
+class y:
 
 (1) distance  D(a, b) = ‖L_c (x_a − x_b)‖², where c is the metric of b        [JMLR09, eq. 16]
 (2) energy    E_t(y) = (1−μ) Σ_{j⇝t} D(t, j)
@@ -10,8 +10,8 @@ label y that it is given:
                      + μ Σ_{i: y_i ≠ y} Σ_{j⇝i} [1 + D(i, j) − D(i, t)]₊      [JMLR09, eq. 15]
 (3) decision  y_t = argmin_y E_t(y)
 
-The metric of t in the last distance is the one that t would have with the label y. A class of fewer
-than k points gives t fewer targets.
+In the last distance, t has the metric that it would have with the label y. A class of fewer than k
+points gives t fewer targets.
 
 Shapes: n training points sorted by class, C classes, m new points, M metrics of r rows.
 
@@ -43,7 +43,7 @@ BLOCK = 8192  # new points at a time
 
 @dataclass(frozen=True)
 class Energy:
-    """The energy (2) of new points among training points whose rows are sorted by class."""
+    """The energy (2) of new points among training points, which are sorted by class."""
 
     points: Array  # (n, d)
     space: Array  # (n, s): Euclidean distances here choose the targets
@@ -95,8 +95,7 @@ class Energy:
         points : array of shape (m, d)
             The new points; images if there are no components.
         space : array of shape (m, s) or None
-            The same where the targets of training points were chosen, to choose theirs there too;
-            None chooses by D.
+            The new points in the space in which targets are chosen; None chooses targets by D.
         metric_of : integers of shape (m, C), or None for one metric
             The metric that each new point would have with each label.
         """
@@ -182,13 +181,13 @@ class Energy:
         return kernels.like(total, self.radius)
 
     def _images(self, points: Array, metric: int) -> Array:
-        """Where the distances of a metric are Euclidean."""
+        """Images of points under a metric, between which distances are Euclidean."""
         if self.components is None:
             return points
         return self.kernels.apply(points, self.components[metric])
 
     def _squares(self, points: Array, heads: Array, tails: Array) -> Array:
-        """D (1) from rows of the points given to training points, in float64."""
+        """D (1) from given points to training points, in float64."""
         kernels = self.kernels
         if self.components is None:
             stack = kernels.concatenate([self.points, points])

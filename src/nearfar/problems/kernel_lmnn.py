@@ -1,7 +1,7 @@
 """Large margin nearest neighbours in the feature space of a kernel.
 
 With k(x, x') = φ(x)·φ(x'), K the kernel matrix of the n training points, k_x = (k(x_1, x), …,
-k(x_n, x)), H = I − 11ᵀ/n, and differences φ(a) − φ(b) as what a metric is about:
+k(x_n, x)), H = I − 11ᵀ/n, and metrics on differences φ(a) − φ(b):
 
 (1) metric    M = Σ_lm A_lm φ(x_l) φ(x_m)ᵀ  with A ⪰ 0                      [JMLR09, section 5.3]
 (2) distance  D_A(a, b) = (k_a − k_b)ᵀ A (k_a − k_b)
@@ -17,7 +17,8 @@ of some LᵀL on E and the reverse, and both problems have the same values and t
 rows of C sum to zero; hence the constant by which (5) differs from centred features is the same for
 all points, and no distance depends on it.
 
-Fewer directions (r < rank of HKH) are the same on the leading principal directions of φ.
+With fewer directions (r < rank of HKH) the problem is restricted to the leading principal
+directions of φ.
 
 Costs: K takes O(n² d), (4) O(n³), and a new point O(n d + n r').
 
@@ -44,7 +45,7 @@ class KernelSpan:
 
     values: Matrix  # (r,) Λ
     vectors: Matrix  # (n, r) V
-    lowest: float  # smallest eigenvalue of HKH; negative beyond rounding if K is no kernel matrix
+    lowest: float  # smallest eigenvalue of HKH; clearly negative if K is not a kernel matrix
     highest: float
 
     @classmethod
@@ -60,23 +61,21 @@ class KernelSpan:
         values, vectors = linalg.eigh(0.5 * (centred + centred.T), driver="evd")
         lowest, highest = float(values[0]), float(values[-1])
         values, vectors = values[::-1], vectors[:, ::-1]
-        rounding = n * np.finfo(float).eps * np.abs(K).max()  # what centring cannot resolve
+        rounding = n * np.finfo(float).eps * np.abs(K).max()  # rounding error of centring
         available = int((values > max(null_tolerance(values), rounding)).sum())
         if rank is not None and rank < 1:
             carried = np.cumsum(values[:available])
             rank = 1 + int(np.searchsorted(carried, rank * carried[-1])) if available else 0
         kept = available if rank is None else min(int(rank), available)
-        vectors = vectors[:, :kept] - vectors[:, :kept].mean(axis=0)  # 1ᵀV = 0 but for rounding
+        vectors = vectors[:, :kept] - vectors[:, :kept].mean(axis=0)  # 1ᵀV = 0 up to rounding
         return cls(values[:kept].copy(), vectors, lowest, highest)
 
     @property
     def coefficients(self) -> Matrix:
         """Λ^(−1/2) Vᵀ of (5), (r, n)."""
-        coefficients: Matrix = (self.vectors / np.sqrt(self.values)).T
-        return coefficients
+        return (self.vectors / np.sqrt(self.values)).T
 
     @property
     def features(self) -> Matrix:
         """E of (5), (n, r), with a mean of zero."""
-        features: Matrix = self.vectors * np.sqrt(self.values)
-        return features
+        return self.vectors * np.sqrt(self.values)

@@ -22,8 +22,8 @@ x to the first entries of α C k_x. The rows of C sum to zero, hence C K Cᵀ = 
 factor of LᵀL with orthogonal rows, longest first.
 
 Why (7): the optimum has few rows, fewer than there are classes if λ is not small, but E has up to
-n − 1 columns. In a factor of few rows an evaluation costs O(n²) a row, and all of S(p) is needed
-only for the proof, O(n² r), which also tells whether, and along which directions, rows lack.
+n − 1 columns. With few rows an evaluation costs O(n²) per row. All of S(p) is needed only for the
+proof, O(n² r), which also shows whether rows are missing, and along which directions.
 
 If the centred K has full rank and λ = 0, f has no minimum: every placement of the points is an
 image of E, and f falls to zero as classes collapse and move apart, whatever the labels are.
@@ -74,7 +74,7 @@ class KernelMCMLProblem(MCMLProblem):
         return replace(built, images=images, trace=trace)
 
     def whole(self, L: Matrix, U: Array | None = None) -> CollapsePoint:
-        """As `evaluate`, with all of S(p) also for few rows, to which rows of zeros are added."""
+        """As `evaluate`, with all of S(p) even if L has few rows; rows of zeros are added to L."""
         missing = math.ceil(NARROW * L.shape[1]) - len(L)
         return self.evaluate(np.vstack([L, np.zeros((max(missing, 0), L.shape[1]))]), U)
 
@@ -83,7 +83,7 @@ class KernelMCMLProblem(MCMLProblem):
 
         A row is v √s with vᵀPv = 1, where s = vᵀ(S(p) − P)v is how steeply f falls along vvᵀ.
         """
-        assert at.spread is not None, "a map of few rows says nothing of other directions"
+        assert at.spread is not None, "a map of few rows does not determine other directions"
         basis, _ = self._range
         rows = linalg.orth(basis.T @ self.P @ at.L.T)
         S = symmetric(basis.T @ at.spread @ basis)

@@ -16,12 +16,12 @@ their differences. A metric M gives them the distances of its part on that span,
 larger; and a metric LᵀL on E is of the form (1) with the A of (5), of the same trace. So both
 problems have the same optimum, and a bound for one is a bound for the other.
 
-Directions of so little variance that kernel values hardly resolve them are not in E, but in T: near
-pairs that differ in no other one still have a ridge. Fewer directions on request have a T of their
-own.
+Directions with so little variance that kernel values hardly resolve them are left out of E, but
+count in T: near pairs that differ only in such directions still have a ridge. If the user asks for
+fewer directions, T is computed on these.
 
-Where HKH has full rank n − 1, near pairs agree in the indicator of any set that no near pair leaves
-(for labels: of a class). Far pairs differ in it, so that (3) has no largest value for ρ = 0.
+If HKH has full rank n − 1, consider the indicator function of a set that no near pair leaves (for
+labels: of a class). Near pairs agree in it and far pairs differ, so (3) is unbounded for ρ = 0.
 
 [XNJR02] Xing, Ng, Jordan & Russell, Distance metric learning with application to clustering with
 side-information, NIPS 15 (2002), speaks of a map φ; the rest is ours.

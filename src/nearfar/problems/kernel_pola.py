@@ -1,8 +1,8 @@
 """The pseudo-metric online learning algorithm in the feature space of a kernel.
 
 With k(x, x') = φ(x)·φ(x'), a pair of points u and v is the vector δ = φ(u) − φ(v), and POLA needs
-inner products of such vectors only. Its metric lies in the span of the pairs δ₁, …, δᵣ that it took
-in, those with a loss that were not in the span of the earlier ones:
+only inner products of such vectors. Its metric lies in the span of the pairs δ₁, …, δᵣ that had a
+loss and were not in the span of earlier ones:
 
 (1) products     δᵢ·δⱼ = k(uᵢ, uⱼ) − k(uᵢ, vⱼ) − k(vᵢ, uⱼ) + k(vᵢ, vⱼ)
 (2) basis        G = L Lᵀ, lower triangular, for the matrix G of their products: the vectors
@@ -14,10 +14,10 @@ in, those with a loss that were not in the span of the earlier ones:
                  in these coordinates, with a row and a column of zeros more when they grow
 (6) map          C = F L⁻¹ (I, −I) on the kernel values to (u₁, …, uᵣ, v₁, …, vᵣ), N = FᵀF
 
-This is POLA in feature space, to rounding: M never leaves the span, so that pairs without a loss
-need no coordinate beyond (3). Where the basis may not grow any more, M is projected onto the
-metrics of its span after (4) of POLA: xxᵀ becomes ccᵀ, while ‖x‖² stays δ·δ. That is a projection
-onto a convex set, too, so that the bound (6) of POLA holds for all M* of this span.
+This is POLA in feature space, up to rounding: M never leaves the span, so pairs without a loss need
+no coordinates beyond (3). Once the basis may not grow any more, M is projected onto the metrics of
+its span after (4) of POLA: xxᵀ becomes ccᵀ, while ‖x‖² stays δ·δ. This is also a projection onto a
+convex set, so the bound (6) of POLA holds for all M* of this span.
 
 [S04] Shalev-Shwartz, Singer & Ng, Online and batch learning of pseudo-metrics, ICML 2004, speaks of
 kernels by a dual form of the matrix; (2) to (6) are ours.

@@ -1,4 +1,4 @@
-"""Maximum variance unfolding with K = Q L Qᵀ: how points follow from landmarks.
+"""Maximum variance unfolding with K = Q L Qᵀ: points are reconstructed from landmarks.
 
 The program (4) is that of `nearfar.problems.variational_mvu` on the centred columns of Q.
 
@@ -39,8 +39,8 @@ SHIFT = 1e-12  # added to Φ_uu before it is factored, relative to its diagonal
 def lle_weights(graph: NeighborhoodGraph) -> sparse.csr_array:
     """W of (1) with the graph's neighbours, angles among them; the graph has points.
 
-    As usual a ridge makes weights unique where neighbours are more than their dimension. With c
-    neighbours a node, time is O(n c² (c + d)) and memory O(n c) beside the points on the host.
+    As usual, a ridge makes the weights unique if a node has more neighbours than dimensions. With c
+    neighbours per node, time is O(n c² (c + d)), memory O(n c) besides the points on the host.
     """
     points = kernels_for(graph.points).to_host(graph.points)
     pattern = graph.adjacency(np.ones(graph.n_edges))
@@ -77,7 +77,7 @@ def lle_matrix(W: sparse.csr_array) -> sparse.csr_array:
 
 
 def reconstruction(Phi: sparse.csr_array, landmarks: Index) -> Matrix:
-    """Q (n, m) of (3), whose rows sum to 1 if the constants are in the null space of Φ."""
+    """Q (n, m) of (3); its rows sum to 1 if the constants are in the null space of Φ."""
     n = Phi.shape[0]
     others = np.setdiff1d(np.arange(n), landmarks)
     Q = np.zeros((n, len(landmarks)))

@@ -1,4 +1,4 @@
-"""Local multidimensional scaling: near distances are kept, all others pushed apart.
+"""Local multidimensional scaling: near distances are preserved, all other points are pushed apart.
 
 With N the m edges of a neighbourhood graph of n nodes, δ their lengths, w their weights, and d the
 distances of an embedding Y (n, r), sums over unordered pairs [chenbuja2009]:
@@ -7,8 +7,8 @@ distances of an embedding Y (n, r), sums over unordered pairs [chenbuja2009]:
 (2) t = τ median_N(δ) m / (n(n − 1)/2 − m)
 (3) ½ ∇σ = Lap(w (1 − δ/d) on N, −(t/2)/d elsewhere) Y
 
-−d is concave, so that (1) is majorised as the stress is (`nearfar.problems.mds`, (4)), with
-V = Lap(w) of the graph:
+−d is concave, so (1) is majorised like the stress (`nearfar.problems.mds`, (4)), with V = Lap(w) of
+the graph:
 
 (4) Y − V⁺ ½∇σ(Y)
 
@@ -47,7 +47,7 @@ class LocalProblem:
 
     @property
     def scale(self) -> float:
-        """The value of an embedding in one point."""
+        """The value of an embedding with all points in one place."""
         return self.pairs.total(2)
 
     def evaluate(self, Y: Array) -> Placed:

@@ -1,4 +1,4 @@
-"""Maximally collapsing metric learning: points of a class to one place, others far away.
+"""Maximally collapsing metric learning: each class becomes one point, far from the others.
 
 With D_A(i, j) = (xᵢ − xⱼ)ᵀ A (xᵢ − xⱼ), A = LᵀL, soft neighbours p, their denominators Z and
 spread S of `nearfar.problems.soft_neighbors`, nᵢ the size of the class of i, and i running over the
@@ -16,12 +16,12 @@ points that are not alone in their class:
               bᵀPb = 1 and 1 + η is the largest ρ: nearer along the directions that are too wide;
               or q = p₀, whose room is λI
 
-Classes of different sizes have their own p₀ here, where the paper takes them as equal for
-simplicity. The soft neighbours of the optimum are feasible in (4), those near it almost, and (6)
-costs at most about η⟨P, A⟩: less where the directions that are too wide have little weight in A, as
-they mostly do. The constant in (7) is twice Newton's step for differences that are Gaussian. p₀ is
-needed where classes almost collapse: p is then almost p₀, and all ρ are almost 1. It is feasible,
-so that the bound is never below zero.
+The paper assumes classes of equal size for simplicity; here p₀ depends on the size. The soft
+neighbours of the optimum are feasible in (4), and those of a metric near it almost feasible. The
+repair (6) costs at most about η⟨P, A⟩, and less if the directions that are too wide have little
+weight in A, the usual case. The constant in (7) is twice Newton's step for Gaussian differences.
+q = p₀ is needed if classes almost collapse: then p is almost p₀, and all ρ are almost 1. p₀ is
+feasible, so the bound is never below zero.
 
 In whitened coordinates P is near the identity, and λI has become λBᵀB; the value does not change.
 
@@ -45,14 +45,14 @@ Matrix = NDArray[np.float64]
 
 NULL = 1e-9  # share of a spread in the null space of P that is rounding
 CHORDS = 4  # steps that look for a smaller ε of (6)
-REPAIRS = 5  # times that (7) is applied, each to the last, until q is feasible
-FARTHER = 4.0  # times as far as the one before goes each of them, where steps like it fall short
-LEAST_EXCESS = 1e-12  # of η in (7), above rounding
+REPAIRS = 5  # largest number of times that (7) is applied in turn until q is feasible
+FARTHER = 4.0  # each of them goes this many times as far as the one before
+LEAST_EXCESS = 1e-12  # least η in (7), above rounding
 
 
 @dataclass(frozen=True)
 class CollapsePoint(Point):
-    """A factor with its objective and what its soft neighbours say of the dual (4)."""
+    """A factor, its objective, and the value of the dual (4) at its soft neighbours."""
 
     entropy: float  # the objective of (4), a bound where p is feasible
     spread: Matrix | None  # S(p); None for a map of few rows
@@ -60,7 +60,7 @@ class CollapsePoint(Point):
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved of a factor: its objective, and a bound below every objective."""
+    """The objective of a factor, and a lower bound on all objectives."""
 
     objective: float
     bound: float
@@ -68,7 +68,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """The distance, relative to the objective, or to 1 if that is larger."""
+        """Their difference, relative to the objective, or to 1 if that is larger."""
         return abs(self.objective - self.bound) / max(self.objective, 1.0)
 
 
@@ -90,8 +90,8 @@ class MCMLProblem(SoftNeighborsProblem):
     def evaluate(self, L: Matrix, U: Array | None = None) -> CollapsePoint:
         """Objective and gradient at a factor, over the points U if they are given.
 
-        About what rounding may have taken from the value is added to it, lest a descent finds
-        smaller values by a metric so large that they are rounding errors.
+        An estimate of its rounding error is added to the value. Otherwise a descent could find
+        smaller values that are only rounding errors of a very large metric.
         """
         sums = self.sums(L, U)
         LP = L @ self.P
@@ -110,10 +110,10 @@ class MCMLProblem(SoftNeighborsProblem):
         return self.P - at.spread
 
     def certify(self, at: CollapsePoint, U: Array | None = None) -> Certificate:
-        """A bound by the dual from the soft neighbours of a factor, repaired by (6) if need be.
+        """A dual bound from the soft neighbours of a factor, made feasible by (6) if necessary.
 
-        Where they are not feasible this takes one more evaluation, over the points U if given, or a
-        few where classes have hardly more points than directions.
+        That takes one more evaluation, over the points U if given, or a few if classes have hardly
+        more points than directions.
         """
         if at.spread is None or not self._within_range(at.spread):
             return Certificate(at.value, 0.0)
@@ -145,9 +145,9 @@ class MCMLProblem(SoftNeighborsProblem):
         return pull + self.regularization * trace + normaliser
 
     def prove(self, L: Matrix) -> Certificate:
-        """What is proved of the map that a fit returns for a factor, from the data in float64.
+        """The certificate of the map that a fit returns for a factor, from the data in float64.
 
-        The last answer is kept.
+        The last certificate is cached.
         """
         key = L.tobytes()
         if key not in self._proved:
@@ -162,7 +162,7 @@ class MCMLProblem(SoftNeighborsProblem):
         return {}
 
     def _nearer(self, at: CollapsePoint, U: Array | None, times: float = 1.0) -> CollapsePoint:
-        """The factor of (7), or one that goes so many times as far."""
+        """The factor of (7), or one that goes ``times`` as far."""
         ratios, frame = self._widths(self.P - self.slope(at))
         excess = max(ratios[-1] - 1, LEAST_EXCESS)
         weights = times * self.counted.sum() * np.maximum(ratios - 1 + excess, 0)
@@ -176,12 +176,12 @@ class MCMLProblem(SoftNeighborsProblem):
         return ratios, basis @ rotation
 
     def _within_range(self, spread: Matrix) -> bool:
-        """Whether a spread vanishes in the null space of P, as (4) asks for."""
+        """Whether a spread vanishes in the null space of P, as (4) requires."""
         _, null = self._range
         return bool(np.trace(null.T @ spread @ null) <= NULL * np.trace(spread))
 
     def expected_gap(self, at: CollapsePoint) -> float:
-        """About what `certify` would prove, at no cost."""
+        """An estimate of the gap that `certify` would prove, at no cost."""
         if at.spread is None or not self._within_range(at.spread):
             return Certificate(at.value, 0.0).gap
         excess = max(float(self._widths(at.spread)[0].max(initial=0.0)) - 1, 0.0)
@@ -192,8 +192,8 @@ class MCMLProblem(SoftNeighborsProblem):
 def _least_share(S: Matrix, T: Matrix) -> float:
     """A small ε with I − (1 − ε) S − ε T ⪰ 0, or infinity if it is above 1.
 
-    The smallest eigenvalue is a concave function of ε, so that its chord from 0 to an ε where it is
-    positive crosses zero where it is positive, too.
+    The smallest eigenvalue is a concave function of ε. So where its chord from 0 to a positive
+    value crosses zero, it is positive too.
     """
     unit = np.eye(len(S))
 

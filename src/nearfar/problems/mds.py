@@ -1,6 +1,6 @@
-"""Stress: how far the distances of an embedding are from given ones.
+"""Stress: the misfit between the distances of an embedding and given ones.
 
-δᵢⱼ are the given distances, wᵢⱼ >= 0 their weights (0 where a distance is not known), Y (n, r) the
+δᵢⱼ are the given distances, wᵢⱼ >= 0 their weights (0 if a distance is unknown), Y (n, r) the
 embedding, dᵢⱼ = ‖yᵢ − yⱼ‖, and sums run over pairs i < j.
 
 (1) stress     σ(Y) = Σ wᵢⱼ (δᵢⱼ − dᵢⱼ)²                                            [deleeuw1977]
@@ -41,16 +41,16 @@ from nearfar.kernels.all_pairs import pair_forces
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 Solve = Callable[[Array], Array]
-"""V⁺ G for G (n, r) whose columns sum to 0."""
+"""V⁺ G for G (n, r) with columns that sum to 0."""
 
 STRESS, SQUARED_STRESS = "stress", "sstress"
-LOST = 1e-15  # pivot of a factor, relative to the largest, that is rounding and nothing else
-MANY = 0.25  # share of all pairs from which on matrices are kept dense
+LOST = 1e-15  # pivot of a factor, relative to the largest, that is only rounding
+MANY = 0.25  # share of all pairs above which matrices are dense
 
 
 @dataclass(frozen=True)
 class Placed:
-    """An embedding, and what a problem says of it."""
+    """An embedding, its value, its slope and its step."""
 
     Y: Array  # (n, r), centred
     value: float  # σ
@@ -59,7 +59,7 @@ class Placed:
 
 
 Law = Callable[[Array, Array], tuple[Array, Array]]
-"""From δ and d²: the value of each pair, and its factor in (3) less the weight."""
+"""Maps δ and d² to the value of each pair and to its factor in (3), without the weight."""
 
 
 def stress_law(lengths: Array, squares: Array) -> tuple[Array, Array]:
@@ -78,7 +78,7 @@ def squared_stress_law(lengths: Array, squares: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class AllPairs:
-    """Distances as a matrix, where the data is. Time O(n² r) an evaluation, by blocks."""
+    """Distances as a matrix, on the device of the data. An evaluation takes O(n² r), in blocks."""
 
     lengths: Array  # δ (n, n), symmetric
     weights: Array | None  # w (n, n), symmetric, zero on the diagonal; None is 1 for all pairs
@@ -111,7 +111,7 @@ class AllPairs:
 
 @dataclass(frozen=True)
 class SomePairs:
-    """Distances along edges. Time O(m r) an evaluation, and the solution with V."""
+    """Distances along edges. An evaluation takes O(m r), plus solving a system with V."""
 
     heads: Array  # (m,) indices, where the data is
     tails: Array  # (m,)
@@ -128,9 +128,9 @@ class SomePairs:
         weights: Matrix | None,
         reference: Array,
     ) -> SomePairs:
-        """Of host arrays; they are brought to the device of a reference, in its dtype.
+        """From host arrays, which are moved to the device of the reference, in its dtype.
 
-        V is factored as a sparse matrix, or as a dense one where many pairs are known.
+        V is factored as a sparse matrix, or as a dense one if many pairs are known.
         """
         kernels = kernels_for(reference)
         heads, tails = (np.asarray(rows, dtype=np.intp) for rows in edges)
@@ -170,12 +170,12 @@ class StressProblem:
 
     pairs: AllPairs | SomePairs
     law: Law
-    scale: float  # the value of an embedding in one point
+    scale: float  # the value of an embedding with all points in one place
     caution: float  # by which a step (5) is divided: 1 for the stress, which it majorises
 
     @classmethod
     def of(cls, pairs: AllPairs | SomePairs, loss: str) -> StressProblem:
-        """For the s-stress, steps are scaled by the curvature 4δ² of its terms along d, at δ."""
+        """For the s-stress, steps are scaled by the curvature 4δ² of its terms at d = δ."""
         if loss == STRESS:
             return cls(pairs, stress_law, pairs.total(2), 1.0)
         scale = pairs.total(4)
@@ -189,12 +189,12 @@ class StressProblem:
 
 
 def centred(Y: Array) -> Array:
-    """Y about its mean, which no distance depends on."""
+    """Y minus its mean, which changes no distance."""
     return Y - Y.mean(0)
 
 
 def many(n: int, m: int) -> bool:
-    """Whether m edges are so many that a dense matrix is the quicker one."""
+    """Whether a dense matrix is faster for m edges."""
     return 2 * m > MANY * n * (n - 1)
 
 
@@ -247,14 +247,14 @@ def sparse_factor(n: int, heads: Index, tails: Index, weights: Matrix | None) ->
 def _too_different(weights: NDArray[np.float64]) -> InvalidInputError:
     used = weights[weights > 0]
     return InvalidInputError(
-        "weights must not be of so different sizes that the small ones are lost in sums; got from"
+        "weights must not differ so much that small ones are lost in sums; got weights from"
         f" {used.min():g} to {used.max():g}. Bring them closer to each other, or set the small ones"
         " to 0."
     )
 
 
 def _solved(factor: Factor, G: Array) -> Array:
-    """V⁺ G with the first point held fast, and then centred."""
+    """V⁺ G: solved with the first point fixed, and then centred."""
     kernels = kernels_for(G)
     host: NDArray[np.float64] = np.zeros(tuple(G.shape))
     host[1:] = factor.solve(np.ascontiguousarray(kernels.to_host(G)[1:], dtype=np.float64))

@@ -15,10 +15,10 @@ With x the difference of the points of a pair and ‖x‖_A = (xᵀAx)^½:
 (8) diagonal  A, S, R, B and L are diagonal, and λ_max(W) is the largest entry of W's diagonal
 
 Why (3) holds: (uᵀBu)^½ is the minimum of w uᵀBu + 1/(4w) over w > 0, and ⟨C, B⟩ ≤ λ_max(C) for
-C ⪰ 0. It is tight at the optimum, where ‖u‖_B > 0 for every far pair: the root is so steep at zero
-that every other direction would lend some of its share.
+C ⪰ 0. It is tight at the optimum, where ‖u‖_B > 0 for every far pair: the square root is infinitely
+steep at zero, so giving such a pair some length would raise the objective.
 
-Where near pairs do not differ in some direction and far pairs do, (1) has no largest value.
+If far pairs differ in a direction in which near pairs do not, (1) is unbounded.
 
 Costs, with n points, m far pairs, k dimensions and r rows of L: O(m k + n k² + k³) for W and the
 bound, O(m r + n k r) for a line; memory O(n k + k² + m).
@@ -54,18 +54,18 @@ from nearfar.supervision import Pairs
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-STEP_LIMIT = 100.0  # steps along a direction that a line search may take
-SHORTEST = 1e-9  # of the mean length of a far pair: shorter ones count as this in W and the bound
-SHORT = 0.03  # of it: shorter ones are perhaps too short still
-NARROW = 64  # dimensions up to which products of differences are quicker than sums along edges
+STEP_LIMIT = 100.0  # longest step of a line search along a direction
+SHORTEST = 1e-9  # share of the mean length of a far pair: least length in W and in the bound
+SHORT = 0.03  # share of the mean length: shorter pairs may still be far from their final length
+NARROW = 64  # dimensions up to which products of differences are faster than sums along edges
 DIFFERENCE_ENTRIES = 1 << 22  # of differences that are held, 32 MB
-FIRST_STEPS = 5  # towards the full metric, from whose leading directions few rows start
+FIRST_STEPS = 5  # towards the full metric; its leading directions are the start of few rows
 OPEN = 1e-4  # eigenvalues of B for the directions that a start lacks, times their number
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A factor L of the scale (5), with all that its objective depends on."""
+    """A factor L at the scale (5), with everything that its objective depends on."""
 
     L: Matrix  # (r, k) on the host; (k,) for (8)
     Z: Array  # (n, r) = U Lᵀ
@@ -100,10 +100,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved of a map: its objective, and a bound above every objective.
+    """The objective of a map, and an upper bound on all objectives.
 
-    A map that was rounded has ⟨S, A⟩ = ``constraint`` near 1 in (1), and such metrics have
-    objectives of up to constraint^½ times the bound.
+    After rounding, a map has ⟨S, A⟩ = ``constraint`` near 1 in (1). The objective of such a metric
+    is at most constraint^½ times the bound.
     """
 
     objective: float
@@ -112,7 +112,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """How much the objective can still grow, relative to it."""
+        """Upper bound on the relative gain that is left."""
         return max(self.bound * float(np.sqrt(self.constraint)) / self.objective - 1, 0.0)
 
 
@@ -120,7 +120,7 @@ class Certificate:
 class MMCProblem:
     """The objective (4) on whitened points U, or on the whitened differences u themselves.
 
-    Few differences of few dimensions are quicker than points, which need less memory.
+    Few differences of few dimensions are faster than points, which need less memory.
     """
 
     U: Array  # (n, k) points, or (m, k) differences
@@ -139,10 +139,10 @@ class MMCProblem:
     ) -> Self:
         """Whiten the points by their near pairs; ``regularization`` is ρ of (1).
 
-        ``total`` is tr Σ_near xxᵀ of (1) where the points are only a part of what it is of.
+        ``total`` is tr Σ_near xxᵀ of (1), if it is not that of the points.
 
-        The point that is nearest to ``centre`` becomes the origin, so that what the points span is
-        what their differences span.
+        The point nearest to ``centre`` becomes the origin, so that the points span the same space
+        as their differences.
         """
         X = pairs.points
         kernels = kernels_for(X)
@@ -169,10 +169,10 @@ class MMCProblem:
 
     @property
     def kernels(self) -> ModuleType:
-        """The kernels that compute where the points live."""
+        """The kernels of the device that holds the points."""
         return kernels_for(self.U)
 
-    # -- what (8) does otherwise ---------------------------------------------------------------
+    # -- methods that (8) overrides ------------------------------------------------------------
 
     @staticmethod
     def _whitened(
@@ -183,7 +183,7 @@ class MMCProblem:
         regularization: float,
         total: float | None,
     ) -> Matrix:
-        """R of (2); no weight is given to directions in which no pair differs."""
+        """R of (2); directions in which no pair differs get no weight."""
         return whitened_by_near_pairs(
             kernels,
             points,
@@ -196,7 +196,7 @@ class MMCProblem:
 
     @staticmethod
     def _few(n_far: int, k: int) -> bool:
-        """Whether differences are quicker than points."""
+        """Whether differences are faster than points."""
         return k <= NARROW and n_far * k <= DIFFERENCE_ENTRIES
 
     @staticmethod
@@ -219,19 +219,18 @@ class MMCProblem:
 
     def components(self, L: Matrix) -> Matrix:
         """A factor of A in the coordinates of the features, with ⟨S, A⟩ = 1."""
-        components: Matrix = (L / np.linalg.norm(L)) @ self.basis.T
-        return components
+        return (L / np.linalg.norm(L)) @ self.basis.T
 
     def returned(self, L: Matrix) -> Matrix:
         """The map on the features that a fit returns for a factor."""
         return returned_map(self.components(L), L, self.U)
 
     def start(self, rows: int | None = None, components: Matrix | None = None) -> Matrix:
-        """A first guess, or the given ``components`` of the features, as a factor L.
+        """An initial factor L: a first guess, or the given ``components`` of the features.
 
-        The guess is the whitening of the near pairs or, for few ``rows``, the leading directions
-        after some steps of length 1 from there, which come near the optimum over all metrics. Given
-        components for a metric of any rank gain the directions that they lack.
+        The guess is the whitening of the near pairs. For few ``rows`` it is the leading directions
+        after some steps of length 1 from there, which come near the optimum over all metrics. If
+        the rank is free, given components gain the directions that they lack.
         """
         k = self.U.shape[1]
         if components is not None:
@@ -253,8 +252,8 @@ class MMCProblem:
     def _check_start(self, L: Matrix) -> None:
         if not float(self._squares(self._apply(self.kernels, self.U, L)).sum()) > 0:
             raise InvalidInputError(
-                "the map to start from must part some far pair; it maps each to one point."
-                " Take another one, or init='auto'."
+                "the initial map must separate some far pair; it maps each pair to one point."
+                " Use another one, or init='auto'."
             )
 
     # -- objective, gradient and line ------------------------------------------------------------
@@ -277,7 +276,7 @@ class MMCProblem:
         return U, weights[:, None] * U
 
     def place(self, L: Matrix) -> Placement:
-        """Compute all at L, brought to the scale (5)."""
+        """Evaluate L, scaled to (5)."""
         return self._placed(L, self.U)
 
     def _placed(self, L: Matrix, U: Array) -> Placement:
@@ -314,13 +313,13 @@ class MMCProblem:
             floor=(SHORTEST * float(at.lengths.mean())) ** 2,
         )
 
-    # -- what is proved --------------------------------------------------------------------------
+    # -- certificate -----------------------------------------------------------------------------
 
     def bound(self, at: Placement) -> Certificate:
-        """(7), in working precision: a guide, no proof where that is float32.
+        """(7) in working precision; in float32 an estimate, not a proof.
 
-        Some far pairs may be much shorter than at the optimum still, and make W large; the bound
-        that holds all lengths at SHORT of the mean does not see them.
+        Some far pairs may still be much shorter than at the optimum, and make W large. So the bound
+        with lengths of at least SHORT times the mean is tried as well.
         """
         held = _held(at.lengths)
         square = float(held.sum()) * self._largest(at.W)
@@ -356,7 +355,7 @@ class DiagonalMMCProblem(MMCProblem):
         scatter = scatter + regularization * spread / len(scatter)
         centred = points - points.sum(0) / len(points)
         variance = kernels.to_host((centred * centred).sum(0)) / len(points)
-        usual = 2 * np.count_nonzero(pairs.near) * variance  # what it would be of random pairs
+        usual = 2 * np.count_nonzero(pairs.near) * variance  # expected for random pairs
         null = scatter <= NULL_TOLERANCE * usual
         if null.any():
             scale = np.sqrt(np.where(variance > 0, variance, 1))
@@ -364,8 +363,7 @@ class DiagonalMMCProblem(MMCProblem):
             along = unit * kernels.like(null, points)
             part, whole = (kernels.sq_lengths(rows, *far) for rows in (along, unit))
             refuse_unbounded(kernels, part, whole, equal=regularization > 0 and not spread)
-        basis: Matrix = np.where(null, 0, 1 / np.sqrt(np.where(null, 1, scatter)))
-        return basis
+        return np.where(null, 0, 1 / np.sqrt(np.where(null, 1, scatter)))
 
     @staticmethod
     def _few(n_far: int, k: int) -> bool:
@@ -388,11 +386,11 @@ class DiagonalMMCProblem(MMCProblem):
         return float(W.max())
 
     def components(self, L: Matrix) -> Matrix:
-        """A factor of A, a row a feature."""
+        """A factor of A, with one row per feature."""
         return np.diag(np.abs(L / np.linalg.norm(L) * self.basis))
 
     def returned(self, L: Matrix) -> Matrix:
-        """The map that a fit returns: a row a feature, by decreasing weight, and none of zeros."""
+        """The map that a fit returns: one row per feature, by decreasing weight, without zeros."""
         return returned_weights(np.diag(self.components(L)), L, self.U)
 
     def start(self, rows: int | None = None, components: Matrix | None = None) -> Matrix:  # noqa: ARG002
@@ -407,5 +405,5 @@ class DiagonalMMCProblem(MMCProblem):
 
 
 def _held(lengths: Array, share: float = SHORTEST) -> Array:
-    """Lengths of far pairs, none of them less than a share of the mean."""
+    """Lengths of far pairs, raised to at least a share of the mean."""
     return lengths.clip(share * float(lengths.mean()), None)

@@ -1,7 +1,7 @@
 """Large margin nearest neighbours with several metrics, learned together.
 
-Each point b has one of C metrics, c(b): that of its class or of its cluster. The distance from a to
-b is measured by the metric of b, so that it is not symmetric:
+Each point b has one of C metrics, c(b): the metric of its class or of its cluster. The metric of b
+measures the distance from a to b, which is therefore not symmetric:
 
 (1) distance  D(a, b) = (x_a − x_b)ᵀ M_c(b) (x_a − x_b)                           [JMLR09, eq. 16]
 (2) minimise  f(M) = (1−μ) Σ_e D(e) + μ Σ_t [1 + D(e) − D(p)]₊   over M_1, …, M_C ⪰ 0
@@ -14,10 +14,10 @@ Everything else is as for one metric (`nearfar.problems.lmnn`), on images of the
 metrics: row i C + c of Z is L_c F_c u_i. A pair (a, b) is the edge between rows a C + c(b) and
 b C + c(b), so lengths, gradients and lines are those of one metric on C n points.
 
-F_c decides the path, not the optimum. It whitens P_c (steadied by a share of the pull of all
-metrics), the quickest way to the optimum; or it is the identity on a problem in the geometry of
-the start (`LMNNProblem.in_geometry_of`), the way to go where learning is stopped early, since C
-metrics overfit along the directions of little pull.
+F_c determines the path, not the optimum. It whitens P_c (stabilised by a share of the pull of all
+metrics), which is the fastest way to the optimum. Or it is the identity on a problem in the
+geometry of the start (`LMNNProblem.in_geometry_of`), which suits early stopping, since C metrics
+overfit along the directions of little pull.
 
 Costs: C times those of one metric, except for the search, which is twice that.
 
@@ -41,7 +41,7 @@ from nearfar.linalg import pad_or_trim_rows, range_and_null, symmetric
 from nearfar.problems.lmnn import LMNNProblem, Matrix, Triplets
 from nearfar.problems.whitening import FLOOR, returned_map, rotated_map
 
-STEADY = 1e-3  # share of the steadied pull of all metrics in the whitening of each
+STEADY = 1e-3  # share of the pull of all metrics in the whitening of each
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class MultiMetricProblem(LMNNProblem):
         *,
         whiten: bool = True,
     ) -> MultiMetricProblem:
-        """The same points and target edges with several metrics, that of each row given by number.
+        """The same points and target edges with several metrics; each row has a metric number.
 
-        Without ``whiten`` the coordinates remain those of the single problem for all metrics.
+        Without ``whiten`` all metrics keep the coordinates of the problem with one metric.
         """
         kernels, U = single.kernels, single.exact()
         on_device = kernels.index(metric_of, single.U)
@@ -94,16 +94,14 @@ class MultiMetricProblem(LMNNProblem):
 
     def factor(self, components: Matrix) -> Matrix:
         """The factors of maps of the features, (C, r, features), or of one map for all metrics."""
-        L: Matrix = components @ self.dual_basis @ self.inverse_frames
-        return L
+        return components @ self.dual_basis @ self.inverse_frames
 
     def components(self, L: Matrix) -> Matrix:
         """The maps of the features, (C, r, features), of factors."""
-        components: Matrix = L @ self.frames @ self.basis.T
-        return components
+        return L @ self.frames @ self.basis.T
 
     def returned(self, L: Matrix) -> Matrix:
-        """The maps of the features that a fit returns, with zeros where one has fewer rows."""
+        """The maps of the features that a fit returns, padded with rows of zeros."""
         maps = [
             returned_map(components, factor, self.U)
             for components, factor in zip(self.components(L), L @ self.frames, strict=True)
@@ -154,7 +152,7 @@ class MultiMetricProblem(LMNNProblem):
         code = kernels.unique(kernels.concatenate(codes))
         return code // n, code % n
 
-    # -- what is proved --------------------------------------------------------------------------
+    # -- certificate -----------------------------------------------------------------------------
 
     def _pushes(self, triplets: Triplets, alpha: Array, U: Array) -> list[Matrix]:
         kernels = self.kernels
@@ -175,9 +173,9 @@ class MultiMetricProblem(LMNNProblem):
     def _feasible(
         self, triplets: Triplets, alpha: Array, scales: tuple[float, ...], U: Array
     ) -> Array:
-        """Scale α of each triplet for its impostor's metric, then all by what is still missing.
+        """Scale α of each triplet for the metric of its impostor, then all α until feasible.
 
-        What one metric lacks then costs only the triplets that need it.
+        So a constraint that one metric violates costs only the triplets that involve it.
         """
         kernels = self.kernels
         own = kernels.like(scales, kernels.double(self.U[:0]))
@@ -204,7 +202,7 @@ class MultiMetricProblem(LMNNProblem):
 
 
 def _whitening(pull: Matrix) -> tuple[Matrix, Matrix]:
-    """F with F pull Fᵀ = I, and its inverse; the identity where nothing is pulled."""
+    """F with F pull Fᵀ = I, and its inverse; the identity if there is no pull."""
     values, vectors = linalg.eigh(pull)
     if not values.max(initial=0.0) > 0:
         return np.eye(len(pull)), np.eye(len(pull))

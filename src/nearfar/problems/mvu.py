@@ -22,29 +22,30 @@ slack      u = v = D ω / (1 − ω), the thesis' price of a change in a squared
 =========  ===================================================================================
 
 A large price is 10⁴ η, where 1/η is the second smallest eigenvalue of Lap(1 / D), and a hundred
-times as much where some |y_e| reaches it. So every program has points inside both cones, whatever
-the distances, and (4) is one near the central path. If no points have the given distances, a slack
+times as much if some |y_e| reaches it. So every program has points inside both cones, whatever the
+distances, and (4) is one near the central path. If no points have the given distances, a slack
 remains large in spite of its price.
 
-Cliques of more points than their dimension needs leave the program with equalities without an
-interior: some |y_e| is infinite, lengths would have to be exact to the last digits, and a relative
-change of 10⁻⁴ in them can multiply the variance. (5) gives each point a dimension of its own, in
-which it is √(δ t_i) away from all others: K + δ P diag(t) P keeps the new lengths if K keeps the
-old ones, and is inside the cone. Squared lengths grow by the share 2δ at most. δ is chosen here
-alone: `MVUProgram.build` begins with (5) if there is such a clique, and `MVUProgram.successor`
-continues with (5) if rounding ends the central path before the gap is small.
+A flat clique (one with more points than its dimension needs) leaves the program with equalities
+without an interior: some |y_e| is infinite, lengths would have to be exact to the last digits, and
+a relative change of 10⁻⁴ in them can multiply the variance. (5) gives each point a dimension of its
+own, in which it is √(δ t_i) away from all others: K + δ P diag(t) P keeps the new lengths if K
+keeps the old ones, and is inside the cone. Squared lengths grow by at most the share 2δ. Only this
+module chooses δ: `MVUProgram.build` starts with (5) if there is such a clique, and
+`MVUProgram.successor` continues with (5) if rounding ends the central path before the gap is small.
 
-Near a solution K has eigenvalues from 10⁵ down to 10⁻¹², and those of S are the other way round:
-rounding the largest entries spoils the smallest eigenvalues. In coordinates in which K is the unit
-matrix all is of one size. With K + t 11ᵀ = F Fᵀ and the rows c_e = Fᵀ(e_i − e_j) / √D_e of C:
+Near a solution K has eigenvalues from 10⁵ down to 10⁻¹², and S has small eigenvalues where those of
+K are large: rounding the largest entries spoils the smallest eigenvalues. In coordinates in which K
+is the identity, everything has the same size. With K + t 11ᵀ = F Fᵀ and the rows
+c_e = Fᵀ(e_i − e_j) / √D_e of C:
 
 (6) lengths  ℓ_e = c_eᵀ K' c_e  of  F K' Fᵀ, now with K' = I
 (7) dual     S' = FᵀSF = Cᵀ diag(y) C − σFᵀPF, which is μI on the central path
 
-D and K are in units of a power of two near the mean D, so that data of any scale has much the same
-path, and units are changed without rounding.
+The unit of D and K is a power of two near the mean D, so that the path hardly depends on the scale
+of the data, and changing units causes no rounding.
 
-K of an iterate keeps lengths up to rounding only, and its objective f may be above the optimum:
+K of an iterate keeps lengths only up to rounding, so its objective f may be above the optimum:
 
 (8) interval f − c ≤ optimum ≤ Σ_e y_e ,  with c = Σ_e w_e |ℓ_e − 1| for equal lengths, where
              w = 2 (|y| + mean |y|); c = f v / (1 + v) for "shrink", v the largest growth of an ℓ_e;
@@ -81,17 +82,17 @@ from nearfar.kernels import Array, gram_kernels_for, kernels_for
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-FREE = 1e4  # prices that stand for infinite ones, in units of η
-HIGHER = 100.0  # times as much, where that is too cheap, and for (5)
-PAID = 1e-6  # what is left of the gap when slack is paid for
+FREE = 1e4  # prices that represent infinite ones, in units of η
+HIGHER = 100.0  # factor of the higher prices, used if those are too low, and for (5)
+PAID = 1e-6  # gap with slack at which (2) counts as solved
 EXHAUSTED = 1e-3  # the same, relative to the gap
-MARGIN = 2.0  # of w in (8)
-BOUGHT = 0.9  # of a price, at which slack is worth it
-ROUNDED = 1e-5  # a gap that rounding may leave in a program that is well posed
+MARGIN = 2.0  # factor of w in (8)
+BOUGHT = 0.9  # share of a price that |y| reaches if slack is worth its price
+ROUNDED = 1e-5  # gap that rounding may leave in a well-posed program
 FIRST = 0.05  # s of (4), if that is inside
-EVEN = 0.1  # times the mean length: μ of (4) is at most the inverse of that
-THICKNESS = 0.01  # δ of lengths that leave no interior
-ROUNDINGS = 4.0  # of inner products in a squared length
+EVEN = 0.1  # times the mean length; its inverse is the largest μ of (4)
+THICKNESS = 0.01  # δ of (5)
+ROUNDINGS = 4.0  # rounding errors of inner products in a squared length
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class State:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved of a point, computed from the matrices themselves."""
+    """Objective, gap and error measures of a point, computed from the matrices themselves."""
 
     objective: float  # in the units of the data
     gap: float  # (8), and the violation if that is larger
@@ -127,8 +128,8 @@ class MVUProgram:
     first: Array  # (m,) y of (4)
     least: Array  # (n,) t
     n: int
-    scale: float  # the unit of D and K, a power of two: what is judged is what is returned
-    priced: bool = False  # whether slack is sold at its price, rather than forbidden or free
+    scale: float  # the unit of D and K, a power of two, so that rescaling is exact
+    priced: bool = False  # whether slack has a price, rather than being forbidden or free
     thickness: float = 0.0  # δ
     may_thicken: bool = False  # whether (5) may replace this program
     higher_penalty: bool = False  # whether prices are the higher ones
@@ -150,7 +151,7 @@ class MVUProgram:
         """The program of a connected graph, on the device of the reference (float64).
 
         ``constraints`` is "equal", "shrink" or "slack", ``slack_weight`` is ω, and ``free`` is the
-        price that stands for an infinite one, in units of η. With ``may_thicken`` it is (5) where
+        price that represents an infinite one, in units of η. With ``may_thicken`` it is (5) if
         equal lengths leave no interior.
         """
         kernels, gram = kernels_for(reference), gram_kernels_for(reference)
@@ -198,10 +199,10 @@ class MVUProgram:
         return replace(program, squares=self.given + extra, thickness=thickness, may_thicken=False)
 
     def successor(self, state: State) -> MVUProgram | None:
-        """The program to solve after this one, whose central path ended at a state, or None.
+        """The program to solve next, after the central path of this one ended at a state; or None.
 
-        One follows if the gap is still large: at higher prices if slack was worth its price, with
-        (5) if rounding ended the path.
+        If the gap is still large, it has higher prices if slack was worth its price, and (5) if
+        rounding ended the path.
         """
         if self.priced or self.gap(state) <= ROUNDED:
             return None
@@ -218,16 +219,15 @@ class MVUProgram:
 
     @property
     def size(self) -> int:
-        """How many products should become zero: eigenvalues of K and entries of x."""
+        """Number of products that should become zero: eigenvalues of K and entries of x."""
         return self.n - 1 + 2 * len(self.squares)
 
     def lengths(self, K: Array) -> Array:
         """ℓ of (1)."""
-        lengths: Array = self.gram.gram_lengths(K, self.heads, self.tails) / self.squares
-        return lengths
+        return self.gram.gram_lengths(K, self.heads, self.tails) / self.squares
 
     def changes(self, K: Array) -> Array:
-        """Of squared lengths, relative to those that were given."""
+        """Changes of squared lengths, relative to the given ones."""
         return self.lengths(K) * (self.squares / self.given) - 1
 
     def projected(self, A: Array) -> Array:
@@ -236,7 +236,7 @@ class MVUProgram:
         return A - means - means[:, None] + means.mean()
 
     def change(self, y: Array) -> Array:
-        """Lap(y / D), by which S changes with y: a matrix to multiply with."""
+        """Lap(y / D), the change of S with y."""
         return self.gram.sparse_laplacian(self.heads, self.tails, y / self.squares, self.n)
 
     def dual_slack(self, y: Array) -> Array:
@@ -245,12 +245,11 @@ class MVUProgram:
         return S + self.sign / self.n - self.sign * self.gram.eye(self.n, S)
 
     def cholesky(self, A: Array) -> Array | None:
-        """The lower factor of A + t 11ᵀ, or None where A is not definite on what 1 is normal to.
+        """The lower factor of A + t 11ᵀ, or None if A is not definite orthogonally to 1.
 
-        t is of the size of A, so that the factor of a large A loses no digits to it.
+        t has the size of A, so that the factor loses no digits.
         """
-        factor: Array | None = self.gram.cholesky(A + A.diagonal().mean() / self.n)
-        return factor
+        return self.gram.cholesky(A + A.diagonal().mean() / self.n)
 
     def inverse(self, factor: Array) -> Array:
         """The pseudoinverse of A from its `cholesky`."""
@@ -259,15 +258,14 @@ class MVUProgram:
     def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None:
         """The factor of ⟨A_e, K A_f S⁻¹⟩ for all pairs of constraints, plus a diagonal, or None."""
         scale, edges = 1 / self.squares, (self.heads, self.tails)
-        factor: Array | None = self.gram.schur(K, inverse, *edges, scale, extra)
-        return factor
+        return self.gram.schur(K, inverse, *edges, scale, extra)
 
     def scaled(self, factor: Array) -> ScaledMVUProgram:
-        """The program in coordinates in which the matrix of this `cholesky` is the unit matrix."""
+        """The program in coordinates in which the matrix with this `cholesky` is the identity."""
         return ScaledMVUProgram.build_from(self, factor)
 
     def plain(self, state: State) -> tuple[MVUProgram, State]:
-        """The program (2) and its point, which are these."""
+        """The program itself and the point."""
         return self, state
 
     def start(self) -> State:
@@ -295,7 +293,7 @@ class MVUProgram:
 
     @property
     def mean_square(self) -> float:
-        """The mean D, in units of the data: gaps are relative to it, or to a larger bound."""
+        """The mean D, in units of the data: gaps are relative to it, or to the bound if larger."""
         return self.scale * float(self.given.mean())
 
     def variance(self, state: State) -> float:
@@ -303,13 +301,13 @@ class MVUProgram:
         return self.scale * self.sign * float(state.K.diagonal().sum())
 
     def paid(self, state: State) -> float:
-        """What the slacks cost that K needs; x itself is larger, or K inexact."""
+        """Cost of the slacks that K needs; x itself is larger, or K inexact."""
         excess = self.lengths(state.K) - 1
         above, below = excess.clip(0, None), -excess.clip(None, 0)
         return self.scale * float(self.upper @ above + self.lower @ below)
 
     def bound(self, state: State) -> float:
-        """The sum of y, which no variance less what is paid exceeds."""
+        """The sum of y, an upper bound on the variance minus the cost of slack."""
         return self.scale * float(state.y.sum())
 
     def gap(self, state: State) -> float:
@@ -320,7 +318,7 @@ class MVUProgram:
         return max(width / max(self.mean_square, abs(bound)), self.violation(state))
 
     def owed(self, state: State) -> float:
-        """c of (8): how far the optimum may lie below the variance, for lengths are not kept."""
+        """c of (8): the optimum may lie this far below the variance, due to violated lengths."""
         if self.priced:
             return 0.0
         if self.may_shrink:
@@ -330,33 +328,33 @@ class MVUProgram:
         return self.scale * float(prices @ abs(self.lengths(state.K) - 1))
 
     def gap_with_slack(self, state: State) -> float:
-        """How far (2) is from the bound, with what is paid."""
+        """The gap between (2), including the cost of slack, and the bound."""
         bound = self.bound(state)
         return abs(bound - self.variance(state) + self.paid(state)) / max(
             self.mean_square, abs(bound)
         )
 
     def remaining(self, mu: float, state: State) -> float:
-        """What products of this mean leave of the gap, but for rounding and for slack."""
+        """The gap that products of this mean leave, apart from rounding and slack."""
         return mu * self.size * self.scale / max(self.mean_square, abs(self.bound(state)))
 
     def is_exhausted(self, state: State) -> bool:
-        """Whether (2) is solved, but slack bought that should not be."""
+        """Whether (2) is solved, but with slack that should not be used."""
         if self.priced:
             return False
         return self.gap_with_slack(state) <= min(PAID, EXHAUSTED * self.gap(state))
 
     def value(self, state: State) -> float:
-        """The least is best: of points whose lengths cannot be kept, those that pay least."""
+        """What is minimised; if lengths cannot be kept, the points with the least cost are best."""
         gap = self.gap(state)
         return min(gap, self.gap_with_slack(state)) if self.higher_penalty else gap
 
     def violation(self, state: State) -> float:
-        """The largest change of a length that is forbidden, relative to that of the program."""
+        """The largest forbidden change of a squared length, relative to that of the program."""
         return float(abs(self.forbidden(self.lengths(state.K) - 1)).max())
 
     def forbidden(self, changes: Array) -> Array:
-        """The part of changes of lengths that is neither free nor for sale."""
+        """Changes of lengths that are neither free nor have a price; 0 for all others."""
         if self.priced:
             return 0 * changes
         return changes.clip(0, None) if self.may_shrink else changes
@@ -367,7 +365,7 @@ class MVUProgram:
         return float(self.lower.max()) == 0
 
     def rounding(self, state: State) -> Matrix:
-        """What rounding K changes in squared lengths, relative to them; (m,) on the host."""
+        """Relative change of squared lengths by rounding K; (m,) on the host."""
         diagonal = state.K.diagonal()
         sizes = (diagonal[self.heads] + diagonal[self.tails]) / self.squares
         changes: Matrix = ROUNDINGS * np.finfo(float).eps * kernels_for(sizes).to_host(sizes)
@@ -376,8 +374,8 @@ class MVUProgram:
     def certificate(self, state: State, eigenvalues: Matrix) -> Certificate:
         """Objective, gap and error measures of a point; ``eigenvalues`` are those of K.
 
-        Rounding may leave K or S slightly indefinite. The gap counts what it costs to move both
-        back into their cones.
+        Rounding may leave K or S slightly indefinite. The gap includes the cost of moving both back
+        into their cones.
         """
         kernels, gram, unit, n = kernels_for(state.K), self.gram, self.scale, self.n
         objective = self.variance(state) - (self.paid(state) if self.priced else 0.0)
@@ -444,7 +442,7 @@ class ScaledMVUProgram(MVUProgram):
 
     @property
     def size(self) -> int:
-        """How many products should become zero, and the one of 1, which should not."""
+        """Number of products that should become zero, plus the one of 1, which should not."""
         return self.n + 2 * len(self.squares)
 
     def lengths(self, K: Array) -> Array:
@@ -452,7 +450,7 @@ class ScaledMVUProgram(MVUProgram):
         return ((self.rows @ K) * self.rows).sum(1)
 
     def projected(self, A: Array) -> Array:
-        """The matrix itself: 1 has its direction."""
+        """The matrix itself."""
         return A
 
     def change(self, y: Array) -> Array:
@@ -467,24 +465,21 @@ class ScaledMVUProgram(MVUProgram):
 
     def cholesky(self, A: Array) -> Array | None:
         """The lower factor, or None if the matrix is not definite."""
-        factor: Array | None = self.gram.cholesky(A)
-        return factor
+        return self.gram.cholesky(A)
 
     def inverse(self, factor: Array) -> Array:
         """The inverse of A from its `cholesky`."""
-        inverse: Array = self.gram.cholesky_inverse(factor)
-        return inverse
+        return self.gram.cholesky_inverse(factor)
 
     def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None:  # noqa: ARG002
         """As in plain coordinates, for K' = I."""
-        factor: Array | None = self.gram.schur_of_rows(self.rows, self.rows @ inverse, extra)
-        return factor
+        return self.gram.schur_of_rows(self.rows, self.rows @ inverse, extra)
 
 
 def least_rounding(lengths: Matrix, n: int) -> float:
-    """At least what rounding K changes in the shortest squared length, relative to it.
+    """Lower bound on the relative change of the shortest squared length by rounding K.
 
-    K is about the mean of n nodes, from which all are about the longest length / n away, or more.
+    K is centred at the mean of n nodes, from which all are at least about longest / n away.
     """
     ratio = float(lengths.max() / lengths.min()) / n
     return float(np.finfo(float).eps) * ratio**2
@@ -499,11 +494,11 @@ def _least_at(heads: Index, tails: Index, squares: Matrix, n: int) -> Matrix:
 
 
 class IllConditionedError(ValueError):
-    """Lengths so different that rounding takes (4) out of the cones."""
+    """Lengths differ so much that rounding takes (4) out of the cones."""
 
 
 class UnboundedError(ValueError):
-    """A slack whose price is too low to keep the variance finite; ``least`` is the least ω."""
+    """The price of slack is too low to keep the variance finite; ``least`` is the least ω."""
 
     def __init__(self, least: float) -> None:
         super().__init__(f"the slack weight must be above {least}")

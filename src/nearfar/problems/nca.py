@@ -1,4 +1,4 @@
-"""Neighbourhood components analysis: the expected number of points that a random neighbour names.
+"""Neighbourhood components analysis: maximise the expected number of correctly classified points.
 
 With the soft neighbours p(j|i), shares pᵢ and spread S of `nearfar.problems.soft_neighbors`:
 
@@ -6,10 +6,10 @@ With the soft neighbours p(j|i), shares pᵢ and spread S of `nearfar.problems.s
 (2) gradient  ∂f/∂L = −2 L S(w) with w_ij = p(j|i) ([yᵢ = yⱼ] − pᵢ)                [GRHS04, eq. 5]
 (3) diagonal  L = diag(s):  ∂f/∂s_k = −2 s_k S(w)_kk
 
-f is not concave: a descent ends in a local optimum, and there is no bound. It starts with random
-points at D = APART or more: from nearer together it would see the means of classes only, not which
-points are neighbours. (1) does not change with the coordinates, so that L may act on whitened
-points; (3) needs the features themselves, each divided by its deviation.
+f is not concave: a descent ends in a local optimum, and there is no bound. It starts with a mean D
+of at least APART between random points: if they were nearer, only the means of the classes would
+matter, not which points are neighbours. (1) does not depend on the coordinates, so L may act on
+whitened points; (3) needs the features themselves, each divided by its standard deviation.
 
 [GRHS04] Goldberger, Roweis, Hinton & Salakhutdinov, Neighbourhood components analysis, NIPS 2004.
 """
@@ -28,18 +28,18 @@ from nearfar.problems.whitening import returned_weights
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-APART = 5.0  # mean of D between random points under the first guess, at least
+APART = 5.0  # least mean of D between random points under the first guess
 
 
 class NCAProblem(SoftNeighborsProblem):
-    """Equations (1) and (2) for points sorted by class; minimised is minus (1)."""
+    """Equations (1) and (2) for points sorted by class; minus (1) is minimised."""
 
     def objective(self, components: Matrix) -> float:
         """(1) of a map on the features, in float64."""
         return float(self.soft_neighbors_of(components)[2].sum())
 
     def first_guess(self, rows: int | None = None) -> Matrix:
-        """That of all soft neighbours, or more."""
+        """The Gaussian guess, lengthened if points are too near each other."""
         return _apart(self, super().first_guess(rows))
 
     def evaluate(self, L: Matrix, U: Array | None = None) -> Point:
@@ -53,7 +53,7 @@ class DiagonalNCAProblem(NCAProblem):
 
     @classmethod
     def build(cls, X: Array, centre: Array, starts: Index, regularization: float = 0.0) -> Self:
-        """Divide the features of X by their deviations; those that are constant become zero."""
+        """Divide the features of X by their standard deviations; constant features become zero."""
         kernels = kernels_for(X)
         points = kernels.double(X) - centre
         deviation = np.sqrt(kernels.to_host((points * points).mean(0)))
@@ -88,7 +88,7 @@ class DiagonalNCAProblem(NCAProblem):
         return np.diag(np.abs(L) * np.diag(self.basis))
 
     def returned(self, L: Matrix) -> Matrix:
-        """The map that a fit returns: a row a feature, by decreasing weight, and none of zeros."""
+        """The map that a fit returns: one row per feature, by decreasing weight, without zeros."""
         return returned_weights(np.abs(L) * np.diag(self.basis), L, self.U)
 
     def mean_distance(self, L: Matrix) -> float:
@@ -111,6 +111,6 @@ class DiagonalNCAProblem(NCAProblem):
 
 
 def _apart(problem: SoftNeighborsProblem, L: Matrix) -> Matrix:
-    """A factor that is lengthened until points are far enough apart."""
+    """The factor, lengthened until points are far enough apart."""
     distance = problem.mean_distance(L)
     return L * max(1.0, APART / distance) ** 0.5 if distance > 0 else L

@@ -5,11 +5,11 @@ With x the difference of the points of a pair, d features and a share ρ:
 (1) H = Σ_near xxᵀ + ρ (T / d) I, T = tr Σ_near xxᵀ, or a given total
 (2) R, (d, k), with RᵀHR = I, of the k directions in which pairs differ
 
-Where far pairs differ in a direction in which H is zero, an objective that makes them long has no
-largest value, which is an error.
+If far pairs differ in a direction in which H is zero, an objective that makes them long is
+unbounded, which is an error.
 
-What is whitened are rows: points about one of them, or the differences of pairs, which need less
-memory where pairs hardly share points.
+The rows that are whitened are points relative to one of them, or the differences of pairs, which
+need less memory if pairs hardly share points.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from nearfar.supervision import Pairs
 
 Matrix = NDArray[np.float64]
 
-STEADY = 1e-6  # eigenvalue, relative to the largest, that one decomposition finds well enough
-MOSTLY_RIDGE = 0.5  # share of H beyond which the ridge, and not the near pairs, makes a direction
-REACH = 1e-10  # share of a far pair's length that is no rounding error
+STEADY = 1e-6  # eigenvalue, relative to the largest, that one decomposition finds accurately
+MOSTLY_RIDGE = 0.5  # share of H above which the ridge dominates a direction, not the near pairs
+REACH = 1e-10  # share of a far pair's length above which it is not a rounding error
 CANCELLED = 1e-12  # share of the largest square below which differences of images lose digits
 BLOCK_ROWS = 1 << 16  # pairs whose differences are held at a time
 BLOCK_ENTRIES = 1 << 22  # entries of differences that are held at a time, 32 MB
@@ -47,11 +47,11 @@ def whitened_by_near_pairs(
     regularization: float,
     total: float | None = None,
 ) -> tuple[Matrix, Matrix, Matrix]:
-    """R of (2), its dual G, and directions (k, ·) that are mostly made by the ridge.
+    """R of (2), its dual G, and directions (k, ·) in which the ridge dominates.
 
     For rows in some coordinates, ``scatter`` gives Σ_near xxᵀ, and ``squares`` ‖x‖² of each far
-    pair. Directions in which no pair differs get no weight, and constant features none at all; but
-    for them, rows are X = X R Gᵀ. ``total`` is T of (1), if it is given.
+    pair. Directions in which no pair differs and constant features get no weight; apart from them,
+    rows are X = X R Gᵀ. ``total`` is T of (1), if it is given.
     """
     d = rows.shape[1]
     constant = kernels.to_host(abs(rows).sum(0)) == 0
@@ -76,7 +76,7 @@ def whitened_by_near_pairs(
 def steadily_whitened(
     H: Matrix, regularization: float, total: float | None = None
 ) -> tuple[Matrix, Matrix] | None:
-    """R of (2) and its dual, if (1) is well-conditioned but for units and owes the ridge little.
+    """R of (2) and its dual, if (1) is well-conditioned up to units and the ridge is small.
 
     ``H`` is Σ_near xxᵀ, and ``total`` is T of (1), if it is given. One eigendecomposition of
     (1) = S V Λ Vᵀ S, with S the units, gives both: R = S⁻¹ V Λ^(−½) and S V Λ^½.
@@ -104,9 +104,9 @@ def _ridge(H: Matrix, regularization: float, total: float | None) -> float:
 
 
 def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]:
-    """For points U in some coordinates: Σ_near uuᵀ, from differences, which lose no digits.
+    """A function of points U in some coordinates: Σ_near uuᵀ, from differences to keep digits.
 
-    All pairs of a class are n_c times its scatter, so that they need not be visited.
+    The sum over all pairs of a class is n_c times its scatter, so the pairs need not be visited.
     """
     if pairs.labels is not None:
         starts = pairs.labels.starts.tolist()
@@ -134,7 +134,7 @@ def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]
 
 
 def near_squares(kernels: ModuleType, pairs: Pairs, points: Array) -> Matrix:
-    """The diagonal of Σ_near xxᵀ; all pairs of a class are n_c times its scatter."""
+    """The diagonal of Σ_near xxᵀ; the sum over all pairs of a class is n_c times its scatter."""
     total = np.zeros(points.shape[1])
     if pairs.labels is not None:
         ordered = points[kernels.index(pairs.labels.order, points)]
@@ -152,9 +152,9 @@ def near_squares(kernels: ModuleType, pairs: Pairs, points: Array) -> Matrix:
 
 
 def central_origin(kernels: ModuleType, X: Array) -> Array:
-    """The point nearest to the median of the points, which no outlier moves, in float64.
+    """The point nearest to the median of the points, which is robust to outliers, in float64.
 
-    From one of them the points span what their differences span.
+    Relative to one of them, the points span the same space as their differences.
     """
     sample = np.asarray(kernels.to_host(X[:: -(-len(X) // SAMPLE_ROWS)]), dtype=np.float64)
     centre = kernels.like(np.median(sample, axis=0), kernels.double(X[:0]))
@@ -169,10 +169,11 @@ def measure_of_pairs(
     trace: Callable[[Matrix], float] = squared_norm,
     total: float | None = None,
 ) -> Callable[[Matrix], tuple[Array, float]]:
-    """For a map on the features: ‖x‖² of each far pair, and ⟨H, A⟩ of (1), from data in float64.
+    """A function of a map: ‖x‖² of each far pair, and ⟨H, A⟩ of (1), from data in float64.
 
-    A is the metric of the map. ``images`` and ``trace`` are those of the points and of A where a
-    map is returned in other coordinates, and rounded there; ``total`` is T of (1), if it is given.
+    A is the metric of the map. If the map is returned in other coordinates, and rounded there,
+    ``images`` and ``trace`` give the images of the points and the trace of A. ``total`` is T of
+    (1), if it is given.
     """
     X = pairs.points
     kernels = kernels_for(X)
@@ -203,9 +204,10 @@ def measure_of_pairs(
 def refuse_unbounded(
     kernels: ModuleType, part: Array, whole: Array, *, equal: bool = False
 ) -> None:
-    """Refuse far pairs with a part of their squares in directions in which near pairs agree.
+    """Raise if far pairs differ in directions in which near pairs agree.
 
-    ``equal`` is whether a ridge adds nothing, since all near pairs are of equal points.
+    ``part`` (m,) are the squared lengths in these directions. ``equal`` means that a ridge adds
+    nothing, since all near pairs consist of equal points.
     """
     apart: NDArray[np.intp] = kernels.to_host(kernels.flatnonzero(part > REACH**2 * whole))
     remedy = (
@@ -214,8 +216,8 @@ def refuse_unbounded(
     )
     if equal:
         remedy = (
-            "Give near pairs of points that differ: in these none do, so that regularization, a"
-            " share of what they differ by, adds nothing."
+            "Give near pairs of points that differ: all of these are pairs of equal points, so that"
+            " regularization, which is relative to their differences, adds nothing."
         )
     if len(apart):
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Kruskal's stress: how far the distances of an embedding are from the order of given ones.
+"""Kruskal's stress: the misfit between the distances of an embedding and the order of given ones.
 
 With the given dissimilarities δ, weights w, and d the distances of an embedding Y (n, r):
 
@@ -79,11 +79,11 @@ class NonmetricProblem:
 
     pairs: SomePairs
     order: Order
-    scale: ClassVar[float] = 1.0  # F of an embedding at random is about that large
+    scale: ClassVar[float] = 1.0  # the order of magnitude of F of a random embedding
 
     @classmethod
     def of(cls, pairs: SomePairs, ties: str) -> NonmetricProblem:
-        """Of pairs on the host."""
+        """From pairs on the host."""
         return cls(pairs, Order.of(pairs.lengths, pairs.weights, ties))
 
     def evaluate(self, Y: Floats) -> Placed:

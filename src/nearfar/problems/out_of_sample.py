@@ -1,4 +1,4 @@
-"""Where a new point goes in an embedding: by distances to its neighbours, or by weights of them.
+"""The place of a new point in an embedding, from distances to its neighbours or weights of them.
 
 The k training points nearest to a new point have places yᵢ (r,) and squared distances dᵢ to it;
 bᵢ = ‖yᵢ‖² − dᵢ. Unknown are its place y and s, which stands for ‖y‖²:
@@ -18,15 +18,14 @@ value of that over y is (4).
 
 The origin matters in (3), since s pulls y towards it. If it is the mean of the yᵢ, all (y, s) with
 ξ = 0 are optimal: σᵢ = −1/k has μ = 0 and Σσᵢyᵢ = 0, so that every objective is at least −b̄ = s. A
-new point whose distances are those of a point y of the embedding, or of a point at any height h
-above it (dᵢ = ‖y − yᵢ‖² + h², s = ‖y‖² + h²), goes to y exactly. About an origin far away it does
-not.
+new point with the distances of a point y of the embedding, or of a point at any height h above it
+(dᵢ = ‖y − yᵢ‖² + h², s = ‖y‖² + h²), is placed at y exactly. With an origin far away it is not.
 
 The stress is not convex in y, but f = 4yᵀCy − 4gᵀy + k(s + b̄)² + constant is convex in (y, s), and
 its only constraint is ‖y‖² = s. By (6) its Lagrangian with the multiplier λ is convex, and
-stationary there: no place has less stress. λ is unique, since ‖y‖² falls with it and s grows.
-Directions in which the neighbours do not differ are left at zero: a place there has a mirror image
-as good.
+stationary there: no place has less stress. λ is unique, since ‖y‖² falls with λ and s grows.
+Directions in which the neighbours do not differ are left at zero: any other place would have a
+mirror image that fits equally well.
 
 [SR03] Saul & Roweis, Think globally, fit locally, JMLR 4 (2003).
 [Thesis] Weinberger, Metric learning with convex optimization, University of Pennsylvania 2007.
@@ -44,7 +43,7 @@ from nearfar.kernels import Array, kernels_for
 from nearfar.kernels.batched import eigh
 from nearfar.linalg import ldl, ldl_solve
 
-SHRUNK = 1e-12  # share by which σ is drawn to zero, which keeps μ of (4) away from it
+SHRUNK = 1e-12  # share by which σ is shrunk, which keeps μ of (4) above zero
 NARROW = 1e-10  # variance of neighbours, relative to the largest, that is a rounding error
 RIDGE = 1e-3  # ρ of (7)
 
@@ -59,7 +58,7 @@ class Neighborhoods:
 
     @classmethod
     def of(cls, places: Array, squares: Array) -> Self:
-        """All new points, numbered."""
+        """All new points, with their numbers."""
         return cls(places, squares, kernels_for(places).arange(places.shape[2], places))
 
     def take(self, chosen: Array) -> Self:
@@ -122,7 +121,7 @@ class OutOfSampleProgram(Neighborhoods):
         return (self.b * sigma).sum(0) - (centre * centre).sum(0) / (1 + sigma.sum(0))
 
     def gap(self, x: Array, sigma: Array) -> Array:
-        """What is left between (3) and (4)."""
+        """The gap between (3) and (4)."""
         return self.value(x) - self.bound((1 - SHRUNK) * sigma)
 
 
@@ -141,7 +140,7 @@ class LocalStress:
 
     @classmethod
     def of(cls, near: Neighborhoods) -> LocalStress:
-        """Of neighbours whose mean is the origin."""
+        """From neighbours with their mean at the origin."""
         rows = near.places.swapaxes(0, 2).swapaxes(1, 2)  # (m, k, r)
         c, axes = eigh(rows.swapaxes(1, 2) @ rows)
         c, b = c.T, near.b
@@ -152,7 +151,7 @@ class LocalStress:
         return cls(axes, pull, 4 * (c - least), 4 * least + 2 * b.sum(0), len(b))
 
     def ends(self) -> tuple[Array, Array]:
-        """Values of t (m,) on both sides of the one of (6)."""
+        """Lower and upper bounds (m,) on the t of (6)."""
         size = (self.pull * self.pull).sum(0)  # ‖y‖² <= size / t²
         return 0 * size, self.lowest.clip(0) + (2 * self.k * size) ** (1 / 3)
 

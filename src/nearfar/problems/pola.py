@@ -1,7 +1,7 @@
 """The pseudo-metric online learning algorithm: a metric and a threshold from a stream of pairs.
 
-A pair of points u and v is near (y = 1) or far (y = −1); x = u − v. A pair (M, b) of a matrix and a
-number lies in a space with the inner product s⁴⟨M, N⟩ + bc, s a length that counts as one.
+A pair of points u and v is near (y = 1) or far (y = −1); x = u − v. Pairs (M, b) and (N, c) of a
+matrix and a number have the inner product s⁴⟨M, N⟩ + bc, with s the unit of length.
 
 (1) metric      D(u, v) = xᵀMx with M ⪰ 0                                              [S04, W07]
 (2) margin      y (b − xᵀMx) ≥ 1, and b ≥ 1                                       [W07, eq. 2.28]
@@ -13,11 +13,11 @@ number lies in a space with the inner product s⁴⟨M, N⟩ + bc, s a length th
 (6) bound       Σ ℓ² ≤ (R⁴/s⁴ + 1) (s⁴‖M* − M₁‖² + (b* − b₁)²) for a stream with ‖x‖ ≤ R and any
                 (M*, b*) that has no loss on it, M* ⪰ 0, b* ≥ 1                  [S04, theorem 1]
 
-Why (5) is the projection: (4) takes from M ⪰ 0 a matrix of rank one, so at most one eigenvalue is
-negative, and the cone is a product of one for M and one for b. After a far pair, where xxᵀ is
-added, no eigenvalue is. Why (6) holds: a projection onto a convex set comes nearer to each of its
-points, that of (4) by at least ℓ²/(‖x‖⁴/s⁴ + 1) in squared distance, and all of these together
-cannot exceed the squared distance at first.
+Why (5) is the projection: (4) subtracts a matrix of rank one from M ⪰ 0, so at most one eigenvalue
+is negative, and the cone is a product of one for M and one for b. After a far pair, where xxᵀ is
+added, no eigenvalue is negative. Why (6) holds: a projection onto a convex set moves nearer to each
+of its points; (4) reduces the squared distance by at least ℓ²/(‖x‖⁴/s⁴ + 1), and these reductions
+together cannot exceed the initial squared distance.
 
 The papers have s = 1. M is a matrix (d, d), X holds differences x as rows (m, d).
 
@@ -53,10 +53,10 @@ class POLAProblem:
     near: NDArray[np.bool_]  # (m,), on the host
 
     def blocks(self, order: Index | None = None) -> Iterator[tuple[Matrix, Matrix]]:
-        """Differences x (block, d) and signs y (block,) in the order of the pairs or in another.
+        """Differences x (block, d) and signs y (block,), in the order of the pairs or a given one.
 
-        They come to the host in float64, a few at a time: M is there, and the next pair cannot be
-        looked at before this one.
+        They are copied to the host in float64, a few at a time: M is there, and pairs are visited
+        one after the other.
         """
         kernels, points = kernels_for(self.points), self.points
         order = np.arange(len(self.heads)) if order is None else order

@@ -11,12 +11,12 @@ m the mean of all points, and ρ >= 0 a weight:
 (6) map       L = Λ_r^(−1/2) V_rᵀ  of the r first v; all of them give (4)
 (7) bound     f(LᵀL) − min f(LᵀSL) over S ≻ 0 = N (tr W − log det W − r)  with W = L C_ρ Lᵀ
 
-f is, but for constants and a factor 2, minus the log-likelihood of chunklets that are normal with
-one covariance B⁻¹ and means of their own. For r < d, det B is that on the row space of L, and (7)
-is about this row space. Without reduction T is not needed: eigenvectors of C give (4) at once.
+Up to constants and a factor 2, f is the negative log-likelihood of chunklets that are normal with a
+common covariance B⁻¹ and individual means. For r < d, det B is the determinant on the row space of
+L, and so is (7). Without reduction T is not needed: eigenvectors of C give (4) directly.
 
-Where the points do not vary in every direction, or on principal directions, (3) is about metrics on
-a part of the space, given by coordinates u = basisᵀ x.
+If the points do not vary in every direction, or on principal directions, (3) is restricted to
+metrics on a subspace with the coordinates u = basisᵀ x.
 
 Costs: O(n d² + d³) time and O(n d + d²) memory; for d > n both d² and d³ become n d and n² d.
 
@@ -42,9 +42,9 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
-SAMPLE_ROWS = 1000  # that are enough to see how far features are from 0
-FAR = 2.0**10  # times its spread from 0: a feature whose mean is computed from differences
-RATIO_TOLERANCE = 1e-10  # share of the variance that counts as none: above the rounding of (5)
+SAMPLE_ROWS = 1000  # enough to estimate how far features are from 0
+FAR = 2.0**10  # a feature this many times its spread away from 0 is shifted first
+RATIO_TOLERANCE = 1e-10  # share of the variance that counts as zero: above the rounding of (5)
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class RCAProblem:
     def in_features(
         cls, kernels: ModuleType, points: Array, rows: Index, codes: Index
     ) -> RCAProblem:
-        """The problem with nothing but C, for points of which some are in chunklets.
+        """The problem with C only, in the coordinates of the features.
 
-        ``rows`` (N,) are those in chunklets and ``codes`` (N,) the number of the chunklet of each.
+        ``rows`` (N,) are the points in chunklets and ``codes`` (N,) their chunklet numbers.
         """
         return cls(_within(kernels, points, rows, codes), len(rows))
 
@@ -76,10 +76,10 @@ class RCAProblem:
         codes: Index,
         principal: float | None = None,
     ) -> RCAProblem:
-        """The problem in white coordinates of the span of centred points, whatever the units are.
+        """The problem in whitened coordinates of the span of centred points, in any units.
 
-        With ``principal`` in those of the leading principal directions: how many, or, below 1, the
-        share of the variance that they carry at least.
+        ``principal`` restricts it to the leading principal directions: their number or, if it is
+        below 1, the least share of the variance that they carry.
         """
         scale = np.ones(points.shape[1]) if principal else _deviations(kernels, points)
         basis, dual = _white_coordinates(kernels, points, scale, principal)
@@ -103,14 +103,14 @@ class RCAProblem:
 
     @property
     def n_flat(self) -> int:
-        """Directions in which the points vary, but those of a chunklet do not."""
+        """Number of directions in which the points vary, but not within chunklets."""
         values = self._directions[0]
         tolerance = null_tolerance(values) if self.T is None else RATIO_TOLERANCE
         return int((values <= tolerance).sum())
 
     @property
     def rank(self) -> int:
-        """Directions in which the points vary."""
+        """Number of directions in which the points vary."""
         return len(self.C)
 
     def solution(self, n_components: int | None = None) -> Matrix:
@@ -144,9 +144,9 @@ def within_images(
 
 
 def log_det_of_rows(L: Matrix) -> float:
-    """log det LLᵀ, also where the units of the features, the columns of L, differ by any powers.
+    """log det LLᵀ, accurate even if the columns of L, the units of features, differ enormously.
 
-    Householder's method on rows in decreasing order, with pivots, has errors relative to each row.
+    The errors of a pivoted Householder QR of rows in decreasing order are relative to each row.
     """
     order = np.argsort(-np.abs(L).max(axis=0))
     triangle, _ = linalg.qr(L[:, order].T, mode="r", pivoting=True)
@@ -158,8 +158,8 @@ def _white_coordinates(
 ) -> tuple[Matrix, Matrix]:
     """Basis (d, s) of coordinates in which the points are white, and its dual.
 
-    Coordinates are along eigenvectors of the covariance of points / scale, of the largest variance
-    first: all, or as many as are wanted, or, below 1, those that carry a share of the variance.
+    Coordinates are along eigenvectors of the covariance of points / scale, largest variance first:
+    all, or the given number, or those that carry a given share (below 1) of the variance.
     """
     n, d = points.shape
     unit = points / kernels.like(scale, points)
@@ -181,9 +181,9 @@ def _white_coordinates(
 
 
 def near_origin(kernels: ModuleType, X: Array) -> Array:
-    """X, or in float64 X less its first point if some feature is far from 0 for its spread.
+    """X, or X minus its first point in float64 if a feature is far from 0 relative to its spread.
 
-    A mean m has a rounding error of ε|m|, whose square adds to the variances of (1) and (2).
+    A mean m has a rounding error of ε|m|; its square would add to the variances of (1) and (2).
     """
     few = X[:: -(-len(X) // SAMPLE_ROWS)]
     spread = abs(few - X[:1]).mean(0)

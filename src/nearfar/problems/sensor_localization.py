@@ -1,8 +1,8 @@
-"""How firmly measured distances hold the nodes of a network, by its linear elasticity.
+"""How well measured distances determine the positions of nodes, by linear elasticity.
 
-Where they are is the problem of `nearfar.problems.stress`; how well that is known is told here.
-Edges e = (i, j) are springs between points at rest, δₑ = yᵢ − yⱼ, whose stiffness against a change
-of the squared length ‖δₑ‖² is the weight wₑ; x (n, r) are small displacements; ε resists across.
+`nearfar.problems.stress` finds the positions; this module estimates their uncertainty. Edges
+e = (i, j) are springs at rest, δₑ = yᵢ − yⱼ; the weight wₑ is the stiffness against a change of the
+squared length ‖δₑ‖², and ε a small stiffness across. x (n, r) are small displacements.
 
 (1) stiffness  xᵀHx = Σₑ 4wₑ (⟨δₑ, xᵢ − xⱼ⟩² + ε ‖δₑ‖² ‖xᵢ − xⱼ‖²)
 (2) errors     an error ξₑ of a squared length moves the fit by x = H⁻¹ Σₑ 2wₑ ξₑ δₑ (eᵢ − eⱼ)
@@ -14,7 +14,7 @@ of the squared length ‖δₑ‖² is the weight wₑ; x (n, r) are small displ
 (5) mirror     y'ᵢ is the image of yᵢ in the flat that is nearest to its neighbours; where the
                misfit Σ ((ℓ − D) / σD)² of its lengths hardly rises, both places are possible
 
-Points that are fixed do not move: their rows and columns are left out.
+Fixed points do not move: their rows and columns are left out.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 ACROSS = 1e-6  # ε
-TRIPLES = 20  # of nodes, whose motions may be those of the largest part
-ROUNDS = 3  # in which it is fitted again
-EXACT = 1e-6  # relative error of squared lengths that is none
-UNLIKELY = 9.0  # rise of (5) that tells two places apart: three standard deviations
-APART = 10.0  # standard errors by which they must differ
-RANK = 1e-8  # singular value, relative, that is zero
-FLAT_ANCHORS = 1e-6  # extent of anchors, relative to the largest, that is none
+TRIPLES = 20  # of nodes that are tried for the motion of the largest part
+ROUNDS = 3  # of refitting that motion
+EXACT = 1e-6  # relative error of squared lengths that counts as zero
+UNLIKELY = 9.0  # increase of (5) that rules a place out: three standard deviations
+APART = 10.0  # least distance of two places, in standard errors
+RANK = 1e-8  # relative singular value that counts as zero
+FLAT_ANCHORS = 1e-6  # extent of anchors, relative to the largest, that counts as zero
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Elasticity:
         return np.stack([self._summed(sample) for sample in samples], axis=2)
 
     def squares(self, X: Matrix) -> Matrix:
-        """Mean square (n,) of the displacements (n, r, s) of a point, less their common motion."""
+        """Mean square (n,) of the displacements (n, r, s), minus their common rigid motion."""
         n, r, _ = X.shape
         motions = self.motions.reshape(n, r, -1)
         left = X - motions @ np.tensordot(motions, X, axes=((0, 1), (0, 1)))
@@ -98,10 +98,10 @@ class Elasticity:
         return squares
 
     def squares_beside_most(self, X: Matrix, random: RandomState) -> Matrix:
-        """The same less the motion of the largest part that moves as a whole.
+        """The same, minus the rigid motion of the largest part that moves as a whole.
 
-        A part that moves by itself then does not seem to move the rest. The motion is the one with
-        the least median of squares among those of all points and of some triples, fitted again to
+        So a part that moves alone does not make the rest seem to move. Candidates are the motions
+        of all points and of some triples; the one with the least median of squares is refitted to
         the half of the points that follow it best.
         """
         n, r, count = X.shape
@@ -144,17 +144,16 @@ class Elasticity:
 
 
 def _less(x: Matrix, motions: Matrix, nodes: Index) -> Matrix:
-    """Displacements (n, r) less the motion nearest to those of some nodes."""
+    """Displacements (n, r) minus the rigid motion that fits some nodes best."""
     basis = motions[nodes].reshape(-1, motions.shape[2])
     found = np.linalg.lstsq(basis, x[nodes].ravel(), rcond=None)[0]
-    left: Matrix = x - motions @ found
-    return left
+    return x - motions @ found
 
 
 def core(n: int, heads: Index, tails: Index, least: int, fixed: Mask) -> Mask:
-    """Nodes that are left after all with fewer than ``least`` edges are taken out, again and again.
+    """The ``least``-core: nodes left after repeatedly removing nodes with fewer edges.
 
-    Fixed nodes stay. Time O(e) a round.
+    Fixed nodes stay. Time O(e) per round.
     """
     kept = np.ones(n, dtype=bool)
     while True:
@@ -167,7 +166,7 @@ def core(n: int, heads: Index, tails: Index, least: int, fixed: Mask) -> Mask:
 
 
 def mirrored(heads: Index, tails: Index, squares: Matrix, Y: Matrix) -> Mask:
-    """Nodes whose lengths D fit a mirror image (5) nearly as well, with σ told by all misfits."""
+    """Nodes for which a mirror image (5) fits the lengths D nearly as well; σ from all misfits."""
     n, r = Y.shape
     ends, others = np.concatenate([heads, tails]), np.concatenate([tails, heads])
     D = np.concatenate([squares, squares])
@@ -217,7 +216,7 @@ def _assembled(n: int, heads: Index, tails: Index, blocks: Matrix) -> sparse.csr
 
 
 def _motions(Y: Matrix, fixed: Mask) -> Matrix:
-    """An orthonormal basis of the shifts and turns of all points that leave fixed ones in place."""
+    """An orthonormal basis of the rigid motions of all points that leave fixed points in place."""
     n, r = Y.shape
     centred = Y - Y.mean(axis=0)
     basis = [np.tile(axis, (n, 1)) for axis in np.eye(r)]
@@ -237,7 +236,10 @@ def _motions(Y: Matrix, fixed: Mask) -> Matrix:
 
 
 def align_to_anchors(Y: Matrix, fixed: Mask, positions: Matrix) -> Matrix:
-    """Y (n, r), moved rigidly, mirrored perhaps, to where anchors are, and these put in place."""
+    """Y (n, r) after the rigid motion (perhaps with reflection) that fits the anchors best.
+
+    The anchors themselves are put at their positions.
+    """
     known, r = positions[fixed], positions.shape[1]
     Y = np.pad(Y, ((0, 0), (0, r - Y.shape[1])))
     centre = Y[fixed].mean(axis=0)
@@ -248,6 +250,6 @@ def align_to_anchors(Y: Matrix, fixed: Mask, positions: Matrix) -> Matrix:
 
 
 def affine_rank(points: Matrix) -> int:
-    """Dimensions of the least flat space that holds some points."""
+    """Dimension of the affine hull of some points."""
     sizes = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
     return int((sizes > FLAT_ANCHORS * sizes.max(initial=0.0)).sum()) if sizes.any() else 0

@@ -1,4 +1,4 @@
-"""What MCML and NCA share: points in whitened coordinates, and sums over soft neighbours.
+"""Shared by MCML and NCA: points in whitened coordinates, and sums over soft neighbours.
 
 With D(i, j) = ‖L(uᵢ − uⱼ)‖² and rows sorted by class:
 
@@ -9,9 +9,9 @@ With D(i, j) = ‖L(uᵢ − uⱼ)‖² and rows sorted by class:
 (4) Gaussian guess   A = ¼ n (1 − 1/τ) v vᵀ, summed over the directions v in which random points are
                      τ times as far apart as those of a class (squared), vᵀPv = 1
 
-(4) is half of what minimises ⟨P, A⟩ + n log E exp(−D) in closed form if differences of random
-points are Gaussian: half, since the nearest points dominate Z. Where classes are far apart, τ being
-large, less will separate them: random points at D = ¼ WIDE in all such directions together.
+(4) is half of the A that minimises ⟨P, A⟩ + n log E exp(−D) in closed form if differences of random
+points are Gaussian: half, since the nearest points dominate Z. If classes are far apart (τ large),
+less is enough to separate them: D = ¼ WIDE between random points in all such directions together.
 
 Coordinates: U = (X − centre) B, where B whitens the pull P of `nearfar.problems.whitening` with the
 pairs of each class as near pairs, of weights 1/(n_c − 1); L acts on U, and L Bᵀ on X.
@@ -38,11 +38,11 @@ from nearfar.problems.whitening import FLOOR, returned_map, whitened
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-LEAST = 0.02  # of 1 − 1/τ in (4), so that every direction is open to a descent
-WIDE = 400.0  # of τ, beyond which (4) is shortened
-OPENING = 0.03  # share of the guess that opens the directions that a start lacks
-ROUNDINGS = 4  # by so many roundings of a squared length may a sum over images err, about
-NARROW = 0.5  # share of d below which a map has few rows: its sums over images are cheaper
+LEAST = 0.02  # least 1 − 1/τ in (4), so that a descent can use every direction
+WIDE = 400.0  # τ above which (4) is shortened
+OPENING = 0.03  # share of the guess that is added in directions that a start lacks
+ROUNDINGS = 4  # error of a sum over images, in roundings of a squared length, about
+NARROW = 0.5  # a map with fewer rows than this share of d is narrow: sums over images are cheaper
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Sums:
-    """What the sums over soft neighbours give at a factor L."""
+    """Sums over soft neighbours at a factor L."""
 
     logs: Matrix  # (n,) log Zᵢ
     shares: Matrix  # (n,) pᵢ
@@ -85,8 +85,8 @@ class SoftNeighborsProblem:
     def build(cls, X: Array, centre: Array, starts: Index, regularization: float = 0.0) -> Self:
         """Whiten the points X, sorted by class, of any floating type.
 
-        ``centre`` is one of the points or their mean: from elsewhere, n points would seem to differ
-        in n directions instead of n − 1.
+        ``centre`` is one of the points or their mean: relative to any other vector, n points span n
+        directions instead of n − 1.
         """
         kernels = kernels_for(X)
         sizes = np.diff(starts)
@@ -133,13 +133,11 @@ class SoftNeighborsProblem:
 
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""
-        L: Matrix = components @ self.dual_basis
-        return L
+        return components @ self.dual_basis
 
     def components(self, L: Matrix) -> Matrix:
         """The factor on the features of a factor on U."""
-        components: Matrix = L @ self.basis.T
-        return components
+        return L @ self.basis.T
 
     def returned(self, L: Matrix) -> Matrix:
         """The map on the features that a fit returns for a factor on U."""
@@ -162,7 +160,7 @@ class SoftNeighborsProblem:
         return guess
 
     def opened(self, L: Matrix) -> Matrix:
-        """A factor near L of full rank, which a descent in L cannot raise."""
+        """A factor of full rank near L: a descent in L cannot raise its rank."""
         guess = self.first_guess()
         if np.linalg.matrix_rank(L) >= len(guess):
             return L
@@ -205,7 +203,7 @@ class SoftNeighborsProblem:
 
 
 def within_classes(U: Array, starts: Index) -> Array:
-    """Points less the mean of their class, scaled so that their Gram matrix is the pull P."""
+    """Points minus the mean of their class, scaled so that their Gram matrix is the pull P."""
     parts = []
     for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         size = last - first

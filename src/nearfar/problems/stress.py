@@ -7,7 +7,7 @@ the points, ȳ their mean, and ℓₑ = ‖yᵢ − yⱼ‖²:
 (2) gradient ∇F = 4 Lap(w(ℓ − D)) Y − 4ρλ (Y − ȳ)
 (3) line     F(Y + tP) is a polynomial of degree 4 in t, because ℓ − D of it is
              ℓ − D + 2t ⟨yᵢ − yⱼ, pᵢ − pⱼ⟩ + t² ‖pᵢ − pⱼ‖²
-(4) fixed    nodes that stay where they are have no part in (2) and (3); then ρ = 0
+(4) fixed    fixed nodes are left out of the gradient (2) and of directions; then ρ = 0
 
 F is not convex. Its global minimum over Y of enough columns is minus the optimum of the program of
 `variational_mvu` for U = I.
@@ -35,7 +35,7 @@ FLOOR = 1e-10  # share of Σ wD² below which a misfit counts as none
 
 @dataclass(frozen=True)
 class Place:
-    """Points on the host, with what (1) and (2) say of them."""
+    """Points on the host, with (1) and (2)."""
 
     Y: Matrix  # (n, r)
     excess: Array  # (e,) ℓ − D, where the edges are
@@ -53,7 +53,7 @@ class Stress:
     free: Matrix | None = None  # (n, 1), 0 for fixed nodes and 1 for the others
 
     def place(self, Y: Matrix) -> Place:
-        """Evaluate (1) and (2) anew."""
+        """Evaluate (1) and (2)."""
         return self._place(Y, self.edges.excess(self._beside(Y)))
 
     def _place(self, Y: Matrix, excess: Array) -> Place:
@@ -69,7 +69,7 @@ class Stress:
         return Place(Y, excess, misfit - variance, gradient, misfit + variance + none)
 
     def line(self, at: Place, direction: Matrix) -> tuple[Matrix, Ray]:
-        """Coefficients of t⁴ … t¹ of F(Y + tP) − F(Y), and what `moved` needs."""
+        """Coefficients of t⁴ … t¹ of F(Y + tP) − F(Y), and the line for `moved`."""
         edges = self.edges
         cross, square = kernels_for(at.excess).edge_products(
             self._beside(at.Y), self._beside(direction), edges.heads, edges.tails
@@ -94,5 +94,5 @@ class Stress:
         return self._place(at.Y + t * direction, at.excess + t * slope + t * t * square)  # (3)
 
     def _beside(self, Y: Matrix) -> Array:
-        """Y where the edges are."""
+        """Y on the device of the edges."""
         return kernels_for(self.edges.squares).like(Y, self.edges.squares)

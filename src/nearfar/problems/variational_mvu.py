@@ -1,4 +1,4 @@
-"""Maximum variance unfolding with K = U Z Uᵀ: a program whose size does not grow with n.
+"""Maximum variance unfolding with K = U Z Uᵀ: the size of the program does not grow with n.
 
 U (n, m) is a basis of smooth functions on the graph, wₑ are the weights of its edges e = (i, j), Dₑ
 their squared lengths, divided by their weighted mean, and Lap(w) = Σₑ wₑ (eᵢ − eⱼ)(eᵢ − eⱼ)ᵀ.
@@ -39,7 +39,7 @@ BLOCK_BYTES = 1 << 23  # rows of A held at a time
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges with unit mean of their squared lengths, where the data lives, in float64."""
+    """Edges with squared lengths of mean 1, on the device of the data, in float64."""
 
     heads: Array  # (e,)
     tails: Array  # (e,)
@@ -57,7 +57,7 @@ class Edges:
         weights: Matrix | None,
         reference: Array,
     ) -> tuple[Edges, float]:
-        """On the device of the reference; also the unit of length."""
+        """Make edges on the device of the reference; also returns the unit of length."""
         kernels = kernels_for(reference)
         double = kernels.double(reference[:0])
         w = np.ones(len(lengths)) if weights is None else weights
@@ -91,7 +91,7 @@ class Edges:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is known of a Z: its objective, a bound (5) on all objectives, and the gap (6)."""
+    """The objective of a Z, a bound (5) on all objectives, and the gap (6)."""
 
     objective: float
     bound: float
@@ -113,7 +113,7 @@ class VariationalProgram:
 
     @classmethod
     def build(cls, edges: Edges, basis: Matrix, pull: float) -> VariationalProgram:
-        """The program for any basis of functions (n, m), which is made (1).
+        """The program for any basis of functions (n, m), which is transformed to satisfy (1).
 
         Time O(e m⁴ / 4), memory O(n m + m⁴ / 4).
         """
@@ -185,8 +185,7 @@ class VariationalProgram:
         values, vectors = linalg.eigh(Z)
         root = vectors * np.sqrt(np.maximum(values, 0.0))  # (m, m), Z = root rootᵀ
         _, axes = linalg.eigh(symmetric(root.T @ self.scatter @ root))
-        embedding: Array = kernels_for(self.basis).apply(self.basis, (root @ axes[:, ::-1]).T)
-        return embedding
+        return kernels_for(self.basis).apply(self.basis, (root @ axes[:, ::-1]).T)
 
 
 def _certificate(
@@ -203,7 +202,7 @@ def _certificate(
 
 
 def _whitened(edges: Edges, basis: Array) -> Array:
-    """(1): a basis of the same functions, less constants, orthonormal under Lap(w)."""
+    """(1): a basis of the same functions without constants, orthonormal under Lap(w)."""
     kernels = kernels_for(basis)
     centred = basis - basis.mean(0)
     product = symmetric(
@@ -212,5 +211,4 @@ def _whitened(edges: Edges, basis: Array) -> Array:
     values, vectors = linalg.eigh(product)
     kept = values > null_tolerance(values)
     axes = signed(vectors[:, kept].T) / np.sqrt(values[kept])[:, None]
-    whitened: Array = kernels.apply(centred, axes)
-    return whitened
+    return kernels.apply(centred, axes)

@@ -27,12 +27,12 @@ from nearfar.linalg import canonical_rotation, eigh, row_signs, signed, symmetri
 
 Matrix = NDArray[np.float64]
 
-FLOOR = 1e-4  # share of the overall scatter that steadies the whitening where P is near singular
+FLOOR = 1e-4  # share of the overall scatter that stabilises the whitening if P is near singular
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
-ROUNDINGS = 16  # of the largest entry of a feature, up to which others are rounding errors
-ROW_TOLERANCE = 1e-12  # length of a row on whitened points, relative to the longest, to drop it
-PASSES = 6  # at most; two where the data are not extreme
-RIDGE_PASSES = 40  # a ridge is in units of its own: each pass resolves some 16 powers of ten
+ROUNDINGS = 16  # entries up to this many roundings of the largest entry are rounding errors
+ROW_TOLERANCE = 1e-12  # rows shorter than this on whitened points, relative to the longest, drop
+PASSES = 6  # largest number; two suffice unless the data are extreme
+RIDGE_PASSES = 40  # the same with a ridge in other units: a pass resolves some 16 powers of ten
 SAMPLE_ROWS = 10_000  # rows that are enough for a median
 
 
@@ -51,8 +51,8 @@ def whitened(
     """
     basis, dual = _row_space(kernels, points)
     if ridge and basis.size:
-        # A ridge must not charge for directions outside of the span of the points, nor vanish
-        # beside features in larger units.
+        # A ridge must not add costs outside the span of the points, nor vanish next to features in
+        # larger units.
         basis, dual = _orthogonal(dual)
     for remaining in reversed(range(RIDGE_PASSES if ridge else PASSES)):
         U = kernels.apply(points, basis.T)
@@ -73,12 +73,12 @@ def whitened(
 def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     """A basis of the span of the points, and its dual.
 
-    Features are brought to a robust unit scale and rows to unit length first, so that neither a
-    feature in other units nor an outlier hides the rest. The scale is the median, or the deviation
-    where the median is a rounding error beside the largest entry: most entries may be that, or
-    zero, in a feature that tells a few points apart. Directions in which the rows then vary by
-    less than RANK_TOLERANCE (a variance, relative to the largest) are rounding errors. A constant
-    feature has no part in the basis.
+    Features are scaled to robust unit scale and rows to unit length, so that neither a feature in
+    other units nor an outlier hides the rest. The scale is the median, or the standard deviation
+    if the median is a rounding error of the largest entry: a feature that separates a few points
+    may be zero, or rounding, for most others. Directions in which the rows then have a variance
+    below RANK_TOLERANCE, relative to the largest, are rounding errors. Constant features are zero
+    in the basis.
     """
     n, d = points.shape
     sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
@@ -106,8 +106,9 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
 def _orthogonal(dual: Matrix) -> tuple[Matrix, Matrix]:
     """The basis and dual basis of (5), of the span of another dual basis.
 
-    Features in the largest units come first, so that rounding in their rows spoils no other, and
-    each direction is in units of the points along it: BᵀB is diagonal, however much units differ.
+    Features in the largest units come first, so that rounding in their rows does not spoil others,
+    and each direction is in units of the points along it: BᵀB is diagonal, however much units
+    differ.
     """
     rows = np.flatnonzero(dual.any(axis=1))
     rows = rows[np.argsort(-np.abs(dual[rows]).max(axis=1), kind="stable")]
@@ -123,8 +124,8 @@ def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:
     """The map on the features that a fit returns for a factor L of whitened points, in float64.
 
     Its rows are orthogonal, longest first, and rounded to the floating type of the points. Rows
-    that are negligible on whitened points are dropped, but for one: those tell what a row does to
-    the data, whatever the units of the features are. ``components`` are L on the features.
+    that are negligible on whitened points are dropped, except one: whitened points show the effect
+    of a row on the data in any units of the features. ``components`` are L on the features.
     """
     found, _ = rotated_map(components, L, points)
     kept = np.abs(found).max(axis=1) > 0
@@ -146,7 +147,7 @@ def floored_map(components: Matrix, floor: Matrix, points: Array) -> Matrix:
 
 
 def rotated_map(components: Matrix, L: Matrix, points: Array) -> tuple[Matrix, Matrix]:
-    """The map of `returned_map` with zeros for the rows that are dropped, and its rotation.
+    """The map of `returned_map` with zeros in place of dropped rows, and its rotation.
 
     Before rounding, it is the rotation times the ``components``.
     """

@@ -99,8 +99,7 @@ def _in_order(*parts: Index) -> Index:
 
 def _places(rows: Index, among: Index) -> Index:
     order = np.argsort(among)
-    found: Index = order[np.searchsorted(among, rows, sorter=order)]
-    return found
+    return order[np.searchsorted(among, rows, sorter=order)]
 
 
 def _given_columns(columns: Mapping[str, Any] | None, n: int) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""Textbook methods for many small problems at once, where SciPy takes one at a time."""
+"""Textbook methods for many small problems at once; SciPy's take one at a time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def conjugate_gradients(
     tol: float,
     max_iter: int,
 ) -> Matrix:
-    """x with ‖right − A x‖ at most ``tol`` of ‖right‖, in the norm of M⁻¹, for each last index.
+    """Solve A x = right for each index of the last axis, to a relative residual of ``tol``.
 
-    ``apply`` multiplies arrays of the shape of ``right`` by A, ``precondition`` by M⁻¹; both are
-    positive definite. All right sides share each product, which is quicker than one by one.
+    Residuals are measured in the norm of M⁻¹. ``apply`` multiplies arrays of the shape of ``right``
+    by A, ``precondition`` by M⁻¹; both are positive definite. All right-hand sides share each
+    product, which is faster than one by one.
     """
     x, residual = np.zeros_like(right), right
     image = precondition(residual)
@@ -47,7 +48,7 @@ def conjugate_gradients(
 
 
 def _dots(a: Matrix, b: Matrix) -> Matrix:
-    """Products of the parts of two arrays with the same last index."""
+    """Inner products of two arrays over all axes but the last."""
     dots: Matrix = np.einsum("is,is->s", a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1]))
     return dots
 
@@ -55,8 +56,8 @@ def _dots(a: Matrix, b: Matrix) -> Matrix:
 def bisect_decreasing(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
     """The roots (m,) of decreasing functions between low and high, on any device.
 
-    ``function`` gives the values (m,) at the points (m,). Where all of them are negative, the root
-    is low, and where all are positive it is high.
+    ``function`` gives the values (m,) at the points (m,). For a function that is negative on the
+    whole interval the result is low, for one that is positive it is high.
     """
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)

@@ -1,4 +1,4 @@
-"""Checkpoints: what a run needs to go on after its process was killed."""
+"""Checkpoints: files from which a run continues after its process was killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY_SECONDS = 0.5
 
 
 class Checkpoint:
-    """A file that holds arrays and plain values of one run, known by its fingerprint."""
+    """A file with the arrays and plain values of one run, identified by its fingerprint."""
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
         self._path, self._fingerprint = Path(path), fingerprint
@@ -63,7 +63,7 @@ class Checkpoint:
         return arrays, values
 
     def save(self, arrays: dict[str, NDArray[Any]], values: dict[str, Any]) -> None:
-        """Replace the file; if that fails, warn the first time and let the fit go on."""
+        """Replace the file; if that fails, warn once, and the fit continues."""
         values = {"format": FORMAT, "fingerprint": self._fingerprint, **values}
         document = np.array(json.dumps(values))
         try:
@@ -79,14 +79,14 @@ class Checkpoint:
         return time.monotonic() - self._written >= EVERY_SECONDS
 
     def remove(self) -> None:
-        """Delete the file, once its run has ended by itself."""
+        """Delete the file of a run that is complete."""
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:
             self._warn("deleted", error)
 
     def _warn(self, what: str, error: OSError) -> None:
-        """Warn of a file that could not be changed; once, for it would fail again and again."""
+        """Warn that the file could not be changed; once, since later attempts would fail too."""
         if self._warned:
             return
         self._warned = True

@@ -14,14 +14,15 @@ method towards (3), both sides staying feasible, is then a linear system in v un
 (5) dz = W⁻¹(t − W⁻¹G dx),  t from λ ∘ t = the target of the cone
 (6) (Aᵀ diag(w) A + GᵀW⁻²G) dx = Aᵀ(wf) + GᵀW⁻¹t − (c + Aᵀσ − Gᵀz)
 
-A first try with τ = 0 tells how far one can go, which sets τ; Mehrotra's corrector then adds to the
-targets what the products of that try left over. Problems that are solved leave the batch.
+A predictor step with τ = 0 shows how far a step can go, which determines τ; Mehrotra's corrector
+then adds the second-order terms of the predictor to the targets. Problems that are solved leave the
+batch.
 
-The cone is worth its algebra: with the one constraint u₀² ≥ ‖(u₁, …)‖² as a number and its
-multiplier, (2) would be bilinear and not stay feasible, and one problem in a thousand would cycle.
+Why a cone: with u₀² ≥ ‖(u₁, …)‖² as a scalar constraint with a multiplier, (2) would be bilinear,
+steps would not stay feasible, and one problem in a thousand would cycle.
 
-In arrays the last axis counts the problems: x is (v, m). So every operation runs along it, and all
-of them are spelt alike in NumPy and torch.
+The last axis of every array runs over the problems: x is (v, m). All operations are vectorised
+along it, and the same code runs on NumPy arrays and torch tensors.
 
 References
 ----------
@@ -40,17 +41,18 @@ from nearfar.linalg import ldl, ldl_solve
 Array = Any
 
 MOST_STEPS = 40
-SHARE = 0.98  # of the way to the border of the cones
-LEAST_LEFT = 0.05  # share of the products that a first try leaves over, at least
-RIDGE = 1e-13  # on the diagonal of (6), scaled to ones: the data may leave directions free
+SHARE = 0.98  # of the way to the boundary of the cones
+LEAST_LEFT = 0.05  # lower bound on the share of the products that the predictor leaves
+RIDGE = 1e-13  # added to the unit diagonal of the scaled (6), which may be singular
 
 
 class ConeDeviations(Protocol):
-    """What the solver asks of m problems: the arrays of (1), a start, and a certificate.
+    """What the solver needs of m problems: the arrays of (1), a start, and a certificate.
 
     A (k, v, m), b (k, m), c (v, 1), G (q, v), h (q, 1). The start is an x (v, m) with u inside the
-    cone, and a z (q, m) inside it that fits σ = 0 in (2). The gap (m,) bounds how far the objective
-    is from the optimum. ``numbers`` (m,) counts the problems, and ``take`` leaves some of them.
+    cone, and a z (q, m) inside it that satisfies (2) with σ = 0. The gap (m,) bounds the distance
+    of the objective from the optimum. ``numbers`` (m,) are the numbers of the problems, and
+    ``take`` selects some of them.
     """
 
     @property
@@ -72,7 +74,7 @@ class ConeDeviations(Protocol):
 
 @dataclass(frozen=True)
 class Deviations:
-    """The best points found, and the gaps that prove how good they are."""
+    """The best points found, and their duality gaps."""
 
     x: Array  # (v, m)
     sigma: Array  # (k, m)
@@ -88,7 +90,7 @@ def least_deviations(problems: ConeDeviations, tol: float) -> Deviations:
     gap = problems.gap(state.x, state.sigma)
     best = Deviations(1 * state.x, 1 * state.sigma, 1 * gap)
     for _ in range(MOST_STEPS):
-        going = gap > tol  # not where it is nan: that problem broke down
+        going = gap > tol  # False for nan: that problem broke down
         if not bool(going.any()):
             break
         if not bool(going.all()):
@@ -140,7 +142,7 @@ def _start(problems: ConeDeviations) -> _State:
 
 @dataclass(frozen=True)
 class _Step:
-    """A direction; of the cone also in the coordinates of the scaling."""
+    """A direction; for the cone, also in scaled coordinates."""
 
     x: Array
     above: Array
@@ -193,7 +195,7 @@ class _Newton:
         return state.moved(second, *self._reach(second, SHARE))
 
     def _direction(self, tau: Array, first: _Step | None) -> _Step:
-        """Towards products τ, corrected by those of a first try."""
+        """Newton's direction towards products τ, with the correction of a predictor."""
         state, A, G = self._state, self._problems.A, self._problems.G
         above = tau - state.above * state.up
         below = tau - state.below * state.down
@@ -223,7 +225,7 @@ class _Newton:
         )
 
     def _reach(self, step: _Step, share: float) -> tuple[Array, Array]:
-        """Lengths, 1 at most, that go this share of the way to the borders of (1) and of (2)."""
+        """Step lengths, at most 1: this share of the way to the boundaries of both cones."""
         state = self._state
         primal = _way(state.above, step.above).clip(max=_way(state.below, step.below))
         dual = _way(state.up, -step.sigma).clip(max=_way(state.down, step.sigma))
@@ -248,7 +250,7 @@ def _products(state: _State, u: Array) -> Array:
 
 
 def _way(values: Array, changes: Array) -> Array:
-    """How far values + t·changes stays positive; infinite if always."""
+    """The largest t at which values + t·changes is positive; infinite if it always is."""
     steepest = reduce(lambda slope, other: slope.clip(min=other), -changes / values)
     return 1 / steepest.clip(0)
 
@@ -321,7 +323,7 @@ def _divided(target: Array, u: Array) -> Array:
 
 
 def _way_in_cone(u: Array, du: Array) -> Array:
-    """How far u + t·du stays in the cone: to the first root of its determinant."""
+    """The largest t with u + t·du in the cone: the first root of its determinant."""
     constant, half, square = _determinant(u, u), _determinant(u, du), _determinant(du, du)
     under = half * half - constant * square
     slope = under.clip(0) ** 0.5 - half

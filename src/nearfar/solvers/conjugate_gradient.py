@@ -3,7 +3,7 @@
 (1) direction  p = −M⁻¹g + β p,  β = max(0, ⟨g, v − v'⟩ / ⟨g', v'⟩),  v = M⁻¹g      [NW06, eq. 5.45]
 (2) step       the best positive root of the derivative of the polynomial along p
 
-g' and v' are those of the step before. With exact steps p is a direction of descent.
+g' and v' belong to the previous step. With exact steps p is a descent direction.
 
 [NW06] Nocedal & Wright, Numerical optimization, 2nd edition 2006.
 """
@@ -21,11 +21,11 @@ from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
 
-RECENT = 10  # steps whose gain tells how much is left
+RECENT = 10  # steps; their gain estimates how much is left
 
 
 class Placed(Protocol):
-    """A point with what a problem says of it."""
+    """A point, and the objective there."""
 
     @property
     def Y(self) -> Matrix: ...  # noqa: D102
@@ -42,7 +42,7 @@ Line = TypeVar("Line")
 
 
 class Polynomial(Protocol[Place, Line]):
-    """What the solver asks of a problem; `nearfar.problems.stress` explains each part."""
+    """What the solver needs of a problem; see `nearfar.problems.stress`."""
 
     def place(self, Y: Matrix) -> Place: ...  # noqa: D102
     def line(self, at: Place, direction: Matrix) -> tuple[Matrix, Line]: ...  # noqa: D102
@@ -52,11 +52,11 @@ class Polynomial(Protocol[Place, Line]):
 def conjugate_gradient(
     problem: Polynomial[Place, Line], start: Matrix, precondition: Callable[[Matrix], Matrix]
 ) -> Iterator[Iterate[Place, None]]:
-    """Iterates of a descent; it ends by itself where no step lowers the value.
+    """Iterates of a descent; it ends where no step lowers the value.
 
     ``precondition`` multiplies by M⁻¹, symmetric and positive definite on gradients. The residual
-    is what the last RECENT steps gained, relative to the place's ``size``; None before. The state
-    of an iterate is its place.
+    is the gain of the last RECENT steps, relative to the place's ``size``; None before that. The
+    state of an iterate is its place.
     """
     at = problem.place(start)
     image = precondition(at.gradient)
@@ -87,6 +87,6 @@ def conjugate_gradient(
 
 
 def _step(problem: Polynomial[Place, Line], at: Place, direction: Matrix) -> tuple[float, Line]:
-    """How far to go along a direction, 0 if nowhere, and the line."""
+    """The best step length along a direction, 0 if there is none, and the line."""
     coefficients, line = problem.line(at, direction)
     return quartic_step(coefficients), line

@@ -9,19 +9,19 @@ v = u/ν for some unit of length ν, and M = d N / tr N,
 (3) gap      tr N − Σ β = ⟨N, Z⟩ + Σ βₜ yₜ
 (4) path     NZ = μI and βₜyₜ = μ, for μ falling to zero
 
-Few constraints are tight at the optimum. Those at hand, as rows of V (k, d), make a problem that is
-small whatever the number of all of them, and a step of Newton's method towards (4), both N and β
-staying feasible, is one solution of a k × k system: with HKM's linearisation of NZ = μI
+Few constraints are tight at the optimum. Those in the working set, the rows of V (k, d), make a
+small problem, however many there are in all. A step of Newton's method towards (4) that keeps both
+N and β feasible solves one k × k system: with HKM's linearisation of NZ = μI
 
 (5) dN = μZ⁻¹ − N − sym(N dZ Z⁻¹),  dZ = −Vᵀ diag(dβ) V,  yₜ dβₜ + βₜ dyₜ = μ − βₜyₜ
 (6) [(VNVᵀ) ∘ (VZ⁻¹Vᵀ) + diag(y/β)] dβ = μ/β + 1 − μ diag(VZ⁻¹Vᵀ)
 
-whose matrix is made of two products, because the constraints have rank one. `predictor_corrector`
+The matrix of (6) is a product of two, because the constraints have rank one. `predictor_corrector`
 chooses μ; its corrections are the products dN dZ and dβ ∘ dy of the predictor.
 
-From time to time all lengths are measured. The smallest gives a feasible N of (1), since a multiple
-of N satisfies all constraints; β is feasible in (2) whatever is at hand. So both bound the optimum,
-and with the violated constraints added the bounds meet.
+From time to time all lengths are computed. The smallest length gives the multiple of N that
+satisfies all constraints of (1); β is feasible in (2) for any working set. So both bound the
+optimum, and the bounds meet as violated constraints are added.
 
 References
 ----------
@@ -53,26 +53,26 @@ Array = Any
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-FIRST, ADDED = 4, 4  # constraints at hand at first, and added at a time, for each row of N
-FEWEST = 16  # and at least
+FIRST, ADDED = 4, 4  # size of the first working set, and of additions, for each row of N
+FEWEST = 16  # least size of both
 LOOSE, TIGHTEST, LOOSEST = 5.0, 0.05, 1.0
-CLOSER = 0.3  # share of the gap that the problem at hand is solved to before all are measured
-PRUNED = (1.0, 0.1, 0.01)  # shares of Z, in turn, below which a direction of N may go
+CLOSER = 0.3  # share of the gap to which the working-set problem is solved before all are measured
+PRUNED = (1.0, 0.1, 0.01)  # a direction of N is dropped if N is below this share of Z there
 MOST_STEPS = 50  # of Newton's method between two measurements
 SHARE = 0.95  # of the way to the boundary that a step may go
-ROOM = 0.1  # slack, at most, that violated constraints are given as they are added
-SHORTEST_STEP = 1e-6  # of Newton's method, below which rounding errors rule
+ROOM = 0.1  # largest slack that violated constraints get when they are added
+SHORTEST_STEP = 1e-6  # of Newton's method, below which rounding errors dominate
 
 
 class Weights(NamedTuple):
-    """The certificate: what each of some constraints adds to the bound, and their numbers."""
+    """The certificate: weights of some constraints in the bound, and their numbers."""
 
     weights: Array
     numbers: Index | None  # None for all of them, in their order
 
 
 class ManyConstraints(Protocol):
-    """What the solver asks of a problem; `nearfar.problems.dml_eig` explains each part."""
+    """What the solver needs of a problem; see `nearfar.problems.dml_eig`."""
 
     @property
     def size(self) -> int: ...  # noqa: D102
@@ -85,7 +85,7 @@ class ManyConstraints(Protocol):
 
 @dataclass(frozen=True)
 class Interior:
-    """A strictly feasible pair of (1) and (2) over the constraints at hand."""
+    """A strictly feasible pair of (1) and (2) over the working set."""
 
     V: Matrix  # (k, d)
     N: Matrix  # (d, d)
@@ -121,17 +121,17 @@ class Interior:
 
     @property
     def value(self) -> float:
-        """tr N of the smallest multiple of N that is feasible at hand."""
+        """tr N of the smallest multiple of N that is feasible for the working set."""
         return float(np.trace(self.N) / (1 + self.slack.min()))
 
 
 def solve_covering_sdp(problem: ManyConstraints, tol: float) -> Iterator[Iterate[None, Weights]]:
-    """Iterates towards the optimum; each is some steps of Newton's method and one look at all.
+    """Iterates towards the optimum: some steps of Newton's method, then all lengths are computed.
 
     The first is M = d uuᵀ/‖u‖² of the shortest u, which is the optimum if no other u is shorter
-    under it. The point is a factor of the best M so far, the value −min_t uₜᵀMuₜ, the residual the
-    proved gap relative to that, and the certificate the weights of the bound (6 of
-    `nearfar.problems.dml_eig`) with the numbers of the constraints that have them.
+    under it. The point is a factor of the best M so far, the value is −min_t uₜᵀMuₜ, and the
+    residual is the certified gap relative to the value. The certificate holds the weights of the
+    bound, (6) of `nearfar.problems.dml_eig`, and the numbers of their constraints.
     """
     d, size = problem.trace, problem.size
     lengths = problem.lengths(np.eye(size))
@@ -169,7 +169,7 @@ def solve_covering_sdp(problem: ManyConstraints, tol: float) -> Iterator[Iterate
         gap = max(value / bound - 1, 0.0)
         yield iterate()
 
-        if gap < before:  # else they might come and go for ever
+        if gap < before:  # otherwise they might come and go forever
             loose = min(max(LOOSE * gap, TIGHTEST), LOOSEST)
             kept = at.slack < loose + (1 + loose) * at.slack.min()
             at, numbers = Interior(at.V[kept], at.N, at.beta[kept]), numbers[kept]
@@ -199,7 +199,7 @@ def _factor(N: Matrix) -> Matrix:
 
 
 def _pruned(factor: Matrix, Z: Matrix, share: float) -> Matrix:
-    """The rows of N's factor that are not below a share of Z there: at the optimum one is zero."""
+    """Rows of N's factor, without those that are small relative to Z: at the optimum NZ = 0."""
     values = np.vecdot(factor, factor)
     opposite = np.vecdot(factor @ Z, factor) / values
     kept = values >= share * opposite * values.sum()
@@ -207,24 +207,27 @@ def _pruned(factor: Matrix, Z: Matrix, share: float) -> Matrix:
 
 
 def _extended(at: Interior, V: Matrix) -> Interior:
-    """Take in new constraints, and stay strictly feasible."""
+    """Add constraints to the working set, and stay strictly feasible."""
     V = np.vstack([at.V, V])
     new = slice(len(at.V), None)
     squares = _squares(V, at.N)
     room = min(max(1 - squares.min(), at.value / at.bound - 1), ROOM)
     scale = max((1 + room) / squares.min(), 1.0)
     beta = np.concatenate([at.beta, at.mu / (scale * squares[new] - 1)])
-    # Z loses what the new ones cover: let them cover at most half of the room that is made.
+    # The new constraints reduce Z: by at most half of the room that scaling β makes.
     share = 0.5 * room / linalg.eigvalsh(V[new].T @ (beta[new, None] * V[new]))[-1]
     beta[new] *= min(1.0, share)
     return Interior(V, scale * at.N, beta * (1 - room))
 
 
-# -- towards the optimum at hand -------------------------------------------------------------
+# -- towards the optimum over the working set ------------------------------------------------
 
 
 def _approach(at: Interior, gap: float) -> tuple[Interior, int, bool]:
-    """Steps until the gap at hand is small; also their number, and whether it got there."""
+    """Take steps until the gap over the working set is small.
+
+    Also returns the number of steps, and whether the gap became small.
+    """
     for n_steps in range(MOST_STEPS):
         check_time()
         try:
@@ -240,7 +243,7 @@ def _approach(at: Interior, gap: float) -> tuple[Interior, int, bool]:
 
 
 def _step(at: Interior) -> tuple[Interior, bool]:
-    """A step of Newton's method, and whether it is long enough to be of use."""
+    """A step of Newton's method, and whether it is long enough to be useful."""
     step = predictor_corrector(_Newton(at), SHARE)
     after = Interior(at.V, at.N + step.primal * step.N, at.beta + step.dual * step.beta)
     return after, max(step.primal, step.dual) > SHORTEST_STEP

@@ -1,8 +1,8 @@
-"""Frank-Wolfe ascent to the metric under which the shortest of many vectors is as long as possible.
+"""Frank-Wolfe ascent to the metric that makes the shortest of many vectors as long as possible.
 
 For problems max over M ⪰ 0, tr M = d of min_t uₜᵀMuₜ (see `nearfar.problems.dml_eig`). The gradient
-of the smoothed minimum is a mean of the uₜuₜᵀ with weights α. Over the matrices of trace d a linear
-function is largest at d vvᵀ with v the leading eigenvector, and M moves towards that.
+of the smoothed minimum is the mean of uₜuₜᵀ with weights α. Over matrices of trace d, a linear
+function is largest at d vvᵀ with v the leading eigenvector, and M moves towards that matrix.
 
 References
 ----------
@@ -27,7 +27,7 @@ Matrix = NDArray[np.float64]
 
 
 class SmoothedMinimum(ManyConstraints, Protocol):
-    """What the solver asks of a problem; `nearfar.problems.dml_eig` explains each part."""
+    """What the solver needs of a problem; see `nearfar.problems.dml_eig`."""
 
     def soft_weights(self, lengths: Array, smoothing: float) -> Array: ...  # noqa: D102
     def scatter(self, weights: Array) -> Matrix: ...  # noqa: D102
@@ -36,13 +36,13 @@ class SmoothedMinimum(ManyConstraints, Protocol):
 def frank_wolfe(problem: SmoothedMinimum, smoothing: float) -> Iterator[Iterate[None, Weights]]:
     """Algorithm 15.3.1: M₀ = I, and Mₜ = (1 − 1/t) Mₜ₋₁ + (d/t) vvᵀ; the point is a factor of Mₜ.
 
-    The lecture has vvᵀ without the factor d and so leaves the matrices of trace d that it speaks
-    of; the factor keeps it there. Lengths are linear in M, so that a step costs a gradient and the
-    lengths along one direction.
+    The lecture writes vvᵀ without the factor d, which would leave the matrices of trace d; the
+    factor keeps M there. Lengths are linear in M, so a step costs one gradient and the lengths
+    along one direction.
 
-    The residual is the certified gap: the smallest of the bounds d λ_max(G(α)) so far against the
-    value, relative to it. It need not go to zero: the weights α are those of a smoothed problem.
-    The certificate is the α of that bound.
+    The residual is the certified gap: the difference of the smallest bound d λ_max(G(α)) so far and
+    the value, relative to the value. It need not go to zero, since α are the weights of a smoothed
+    problem. The certificate is the α of that bound.
     """
     d, k = problem.trace, problem.size
     L = np.sqrt(d / k) * np.eye(k)

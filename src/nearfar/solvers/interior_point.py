@@ -8,18 +8,16 @@ z⁺ = u − y and z⁻ = v + y ≥ 0. With targets τ for all products:
 (3) ΔK = τS⁻¹ − K − ½(K ΔS S⁻¹ + S⁻¹ ΔS K) − correction        the direction of Helmberg et al.
 (4) M Δy = what (3) and x leave of the constraints,  M = (BKBᵀ) ∘ (BS⁻¹Bᵀ) + diag(x⁺/z⁺ + x⁻/z⁻)
 
-(4) is an elementwise product since every constraint has rank one. `predictor_corrector` chooses τ
-and adds the corrections, several of them where that pays: with (4) factored, its solutions are
-cheap.
+M is an elementwise product because every constraint has rank one. `predictor_corrector` chooses τ
+and adds the corrections, several if that pays: once (4) is factored, solving it again is cheap.
 
-ΔK is a difference of large matrices, and what rounding leaves of the constraints is worse than what
-(4) leaves. So the constraints are evaluated for ΔK itself, (4) is solved again for what is left,
-and the small answer is added: (4) is refined with (3) as its residual.
+ΔK is a difference of large matrices, and its rounding errors violate the constraints more than (4)
+does. So the constraints are evaluated for ΔK itself, (4) is solved again for this residual, and the
+small correction is added: iterative refinement of (4) with (3) as its residual.
 
-Near the end of the path K and S are nearly singular, and rounding spoils (3) and (4): M is
-indefinite, or steps become short. From there on the program is written in coordinates in which K is
-the unit matrix, and anew after each step. That takes about three times as long, and goes to gaps
-that are a hundred times smaller.
+Near the end of the path K and S are nearly singular, and rounding spoils (3) and (4): M becomes
+indefinite, or steps become short. From then on, each step is made in coordinates in which K is the
+identity. That takes about three times as long, and reaches gaps that are a hundred times smaller.
 """
 
 from __future__ import annotations
@@ -31,6 +29,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from nearfar.linalg import symmetric
 from nearfar.solvers.predictor_corrector import (
     definite_step_by_lanczos,
     positive_step,
@@ -40,16 +39,16 @@ from nearfar.solvers.run import Iterate
 
 Array = Any
 
-CORRECTIONS = 3  # of a direction, at most
-ACCURATE = 1e-11  # what a direction may leave of the constraints
-WORTH = 0.3  # of what was left, above which a correction is the last
-SHARE = 0.9  # of the way to the border of a cone
-CORRECTORS = 3  # at most
-SHORT = 0.25  # of one of the steps: below, rounding errors ask for other coordinates
-SHORTEST = 1e-3  # of both steps: below, they allow no progress
-PATIENCE = 8  # steps in which the mean product has to fall to SLOW of itself
+CORRECTIONS = 3  # largest number of refinements of a direction
+ACCURATE = 1e-11  # residual of the constraints at which refinement stops
+WORTH = 0.3  # refinement also stops if it leaves more than this share of the residual
+SHARE = 0.9  # of the way to the boundary of a cone
+CORRECTORS = 3  # largest number of correctors
+SHORT = 0.25  # length of one of the steps below which rounding errors require scaled coordinates
+SHORTEST = 1e-3  # length of both steps below which there is no progress
+PATIENCE = 8  # steps in which the mean product must fall to the share SLOW
 SLOW = 0.5
-SPENT = 1e-3  # of the gap, to which the products add less: the rest is slack or rounding
+SPENT = 1e-3  # share of the gap due to the products; below it, the rest is slack or rounding
 
 
 class Interior(Protocol):
@@ -69,7 +68,7 @@ State = TypeVar("State", bound=Interior)
 
 
 class Program(Protocol[State]):
-    """What the solver asks of a program; `nearfar.problems.mvu` explains each part."""
+    """What the solver needs of a program; see `nearfar.problems.mvu`."""
 
     @property
     def n(self) -> int: ...  # noqa: D102
@@ -102,7 +101,7 @@ class Program(Protocol[State]):
 
 @dataclass(frozen=True)
 class Step:
-    """A direction, and how far it may go."""
+    """A direction, and its step lengths."""
 
     K: Array
     y: Array
@@ -116,8 +115,8 @@ class Step:
 def interior_point(program: Program[State]) -> Iterator[Iterate[State]]:
     """Iterates along the central path, until rounding allows no further step.
 
-    Value and residual of an iterate are the program's value and certified gap, and its state is a
-    point of the program.
+    The value and the residual of an iterate are the value and the certified gap of the program; its
+    state is a point of the program.
     """
     place: _Place[State] | None = _Place.at(program, program.start())
     means: list[float] = []
@@ -184,7 +183,7 @@ class _Place(Generic[State]):
         )
 
     def step(self) -> Step | None:
-        """The way to go from here, or None if (4) is not definite."""
+        """The next step, or None if the matrix of (4) is not definite."""
         program, state, slacks = self.program, self.state, self.slacks
         inverse = program.inverse(self.factors[1])
         weights = state.above / slacks[0], state.below / slacks[1]
@@ -196,7 +195,7 @@ class _Place(Generic[State]):
         return system.limited(system.refined(best), SHARE)
 
     def scaled(self) -> _Place[State] | None:
-        """The same place in coordinates in which K is the unit matrix."""
+        """The same place in coordinates in which K is the identity."""
         program = self.program.scaled(self.factors[0])
         unit = program.gram.eye(program.n, self.S)
         S = program.dual_slack(self.state.y)
@@ -207,10 +206,10 @@ class _Place(Generic[State]):
         return _Place(program, state, S, (unit, factor), is_scaled=True)
 
     def moved(self, step: Step) -> _Place[State] | None:
-        """The place after a step, shortened where a matrix has left its cone after all."""
+        """The place after a step, which is shortened if rounding takes a matrix out of its cone."""
         program, state, primal, dual = self.program, self.state, step.primal, step.dual
         for _ in range(20):
-            K = program.projected(_symmetric(state.K + primal * step.K))
+            K = program.projected(symmetric(state.K + primal * step.K))
             first = program.cholesky(K)
             if first is not None:
                 break
@@ -249,14 +248,14 @@ class _Newton(Generic[State]):
         up, down = target / zp - state.above, target / zm - state.below
         if predictor is not None:
             product = self._program.gram.product(inverse, predictor.S @ predictor.K)
-            R = R - _symmetric(product)
+            R = R - symmetric(product)
             up = up + predictor.above * predictor.y / zp
             down = down - predictor.below * predictor.y / zm
         first = Step(R, 0 * up, 0.0, up, down)
         return self._solved(first, self._left(first))
 
     def refined(self, step: Step) -> Step:
-        """The direction corrected, as long as it leaves much less of the constraints."""
+        """Refine a direction while the residual of the constraints falls enough."""
         left = self._left(step)
         size = float(abs(left).max())
         for _ in range(CORRECTIONS):
@@ -272,16 +271,16 @@ class _Newton(Generic[State]):
         return step
 
     def _left(self, step: Step) -> Array:
-        """What the direction leaves of the constraints."""
+        """The residual of the constraints after a full step along the direction."""
         return self._program.lengths(step.K) - step.above + step.below - self._lack
 
     def _solved(self, step: Step, left: Array) -> Step:
-        """The direction with (4) solved for what it leaves of the constraints."""
+        """The direction, corrected by the solution of (4) for its residual."""
         change = self._program.gram.solve_factored(self._M, left)
         S = self._program.change(change)
         product = self._program.gram.product(self._inverse, S @ self._state.K)
         return Step(
-            step.K - _symmetric(product),
+            step.K - symmetric(product),
             step.y + change,
             S + step.S,
             step.above + self._weights[0] * change,
@@ -289,7 +288,7 @@ class _Newton(Generic[State]):
         )
 
     def limited(self, step: Step, share: float) -> Step:
-        """The step with lengths that keep this share of the way to the border, 1 at most."""
+        """The step with lengths of this share of the way to the boundary, at most 1."""
         state, (zp, zm) = self._state, self._slacks
         primal = min(
             definite_step_by_lanczos(self._solvers[0], step.K),
@@ -312,7 +311,3 @@ class _Newton(Generic[State]):
         above = (state.above + a * step.above) @ (zp - b * step.y)
         below = (state.below + a * step.below) @ (zm + b * step.y)
         return max(float(matrices + above + below), 0.0) / self._program.size
-
-
-def _symmetric(A: Array) -> Array:
-    return 0.5 * (A + A.T)

@@ -1,4 +1,4 @@
-"""How far to go along a direction: exact steps, the strong Wolfe conditions, and halving."""
+"""Step lengths along a direction: exact steps, the strong Wolfe conditions, and backtracking."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Matrix = NDArray[np.float64]
 Line = Callable[[float], tuple[float, float, float]]
 """A function of one number that returns its value, slope and curvature."""
 
-ROUNDING = 1e-14  # relative rise of a value that rounding may cause
-FLAT = 0.05  # share of the first slope at which an exact step ends
+ROUNDING = 1e-14  # relative increase of a value that may be rounding
+FLAT = 0.05  # an exact step ends when the slope has fallen to this share
 MOST_NEWTON_STEPS = 20  # of an exact step
 MOST_TRIALS = 20  # of a search for the Wolfe conditions
 
@@ -23,8 +23,8 @@ MOST_TRIALS = 20  # of a search for the Wolfe conditions
 def exact_step(along: Line, limit: float, first: float = 1.0) -> float:
     """A local minimiser t in (0, limit] of a function given with slope and curvature.
 
-    Newton's method on the slope, kept inside a bracket; ends when the slope has fallen to FLAT of
-    that at 0. Returns 0 when the slope at 0 is not negative.
+    Newton's method on the slope, kept inside a bracket; ends when the slope has fallen to the share
+    FLAT of the slope at 0. Returns 0 if the slope at 0 is not negative.
     """
     start, slope0, _ = along(0.0)
     if slope0 >= 0:
@@ -49,7 +49,7 @@ def exact_step(along: Line, limit: float, first: float = 1.0) -> float:
 
 
 def quartic_step(coefficients: Matrix) -> float:
-    """The t > 0 at which c₀t⁴ + c₁t³ + c₂t² + c₃t is least, 0 if it is nowhere below zero."""
+    """The t > 0 that minimises c₀t⁴ + c₁t³ + c₂t² + c₃t, or 0 if it is never negative."""
     c0, c1, c2, c3 = coefficients
     if not (np.isfinite(coefficients).all() and c3 < 0):
         return 0.0
@@ -69,7 +69,7 @@ def quartic_step(coefficients: Matrix) -> float:
 
 
 class Evaluated(Protocol):
-    """A point with what a problem says of it."""
+    """A point, its objective and its gradient."""
 
     @property
     def L(self) -> Matrix:
@@ -77,7 +77,7 @@ class Evaluated(Protocol):
 
     @property
     def value(self) -> float:
-        """What is minimised."""
+        """The objective, which is minimised."""
 
     @property
     def gradient(self) -> Matrix:
@@ -88,16 +88,16 @@ Point = TypeVar("Point", bound=Evaluated)
 
 
 def wolfe_step(evaluate: Callable[[Matrix], Point], at: Point, direction: Matrix) -> Point | None:
-    """The point after a step that meets the strong Wolfe conditions; None if none lowers the value.
+    """The point after a step that meets the strong Wolfe conditions; None if none is found.
 
-    scipy's search, along the line as a function of one number.
+    SciPy's line search, on the objective as a function of the step length.
     """
     last: dict[float, Point] = {}
 
     def point(t: NDArray[np.float64]) -> Point:
         step = float(t[0])
         if step not in last:
-            last.clear()  # the search asks for the slope where it has just asked for the value
+            last.clear()  # the search asks for the value and then for the slope of a point
             last[step] = evaluate(at.L + step * direction)
         return last[step]
 
@@ -107,7 +107,7 @@ def wolfe_step(evaluate: Callable[[Matrix], Point], at: Point, direction: Matrix
     origin, ahead = np.zeros(1), np.ones(1)
     first_slope = np.array([np.vdot(at.gradient, direction)])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # None says that no step was found
+        warnings.simplefilter("ignore")  # if no step was found, it returns None
         step = line_search(
             lambda t: point(t).value,
             slope,
@@ -129,7 +129,7 @@ Found = TypeVar("Found")
 def backtrack(
     trial: Callable[[float], Found | None], step: float, halvings: int
 ) -> tuple[Found, float] | None:
-    """What the trial of the first of step, step/2, step/4, … gives, and that step; None if none."""
+    """Try step, step/2, step/4, …; the first result other than None with its step, or None."""
     for _ in range(halvings):
         found = trial(step)
         if found is not None:

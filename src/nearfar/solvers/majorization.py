@@ -1,10 +1,10 @@
-"""Majorisation, quickened by a memory of its steps.
+"""Majorisation, accelerated by limited-memory BFGS.
 
-A problem offers at each point Y half its gradient, the slope h, and the step −V⁻¹h to the minimum
-of a quadratic function with curvature V that lies above its value and touches it at Y. Such steps
-never raise the value but converge slowly. Limited-memory BFGS takes them as its first guess: V⁻¹ is
-its preconditioner. Where its step does not lower the value, the majorisation step does, up to
-rounding. Points are arrays of any library that spells arithmetic as NumPy does.
+At each point Y a problem gives half its gradient, the slope h, and the step −V⁻¹h to the minimum of
+a quadratic function with curvature V that lies above the objective and touches it at Y. Such steps
+never raise the objective but converge slowly. Limited-memory BFGS uses V⁻¹ as its preconditioner.
+If its step does not lower the value, the majorisation step does, up to rounding. Points are arrays
+of any library with NumPy's arithmetic.
 
 References
 ----------
@@ -25,12 +25,12 @@ from nearfar.solvers.run import Iterate
 Array = Any
 
 MEMORY = 10  # steps that are remembered
-SUFFICIENT = 1e-4  # share of the decrease by the slope that a step must reach
-HALVINGS = 30  # of a step at most
+SUFFICIENT = 1e-4  # share of the decrease predicted by the slope that a step must reach
+HALVINGS = 30  # largest number of halvings of a step
 
 
 class Placed(Protocol):
-    """A point with what a problem says of it."""
+    """A point, its objective, its slope and its majorisation step."""
 
     @property
     def Y(self) -> Array:
@@ -38,11 +38,11 @@ class Placed(Protocol):
 
     @property
     def value(self) -> float:
-        """What is minimised."""
+        """The objective, which is minimised."""
 
     @property
     def slope(self) -> Array:
-        """Half its gradient."""
+        """Half the gradient."""
 
     @property
     def step(self) -> Array:
@@ -58,11 +58,11 @@ def majorize(
     residual: Callable[[Place, float], float],
     info: Callable[[Place], dict[str, Any]] = lambda _: {},
 ) -> Iterator[Iterate[Place, None]]:
-    """Iterates of a descent; it ends by itself where no step lowers the value.
+    """Iterates of a descent; it ends where no step lowers the value.
 
-    ``residual`` is what `run` compares with its tolerance, from what ``evaluate`` gave and the gain
-    to expect of the next step (infinite at first). The last iterate comes twice if no step follows:
-    with the gain of the step before, and with what its slope alone lets expect.
+    ``residual(place, gain)`` is compared with the tolerance of `run`; ``gain`` is the expected gain
+    of the next step (infinite at first). If no step follows, the last iterate is yielded twice:
+    with the gain of the previous step, and with the gain that its slope predicts.
     """
     memory = LBFGS(MEMORY)
     at, gain = evaluate(start), np.inf
@@ -78,7 +78,7 @@ def majorize(
             continue
         yield make_iterate(max(promise, gain))
         new = _stepped(evaluate, at, direction)
-        if new is None and len(memory):  # which misleads
+        if new is None and len(memory):  # it is misleading
             memory.forget()
             direction = at.step
             new = _stepped(evaluate, at, direction)
@@ -90,7 +90,7 @@ def majorize(
 
 
 def _promise(at: Placed, direction: Array) -> float:
-    """Half of what the slope promises of a step along a direction."""
+    """Half of the decrease that the slope predicts for a step along a direction."""
     return float(-(at.slope * direction).sum())
 
 

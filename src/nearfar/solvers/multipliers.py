@@ -1,18 +1,18 @@
 """Descent in a factor L of M = LᵀL with proximal multipliers, a working set and an adaptive rank.
 
-For problems min over M ⪰ 0 of a linear part plus hinges (see `nearfar.problems.lmnn`). An iteration
-is a step, and now and then more:
+For problems min over M ⪰ 0 of a linear term plus hinges (see `nearfar.problems.lmnn`). Every
+iteration makes a step, and some iterations do more:
 
-* **step**: a limited-memory BFGS step, exact along its line, on the smoothed objective over the
-  triplets at hand. Near the end, before each look, it is a step of Newton's method in the leading
-  directions of M instead, since the bound asks for a metric that is stationary there;
-* **look**, every few iterations: the duality gap over the triplets at hand;
-* **search**, ever more rarely: all triplets. When the gap at hand is small enough, also, and then
+* **step**: a limited-memory BFGS step with an exact line search, on the smoothed objective over the
+  triplets at hand (the working set). Near the end, before each look, it is a step of Newton's
+  method in the leading directions of M, since the bound is tight only if M is stationary there;
+* **look**, every few iterations: compute the duality gap over the triplets at hand;
+* **search**, less and less often: find all triplets. A small gap at hand also starts a search, then
   with a certificate from the data in float64;
-* **update**, after a look or a search: the multipliers advance when the smoothed objective hardly
-  falls any more. Where the dual proves that M should grow in a direction that L lacks, L gains a
-  row; rows that have died are dropped. So the descent costs what the rank of the answer costs, and
-  still ends at the optimum over all M ⪰ 0.
+* **update**, after a look or a search: the multipliers advance once the smoothed objective hardly
+  falls any more. If the dual proves that M should grow in a direction that L lacks, L gains a row;
+  rows that became negligible are dropped. So the cost depends on the rank of the answer, and the
+  descent still ends at the optimum over all M ⪰ 0.
 """
 
 from __future__ import annotations
@@ -34,54 +34,54 @@ from nearfar.solvers.run import Iterate
 Matrix = NDArray[np.float64]
 
 WIDTH = 0.1  # of the smoothed hinge, in margins
-SEARCH_MARGIN = 0.1  # triplets this far outside the margin are kept at hand, at least
+SEARCH_MARGIN = 0.1  # triplets up to this far outside the margin are kept at hand
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What the descent does when. None of it changes where it ends, only how soon."""
+    """Constants of the descent. They change its speed, not its result."""
 
     # steps
     memory: int = 30  # pairs that the quasi-Newton method remembers
     first_step: float = 0.1  # length of a step without memory, relative to L
     least_scale: float = 0.02  # share of the norm of LLᵀ that is added to it before it scales steps
     # Newton's method
-    close: float = 20.0  # times the tolerance: gaps from which it precedes a look
-    leading: float = 0.005  # share of the largest eigenvalue of M from which a direction is leading
-    newton_tol: float = 0.1  # of the conjugate gradients for its step, which are
-    newton_steps: int = 20  # at most so many
+    close: float = 20.0  # times the tolerance: largest gap at which it precedes a look
+    leading: float = 0.005  # share of the largest eigenvalue of M above which a direction leads
+    newton_tol: float = 0.1  # tolerance of the conjugate gradients for its step,
+    newton_steps: int = 20  # and their largest number
     ridge: float = (
         1e-3  # that is added to its Hessian, relative to the curvature along the gradient
     )
     # looks and multipliers
-    look_every: int = 5  # iterations
-    most_looks: int = 10  # in a row that see no progress, before float64 takes over from float32
-    nearer: float = 0.9  # share of the least residual that is progress, and
-    lower: float = 1 - 1e-4  # of the least objective
-    settled: float = 1.0  # multipliers advance when a look sees less fall than this share of their
-    enough: float = 0.2  # error, and only while that is more than this share of the tolerance
-    most_rests: int = 3  # failures to descend in a row, answered by new multipliers, before the end
-    less_error: float = 0.9  # share of the multipliers' error below which such a failure helped
-    rounding: float = 1e-14  # gap at hand that no descent can close
+    look_every: int = 5  # iterations between looks
+    most_looks: int = 10  # looks in a row without progress, before float64 replaces float32
+    nearer: float = 0.9  # progress: a residual below this share of the smallest so far,
+    lower: float = 1 - 1e-4  # or an objective below this share of the smallest so far
+    settled: float = 1.0  # multipliers advance if the objective fell by less than this share of
+    enough: float = 0.2  # their error, and that error is above this share of the tolerance
+    most_rests: int = 3  # failures to descend in a row, each with new multipliers, before the end
+    less_error: float = 0.9  # new multipliers helped if their error fell below this share
+    rounding: float = 1e-14  # gap at hand that is rounding
     # searches
-    first_search: int = 3  # iterations between searches at first, and after one that was late
-    search_growth: float = 1.6  # of that number from one search to the next,
-    last_search: int = 60  # up to this
-    fallen: float = 0.75  # share of the objective at a search, at most, at which there is another
-    missed: float = 0.1  # share of the objective beyond which a search was late: sooner and wider
-    few_missed: float = 0.01  # share beyond which the next search keeps all triplets at hand
-    most_missed: float = 0.5  # share beyond which all searches do so for some time
-    forgotten: float = 0.1  # share of that memory which a search loses
-    # the scale of a start
-    scaled_rows: int = 300  # whose target edges are enough to find it
+    first_search: int = 3  # iterations between searches at first, and after a late search
+    search_growth: float = 1.6  # growth of that number from one search to the next,
+    last_search: int = 60  # up to this number
+    fallen: float = 0.75  # search again once the objective has fallen to this share
+    missed: float = 0.1  # a search was late if it added more than this share of the objective
+    few_missed: float = 0.01  # above this share, the next search keeps all triplets at hand
+    most_missed: float = 0.5  # above this share, all searches do so for some time
+    forgotten: float = 0.1  # share of that memory that each search loses
+    # initial scale
+    scaled_rows: int = 300  # rows with enough target edges to find the scale
     start_length: float = 2.0  # mean squared length of a target edge, in margins, that is too long
-    warm_stretch: float = 1.3  # the same for a factor whose scale is about right
-    smallest: float = 1e-8  # to which a metric shrinks at the end: zeros would have no directions
+    warm_stretch: float = 1.3  # the same for a factor with about the right scale
+    smallest: float = 1e-8  # least scale of a metric: a metric of zeros would have no directions
     # rank
     dead: float = 1e-5  # share of the largest eigenvalue of M below which a row of L is dropped
-    missing: float = 0.5  # share of a typical eigenvalue of M below which it lacks a direction
-    nothing: float = 1e-16  # eigenvalue of M, in units of P, under which all points coincide
-    unit: float = 1.0  # a typical eigenvalue of M = 0, for which there is none: the pull is about I
+    missing: float = 0.5  # share of a typical eigenvalue of M below which L lacks a direction
+    nothing: float = 1e-16  # eigenvalue of M, in units of P, below which all points coincide
+    unit: float = 1.0  # stands for the typical eigenvalue if M = 0: the pull is about I
     new_row: float = 0.1  # first guess of a new row's eigenvalue, as a share of a typical one
     steep: float = 0.3  # share of the largest violation of the dual that is worth a row
 
@@ -89,7 +89,7 @@ class Tuning:
 TUNING = Tuning()
 
 
-# -- what the solver asks of a problem -------------------------------------------------------------
+# -- what the solver needs of a problem ------------------------------------------------------------
 
 
 class Triplets(Protocol):
@@ -101,7 +101,7 @@ class Triplets(Protocol):
 
 
 class Placed(Protocol):
-    """A factor and the triplets at hand, with all that the objective depends on."""
+    """A factor and the triplets at hand, with everything that the objective depends on."""
 
     @property
     def L(self) -> Matrix: ...  # noqa: D102
@@ -110,7 +110,7 @@ class Placed(Protocol):
 
 
 class Certificate(Bounded, Protocol):
-    """What is proved of a factor."""
+    """A duality gap of a factor, with the dual slack."""
 
     @property
     def n_active(self) -> int: ...  # noqa: D102
@@ -130,7 +130,7 @@ Along = TypeVar("Along", bound=LineSearchable)
 
 
 class HingeProblem(Protocol[At, Known, Along]):
-    """`nearfar.problems.lmnn` explains each part."""
+    """What the solver needs of a problem; see `nearfar.problems.lmnn`."""
 
     @property
     def is_single(self) -> bool: ...  # noqa: D102
@@ -172,10 +172,10 @@ def descend_in_both_precisions(
     fixed_rank: bool = False,
     **options: Any,
 ) -> Iterator[Iterate[Known]]:
-    """`proximal_factor_descent`, which goes on in float64 where float32 makes no more progress.
+    """`proximal_factor_descent`, continued in float64 once float32 makes no more progress.
 
-    Lengths along directions in which no target edge differs are rounding errors in float32, and a
-    metric that is large in them makes them matter.
+    Along directions in which no target edge differs, lengths in float32 are rounding errors. They
+    matter if the metric is large in such directions.
     """
     value = residual = np.inf
     looks = 0  # in a row, without progress
@@ -206,12 +206,13 @@ def proximal_factor_descent(
 ) -> Iterator[Iterate[Known]]:
     """Iterates towards the optimum over all M ⪰ 0, or over L of its shape if ``fixed_rank``.
 
-    ``warm`` says that the scale of L is about right, and a smaller ``width`` that L is so close to
-    the optimum that it should not be left for a smoother one; a wider ``margin`` is for a start
-    that will soon be left far behind; ``triplets`` with their multipliers continue an earlier
-    descent from L as it is. The residual of an iterate, where the descent looked, is the relative
-    gap over the triplets at hand, which is an estimate, and certified once that is at most ``tol``
-    and at the end. For a fixed rank it is an estimate of the relative decrease that is left.
+    ``warm`` means that the scale of L is about right. A smaller ``width`` smooths the hinge less,
+    for an L close to the optimum; a wider ``margin`` keeps more triplets at hand, for a start far
+    from it. ``triplets`` with their multipliers continue an earlier descent from L as it is.
+
+    Iterates have a residual only after a look: the relative gap over the triplets at hand. It is an
+    estimate until it is at most ``tol`` or the descent ends; then it is certified. For a fixed rank
+    it is an estimate of the relative decrease that is left.
     """
     if triplets is None:
         L = at_best_scale(problem, L, warm=warm, width=width)
@@ -237,28 +238,28 @@ def proximal_factor_descent(
 
 @dataclass
 class _Searches:
-    """When all triplets are searched for, and how far outside the margin."""
+    """Schedule of the searches for all triplets, and how far outside the margin they look."""
 
     objective: float  # at the last search
     margin: float
     interval: int = TUNING.first_search  # iterations to the next one
     next_one: int = TUNING.first_search
     missed: float = 0.0  # share of the objective that the last search added
-    lately: float = 0.0  # the largest such share, which searches since have made smaller
+    lately: float = 0.0  # the largest such share, reduced by each later search
 
     def due(self, n_iter: int, value: float) -> bool:
-        """Whether it is time for one, or ``value`` over the triplets at hand has fallen much."""
+        """Whether it is time for a search, or the objective at hand, ``value``, has fallen much."""
         if value < TUNING.fallen * self.objective:
             self.next_one = n_iter
         return n_iter >= self.next_one
 
     @property
     def keeps_triplets(self) -> bool:
-        """Whether those at hand should stay, since searches have found much that was missing."""
+        """Whether to keep all triplets at hand, since recent searches found many missing ones."""
         return self.missed > TUNING.few_missed or self.lately > TUNING.most_missed
 
     def record(self, n_iter: int, known: float, objective: float) -> None:
-        """Plan the next one, after one that found an objective where another was known."""
+        """Plan the next search, after one that corrected the objective ``known`` at hand."""
         self.objective = objective
         self.missed = (objective - known) / max(objective, 1.0)
         self.lately = max(self.missed, (1 - TUNING.forgotten) * self.lately)
@@ -273,7 +274,7 @@ class _Searches:
 
 @dataclass(frozen=True)
 class _Look:
-    """What is known of a place by the triplets at hand."""
+    """Measurements at a place, over the triplets at hand."""
 
     fall: float  # of the smoothed objective since the last look
     error: float  # of the multipliers
@@ -283,17 +284,17 @@ class _Look:
 
 @dataclass(frozen=True)
 class _Found:
-    """What is known after a search, if there was one."""
+    """The result of a search, if there was one."""
 
     residual: float
     searched: bool = False
     proof: Certificate | None = None  # from the data
-    ends: bool = False  # because rounding allows no more
+    ends: bool = False  # whether rounding allows no further progress
 
 
 @dataclass
 class _State(Generic[At, Known, Along]):
-    """Where the descent is, what it remembers, and what it does next."""
+    """The state of the descent, and its actions."""
 
     problem: HingeProblem[At, Known, Along]
     at: At
@@ -317,11 +318,11 @@ class _State(Generic[At, Known, Along]):
         self._measure()
 
     def start(self) -> Iterate[Known]:
-        """The place before the first step."""
+        """The iterate before the first step."""
         return Iterate(self.at.L, self.searches.objective, exact=True, state=self.at.triplets)
 
     def _measure(self) -> None:
-        """Gradient and scales of a place that was not stepped to."""
+        """Compute gradient and scales of a new place."""
         self.memory.precondition(partial(np.matmul, _row_scales(self.at.L)))
         self.gradient = self.problem.gradient(self.at)
 
@@ -333,7 +334,7 @@ class _State(Generic[At, Known, Along]):
     # -- step --
 
     def step(self) -> None:
-        """Move to a lower smoothed objective, or rest where that cannot be found."""
+        """Move to a lower smoothed objective, or stay if there is none."""
         problem, memory = self.problem, self.memory
         while True:
             direction = self._direction()
@@ -347,7 +348,7 @@ class _State(Generic[At, Known, Along]):
         previous_gradient, self.gradient = self.gradient, problem.gradient(self.at)
         kept = memory.remember(t * direction, self.gradient - previous_gradient)
         if not kept and t >= line.limit:
-            memory.forget()  # as long as steps may be and still too short: its scale is stale
+            memory.forget()  # the longest allowed step is too short: its scale is stale
         self.n_iter += 1
         self.value, self.n_active = problem.objective(self.at)
         self.line = partial(line.at, t)
@@ -361,7 +362,7 @@ class _State(Generic[At, Known, Along]):
         direction: Matrix = self.memory.direction(self.gradient)
         if not len(self.memory):
             length = float(np.linalg.norm(direction))
-            if length > 0:  # else nothing can be gained, and the step will be zero
+            if length > 0:  # otherwise the step will be zero
                 direction = TUNING.first_step * np.linalg.norm(self.at.L) * (direction / length)
         return direction
 
@@ -388,7 +389,7 @@ class _State(Generic[At, Known, Along]):
     # -- search --
 
     def search(self, look: _Look) -> _Found:
-        """Find all triplets if it is time, and prove what is left if that seems little."""
+        """Find all triplets if it is time, with a certificate if the gap at hand is small."""
         gives_up = self.rests > TUNING.most_rests
         rounded = look.residual <= TUNING.rounding
         known = self.value
@@ -407,7 +408,7 @@ class _State(Generic[At, Known, Along]):
         return found
 
     def _certify(self) -> Certificate:
-        """Search all triplets in float64, with a proof."""
+        """Find all triplets in float64, with a certificate."""
         problem, at = self.problem, self.at
         proof, triplets = problem.certify(at.L, at.triplets, keep=self.fixed_rank)
         if proof.objective < 1 and not self.fixed_rank:
@@ -418,7 +419,7 @@ class _State(Generic[At, Known, Along]):
         return proof
 
     def _survey(self) -> None:
-        """Search all triplets in working precision."""
+        """Find all triplets in working precision."""
         problem, at, searches = self.problem, self.at, self.searches
         keep = self.fixed_rank or searches.keeps_triplets
         self.at = problem.survey(at.L, searches.margin, at.triplets.width, at.triplets, keep=keep)
@@ -453,14 +454,14 @@ class _State(Generic[At, Known, Along]):
         if self.rests or (worthwhile and look.fall < TUNING.settled * look.error):
             self._advance_multipliers()
         if look.certificate is not None:
-            one_metric = self.at.L.ndim == 2  # several go without Newton's method
+            one_metric = self.at.L.ndim == 2  # no Newton's method for several metrics
             self.close = one_metric and found.residual <= TUNING.close * self.tol
             self.at = _adapt_rank(self.problem, self.at, look.certificate, self.memory)
         self._measure()
 
     def _advance_multipliers(self) -> None:
         width = self.at.triplets.width
-        if self.fixed_rank:  # without convexity multipliers need not settle
+        if self.fixed_rank:  # without convexity, multipliers need not converge
             self.at = self.problem.narrow(self.at, 0.5 * width)
         else:
             width = 0.5 * width if self.rests else width
@@ -474,15 +475,14 @@ class _State(Generic[At, Known, Along]):
 def _row_scales(L: Matrix) -> Matrix:
     """(LLᵀ + εI)⁻¹ up to scale.
 
-    A step −(LLᵀ)⁻¹∂f/∂L changes M = LᵀL as a step along the gradient in M would, as far as the rank
-    of M allows. So the descent is as well conditioned as the problem in M, while a plain one also
-    suffers from a spread of the eigenvalues of M [Tong, Ma & Chi, Accelerating ill-conditioned
-    low-rank matrix estimation via scaled gradient descent, JMLR 22 (2021)].
+    A step −(LLᵀ)⁻¹∂f/∂L changes M = LᵀL like a gradient step in M, as far as the rank of M allows.
+    So the descent is as well conditioned as the problem in M; unscaled, it would also depend on the
+    spread of the eigenvalues of M [Tong, Ma & Chi, Accelerating ill-conditioned low-rank matrix
+    estimation via scaled gradient descent, JMLR 22 (2021)].
     """
     products = L @ np.swapaxes(L, -1, -2)
     norm = np.maximum(np.linalg.norm(products, axis=(-2, -1), keepdims=True), 1e-300)
-    scales: Matrix = np.linalg.inv(products / norm + TUNING.least_scale * np.eye(L.shape[-2]))
-    return scales
+    return np.linalg.inv(products / norm + TUNING.least_scale * np.eye(L.shape[-2]))
 
 
 def _newton(problem: HingeProblem[At, Known, Along], at: At, gradient: Matrix) -> Matrix | None:
@@ -519,15 +519,15 @@ def _newton(problem: HingeProblem[At, Known, Along], at: At, gradient: Matrix) -
 def at_best_scale(
     problem: HingeProblem[At, Known, Along], L: Matrix, *, warm: bool = False, width: float = WIDTH
 ) -> Matrix:
-    """The multiple of L with the smallest objective, by a sample of the target edges.
+    """The multiple of L with the smallest objective on a sample of the target edges.
 
-    The objective is convex in the squared scale, and its triplets grow in number as the scale
-    shrinks: start from above, with a margin that keeps the set complete from 1/√2 of the scale up.
+    The objective is convex in the squared scale, and has more triplets the smaller the scale is. So
+    start with a large scale, with a margin that keeps the set complete down to 1/√2 of the scale.
     """
     problem = problem.sampled(TUNING.scaled_rows)
     L = TUNING.warm_stretch * L if warm else TUNING.start_length**0.5 * problem.normalised(L)
     reach, count, size = 1 - 0.5**0.5, -1, float(np.linalg.norm(L))
-    while True:  # ends at the latest when all triplets are at hand, or none is active
+    while True:  # ends when all triplets are at hand or none is active, or before
         at = problem.survey(L, 1.0, width)
         previous_count, count = count, len(at.triplets)
         line = problem.line(at, L)
@@ -544,7 +544,8 @@ def _shrunk(
 ) -> tuple[At, Certificate, Known]:
     """The best smaller multiple of L with its certificate and triplets, if that is better.
 
-    Objectives below 1 are far from their optimum long after the gap, relative to 1, is small.
+    The gap is relative to 1 at least. So an objective below 1 may be far from its optimum although
+    the gap is small.
     """
     here = problem.place(at.L, triplets)
     line = problem.line(here, -at.L)
@@ -561,9 +562,9 @@ def _shrunk(
 def _adapt_rank(
     problem: HingeProblem[At, Known, Along], at: At, certificate: Certificate, memory: LBFGS
 ) -> At:
-    """Drop dead rows of L and add rows where the dual proves that M should grow.
+    """Drop negligible rows of L, and add rows where the dual proves that M should grow.
 
-    Several metrics keep one number of rows; those with less rank end in rows of zeros.
+    Several metrics have the same number of rows; those of lower rank end in rows of zeros.
     """
     stack = at.L.reshape(-1, *at.L.shape[-2:])
     # Of L Lᵀ, which has the eigenvalues of M; an SVD of L may fail on near multiples of I.
@@ -606,7 +607,7 @@ def _adapt_rank(
 
 
 def _new_rows(L: Matrix, ratios: Matrix, directions: Matrix, most: int, typical: float) -> Matrix:
-    """Rows along the directions in which the dual is least feasible and L is short."""
+    """Rows along the directions in which the dual is least feasible and L is small."""
     excess = np.maximum(ratios - 1, 0)
     wanted = (excess > TUNING.steep * excess.max(initial=0.0)) & (np.arange(len(excess)) < most)
     B = directions[:, wanted]
@@ -617,7 +618,7 @@ def _new_rows(L: Matrix, ratios: Matrix, directions: Matrix, most: int, typical:
 
 
 def _free_rows(L: Matrix, directions: Matrix, typical: float) -> Matrix:
-    """Rows along the directions in which M grows for free and L has next to nothing."""
+    """Rows along the directions in which M grows at no cost and L is nearly zero."""
     B = directions / np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
     missing = np.linalg.norm(L @ B, axis=0) ** 2 < TUNING.dead * typical
     rows: Matrix = (B[:, missing] * np.sqrt(TUNING.new_row * typical)).T

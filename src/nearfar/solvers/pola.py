@@ -24,21 +24,21 @@ from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
 
-NEW_DIRECTION = 1e-10  # share of squared lengths above which a direction is new, and not rounding
-INDEFINITE = 1e-6  # share of squared lengths by which rounding may spoil a kernel
+NEW_DIRECTION = 1e-10  # share of a squared length above which a direction is new, not rounding
+INDEFINITE = 1e-6  # negative share of a squared length that may be rounding of a kernel
 
 
 @dataclass
 class MarginProjections:
     """A metric M and a threshold b that learn from one pair after another.
 
-    The answer depends on the order of the pairs, and not on how they are cut into blocks.
+    The answer depends on the order of the pairs, but not on how they are split into blocks.
     """
 
     M: Matrix  # (d, d) in Fortran order, of which the lower triangle counts
     b: float = 1.0
     scale: float | None = None  # s; None for the mean length of the pairs so far
-    beta: float = 0.0  # losses up to this one are let be
+    beta: float = 0.0  # losses up to beta cause no update
     total_length: float = 0.0  # of the pairs so far
     n_seen: int = 0
     n_updates: int = 0
@@ -50,9 +50,9 @@ class MarginProjections:
         return np.tril(self.M) + np.tril(self.M, -1).T
 
     def learn(self, X: Matrix, signs: Matrix) -> Matrix:
-        """Visit pairs of differences X (m, d) in turn; the losses (m,) before each update.
+        """Visit pairs with differences X (m, d) in turn; returns the losses (m,) before updates.
 
-        O(d²) for a pair without loss and for a far one, O(d³) for a near one with a loss.
+        O(d²) for a far pair or a pair without loss, O(d³) for a near pair with a loss.
         """
         losses = np.zeros(len(X))
         for t, (x, sign) in enumerate(zip(X, signs.tolist(), strict=True)):
@@ -63,7 +63,7 @@ class MarginProjections:
         return losses
 
     def copied(self) -> Self:
-        """What it is now, apart from what it becomes."""
+        """A copy of the current state."""
         twin = copy.copy(self)
         twin.M = self.M.copy(order="F")
         return twin
@@ -96,7 +96,7 @@ class MarginProjections:
 
 @dataclass
 class GrowingProjections(MarginProjections):
-    """The same for vectors that are known by their inner products, in coordinates that grow.
+    """The same for vectors given by their inner products, in a growing number of coordinates.
 
     M is the N of `nearfar.problems.kernel_pola`.
     """
@@ -108,11 +108,11 @@ class GrowingProjections(MarginProjections):
     def learn_from_products(
         self, old: Matrix, new: Matrix, signs: Matrix
     ) -> tuple[Matrix, list[int]]:
-        """Visit m pairs in turn; the losses (m,), and the numbers of the pairs that joined L.
+        """Visit m pairs in turn; returns the losses (m,) and the numbers of pairs added to L.
 
-        They are fewer if the time of the fit is up. ``old`` (m, r) are the products of the pairs
-        with those of L, ``new`` (m, m) with each other. O(r²) for a pair without loss, O(r³) for a
-        near one with a loss.
+        There are fewer losses if the time of the fit is up. ``old`` (m, r) are the products of the
+        pairs with those of L, ``new`` (m, m) with each other. O(r²) for a pair without loss, O(r³)
+        for a near pair with a loss.
         """
         (m, r), clock = old.shape, fit_clock()
         C = np.zeros((m, r + m))
@@ -131,7 +131,7 @@ class GrowingProjections(MarginProjections):
             known = max(square, (self.total_length / self.n_seen) ** 2)
             if rest < -INDEFINITE * known:
                 raise InvalidInputError(
-                    "a kernel must give no vector a negative squared length; one has"
+                    "a kernel must not give a negative squared length; one vector has"
                     f" {rest:.2g} beside lengths of {known:.2g}. Take another kernel or other"
                     " parameters of it."
                 )
@@ -155,13 +155,13 @@ Stream = TypeVar("Stream", bound=MarginProjections)
 
 
 def epochs(stream: Stream, once: Callable[[], Iterable[Matrix]]) -> Iterator[Iterate[Stream, None]]:
-    """Visit all pairs again and again, until no loss exceeds beta.
+    """Visit all pairs repeatedly, until no loss exceeds beta.
 
-    ``once()`` lets the stream learn from every pair and gives the losses, block by block. An
-    iterate's ``value`` is their sum and its ``state`` a copy of the stream after the epoch. The
-    residual is zero where no loss exceeded beta: then the epoch changed nothing, and its losses are
-    all those of the answer. Elsewhere it is None. Once the time of the fit is up the epoch ends
-    where it is, since each pair leaves an answer behind.
+    ``once()`` lets the stream learn from every pair and yields the losses, block by block. An
+    iterate's ``value`` is their sum, its ``state`` a copy of the stream after the epoch. The
+    residual is zero if no loss exceeded beta: then the epoch changed nothing, and its losses are
+    those of the answer. Otherwise it is None. When the time of the fit is up, the epoch ends early:
+    there is an answer after every pair.
     """
     clock = fit_clock()
     while True:

@@ -1,13 +1,13 @@
-"""Mehrotra's predictor-corrector steps, and how far a step may go inside a cone.
+"""Mehrotra's predictor-corrector steps, and the step lengths that stay inside a cone.
 
 A primal-dual interior-point method follows the points at which all products of primal and dual
-parts are equal, X Z = τI or x z = τ, for τ falling to zero. Newton's method gives directions:
+variables are equal, X Z = τI or x z = τ, for τ falling to zero. Newton's method gives directions:
 
 (1) predictor  towards τ = 0, as far as the boundary of the cones: there the mean product is σμ
 (2) corrector  towards τ = σ³μ, with the products of the predictor's changes added, which Newton's
                method leaves out; some share of the way to the boundary
 
-The corrector can be the predictor of another one, which costs little where the linear system is
+A corrector can serve as the predictor of another one, which costs little once the linear system is
 factored.
 
 References
@@ -30,13 +30,13 @@ Array = Any
 Matrix = NDArray[np.float64]
 
 LEAST_TARGET = 1e-6  # relative to the mean product
-PAYS = 0.9  # of the mean product, to which another corrector lowers it; of its step's length
-LANCZOS = 60  # steps that estimate how far a matrix may go along a direction, at most
-CLOSE = 0.05  # the error of that, relative to it
+PAYS = 0.9  # share to which another corrector must reduce the mean product; share of step length
+LANCZOS = 60  # largest number of Lanczos steps for the length of a step
+CLOSE = 0.05  # relative error of that length
 
 
 class Step(Protocol):
-    """A direction, and how far its primal and its dual part go."""
+    """A direction, and the lengths of its primal and its dual step."""
 
     @property
     def primal(self) -> float: ...  # noqa: D102
@@ -55,17 +55,17 @@ class NewtonSystem(Protocol[Move]):
         """The mean product."""
 
     def direction(self, target: float, predictor: Move | None) -> Move:
-        """Towards products that equal the target, with the second-order terms of a predictor."""
+        """Direction to products equal to the target, with second-order terms of a predictor."""
 
     def limited(self, step: Move, share: float) -> Move:
-        """The step with lengths that go this share of the way to the boundary, 1 at most."""
+        """The step with lengths of this share of the way to the boundary, at most 1."""
 
     def mean_product(self, step: Move) -> float:
         """The mean product after a step, not below zero."""
 
 
 def predictor_corrector(system: NewtonSystem[Move], share: float, correctors: int = 1) -> Move:
-    """The predictor's step corrected, as often as that pays and at most so many times."""
+    """The predictor step, corrected at most ``correctors`` times, as long as that pays."""
     step = system.limited(system.direction(0.0, None), 1.0)  # (1)
     target, best, least, reach = system.mu, step, np.inf, 0.0
     for _ in range(correctors):
@@ -94,14 +94,14 @@ def definite_step(root: Matrix, change: Matrix) -> float:
 
 
 def definite_step_by_lanczos(solve: Callable[[Array, bool], Array], change: Array) -> float:
-    """About how far A + t·change stays definite, for large matrices on any device.
+    """About the largest t with A + t·change definite, for large matrices on any device.
 
-    ``solve(b, transposed)`` gives L⁻¹b or L⁻ᵀb for the Cholesky factor L of A. By Lanczos' method
-    for the least eigenvalue of L⁻¹·change·L⁻ᵀ, less its error.
+    ``solve(b, transposed)`` gives L⁻¹b or L⁻ᵀb for the Cholesky factor L of A. Uses Lanczos' method
+    for the smallest eigenvalue of L⁻¹·change·L⁻ᵀ, minus its error.
     """
     q = change.diagonal()
-    q = 1 + q / (1e-300 + abs(q).max())  # any start that is not 1
-    if float(abs(q).max()) < 1e-6:  # of entries that are alike and negative
+    q = 1 + q / (1e-300 + abs(q).max())  # any start other than a vector of ones
+    if float(abs(q).max()) < 1e-6:  # if all entries were equal and negative
         q = (q * 0 + 1).cumsum(0)
     w, size, rows = q, float(q @ q) ** 0.5, 0 * q[:LANCZOS, None] * q
     diagonal: list[float] = []
@@ -112,7 +112,7 @@ def definite_step_by_lanczos(solve: Callable[[Array, bool], Array], change: Arra
         products = basis @ w
         diagonal.append(float(products[-1]))
         w = w - products @ basis
-        w = w - (basis @ w) @ basis  # rounding leaves the first a part
+        w = w - (basis @ w) @ basis  # again, against rounding
         size = float(w @ w) ** 0.5
         values, vectors = linalg.eigh_tridiagonal(diagonal, off, select="i", select_range=(0, 0))
         error = abs(size * vectors[-1, 0])

@@ -3,7 +3,7 @@
 (1) A(t) = [A − t G]₊            G the gradient at A, [·]₊ the projection on the cone
 (2) the largest t among t₀, t₀/2, t₀/4, …  with  f(A(t)) ≤ f(A) − σ ⟨G, A − A(t)⟩
 
-t₀ is twice the step before, so that steps can grow. [Bertsekas, On the Goldstein-Levitin-Polyak
+t₀ is twice the previous step, so that steps can grow. [Bertsekas, On the Goldstein-Levitin-Polyak
 gradient projection method, IEEE Trans. Automatic Control 21 (1976)]
 """
 
@@ -23,7 +23,7 @@ Matrix = NDArray[np.float64]
 
 SUFFICIENT = 0.1  # σ of (2)
 FIRST_STEP = 0.1  # length of the first trial, relative to that of the start
-HALVINGS = 50  # of a step, after which it is rounding that keeps the value from falling
+HALVINGS = 50  # of a step, after which only rounding can prevent a decrease
 
 
 Point = TypeVar("Point", bound=Evaluated)
@@ -35,9 +35,9 @@ def projected_descent(
     start: Matrix,
     residual: Callable[[Point], float | None],
 ) -> Iterator[Iterate]:
-    """Iterates from A = LᵀL of a start L; points are factors, as `evaluate` takes them.
+    """Iterates from A = LᵀL of a start L; their points are factors, as ``evaluate`` takes them.
 
-    ``gradient`` gives G for what ``evaluate`` answered. It ends where no step lowers the value.
+    ``gradient`` gives G from the result of ``evaluate``. Ends where no step lowers the value.
     """
     at = evaluate(start)
     A = start.T @ start

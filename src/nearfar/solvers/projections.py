@@ -1,4 +1,4 @@
-"""Projections onto convex sets, and the thesis' two algorithms that take turns with them.
+"""Projections onto convex sets, and the two algorithms of the thesis that alternate them.
 
 A point is a symmetric matrix or any array; inner products are sums over entries.
 
@@ -35,8 +35,7 @@ def onto_half_space(W: Matrix, c: float) -> Projection:
 
     def project(P: Matrix) -> Matrix:
         excess = float(np.vdot(W, P)) - c
-        nearest: Matrix = P - (max(excess, 0.0) / square) * W
-        return nearest
+        return P - (max(excess, 0.0) / square) * W
 
     return project
 
@@ -46,8 +45,7 @@ def onto_hyperplane(W: Matrix, c: float) -> Projection:
     square = _squared_length(W)
 
     def project(P: Matrix) -> Matrix:
-        nearest: Matrix = P - ((float(np.vdot(W, P)) - c) / square) * W
-        return nearest
+        return P - ((float(np.vdot(W, P)) - c) / square) * W
 
     return project
 
@@ -60,9 +58,9 @@ def onto_psd_cone(P: Matrix) -> Matrix:
 def onto_psd_cone_less(M: Matrix, weight: float, x: Matrix) -> Matrix:
     """(3) of M − weight · xxᵀ for M ⪰ 0 and weight ≥ 0, in place.
 
-    At most one eigenvalue is negative then (by interlacing), so that the smallest and its vector
-    suffice. Only the lower triangle of M is read and written; M is in Fortran order. O(d³), but a
-    half to a quarter of the time of all eigenvectors.
+    By interlacing at most one eigenvalue is negative, so the smallest eigenpair suffices. Only the
+    lower triangle of M is read and written; M is in Fortran order. O(d³), but a half to a quarter
+    of the time of all eigenvectors.
     """
     M = blas.dsyr(-weight, x, a=M, lower=1, overwrite_a=1)
     values, vectors, _, _, failed = lapack.dsyevr(M, range="I", il=1, iu=1, lower=1)
@@ -76,10 +74,9 @@ def onto_psd_cone_less(M: Matrix, weight: float, x: Matrix) -> Matrix:
 def alternating_projection(start: Matrix, projections: Sequence[Projection]) -> Iterator[Iterate]:
     """Algorithm 1: project onto one set after the other, round by round.
 
-    The points approach one that lies in all sets, if there is any; not the nearest such point. The
-    iterates' ``value`` is the largest distance to a set that was met in the round, at the moment
-    of the projection onto it; ``residual`` is how far the round moved the point, the ε of the
-    thesis.
+    The points converge to a point in all sets, if there is one; in general not the nearest such
+    point. An iterate's ``value`` is the largest distance covered by a projection of the round;
+    ``residual`` is how far the whole round moved the point, the ε of the thesis.
 
     Parameters
     ----------
@@ -110,9 +107,10 @@ def gradient_alternating_projection(
 
     A constant step ends near the optimum, at a distance of the order of the step, because a round
     does not find the nearest feasible point. Steps that fall to zero but sum to infinity, such as
-    ``lambda t: 1 / t``, lead to it [N11]. The iterates' ``value`` is the objective, which is below
-    the optimum where the point is not yet feasible; ``residual`` is how far the round moved the
-    point, gradient step included, and ``info["distance"]`` is the ``value`` of Algorithm 1.
+    ``lambda t: 1 / t``, converge to the optimum [N11]. An iterate's ``value`` is the objective,
+    which is below the optimum while the point is infeasible; ``residual`` is how far the round
+    moved the point, gradient step included, and ``info["distance"]`` is the ``value`` of
+    Algorithm 1.
 
     Parameters
     ----------
@@ -158,7 +156,7 @@ def _distance(P: Matrix, Q: Matrix) -> float:
 
 
 def _squared_length(W: Matrix) -> float:
-    """Of a normal vector, which must not vanish."""
+    """‖W‖² of a normal vector; raises if it is zero."""
     square = float(np.vdot(W, W))
     if not square > 0:
         raise InvalidInputError(

@@ -1,7 +1,7 @@
 """A primal-dual interior point method for quadratic functions of a small matrix Z ⪰ 0.
 
-The program is to minimise ½⟨Z, G(Z)⟩ − ⟨g, Z⟩ over Z ⪰ 0, with G ⪰ 0 a linear map of symmetric
-matrices. Its slope S = G(Z) − g must be ⪰ 0 with ⟨S, Z⟩ = 0. With a target τ for the products:
+The program minimises ½⟨Z, G(Z)⟩ − ⟨g, Z⟩ over Z ⪰ 0, with G ⪰ 0 a linear map of symmetric matrices.
+At the optimum the slope S = G(Z) − g is ⪰ 0, with ⟨S, Z⟩ = 0. With a target τ for the products:
 
 (1) Z S = τI                                                    the central path
 (2) ΔS = G(ΔZ) + R,  R = G(Z) − g − S                           S becomes the slope
@@ -9,8 +9,8 @@ matrices. Its slope S = G(Z) − g must be ⪰ 0 with ⟨S, Z⟩ = 0. With a tar
 (4) (I + H G) ΔZ = τS⁻¹ − Z − correction − H(R),  H(X) = ½(Z X S⁻¹ + S⁻¹ X Z)
 
 (3) is the direction of Helmberg, Kojima and Monteiro, as in `nearfar.solvers.interior_point`;
-`predictor_corrector` chooses τ and the correction. Both matrices make the same step, as (2) is
-linear in both.
+`predictor_corrector` chooses τ and the correction. Both matrices take the same step length, since
+(2) is linear in both.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
 
-SHARE = 0.98  # of the way to the border of the cone
-SHORTEST = 1e-4  # step below which rounding errors allow no progress
-LEAST_START = 1e-2  # of the first Z, relative to what g alone would let expect
+SHARE = 0.98  # of the way to the boundary of the cone
+SHORTEST = 1e-4  # step length below which rounding errors allow no progress
+LEAST_START = 1e-2  # least size of the first Z, relative to the size that g suggests
 EXHAUSTED = 1e-18  # mean product, relative to the first, below which nothing is left to gain
 MARGIN = 1e-3  # of the first S, relative to the largest eigenvalue of the slope
 
 
 class Certificate(Bounded, Protocol):
-    """What is proved of a point."""
+    """The certified gap of a point."""
 
     @property
     def bound(self) -> float: ...  # noqa: D102
 
 
 class Program(Protocol):
-    """What the solver asks of a program."""
+    """What the solver needs of a program."""
 
     @property
     def G(self) -> Matrix:
@@ -62,10 +62,10 @@ class Program(Protocol):
 
 
 def quadratic_cone(program: Program) -> Iterator[Iterate[None, None]]:
-    """Iterates Z of a program; it ends where rounding allows no further step.
+    """Iterates Z of a program, until rounding allows no further step.
 
-    The residual is the certified relative gap of the program's own ``certificate``, which holds for
-    its objective, here negated.
+    The residual is the certified relative gap of the program's ``certificate``; the value is its
+    objective, negated.
     """
     Z = _start(program)
     slope = program.slope(Z)
@@ -92,7 +92,7 @@ def quadratic_cone(program: Program) -> Iterator[Iterate[None, None]]:
 
 @dataclass(frozen=True)
 class _Step:
-    """A direction, and how far both matrices go along it."""
+    """A direction, and the step length of both matrices."""
 
     Z: Matrix
     S: Matrix
@@ -122,7 +122,7 @@ class _Newton:
         return _Step(smat(step), smat(self._G @ step) + self._R)
 
     def limited(self, step: _Step, share: float) -> _Step:
-        """The step with a length that goes this share of the way to the boundary, 1 at most."""
+        """The step with a length of this share of the way to the boundary, at most 1."""
         reach = min(definite_step(self._roots[0], step.Z), definite_step(self._roots[1], step.S))
         length = min(1.0, share * reach)
         return replace(step, primal=length, dual=length)
@@ -134,7 +134,7 @@ class _Newton:
 
 
 def _start(program: Program) -> Matrix:
-    """The best multiple of I, or a small one where all multiples are worse than zero."""
+    """The best multiple of I, or a small one if all multiples are worse than zero."""
     one = svec(np.eye(program.size))
     size = float(np.linalg.norm(program.g)) * np.sqrt(program.size)
     best = max(float(program.g @ one), LEAST_START * size) or 1.0

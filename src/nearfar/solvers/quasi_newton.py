@@ -1,7 +1,8 @@
 """Limited-memory BFGS: its directions, and two descents along them.
 
-scipy's L-BFGS-B is not used: it cannot be stopped and continued, as the one loop does, and knows
-neither preconditioners, exact steps, nor a rotation of the variables or a change of their number.
+SciPy's L-BFGS-B cannot be used: it cannot be paused and continued, as `run` needs, and it supports
+neither preconditioners nor exact steps, nor a rotation of the variables or a change of their
+number.
 
 [NW06] Nocedal & Wright, Numerical optimization, 2nd edition 2006.
 """
@@ -22,11 +23,11 @@ Array = Any
 Matrix = NDArray[np.float64]
 Apply = Callable[[Array], Array]
 
-SMALLEST_PRODUCT = 1e-280  # below, products of steps and changes lose their digits or vanish
-CURVATURE_FLOOR = 1e-12  # pairs with less cosine between step and change are not kept
+SMALLEST_PRODUCT = 1e-280  # smaller products of steps and changes lose digits or underflow
+CURVATURE_FLOOR = 1e-12  # least cosine between step and change of a pair that is kept
 
 MEMORY = 20  # pairs that `descend` keeps
-FIRST_STEP = 0.1  # length of a step without memory, relative to that of the point
+FIRST_STEP = 0.1  # length of a step without memory, relative to the point
 SHORTER = (1.0, 1e-2, 1e-4)  # factors of that, tried in turn: near a minimum it is too long
 ASCENT_MEMORY = 10  # pairs that `ascend` keeps
 
@@ -46,10 +47,10 @@ class _Pair:
 
 
 class LBFGS:
-    """The inverse Hessian H that the last steps and gradient changes tell  [NW06, algorithm 7.4].
+    """The inverse Hessian H implied by the last steps and gradient changes  [NW06, algorithm 7.4].
 
-    A preconditioner is the first guess H₀ of H, up to scale; else that is the identity. Arrays are
-    of any shape, and of any library that spells arithmetic as NumPy does.
+    The initial H₀ is, up to scale, a preconditioner or the identity. Arrays may have any shape, and
+    come from any library with NumPy's arithmetic.
     """
 
     def __init__(self, memory: int) -> None:
@@ -68,11 +69,11 @@ class LBFGS:
         return np.array(steps), np.array(changes)
 
     def forget(self) -> None:
-        """Start anew."""
+        """Drop all pairs."""
         self._pairs.clear()
 
     def precondition(self, apply: Apply) -> None:
-        """Let H₀ be the product with a positive definite matrix."""
+        """Set H₀ to the product with a positive definite matrix."""
         self._precondition = apply
         for number, pair in enumerate(self._pairs):
             image = apply(pair.change)
@@ -80,7 +81,7 @@ class LBFGS:
             self._pairs[number] = replace(pair, image=image, square=square)
 
     def direction(self, gradient: Array, image: Array | None = None) -> Array:
-        """−H · gradient; ``image`` is H₀ · gradient, if that is known."""
+        """−H · gradient; ``image`` is H₀ · gradient, if known."""
         image = self._image(gradient) if image is None else image
         if not self._pairs:
             return -image
@@ -95,9 +96,9 @@ class LBFGS:
         return -image
 
     def remember(self, step: Array, change: Array, image: Array | None = None) -> bool:
-        """Keep a pair if its curvature is positive, and its products are in the range of floats.
+        """Keep a pair if its curvature is positive and its products are in the range of floats.
 
-        ``image`` is H₀ · change, if that is known. Returns whether the pair was kept.
+        ``image`` is H₀ · change, if known. Returns whether the pair was kept.
         """
         curvature, square = _dot(step, change), _dot(change, change)
         if not curvature > CURVATURE_FLOOR * _dot(step, step) ** 0.5 * square**0.5:
@@ -116,9 +117,9 @@ class LBFGS:
         return True
 
     def transform(self, rows: Matrix) -> None:
-        """Follow a change of variables L → rows · L with orthonormal rows, some of them new.
+        """Change variables: L → rows · L with orthonormal rows, some of them new.
 
-        Where L is a stack of matrices, so is ``rows``. H₀ is the identity again.
+        If L is a stack of matrices, so is ``rows``. H₀ is reset to the identity.
         """
         pairs, self._pairs, self._precondition = self._pairs, [], None
         for pair in pairs:
@@ -140,7 +141,7 @@ Point = TypeVar("Point", bound=Evaluated)
 
 @dataclass(frozen=True)
 class Memory:
-    """What a descent needs, beside a point, to go on as if it had not ended there."""
+    """What a descent needs besides a point to continue as if it had not stopped there."""
 
     steps: Matrix  # (m, N)
     changes: Matrix  # (m, N)
@@ -154,12 +155,12 @@ def descend(
     info: Callable[[Point], dict[str, Any]] = lambda _: {},
     memory: Memory | None = None,
 ) -> Iterator[Iterate[Memory, None]]:
-    """Iterates of a descent; it ends by itself where no step lowers the value.
+    """Iterates of a descent; it ends where no step lowers the value.
 
-    ``residual`` is what `run` compares with its tolerance, from what ``evaluate`` gave and the gain
-    to expect of the next step (infinite at first). The state of an iterate is a `Memory`; with it,
-    another descent continues this one from there. The last iterate comes twice if no step follows:
-    with the gain of the step before, and with what its slope alone lets expect.
+    ``residual(point, gain)`` is compared with the tolerance of `run`; ``gain`` is the expected gain
+    of the next step (infinite at first). The state of an iterate is a `Memory`, with which another
+    descent can continue from there. If no step follows, the last iterate is yielded twice: with the
+    gain of the previous step, and with the gain that its slope predicts.
     """
     lbfgs, at, last_gain = LBFGS(MEMORY), evaluate(start), np.inf
     if memory is not None:
@@ -179,7 +180,7 @@ def descend(
             continue
         yield make_iterate(max(-0.5 * slope, last_gain))
         new = wolfe_step(evaluate, at, direction) if len(lbfgs) else None
-        if new is None:  # there is no memory, or it misleads
+        if new is None:  # there is no memory, or it is misleading
             lbfgs.forget()
             direction = _steepest(at)
             tries = (wolfe_step(evaluate, at, factor * direction) for factor in SHORTER)
@@ -192,14 +193,13 @@ def descend(
 
 
 def _steepest(at: Evaluated) -> Matrix:
-    """The direction of steepest descent, of a cautious length."""
+    """The direction of steepest descent, of cautious length."""
     slope = float(np.linalg.norm(at.gradient))
     length = FIRST_STEP * float(np.linalg.norm(at.L)) / slope if slope > 0 else 0.0
-    direction: Matrix = -length * at.gradient
-    return direction
+    return -length * at.gradient
 
 
-# -- ascent by exact steps, where every point proves a bound ---------------------------------------
+# -- ascent by exact steps, with a bound at every point --------------------------------------------
 
 
 class LineSearchable(Protocol):
@@ -211,7 +211,7 @@ class LineSearchable(Protocol):
 
 
 class Bounded(Protocol):
-    """An objective, and how far it is from the optimum at most, relative to it."""
+    """An objective, and an upper bound on its relative distance from the optimum."""
 
     @property
     def objective(self) -> float: ...  # noqa: D102
@@ -220,7 +220,7 @@ class Bounded(Protocol):
 
 
 class Placed(Protocol):
-    """A factor with all that its objective depends on."""
+    """A factor with everything that its objective depends on."""
 
     @property
     def L(self) -> Matrix: ...  # noqa: D102
@@ -232,7 +232,7 @@ Proof_co = TypeVar("Proof_co", bound=Bounded, covariant=True)
 
 
 class LineProblem(Protocol[Place, Proof_co]):
-    """What `ascend` asks of a problem; `nearfar.problems.mmc` explains each part."""
+    """What `ascend` needs of a problem; see `nearfar.problems.mmc`."""
 
     def place(self, L: Matrix) -> Place: ...  # noqa: D102
     def gradient(self, at: Place) -> Matrix: ...  # noqa: D102
@@ -244,17 +244,17 @@ class LineProblem(Protocol[Place, Proof_co]):
 def ascend(
     problem: LineProblem[Place, Proof], L: Matrix, tol: float, *, fixed_rank: bool = False
 ) -> Iterator[Iterate[None, Proof]]:
-    """Iterates towards the largest objective, whose value they hold negated.
+    """Iterates towards the largest objective; their value is the negative objective.
 
-    The residual is the relative gap: an estimate in working precision, certified once that is at
-    most ``tol`` and at the end. For a ``fixed_rank``, where no bound need be tight, it is an
-    estimate of the relative gain that is left.
+    The residual is the relative gap: an estimate in working precision, and certified once it is at
+    most ``tol``, and at the end. With ``fixed_rank`` bounds need not be tight, and the residual
+    estimates the relative gain that is left.
     """
     at = problem.place(L)
     gradient = problem.gradient(at)
     direction = -gradient
     memory = LBFGS(ASCENT_MEMORY)
-    best, least, failures = -np.inf, np.inf, 0  # steps in a row that bettered nothing
+    best, least, failures = -np.inf, np.inf, 0  # steps in a row without improvement
     while True:
         certificate, certified = problem.bound(at), False
         residual = certificate.gap
@@ -285,7 +285,7 @@ def ascend(
 
 
 def _exact(problem: LineProblem[Place, Proof], at: Place, direction: Matrix) -> Matrix | None:
-    """The step to a minimum along a direction; None if it does not go down."""
+    """The step to a minimum along a direction; None if it is not a descent direction."""
     line = problem.line(at, direction)
     t = exact_step(line.at, line.limit)
     return t * direction if t else None

@@ -1,9 +1,9 @@
-"""Descent in a factor L of few rows, for a convex function of LᵀL whose optimum has low rank.
+"""Descent in a factor L of few rows, for a convex function of LᵀL with an optimum of low rank.
 
-Where a factor of r rows is stationary, either it is the optimum among all metrics, which a proof
-tells, or there are directions v such that the function falls from LᵀL to LᵀL + εvvᵀ. They become
-rows, and the descent goes on. [Journée, Bach, Absil & Sepulchre, Low-rank optimization on the cone
-of positive semidefinite matrices, SIAM J. Optim. 20 (2010)]
+A stationary factor of r rows is either optimal among all metrics, which a proof shows, or the
+function falls from LᵀL to LᵀL + εvvᵀ for some directions v. These become new rows, and the descent
+continues. [Journée, Bach, Absil & Sepulchre, Low-rank optimization on the cone of positive
+semidefinite matrices, SIAM J. Optim. 20 (2010)]
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
 
-SETTLED = 0.01  # of the tolerance: the decrease still to expect at which a proof is tried
-PATIENCE = 0.25  # factor of that after a proof in vain
-OPENED = 0.1  # length of the longest new row, relative to the mean of the others, at first
+SETTLED = 0.01  # share of the tolerance: expected decrease at which a proof is attempted
+PATIENCE = 0.25  # factor of that share after a failed proof
+OPENED = 0.1  # initial length of the longest new row, relative to the mean of the others
 HALVINGS = 10  # of that length
 
 
@@ -32,10 +32,10 @@ Point = TypeVar("Point", bound=Evaluated)
 
 @dataclass(frozen=True)
 class Proof:
-    """What is known of a factor among all metrics, whatever their rank."""
+    """The certified gap of a factor among metrics of any rank, and directions that it lacks."""
 
     gap: float  # certified
-    directions: Matrix  # (m, d) that the factor lacks, the longer the steeper; perhaps none
+    directions: Matrix  # (m, d) directions that the factor lacks, longer if steeper; may be empty
     certificate: Any = None
 
 
@@ -46,11 +46,11 @@ def rank_increasing_descent(
     prove: Callable[[Matrix], Proof],
     tol: float,
 ) -> Iterator[Iterate[Memory]]:
-    """Iterates of descents in ever more rows; only those that a proof was tried of have a residual.
+    """Iterates of descents with a growing number of rows.
 
-    That residual is the certified gap. ``remaining`` estimates the relative gain that is left from
-    what ``evaluate`` gave and the gain of the next step; ``prove`` is asked where that is small. It
-    ends by itself where nothing lowers the value.
+    ``remaining(point, gain)`` estimates the relative gain that is left, from the gain of the next
+    step; if it is small, ``prove`` is called. Iterates with a proof have the certified gap as their
+    residual, the others have none. The descent ends where nothing lowers the value.
     """
     L, threshold = start, SETTLED * tol
     while True:
@@ -66,7 +66,7 @@ def rank_increasing_descent(
             grown = _with_rows(evaluate, iterate, proof.directions)
             if grown is not None:
                 break
-        if not settled:  # the descent ended by itself
+        if not settled:  # the descent ended
             proof = prove(iterate.point)
             yield _proved(iterate, proof)
             grown = _with_rows(evaluate, iterate, proof.directions)
@@ -82,7 +82,7 @@ def _proved(iterate: Iterate[Memory], proof: Proof) -> Iterate[Memory]:
 def _with_rows(
     evaluate: Callable[[Matrix], Point], iterate: Iterate, directions: Matrix
 ) -> Matrix | None:
-    """The factor with new rows along the directions, so short that the value falls, if it does."""
+    """The factor with new rows along the directions, short enough to lower the value, or None."""
     if not len(directions):
         return None
     L = iterate.point

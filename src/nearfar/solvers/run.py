@@ -1,6 +1,6 @@
-"""The one loop: it draws iterates, keeps the clock and the trace, and says why it stops.
+"""The loop that runs every solver: it draws iterates, keeps the history, and decides when to stop.
 
-A solver is a generator of `Iterate`. It knows nothing of limits, clocks, displays or files.
+A solver is a generator of `Iterate`. It knows nothing about limits, clocks, displays or files.
 """
 
 from __future__ import annotations
@@ -60,37 +60,37 @@ _SENTENCES = {
 class Iterate(Generic[State, Certificate]):
     """One step of a solver.
 
-    ``residual`` is what `run` compares with the tolerance, None where it was not computed at this
-    step. It is an estimate of the relative gain that is left, unless it is ``certified``: then it
-    is a duality gap, which a certificate computed from the data proves.
+    `run` compares ``residual`` with the tolerance; it is None if it was not computed at this step.
+    It is an estimate of the relative gain that is left, unless it is ``certified``: then it is a
+    duality gap, proved by a certificate that was computed from the data.
     """
 
     point: NDArray[np.float64]
     value: float
     residual: float | None = None
     certified: bool = field(default=False, kw_only=True)
-    exact: bool = False  # whether value is the objective itself; else it may be too small
+    exact: bool = False  # whether value is the objective; otherwise it may be too small
     info: dict[str, Any] = field(default_factory=dict)
-    state: State = None  # type: ignore[assignment]  # what the solver needs to go on from here
-    certificate: Certificate = None  # type: ignore[assignment]  # what was proved of this very point
+    state: State = None  # type: ignore[assignment]  # what the solver needs to continue
+    certificate: Certificate = None  # type: ignore[assignment]  # proves the residual of this point
     start: Iterate[State, Any] | None = (
         None  # with the first iterate: where the solver began, if exact
     )
 
 
 Record = dict[str, Any]
-"""What the trace keeps of an iterate.
+"""The entry of an iterate in the history.
 
-Its n_iter, seconds, objective, residual, duality_gap (the residual if it is certified, else None)
-and what the solver adds.
+It holds n_iter, seconds, objective, residual, duality_gap (the residual if it is certified, else
+None) and the ``info`` of the solver.
 """
 
 
 @dataclass(frozen=True)
 class Solution(Generic[State, Certificate]):
-    """The best iterate, why the run ended, and its trace.
+    """The best iterate, why the run ended, and its history.
 
-    ``challenger`` is a later iterate whose value is lower but not exact: perhaps it is better.
+    ``challenger`` is a later iterate with a lower value that is not exact: it may be better.
     """
 
     iterate: Iterate[State, Certificate]
@@ -102,7 +102,7 @@ class Solution(Generic[State, Certificate]):
 
 
 Observer = Callable[[Iterate, list[Record]], Status | None]
-"""Called with each iterate and the trace up to it; a status ends the run."""
+"""Called with each iterate and the history up to it; returning a status ends the run."""
 
 
 def run(
@@ -114,19 +114,19 @@ def run(
     history: Iterable[Record] = (),
     start: Iterate[State, Certificate] | None = None,
 ) -> Solution[State, Certificate]:
-    """Draw iterates until the residual is at most ``tol`` or a limit is met.
+    """Draw iterates until the residual is at most ``tol`` or a limit is reached.
 
-    The limit of time is that of the fit's clock, which may also end the run between two iterates
-    (see `nearfar.limits`). Then the answer is the best iterate so far, as it is after an
-    interruption by the keyboard. Before the first iterate it is the ``start``, if the time is up
-    and one is given; else the error or the interruption is passed on. ``history`` continues an
+    The time limit is that of the fit's clock, which may also end the run between two iterates (see
+    `nearfar.limits`). Then, and after a keyboard interrupt, the answer is the best iterate so far.
+    If time runs out before the first iterate, the answer is ``start``, if given; otherwise the
+    error is raised, and so is an interrupt before the first iterate. ``history`` continues an
     earlier run.
     """
     trace = list(history)
     n_iter = len(trace)
     best: Iterate[State, Certificate] | None = None
     challenger: Iterate[State, Certificate] | None = None
-    status = Status.STALLED  # a solver that ends by itself can do no more
+    status = Status.STALLED  # the solver ended without reaching tol
     clock = fit_clock()
     clock.stage = Stage.START
     try:
@@ -180,9 +180,9 @@ def run(
 
 
 def _better(new: Iterate, best: Iterate) -> bool:
-    """Prefer the newer, unless the older is exact and the newer is not surely as low.
+    """Prefer the newer iterate, unless the older one is exact and may have the lower objective.
 
-    ``value`` is exact or too small.
+    A ``value`` that is not exact may be too small.
     """
     return not best.exact or (new.exact and new.value <= best.value)
 

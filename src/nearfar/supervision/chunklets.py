@@ -33,9 +33,9 @@ def make_chunklets(
     n_chunklets : int or None, default=None
         Number of chunklets; None makes as many as possible. All chunklets are equally likely.
     chunklet_size : int, default=2
-        Points in each, at least two.
+        Number of points in a chunklet, at least two.
     random_state : int, RandomState instance or None, default=None
-        Draws them.
+        Draws the chunklets.
 
     Returns
     -------

@@ -21,11 +21,11 @@ SPECTRAL_NEIGHBORS = 10  # of the graph that spectral clustering cuts
 def made_clusters(
     kind: str, X: NDArray[Any], learned: Index, count: int, seed: int
 ) -> tuple[Index, Matrix | None]:
-    """The cluster of each row, and the centres where there are any.
+    """The cluster of each row, and the centres if the method has any.
 
-    Clusters are made of the rows that are ``learned`` from; the others follow the nearest.
+    Clusters are made from the rows ``learned``; the other rows join the nearest cluster.
     """
-    from sklearn.cluster import KMeans, SpectralClustering  # loads much, for few users
+    from sklearn.cluster import KMeans, SpectralClustering  # slow to import, and rarely used
 
     points = np.asarray(X, dtype=np.float64)
     most = len(learned) - (kind == "spectral")
@@ -35,9 +35,9 @@ def made_clusters(
             f" that are learned from; n_metrics is {count}. Lower n_metrics."
         )
     if kind == "kmeans":
-        with threadpool_limits(1, "openmp"):  # its threads add up their sums in any order
+        with threadpool_limits(1, "openmp"):  # its threads add in any order
             model = KMeans(count, n_init=10, random_state=seed).fit(points[learned])
-        # Of equal centres, and these are there if points are equal, only the first has points.
+        # Equal points may give equal centres, of which only the first has points.
         nearest = nearest_row(points, model.cluster_centers_)
         used, codes = np.unique(nearest, return_inverse=True)
         return codes, model.cluster_centers_[used]
@@ -47,7 +47,7 @@ def made_clusters(
         n_neighbors=min(SPECTRAL_NEIGHBORS, len(learned)),
         random_state=seed,
     )
-    # Clusters that are far apart are no reason to worry.
+    # Clusters that are far apart are fine.
     with threadpool_limits(1, "openmp"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Graph is not fully connected")
         codes = codes_of(model.fit_predict(points[learned]), len(learned))
@@ -55,12 +55,12 @@ def made_clusters(
 
 
 def codes_of(clusters: ArrayLike, n: int) -> Index:
-    """Clusters of any names as 0, 1, …"""
+    """Cluster labels of any type as numbers 0, 1, …"""
     given = kernels_for(clusters).to_host(clusters)
     try:
         names, codes = np.unique(given, return_inverse=True)
         sound = given.shape == (n,) and not (names != names).any()
-    except TypeError:  # what cannot be compared
+    except TypeError:  # labels that cannot be compared
         sound = False
     if not sound:
         raise InvalidInputError(
@@ -71,7 +71,7 @@ def codes_of(clusters: ArrayLike, n: int) -> Index:
 
 
 def nearest_row(X: NDArray[Any], points: NDArray[Any]) -> Index:
-    """The number of the nearest of the points for each row of X."""
+    """Number of the point nearest to each row of X."""
     queries = np.asarray(X, dtype=np.float64)
     near, _ = kernels_for(queries).nearest(queries, np.asarray(points, dtype=np.float64), 1)
     found: Index = near[:, 0]

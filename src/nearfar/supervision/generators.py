@@ -27,7 +27,7 @@ def make_pairs(
     balanced: bool = True,
     random_state: Any = None,
 ) -> tuple[Tuples, NDArray[np.int64]]:
-    """Draw different pairs of labelled points: near within a class, far between classes.
+    """Draw distinct pairs of labelled points: near within a class, far between classes.
 
     Parameters
     ----------
@@ -36,17 +36,18 @@ def make_pairs(
     y : array-like of shape (n_samples,)
         Their class labels.
     n_pairs : int or None, default=None
-        How many near and how many far pairs; None, or more than there are, for all.
+        Number of near and of far pairs; all if there are fewer, or for None.
     balanced : bool, default=True
-        As many near as far pairs, hence fewer of the kind that has more. False takes ``2 n_pairs``
-        of all pairs alike, most of them far where there are many classes.
+        Whether to draw as many near as far pairs. False draws ``2 n_pairs`` from all pairs alike,
+        most of them far if there are many classes.
     random_state : int, RandomState instance or None, default=None
         Draws the pairs and their order.
 
     Returns
     -------
     pairs : Tuples of shape (m, 2, n_features)
-        Rows of X, in random order. Pairs of equal points are left out, with a warning if far.
+        Rows of X, in random order. Pairs of equal points are left out; if they are far, with a
+        warning.
     y : ndarray of int, of shape (m,)
         +1 for near and -1 for far pairs.
 
@@ -85,7 +86,7 @@ def make_pairs(
 def make_triplets(
     X: Any, y: Any, n_triplets: int | None = None, *, random_state: Any = None
 ) -> Tuples:
-    """Draw different triplets of labelled points: any point, one of its class, and another.
+    """Draw distinct triplets of labelled points: a point, one of its class, one of another class.
 
     Parameters
     ----------
@@ -94,7 +95,7 @@ def make_triplets(
     y : array-like of shape (n_samples,)
         Their class labels.
     n_triplets : int or None, default=None
-        How many; None, or more than there are, for all.
+        Number of triplets; all if there are fewer, or for None.
     random_state : int, RandomState instance or None, default=None
         Draws the triplets and their order.
 
@@ -102,7 +103,8 @@ def make_triplets(
     -------
     Tuples of shape (n_triplets, 3, n_features)
         Rows of X, in random order: a point, one that should be near, one that should be far.
-        Triplets whose first point equals another are left out, with a warning if that is the last.
+        Triplets are left out if their first point equals one of the others; if it equals the last,
+        with a warning.
 
     Examples
     --------
@@ -115,16 +117,16 @@ def make_triplets(
     if n_triplets is not None:
         check_number("n_triplets", n_triplets, Integral, 1)
     random, n = check_random_state(random_state), len(same)
-    sizes = np.repeat(labels.sizes, labels.sizes).astype(np.int64)  # by place in class order
+    sizes = np.repeat(labels.sizes, labels.sizes).astype(np.int64)  # of each point, in class order
     starts = np.repeat(labels.starts[:-1], labels.sizes)
-    reached = np.cumsum((sizes - 1) * (n - sizes))  # triplets of the points up to each
+    reached = np.cumsum((sizes - 1) * (n - sizes))  # cumulative number of triplets
     total = int(reached[-1])
     count = total if n_triplets is None else min(n_triplets, total)
     check_count(count, n, "triplets")
     numbers = random.permutation(drawn(count, total, random))
     places = np.searchsorted(reached, numbers, side="right")
     within = numbers - np.concatenate([[0], reached])[places]
-    near, far = np.divmod(within, n - sizes[places])  # among the others of the class; outside it
+    near, far = np.divmod(within, n - sizes[places])  # within the class, and outside
     near += starts[places]
     near += near >= places
     far += np.where(far >= starts[places], sizes[places], 0)

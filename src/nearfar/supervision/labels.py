@@ -59,7 +59,7 @@ def class_order(y: Any, name: str) -> ClassOrder:
 
 
 def _is_missing(value: Any) -> bool:
-    """None, NaN, NaT, infinity or pandas' NA, whose comparison has no truth value."""
+    """Whether a value is None, NaN, NaT, infinity or pandas' NA (which cannot be compared)."""
     try:
         return value is None or bool(value != value) or value in (np.inf, -np.inf)
     except TypeError:
@@ -67,7 +67,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def check_near_and_far(labels: ClassOrder, name: str) -> NDArray[Any]:
-    """Raise if labels leave nothing to learn; return the classes of one member."""
+    """Raise if labels leave nothing to learn; return the classes with one member."""
     sizes = labels.sizes
     if len(sizes) < 2:
         raise InvalidInputError(
@@ -84,7 +84,7 @@ def check_near_and_far(labels: ClassOrder, name: str) -> NDArray[Any]:
 
 
 def check_class_pairs(labels: ClassOrder, name: str) -> None:
-    """Raise if labels have no near or no far pairs; warn of classes of one member."""
+    """Raise if labels give no near or no far pairs; warn of classes with one member."""
     single = check_near_and_far(labels, name)
     if len(single):
         warn(
@@ -95,9 +95,9 @@ def check_class_pairs(labels: ClassOrder, name: str) -> None:
 
 
 def check_class_sizes(labels: ClassOrder, n_neighbors: int | None, name: str) -> None:
-    """Refuse labels that leave nothing to learn; warn of classes too small for n_neighbors.
+    """Raise if labels leave nothing to learn; warn of classes too small for n_neighbors.
 
-    ``n_neighbors`` is None where the target neighbours are given.
+    ``n_neighbors`` is None if the target neighbours are given.
     """
     sizes, single = labels.sizes, check_near_and_far(labels, name)
     if len(single):
@@ -111,16 +111,16 @@ def check_class_sizes(labels: ClassOrder, n_neighbors: int | None, name: str) ->
     small = labels.classes[(sizes > 1) & (sizes <= n_neighbors)]
     if len(small):
         fewest = sizes[(sizes > 1) & (sizes <= n_neighbors)].min()
-        whose = "its points" if len(small) == 1 else "points of such a class"
+        which = "its points" if len(small) == 1 else "points of such a class"
         warn(
-            f"{_named(small)} fewer than n_neighbors + 1 = {n_neighbors + 1} members: {whose}"
+            f"{_named(small)} fewer than n_neighbors + 1 = {n_neighbors + 1} members: {which}"
             f" get fewer target neighbours, as few as {fewest - 1}. Lower n_neighbors or add rows.",
             DataWarning,
         )
 
 
 def _named(classes: NDArray[Any]) -> str:
-    """Classes in words, with the verb that follows."""
+    """Names of classes, with the verb "has" or "have"."""
     if len(classes) == 1:
         return f"class {shown(classes[0])} has"
     first = ", ".join(map(shown, classes[:5]))

@@ -1,6 +1,6 @@
 """Nearest neighbours under one metric or several, and their vote.
 
-With several metrics the distance is that of the neighbour's metric [JMLR09, eq. 16]:
+With several metrics, the metric of the neighbour measures the distance [JMLR09, eq. 16]:
 D(a, b) = ‖L_c (a − b)‖², where c is the metric of b.
 
 [JMLR09] Weinberger & Saul, Distance metric learning for large margin nearest neighbor
@@ -60,15 +60,16 @@ def nearest_under(X: Array, points: Array, components: Array, metric_of: Any, k:
 
 
 def metric_groups(metric_of: Any) -> list[tuple[int, Index]]:
-    """Each metric that has points, and their rows in ascending order."""
+    """Metrics that have points, each with the rows of its points in ascending order."""
     metrics = np.asarray(kernels_for(metric_of).to_host(metric_of))
     return [(int(metric), np.flatnonzero(metrics == metric)) for metric in np.unique(metrics)]
 
 
 def merged(parts: Iterable[tuple[Index, Found]], k: int) -> Found:
-    """The k nearest of what was found among parts of the rows; ties by row number.
+    """Merge the nearest neighbours found in parts of the rows into the k nearest of all.
 
-    Each part has its rows, and the places (m, ·) among them and squared distances of the nearest.
+    A part is its rows, and the positions (m, ·) of the nearest among them with their squared
+    distances. Ties are ordered by row number.
     """
     rows, lengths = zip(*((rows[near], lengths) for rows, (near, lengths) in parts), strict=True)
     near, squares = np.hstack(rows), np.hstack(lengths)
@@ -77,10 +78,10 @@ def merged(parts: Iterable[tuple[Index, Found]], k: int) -> Found:
 
 
 def vote(nearest: Index, n_classes: int) -> Index:
-    """The winning class of each row of class numbers (m, k), which are sorted from near to far.
+    """The majority class of each row of class numbers (m, k), sorted from near to far.
 
-    When classes tie, k is reduced by one until the tie breaks [JMLR09, section 4]; at k = 1 it
-    always does.
+    If classes tie, k is reduced by one until the tie breaks [JMLR09, section 4], at the latest at
+    k = 1.
     """
     block = max(1, BLOCK_ENTRIES // n_classes)
     winners = [
@@ -102,7 +103,7 @@ def _vote_block(nearest: Index, n_classes: int) -> Index:
 
 
 def votes_of(nearest: Index, n_classes: int) -> NDArray[np.int64]:
-    """How many of each row's class numbers (m, k) are of each class, (m, n_classes)."""
+    """Number of votes for each class (m, n_classes), from rows of class numbers (m, k)."""
     votes = np.zeros((len(nearest), n_classes), dtype=np.int64)
     rows = np.arange(len(nearest))
     for column in nearest.T:

@@ -17,7 +17,7 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Edges = tuple[Index, Index]
 
-PAIR_BYTES = 150  # of all arrays that hold something of each pair at a time
+PAIR_BYTES = 150  # memory that learning needs for a pair
 MAX_PAIRS = 1 << 26  # pairs held at a time: 1 GB of row numbers
 
 
@@ -25,15 +25,15 @@ MAX_PAIRS = 1 << 26  # pairs held at a time: 1 GB of row numbers
 class Pairs:
     """Pairs of rows of shared points, each near or far.
 
-    A pair may occur more than once and then counts as often. Order is the user's; pairs from labels
-    are sorted, the near ones first.
+    A pair that occurs several times counts several times. Pairs keep the order in which they were
+    given; pairs from labels are sorted, near pairs first.
     """
 
     points: Array  # (n, d), where the data is, in its dtype
     heads: Index  # (m,), on the host
     tails: Index  # (m,), on the host
     near: Mask  # (m,), on the host
-    labels: ClassOrder | None = None  # of the points, if the near pairs are all those of a class
+    labels: ClassOrder | None = None  # of the points, if all pairs within classes are near pairs
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -51,10 +51,10 @@ class Pairs:
 
 
 class LabelledPairs:
-    """The pairs of labelled points, numbered, so that some can be drawn without all being made.
+    """Numbers the pairs of labelled points, so that some can be drawn without making them all.
 
-    In the order of the classes, the partners of a point in near pairs are the points after it in
-    its class, and in far pairs all points of later classes: both are ranges.
+    With points sorted by class, the near partners of a point are the points after it in its class,
+    and its far partners are all points of later classes: both are ranges.
     """
 
     def __init__(self, labels: ClassOrder) -> None:
@@ -66,16 +66,16 @@ class LabelledPairs:
 
     @property
     def n_near(self) -> int:
-        """How many near pairs there are."""
+        """Number of near pairs."""
         return int(self._near[1][-1])
 
     @property
     def n_far(self) -> int:
-        """How many far pairs there are."""
+        """Number of far pairs."""
         return int(self._far[1][-1])
 
     def edges(self, near: Index, far: Index) -> tuple[Index, Index, Mask]:
-        """Heads, tails and kinds of pairs by ascending numbers of each kind, near ones first."""
+        """Heads, tails and kinds of the pairs with these ascending numbers, near pairs first."""
         parts = self._edges(near, *self._near), self._edges(far, *self._far)
         check_time()
         heads, tails = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -83,7 +83,7 @@ class LabelledPairs:
         return heads, tails, np.repeat([True, False], [len(near), len(far)])
 
     def _edges(self, numbers: Index, first: Index, reached: Index) -> Edges:
-        """Pairs of a kind: ``reached`` counts those of all places up to each."""
+        """Pairs of one kind; ``reached`` is the cumulative number of pairs by head."""
         before = np.concatenate([[0], reached[:-1]])
         if len(numbers) == reached[-1]:  # all of them
             places = np.repeat(np.arange(len(first)), reached - before)
@@ -99,9 +99,9 @@ class LabelledPairs:
 def labelled_edges(
     labels: ClassOrder, n_pairs: int | None, random: Any
 ) -> tuple[Index, Index, Mask]:
-    """Heads, tails and kinds of all pairs, or of ``n_pairs`` near and far ones each; near first.
+    """Heads, tails and kinds of all pairs, or of ``n_pairs`` of each kind; near pairs first.
 
-    Where there are fewer of a kind, all of them are taken. Time and memory O(n + m).
+    If a kind has fewer pairs, all of them are taken. Time and memory O(n + m).
     """
     possible = LabelledPairs(labels)
     counts = [possible.n_near, possible.n_far]
@@ -131,9 +131,9 @@ def check_count(count: int, n_points: int, what: str) -> None:
 def pairs_of_labels(
     points: Array, labels: ClassOrder, n_pairs: int | None, random: Any, name: str
 ) -> Pairs:
-    """All pairs of labelled points, or ``n_pairs`` near and far ones each.
+    """All pairs of labelled points, or ``n_pairs`` of each kind.
 
-    Far pairs of equal points, which no metric parts, are left out with a warning.
+    Far pairs of equal points, which no metric can separate, are left out with a warning.
 
     Parameters
     ----------
@@ -142,11 +142,11 @@ def pairs_of_labels(
     labels : ClassOrder
         Their labels.
     n_pairs : int or None
-        How many of each kind, or all that there are; None for all.
+        Number of pairs of each kind, or all if there are fewer; None for all.
     random : RandomState
-        Draws them.
+        Draws the pairs.
     name : str
-        Who asks, for messages.
+        Name of the estimator, for messages.
     """
     heads, tails, near = labelled_edges(labels, n_pairs, random)
     same = equal_points(points)
@@ -170,13 +170,13 @@ def pairs_of_labels(
 
 
 def drawn(count: int, total: int, random: Any) -> Index:
-    """Different numbers below ``total``, ascending, every choice as likely; memory O(count)."""
+    """Draw ``count`` distinct numbers below ``total``, ascending, uniformly; memory O(count)."""
     if count == total:
         return np.arange(total)
     if 2 * count > total:
         return np.sort(random.permutation(total)[:count])
     numbers = np.empty(0, dtype=np.int64)
-    while len(numbers) < count:  # more than half of the new ones are new indeed
+    while len(numbers) < count:  # more than half of each draw is new
         more = random.randint(total, size=count - len(numbers), dtype=np.int64)
         numbers = np.unique(np.concatenate([numbers, more]))
     return numbers.astype(np.intp)
@@ -188,11 +188,11 @@ def drawn(count: int, total: int, random: Any) -> Index:
 def pairs_of_tuples(
     points: Array, indices: Index, near: Mask | None, both: bool, merge: bool
 ) -> Pairs:
-    """Pairs (m, 2) with their kind, or triplets (m, 3) as a near and a far pair each, checked.
+    """Validate pairs (m, 2) with their kinds, or triplets (m, 3), each a near and a far pair.
 
-    Points count as the same where their features are equal. A near pair of a point with itself says
-    nothing and is left out with a warning; a far one, and the same two points both near and far,
-    are refused.
+    Points with equal features are the same point. A near pair of a point with itself is left out
+    with a warning. A far pair of a point with itself raises, and so does a pair that is given both
+    as near and as far.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def pairs_of_tuples(
     if len(wrong):
         raise InvalidInputError(
             f"a far pair needs two different points; {one} {wrong[0]} has the same point twice"
-            f" ({len(wrong)} in all), which no metric parts. Drop them.",
+            f" ({len(wrong)} in all), which no metric can separate. Drop them.",
             wrong,
         )
     _refuse_contradictions(low * len(same) + high, near, rows, one)
@@ -283,18 +283,18 @@ def check_both_kinds(near: Mask, remedy: str) -> None:
 
 
 def n_coinciding(points: Array, codes: Index) -> int:
-    """How many pairs of equal points have different labels, given as numbers."""
+    """Number of pairs of equal points with different labels, given as numbers."""
     same = equal_points(points)
     return _n_pairs(same) - _n_pairs(same * (int(codes.max()) + 1) + codes)
 
 
 def _n_pairs(groups: Index) -> int:
-    """How many pairs have the same number."""
+    """Number of pairs with equal entries."""
     counts = np.unique(groups, return_counts=True)[1]
     return int((counts * (counts - 1) // 2).sum())
 
 
 def equal_points(points: Array) -> Index:
-    """For each point the first one with the same features, on the host."""
+    """For each point the first point with the same features, on the host."""
     kernels = kernels_for(points)
     return np.asarray(kernels.to_host(kernels.first_equal(points)), dtype=np.intp)

@@ -1,4 +1,4 @@
-"""Target neighbours: the points that each point should have nearest."""
+"""Target neighbours: the points that should be nearest to each point."""
 
 from __future__ import annotations
 

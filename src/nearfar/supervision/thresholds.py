@@ -1,15 +1,15 @@
-"""Thresholds on distances that tell near from far, from pairs whose kinds are known.
+"""Thresholds on distances that separate near from far pairs, from pairs of known kind.
 
-A pair counts as near where its distance is at most the threshold. With the m distances sorted, the
-first k are taken to be near for some k = 0 … m, wherever the next is larger. With P near and N far
-pairs among all, and TP near and FP far pairs among the first k, the criteria are::
+A pair counts as near if its distance is at most the threshold. With the m distances sorted, a
+threshold makes the first k of them near, for any k = 0 … m at which the next distance is larger. If
+there are P near and N far pairs, TP near and FP far ones among the first k, the criteria are::
 
     accuracy             (TP + N − FP) / m, the largest
     f_beta               (1 + β²) TP / (TP + FP + β² P), the largest
     true_positive_rate   TP / P at least the rate, with the smallest k
     equal_error          FP / N and 1 − TP / P, the nearest to each other
 
-Of equals the smallest k is taken; the threshold is half way from one distance to the next.
+Ties go to the smallest k. The threshold is half way between one distance and the next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CRITERIA = ("accuracy", "f_beta", "true_positive_rate", "equal_error")
 
 @dataclass(frozen=True)
 class Cuts:
-    """All that a threshold can do to pairs of known kinds: one row for each k."""
+    """Counts for all thresholds on pairs of known kind: one entry for each k."""
 
     thresholds: Floats  # ascending, in the dtype of the distances
     true_positives: NDArray[np.intp]  # near pairs up to the threshold
@@ -36,7 +36,7 @@ class Cuts:
 
     @classmethod
     def of(cls, distances: Any, near: Mask) -> Cuts:
-        """Sort distances (m,), which lie on the host, with their kinds. Time O(m log m)."""
+        """From distances (m,) on the host and their kinds. Time O(m log m)."""
         distances = np.asarray(distances)
         order = np.argsort(distances, kind="stable")
         ordered, kinds = distances[order], near[order]

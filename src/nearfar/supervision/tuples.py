@@ -14,11 +14,11 @@ Index = NDArray[np.intp]
 
 
 class Tuples:
-    """Pairs, triplets or quadruplets of points that are given once, by row number.
+    """Pairs, triplets or quadruplets of shared points, by row number.
 
-    A drop-in for the array ``points[indices]`` of shape (n_tuples, 2 to 4, n_features) that takes
-    the memory of the points and the numbers alone. scikit-learn's splitters, ``cross_val_score``
-    and ``GridSearchCV`` take parts of it, all on the same points.
+    Replaces the array ``points[indices]`` of shape (n_tuples, 2 to 4, n_features), but takes only
+    the memory of the points and the indices. scikit-learn's splitters, ``cross_val_score`` and
+    ``GridSearchCV`` can split it; all parts share the points.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Tuples:
 
     @property
     def _array(self) -> Array:
-        """The points without the names of a frame."""
+        """The points as an array, without column names."""
         return self.points if is_torch(self.points) else np.asarray(self.points)
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ class Tuples:
         return part
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """The dense array on the host; tensors on another device refuse, as torch's own do."""
+        """The dense array on the host; raises for tensors on another device, as torch does."""
         if copy is False:
             raise ValueError("Tuples have no dense array that could be shared; pass copy=None.")
         return np.asarray(self.dense(), dtype=dtype)
