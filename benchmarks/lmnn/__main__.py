@@ -160,8 +160,8 @@ def work(benchmark):
             benchmark.compare(data)
 
 
-def main():
-    return runner.main(parse(), "lmnn", table.page, Benchmark, work)
+def main(arguments=None):
+    return runner.main(parse(arguments), "lmnn", table.page, Benchmark, work)
 
 
 if __name__ == "__main__":

@@ -122,8 +122,8 @@ def work(benchmark):
                 benchmark.compare(name, data)
 
 
-def main():
-    return runner.main(parse(), "metrics", page.page, Benchmark, work)
+def main(arguments=None):
+    return runner.main(parse(arguments), "metrics", page.page, Benchmark, work)
 
 
 if __name__ == "__main__":

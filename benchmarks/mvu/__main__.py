@@ -85,8 +85,8 @@ def work(benchmark):
                 benchmark.run(data, folder, method, program, options)
 
 
-def main():
-    return runner.main(parse(), "mvu", page.page, Benchmark, work)
+def main(arguments=None):
+    return runner.main(parse(arguments), "mvu", page.page, Benchmark, work)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,19 +9,21 @@ import pytest
 
 from benchmarks import common, tables
 from benchmarks.lmnn import table
+from benchmarks.lmnn.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def command(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.lmnn", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs the benchmark without data files: its exit code, and what it prints and tells."""
+    monkeypatch.setenv("NEARFAR_DATA", "")
+
+    def command(*arguments):
+        capsys.readouterr()
+        return main([*arguments]), *capsys.readouterr()
+
+    return command
 
 
 def nearfar_run(**facts):
@@ -65,28 +66,28 @@ def peer_run(**facts):
     }
 
 
-def test_smoke_run_passes():
+def test_smoke_run_passes(command):
+    """On one data set; CI runs all of it."""
     """CI runs all of it."""
-    result = command("--smoke", "--data", "iris")
-    assert result.returncode == 0, result.stdout + result.stderr
+    code, printed, told = command("--smoke", "--data", "iris")
+    assert code == 0, printed + told
     for method in ("Euclidean", "nearfar, tol 1e-2", "nearfar, tol 1e-3"):
-        assert f"| iris 105 x 4 | {method} |" in result.stdout
-    assert "failed" not in result.stdout
+        assert f"| iris 105 x 4 | {method} |" in printed
+    assert "failed" not in printed
 
 
-def test_unknown_peer_is_named():
-    result = command("--peers", "shogun")
-    assert result.returncode == 2
-    assert "no peer 'shogun'; expected some of pylmnn, metric-learn, mlpack" in result.stderr
+def test_unknown_peer_is_named(command, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command("--peers", "shogun")
+    told = capsys.readouterr().err
+    assert "no peer 'shogun'; expected some of pylmnn, metric-learn, mlpack" in told
 
 
-def test_data_set_without_its_file_is_left_out_with_the_reason(tmp_path):
+def test_data_set_without_its_file_is_left_out_with_the_reason(command, tmp_path):
     places = ["--results", str(tmp_path), "--page", str(tmp_path / "page.md")]
-    result = command("--data", "letter", "--peers", "", *places, NEARFAR_DATA="")
-    assert result.returncode == 0
-    assert "letter: left out: letter needs its data file, and NEARFAR_DATA is not set" in (
-        result.stdout
-    )
+    code, printed, _ = command("--data", "letter", "--peers", "", *places)
+    assert code == 0
+    assert "letter: left out: letter needs its data file, and NEARFAR_DATA is not set" in printed
 
 
 def test_seconds_at_an_iteration_count_what_fit_does_outside_of_them():
@@ -135,10 +136,10 @@ def test_page_from_a_record():
     assert "| iris | 0.6 | 0.6 | 0.6 | 1.0e-03 |" in page
 
 
-def test_table_is_written_from_the_records_alone(tmp_path):
+def test_table_is_written_from_the_records_alone(command, tmp_path):
     page = tmp_path / "page.md"
-    result = command("--table", "--results", str(tmp_path), "--page", str(page))
-    assert result.returncode == 0
+    code, _, _ = command("--table", "--results", str(tmp_path), "--page", str(page))
+    assert code == 0
     assert page.read_text() == table.INTRODUCTION
 
 

@@ -18,15 +18,16 @@ from nearfar import NeighborhoodGraph
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.mvu", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "NEARFAR_DATA": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+@pytest.fixture
+def run_command(monkeypatch, capsys):
+    """Runs the benchmark without data files: its exit code, and what it prints and tells."""
+    monkeypatch.setenv("NEARFAR_DATA", "")
+
+    def run(*arguments):
+        capsys.readouterr()
+        return command.main([*arguments]), *capsys.readouterr()
+
+    return run
 
 
 def nearfar_run(**facts):
@@ -73,18 +74,18 @@ def program_of(n, k, folder):
 # -- the command ---
 
 
-def test_smoke_run_passes():
-    result = run_command("--smoke", "--data", "roll50k4")
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "| roll50k4 | 221 | **nearfar** |" in result.stdout
-    assert "| **converged** |" in result.stdout
+def test_smoke_run_passes(run_command):
+    code, printed, told = run_command("--smoke", "--data", "roll50k4")
+    assert code == 0, printed + told
+    assert "| roll50k4 | 221 | **nearfar** |" in printed
+    assert "| **converged** |" in printed
 
 
 @pytest.mark.skipif(shutil.which("csdp") is None, reason="csdp is not installed")
-def test_csdp_and_nearfar_find_the_same_variance(tmp_path):
+def test_csdp_and_nearfar_find_the_same_variance(run_command, tmp_path):
     places = ["--results", str(tmp_path), "--page", str(tmp_path / "page.md"), "--machine", "x"]
-    result = run_command("--data", "roll50k4", "--peers", "csdp", *places)
-    assert result.returncode == 0, result.stdout + result.stderr
+    code, printed, told = run_command("--data", "roll50k4", "--peers", "csdp", *places)
+    assert code == 0, printed + told
     runs = json.loads((tmp_path / "mvu-x.json").read_text())["runs"]
     assert [run["method"] for run in runs] == ["CSDP", "CSDP, as in the thesis", "nearfar"]
     assert runs[0]["status"] == "solved"
@@ -102,10 +103,10 @@ def test_csdp_and_nearfar_find_the_same_variance(tmp_path):
         (["--data", "roll"], "no data set 'roll'; expected roll<points>k<neighbours>"),
     ],
 )
-def test_unknown_names_are_told(arguments, message):
-    result = run_command(*arguments)
-    assert result.returncode != 0
-    assert message in result.stderr
+def test_unknown_names_are_told(run_command, capsys, arguments, message):
+    with pytest.raises(SystemExit) as ended:
+        run_command(*arguments)
+    assert message in f"{ended.value.code} {capsys.readouterr().err}"
 
 
 def test_a_peer_that_cannot_be_had_is_told(tmp_path, monkeypatch):

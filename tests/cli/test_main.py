@@ -20,11 +20,15 @@ def python(*arguments, **options):
     )
 
 
-def test_help_loads_little():
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [(["--help"], "transform"), (["fit", "--neighbors", "0"], "0 is not in the range x>=1")],
+)
+def test_help_and_wrong_usage_load_little(arguments, answer):
     """What is loaded decides how long the answer takes, and is the same on a busy machine."""
-    program = "import sys; from nearfar.cli import main; main(['--help']); print(*sys.modules)"
+    program = f"import sys; from nearfar.cli import main; main({arguments}); print(*sys.modules)"
     done = python("-c", program)
-    assert "transform" in done.stdout
+    assert answer in done.stdout + done.stderr
     loaded = set(done.stdout.split())
     assert "click" in loaded
     assert loaded.isdisjoint({"numpy", "scipy", "sklearn", "rich", "pyarrow", "torch"})
@@ -118,11 +122,12 @@ def test_debug_adds_the_traceback(run, arguments):
     assert done.err.endswith("nearfar: no.csv: No such file or directory. Check the path.\n")
 
 
-@pytest.mark.usefixtures("folder")
-def test_the_module_is_the_command():
-    done = python("-m", "nearfar", "fit", "no.csv")
+def test_the_module_is_the_command(tmp_path):
+    done = python("-m", "nearfar", "fit", "--neighbors", "0", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "nearfar: no.csv: No such file or directory. Check the path.\n"
+    assert done.stderr.startswith("nearfar: Invalid value for '-k' / '--neighbors': ")
+    assert "0 is not in the range x>=1" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.usefixtures("folder")
@@ -171,9 +176,10 @@ def test_closed_streams_lose_what_they_would_show_and_no_more(tmp_path, redirect
     [("2>&-", []), (">&- 2>&-", ["--debug"]), ("2>/dev/full", []), ("2>/dev/full", ["--debug"])],
 )
 def test_an_error_that_nobody_reads_has_its_exit_code(tmp_path, redirection, options):
+    """A wrong option is told in the same way as any error, and before anything large is loaded."""
     if "full" in redirection and not os.path.exists("/dev/full"):
         pytest.skip("this system has no /dev/full")
-    done = shell(redirection, "fit", "missing.csv", *options, cwd=tmp_path)
+    done = shell(redirection, "fit", "--neighbors", "0", *options, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 

@@ -772,6 +772,13 @@ def test_similarities(make, backend, dtype, kernel):
     assert_close(backend.to_numpy(got), expected, dtype, 20)
 
 
+def test_rounding_takes_no_rbf_similarity_beyond_one(backend, rng):
+    """Squared distances of points far from the origin to themselves may round below zero."""
+    points = backend.asarray(rng.normal(size=(200, 5)) + 100)
+    values = kernels_for(points).similarities(points, points, "rbf", gamma=1e6)
+    assert backend.to_numpy(values).max() <= 1
+
+
 # -- soft neighbours ---------------------------------------------------------------------------
 
 

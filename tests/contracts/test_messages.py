@@ -39,6 +39,7 @@ BUILTIN = {
     "io.py": {"ValueError"},
     "problems/mvu.py": {"UnboundedError"},  # told by the estimator, which knows the parameter
     "solvers/covering.py": {"linalg.LinAlgError"},  # ends the run
+    "solvers/predictor_corrector.py": {"linalg.LinAlgError"},
     "solvers/projections.py": {"linalg.LinAlgError"},
     "supervision/tuples.py": {"ValueError"},  # numpy's protocol __array__
 }

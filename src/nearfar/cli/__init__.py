@@ -80,13 +80,15 @@ def explain(error: BaseException) -> tuple[int, str]:
 
     import click
 
-    from nearfar.errors import NearfarError
-
     match error:
         case KeyboardInterrupt() | click.Abort():
             return INTERRUPTED, "interrupted"
         case click.ClickException():
             return USER_ERROR, error.format_message()
+
+    from nearfar.errors import NearfarError  # loads scikit-learn, which no wrong option waits for
+
+    match error:
         case FileNotFoundError() if error.filename is not None:
             return USER_ERROR, f"{error.filename}: {error.strerror}. Check the path."
         case OSError() if error.filename is not None:

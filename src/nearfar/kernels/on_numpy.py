@@ -704,10 +704,31 @@ def _hinges_of_many(bars: Floats, row: Floats) -> NDArray[np.float64]:
 def similarities(
     X: Floats, Y: Floats, kernel: str, gamma: float = 1.0, degree: int = 3, coef0: float = 1.0
 ) -> Floats:
-    """k(x, y) for each row x of X and y of Y, (m, n). Time O(m n d), by scikit-learn."""
-    parameters = {"gamma": gamma, "degree": degree, "coef0": coef0}
-    values = pairwise_kernels(X, Y, metric=kernel, filter_params=True, **parameters)
-    return np.asarray(values, dtype=X.dtype)
+    """k(x, y) for each row x of X and y of Y, (m, n). Time O(m n d).
+
+    In float64, as scikit-learn computes them: its checks would take longer than a small block.
+    """
+    if kernel in ("laplacian", "cosine"):
+        parameters = {"gamma": gamma} if kernel == "laplacian" else {}
+        return np.asarray(pairwise_kernels(X, Y, metric=kernel, **parameters), dtype=X.dtype)
+    dtype = X.dtype
+    X, Y = X.astype(np.float64, copy=False), Y.astype(np.float64, copy=False)
+    values = X @ Y.T
+    if kernel == "rbf":
+        values *= -2
+        values += np.einsum("ij,ij->i", X, X)[:, None]
+        values += np.einsum("ij,ij->i", Y, Y)
+        np.maximum(values, 0, out=values)
+        values *= -gamma
+        np.exp(values, out=values)
+    elif kernel != "linear":
+        values *= gamma
+        values += coef0
+        if kernel == "poly":
+            values **= degree
+        else:  # sigmoid
+            np.tanh(values, out=values)
+    return values.astype(dtype, copy=False)
 
 
 def softmax_neighbors(
