@@ -616,10 +616,15 @@ def _new_rows(L: Matrix, ratios: Matrix, directions: Matrix, most: int, typical:
 
 
 def _free_rows(L: Matrix, directions: Matrix, typical: float) -> Matrix:
-    """Rows along the directions in which M grows for free and L has next to nothing."""
-    B = directions / np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
-    missing = np.linalg.norm(L @ B, axis=0) ** 2 < TUNING.dead * typical
-    rows: Matrix = (B[:, missing] * np.sqrt(TUNING.new_row * typical)).T
+    """Rows along the directions in which M grows for free and L has next to nothing.
+
+    Next to a typical eigenvalue, or to what gains a margin there: beside an outlier that may be
+    many powers of ten more, too many for steps that look for it.
+    """
+    lengths = np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
+    B, wanted = directions / lengths, np.maximum(lengths**2, typical)
+    missing = np.linalg.norm(L @ B, axis=0) ** 2 < TUNING.dead * wanted
+    rows: Matrix = (B[:, missing] * np.sqrt(TUNING.new_row * wanted[missing])).T
     return rows
 
 
