@@ -244,6 +244,8 @@ class MCML(MetricLearner):
             ending.gap,
             training.history,
             if_stalled=remedy_of_stalling(self),
+            unrounded=solution.iterate.value,
+            points=X,
         )
         training.finish(ending.status, fitted)
         return self

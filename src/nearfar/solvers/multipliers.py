@@ -60,7 +60,8 @@ class Tuning:
     lower: float = 1 - 1e-4  # of the least objective
     settled: float = 1.0  # multipliers advance when a look sees less fall than this share of their
     enough: float = 0.2  # error, and only while that is more than this share of the tolerance
-    most_rests: int = 3  # failures to descend in a row, answered by new multipliers, before the end
+    most_rests: int = 10  # failures to descend in a row before the end: each halves the width, so
+    # that multipliers move twice as far as after the last
     less_error: float = 0.9  # share of the multipliers' error below which such a failure helped
     rounding: float = 1e-14  # gap at hand that no descent can close
     # searches
