@@ -575,7 +575,7 @@ def _adapt_rank(
         np.vstack(
             [
                 _new_rows(L, ratios, directions, max(4, rank // 4), typical),
-                _free_rows(L, free, typical),
+                _free_rows(L, free, typical, exact=not problem.is_single),
             ]
         )
         for L, rank, ratios, directions, free in zip(
@@ -616,14 +616,15 @@ def _new_rows(L: Matrix, ratios: Matrix, directions: Matrix, most: int, typical:
     return rows
 
 
-def _free_rows(L: Matrix, directions: Matrix, typical: float) -> Matrix:
+def _free_rows(L: Matrix, directions: Matrix, typical: float, *, exact: bool) -> Matrix:
     """Rows along the directions in which M grows for free and L has next to nothing.
 
     Next to a typical eigenvalue, or to what gains a margin there: beside an outlier that may be
-    many powers of ten more, too many for steps that look for it.
+    many powers of ten more, too many for steps that look for it. Unless they are ``exact``, lengths
+    of directions are rounding errors.
     """
     lengths = np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
-    B, wanted = directions / lengths, np.maximum(lengths**2, typical)
+    B, wanted = directions / lengths, np.maximum(lengths**2 if exact else 0 * lengths, typical)
     missing = np.linalg.norm(L @ B, axis=0) ** 2 < TUNING.dead * wanted
     rows: Matrix = (B[:, missing] * np.sqrt(TUNING.new_row * wanted[missing])).T
     return rows
