@@ -598,7 +598,7 @@ class _RCA(Learner):
             return bool(sizes.max() == 1)
         if "points that differ within a chunklet" in text:
             same = data.y[:, None] == data.y
-            return bool((squares_of(data)[same] == 0).all())
+            return bool((live_squares(data)[same] == 0).all())  # a dead feature has no weight
         return super().may_refuse(setting, error)
 
     def judge(self, setting: Setting, model: Any) -> judges.Chunklets:
