@@ -128,4 +128,33 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         {"regularization": 0.0},
         data(np.vstack([np.pad(WIDE, [(0, 0), (0, 4)], "wrap"), np.full(15, 1e6)]), [0, 1, 2] * 3),
     ),
+    "features whose squares are denormal": (
+        "RCA",
+        {"regularization": 0.1},
+        data(
+            np.random.default_rng(0).normal(size=(9, 3)).round(3) * [1e-135, 1e-150, 1e-160],
+            [0, 1, 2] * 3,
+        ),
+    ),
+    "a feature whose squares are zero was left out unsaid": (
+        "RCA",
+        {"regularization": 0.0},
+        data(
+            np.random.default_rng(0).normal(size=(9, 3)).round(3) * [1e-139, 1e-151, 1e-162],
+            [0, 1, 2] * 3,
+        ),
+    ),
+    "near pairs of equal points, whose mean is rounded": (
+        "DMLEig",
+        {"regularization": 1e-9},
+        data(
+            np.repeat([[-0.502, -0.282], [0.646, -0.128], [0.1, 0.841]], 3, axis=0),
+            [0] * 3 + [1] * 3 + [2] * 3,
+        ),
+    ),
+    "soft neighbours that miss feasibility by rounding": (
+        "MCML",
+        {"regularization": 0.0, "init": "auto"},
+        data([[0.667, 2.233], [0.958, 1.97], [0.479, 1.679], [0.863, 1.438]], [1, 0, 0, 0]),
+    ),
 }

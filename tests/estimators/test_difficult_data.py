@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nearfar
 from nearfar import LMNN
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 
@@ -307,7 +308,7 @@ def test_one_outlier_does_not_blind_the_metric(
 def assert_float32_is_too_coarse(X, y, targets, paper_objective):
     """No map of float32 entries ignores u: they are rounded by 6e-8, which the outlier makes a
     length of 6 or more. What is reported is what the returned map has."""
-    with pytest.warns(ConvergenceWarning, match=r"Raise tol, or pass X as float64\."):
+    with pytest.warns(ConvergenceWarning, match=r"Pass X as float64\. Row 5 of X is an outlier"):
         model = LMNN().fit(X, y, targets)
     Z = X.astype(np.float64) @ model.components_.T.astype(np.float64)
     expected = paper_objective(np.eye(Z.shape[1]), Z, y, targets, 0.5)
@@ -367,3 +368,48 @@ def test_a_feature_that_is_rounding_errors_beside_the_others_changes_nothing(siz
     assert not model.components_[:, 4].any()
     np.testing.assert_allclose(model.components_[:, :4], expected.components_, atol=1e-9)
     assert model.objective_ == pytest.approx(expected.objective_, rel=1e-9)
+
+
+# -- what stopped a fit is named -------------------------------------------------------------------
+
+
+def outlying(size, dtype=np.float64):
+    """Row 3 is so many times as far away as the others."""
+    X = np.array([[0, 1], [0, 0], [0, 1], [size, 1], [1, 1]], dtype=dtype)
+    return X, [0, 1, 2, 0, 1]
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+def test_an_outlier_beyond_all_digits_is_named():
+    X, y = outlying(1e9)
+    with pytest.warns(ConvergenceWarning, match=r"Row 3 of X is an outlier, 1e\+09 times as far"):
+        nearfar.MultiMetricLMNN(push_weight=0.2, max_iter=200).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+def test_a_map_that_float32_spoils_is_named():
+    """Distances of 1e9 and of 1 under one map: float32 has 7 digits."""
+    X = [[0, 1], [2, 0], [0, 1], [0, 0], [1e9, 1e9], [2, 0], [1, 2], [1, 2], [1, 0], [2, 1], [1, 1]]
+    X, y = np.array(X, dtype=np.float32), [3, 0, 2, 1, 3, 3, 1, 1, 0, 0, 1]
+    with pytest.warns(
+        ConvergenceWarning,
+        match=r"since rounding the map to float32 raised the objective .* Pass X as float64\.",
+    ):
+        nearfar.MCML(tol=1e-5).fit(X, y)
+    assert nearfar.MCML(tol=1e-5).fit(X.astype(np.float64), y).status_ == "converged"
+
+
+def test_data_without_outliers_are_not_said_to_have_one():
+    X, y = np.random.default_rng(0).lognormal(sigma=2, size=(60, 3)), np.arange(60) % 2
+    with pytest.warns(ConvergenceWarning, match=r"reached max_iter, .* Raise max_iter or tol\.$"):
+        nearfar.LMNN(max_iter=2, tol=1e-6).fit(X, y)
+
+
+def test_multipliers_settle_where_no_step_descends():
+    """The objective was at its optimum, and the multipliers 1.3e-5 from theirs: each halving of the
+    width moves them twice as far, and three were too few."""
+    X = [[-0.802, -1.324], [-0.248, 0.42], [1.136, 0.11], [-0.553, -0.785], [0.749, 1.635]]
+    X += [[0.273, -1.233], [-0.958, 1.6], [0.203, -1.732], [-0.084, -1.163], [-0.629, -0.488]]
+    X += [[-0.713, 0.553], [-0.063, -0.589]]
+    model = nearfar.LMNN(n_neighbors=1, init="identity", tol=1e-5).fit(X, [0, 1] * 6)
+    assert model.status_ == "converged"

@@ -6,7 +6,7 @@ from scipy import linalg
 from sklearn.datasets import load_digits
 
 import nearfar
-from nearfar import DMLEig, Tuples, make_pairs, make_triplets
+from nearfar import MMC, DMLEig, Tuples, make_pairs, make_triplets
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.estimators import dml_eig
 from tests.callbacks import interrupt_at, needs_callbacks
@@ -389,3 +389,13 @@ def test_drawn_pairs_of_digits():
     assert model.status_ == "converged"
     assert model.duality_gap_ <= 1e-3
     assert len(model.components_) < 64
+
+
+@pytest.mark.parametrize("learner", [DMLEig, MMC])
+def test_near_pairs_of_equal_points_limit_nothing(learner):
+    """The mean of three equal numbers may be rounded, and what points differ by from it was taken
+    for what near pairs differ by: a metric of 1e42 with a gap of 3e10 came out."""
+    X = np.array([[-0.502, -0.282, -0.478], [0.646, -0.128, -1.287], [0.1, 0.841, -0.184]])
+    rows = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2])
+    with pytest.raises(InvalidInputError, match=r"27 of 27 far pairs .* points that differ"):
+        learner(regularization=1e-9).fit(X[rows], rows)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 
+import nearfar
 from nearfar import MCML
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.problems.mcml import MCMLProblem
@@ -380,4 +381,39 @@ def test_without_a_bound_the_remedy_is_regularization():
     X, y = [[1.0, 1], [1, 0], [2, 1], [1, 2]], [0, 3, 0, 0]
     with pytest.warns(ConvergenceWarning, match=r"decrease, .* Set regularization, for example"):
         MCML().fit(X, y)
+    assert MCML(regularization=0.01).fit(X, y).status_ == "converged"
+
+
+@pytest.mark.filterwarnings("ignore:class 1 has 1 member:nearfar.errors.DataWarning")
+@pytest.mark.parametrize("solver", ["quasi-newton", "projected-gradient"])
+def test_soft_neighbours_that_miss_feasibility_by_rounding_are_replaced(solver):
+    """At this optimum A ≻ 0, so that S(p) = P but for rounding, and neighbours nearer along one
+    direction are farther along another one: the bound was 0. With a little less pull there is an
+    optimum beside it whose neighbours are feasible."""
+    X = np.array([[0.667, 2.233], [0.958, 1.97], [0.479, 1.679], [0.863, 1.438]])
+    y = [1, 0, 0, 0]
+    model = MCML(tol=1e-5, solver=solver).fit(X, y)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(0.7886671888, abs=1e-5)
+    assert nearfar.verify(model, X, y).gap <= 1.1e-5
+
+
+@pytest.mark.filterwarnings("ignore:1 pairs of equal points:nearfar.errors.DataWarning")
+def test_neighbours_that_must_be_feasible_exactly_prove_nothing():
+    """Each class is a pair, and A may grow along a direction in which pairs agree: what is left is
+    S(p) = P exactly, in which rounding decides. The optimum is found, not proved, and said so; a
+    price on the trace leaves room."""
+    X = [
+        [0, 0, 0, 4, 3, 0, 0, 2, 3, 1],
+        [1, 3, 0, 4, 4, 4, 4, 2, 4, 0],
+        [2, 1, 3, 3, 2, 4, 3, 4, 2, 2],
+        [1, 3, 0, 4, 4, 4, 4, 2, 4, 0],
+        [2, 0, 2, 3, 3, 4, 4, 3, 0, 4],
+        [2, 4, 0, 4, 4, 3, 0, 4, 3, 0],
+    ]
+    X, y = np.array(X, dtype=np.float64), [1, 3, 2, 1, 3, 2]
+    with pytest.warns(ConvergenceWarning, match="the bound too weak to prove that it was found"):
+        model = MCML(tol=1e-5, init="identity").fit(X, y)
+    assert model.objective_ == pytest.approx(4.1667778, rel=1e-6)  # by a solver of conic programs
+    assert nearfar.verify(model, X, y).proved
     assert MCML(regularization=0.01).fit(X, y).status_ == "converged"

@@ -932,3 +932,16 @@ def test_contradictory_copies_in_float32_converge(number):
     model = MultiMetricLMNN().fit(X, random.integers(0, random.integers(2, 4), 40))
     assert (model.status_, model.components_.dtype) == ("converged", np.float32)
     assert model.duality_gap_ <= model.tol
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("size", [1e4, 1e5, 1e6])
+def test_a_metric_grows_where_nothing_is_pulled_beside_an_outlier(size, dtype):
+    """The pull of class 1 is along (1, 1) alone, and (1, −1) parts its impostors for free, however
+    small their part of it is in units of the outlier. Left are three triplets: of the equal points
+    0 and 2, and of point 4, which differs from 0 and 3 only where their own edge is pulled."""
+    X = np.array([[0, 1], [0, 0], [0, 1], [size, 1], [1, 1]], dtype=dtype)
+    model = MultiMetricLMNN(push_weight=0.2, max_iter=300).fit(X, [0, 1, 2, 0, 1])
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(3 * 0.2, abs=1e-2)

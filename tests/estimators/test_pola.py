@@ -603,3 +603,16 @@ def test_an_outlier_beside_which_a_kernel_cannot_tell_points_apart(rng, kernel):
     X[0] = 1e12
     model = KernelPOLA(kernel, n_pairs=200, max_iter=3, random_state=0)
     assert np.isfinite(model.fit(X, y).dual_coef_).all()
+
+
+def test_a_dead_feature_is_named_and_gets_no_weight(rng):
+    """It holds the class, in units of 1e-20, about 1e-3: what a metric would have to stretch by
+    many powers of ten. In the feature space of a kernel no feature is stretched."""
+    X, y = rng.normal(size=(30, 3)), np.arange(30) % 2
+    X[:, 1] = 1e-3 + 1e-16 * y
+    with pytest.warns(DataWarning, match=r"1 of 3 features .* get no weight: columns 1\. Drop"):
+        model = POLA().fit(X, y)
+    assert np.abs(model.matrix_[1]).max() <= 1e-14 * np.abs(model.matrix_).max()
+    without = POLA().fit(X[:, [0, 2]], y)
+    assert_allclose(model.matrix_[np.ix_([0, 2], [0, 2])], without.matrix_)
+    assert KernelPOLA("linear").fit(X, y).status_ == "max_iter"

@@ -402,3 +402,17 @@ def test_an_origin_far_away_costs_no_digits(regularization, rng):
     )
     assert far.objective_ == pytest.approx(near.objective_, rel=1e-12)
     np.testing.assert_allclose(far.components_, near.components_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("regularization", [0.0, 0.1])
+def test_features_whose_squares_are_zero_are_whitened(rng, regularization):
+    """Units change nothing but log det, whatever they are: 1e-162 squared is zero."""
+    X, chunklets = rng.normal(size=(12, 3)), np.arange(12) % 4
+    units = 2.0 ** np.array([-450, -505, -540])
+    plain = RCA(regularization=regularization).fit(X, chunklets)
+    model = RCA(regularization=regularization).fit(X * units, chunklets)
+    assert model.components_.shape == (3, 3)
+    expected = plain.transform(X)
+    found = model.transform(X * units)
+    distances = [((Z[:6] - Z[6:]) ** 2).sum(axis=1) for Z in (expected, found)]
+    np.testing.assert_allclose(distances[1], distances[0], rtol=1e-9)

@@ -6,7 +6,7 @@ from scipy import linalg
 from scipy.stats import ortho_group
 
 from nearfar.kernels import kernels_for
-from nearfar.problems.rca import RCAProblem, log_det_of_rows, variances_of
+from nearfar.problems.rca import RCAProblem, deviations_of, log_det_of_rows
 
 D = 5
 
@@ -153,11 +153,11 @@ def test_a_share_of_the_variance_is_reached(points, chunklets):
 @pytest.mark.parametrize("weight", [1e-3, 0.1, 2.0])
 def test_regularization_adds_variances_to_the_diagonal(points, chunklets, weight):
     C, T = covariances(points, *chunklets)
-    variances = variances_of(kernels_for(points), points)
-    np.testing.assert_allclose(variances, np.diag(T), rtol=1e-12)
+    deviations = deviations_of(kernels_for(points), points)
+    np.testing.assert_allclose(deviations**2, np.diag(T), rtol=1e-12)
     expected = np.linalg.inv(C + weight * np.diag(np.diag(T)))
     for how in ("in_features", "in_span"):
-        problem = posed(points, chunklets, how).regularized(weight, variances)
+        problem = posed(points, chunklets, how).regularized(weight, deviations)
         L = problem.solution()
         np.testing.assert_allclose(L.T @ L, expected, rtol=1e-7)
         assert problem.objective_and_gap(L)[1] < 1e-12
@@ -173,7 +173,7 @@ def test_more_features_than_points(chunklets, rng, weight):
     problem = posed(X, chunklets, "in_span")
     assert problem.rank == 3
     if weight:
-        problem = problem.regularized(weight, variances_of(kernels_for(X), X))
+        problem = problem.regularized(weight, deviations_of(kernels_for(X), X))
     L = problem.solution()
     assert L.shape == (3, 80)
     inverse = np.linalg.pinv(C + weight * np.diag(np.diag(T)), hermitian=True)

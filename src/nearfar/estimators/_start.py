@@ -20,6 +20,7 @@ SAMPLE_ROWS = 10_000  # rows that are enough for a centre and for a first guess
 ROUNDING = 1e-12  # share of the spread of the data below which a class does not vary
 SCALE_LIMIT = 1e140  # beyond it, squares leave the range of float64
 DEAD = 1e-12  # spread relative to that of the median feature, up to which a feature is dead
+OUTLYING = 1e5  # times as far as others, whose squares keep six of 16 digits beside its own
 NAMED = 5  # dead features that a warning names
 
 
@@ -66,6 +67,30 @@ def _spreads(kernels: ModuleType, X: Array) -> Matrix:
 def _median(spreads: Matrix) -> float:
     """The median over the features that vary."""
     return float(np.median(spreads[spreads > 0])) if spreads.any() else 0.0
+
+
+def outlying_row(X: Array) -> tuple[int, float] | None:
+    """The row with the farthest outlier, and how many times as far as others it is, or None.
+
+    Distances are from the median of a feature; that of others is the lower quartile of those above
+    zero, which a few more outliers do not change.
+    """
+    kernels, step = kernels_for(X), -(-len(X) // SAMPLE_ROWS)
+    sample = np.asarray(to_host(X[::step]), dtype=np.float64)
+    centre = np.median(sample, axis=0)
+    sizes = np.abs(sample - centre)
+    usual = np.array([_lower_quartile(size[size > 0]) for size in sizes.T])
+    far = abs(kernels.double(X) - kernels.like(centre, kernels.double(X[:0])))
+    times = np.asarray(to_host(far)).max(axis=0) / usual
+    feature = int(times.argmax())
+    if not times[feature] > OUTLYING:
+        return None
+    return int(to_host(far[:, feature]).argmax()), float(times[feature])
+
+
+def _lower_quartile(sizes: Matrix) -> float:
+    """One of the sizes, or infinity if there are none."""
+    return float(np.quantile(sizes, 0.25, method="lower")) if sizes.size else np.inf
 
 
 def central_point(X: Array) -> Array:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from nearfar.errors import ConvergenceWarning, warn
+from nearfar.estimators._start import outlying_row
 from nearfar.limits import fit_clock, memory_limit, time_limit
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint
@@ -58,6 +59,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 ITERATION = "iteration"  # the name of the tasks whose record is the last of estimator.history_
 UNFINISHED = (Status.MAX_ITER, Status.MAX_SECONDS, Status.STALLED)
+MOSTLY = 0.5  # share of a gap from which rounding the map is its cause
 COMPLETE = (Status.CONVERGED, Status.EARLY_STOPPED)  # nothing is left to continue
 
 
@@ -238,11 +240,15 @@ def store_ending(
     history: list[Record],
     unreached: str | None = None,
     if_stalled: str | None = None,
+    unrounded: float | None = None,
+    points: Any = None,
 ) -> None:
     """Store what every fit leaves behind, and warn if it did not get where it should.
 
     ``unreached`` says where the fit stopped, by default "before tol=…", and ``if_stalled`` what to
     do if rounding errors ended it. The objective is None if there was no time to compute it.
+    ``unrounded`` is what it was before the map was rounded, if that is known, of an objective that
+    is minimised, and ``points`` are the rows of X, among which an outlier is looked for.
     """
     estimator.objective_ = None if objective is None else float(objective)
     estimator.duality_gap_ = duality_gap
@@ -258,8 +264,23 @@ def store_ending(
     elif status in UNFINISHED:
         reached = "" if duality_gap is None else f", with a duality gap of {duality_gap:.1e}"
         remedy = f"Raise {status} or tol."
-        if status is Status.STALLED:
-            remedy = if_stalled or _remedy_of_stalling(estimator)
+        if status is not Status.MAX_SECONDS:
+            single = _is_single(estimator, points)
+            if _is_lost_by_rounding(objective, duality_gap, unrounded):
+                reached += (
+                    f", since rounding the map to {'float32' if single else 'float64'} raised the"
+                    f" objective from {unrounded:.6g} to {objective:.6g}"
+                )
+                remedy = "Pass X as float64." if single else "Bring all features to one scale."
+            elif status is Status.STALLED:
+                remedy = if_stalled or f"Raise tol{', or pass X as float64' if single else ''}."
+            outlier = None if points is None else outlying_row(points)
+            if outlier is not None:
+                row, times = outlier
+                remedy += (
+                    f" Row {row} of X is an outlier, {times:.0e} times as far from the median as"
+                    " others, and rounding errors are in units of the largest entry: check it."
+                )
         if objective is None:
             reached = ", too soon to know objective_ and duality_gap_, which are None"
         if not history:
@@ -271,9 +292,16 @@ def store_ending(
         )
 
 
-def _remedy_of_stalling(estimator: Any) -> str:
-    """What to do if rounding errors ended a fit."""
-    fitted = getattr(estimator, getattr(estimator, "_fitted_by", ""), None)
-    if str(getattr(fitted, "dtype", "")).endswith("float32"):
-        return "Raise tol, or pass X as float64."
-    return "Raise tol, or look for outliers in X: rounding errors are in units of the largest."
+def _is_lost_by_rounding(
+    objective: float | None, gap: float | None, unrounded: float | None
+) -> bool:
+    """Whether most of the gap comes from rounding the map, which raised the objective."""
+    if objective is None or gap is None or unrounded is None:
+        return False
+    return objective - unrounded > MOSTLY * gap * max(objective, 1.0) > 0
+
+
+def _is_single(estimator: Any, points: Any) -> bool:
+    """Whether the fit was to float32."""
+    fitted = getattr(estimator, getattr(estimator, "_fitted_by", ""), points)
+    return str(getattr(fitted, "dtype", "")).endswith("float32")

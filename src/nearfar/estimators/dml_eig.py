@@ -197,7 +197,15 @@ class DMLEig(PairLearner, MetricLearner):
             dual_point = _dual_point(far_rows(pairs, X, y), *best.certificate)
             self.proof_ = dual_point | drawn_pairs(pairs, self.n_pairs)
         status = settled(solution.status, gap, self.tol)
-        store_ending(self, status, objective, gap, training.history)
+        labelled = pairs.labels is not None  # else rows of the points are not those of X
+        store_ending(
+            self,
+            status,
+            objective,
+            gap,
+            training.history,
+            points=pairs.points if labelled else None,
+        )
         training.finish(status, fitted)
         return self
 

@@ -86,6 +86,7 @@ class Pass:
     n_coinciding: int
     error: float  # on the held-out rows; infinite if there are none
     proof: Proof
+    unrounded: float | None = None  # objective before the map was rounded, if it is known
 
 
 @dataclass(frozen=True)
@@ -304,7 +305,8 @@ class LMNN(MetricLearner):
         if descent.problem.P.size == 0:
             self._store_without_variation(rows, descent.problem.edges[0])
         else:
-            self._store(self._learned(training, rows, descent, before, given), rows, training)
+            ending = self._learned(training, rows, descent, before, given)
+            self._store(X, ending, rows, training)
         training.finish(self.status_, {"components_": self.components_})
         return self
 
@@ -466,6 +468,7 @@ class LMNN(MetricLearner):
             n_coinciding=0 if certificate is None else certificate.n_coinciding,
             error=np.inf if stopping is None else stopping.error,
             proof=margin_proof(descent.problem, proved, rows.order, rows.n_rows),
+            unrounded=solution.iterate.value if solution.iterate.exact else None,
         )
 
     def _first_guess(self, rows: Rows, descent: Descent) -> Start:
@@ -523,7 +526,7 @@ class LMNN(MetricLearner):
         found = kernels_for(rows.points).like(components, rows.points)
         return found if rows.scale is None else found * rows.scale
 
-    def _store(self, ending: Ending, rows: Rows, training: Training) -> None:
+    def _store(self, X: Array, ending: Ending, rows: Rows, training: Training) -> None:
         kept, chosen_by = ending.kept, ending.kept.target_components
         if chosen_by is None and rows.scale is not None:
             chosen_by = np.eye(self.n_features_in_)
@@ -539,6 +542,8 @@ class LMNN(MetricLearner):
             kept.duality_gap,
             training.history,
             ending.unreached,
+            unrounded=kept.unrounded,
+            points=X,
         )
 
     def _store_without_variation(self, rows: Rows, heads: Array) -> None:

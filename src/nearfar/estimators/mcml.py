@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 
@@ -38,7 +40,7 @@ from nearfar.estimators._training import (
 )
 from nearfar.kernels import Array, single_threaded_blas, take_rows
 from nearfar.limits import fit_clock
-from nearfar.problems.mcml import CollapsePoint, MCMLProblem
+from nearfar.problems.mcml import Certificate, CollapsePoint, MCMLProblem
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.projected_gradient import projected_descent
 from nearfar.solvers.quasi_newton import Memory, descend
@@ -47,6 +49,9 @@ from nearfar.validation import check_choice, check_number
 Matrix = NDArray[np.float64]
 
 SOLVERS = ("quasi-newton", "projected-gradient")
+INSIDE = 0.5  # share of the tolerance that less pull may cost a bound
+MOST_INSIDE = 0.5  # of the pull that is taken away
+INSIDE_STEPS = 100  # of the descent with less pull
 WORTHWHILE = 3  # times the tolerance: the expected gap at which a certificate is computed
 
 
@@ -239,6 +244,8 @@ class MCML(MetricLearner):
             ending.gap,
             training.history,
             if_stalled=remedy_of_stalling(self),
+            unrounded=solution.iterate.value,
+            points=X,
         )
         training.finish(ending.status, fitted)
         return self
@@ -322,8 +329,32 @@ def certified_ending(
     certificate = clock.in_time(lambda: problem.prove(L))
     if certificate is None:
         return Ending(status)
+    if status is Status.STALLED and certificate.gap > tol:
+        inside = partial(bounded_from_inside, problem.in_double(), L, certificate, tol)
+        certificate = clock.in_time(inside) or certificate
     status = settled(status, certificate.gap, tol)
     return Ending(status, certificate.objective, certificate.gap, certificate.factors)
+
+
+def bounded_from_inside(
+    problem: MCMLProblem, L: Matrix, certificate: Certificate, tol: float
+) -> Certificate:
+    """The certificate of a factor, with a better bound if a descent with less pull finds one.
+
+    Where the soft neighbours of the factor miss feasibility by rounding errors only, `certify` may
+    find none near them that are feasible. The optimum of the problem with a little less pull has
+    some, and it is close to this factor.
+    """
+    size, pull = max(certificate.objective, 1.0), float(np.vdot(L @ problem.P, L))
+    share = min(INSIDE * tol * size / max(pull, INSIDE * tol * size), MOST_INSIDE)
+    inner = problem.with_less_pull(share)
+    for iterate in islice(descend(inner.evaluate, L, lambda _at, _gain: None), INSIDE_STEPS):
+        found = problem.certify(problem.evaluate(iterate.point))
+        if found.bound > certificate.bound:
+            certificate = replace(certificate, bound=found.bound, factors=found.factors)
+        if certificate.gap <= tol:
+            break
+    return certificate
 
 
 def remedy_of_stalling(estimator: Any) -> str | None:

@@ -212,7 +212,15 @@ class MMC(PairLearner, MetricLearner):
             objective, gap = certificate.objective, certificate.gap if rows is None else None
             self.proof_ = map_proof([problem.components(L)]) | drawn_pairs(pairs, self.n_pairs)
         status = settled(solution.status, gap, self.tol)
-        store_ending(self, status, objective, gap, training.history)
+        labelled = pairs.labels is not None  # else rows of the points are not those of X
+        store_ending(
+            self,
+            status,
+            objective,
+            gap,
+            training.history,
+            points=pairs.points if labelled else None,
+        )
         training.finish(status, fitted)
         return self
 

@@ -276,7 +276,15 @@ default=None
         self.proof_: Proof | None = margin_proof(
             descent.problem, certificate, rows.split.order, len(X)
         )
-        store_ending(self, status, objective, descent.gap(certificate), training.history)
+        store_ending(
+            self,
+            status,
+            objective,
+            descent.gap(certificate),
+            training.history,
+            unrounded=solution.iterate.value if solution.iterate.exact else None,
+            points=X,
+        )
         training.finish(status, {"components_": self.components_})
         return self
 

@@ -188,7 +188,7 @@ class POLA(PairLearner, MetricLearner):
             The fitted estimator.
         """
         check_parameters(self)
-        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state)
+        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
         robust_centre(pairs.points)  # raises if squares leave the range of float64
         random, d = check_random_state(self.random_state), self.n_features_in_
 

@@ -25,7 +25,7 @@ from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.linalg import pad_or_trim_rows
-from nearfar.problems.rca import RCAProblem, near_origin, variances_of, within_images
+from nearfar.problems.rca import RCAProblem, deviations_of, near_origin, within_images
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Status
 from nearfar.supervision import ClassOrder
@@ -195,7 +195,7 @@ class RCA(PairLearner, MetricLearner):
             )
         if self.regularization_ == 0:
             return problem
-        problem = problem.regularized(self.regularization_, variances_of(kernels, points))
+        problem = problem.regularized(self.regularization_, deviations_of(kernels, points))
         if problem.n_flat:
             raise InvalidInputError(
                 f"regularization={self.regularization:g} is lost in the rounding of the"

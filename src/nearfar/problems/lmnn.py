@@ -807,13 +807,16 @@ class LMNNProblem:
         return [-self.kernels.gram(U, self._laplacian(triplets, alpha, U))]
 
     def _free_directions(self, triplets: Triplets, alpha: Array, U: Array) -> tuple[Matrix, ...]:
-        """For each metric where S(α) is positive in the null space of P: M grows there for free."""
+        """For each metric where S(α) is positive in the null space of P: M grows there for free.
+
+        The directions are so long that they move the impostors by a margin, on average over α.
+        """
         nulls = [null for _, null in self._ranges]
         if not any(null.shape[1] for null in nulls) or not float(alpha.sum()) > 0:
             return tuple(null[:, :0] for null in nulls)
-        pushes = self._pushes(triplets, alpha, U)
+        pushes, weight = self._pushes(triplets, alpha, U), self.push_weight * float(alpha.sum())
         return tuple(
-            null @ range_and_null(symmetric(null.T @ S @ null))[0]
+            weight**0.5 * null @ range_and_null(symmetric(null.T @ S @ null))[0]
             for null, S in zip(nulls, pushes, strict=True)
         )
 

@@ -15,6 +15,8 @@ points that are not alone in their class:
 (7) nearer    q are the soft neighbours of A + Σ_k n (ρ_k − 1 + η)₊ b_k b_kᵀ, where S(p) b = ρ P b,
               bᵀPb = 1 and 1 + η is the largest ρ: nearer along the directions that are too wide;
               or q = p₀, whose room is λI
+(8) limit     p keeps to the pairs that agree in the null space N of P, as the soft neighbours of
+              A + t NNᵀ do for a large t: A may grow there for free, but S(p) must vanish
 
 The paper assumes classes of equal size for simplicity; here p₀ depends on the size. The soft
 neighbours of the optimum are feasible in (4), and those of a metric near it almost feasible. The
@@ -73,7 +75,15 @@ class Certificate:
 
 
 class MCMLProblem(SoftNeighborsProblem):
-    """Equations (1) to (7) for points sorted by class."""
+    """Equations (1) to (8) for points sorted by class."""
+
+    def with_less_pull(self, share: float) -> MCMLProblem:
+        """The problem with (1 − share) P for P.
+
+        The soft neighbours of its optimum are feasible in (4) with room: S(p) ⪯ (1 − share) P. They
+        prove a bound that is lower than the best one by about share · ⟨P, A⟩.
+        """
+        return replace(self, P=(1 - share) * self.P, ridge=(1 - share) * self.ridge)
 
     @cached_property
     def _constant(self) -> float:
@@ -91,7 +101,8 @@ class MCMLProblem(SoftNeighborsProblem):
         """Objective and gradient at a factor, over the points U if they are given.
 
         An estimate of its rounding error is added to the value. Otherwise a descent could find
-        smaller values that are only rounding errors of a very large metric.
+        smaller values that are only rounding errors of a very large metric. The same is taken off
+        the entropy, so that such a metric proves no bound.
         """
         sums = self.sums(L, U)
         LP = L @ self.P
@@ -100,7 +111,7 @@ class MCMLProblem(SoftNeighborsProblem):
             L,
             value=float(np.vdot(LP, L)) + normaliser + sums.rounding,  # (2)
             gradient=2 * (LP - sums.product),  # (3)
-            entropy=float(np.vdot(sums.product, L)) + normaliser,  # (5)
+            entropy=float(np.vdot(sums.product, L)) + normaliser - sums.rounding,  # (5)
             spread=sums.spread,
         )
 
@@ -115,11 +126,12 @@ class MCMLProblem(SoftNeighborsProblem):
         That takes one more evaluation, over the points U if given, or a few if classes have hardly
         more points than directions.
         """
+        value, at = at.value, self._within_null(at, U)
         if at.spread is None or not self._within_range(at.spread):
-            return Certificate(at.value, 0.0)
+            return Certificate(value, 0.0)
         ratios, frame = self._widths(at.spread)
-        if ratios.max(initial=0.0) <= 1:
-            return Certificate(at.value, max(0.0, at.entropy), (at.L,))
+        if ratios.max(initial=0.0) <= 1 - _rounding(ratios):
+            return Certificate(value, max(0.0, at.entropy), (at.L,))
 
         def mixed(spread: Matrix, entropy: float) -> float:
             share = _least_share(np.diag(ratios), frame.T @ spread @ frame)
@@ -132,8 +144,8 @@ class MCMLProblem(SoftNeighborsProblem):
             nearer = self._nearer(nearer, U, FARTHER**number)
             repaired = mixed(self.P - self.slope(nearer), nearer.entropy)
             if repaired > 0:
-                return Certificate(at.value, max(bound, repaired), (at.L, nearer.L))
-        return Certificate(at.value, max(0.0, bound), (at.L,))
+                return Certificate(value, max(bound, repaired), (at.L, nearer.L))
+        return Certificate(value, max(0.0, bound), (at.L,))
 
     def objective(self, components: Matrix) -> float:
         """(2) of a map on the features, in float64."""
@@ -160,6 +172,18 @@ class MCMLProblem(SoftNeighborsProblem):
     @cached_property
     def _proved(self) -> dict[bytes, Certificate]:
         return {}
+
+    def _within_null(self, at: CollapsePoint, U: Array | None) -> CollapsePoint:
+        """The factor of (8), or this one if its soft neighbours are such already, or none are."""
+        _, null = self._range
+        if at.spread is None or self._within_range(at.spread):
+            return at
+        for number in range(REPAIRS):
+            steep = self.counted.sum() ** 0.5 * FARTHER**number * null.T
+            farther = self.evaluate(linalg.qr(np.vstack([at.L, steep]), mode="r")[0], U)
+            if farther.spread is not None and self._within_range(farther.spread):
+                return farther
+        return at
 
     def _nearer(self, at: CollapsePoint, U: Array | None, times: float = 1.0) -> CollapsePoint:
         """The factor of (7), or one that goes ``times`` as far."""
@@ -193,13 +217,14 @@ def _least_share(S: Matrix, T: Matrix) -> float:
     """A small ε with I − (1 − ε) S − ε T ⪰ 0, or infinity if it is above 1.
 
     The smallest eigenvalue is a concave function of ε. So where its chord from 0 to a positive
-    value crosses zero, it is positive too.
+    value crosses zero, it is positive too. Its rounding error is subtracted.
     """
-    unit = np.eye(len(S))
+    unit, rounding = np.eye(len(S)), max(_rounding(S), _rounding(T))
 
     def room(share: float) -> float:
         matrix = symmetric(unit - (1 - share) * S - share * T)
-        return float(linalg.eigh(matrix, eigvals_only=True, subset_by_index=(0, 0))[0])
+        least = linalg.eigh(matrix, eigvals_only=True, subset_by_index=(0, 0))[0]
+        return float(least) - rounding
 
     lack, share, left = -room(0.0), 1.0, room(1.0)
     if left < 0:
@@ -208,3 +233,8 @@ def _least_share(S: Matrix, T: Matrix) -> float:
         share *= lack / (lack + left)
         left = max(room(share), 0.0)
     return share
+
+
+def _rounding(S: Matrix) -> float:
+    """What rounding may have taken from the largest eigenvalue of S; its eigenvalues do, too."""
+    return len(S) * float(np.finfo(float).eps) * float(np.linalg.norm(S))

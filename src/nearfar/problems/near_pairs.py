@@ -60,6 +60,9 @@ def whitened_by_near_pairs(
     if found is not None:
         return *found, np.empty((d, 0))
     ridge = _ridge(H, regularization, total)
+    if not H.any() and not ridge:  # all near pairs are of equal points, so that nothing is a limit
+        whole = squares(rows)
+        refuse_unbounded(kernels, whole, whole, equal=regularization > 0)
     basis, dual, U, H, _ = whitened(kernels, rows, scatter, n_near, ridge)
     inner, null = range_and_null(H)
     R = basis @ inner
@@ -116,6 +119,7 @@ def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]
             total = np.zeros((U.shape[1],) * 2)
             for first, last in pairwise(starts):
                 part = kernels.double(U[order[first:last]])
+                part = part - part[:1]  # exactly zero for equal points, whose mean may be rounded
                 part = part - part.mean(0)
                 total += len(part) * kernels.gram(part, part)
             return total
@@ -139,7 +143,7 @@ def near_squares(kernels: ModuleType, pairs: Pairs, points: Array) -> Matrix:
     if pairs.labels is not None:
         ordered = points[kernels.index(pairs.labels.order, points)]
         for first, last in pairwise(pairs.labels.starts.tolist()):
-            part = ordered[first:last]
+            part = ordered[first:last] - ordered[first : first + 1]
             part = part - part.mean(0)
             total += (last - first) * kernels.to_host((part * part).sum(0))
         return total

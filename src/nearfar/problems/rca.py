@@ -81,16 +81,17 @@ class RCAProblem:
         ``principal`` restricts it to the leading principal directions: their number or, if it is
         below 1, the least share of the variance that they carry.
         """
-        scale = np.ones(points.shape[1]) if principal else _deviations(kernels, points)
+        scale = np.ones(points.shape[1]) if principal else _scales(kernels, points)
         basis, dual = _white_coordinates(kernels, points, scale, principal)
         U = kernels.apply(points, basis.T)
         T = symmetric(kernels.gram(U, U)) / len(points)
         return cls(_within(kernels, U, rows, codes), len(rows), T, basis, dual)
 
-    def regularized(self, weight: float, variances: Matrix) -> RCAProblem:
-        """The same with ρ = weight; ``variances`` (d,) is the diagonal of (2) of the features."""
-        basis = np.eye(len(variances)) if self.basis is None else self.basis
-        return replace(self, C=self.C + weight * (basis.T * variances) @ basis)
+    def regularized(self, weight: float, deviations: Matrix) -> RCAProblem:
+        """The same with ρ = weight; ``deviations`` (d,) are those of `deviations_of`."""
+        basis = np.eye(len(deviations)) if self.basis is None else self.basis
+        scaled = basis.T * deviations
+        return replace(self, C=self.C + weight * scaled @ scaled.T)
 
     @cached_property
     def _directions(self) -> tuple[Matrix, Matrix]:
@@ -140,7 +141,10 @@ def within_images(
 ) -> Matrix:
     """W of (7) from the images of centred points under L, with ρ = weight."""
     W = _within(kernels, kernels.apply(points, L), rows, codes)
-    return W + weight * (L * variances_of(kernels, points)) @ L.T if weight else W
+    if weight:
+        scaled = L * deviations_of(kernels, points)
+        W = W + weight * scaled @ scaled.T
+    return W
 
 
 def log_det_of_rows(L: Matrix) -> float:
@@ -192,16 +196,21 @@ def near_origin(kernels: ModuleType, X: Array) -> Array:
     return kernels.double(X) - kernels.double(X[:1])
 
 
-def _deviations(kernels: ModuleType, points: Array) -> Matrix:
+def _scales(kernels: ModuleType, points: Array) -> Matrix:
     """Standard deviations of the features of centred points, 1 where they are constant."""
-    deviations = np.sqrt(variances_of(kernels, points))
+    deviations = deviations_of(kernels, points)
     return np.where(deviations > 0, deviations, 1.0)
 
 
-def variances_of(kernels: ModuleType, points: Array) -> Matrix:
-    """The diagonal of (2), for centred points."""
-    variances: Matrix = kernels.to_host((points * points).mean(0))
-    return variances
+def deviations_of(kernels: ModuleType, points: Array) -> Matrix:
+    """Roots of the diagonal of (2), for centred points.
+
+    In units of each feature: squares of 1e-160 have lost all but a few bits, or are zero.
+    """
+    units = abs(points).mean(0)
+    scaled = points / (units + (units == 0))
+    deviations: Matrix = kernels.to_host(units * (scaled * scaled).mean(0) ** 0.5)
+    return deviations
 
 
 def _within(kernels: ModuleType, points: Array, rows: Index, codes: Index) -> Matrix:

@@ -60,7 +60,8 @@ class Tuning:
     lower: float = 1 - 1e-4  # or an objective below this share of the smallest so far
     settled: float = 1.0  # multipliers advance if the objective fell by less than this share of
     enough: float = 0.2  # their error, and that error is above this share of the tolerance
-    most_rests: int = 3  # failures to descend in a row, each with new multipliers, before the end
+    most_rests: int = 10  # failures to descend in a row before the end; each halves the width, so
+    # that the multipliers move twice as far as after the one before
     less_error: float = 0.9  # new multipliers helped if their error fell below this share
     rounding: float = 1e-14  # gap at hand that is rounding
     # searches
@@ -576,7 +577,7 @@ def _adapt_rank(
         np.vstack(
             [
                 _new_rows(L, ratios, directions, max(4, rank // 4), typical),
-                _free_rows(L, free, typical),
+                _free_rows(L, free, typical, exact=not problem.is_single),
             ]
         )
         for L, rank, ratios, directions, free in zip(
@@ -617,11 +618,17 @@ def _new_rows(L: Matrix, ratios: Matrix, directions: Matrix, most: int, typical:
     return rows
 
 
-def _free_rows(L: Matrix, directions: Matrix, typical: float) -> Matrix:
-    """Rows along the directions in which M grows at no cost and L is nearly zero."""
-    B = directions / np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
-    missing = np.linalg.norm(L @ B, axis=0) ** 2 < TUNING.dead * typical
-    rows: Matrix = (B[:, missing] * np.sqrt(TUNING.new_row * typical)).T
+def _free_rows(L: Matrix, directions: Matrix, typical: float, *, exact: bool) -> Matrix:
+    """Rows along the directions in which M grows for free and L has next to nothing.
+
+    Next to a typical eigenvalue, or to what gains a margin there: beside an outlier that may be
+    many powers of ten more, too many for steps that look for it. Unless they are ``exact``, lengths
+    of directions are rounding errors.
+    """
+    lengths = np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
+    B, wanted = directions / lengths, np.maximum(lengths**2 if exact else 0 * lengths, typical)
+    missing = np.linalg.norm(L @ B, axis=0) ** 2 < TUNING.dead * wanted
+    rows: Matrix = (B[:, missing] * np.sqrt(TUNING.new_row * wanted[missing])).T
     return rows
 
 
