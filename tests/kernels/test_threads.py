@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from nearfar.kernels import on_numpy, single_threaded_blas
+from nearfar.kernels import on_numpy, single_threaded_blas, threads
 from nearfar.kernels.threads import n_threads
 
 
@@ -54,6 +54,26 @@ def test_inside_blas_has_one_thread_and_the_kernels_what_it_had(blas):
                 assert pool.submit(inside).result() == 1, "threads of threads"
         assert counts(blas) == before
     assert n_threads() == 64
+
+
+def test_a_blas_with_openmp_threads_does_not_count_beside_another(monkeypatch):
+    """Such as that of faiss, whose limit another thread does not see."""
+
+    class Controls:
+        def __init__(self, **pools):
+            self._pools = [
+                {"num_threads": number, "threading_layer": layer} for layer, number in pools.items()
+            ]
+
+        def info(self):
+            return self._pools
+
+    monkeypatch.setattr(threads, "_blas", lambda: Controls(pthreads=1, openmp=2))
+    assert threads._blas_threads() == 1
+    monkeypatch.setattr(threads, "_blas", lambda: Controls(openmp=2))
+    assert threads._blas_threads() == 2
+    monkeypatch.setattr(threads, "_blas", Controls)
+    assert threads._blas_threads() == 64
 
 
 def test_an_error_gives_the_threads_back(blas):

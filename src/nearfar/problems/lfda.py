@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from nearfar.kernels import Array
+from nearfar.kernels import Array, as_dtype_of
 from nearfar.linalg import canonical_factor, symmetric
 from nearfar.problems.covariance import CovarianceProblem
 from nearfar.problems.gmml import scatters_of_labels
@@ -81,7 +81,7 @@ class LFDAProblem:
         squares = kernels.segment_max(heads, kernels.sq_lengths(Z, heads, tails), n)  # (1)
         scales = squares.clip(0, None) ** 0.5
         scales = scales.clip(LEAST_SCALE * max(float(scales.max()), LEAST_SCALE), None)
-        laplacian = kernels.local_laplacian(Z, kernels.like(scales, Z), labels.starts)  # (2)
+        laplacian = kernels.local_laplacian(Z, as_dtype_of(Z, scales), labels.starts)  # (2)
         laplacian = kernels.double(laplacian)
         sizes = np.repeat(labels.sizes, labels.sizes).astype(np.float64)
         weighted = centred / kernels.like(sizes, centred)[:, None]
