@@ -571,3 +571,10 @@ def test_tensors_and_arrays_do_not_mix(overlapping, torch):
         KernelLMNN(rank=5).fit(X, y).transform(torch.tensor(X))
     with pytest.raises(InvalidInputError, match=r"works on NumPy arrays; .*kernel='precomputed'"):
         KernelLMNN(np.dot).fit(torch.tensor(X), y)
+
+
+def test_points_that_an_outlier_hides_are_warned_of():
+    """Inner products with 1e9 have no digits left for the others."""
+    X, y = np.array([[1e9], [0.0], [1.0], [2.0], [3.0]]), [0, 0, 1, 0, 1]
+    with pytest.warns(DataWarning, match=r"^4 of 5 points differ from others, but not in the"):
+        KernelLMNN("linear", n_neighbors=1).fit(X, y)

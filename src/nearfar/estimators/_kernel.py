@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils.validation import check_is_fitted
 
-from nearfar.errors import InvalidInputError
+from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import Distance, Metric
 from nearfar.estimators._input import check_device, validated_points
 from nearfar.estimators._start import robust_centre
@@ -35,6 +35,7 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 INDEFINITE = 1e-6  # share of the largest value by which rounding may spoil a kernel matrix
+ROUNDINGS = 4  # of the largest kernel value, that a squared distance may consist of
 KERNEL_COPIES = 9  # arrays as large as a kernel matrix while its eigenvectors are found, at most
 PRECOMPUTED = "precomputed"
 BLOCK_VALUES = 1 << 24  # kernel values of new points at a time, 128 MB
@@ -158,7 +159,25 @@ class Expansion:
                 f" {span.lowest:.2g}, its largest {span.highest:.2g}. Take another kernel or other"
                 " parameters of it; of a precomputed matrix, set negative eigenvalues to zero."
             )
-        return cls(kernel, X, rows, values, span)
+        found = cls(kernel, X, rows, values, span)
+        if kernel.kernel != PRECOMPUTED and len(span.values):  # else all points are equal
+            found._warn_of_merged_points()
+        return found
+
+    def _warn_of_merged_points(self) -> None:
+        """Warn of points that differ, but not in the digits of their kernel values."""
+        own = np.diag(self.values)
+        squares = own[:, None] + own - 2 * self.values
+        merged = squares <= ROUNDINGS * np.finfo(float).eps * np.abs(self.values).max(initial=0.0)
+        merged &= self._first[:, None] != self._first
+        count = int(merged.any(axis=1).sum())
+        if count:
+            warn(
+                f"{count} of {len(own)} points differ from others, but not in the digits of their"
+                " kernel values, so they are treated as equal. Leave out outliers, or take another"
+                " kernel or another gamma.",
+                DataWarning,
+            )
 
     @cached_property
     def _first(self) -> Index:

@@ -24,13 +24,14 @@ from scipy import linalg
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import range_and_null, squared_norm, symmetric
+from nearfar.linalg import eigh, range_and_null, squared_norm, symmetric
 from nearfar.problems.whitening import SAMPLE_ROWS, whitened
 from nearfar.supervision import Pairs
 
 Matrix = NDArray[np.float64]
 
 STEADY = 1e-6  # eigenvalue, relative to the largest, that one decomposition finds accurately
+RIDGE_PASSES = 3  # that bring a direction of only the ridge to the size of the others
 MOSTLY_RIDGE = 0.5  # share of H above which the ridge dominates a direction, not the near pairs
 REACH = 1e-10  # share of a far pair's length above which it is not a rounding error
 CANCELLED = 1e-12  # share of the largest square below which differences of images lose digits
@@ -64,6 +65,12 @@ def whitened_by_near_pairs(
         whole = squares(rows)
         refuse_unbounded(kernels, whole, whole, equal=regularization > 0)
     basis, dual, U, H, _ = whitened(kernels, rows, scatter, n_near, ridge)
+    for _ in range(RIDGE_PASSES if ridge else 0):  # no direction is free, however small the ridge
+        values, vectors = eigh(H)
+        lengths = np.sqrt(np.maximum(values, np.finfo(float).eps * values.max(initial=0.0)))
+        basis, dual = basis @ (vectors / lengths), dual @ (vectors * lengths)
+        U = kernels.apply(rows, basis.T)
+        H = symmetric(scatter(U)) + ridge * (basis.T @ basis)
     inner, null = range_and_null(H)
     R = basis @ inner
     if null.shape[1]:
