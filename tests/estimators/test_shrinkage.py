@@ -186,6 +186,13 @@ def test_auto_keeps_the_inputs_where_scaling_does_not_help(few_digits):
     assert LMNN(shrinkage="auto").fit(*few_digits[:2]).feature_scale_ is None
 
 
+@pytest.mark.parametrize("unit", [1e200, 1e-200])
+def test_auto_refuses_data_whose_squares_are_no_floats(wine, unit):
+    X, y = wine
+    with pytest.raises(InvalidInputError, match=r"its squares leave the range .* Scale your data"):
+        LMNN(shrinkage="auto").fit(unit * X, y)
+
+
 def test_a_warm_start_and_a_given_start_are_of_the_inputs():
     X, y = load_wine(return_X_y=True)
     model = LMNN(shrinkage="auto", warm_start=True).fit(X, y)

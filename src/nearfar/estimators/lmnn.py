@@ -29,6 +29,7 @@ from nearfar.estimators._start import (
     central_point,
     given_start,
     learned_rows,
+    robust_centre,
     without_dead_features,
 )
 from nearfar.estimators._training import Arrays, Saved, Training, store_ending, with_callbacks
@@ -351,6 +352,7 @@ class LMNN(MetricLearner):
         live = without_dead_features(X)
         points, held_out, scale = take_rows(live, split.order), None, None
         if self.shrinkage == "auto":
+            robust_centre(points)  # refuses what leaves the range of float64
             scale = better_scale(points, split.codes, self.n_neighbors)
         if scale is not None:
             live, points = live * scale, points * scale
