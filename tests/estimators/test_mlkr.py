@@ -119,3 +119,8 @@ def test_round_trip_through_a_file(data, tmp_path):
     model = MLKR(2).fit(X, y)
     save(model, tmp_path / "model.nearfar")
     np.testing.assert_array_equal(load(tmp_path / "model.nearfar").transform(X), model.transform(X))
+
+
+def test_pairs_are_refused():
+    with pytest.raises(InvalidInputError, match=r"^MLKR learns from points with numbers, .* pairs"):
+        MLKR().fit(np.zeros((4, 2, 3)), np.arange(4.0))

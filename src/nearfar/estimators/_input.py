@@ -40,9 +40,11 @@ def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
     """
     if reset and getattr(X, "ndim", None) == 3 and get_tags(estimator).target_tags.required:
         *others, last = (entry.name for entry in entries(learns_from="pairs", kernel=False))
+        name = type(estimator).__name__
+        regresses = any(entry.name == name for entry in entries(learns_from="numbers"))
         raise InvalidInputError(
-            f"{type(estimator).__name__} learns from points with labels, of shape (n, d); got"
-            f" {tuple(X.shape)}. For pairs take {', '.join(others)} or {last}."
+            f"{name} learns from points with {'numbers' if regresses else 'labels'}, of shape"
+            f" (n, d); got {tuple(X.shape)}. For pairs take {', '.join(others)} or {last}."
         )
     if not is_torch(X):
         return validate_data(
