@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from nearfar.errors import InvalidInputError
 from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
 from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._start import projection
 from nearfar.estimators._training import Arrays, Attributes, Saved, Training, check_limits, settled
 from nearfar.files import fingerprint
-from nearfar.kernels import Array, kernels_for, to_host
+from nearfar.kernels import Array, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Solution, Status
@@ -28,15 +27,12 @@ from nearfar.solvers.multipliers import (
     at_best_scale,
     descend_in_both_precisions,
 )
-from nearfar.supervision import ClassOrder, class_order, vote
-from nearfar.validation import check_choice, check_number
+from nearfar.supervision import ClassOrder, class_order
+from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-SCALE_ROWS = 2000  # that are enough to tell whether features should be scaled
-MOST_POWERS = 60  # of two by which a feature is scaled, so that float32 holds its squares
-AUTO = 4  # rows for each feature at which half of the pull is shrunk
 ROUNDING_SHARE = 1e-3  # of the tolerance, that is left for rounding the map to float32
 MULTIPLIERS = ("components", "edge", "tail", "prox")  # arrays of an iterate in a checkpoint
 
@@ -52,50 +48,6 @@ def check_margin_parameters(estimator: Any) -> None:
     if fraction is not None:
         check_number("validation_fraction", fraction, Real, 0, 1, open_ends=True)
     check_limits(estimator)
-
-
-def check_shrinkage(shrinkage: Any) -> None:
-    """Refuse what is neither "auto" nor a number from 0 to below 1."""
-    if isinstance(shrinkage, str):
-        check_choice("shrinkage", shrinkage, ("auto",), or_else=" or a number from 0 to below 1")
-        return
-    check_number("shrinkage", shrinkage, Real, 0, 1)
-    if shrinkage == 1:
-        raise InvalidInputError(
-            "shrinkage must be below 1, which would be the distance of the inputs; got 1. To learn"
-            " nothing, use the inputs as they are."
-        )
-
-
-def chosen_shrinkage(shrinkage: float | str, points: Array) -> float:
-    """The shrinkage that was given, or the one for so many points and features."""
-    n, d = points.shape
-    return AUTO * d / (AUTO * d + n) if shrinkage == "auto" else float(shrinkage)
-
-
-def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
-    """What brings features to about one scale, if nearest neighbours then err less; else None.
-
-    The scales are powers of two, so that maps of scaled points are maps of the inputs to the last
-    digit. The error is that of leaving one row out, in a sample.
-    """
-    kernels, step = kernels_for(points), -(-len(points) // SCALE_ROWS)
-    sample, truth = points[::step], codes[::step]
-    spread = np.asarray(to_host(sample), dtype=np.float64).std(axis=0)
-    powers = np.round(np.log2(np.where(spread > 0, spread, 1.0))).clip(-MOST_POWERS, MOST_POWERS)
-    if len(np.unique(powers[spread > 0])) < 2 or len(sample) < 2:
-        return None
-    scale = kernels.like(2.0**-powers, points)
-    k = min(n_neighbors, len(sample) - 1)
-
-    def error(X: Array) -> float:
-        near = to_host(kernels.nearest(X, X, k + 1)[0])
-        others = near != np.arange(len(X))[:, None]
-        others[others.all(axis=1), -1] = False  # of many equal points the row itself may be missing
-        voters = near[others].reshape(len(X), k)
-        return float(np.mean(vote(truth[voters], int(codes.max()) + 1) != truth))
-
-    return scale if error(sample * scale) < error(sample) else None
 
 
 @dataclass(frozen=True)

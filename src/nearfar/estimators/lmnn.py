@@ -17,14 +17,12 @@ from nearfar.estimators._large_margin import (
     Descent,
     Split,
     Start,
-    better_scale,
     check_margin_parameters,
-    check_shrinkage,
-    chosen_shrinkage,
     margin_checkpoint,
     objective_without_variation,
 )
 from nearfar.estimators._proofs import Proof, margin_proof
+from nearfar.estimators._shrinkage import better_scale, check_shrinkage, chosen_shrinkage
 from nearfar.estimators._start import (
     central_point,
     given_start,

@@ -1,0 +1,64 @@
+"""How much of the inputs' distance a learner keeps: ``shrinkage``, and the scale of features."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.errors import InvalidInputError
+from nearfar.kernels import Array, kernels_for, to_host
+from nearfar.supervision import vote
+from nearfar.validation import check_choice, check_number
+
+Index = NDArray[np.intp]
+
+SCALE_ROWS = 2000  # that are enough to tell whether features should be scaled
+MOST_POWERS = 60  # of two by which a feature is scaled, so that float32 holds its squares
+AUTO = 4  # rows for each feature at which "auto" is one half
+
+
+def check_shrinkage(shrinkage: Any) -> None:
+    """Refuse what is neither "auto" nor a number from 0 to below 1."""
+    if isinstance(shrinkage, str):
+        check_choice("shrinkage", shrinkage, ("auto",), or_else=" or a number from 0 to below 1")
+        return
+    check_number("shrinkage", shrinkage, Real, 0, 1)
+    if shrinkage == 1:
+        raise InvalidInputError(
+            "shrinkage must be below 1, which would be the distance of the inputs; got 1. To learn"
+            " nothing, use the inputs as they are."
+        )
+
+
+def chosen_shrinkage(shrinkage: float | str, points: Array) -> float:
+    """The shrinkage that was given, or the one for so many points and features."""
+    n, d = points.shape
+    return AUTO * d / (AUTO * d + n) if shrinkage == "auto" else float(shrinkage)
+
+
+def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
+    """What brings features to about one scale, if nearest neighbours then err less; else None.
+
+    The scales are powers of two, so that maps of scaled points are maps of the inputs to the last
+    digit. The error is that of leaving one row out, in a sample.
+    """
+    kernels, step = kernels_for(points), -(-len(points) // SCALE_ROWS)
+    sample, truth = points[::step], codes[::step]
+    spread = np.asarray(to_host(sample), dtype=np.float64).std(axis=0)
+    powers = np.round(np.log2(np.where(spread > 0, spread, 1.0))).clip(-MOST_POWERS, MOST_POWERS)
+    if len(np.unique(powers[spread > 0])) < 2 or len(sample) < 2:
+        return None
+    scale = kernels.like(2.0**-powers, points)
+    k = min(n_neighbors, len(sample) - 1)
+
+    def error(X: Array) -> float:
+        near = to_host(kernels.nearest(X, X, k + 1)[0])
+        others = near != np.arange(len(X))[:, None]
+        others[others.all(axis=1), -1] = False  # of many equal points the row itself may be missing
+        voters = near[others].reshape(len(X), k)
+        return float(np.mean(vote(truth[voters], int(codes.max()) + 1) != truth))
+
+    return scale if error(sample * scale) < error(sample) else None
