@@ -12,6 +12,7 @@
 
     NearfarWarning (UserWarning)
     ├── DataWarning                         data that weakens the answer
+    │   └── WorseThanInputsWarning          a learned distance that held-out rows advise against
     ├── CheckpointWarning                   a checkpoint that cannot be written; the fit goes on
     └── ConvergenceWarning                  a solver stopped before its tolerance
         (also sklearn.exceptions.ConvergenceWarning)
@@ -78,6 +79,10 @@ class NearfarWarning(UserWarning):
 
 class DataWarning(NearfarWarning):
     """Data that can be used, but weaken the answer."""
+
+
+class WorseThanInputsWarning(DataWarning):
+    """A learned distance under which held-out rows err more often than under the inputs."""
 
 
 class CheckpointWarning(NearfarWarning):

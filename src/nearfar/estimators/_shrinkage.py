@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.errors import InvalidInputError
+from nearfar.errors import InvalidInputError, WorseThanInputsWarning, warn
 from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.supervision import vote
 from nearfar.validation import check_choice, check_number
@@ -37,6 +37,41 @@ def chosen_shrinkage(shrinkage: float | str, points: Array) -> float:
     """The shrinkage that was given, or the one for so many points and features."""
     n, d = points.shape
     return AUTO * d / (AUTO * d + n) if shrinkage == "auto" else float(shrinkage)
+
+
+def warn_if_worse(
+    votes: Index,
+    input_votes: Index,
+    truth: Index,
+    *,
+    n_rows: int,
+    n_features: int,
+    n_classes: int,
+) -> None:
+    """Warn if rows that were not learned from err more often under a map than as they are.
+
+    ``votes`` are the class numbers that nearest neighbours give them under the map, and
+    ``input_votes`` those under the inputs; ``truth`` are the true ones. The map was learned from
+    ``n_rows`` rows of ``n_features`` features in ``n_classes`` classes. A difference of at most one standard error, the root of the
+    number of rows on which the two disagree about being right, is chance and not warned of.
+    """
+    wrong, wrong_before = votes != truth, input_votes != truth
+    broken, mended = int((wrong & ~wrong_before).sum()), int((wrong_before & ~wrong).sum())
+    if broken - mended <= (broken + mended) ** 0.5:
+        return
+    cause = ""
+    if n_rows - n_classes < n_features:
+        cause = (
+            f" {n_rows} rows minus {n_classes} classes are fewer than {n_features} features: the"
+            " learned distance fits noise."
+        )
+    warn(
+        f"the learned distance is worse than the inputs: of {len(truth)} rows that were not learned"
+        f" from, nearest neighbours misclassify {100 * wrong.mean():.1f} % under it, and"
+        f" {100 * wrong_before.mean():.1f} % with the inputs as they are.{cause} Use the inputs, a"
+        " larger shrinkage, more rows, or fewer features.",
+        WorseThanInputsWarning,
+    )
 
 
 def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
