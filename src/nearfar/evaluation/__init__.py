@@ -29,6 +29,7 @@ from nearfar.evaluation.relevance import RankedRelevance, ranked_relevance
 from nearfar.evaluation.retrieval import retrieval_measures
 from nearfar.evaluation.split import Split, split_points, with_fewer_tests
 from nearfar.evaluation.statistics import mcnemar, standard_error, wilson_interval
+from nearfar.evaluation.targets import TargetChoice, TargetTrial, choose_targets
 from nearfar.evaluation.verification import (
     best_threshold,
     equal_error_rate,
@@ -44,10 +45,13 @@ __all__ = [
     "RetrievalMeasures",
     "Row",
     "Split",
+    "TargetChoice",
+    "TargetTrial",
     "alignment_error",
     "baselines",
     "best_threshold",
     "choose_n_neighbors",
+    "choose_targets",
     "compare",
     "compare_embeddings",
     "equal_error_rate",
