@@ -25,7 +25,8 @@ the trace are chosen by 5-fold cross validation on the training part of the firs
 NMCML and NCA are measured where there are fewer than 1000 training points. Features are
 standardised by the training part, pixels are not. The full metric of MCML does not depend on the
 scale of the features, but which of its directions lead does: *MCML, whitened* (not in the paper)
-learns from the points of PCAW.
+learns from the points of PCAW. The paper's Yale faces (YALE) are missing: the file is not at hand,
+and Extended Yale B, which is, has other images.
 """
 TITLES = {
     "mcml": "MCML",
