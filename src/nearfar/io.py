@@ -201,8 +201,9 @@ def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     -------
     dict or None
         What ``nearfar fit`` writes: command, table, target, digest (of points and labels),
-        test_share, seed, n_rows, n_train, n_learned (of the training rows, fewer with ``--rows``)
-        and versions. Like everything in a file it is a claim of whoever wrote it.
+        test_share, seed, n_rows, n_train, n_learned (of the training rows, fewer with ``--rows``),
+        learned_rows (hashes of some of these, by which they are known again) and versions.
+        Like everything in a file it is a claim of whoever wrote it.
 
     Raises
     ------

@@ -13,11 +13,12 @@ import pandas
 import pytest
 from sklearn.datasets import load_iris
 
-from nearfar import LMNN
+from nearfar import LMNN, LinearMetric
 from nearfar.cli import commands, fit
+from nearfar.cli.output import print_comparison
 from nearfar.cli.progress import Lines
 from nearfar.errors import TimeLimitError
-from nearfar.evaluation import knn_error, split_points
+from nearfar.evaluation import compare_fitted, knn_error, split_points
 from nearfar.io import load
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -29,8 +30,13 @@ def test_the_built_in_table(run):
     assert done.code == 0
     assert done.err == ""
     assert "105 training and 45 test rows, 4 features, 3 classes" in done.out
-    for method in ("Euclidean", "standardised", "PCA", "LDA", "LMNN"):
-        assert f"  {method} " in done.out
+    for method in ("Euclidean", "standardised", "LDA", "shrunk LDA", "LMNN *"):
+        assert f"\n  {method} " in done.out
+    assert "\n  LMNN, standardised " in done.out
+    assert done.out.endswith(
+        "* LMNN is this model\n"
+        "No clear gain: keep the Euclidean distance; neither makes a mistake.\n"
+    )
     assert "lmnn: converged after" in done.out
     assert "\nsaved iris.nearfar\n" in done.out
     model = load("iris.nearfar")
@@ -51,7 +57,7 @@ def test_the_table_shows_the_error_of_the_saved_model(run):
     model = load("model.nearfar")
     del model.feature_names_in_  # else scikit-learn warns that arrays have no names
     error = knn_error(model, split.X_train, split.y_train, split.X_test, split.y_test, 2)
-    (line,) = [line for line in done.out.splitlines() if line.strip().startswith("LMNN")]
+    (line,) = [line for line in done.out.splitlines() if line.strip().startswith("LMNN *")]
     assert "2-NN error" in done.out
     assert f" {100 * error:.2f} ± " in line
     assert f" {model.duality_gap_:.1e}" in line
@@ -361,6 +367,21 @@ def test_an_objective_that_is_not_known_in_time(run, monkeypatch):
     assert load("model.nearfar").objective_ is None
 
 
+def test_the_verdict_on_a_harmful_model_is_red(monkeypatch, capfd):
+    """A learner that maps all points to noise."""
+    random = np.random.default_rng(0)
+    points = np.r_[random.normal(0, 1, (100, 3)), random.normal(9, 1, (100, 3))]
+    split = split_points(points, np.arange(200) // 100, 0.5, 0)
+    model = LinearMetric([[1.0, -1.0, 0.0]]).fit(split.X_train)
+    print_comparison(compare_fitted(model, split), 3)
+    plain = capfd.readouterr().out
+    assert "\nDo not use LinearMetric: learning makes it worse, " in plain
+    monkeypatch.setattr("click._compat.should_strip_ansi", lambda *_: False)
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
+    print_comparison(compare_fitted(model, split), 3)
+    assert "\n\x1b[31m\x1b[1mDo not use LinearMetric: " in capfd.readouterr().out
+
+
 @pytest.mark.parametrize("column", ["2.5", "{}"], ids=["constant", "the class"])
 def test_a_baseline_that_cannot_be_computed_is_no_failure(run, column):
     rows = [f"{column.format(i % 3)},1,{i % 3}" for i in range(60)]
@@ -369,8 +390,7 @@ def test_a_baseline_that_cannot_be_computed_is_no_failure(run, column):
     assert done.code == 0
     assert "\nsaved model.nearfar\n" in done.out
     assert re.search(r"^  LDA +not computed *$", done.out, re.MULTILINE)
-    line = "LDA could not be computed: no class has two different training rows\n"
-    assert done.out.endswith(line)
+    assert "\nLDA was not computed: no class has two different training rows\n" in done.out
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from nearfar.cli.output import (
     check_output,
     echo,
     is_builtin,
-    print_rows,
+    print_comparison,
     refuse_target,
     shown_warnings,
     typed_command,
@@ -25,8 +25,8 @@ from nearfar.cli.output import (
 from nearfar.cli.progress import progress
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError, TimeLimitError
-from nearfar.evaluation import baselines, measure, split_points, with_fewer_tests
-from nearfar.files import check_target, fingerprint
+from nearfar.evaluation import compare_fitted, split_points, with_fewer_tests
+from nearfar.files import check_target, fingerprint, row_hashes
 from nearfar.io import save
 from nearfar.limits import operations_per_second
 from nearfar.report.versions import versions
@@ -36,6 +36,7 @@ LARGE_WORK = 1e11  # operations of a look at all pairs from which its cost is an
 COMPARED_PAIRS = 1 << 29  # of training and test rows in the comparison: some seconds a method
 LOOK = 0.02  # share of the time limit that one look at all pairs may take
 LINEAR_TIME = ("rca", "pola")  # methods whose time grows with the rows, not with all pairs
+KEPT_HASHES = 1000  # of the rows that were learned, the smallest: by them they are known again
 LEAST_TESTS = 1000  # test rows that are compared in any case
 
 
@@ -118,8 +119,8 @@ def drawn_rows(n: int, rows: int, seed: int) -> Any:
     return np.sort(np.random.default_rng(seed).permutation(n)[:rows])
 
 
-def _provenance(options: FitOptions, table: Table, n_train: int, n_learned: int) -> dict[str, Any]:
-    """How the model comes about, for `nearfar.io.read_provenance`."""
+def _provenance(options: FitOptions, table: Table, n_train: int, X: Any) -> dict[str, Any]:
+    """How the model comes about, for `nearfar.io.read_provenance`; X are the rows it learned."""
     return {
         "command": typed_command(),
         "table": "digits" if options.table is None else str(options.table),
@@ -129,7 +130,8 @@ def _provenance(options: FitOptions, table: Table, n_train: int, n_learned: int)
         "seed": options.seed,
         "n_rows": len(table.X),
         "n_train": n_train,
-        "n_learned": n_learned,
+        "n_learned": len(X),
+        "learned_rows": np.sort(row_hashes(X))[:KEPT_HASHES].tolist(),
         "versions": versions(),
     }
 
@@ -180,13 +182,11 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
     rows = _learned_rows(options, n, d)
     if rows < n:
         learned = drawn_rows(n, rows, options.seed)
+    X = split.X_train if learned is None else split.X_train[learned]
     start = time.perf_counter()
     try:
         with progress(model):
-            if learned is None:
-                model.fit(split.X_train, y)
-            else:
-                model.fit(split.X_train[learned], y[learned])
+            model.fit(X, y if learned is None else y[learned])
     except TimeLimitError:
         limit = options.given["max_seconds"]
         count = n if learned is None else len(learned)
@@ -198,7 +198,7 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
     if table.feature_names is not None:
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
     # Before the comparison, so that an interruption loses nothing.
-    save(model, options.output, provenance=_provenance(options, table, n, rows))
+    save(model, options.output, provenance=_provenance(options, table, n, X))
     gap = (
         "no certificate"
         if model.duality_gap_ is None
@@ -225,7 +225,13 @@ def _fit_and_report(options: FitOptions, table: Table, model: Any) -> int:
         split = with_fewer_tests(split, COMPARED_PAIRS, LEAST_TESTS)
         if len(split.X_test) < n_tests:
             echo(f"compared on {len(split.X_test):,} of {n_tests:,} test rows")
-        compared = baselines(split, options.neighbors, options.given.get("components"))
-        compared.append(measure(model, split, options.neighbors, seconds))
-        print_rows(compared, options.neighbors)
+        compared = compare_fitted(
+            model,
+            split,
+            options.neighbors,
+            options.given.get("components"),
+            seconds=seconds,
+            learned_rows=learned,
+        )
+        print_comparison(compared, options.neighbors)
     return INTERRUPTED if model.status_ == "interrupted" else OK

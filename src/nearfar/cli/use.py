@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nearfar.cli import tell
+from nearfar.cli.fit import KEPT_HASHES
 from nearfar.cli.output import (
     POINT_SUFFIXES,
     check_output,
     echo,
     is_builtin,
-    print_rows,
+    print_comparison,
     refuse_target,
     shown_warnings,
     write_points,
@@ -24,9 +25,11 @@ from nearfar.cli.output import (
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.estimators.pair_classifier import PairClassifier
-from nearfar.evaluation import Split, measure
-from nearfar.io import load
+from nearfar.evaluation import Split, compare_fitted
+from nearfar.files import row_hashes
+from nearfar.io import load, read_provenance
 
+TOO_MANY_SEEN = 0.2  # share of test rows that the model or the vote has seen; some rows are alike
 DEFAULT_NEIGHBORS = 3  # that vote where a model has no number of its own
 
 
@@ -66,7 +69,7 @@ def evaluate_model(
     neighbors: int | None,
     as_json: bool,
 ) -> None:
-    """Print the kNN error of the Euclidean distance and of the model on the same tables."""
+    """Print the kNN errors of the model and of the usual distances on the same tables."""
     model, names = load_model(model_path)
     if not (hasattr(model, "transform") or hasattr(model, "predict")):
         raise InvalidInputError(
@@ -78,17 +81,46 @@ def evaluate_model(
     n_neighbors = _voters(model, neighbors)
     _check_labels(model, split.y_test, test_path)
     with shown_warnings(), model_in_use(model_path):
-        rows = [measure(transformer, split, n_neighbors) for transformer in (None, model)]
+        compared = compare_fitted(
+            model, split, n_neighbors, caution=_caution(model_path, split, test_path)
+        )
     if as_json:
         report = {
             "n_neighbors": n_neighbors,
             "n_train": len(train.X),
             "n_test": len(test.X),
-            "rows": [asdict(row) for row in rows],
+            "rows": [row.as_dict() for row in compared.rows],
+            "verdict": compared.verdict._asdict(),
         }
         echo(json.dumps(report, indent=2))
     else:
-        print_rows(rows, n_neighbors)
+        print_comparison(compared, n_neighbors)
+
+
+def _caution(model_path: Path, split: Split, test_path: Path) -> str | None:
+    """Why the test rows cannot judge the model, with a warning, or None."""
+    tested = row_hashes(split.X_test)
+    voting = float(np.isin(tested, row_hashes(split.X_train)).mean())
+    learned = _learned_hashes(model_path)
+    # The smallest hashes of the learned rows are known: of these hashes we can tell.
+    told = tested[tested <= learned.max()] if len(learned) == KEPT_HASHES else tested
+    seen = float(np.isin(told, learned).mean()) if len(told) and len(learned) else 0.0
+    if max(voting, seen) < TOO_MANY_SEEN:
+        return None
+    rows = f"{max(voting, seen):.0%} of the test rows"
+    reason = f"{rows} are training rows" if voting >= seen else f"the model learned from {rows}"
+    tell(
+        f"warning: {test_path}: {reason}, and errors on them are too small. Give rows that the"
+        " model has not seen."
+    )
+    return reason
+
+
+def _learned_hashes(path: Path) -> Any:
+    """Hashes of learned rows in a model file; none if it says nothing that makes sense."""
+    said = (read_provenance(path) or {}).get("learned_rows", [])
+    sound = isinstance(said, list) and all(type(h) is int and 0 <= h < 2**64 for h in said)
+    return np.array(said if sound else [], dtype=np.uint64)
 
 
 def read_tables(
