@@ -322,7 +322,5 @@ def test_compiled_code_cannot_call_the_metric_of_a_kernel(overlapping):
     """numba asks for the attribute, whether or not it is installed here."""
     X, y = overlapping
     metric = KernelLMNN(kernel="rbf").fit(X, y).get_metric()
-    with pytest.raises(
-        TypeError, match=r"cannot call a KernelDistance; .* images transform\(X\)"
-    ):
+    with pytest.raises(TypeError, match=r"cannot call a KernelDistance; .* images transform\(X\)"):
         _ = metric._numba_type_

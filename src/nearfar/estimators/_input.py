@@ -21,6 +21,7 @@ from nearfar.supervision.pairs import (
     near_kinds,
     pairs_of_labels,
     pairs_of_tuples,
+    warn_of_far_and_equal,
 )
 from nearfar.validation import check_in_memory, check_number
 
@@ -296,13 +297,10 @@ def validated_stream(
         near = np.tile([True, False], len(indices))
         indices = np.column_stack([indices[rows, 0], indices[:, 1:].ravel()])
     pairs = Pairs(points, indices[:, 0], indices[:, 1], near)
-    wrong = rows[_far_and_equal(pairs)]
-    if len(wrong):
-        raise InvalidInputError(
-            f"a far pair needs two different points; tuple {wrong[0]} has the same point twice"
-            f" ({len(wrong)} in all), which no metric can separate. Drop them.",
-            wrong,
-        )
+    wrong = _far_and_equal(pairs)
+    if wrong.any():
+        warn_of_far_and_equal(rows[wrong], "tuple")
+        pairs = Pairs(points, pairs.heads[~wrong], pairs.tails[~wrong], pairs.near[~wrong])
     return pairs
 
 
