@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -21,6 +21,7 @@ from nearfar.estimators._large_margin import (
     margin_checkpoint,
     objective_without_variation,
 )
+from nearfar.estimators._passes import Ending, Pass, packed, unpacked
 from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._shrinkage import better_scale, check_shrinkage, chosen_shrinkage
 from nearfar.estimators._start import (
@@ -30,7 +31,7 @@ from nearfar.estimators._start import (
     robust_centre,
     without_dead_features,
 )
-from nearfar.estimators._training import Arrays, Saved, Training, store_ending, with_callbacks
+from nearfar.estimators._training import Saved, Training, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
@@ -70,31 +71,6 @@ class Rows:
     def n_rows(self) -> int:
         """How many rows X has."""
         return len(self.points) + (0 if self.held_out is None else len(self.held_out[1]))
-
-
-@dataclass(frozen=True)
-class Pass:
-    """What a pass leaves behind."""
-
-    components: Matrix  # (rows, features), longest first
-    target_components: Matrix | None  # the map that chose the targets; None for the inputs
-    number: int
-    status: Status
-    objective: float | None  # None if there was no time to compute it
-    duality_gap: float | None
-    n_coinciding: int
-    error: float  # on the held-out rows; infinite if there are none
-    proof: Proof
-    unrounded: float | None = None  # objective before the map was rounded, if it is known
-
-
-@dataclass(frozen=True)
-class Ending:
-    """The pass that is kept, why there is no other, and what was not reached, in words."""
-
-    kept: Pass
-    status: Status
-    unreached: str | None = None  # None if it is just the tolerance
 
 
 class LMNN(MetricLearner):
@@ -299,7 +275,7 @@ class LMNN(MetricLearner):
         settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
         checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings)
         training = Training(self, X, y, checkpoint=checkpoint)
-        before = None if training.saved is None else _unpacked(*training.saved)
+        before = None if training.saved is None else unpacked(*training.saved)
         descent = self._descent(rows, before)
         if descent.problem.P.size == 0:
             self._store_without_variation(rows, descent.problem.edges[0])
@@ -454,7 +430,7 @@ class LMNN(MetricLearner):
             lambda iterate: {"components_": self._placed(descent.components(iterate), rows)},
             stopping=stopping,
             marks={"pass": number},
-            saved_with=_packed(before),
+            saved_with=packed(before),
         )
         certificate = descent.certificate(solution.iterate)
         proved = certificate if descent.rows is None else None
@@ -569,31 +545,3 @@ def principal_rows(components: Matrix, points: Array) -> Matrix:
     images = images - images.mean(0)
     _, axes = eigh(symmetric(kernels.gram(images, images)))
     return signed(axes.T[::-1] @ components)
-
-
-# -- what a checkpoint holds of the pass before --------------------------------------------------
-
-MATRICES = ("components", "target_components")
-PROOF = "before_proof_"  # begins the names of the arrays of its proof
-
-
-def _packed(before: Pass | None) -> Saved:
-    """A pass as arrays and plain values."""
-    if before is None:
-        return {}, {}
-    values = {field.name: getattr(before, field.name) for field in fields(before)}
-    matrices = {f"before_{name}": values.pop(name) for name in MATRICES}
-    arrays = {name: matrix for name, matrix in matrices.items() if matrix is not None}
-    proof: Proof = values.pop("proof")
-    return arrays | {PROOF + name: array for name, array in proof.items()}, {"before": values}
-
-
-def _unpacked(arrays: Arrays, values: dict[str, Any]) -> Pass | None:
-    """The pass before, from all that a checkpoint holds."""
-    if "before" not in values:
-        return None
-    parts: dict[str, Any] = dict(values["before"])
-    parts["status"] = Status(parts["status"])
-    parts |= {name: arrays.get(f"before_{name}") for name in MATRICES}
-    proof = {name.removeprefix(PROOF): arrays[name] for name in arrays if name.startswith(PROOF)}
-    return Pass(**parts, proof=proof)

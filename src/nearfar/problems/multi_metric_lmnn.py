@@ -38,7 +38,8 @@ from scipy import linalg
 from nearfar.kernels import Array
 from nearfar.kernels.tiles import labels_of
 from nearfar.linalg import pad_or_trim_rows, range_and_null, symmetric
-from nearfar.problems.lmnn import LMNNProblem, Matrix, Triplets
+from nearfar.problems.lmnn import LMNNProblem, Matrix
+from nearfar.problems.lmnn_triplets import Triplets
 from nearfar.problems.whitening import FLOOR, returned_map, rotated_map
 
 STEADY = 1e-3  # share of the pull of all metrics in the whitening of each
