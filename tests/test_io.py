@@ -1,9 +1,11 @@
 """Model files: round trips, and files that must be refused without running anything."""
 
 import copy
+import importlib
 import json
 import os
 import pickle
+import warnings
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -11,20 +13,25 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
 from nearfar import io
-from nearfar.errors import ModelFileError
+from nearfar.errors import DataWarning, ModelFileError
 from nearfar.estimators.energy import EnergyClassifier
+from nearfar.estimators.kernel_lmnn import KernelLMNN
 from nearfar.estimators.lmnn import LMNN
 from nearfar.estimators.local_mds import LocalMDS
 from nearfar.estimators.nearest import NearestNeighborClassifier
 from nearfar.files import atomic_writer
 from nearfar.io import TRUSTED_TYPES, load, save
+from nearfar.registry import ENTRIES
+from tests.registered import instances
 
 X, Y = load_iris(return_X_y=True)
 
@@ -641,11 +648,38 @@ def test_skops_holds_classifiers(cls, tmp_path):
     np.testing.assert_array_equal(twin.predict(X), model.predict(X))
 
 
-def test_trusted_types_are_the_public_classes():
+def test_trusted_types_exist_and_are_defined_where_they_say():
     for name in TRUSTED_TYPES:
         module, _, attribute = name.rpartition(".")
-        cls = io._model_class(attribute)
+        cls = getattr(importlib.import_module(module), attribute)
         assert (cls.__module__, cls.__qualname__) == (module, attribute)
+    assert {f"{entry.module}.{entry.name}" for entry in ENTRIES} <= set(TRUSTED_TYPES)
+
+
+UNFOLDINGS = instances(kind="unfolding", learns_from="neighbours", common={"n_neighbors": 12})
+
+
+@pytest.mark.parametrize("unfolding", UNFOLDINGS, ids=repr)
+def test_skops_holds_unfoldings(unfolding, tmp_path):
+    skops = pytest.importorskip("skops.io", reason="needs the skops extra")
+    points = np.random.default_rng(0).normal(size=(30, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # so few points lock up
+        model = clone(unfolding).fit(points)
+    skops.dump(model, tmp_path / "model.skops")
+    twin = skops.load(tmp_path / "model.skops", trusted=TRUSTED_TYPES)
+    np.testing.assert_array_equal(twin.embedding_, model.embedding_)
+    np.testing.assert_array_equal(twin.graph_.lengths, model.graph_.lengths)
+
+
+@pytest.mark.parametrize("learner", [LMNN(tol=0.1), KernelLMNN(kernel="rbf", tol=0.1)], ids=repr)
+def test_skops_holds_the_metric_of_a_classifier_of_another_library(learner, tmp_path):
+    skops = pytest.importorskip("skops.io", reason="needs the skops extra")
+    metric = clone(learner).fit(X, Y).get_metric()
+    model = KNeighborsClassifier(metric=metric, algorithm="brute").fit(X, Y)
+    skops.dump(model, tmp_path / "model.skops")
+    twin = skops.load(tmp_path / "model.skops", trusted=TRUSTED_TYPES)
+    np.testing.assert_array_equal(twin.predict(X[::10]), model.predict(X[::10]))
 
 
 # -- unfoldings ------------------------------------------------------------------------------

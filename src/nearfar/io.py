@@ -56,6 +56,7 @@ from nearfar.files import (
     check_target,
 )
 from nearfar.graphs import NeighborhoodGraph
+from nearfar.kernels import is_torch
 from nearfar.registry import ENTRIES
 from nearfar.solvers import Status
 
@@ -63,8 +64,17 @@ from nearfar.solvers import Status
 # looked up here and never imported.
 MODEL_CLASSES = {entry.name: entry.module for entry in ENTRIES}
 
+# What estimators hold beside plain data and each other: ``graph_`` of the unfoldings, and distances
+# as functions, which ``get_metric`` gives to estimators of other libraries.
+_PARTS = (
+    "nearfar.estimators._base.LinearDistance",
+    "nearfar.estimators._kernel.Kernel",
+    "nearfar.estimators._kernel.KernelDistance",
+    "nearfar.graphs.neighborhood.NeighborhoodGraph",
+)
+
 #: What ``skops.io.load(path, trusted=nearfar.TRUSTED_TYPES)`` has to trust.
-TRUSTED_TYPES = sorted(f"{module}.{name}" for name, module in MODEL_CLASSES.items())
+TRUSTED_TYPES = sorted([*_PARTS, *(f"{module}.{name}" for name, module in MODEL_CLASSES.items())])
 
 FORMAT = "nearfar-model"
 FORMAT_VERSION = 1
@@ -483,7 +493,7 @@ def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"$model": _encode_model(value, f"{where}.", arrays)}
     if isinstance(value, NeighborhoodGraph):
         return {"$graph": _encode_graph(value, where, arrays)}
-    if _is_tensor(value):
+    if is_torch(value):
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray) and value.dtype.kind in ARRAY_KINDS:
         same = (name for name, array in arrays.items() if array is value)
@@ -504,7 +514,7 @@ def _encode_graph(graph: NeighborhoodGraph, where: str, arrays: dict[str, np.nda
     """The fields of a neighbourhood graph."""
     values = {field.name: getattr(graph, field.name) for field in dataclasses.fields(graph)}
     points = values["points"]
-    if points is not None and not _is_tensor(points):
+    if points is not None and not is_torch(points):
         values["points"] = np.asarray(points)
     return {name: _encode(value, f"{where}.{name}", arrays) for name, value in values.items()}
 
@@ -515,11 +525,6 @@ def _decode_graph(value: dict[str, Any], arrays: Arrays) -> NeighborhoodGraph:
     if not graph.is_consistent():
         raise ValueError("the edges of a graph do not fit its nodes")
     return graph
-
-
-def _is_tensor(value: Any) -> bool:
-    """Whether `value` is a torch tensor, without importing torch."""
-    return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
 
 
 def _decode(value: Any, arrays: Arrays) -> Any:

@@ -278,6 +278,15 @@ def test_the_metric_can_be_pickled(fitted, iris):
 
 
 @each_estimator
+def test_the_metric_is_hashable_like_a_function(fitted):
+    metric = fitted.get_metric()
+    assert metric in {metric: 0}
+    assert metric == metric
+    assert metric != fitted.get_metric()
+    assert repr(metric).endswith("between vectors of 4 features>")
+
+
+@each_estimator
 def test_the_metric_refuses_vectors_of_another_length(fitted):
     metric = fitted.get_metric()
     for length in (1, 3, 5):

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import pickle
 import sys
 
 import faiss
@@ -16,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 
 import nearfar
 from nearfar.errors import InvalidInputError, MissingExtraError
-from nearfar.estimators import LMNN
+from nearfar.estimators import LMNN, KernelLMNN
 from nearfar.estimators._deploy import ONNX_IR_VERSION, ONNX_OPSET
 
 FLOAT32 = 1e-5  # relative; sums of a few products of numbers that carry 6e-8
@@ -298,3 +299,28 @@ def test_tensors_come_to_the_host(backend, overlapping):
     np.testing.assert_allclose(run(on_device.to_onnx(), X), images, atol=1e-12)
     # An array can be indexed although transform would refuse it beside a map on a device.
     np.testing.assert_array_equal(on_device.to_faiss(X).search(X[:5], 3)[1], rows)
+
+
+# -- numba ------------------------------------------------------------------------------------
+
+
+def test_compiled_code_calls_the_metric(overlapping):
+    numba = pytest.importorskip("numba", reason="needs numba")
+    X, y = overlapping
+    model = LMNN().fit(X, y)
+    metric = model.get_metric()
+
+    @numba.njit
+    def compared(distance, points):
+        return distance(points[0], points[1])
+
+    assert compared(metric, X) == pytest.approx(metric(X[0], X[1]), rel=1e-12)
+    assert pickle.loads(pickle.dumps(metric))(X[0], X[1]) == metric(X[0], X[1])
+
+
+def test_compiled_code_cannot_call_the_metric_of_a_kernel(overlapping):
+    """numba asks for the attribute, whether or not it is installed here."""
+    X, y = overlapping
+    metric = KernelLMNN(kernel="rbf").fit(X, y).get_metric()
+    with pytest.raises(TypeError, match=r"cannot call a KernelDistance; .* images transform\(X\)"):
+        _ = metric._numba_type_

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._deploy import faiss_index, onnx_model
+from nearfar.estimators._deploy import compiled_distance, faiss_index, onnx_model
 from nearfar.estimators._input import (
     check_device,
     floating_tensor,
@@ -22,6 +23,7 @@ from nearfar.estimators._input import (
 from nearfar.estimators._training import CallbackSupportMixin
 from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas, to_host
 from nearfar.supervision import Tuples
+from nearfar.validation import check_in_memory
 
 if TYPE_CHECKING:
     import faiss
@@ -98,11 +100,13 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
         Returns
         -------
         ndarray or torch.Tensor of shape (n_pairs,)
-            The length of the difference of the images, not squared.
+            The length of the difference of the images, not squared. The gradient of a tensor is
+            kept.
         """
         check_is_fitted(self, self._fitted_by)
+        check_in_memory(pairs, "pairs")
         if is_torch(pairs):
-            pairs = floating_tensor(pairs, type(self).__name__)
+            pairs = floating_tensor(pairs, type(self).__name__, differentiable=True)
         elif not isinstance(pairs, Tuples):
             pairs = check_array(pairs, dtype=[np.float64, np.float32], allow_nd=True)
         if pairs.ndim != 3 or tuple(pairs.shape[1:]) != (2, self.n_features_in_):
@@ -111,10 +115,10 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
                 f" {tuple(pairs.shape)}. Stack them with numpy.stack([a, b], axis=1)."
             )
         if isinstance(pairs, Tuples):
-            points = validated_points(self, pairs.points, reset=False)
+            points = validated_points(self, pairs.points, reset=False, differentiable=True)
             return self._edge_distances(points, *pairs.indices.T)
         difference = self._image_differences(pairs[:, 0], pairs[:, 1])
-        return (difference * difference).sum(1) ** 0.5
+        return kernels_for(difference).sqrt((difference * difference).sum(1))
 
     def _edge_distances(self, points: Array, heads: Index, tails: Index) -> Array:
         """Learned distances between rows of points.
@@ -123,7 +127,7 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
         """
         kernels, images = kernels_for(points), self._image_differences(points, points[:1])
         edges = (kernels.index(rows, points) for rows in (heads, tails))
-        return kernels.sq_lengths(images, *edges) ** 0.5
+        return kernels.sqrt(kernels.sq_lengths(images, *edges))
 
     def pair_score(self, pairs: Any) -> Any:
         """Minus the learned distance within each pair: larger means more alike."""
@@ -159,15 +163,17 @@ class MetricLearner(Metric):
         Returns
         -------
         ndarray or torch.Tensor of shape (n_samples, n_components)
-            ``X @ components_.T``, of the dtype of X.
+            ``X @ components_.T``, of the dtype of X. The gradient of a tensor is kept.
         """
         check_is_fitted(self, "components_")
-        return self._images(validated_points(self, X, reset=False))
+        return self._images(validated_points(self, X, reset=False, differentiable=True))
 
     def get_metric(self) -> Callable[..., float]:
         """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
 
-        The function takes ``squared=True`` to return the squared distance.
+        The function takes ``squared=True`` to return the squared distance. It can be pickled, and
+        code that numba compiles, such as that of pynndescent and umap, can call it. ``transform``
+        with ``metric="euclidean"`` is faster everywhere.
         """
         check_is_fitted(self, "components_")
         return LinearDistance(to_host(self.components_).astype(np.float64))
@@ -265,6 +271,9 @@ class MetricLearner(Metric):
 class Distance:
     """A learned distance as a function of two vectors; it can be pickled."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} between vectors of {self._n_features} features>"
+
     def __call__(self, u: Any, v: Any, squared: bool = False) -> float:
         """The distance between two vectors of numbers of any type, or its square."""
         first, second = (np.asarray(x, dtype=np.float64) for x in (u, v))
@@ -286,8 +295,16 @@ class Distance:
         """The image of u minus that of v."""
         raise NotImplementedError
 
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba asks of an argument of compiled code, such as that of pynndescent and umap."""
+        raise TypeError(  # numba hides a ValueError
+            f"code that numba compiles cannot call a {type(self).__name__}; it was given one as"
+            " metric. Give it the images transform(X), with metric='euclidean'."
+        )
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False, repr=False)  # as functions, equal only to itself
 class LinearDistance(Distance):
     """‖L(u − v)‖."""
 
@@ -301,6 +318,19 @@ class LinearDistance(Distance):
         # Row by row: the digits of a matrix product depend on the threads of BLAS.
         images: Vector = np.vecdot(self.components, u - v)
         return images
+
+    @property
+    def _numba_type_(self) -> Any:
+        from numba import typeof
+
+        return typeof(self._compiled)
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return compiled_distance(self.components)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"components": self.components}  # compiled again where it is needed
 
 
 def fit_facts(estimator: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""A learned map for other software: as a faiss index or as an ONNX model.
+"""A learned map for other software: as a faiss index, an ONNX model, or a compiled function.
 
 D(a, b)² = ‖La − Lb‖², so that anything that compares vectors by the Euclidean distance compares
 them by the learned one if it holds Lx in place of x. ``docs/deployment.md`` shows the stores that
@@ -110,6 +110,23 @@ def onnx_model(
         with atomic_writer(path) as stream:
             stream.write(model.SerializeToString(deterministic=True))
     return model
+
+
+def compiled_distance(components: Floats) -> Any:
+    """‖L(u − v)‖ with L = ``components`` (r, d), compiled by numba; L is a constant in it."""
+    import numba  # installed, since only numba's own code asks for this
+
+    @numba.njit
+    def distance(u: Any, v: Any) -> Any:  # pragma: no cover - runs compiled
+        total = 0.0
+        for row in range(components.shape[0]):
+            image = 0.0
+            for column in range(components.shape[1]):
+                image += components[row, column] * (u[column] - v[column])
+            total += image * image
+        return total**0.5
+
+    return distance
 
 
 def _index_of_images(index: Any, n_components: int) -> Any:

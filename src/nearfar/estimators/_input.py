@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._start import without_dead_features
-from nearfar.kernels import Array, is_torch, take_rows, to_host
+from nearfar.kernels import Array, is_torch, kernels_for, take_rows, to_host
 from nearfar.registry import entries
 from nearfar.supervision import ClassOrder, Pairs, Tuples
 from nearfar.supervision.labels import check_class_pairs, class_order, shown
@@ -22,8 +22,9 @@ from nearfar.supervision.pairs import (
     near_kinds,
     pairs_of_labels,
     pairs_of_tuples,
+    warn_of_far_and_equal,
 )
-from nearfar.validation import check_choice, check_number
+from nearfar.validation import check_choice, check_in_memory, check_number
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -36,11 +37,13 @@ BLOCK = 1 << 14  # pairs whose points are compared at a time
 # -- points ----------------------------------------------------------------------------------------
 
 
-def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
+def validated_points(estimator: Any, X: Any, reset: bool, *, differentiable: bool = False) -> Array:
     """Points of shape (n, d) in float32 or float64, all finite.
 
     ``reset`` stores the number and the names of the features; otherwise they must be those of fit.
+    ``differentiable`` is for results of which torch may take the gradient.
     """
+    check_in_memory(X)
     if reset and getattr(X, "ndim", None) == 3 and get_tags(estimator).target_tags.required:
         *others, last = (entry.name for entry in entries(learns_from="pairs", kernel=False))
         name = type(estimator).__name__
@@ -53,7 +56,7 @@ def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
         return validate_data(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=1
         )
-    return _validated_tensor(estimator, X, reset)
+    return _validated_tensor(estimator, X, reset, differentiable)
 
 
 def check_device(estimator: Any, X: Array, fitted: Array) -> None:
@@ -66,14 +69,18 @@ def check_device(estimator: Any, X: Array, fitted: Array) -> None:
         )
 
 
-def floating_tensor(X: Any, name: str) -> Array:
-    """A dense real tensor in float32 or float64, all finite; ``name`` is the estimator's."""
+def floating_tensor(X: Any, name: str, differentiable: bool) -> Array:
+    """A dense real tensor in float32 or float64, all finite; ``name`` is the estimator's.
+
+    Only if it is ``differentiable`` does it keep its gradient and its subclass.
+    """
     if str(X.layout) != "torch.strided" or X.is_complex():
         raise InvalidInputError(
             f"{name} needs a dense tensor of real numbers; got {X.layout} of {X.dtype}."
             " Convert it, for example with X.to_dense() or X.real."
         )
-    X = X.detach()
+    if not differentiable:
+        X = kernels_for(X).detached(X)
     if not X.is_floating_point():
         X = X.double()
     if X.element_size() < 4:
@@ -90,10 +97,10 @@ def _device(X: Array) -> str:
     return f"torch device {X.device}" if is_torch(X) else "NumPy"
 
 
-def _validated_tensor(estimator: Any, X: Any, reset: bool) -> Array:
+def _validated_tensor(estimator: Any, X: Any, reset: bool, differentiable: bool) -> Array:
     """What scikit-learn's ``validate_data`` does, for a tensor, without moving it."""
     name = type(estimator).__name__
-    X = floating_tensor(X, name)
+    X = floating_tensor(X, name, differentiable)
     if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
         raise InvalidInputError(
             f"{name} expects a tensor of shape (n_samples, n_features), each at least 1;"
@@ -397,13 +404,10 @@ def validated_stream(
         near = np.tile([True, False], len(indices))
         indices = np.column_stack([indices[rows, 0], indices[:, 1:].ravel()])
     pairs = Pairs(points, indices[:, 0], indices[:, 1], near)
-    wrong = rows[_far_and_equal(pairs)]
-    if len(wrong):
-        raise InvalidInputError(
-            f"a far pair needs two different points; tuple {wrong[0]} has the same point twice"
-            f" ({len(wrong)} in all), which no metric can separate. Drop them.",
-            wrong,
-        )
+    wrong = _far_and_equal(pairs)
+    if wrong.any():
+        warn_of_far_and_equal(rows[wrong], "tuple")
+        pairs = Pairs(points, pairs.heads[~wrong], pairs.tails[~wrong], pairs.near[~wrong])
     return pairs
 
 

@@ -152,8 +152,10 @@ class NeighborhoodGraph:
         ----------
         D : array-like, torch.Tensor or sparse array of shape (n_samples, n_samples)
             Symmetric matrix of distances, not squared. Dense: NaN or infinity marks unknown
-            distances. Sparse: the stored entries, zeros included, are the known distances. Tensors
-            are copied to the host.
+            distances. Sparse: the stored entries, zeros included, are the known distances; one
+            direction suffices, so that graphs of nearest neighbours by scikit-learn
+            (``kneighbors_graph`` or ``KNeighborsTransformer``) can be given. Tensors are copied to
+            the host.
         n_neighbors : int or None, default=None
             Number of neighbours of a node, or fewer if fewer of its distances are known. None means
             all nodes with a known distance.

@@ -61,6 +61,11 @@ def to_host(x: Any) -> NDArray[Any]:
     return np.asarray(x)
 
 
+def detached(x: NDArray[Any]) -> NDArray[Any]:
+    """Return x: arrays have no gradient."""
+    return x
+
+
 def like(x: Any, reference: Floats) -> Floats:
     """Return host array x with the dtype and device of the reference."""
     return np.asarray(x, dtype=reference.dtype)
@@ -79,6 +84,12 @@ def double(x: Floats) -> NDArray[np.float64]:
 def single(x: Floats) -> NDArray[np.float32]:
     """Return x in float32."""
     return np.asarray(x, dtype=np.float32)
+
+
+def sqrt(x: NDArray[Any]) -> NDArray[Any]:
+    """√x."""
+    root: NDArray[Any] = np.sqrt(x)
+    return root
 
 
 def flatnonzero(mask: NDArray[np.bool_]) -> Index:

@@ -37,6 +37,11 @@ def to_host(x: Any) -> NDArray[Any]:
     return x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
 
 
+def detached(x: Tensor) -> Tensor:
+    """Return the values of x as a plain tensor, without its gradient and its subclass."""
+    return x.detach().as_subclass(Tensor)
+
+
 def like(x: Any, reference: Tensor) -> Tensor:
     """Return host array x with the dtype and device of the reference."""
     return torch.as_tensor(np.asarray(x), dtype=reference.dtype, device=reference.device)
@@ -55,6 +60,14 @@ def double(x: Tensor) -> Tensor:
 def single(x: Tensor) -> Tensor:
     """Return x in float32."""
     return x.to(torch.float32)
+
+
+def sqrt(x: Tensor) -> Tensor:
+    """√x, whose derivative at 0 counts as 1: times that of a square, it is 0 and not 0 · ∞."""
+    if not x.requires_grad:
+        return x.sqrt()
+    zero = x == 0
+    return torch.where(zero, x, torch.where(zero, 1.0, x).sqrt())
 
 
 def flatnonzero(mask: Tensor) -> Tensor:
