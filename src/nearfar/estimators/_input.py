@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._start import without_dead_features
 from nearfar.kernels import Array, is_torch, take_rows, to_host
 from nearfar.registry import entries
-from nearfar.supervision import ClassOrder, Pairs, Tuples, class_order
-from nearfar.supervision.labels import check_class_pairs
+from nearfar.supervision import ClassOrder, Pairs, Tuples
+from nearfar.supervision.labels import check_class_pairs, class_order, shown
 from nearfar.supervision.pairs import (
     labelled_edges,
     near_kinds,
     pairs_of_labels,
     pairs_of_tuples,
 )
-from nearfar.validation import check_number
+from nearfar.validation import check_choice, check_number
 
+Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
+LARGEST_WEIGHT = 1e100  # of a row, so that squares of sums stay within the range of float64
 BLOCK = 1 << 14  # pairs whose points are compared at a time
 
 
@@ -150,6 +153,110 @@ def warn_of_no_variation() -> None:
     warn(
         "all points are equal, so that every metric is as good as any other. Check X.", DataWarning
     )
+
+
+# -- weights ---------------------------------------------------------------------------------------
+
+
+def validated_weights(
+    estimator: Any, n: int, sample_weight: Any, labels: ClassOrder | None = None
+) -> Floats | None:
+    """The weights of n rows: ``sample_weight`` times the weight of the class; None if all are 1.
+
+    The weights of classes are those of ``estimator.class_weight``, if it has that parameter:
+    "balanced" counts rows with their ``sample_weight``, and classes that a dict does not name have
+    the weight 1. ``labels`` are the classes of the rows, or None for tuples, which have none.
+    """
+    weights = (
+        np.ones(n) if sample_weight is None else _numbers_for_rows(estimator, n, sample_weight)
+    )
+    class_weight = getattr(estimator, "class_weight", None)
+    if class_weight is not None:
+        with np.errstate(over="ignore"):  # the check of the largest tells
+            weights = weights * _weights_of_classes(estimator, class_weight, weights, labels)
+    name = type(estimator).__name__
+    if not weights.any():
+        raise InvalidInputError(
+            f"{name} needs a row of positive weight; all {n} weights are zero."
+            " Correct sample_weight and class_weight, or leave them out."
+        )
+    if weights.max() > LARGEST_WEIGHT:
+        raise InvalidInputError(
+            f"{name} needs weights of at most {LARGEST_WEIGHT:g}; the largest is"
+            f" {weights.max():g}. Only ratios of weights matter: divide them all by the largest."
+        )
+    return None if bool((weights == 1).all()) else weights
+
+
+def drop_rows_without_weight(
+    estimator: Any, X: Array, labels: ClassOrder, weights: Floats | None
+) -> tuple[Array, ClassOrder, Floats | None]:
+    """The rows of positive weight with their labels and weights; sets ``classes_``."""
+    if weights is None or bool((weights > 0).all()):
+        return X, labels, weights
+    rows = np.flatnonzero(weights)
+    labels = class_order(labels.classes[labels.codes[rows]], type(estimator).__name__)
+    estimator.classes_ = labels.classes
+    return take_rows(X, rows), labels, weights[rows]
+
+
+def _numbers_for_rows(estimator: Any, n: int, sample_weight: Any) -> Floats:
+    """A finite number of at least zero for each row."""
+    name, given = type(estimator).__name__, to_host(sample_weight)
+    if given.shape != (n,):
+        raise InvalidInputError(
+            f"{name} needs a weight for each of the {n} rows; got sample_weight of shape"
+            f" {given.shape}. Check that they belong together."
+        )
+    try:
+        weights = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{name} needs weights that are numbers; got sample_weight of {given.dtype}."
+            " Convert them, for example with sample_weight.astype(float)."
+        ) from error
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        raise InvalidInputError(
+            f"{name} needs finite weights of at least 0; sample_weight is {weights[wrong[0]]:g} in"
+            f" row {wrong[0]} ({len(wrong)} such rows). Correct them, or give 0 to drop a row.",
+            wrong,
+        )
+    return weights
+
+
+def _weights_of_classes(
+    estimator: Any, class_weight: Any, weights: Floats, labels: ClassOrder | None
+) -> Floats:
+    """The weight of each row's class; rows without weight count for no class."""
+    name = type(estimator).__name__
+    if not isinstance(class_weight, dict):
+        check_choice("class_weight", class_weight, ("balanced",), or_else=", a dict or None")
+    if labels is None:
+        raise InvalidInputError(
+            f"class_weight needs points with class labels; {name} was given tuples."
+            " Set class_weight=None, and give sample_weight a weight for each tuple."
+        )
+    found, classes = np.ones(len(labels.classes)), labels.classes.tolist()
+    if isinstance(class_weight, dict):
+        for label, weight in class_weight.items():
+            check_number(f"class_weight[{shown(label)}]", weight, Real, 0, None)
+        unknown = [label for label in class_weight if label not in classes]
+        # As in scikit-learn a dict may name further classes, but not instead of those in y.
+        if unknown and len(class_weight) - len(unknown) < len(classes):
+            raise InvalidInputError(
+                f"class_weight names the class {shown(unknown[0])}, which is not in y; its classes"
+                f" are {', '.join(map(shown, classes[:5]))}{', …' if len(classes) > 5 else ''}."
+                " Correct the names."
+            )
+        found = np.array([class_weight.get(label, 1.0) for label in classes], dtype=np.float64)
+    elif weights.any():
+        counted = np.flatnonzero(weights)
+        present, codes = np.unique(labels.codes[counted], return_inverse=True)
+        found[present] = compute_class_weight(
+            class_weight, classes=np.arange(len(present)), y=codes, sample_weight=weights[counted]
+        )
+    return np.asarray(found[labels.codes])
 
 
 # -- pairs and triplets ----------------------------------------------------------------------------
