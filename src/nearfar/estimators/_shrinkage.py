@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
 from nearfar.errors import InvalidInputError, WorseThanInputsWarning, warn
 from nearfar.kernels import Array, kernels_for, to_host
@@ -14,8 +15,10 @@ from nearfar.supervision import vote
 from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 SCALE_ROWS = 2000  # that are enough to tell whether features should be scaled
+SCALE_PAIRS = 10_000  # the same of near and of far pairs
 MOST_POWERS = 60  # of two by which a feature is scaled, so that float32 holds its squares
 AUTO = 4  # rows for each feature at which "auto" is one half
 
@@ -35,8 +38,27 @@ def check_shrinkage(shrinkage: Any) -> None:
 
 def chosen_shrinkage(shrinkage: float | str, points: Array) -> float:
     """The shrinkage that was given, or the one for so many points and features."""
-    n, d = points.shape
-    return AUTO * d / (AUTO * d + n) if shrinkage == "auto" else float(shrinkage)
+    return shrinkage_for(shrinkage, *points.shape)
+
+
+def shrinkage_for(shrinkage: float | str, n: float, d: int) -> float:
+    """The shrinkage that was given, or the one for n points, or their weights, and d features."""
+    return AUTO * d / (AUTO * d + max(n, 0.0)) if shrinkage == "auto" else float(shrinkage)
+
+
+def one_scale(points: Array) -> Array | None:
+    """Powers of two that bring features to about one scale; None if they are at one."""
+    sample = np.asarray(to_host(points[:: -(-len(points) // SCALE_ROWS)]), dtype=np.float64)
+    spread = (sample - sample[:1]).std(axis=0)  # exactly zero of constants, whose mean is rounded
+    top = spread.max(initial=0.0)
+    if not top > 0:
+        return None
+    # Units that all features share change all powers alike.
+    powers = np.round(np.log2(np.where(spread > 0, spread, top) / top)) + np.round(np.log2(top))
+    powers = powers.clip(-MOST_POWERS, MOST_POWERS)
+    if len(np.unique(powers[spread > 0])) < 2 or len(sample) < 2:
+        return None
+    return kernels_for(points).like(2.0**-powers, points)
 
 
 def warn_if_worse(
@@ -82,11 +104,9 @@ def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
     """
     kernels, step = kernels_for(points), -(-len(points) // SCALE_ROWS)
     sample, truth = points[::step], codes[::step]
-    spread = np.asarray(to_host(sample), dtype=np.float64).std(axis=0)
-    powers = np.round(np.log2(np.where(spread > 0, spread, 1.0))).clip(-MOST_POWERS, MOST_POWERS)
-    if len(np.unique(powers[spread > 0])) < 2 or len(sample) < 2:
+    scale = one_scale(sample)
+    if scale is None:
         return None
-    scale = kernels.like(2.0**-powers, points)
     k = min(n_neighbors, len(sample) - 1)
 
     def error(X: Array) -> float:
@@ -97,3 +117,18 @@ def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
         return float(np.mean(vote(truth[voters], int(codes.max()) + 1) != truth))
 
     return scale if error(sample * scale) < error(sample) else None
+
+
+def scale_of_pairs(points: Array, heads: Index, tails: Index, near: Mask) -> Array | None:
+    """As `better_scale`, for near and far pairs: by the area under the ROC curve of distances."""
+    scale = one_scale(points)
+    few = np.concatenate([np.flatnonzero(kind)[:SCALE_PAIRS] for kind in (near, ~near)])
+    if scale is None or near[few].all() or not near[few].any():
+        return None
+    kernels = kernels_for(points)
+    edges = [kernels.index(end[few], points) for end in (heads, tails)]
+
+    def area(X: Array) -> float:
+        return float(roc_auc_score(near[few], -to_host(kernels.sq_lengths(X, *edges))))
+
+    return scale if area(points * scale) > area(points) else None

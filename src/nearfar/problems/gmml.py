@@ -1,10 +1,11 @@
 """Geometric mean metric learning: a closed form between near and far pairs.
 
-Points x (d,), S near and D far pairs, A ≻ 0 a metric, A₀ ≻ 0 a prior, ρ >= 0 and 0 <= t <= 1:
+Points x (d,), S near and D far pairs, A ≻ 0 a metric, A₀ ≻ 0 a prior, 0 <= ρ, t <= 1, ρ < 1:
 
 (1) near       S = Σ (x − x')(x − x')ᵀ  over the near pairs                  [ICML16]
 (2) far        D = Σ (x − x')(x − x')ᵀ  over the far pairs                   [ICML16]
-(3) prior      S_ρ = S + ρ (⟨S, A₀⟩ / d) A₀⁻¹,  D_ρ = D + ρ (⟨D, A₀⁻¹⟩ / d) A₀   [ICML16]
+(3) prior      S_ρ = (1 − ρ) S + ρ (⟨S, A₀⟩ / d) A₀⁻¹,  D_ρ = (1 − ρ) D + ρ (⟨D, A₀⁻¹⟩ / d) A₀
+               [ICML16, with other weights]
 (4) distance   δ²(P, Q) = Σ log² λ  over the eigenvalues λ of P⁻¹Q            [ICML16]
 (5) minimise   h(A) = (1 − t) δ²(A, S_ρ⁻¹) + t δ²(A, D_ρ)                     [ICML16]
 (6) answer     A = S_ρ⁻¹ #_t D_ρ = F⁻ᵀ (FᵀD_ρF)^t F⁻¹  with S_ρ = FFᵀ         [ICML16]
@@ -20,7 +21,8 @@ points, (1) and (2) need no pairs:
 
 (9) classes    S = Σ_c n_c W_c,  D = n T − S
 
-Where pairs do not differ in all directions, A is a metric on the span of their differences.
+Where pairs do not differ in all directions and ρ = 0, A is a metric on the span of their
+differences; for ρ > 0 on all d features that vary, unless the prior is singular there.
 
 Costs: O(m d²) for m pairs or O(n d²) for labels, then O(d³) time, and O(d²) memory.
 
@@ -57,20 +59,25 @@ class GMMLProblem:
     basis: Matrix | None = None  # (d, s), orthonormal; None for the features themselves
 
     @classmethod
-    def of_scatters(cls, S: Matrix, D: Matrix, t: float) -> GMMLProblem:
-        """The problem of the scatters of near and far pairs, (d, d)."""
+    def of_scatters(cls, S: Matrix, D: Matrix, t: float, *, whole: bool = False) -> GMMLProblem:
+        """The problem of the scatters of near and far pairs, (d, d).
+
+        It is one of metrics on the span of the differences, or if ``whole`` on all features that
+        vary.
+        """
         total = S + D
-        if _rank(total, total) == len(total):
+        live = np.diag(total) > 0
+        if _rank(total, total) == len(total) or (whole and live.all()):
             return cls(S, D, t)
-        basis = _span(total)
+        basis = np.eye(len(live))[:, live] if whole else _span(total)
         return cls(symmetric(basis.T @ S @ basis), symmetric(basis.T @ D @ basis), t, basis)
 
-    def regularized(self, weight: float, prior: Matrix) -> GMMLProblem:
-        """The same with ρ = weight; the prior is (d, d)."""
+    def shrunk(self, shrinkage: float, prior: Matrix) -> GMMLProblem:
+        """The same with ρ = shrinkage; the prior is (d, d)."""
         A = prior if self.basis is None else symmetric(self.basis.T @ prior @ self.basis)
         inverse = symmetric(linalg.inv(A))
-        S = self.S + weight * np.vdot(self.S, A) / len(A) * inverse  # (3)
-        D = self.D + weight * np.vdot(self.D, inverse) / len(A) * A  # (3)
+        S = (1 - shrinkage) * self.S + shrinkage * np.vdot(self.S, A) / len(A) * inverse  # (3)
+        D = (1 - shrinkage) * self.D + shrinkage * np.vdot(self.D, inverse) / len(A) * A  # (3)
         return replace(self, S=S, D=D)
 
     @property
