@@ -13,6 +13,7 @@
     NearfarWarning (UserWarning)
     ├── DataWarning                         data that weakens the answer
     ├── CheckpointWarning                   a checkpoint that cannot be written; the fit goes on
+    ├── CompatibilityWarning                a parameter of another library that has no meaning here
     └── ConvergenceWarning                  a solver stopped before its tolerance
         (also sklearn.exceptions.ConvergenceWarning)
 
@@ -82,6 +83,10 @@ class DataWarning(NearfarWarning):
 
 class CheckpointWarning(NearfarWarning):
     """A checkpoint that could not be written or deleted; the fit goes on without it."""
+
+
+class CompatibilityWarning(NearfarWarning):
+    """A parameter of another library that has no meaning in nearfar."""
 
 
 class ConvergenceWarning(NearfarWarning, sklearn.exceptions.ConvergenceWarning):
