@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from nearfar.estimators.pola import POLA as POLA
     from nearfar.estimators.rca import RCA as RCA
     from nearfar.estimators.scml import SCML as SCML
+    from nearfar.estimators.sdml import SDML as SDML
     from nearfar.estimators.sensor_localization import SensorLocalization as SensorLocalization
     from nearfar.estimators.variational_mvu import VariationalMVU as VariationalMVU
     from nearfar.graphs import NeighborhoodGraph as NeighborhoodGraph
