@@ -14,7 +14,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._deploy import compiled_distance, faiss_index, onnx_model
+from nearfar.estimators._deploy import (
+    QueryIndex,
+    compiled_distance,
+    faiss_index,
+    onnx_model,
+    query_index,
+)
 from nearfar.estimators._input import (
     check_device,
     floating_tensor,
@@ -220,6 +226,97 @@ class MetricLearner(Metric):
         check_is_fitted(self, "components_")
         points = None if X is None else validated_points(self, X, reset=False)
         return faiss_index(self.components_, points, index)
+
+    @single_threaded_blas()
+    def map_queries(self, queries: Any) -> Any:
+        """Mq for each query q, to search documents that stay as they are.
+
+        D(q, x)² = qᵀMq − 2 [(Mq)·x − ½ xᵀMx]: the nearest document has the largest inner product
+        with Mq after its own offset, ½ xᵀMx (`document_offsets`), is subtracted.
+
+        Parameters
+        ----------
+        queries : array-like or torch.Tensor of shape (n_queries, n_features)
+            What is searched for.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_queries, n_features)
+            ``queries @ components_.T @ components_``, of the dtype of the queries.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.datasets import load_iris
+        >>> from nearfar import LMNN
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = LMNN().fit(X, y)
+        >>> scores = model.map_queries(X[:1]) @ X.T - model.document_offsets(X)
+        >>> pairs = np.stack([np.repeat(X[:1], len(X), axis=0), X], axis=1)
+        >>> bool(scores[0].argmax() == model.pair_distance(pairs).argmin())
+        True
+        """
+        check_is_fitted(self, "components_")
+        images = self._images(validated_points(self, queries, reset=False))
+        return kernels_for(images).apply(images, self.components_.T)
+
+    @single_threaded_blas()
+    def document_offsets(self, X: Any) -> Any:
+        """½ xᵀMx for each document x: the one number to store beside it for `map_queries`.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            The documents.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_samples,)
+            Half the squared lengths of the images, in float64.
+        """
+        check_is_fitted(self, "components_")
+        images = self._images(validated_points(self, X, reset=False))
+        images = kernels_for(images).double(images)
+        return (images * images).sum(1) / 2
+
+    def query_index(self, index: faiss.Index, offsets: Any = None) -> QueryIndex:
+        """Search a faiss index of untouched documents by the learned distance.
+
+        Only queries are mapped. The index, which may be large or belong to someone else, is neither
+        changed nor copied, and serves several metrics at a time, each with its own offsets.
+
+        Parameters
+        ----------
+        index : faiss.Index
+            Documents as they are, by inner product: ``faiss.IndexFlatIP`` or another with
+            ``METRIC_INNER_PRODUCT``.
+        offsets : array-like of shape (n_documents,)
+            ``document_offsets(X)`` of the documents, in their order in the index. Required.
+
+        Returns
+        -------
+        QueryIndex
+            Its ``search(queries, k)`` returns *squared* learned distances and row numbers, as that
+            of `to_faiss` does, exactly if the index is exact. It asks the index for candidates,
+            and for more until their number is proved to suffice.
+
+        Examples
+        --------
+        >>> import faiss
+        >>> from sklearn.datasets import load_iris
+        >>> from nearfar import LMNN
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = LMNN().fit(X, y)
+        >>> index = faiss.IndexFlatIP(4)
+        >>> index.add(X.astype("float32"))
+        >>> squared_distances, rows = model.query_index(index, model.document_offsets(X)).search(
+        ...     X[:2], 3
+        ... )
+        >>> rows[:, 0].tolist()
+        [0, 1]
+        """
+        check_is_fitted(self, "components_")
+        return query_index(self.components_, index, offsets)
 
     def to_onnx(
         self, path: str | os.PathLike[str] | None = None, *, dtype: DTypeLike | None = None
