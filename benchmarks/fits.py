@@ -114,7 +114,7 @@ FITS = {
         {"n_pairs": 500, "random_state": 0},
         lambda: standardised("wine"),
     ),
-    "rca digits": ("RCA", {"regularization": 0.1}, digits),
+    "rca digits": ("RCA", {"shrinkage": 0.1}, digits),
     "rca 100000 points": ("RCA", {}, lambda: blobs(100_000, 64)),
     "mvu 200": ("MVU", {"n_neighbors": 6}, lambda: swiss_roll(200)),
     "mvu 500": ("MVU", {}, lambda: swiss_roll(500)),

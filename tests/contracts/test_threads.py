@@ -57,7 +57,7 @@ SUPERVISED = [
     KernelPOLA(n_pairs=200, random_state=0, max_iter=1),
     DMLEig(regularization=0.01, **FEW),
     DMLEig(solver="lecture", regularization=0.01, **FEW),
-    RCA(regularization=0.1),
+    RCA(shrinkage=0.1),
     RCA(pca_components=0.9),
     EnergyClassifier(LMNN(**FEW)),
     NearestNeighborClassifier(LMNN(**FEW)),
