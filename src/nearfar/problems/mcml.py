@@ -41,7 +41,12 @@ from scipy import linalg
 
 from nearfar.kernels import Array
 from nearfar.linalg import range_and_null, symmetric
-from nearfar.problems.soft_neighbors import Point, SoftNeighborsProblem, within_classes
+from nearfar.problems.soft_neighbors import (
+    Point,
+    SoftNeighborsProblem,
+    masses_of_others,
+    within_classes,
+)
 
 Matrix = NDArray[np.float64]
 
@@ -87,10 +92,22 @@ class MCMLProblem(SoftNeighborsProblem):
 
     @cached_property
     def _constant(self) -> float:
-        """Σᵢ log(nᵢ − 1)."""
-        sizes = np.diff(self.starts)
-        sizes = sizes[sizes > 1]
-        return float(sizes @ np.log(sizes - 1))
+        """Σᵢ mᵢ log(Nᵢ − mᵢ), less the pull of φI."""
+        counted = self.counted > 0
+        others = masses_of_others(self.starts, self.masses)[counted]
+        return float(self.counted[counted] @ np.log(others)) - self._pull_of_floor
+
+    @cached_property
+    def _pull_of_floor(self) -> float:
+        """⟨S(p₀), φI⟩."""
+        if not self.floor.any():
+            return 0.0
+        return self._pull(self.images(np.diag(self.floor**0.5)[self.floor > 0]))
+
+    def _pull(self, Z: Array) -> float:
+        """Σᵢⱼ mᵢ p₀(j|i) D(i, j) of images."""
+        within = within_classes(Z, self.starts, self.masses)
+        return float((within * within).sum())
 
     @cached_property
     def _range(self) -> tuple[Matrix, Matrix]:
@@ -106,7 +123,7 @@ class MCMLProblem(SoftNeighborsProblem):
         """
         sums = self.sums(L, U)
         LP = L @ self.P
-        normaliser = float(sums.logs[self.counted].sum()) - self._constant
+        normaliser = float(sums.logs @ self.counted) - self._constant
         return CollapsePoint(
             L,
             value=float(np.vdot(LP, L)) + normaliser + sums.rounding,  # (2)
@@ -150,10 +167,9 @@ class MCMLProblem(SoftNeighborsProblem):
     def objective(self, components: Matrix) -> float:
         """(2) of a map on the features, in float64."""
         Z, logs, _ = self.soft_neighbors_of(components)
-        within = within_classes(Z, self.starts)
-        pull = float((within * within).sum())
-        trace = self.trace(components)
-        normaliser = float(logs[self.counted].sum()) - self._constant
+        trace = self.trace(components) - float(self.floor.sum())
+        normaliser = float(logs @ self.counted) - self._constant
+        pull = self._pull(Z) - self._pull_of_floor
         return pull + self.regularization * trace + normaliser
 
     def prove(self, L: Matrix) -> Certificate:
