@@ -18,6 +18,17 @@ points that are not alone in their class:
 (8) limit     p keeps to the pairs that agree in the null space N of P, as the soft neighbours of
               A + t NNᵀ do for a large t: A may grow there for free, but S(p) must vanish
 
+(9) shrinkage minimise Σᵢ KL[p₀(·|i) ‖ p(·|i)] + λ tr(M − φI)  over M ⪰ φI, with p of D_M, and λ
+              and φ of (5) of `nearfar.problems.soft_neighbors`
+(10) weights  mᵢ of mean 1: p(j|i) ∝ m_j exp(−D(i, j)), p₀(j|i) = m_j / (Nᵢ − mᵢ) in a class of
+              weight Nᵢ, sums over i count mᵢ times, H[p] = −Σⱼ p(j) log(p(j) / m_j)
+
+With A = M − φI ⪰ 0, (9) is (2) with φ‖xᵢ − xⱼ‖² added to D_A and the constant φT = φ tr S(p₀) to f.
+The bound (4) becomes Σ H[p] − Σ log(nᵢ − 1) + φ tr(S(p₀) − S(p)). By (5), whose right side gains
+φ tr S(p), it is again ⟨A, S(p)⟩ + Σ log Zᵢ − Σ log(nᵢ − 1), and φT; p₀ proves 0, and (6) to (8)
+stay. With (10), integer weights are points that are repeated so often, whose copies do not choose
+each other: log m_j cancels in the divergence, and log(nᵢ − 1) becomes log(Nᵢ − mᵢ).
+
 The paper assumes classes of equal size for simplicity; here p₀ depends on the size. The soft
 neighbours of the optimum are feasible in (4), and those of a metric near it almost feasible. The
 repair (6) costs at most about η⟨P, A⟩, and less if the directions that are too wide have little
@@ -80,7 +91,7 @@ class Certificate:
 
 
 class MCMLProblem(SoftNeighborsProblem):
-    """Equations (1) to (8) for points sorted by class."""
+    """Equations (1) to (10) for points sorted by class; L is a factor of A."""
 
     def with_less_pull(self, share: float) -> MCMLProblem:
         """The problem with (1 − share) P for P.

@@ -5,6 +5,9 @@ With the soft neighbours p(j|i), shares pᵢ and spread S of `nearfar.problems.s
 (1) maximise  f(L) = Σᵢ pᵢ,  pᵢ = Σ p(j|i) over the others of i's class         [GRHS04, eqs. 1-3]
 (2) gradient  ∂f/∂L = −2 L S(w) with w_ij = p(j|i) ([yᵢ = yⱼ] − pᵢ)                [GRHS04, eq. 5]
 (3) diagonal  L = diag(s):  ∂f/∂s_k = −2 s_k S(w)_kk
+(4) shrinkage maximise Σᵢ pᵢ − λ tr A  with p of the metric φI + A, A = LᵀL, and λ and φ of (5) of
+              `nearfar.problems.soft_neighbors`
+(5) weights   maximise Σᵢ mᵢ pᵢ  with p(j|i) ∝ m_j exp(−D(i, j)) and mᵢ of mean 1
 
 f is not concave: a descent ends in a local optimum, and there is no bound. It starts with a mean D
 of at least APART between random points: if they were nearer, only the means of the classes would
@@ -39,10 +42,10 @@ APART = 5.0  # least mean of D between random points under the first guess
 
 
 class NCAProblem(SoftNeighborsProblem):
-    """Equations (1) and (2) for points sorted by class; minus (1) is minimised."""
+    """Equations (1), (2), (4) and (5) for points sorted by class; minus (4) is minimised."""
 
     def objective(self, components: Matrix) -> float:
-        """(1) of a map on the features, in float64."""
+        """(4) of a map on the features, that of φI + A, in float64."""
         shares = self.soft_neighbors_of(components)[2]
         trace = self.trace(components) - float(self.floor.sum())
         return float(shares @ self.counted) - self.regularization * trace
@@ -52,9 +55,9 @@ class NCAProblem(SoftNeighborsProblem):
         return _apart(self, super().first_guess(rows))
 
     def evaluate(self, L: Matrix, U: Array | None = None) -> Point:
-        """Minus the expected number of correct points, and its gradient."""
+        """Minus (4), and its gradient."""
         sums, LR = self.sums(L, U, own=True), L @ self.ridge
-        value = float(np.vdot(LR, L)) - float(sums.shares @ self.counted)
+        value = float(np.vdot(LR, L)) - float(sums.shares @ self.counted)  # (4), (5)
         return Point(L, value, 2 * (sums.product + LR))  # (2)
 
 
@@ -135,7 +138,7 @@ class DiagonalNCAProblem(NCAProblem):
         return _apart(self, s)
 
     def evaluate(self, L: Matrix, U: Array | None = None) -> Point:
-        """Minus the expected number of correct points, and its gradient."""
+        """Minus (4), and its gradient."""
         sums, ridge = self.sums(np.diag(L), U, own=True), np.diag(self.ridge)
         value = float(L**2 @ ridge) - float(sums.shares @ self.counted)
         return Point(L, value, 2 * (np.diag(sums.product) + L * ridge))  # (3)

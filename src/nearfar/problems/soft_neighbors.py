@@ -1,20 +1,27 @@
 """Shared by MCML and NCA: points in whitened coordinates, and sums over soft neighbours.
 
-With D(i, j) = ‖L(uᵢ − uⱼ)‖² and rows sorted by class:
+With D(i, j) = φ‖xᵢ − xⱼ‖² + ‖L(uᵢ − uⱼ)‖², weights mᵢ of points, of mean 1, and rows sorted by class:
 
-(1) soft neighbours  p(j|i) = exp(−D(i, j)) / Zᵢ,  Zᵢ = Σ_{l≠i} exp(−D(i, l)),  j ≠ i
+(1) soft neighbours  p(j|i) = m_j exp(−D(i, j)) / Zᵢ,  Zᵢ = Σ_{l≠i} m_l exp(−D(i, l)),  j ≠ i
 (2) share            pᵢ = Σ p(j|i) over the others of i's class
-(3) spread           S(w) = Σᵢ Σⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ  with w_ij = p(j|i), or with the weights
-                     w_ij = p(j|i) ([yᵢ = yⱼ] − pᵢ), minus the slope of pᵢ along D(i, j)
+(3) spread           S(w) = Σᵢ mᵢ Σⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ  with w_ij = p(j|i), or with the
+                     weights w_ij = p(j|i) ([yᵢ = yⱼ] − pᵢ), minus the slope of pᵢ along D(i, j)
 (4) Gaussian guess   A = ¼ n (1 − 1/τ) v vᵀ, summed over the directions v in which random points are
                      τ times as far apart as those of a class (squared), vᵀPv = 1
+(5) shrinkage        φ = r N / T and a price λ tr A with λ = r T / 8d,  r = ρ / (1 − ρ)
+
+In (5), N is the weight of the points that are not alone in their class, d the number of features
+that vary, and T = Σᵢ mᵢ Σⱼ m_j ‖xᵢ − xⱼ‖² / (Nᵢ − mᵢ) over pairs of a class of weight Nᵢ, so that
+T / N is the mean squared distance within classes: in other units of X the program is the same. The
+metric is φI + A: the distance of the inputs stays in, whatever the labels do not mention. ρ = 0 is
+the papers' program, and towards ρ = 1 the metric becomes that of the inputs.
 
 (4) is half of the A that minimises ⟨P, A⟩ + n log E exp(−D) in closed form if differences of random
 points are Gaussian: half, since the nearest points dominate Z. If classes are far apart (τ large),
 less is enough to separate them: D = ¼ WIDE between random points in all such directions together.
 
 Coordinates: U = (X − centre) B, where B whitens the pull P of `nearfar.problems.whitening` with the
-pairs of each class as near pairs, of weights 1/(n_c − 1); L acts on U, and L Bᵀ on X.
+pairs of each class as near pairs, of weights mᵢ m_j/(Nᵢ − mᵢ); L acts on U, and L Bᵀ on X.
 
 A sum (3) costs O(n² (r + d)); its product with a map of few rows, O(n² r).
 """
