@@ -201,7 +201,7 @@ def mmc(learners):
 
 
 def nca(learners):
-    return _learned(learners, NCA(init="identity"))
+    return _learned(learners, NCA(init="identity", shrinkage=0))
 
 
 def _learned(learners, learner):

@@ -81,7 +81,7 @@ SPECIAL = [
     KernelPOLA(max_directions=20, n_pairs=500),
     KernelPOLA("poly", kernel_params={"degree": 2}, n_pairs=500),
     MCML(),
-    MCML(n_components=2, regularization=0.1),
+    MCML(n_components=2, shrinkage=0),
     MCML(n_components=2, reduce="learn"),
     MCML(solver="projected-gradient"),
     NCA(),
@@ -116,6 +116,7 @@ START.setflags(write=False)
 OTHER_VALUES = {
     "push_weight": 0.2,
     "regularization": 0.1,
+    "shrinkage": 0.3,
     "init": START,
     "components": START,
     "rank": 10,

@@ -784,11 +784,13 @@ def test_rounding_takes_no_rbf_similarity_beyond_one(backend, rng):
 # -- soft neighbours ---------------------------------------------------------------------------
 
 
-def check_softmax(sample, Y, own, both, rtol):
+def check_softmax(sample, Y, own, both, rtol, masses=None):
     """Weights are at most 1, so that their sums err by the size of Y."""
     on_device = sample.kernels.like(Y, sample.on_device)
-    found = sample.kernels.softmax_neighbors(sample.on_device, on_device, sample.starts, own, both)
-    expected = reference.softmax_neighbors(sample.Z, Y, sample.starts, own, both)
+    found = sample.kernels.softmax_neighbors(
+        sample.on_device, on_device, sample.starts, own, both, masses
+    )
+    expected = reference.softmax_neighbors(sample.Z, Y, sample.starts, own, both, masses)
     assert (found[4] is None) == (expected[4] is None) == (not both)
     for part, wanted in zip(found, expected, strict=True):
         if part is not None:
@@ -803,6 +805,15 @@ def test_softmax_neighbors(make, rng, dtype, own, both):
     sample = make()
     Y = rng.normal(size=(len(sample.Z), 4)).astype(dtype)
     check_softmax(sample, Y, own, both, 1e-12 if dtype == np.float64 else 1e-5)
+
+
+@any_layout
+@pytest.mark.parametrize("own", [False, True], ids=["all", "own class"])
+def test_softmax_neighbors_of_different_masses(make, rng, dtype, own):
+    sample = make()
+    masses = np.exp(rng.normal(size=len(sample.Z)))
+    Y = rng.normal(size=(len(sample.Z), 4)).astype(dtype)
+    check_softmax(sample, Y, own, True, 1e-12 if dtype == np.float64 else 2e-5, masses)
 
 
 @any_layout

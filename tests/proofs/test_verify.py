@@ -49,7 +49,7 @@ LEARNERS = {
     "multi-metric lmnn": MultiMetricLMNN(),
     "multi-metric lmnn held out": MultiMetricLMNN(validation_fraction=0.3, random_state=0),
     "mcml": MCML(),
-    "mcml ridge": MCML(regularization=0.1),
+    "mcml papers": MCML(shrinkage=0),
     "kernel mcml": KernelMCML(),
     "mmc": MMC(),
     "mmc ridge": MMC(regularization=0.1),
@@ -164,7 +164,7 @@ DIFFICULT = {
 @pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
 @pytest.mark.parametrize(
     "learner",
-    [LMNN(), MCML(), MCML(regularization=0.1), DMLEig()],
+    [LMNN(), MCML(), MCML(shrinkage=0), DMLEig()],
     ids=["lmnn", "mcml", "ridge", "dml"],
 )
 @pytest.mark.parametrize("data", DIFFICULT)

@@ -743,7 +743,12 @@ def similarities(
 
 
 def softmax_neighbors(
-    Z: Floats, Y: Floats, starts: Index, own: bool = False, both: bool = False
+    Z: Floats,
+    Y: Floats,
+    starts: Index,
+    own: bool = False,
+    both: bool = False,
+    masses: NDArray[np.float64] | None = None,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats | None]:
     """Sums over the soft neighbours p_ij = exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} exp(−‖zᵢ − z_l‖²), j ≠ i.
 
@@ -752,11 +757,15 @@ def softmax_neighbors(
     Σⱼ (w_ij + w_ji) (n,), the product W Y (n, c), and Wᵀ Y (n, c) if ``both``, else None. A point
     alone in its class has weights of zero. All but the products are in float64; n is at least 2.
 
+    With ``masses`` m (n,), which are positive, point j counts m_j times as a neighbour, so that
+    p_ij = m_j exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} m_l exp(−‖zᵢ − z_l‖²), and w_ij is multiplied by mᵢ.
+
     Distances come from a matrix product in the dtype of Z, so that Z should be centred. Time
     O(n² (r + c)), memory O(SOFTMAX_BYTES) a thread and SOFTMAX_SHARES times the column sums.
     """
     n, columns = len(Z), Y.shape[1]
     squares = np.einsum("ij,ij->i", Z, Z)
+    heights = squares if masses is None else squares - np.log(masses).astype(Z.dtype)
     logs, shares = np.empty(n), np.empty(n)
     forward = np.empty((n, columns), Y.dtype)
     step = min(n, max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize)))
@@ -773,13 +782,15 @@ def softmax_neighbors(
             check_time()
             rows = slice(first, min(first + step, part.stop))
             W = np.matmul(2 * Z[rows], Z.T, out=buffer[: rows.stop - rows.start])
-            W -= squares
+            W -= heights
             logs[rows] = _softmax(W, rows) - squares[rows]
             shares[rows] = _weighted(W, rows, starts, own)
+            if masses is not None:
+                W *= masses[rows, None].astype(W.dtype)
             np.matmul(W, Y, out=forward[rows])
             degrees += np.ones(len(W), W.dtype) @ W
             if not own:
-                degrees[rows] += 1
+                degrees[rows] += 1 if masses is None else masses[rows]
             if backward is not None:
                 backward += W.T @ Y[rows]
         buffers.append(buffer)
@@ -793,7 +804,8 @@ def softmax_neighbors(
         if backward is not None and products is not None:
             backward += products
     if not own:
-        degrees[starts[:-1][np.diff(starts) == 1]] -= 1
+        alone = starts[:-1][np.diff(starts) == 1]
+        degrees[alone] -= 1 if masses is None else masses[alone]
     return logs, shares, degrees, forward, backward
 
 

@@ -493,7 +493,12 @@ def similarities(
 
 
 def softmax_neighbors(
-    Z: Tensor, Y: Tensor, starts: Index, own: bool = False, both: bool = False
+    Z: Tensor,
+    Y: Tensor,
+    starts: Index,
+    own: bool = False,
+    both: bool = False,
+    masses: NDArray[np.float64] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """Sums over the soft neighbours p_ij = exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} exp(−‖zᵢ − z_l‖²), j ≠ i.
 
@@ -502,16 +507,23 @@ def softmax_neighbors(
     Σⱼ (w_ij + w_ji) (n,), the product W Y (n, c), and Wᵀ Y (n, c) if ``both``, else None. A point
     alone in its class has weights of zero. All but the products are in float64; n is at least 2.
 
+    With ``masses`` m (n,), which are positive, point j counts m_j times as a neighbour, so that
+    p_ij = m_j exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} m_l exp(−‖zᵢ − z_l‖²), and w_ij is multiplied by mᵢ.
+
     As in `nearfar.kernels.on_numpy`, which computes it for many points on the host.
     """
     if Z.device.type == "cpu" and len(Z) >= MANY_ON_HOST:
         logs, shares, degrees, forward, backward = (
             None if part is None else torch.from_numpy(part)
-            for part in on_numpy.softmax_neighbors(to_host(Z), to_host(Y), starts, own, both)
+            for part in on_numpy.softmax_neighbors(
+                to_host(Z), to_host(Y), starts, own, both, masses
+            )
         )
         return logs, shares, degrees, forward, backward
     n = len(Z)
     squares = (Z * Z).sum(1)
+    mass = torch.as_tensor(np.ones(n) if masses is None else masses, device=Z.device)
+    heights = squares if masses is None else squares - mass.log().to(Z.dtype)
     logs = torch.empty(n, dtype=torch.float64, device=Z.device)
     shares, degrees = torch.empty_like(logs), torch.zeros_like(logs)
     forward = torch.empty_like(Y)
@@ -520,7 +532,7 @@ def softmax_neighbors(
     sizes = np.diff(starts)
     alone = torch.as_tensor(np.repeat(sizes == 1, sizes), device=Z.device)
     for rows in _tables(Z, n):
-        W = torch.addmm(-squares, Z[rows], Z.T, alpha=2)
+        W = torch.addmm(-heights, Z[rows], Z.T, alpha=2)
         W[everyone[: len(W)], everyone[rows]] = -torch.inf
         top = W.amax(1)
         W.sub_(top[:, None]).exp_()
@@ -536,10 +548,12 @@ def softmax_neighbors(
                 W[members].mul_(-share[:, None])
                 W[members, first:last] = kept
         W[alone[rows]] = 0
+        if masses is not None:
+            W.mul_(mass[rows, None].to(W.dtype))
         forward[rows] = W @ Y
         degrees += W.sum(0, dtype=torch.float64)
         if not own:
-            degrees[rows] += (~alone[rows]).double()
+            degrees[rows] += ~alone[rows] * mass[rows]
         if backward is not None:
             backward.addmm_(W.T, Y[rows])
     return logs, shares, degrees, forward, backward

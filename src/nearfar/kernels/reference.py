@@ -172,7 +172,12 @@ def similarities(
 
 
 def softmax_neighbors(
-    Z: Floats, Y: Floats, starts: Index, own: bool = False, both: bool = False
+    Z: Floats,
+    Y: Floats,
+    starts: Index,
+    own: bool = False,
+    both: bool = False,
+    masses: NDArray[np.float64] | None = None,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats | None]:
     """Sums over the soft neighbours p_ij = exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} exp(−‖zᵢ − z_l‖²), j ≠ i.
 
@@ -180,19 +185,22 @@ def softmax_neighbors(
     the weights w_ij = p_ij, or with ``own`` w_ij = p_ij ([yᵢ = yⱼ] − shareᵢ), the degrees
     Σⱼ (w_ij + w_ji) (n,), the product W Y (n, c), and Wᵀ Y (n, c) if ``both``, else None. A point
     alone in its class has weights of zero. All but the products are in float64; n is at least 2.
+
+    With ``masses`` m (n,), which are positive, point j counts m_j times as a neighbour, so that
+    p_ij = m_j exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} m_l exp(−‖zᵢ − z_l‖²), and w_ij is multiplied by mᵢ.
     """
     n, labels = len(Z), np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    Z = Z.astype(np.float64)
+    Z, masses = Z.astype(np.float64), np.ones(n) if masses is None else masses
     logs, shares, W = np.empty(n), np.empty(n), np.zeros((n, n))
     for i in range(n):
         others = [j for j in range(n) if j != i]
-        exponents = np.array([-np.sum((Z[i] - Z[j]) ** 2) for j in others])
+        exponents = np.array([np.log(masses[j]) - np.sum((Z[i] - Z[j]) ** 2) for j in others])
         logs[i] = exponents.max() + np.log(np.exp(exponents - exponents.max()).sum())
         p = np.exp(exponents - logs[i])
         same = labels[others] == labels[i]
         shares[i] = p[same].sum()
         if same.any():
-            W[i, others] = p * (same - shares[i]) if own else p
+            W[i, others] = masses[i] * (p * (same - shares[i]) if own else p)
     degrees = W.sum(axis=0) + W.sum(axis=1)
     forward = (W @ Y).astype(Y.dtype)
     return logs, shares, degrees, forward, (W.T @ Y).astype(Y.dtype) if both else None

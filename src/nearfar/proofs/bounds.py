@@ -55,27 +55,27 @@ def lmnn(
 
 
 def mcml(
-    X: Matrix, codes: Index, ridge: float, Z: Matrix, trace: float, duals: list[Matrix]
+    X: Matrix, codes: Index, claim: sums.Collapse, Z: Matrix, duals: list[Matrix]
 ) -> tuple[float, float]:
-    """``duals`` are the images whose soft neighbours are p and q of (2.4), of p alone, or none."""
-    others = np.bincount(codes)[codes] - 1  # n_i − 1
-    counted, constant, found = others > 0, np.log(others[others > 0]).sum(), []
-    objective, others = ridge * trace - constant, np.maximum(others, 1)
-    for rows, D, _, logs in sums.soft_neighbors(Z):
-        near = (D * (codes[rows][:, None] == codes)).sum(axis=1) / others[rows]
-        objective += (near + logs)[counted[rows]].sum()  # (2.1)
-    own = np.sqrt(2 + 2 / others)[:, None] * sums.about_means(X, codes)  # of S(p₀)
-    B = sums.with_ridge(own, ridge)
+    """``duals`` are images whose soft neighbours are p and q of (2.4), of p alone, or none."""
+    m, ridge, kept = claim.masses, claim.ridge, X * np.sqrt(claim.floor)  # (2.5)
+    counted, found = np.bincount(codes)[codes] > 1, []
+    others = np.where(counted, sums.masses_of_others(codes, m), 1)  # N_i − m_i
+    objective = ridge * claim.trace - (constant := m @ np.log(others))
+    for rows, D, _, logs in sums.soft_neighbors(Z, m):
+        near = (D * (codes[rows][:, None] == codes)) @ m / others[rows]
+        objective += (m[rows] * (near + logs))[counted[rows]].sum()  # (2.1)
+    B, lift = sums.with_ridge(own := sums.pulled(X, codes, m), ridge), (own**2 @ claim.floor).sum()
     T, null = sums.coordinates(X, B, shortest=ridge > 0)
     U, V, B, own = X @ T, 1e8 * (X @ null), B @ T, own @ T  # p keeps to V, which has no limit
     for dual in duals:
-        entropy, S = -constant, np.zeros((U.shape[1],) * 2)
-        for rows, D, p, logs in sums.soft_neighbors(np.hstack([dual, V])):
-            p = p * counted[rows][:, None]
-            entropy += (p * D).sum() + logs[counted[rows]].sum()
+        entropy, S = lift - constant, np.zeros((U.shape[1],) * 2)
+        for rows, D, p, logs in sums.soft_neighbors(np.hstack([dual, V]), m):
+            p, D = p * (m * counted)[rows][:, None], D - cdist(kept[rows], kept, "sqeuclidean")
+            entropy += (p * D).sum() + (m * counted)[rows] @ logs
             S += sums.scatter(U, rows[np.nonzero(p)[0]], np.nonzero(p)[1], p[p > 0])
         found.append((entropy, S))
-    mixes = [mixed(found[0], q, B) for q in [*found[1:], (0.0, own.T @ own)]] if found else []
+    mixes = (mixed(found[0], q, B) for q in [*found[1:], (0.0, own.T @ own)] if found)
     return float(objective), float(max([0.0, *mixes]))  # (2.2)
 
 
