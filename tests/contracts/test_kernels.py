@@ -863,6 +863,27 @@ def test_softmax_neighbors_give_the_gradient(make, rng, dtype, own):
     assert np.vdot(gradient, change) == pytest.approx(slope, rel=1e-5)
 
 
+@any_layout
+@pytest.mark.parametrize("scale", [1.0, 40.0], ids=["near", "far apart"])
+def test_kernel_regression(make, rng, dtype, scale):
+    """Far apart, exp(−D) of the nearest is zero; D errs by its own rounding.
+
+    There the scatter is what is left of weights that cancel, and errs by their size.
+    """
+    sample = make(lambda Z: scale * Z)
+    y, U = rng.normal(size=len(sample.Z)), sample.Z[:, :2] / scale
+    on_device = sample.kernels.like(U, sample.on_device)
+    found = sample.kernels.kernel_regression(sample.on_device, on_device, y)
+    expected = reference.kernel_regression(sample.Z, U, y)
+    exact = 1e-10 if dtype == np.float64 else 1e-4 * scale
+    for part, wanted in zip(found, expected, strict=True):
+        assert part.dtype == np.float64
+        np.testing.assert_allclose(part, wanted, rtol=exact, atol=exact)
+    estimates, scatter = sample.kernels.kernel_regression(sample.on_device, on_device[:, :0], y)
+    np.testing.assert_allclose(estimates, found[0], rtol=exact, atol=exact)
+    assert scatter.shape == (0, 0)
+
+
 @pytest.mark.parametrize("offset", [0.0, 100.0])
 def test_local_laplacian(make, rng, dtype, offset):
     """Far from the origin distances err by the rounding of the points, not of their squares."""

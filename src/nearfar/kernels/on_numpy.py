@@ -52,6 +52,9 @@ SOFTMAX_BYTES = 1 << 19  # bytes of a block of soft neighbours, which should sta
 # Exponents below it count as it: exp(−60) is lost in any sum of probabilities, but smaller ones
 # become subnormal numbers, with which processors compute a hundred times slower.
 NEGLIGIBLE = -60
+# Exponents below which a weight is negligible unless all are, and totals that tell the latter: the
+# smallest normal numbers are about exp(-87) in float32 and exp(-708) in float64.
+VANISHING = {np.float32: (-80.0, 1e-25), np.float64: (-700.0, 1e-280)}
 SOFTMAX_ROWS = 64  # rows of such a block at least
 SOFTMAX_SHARES = 16  # partial sums over columns; at most this many threads can work
 
@@ -839,6 +842,61 @@ def _weighted(table: Floats, rows: slice, starts: Index, own: bool) -> NDArray[n
             table[members] *= -share[:, None].astype(table.dtype)
             table[members, first:last] = kept
     return shares
+
+
+def kernel_regression(
+    Z: Floats, U: Floats, y: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Leave-one-out estimates from soft neighbours, and the scatter in the gradient of their error.
+
+    Returns ŷᵢ = Σⱼ p_ij yⱼ (n,), with the p_ij of `softmax_neighbors`, and the scatter
+    Σᵢⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ (s, s) with w_ij = 2 (ŷᵢ − yᵢ)(ŷᵢ − yⱼ) p_ij. These and y (n,) are
+    in float64, on the host; n is at least 2.
+
+    Exponents come from one matrix product in the dtype of Z, so that Z should be centred; rows are
+    shifted by their largest only where all weights of one would vanish. Time O(n² (r + s)), memory
+    O(SOFTMAX_BYTES) a thread and SOFTMAX_SHARES times 2 n numbers.
+    """
+    (n, s), dtype = U.shape, Z.dtype
+    squares, one = np.einsum("ij,ij->i", Z, Z)[:, None], np.ones((n, 1), dtype)
+    left, right = np.hstack([2 * Z, -one, -squares]), np.hstack([Z, squares, one])
+    column = y[:, None].astype(dtype)
+    moments = np.hstack([U, column * U, column, one])
+    lowest, least = VANISHING[dtype.type]
+    estimates = np.empty(n)
+    step = min(n, max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize)))
+    size = max(step, -(-n // SOFTMAX_SHARES))
+    parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
+    buffers = [np.empty((step, n), dtype) for _ in range(min(n_threads(), len(parts)))]
+
+    def sums(part: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        backward, across, buffer = np.zeros((2, n)), np.zeros((s, s)), buffers.pop()
+        for first in range(part.start, part.stop, step):
+            check_time()
+            rows = slice(first, min(first + step, part.stop))
+            itself = np.arange(rows.stop - first), np.arange(first, rows.stop)
+            W = np.matmul(left[rows], right.T, out=buffer[: rows.stop - first])
+            np.maximum(W, lowest, out=W)
+            np.exp(W, out=W)
+            W[itself] = 0
+            found = (W @ moments).astype(np.float64)
+            if found[:, -1].min() < least:
+                _softmax(np.matmul(left[rows], right.T, out=W), rows)
+                found = (W @ moments).astype(np.float64)
+            total = found[:, -1]
+            estimates[rows] = found[:, -2] / total
+            b = 2 * (estimates[rows] - y[rows]) / total
+            a = b * estimates[rows]
+            inside = a[:, None] * found[:, :s] - b[:, None] * found[:, s : 2 * s]
+            across += U[rows].T @ inside
+            backward += np.stack([a, b]).astype(dtype) @ W
+        buffers.append(buffer)
+        return backward, across
+
+    found = _in_threads(sums, parts, n * n * (Z.shape[1] + 2 * s) * Z.itemsize)
+    (first, second), across = (np.sum(part, axis=0) for part in zip(*found, strict=True))
+    columns = (first - y * second)[:, None]
+    return estimates, U.T @ (columns * U) - across - across.T
 
 
 def local_laplacian(Z: Floats, scales: Floats, starts: Index) -> Floats:

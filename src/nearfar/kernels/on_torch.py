@@ -559,6 +559,43 @@ def softmax_neighbors(
     return logs, shares, degrees, forward, backward
 
 
+def kernel_regression(
+    Z: Tensor, U: Tensor, y: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Leave-one-out estimates from soft neighbours, and the scatter in the gradient of their error.
+
+    Returns ŷᵢ = Σⱼ p_ij yⱼ (n,), with the p_ij of `softmax_neighbors`, and the scatter
+    Σᵢⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ (s, s) with w_ij = 2 (ŷᵢ − yᵢ)(ŷᵢ − yⱼ) p_ij. These and y (n,) are
+    in float64, on the host; n is at least 2.
+
+    As in `nearfar.kernels.on_numpy`, which computes it for many points on the host.
+    """
+    if Z.device.type == "cpu" and len(Z) >= MANY_ON_HOST:
+        return on_numpy.kernel_regression(to_host(Z), to_host(U), y)
+    n, s = U.shape
+    squares, everyone = (Z * Z).sum(1), torch.arange(n, device=Z.device)
+    targets = torch.as_tensor(y, device=Z.device)
+    column = targets[:, None].to(Z.dtype)
+    moments = torch.hstack([U, column * U, column])
+    estimates = torch.empty_like(targets)
+    backward = torch.zeros((2, n), dtype=torch.float64, device=Z.device)
+    across = torch.zeros((s, s), dtype=torch.float64, device=Z.device)
+    for rows in _tables(Z, n):
+        W = torch.addmm(-squares, Z[rows], Z.T, alpha=2)
+        W[everyone[: len(W)], everyone[rows]] = -torch.inf
+        W = torch.softmax(W, dim=1)
+        found = (W @ moments).double()
+        estimates[rows] = found[:, 2 * s]
+        b = 2 * (estimates[rows] - targets[rows])
+        a = b * estimates[rows]
+        inside = a[:, None] * found[:, :s] - b[:, None] * found[:, s : 2 * s]
+        across += U[rows].T.double() @ inside
+        backward += (torch.stack([a, b]).to(W.dtype) @ W).double()
+    columns = (backward[0] - targets * backward[1])[:, None]
+    scatter = U.T.double() @ (columns * U.double()) - across - across.T
+    return to_host(estimates), to_host(scatter)
+
+
 def local_laplacian(Z: Tensor, scales: Tensor, starts: Index) -> Tensor:
     """Σⱼ aᵢⱼ (zᵢ − zⱼ) over the class of i (n, r), with aᵢⱼ = exp(−‖zᵢ − zⱼ‖² / (sᵢ sⱼ)).
 

@@ -206,6 +206,26 @@ def softmax_neighbors(
     return logs, shares, degrees, forward, (W.T @ Y).astype(Y.dtype) if both else None
 
 
+def kernel_regression(
+    Z: Floats, U: Floats, y: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Leave-one-out estimates from soft neighbours, and the scatter in the gradient of their error.
+
+    Returns ŷᵢ = Σⱼ p_ij yⱼ (n,), with the p_ij of `softmax_neighbors`, and the scatter
+    Σᵢⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ (s, s) with w_ij = 2 (ŷᵢ − yᵢ)(ŷᵢ − yⱼ) p_ij. These and y (n,) are
+    in float64, on the host; n is at least 2.
+    """
+    n = len(Z)
+    P = softmax_neighbors(Z, np.eye(n), np.array([0, n]))[3]
+    estimates, U = P @ y, U.astype(np.float64)
+    scatter = np.zeros((U.shape[1], U.shape[1]))
+    for i in range(n):
+        for j in range(n):
+            weight = 2 * (estimates[i] - y[i]) * (estimates[i] - y[j]) * P[i, j]
+            scatter += weight * np.outer(U[i] - U[j], U[i] - U[j])
+    return estimates, scatter
+
+
 def local_laplacian(Z: Floats, scales: Floats, starts: Index) -> Floats:
     """Σⱼ aᵢⱼ (zᵢ − zⱼ) over the class of i (n, r), with aᵢⱼ = exp(−‖zᵢ − zⱼ‖² / (sᵢ sⱼ))."""
     Z, out = Z.astype(np.float64), np.zeros(Z.shape)
