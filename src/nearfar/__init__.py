@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from nearfar.estimators.lfda import LFDA as LFDA
     from nearfar.estimators.linear_metric import LinearMetric as LinearMetric
     from nearfar.estimators.linear_metric import as_metric as as_metric
+    from nearfar.estimators.linear_metric import to_faiss as to_faiss
+    from nearfar.estimators.linear_metric import to_onnx as to_onnx
     from nearfar.estimators.lmnn import LMNN as LMNN
     from nearfar.estimators.local_mds import LocalMDS as LocalMDS
     from nearfar.estimators.lsml import LSML as LSML
@@ -74,6 +76,8 @@ _HOME = {entry.name: entry.module for entry in _ENTRIES} | {
     "make_relevant_targets": "nearfar.supervision",
     "make_triplets": "nearfar.supervision",
     "save": "nearfar.io",
+    "to_faiss": "nearfar.estimators.linear_metric",
+    "to_onnx": "nearfar.estimators.linear_metric",
     "verify": "nearfar.proofs",
 }
 

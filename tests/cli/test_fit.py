@@ -401,3 +401,90 @@ def test_numbers_that_are_not_finite(fails, option, value):
     message = fails("fit", "iris", "--method", "mcml", f"--{option}", value)
     assert f"Invalid value for '--{option}': {value} is not a finite number." in message
     assert not Path("model.nearfar").exists()
+
+
+# -- standardised features, columns ---------------------------------------------------------------
+
+
+def test_features_in_different_units_are_standardised_aloud(run):
+    done = run("fit", "wine")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(
+        "standard deviations of features differ by a factor of 2.7e+03: they"
+    )
+    assert "--no-standardise takes them as they are\n" in done.out
+    assert "\n* LMNN, standardised is this model\n" in done.out
+    model = load("model.nearfar")
+    assert [type(step).__name__ for step in model.named_steps.values()] == [
+        "StandardScaler",
+        "LMNN",
+    ]
+    assert model.feature_names_in_[0] == "alcohol"
+    assert model[-1].duality_gap_ <= 1e-3
+    assert run("verify", "model.nearfar", "wine").out.startswith("proved: ")
+    assert run("report", "model.nearfar", "wine").code == 0
+    assert run("transform", "model.nearfar", "wine", "-o", "o.npy").code == 0
+    assert run("evaluate", "model.nearfar", "wine", "wine", "--retrieval").code == 0
+
+
+@pytest.mark.parametrize("table", ["iris", "digits"])
+def test_features_in_the_same_unit_are_taken_as_they_are(run, table):
+    """Pixels differ in scale, too, but dividing by that makes neighbours worse."""
+    done = run("fit", table, "--max-iter", 3)
+    assert "standard deviations" not in done.out
+    assert "\n* LMNN is this model\n" in done.out
+
+
+@pytest.mark.parametrize(
+    ("table", "option", "saved"),
+    [("wine", "--no-standardise", False), ("iris", "--standardise", True)],
+)
+def test_standardising_as_asked(run, table, option, saved):
+    done = run("fit", table, option)
+    assert "standard deviations" not in done.out
+    assert hasattr(load("model.nearfar"), "steps") == saved
+
+
+def test_a_column_that_looks_like_an_identifier_is_named(run):
+    lines = Path("iris.csv").read_text().splitlines()
+    numbered = [f"patient no,{lines[0]}", *(f"{i + 7},{line}" for i, line in enumerate(lines[1:]))]
+    Path("t.csv").write_text("\n".join(numbered))
+    done = run("fit", "t.csv", "-t", "species")
+    assert done.err == (
+        "warning: column 'patient no' holds different whole numbers in order, as identifiers do,"
+        " and would be learned from. Leave it out with --drop 'patient no', unless it is a"
+        " measurement.\n"
+    )
+    done = run("fit", "t.csv", "-t", "species", "--drop", "patient no", "--force")
+    assert (done.code, done.err) == (0, "")
+    assert load("model.nearfar").n_features_in_ == 4
+    done = run("evaluate", "model.nearfar", "train.csv", "test.csv", "-t", "species", "--json")
+    assert done.code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["iris.csv", "-t", "species", "--drop", "petal"], "there is no column 'petal'"),
+        (
+            ["iris", "--drop", "petal"],
+            "iris: there is no column 'petal'. Choose from: sepal length",
+        ),
+        (["t.npz", "--drop", "0"], "its columns have no names, so that 0 cannot be left out"),
+    ],
+)
+def test_a_column_to_drop_must_exist(fails, arguments, message):
+    np.savez("t.npz", X=X, y=Y)
+    assert message in fails("fit", *arguments)
+
+
+def test_text_can_be_dropped(run):
+    rows = [f"{x[0]},{x[1]},name {i},{y}" for i, (x, y) in enumerate(zip(X, Y, strict=True))]
+    Path("t.csv").write_text("\n".join(["a,b,who,kind", *rows, ""]))
+    assert run("fit", "t.csv", "-t", "kind", "--drop", "who").code == 0
+    assert load("model.nearfar").n_features_in_ == 2
+
+
+def test_rows_held_out_stop_the_fit_early(run):
+    assert run("fit", "iris", "--validation-fraction", 0.2).code == 0
+    assert load("model.nearfar").validation_fraction == 0.2

@@ -13,7 +13,11 @@ import pandas
 import pytest
 from onnx import helper, numpy_helper
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
 
 import nearfar
 from nearfar.errors import InvalidInputError, MissingExtraError
@@ -464,3 +468,55 @@ def test_compiled_code_cannot_call_the_metric_of_a_kernel(overlapping):
     metric = KernelLMNN(kernel="rbf").fit(X, y).get_metric()
     with pytest.raises(TypeError, match=r"cannot call a KernelDistance; .* images transform\(X\)"):
         _ = metric._numba_type_
+
+
+# -- pipelines ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pipeline(wine):
+    return make_pipeline(StandardScaler(), PCA(5), LMNN()).fit(*wine)
+
+
+def test_a_pipeline_is_one_matrix_and_one_offset_in_onnx(pipeline, wine, tmp_path):
+    X = wine[0]
+    model = nearfar.to_onnx(pipeline, tmp_path / "model.onnx")
+    assert [node.op_type for node in model.graph.node] == ["MatMul", "Add"]
+    assert [tuple(part.dims) for part in model.graph.initializer] == [(13, 5), (5,)]
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (images,) = session.run(None, {"features": X})
+    np.testing.assert_allclose(images, pipeline.transform(X), atol=1e-12)
+    small = nearfar.to_onnx(pipeline, dtype=np.float32)
+    assert numpy_helper.to_array(small.graph.initializer[0]).dtype == np.float32
+
+
+def test_a_pipeline_searches_in_faiss_by_its_own_distance(pipeline, wine):
+    X = wine[0]
+    squares, rows = nearfar.to_faiss(pipeline, X).search(X[:9].astype(np.float32), 4)
+    images = pipeline.transform(X)
+    expected = ((images[:9, None] - images[rows]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(squares, expected, atol=1e-3 * expected.max())
+    assert rows[:, 0].tolist() == list(range(9))
+
+
+def test_the_functions_take_a_metric_alone(wine):
+    X, y = wine
+    model = LMNN(max_iter=20, tol=0.1).fit(X, y)
+    assert nearfar.to_onnx(model) == model.to_onnx()
+    for index in (nearfar.to_faiss(model, X), model.to_faiss(X)):
+        assert index.ntotal == len(X)
+
+
+def test_a_pipeline_that_is_not_linear_is_refused(wine, pipeline):
+    X, y = wine
+    strange = make_pipeline(StandardScaler(), Normalizer(), LMNN(max_iter=2, tol=9.0)).fit(X, y)
+    message = "its step 'normalizer' is not linear. Apply that step to the vectors first"
+    for export in (nearfar.to_onnx, nearfar.to_faiss):
+        with pytest.raises(InvalidInputError, match=message):
+            export(strange)
+    with pytest.raises(InvalidInputError, match=r"ends in a classifier give pipeline\[:-1\]"):
+        nearfar.to_onnx(make_pipeline(StandardScaler(), KNeighborsClassifier()).fit(X, y))
+    with pytest.raises(InvalidInputError, match="X has 4 features, the model has 13"):
+        nearfar.to_faiss(pipeline, X[:, :4])
+    with pytest.raises(NotFittedError):
+        nearfar.to_onnx(make_pipeline(StandardScaler(), LMNN()))

@@ -75,7 +75,19 @@ def nearfar() -> None:
 @nearfar.command()
 @click.argument("table", type=_FILE, required=False)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels in TABLE.")
+@click.option(
+    "--drop",
+    metavar="COLUMN",
+    multiple=True,
+    help="Column to leave out, such as an identifier; may be repeated.",
+)
 @click.option("-o", "--output", type=_FILE, default=Path("model.nearfar"), help="Model file.")
+@click.option(
+    "--standardise/--no-standardise",
+    default=None,
+    help="Divide features by their standard deviations first"
+    "  [default: where units differ and it helps]",
+)
 @click.option(
     "--method", type=click.Choice(list(METHODS)), default="lmnn", help="Method to learn by."
 )
@@ -183,6 +195,11 @@ def nearfar() -> None:
     "--max-seconds",
     type=_FiniteRange(min=0, min_open=True),
     help="Time limit of the fit in seconds.",
+)
+@click.option(
+    "--validation-fraction",
+    type=_FiniteRange(0, 1, min_open=True, max_open=True),
+    help="Share of the training rows held out to stop early, when their error no longer falls.",
 )
 @click.option(
     "--checkpoint",

@@ -36,6 +36,7 @@ PARAMETERS = {
     "tol": "tol",
     "max_iter": "max_iter",
     "max_seconds": "max_seconds",
+    "validation_fraction": "validation_fraction",
     "checkpoint": "checkpoint",
 }
 

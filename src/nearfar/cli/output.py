@@ -21,6 +21,7 @@ from nearfar.cli.text import printable
 from nearfar.datasets import BUILTIN_NAMES
 from nearfar.errors import InvalidInputError, MissingExtraError, NearfarWarning
 from nearfar.evaluation import Comparison, Row, Verdict
+from nearfar.evaluation.compare import first_step
 from nearfar.files import atomic_writer, check_target
 
 WIDTH_OF_FILES = 200  # characters of a line where stdout is no terminal: nothing is cut
@@ -87,6 +88,15 @@ def shown_warnings() -> Iterator[None]:
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
     tell(f"warning: {' '.join(str(message).split())}")
+
+
+def without_names(model: Any) -> tuple[str, ...] | None:
+    """Take the names of its features from a model, which then sees plain arrays, and return them.
+
+    scikit-learn would warn that arrays have no names.
+    """
+    names = vars(first_step(model)).pop("feature_names_in_", None)
+    return None if names is None else tuple(names)
 
 
 def echo(text: str) -> None:

@@ -20,12 +20,14 @@ from nearfar.cli.output import (
     print_comparison,
     refuse_target,
     shown_warnings,
+    without_names,
     write_points,
 )
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.estimators.pair_classifier import PairClassifier
 from nearfar.evaluation import Split, compare_fitted
+from nearfar.evaluation.compare import last_step, model_name
 from nearfar.files import row_hashes
 from nearfar.io import load, read_provenance
 
@@ -46,7 +48,7 @@ def transform_table(
     model, names = load_model(model_path)
     if not hasattr(model, "transform"):
         raise InvalidInputError(
-            f"{model_path}: a {type(model).__name__} has no map of all points that could be "
+            f"{model_path}: a {model_name(model)} has no map of all points that could be "
             "written. Give the model of another method, such as lmnn."
         )
     if is_builtin(table_path):
@@ -73,7 +75,7 @@ def evaluate_model(
     model, names = load_model(model_path)
     if not (hasattr(model, "transform") or hasattr(model, "predict")):
         raise InvalidInputError(
-            f"{model_path}: a {type(model).__name__} places the points of its fit and no others, "
+            f"{model_path}: a {model_name(model)} places the points of its fit and no others, "
             "so that there is no error to measure. Give the model of another method, such as lmnn."
         )
     train, test = read_tables(model, names, (train_path, test_path), target)
@@ -138,14 +140,12 @@ def read_tables(
 def load_model(path: Path) -> tuple[Any, tuple[str, ...] | None]:
     """The model and the names of its features; of a classifier of pairs, its metric.
 
-    The tables are read by these names, in this order; the model then sees plain arrays, for which
-    scikit-learn would warn that they carry no names.
+    The tables are read by these names, in this order; the model then sees plain arrays.
     """
     model = load(path)
     if isinstance(model, PairClassifier):
         model = model.metric_
-    names = vars(model).pop("feature_names_in_", None)
-    return model, None if names is None else tuple(names)
+    return model, without_names(model)
 
 
 @contextmanager
@@ -175,10 +175,10 @@ def _read(
 
 def _voters(model: Any, asked: int | None) -> int:
     """The number of voting neighbours: as asked for, else the model's own, else 3."""
-    own: int | None = getattr(model, "n_neighbors", None)
+    own: int | None = getattr(last_step(model), "n_neighbors", None)
     if asked is not None and asked != own and not hasattr(model, "transform"):
         raise InvalidInputError(
-            f"--neighbors {asked} does not go with a {type(model).__name__}, which classifies by "
+            f"--neighbors {asked} does not go with a {model_name(model)}, which classifies by "
             "itself. Leave it out."
         )
     return asked or own or DEFAULT_NEIGHBORS

@@ -43,9 +43,14 @@ FIRST_CANDIDATES = 4  # times k, that the first search of a query index asks for
 
 
 def faiss_index(
-    components: Array, X: Array | None, index: str | faiss.Index | None
+    components: Array,
+    X: Array | None,
+    index: str | faiss.Index | None,
+    offset: Array | None = None,
 ) -> faiss.IndexPreTransform:
     """An index that maps vectors by ``components`` (r, d) and searches among their images.
+
+    ``offset`` (r,) is added to the images, if there is one.
 
     The points X, already validated, are added. See `MetricLearner.to_faiss`.
     """
@@ -55,9 +60,11 @@ def faiss_index(
     except ImportError as error:
         raise MissingExtraError.for_extra("faiss", "faiss") from error
     n_components, n_features = matrix.shape
-    transform = faiss.LinearTransform(n_features, n_components, False)
+    transform = faiss.LinearTransform(n_features, n_components, offset is not None)
     inner = _index_of_images(index, n_components)
     faiss.copy_array_to_vector(matrix.ravel(), transform.A)
+    if offset is not None:
+        faiss.copy_array_to_vector(_in_dtype(offset, np.float32, "the offset"), transform.b)
     transform.is_trained = True
     searched = faiss.IndexPreTransform(transform, inner)
     if X is None:
@@ -188,9 +195,11 @@ def onnx_model(
     feature_names: Sequence[str] | None,
     path: str | os.PathLike[str] | None,
     dtype: DTypeLike | None,
+    offset: Array | None = None,
 ) -> onnx.ModelProto:
     """A model that multiplies rows by ``components`` (r, d), written to a file if there is a path.
 
+    ``offset`` (r,) is added to the images, if there is one and it is not zero.
     ``name`` is that of the estimator's class. See `MetricLearner.to_onnx`.
     """
     matrix = to_host(components)
@@ -203,12 +212,20 @@ def onnx_model(
         raise MissingExtraError.for_extra("onnx", "onnx") from error
     n_components, n_features = matrix.shape
     kind = TensorProto.FLOAT if matrix.dtype == np.float32 else TensorProto.DOUBLE
+    product, nodes = "transformed", []
+    arrays = [numpy_helper.from_array(np.ascontiguousarray(matrix.T), "map")]
+    if offset is not None and np.any(offset):
+        product = "product"
+        nodes = [helper.make_node("Add", ["product", "offset"], ["transformed"])]
+        arrays.append(
+            numpy_helper.from_array(_in_dtype(offset, matrix.dtype, "the offset"), "offset")
+        )
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["features", "map"], ["transformed"])],
+        [helper.make_node("MatMul", ["features", "map"], [product]), *nodes],
         name,
         [helper.make_tensor_value_info("features", kind, ["rows", n_features])],
         [helper.make_tensor_value_info("transformed", kind, ["rows", n_components])],
-        [numpy_helper.from_array(np.ascontiguousarray(matrix.T), "map")],
+        arrays,
     )
     model = helper.make_model(
         graph,

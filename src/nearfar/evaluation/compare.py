@@ -226,7 +226,12 @@ def model_name(model: Any) -> str:
 
 def is_standardised(model: Any) -> bool:
     """Whether the first step of a pipeline is a StandardScaler."""
-    return isinstance(_steps(model)[0], StandardScaler)
+    return isinstance(first_step(model), StandardScaler)
+
+
+def first_step(model: Any) -> Any:
+    """The first step of a pipeline, else the model itself."""
+    return _steps(model)[0]
 
 
 def last_step(model: Any) -> Any:

@@ -20,11 +20,10 @@ from nearfar.analysis.models import (
     known_points,
     metric_of,
     name_of,
-    unwrapped,
-    without_classifier,
 )
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators.linear_metric import as_metric
 from nearfar.kernels import to_host
 from nearfar.plots._canvas import (
     RASTERISED,
@@ -106,8 +105,8 @@ class EllipsesDisplay:
         Parameters
         ----------
         estimator : fitted estimator
-            `MultiMetricLMNN`, a linear metric learner, whose one metric is drawn around every
-            class, or a classifier around one.
+            `MultiMetricLMNN`, a linear metric learner or a pipeline of linear steps, whose one
+            metric is drawn around every class, or a classifier around one.
         X : array-like or torch.Tensor of shape (n_samples, n_features), or None, default=None
             The points. None is those that the model keeps.
         y : array-like of shape (n_samples,) or None, default=None
@@ -122,8 +121,9 @@ class EllipsesDisplay:
         EllipsesDisplay
             The display.
         """
-        _refuse_pipeline(unwrapped(estimator))
         model = metric_of(estimator)
+        if hasattr(model, "steps"):
+            model = as_metric(model)
         if not has_several_metrics(model) and not isinstance(model, MetricLearner):
             raise InvalidInputError(
                 f"ellipses are drawn of linear metrics; {name_of(model)} is none. Use"
@@ -190,13 +190,3 @@ class EllipsesDisplay:
         ax.set_title(f"{self.name}: distance {self.radius_:.2g} from each middle".lstrip(": "))
         legend_beside(ax, kinds.handles())
         return self
-
-
-def _refuse_pipeline(model: Any) -> None:
-    if hasattr(model, "steps"):
-        ends = without_classifier(model) is model
-        step, k = ("last step", 1) if ends else ("step before the classifier", 2)
-        raise InvalidInputError(
-            f"ellipses are drawn of one model, not of a pipeline. Give its {step}, pipeline[-{k}],"
-            f" with X=pipeline[:-{k}].transform(X)."
-        )

@@ -30,22 +30,25 @@ DIRECTIONS = 6  # of the learned space that are shown as pictures
 
 def traced(study: Study) -> Any:
     """The estimator that has a trace: the model, or the metric inside it."""
-    return study.model if hasattr(study.model, "status_") else study.metric
+    return study.learner if hasattr(study.learner, "status_") else study.metric
 
 
 def summary(study: Study) -> str:
     """The first line of the class's documentation."""
-    return (inspect.getdoc(type(study.model)) or "").split("\n")[0]
+    return (inspect.getdoc(type(study.learner)) or "").split("\n")[0]
 
 
 def learned(study: Study) -> str:
     """What the model is, in a sentence or two."""
-    name, inner = type(study.model).__name__, type(study.metric).__name__
-    around = "" if study.model is study.metric else f"{name} decides by a {inner}. "
+    name, inner = type(study.learner).__name__, type(study.metric).__name__
+    around = "" if study.learner is study.metric else f"{name} decides by a {inner}. "
+    if study.model is not study.learner:
+        before = [type(step).__name__ for _, step in study.model.steps[:-1]]
+        around = f"The features go through {' and '.join(before)} first. {around}"
     metric = study.metric
     if study.unfolds:
         n, r = metric.embedding_.shape
-        return f"{inner} laid out {n:,} points in {_dimensions(r)}."
+        return f"{around}{inner} laid out {n:,} points in {_dimensions(r)}."
     components = getattr(metric, "components_", None)
     if components is None:
         r, n = metric.dual_coef_.shape

@@ -8,6 +8,7 @@ from typing import Any
 
 from nearfar.analysis.study import study
 from nearfar.errors import InvalidInputError
+from nearfar.evaluation.compare import model_name
 from nearfar.files import atomic_writer, check_target
 from nearfar.report.material import gather
 from nearfar.report.origin import Origin
@@ -43,7 +44,8 @@ def write_report(
     Parameters
     ----------
     model : estimator
-        Any fitted estimator of nearfar.
+        Any fitted estimator of nearfar, or a pipeline that ends in one, such as
+        ``make_pipeline(StandardScaler(), LMNN())``.
     path : path-like
         The file to write, completely or not at all; one that exists is replaced.
     X : array-like or torch.Tensor of shape (n_samples, n_features) or None, default=None
@@ -110,7 +112,7 @@ def write_report(
         random_state=random_state,
     )
     material = gather(subject, columns, rows, image_shape, random_state)
-    heading = title or type(subject.model).__name__
+    heading = title or model_name(subject.model)
     origin = origin or Origin()
     description = describe(subject, material, heading, target_name, origin, random_state)
     count = len(material.shown)
