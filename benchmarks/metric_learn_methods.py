@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-METHODS = ("covariance", "gmml", "lfda", "itml", "lsml", "scml", "mlkr")
-QUICK = ("covariance", "gmml", "lfda")  # closed forms
+METHODS = ("covariance", "gmml", "lfda", "itml", "lsml", "sdml", "scml", "mlkr")
+QUICK = ("covariance", "gmml", "lfda", "lsml")  # fitted twice, and the second fit is timed
 LIMIT = 240.0  # seconds of one fit
 NEIGHBOURS = 7  # of LFDA
 SPARSITY = 1e-5  # the price of the trace of SCML, metric-learn's default
