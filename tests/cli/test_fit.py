@@ -395,7 +395,7 @@ def test_a_baseline_that_cannot_be_computed_is_no_failure(run, column):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("test-share", "nan"), ("tol", "inf"), ("regularization", "inf"), ("max-seconds", "nan")],
+    [("test-share", "nan"), ("tol", "inf"), ("gamma", "inf"), ("max-seconds", "nan")],
 )
 def test_numbers_that_are_not_finite(fails, option, value):
     message = fails("fit", "iris", "--method", "mcml", f"--{option}", value)

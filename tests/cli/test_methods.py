@@ -45,7 +45,7 @@ VALUES = {
     "rank": ("0.9", 0.9),
     "max_directions": ("9", 9),
     "pca": ("3", 3),
-    "regularization": ("0", 0.0),
+    "shrinkage": ("0", 0.0),
     "pairs": ("50", 50),
     "beta": ("0", 0.0),
     "solver": ("lecture", "lecture"),
@@ -139,10 +139,10 @@ def test_the_message_for_a_method_with_few_options(monkeypatch, takes, expected)
     ("arguments", "expected"),
     [
         (
-            ["rca", "--components", "2", "--pca", "0.9", "--regularization", "0.1"],
-            {"n_components": 2, "pca_components": 0.9, "regularization": 0.1},
+            ["rca", "--components", "2", "--pca", "0.9", "--shrinkage", "0.1"],
+            {"n_components": 2, "pca_components": 0.9, "shrinkage": 0.1},
         ),
-        (["rca", "--pca", "3"], {"pca_components": 3}),
+        (["rca", "--pca", "3", "--shrinkage", "auto"], {"pca_components": 3, "shrinkage": "auto"}),
         (["nca", "--diagonal", "--tol", "0.01"], {"diagonal": True, "tol": 0.01}),
         (["mmc", "--pairs", "60", "--seed", "4"], {"n_pairs": 60, "random_state": 4}),
         (["pola", "--pairs", "60", "--max-iter", "2"], {"n_pairs": 60, "max_iter": 2}),

@@ -29,7 +29,7 @@ PARAMETERS = {
     "rank": "rank",
     "max_directions": "max_directions",
     "pca": "pca_components",
-    "regularization": "regularization",
+    "shrinkage": "shrinkage",
     "pairs": "n_pairs",
     "beta": "beta",
     "solver": "solver",
