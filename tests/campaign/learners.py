@@ -336,7 +336,7 @@ class _PairLearner(Learner):
         if "all pairs of different classes are of equal points" in str(error):
             same = live_squares(data) == 0
             return bool(same[data.y[:, None] != data.y].all())
-        if "no largest value" in str(error):
+        if "problem is unbounded" in str(error):
             near = live_squares(data)[data.y[:, None] == data.y].sum()
             return bool(setting.parameters["regularization"] * near == 0) and _near_miss_far(data)
         return super().may_refuse(setting, error)

@@ -403,6 +403,13 @@ def test_numbers_that_are_not_finite(fails, option, value):
     assert not Path("model.nearfar").exists()
 
 
+@pytest.mark.parametrize("value", ["1", "-0.1", "nan", "some"])
+def test_a_shrinkage_out_of_range(fails, value):
+    message = fails("fit", "iris", "--shrinkage", value)
+    assert f"'{value}' is neither auto nor a number from 0 to below 1." in message
+    assert not Path("model.nearfar").exists()
+
+
 # -- standardised features, columns ---------------------------------------------------------------
 
 

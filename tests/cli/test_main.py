@@ -195,3 +195,10 @@ def test_a_warning_that_nobody_reads_stops_no_fit(tmp_path):
     done = shell("2> >(head -c 0)", "fit", "t.csv", "-t", "label", cwd=tmp_path)
     assert done.returncode == 0
     assert "saved model.nearfar" in done.stdout
+
+
+def test_summaries_of_commands_are_not_cut(run):
+    done = run("--help")
+    summaries = done.out.partition("Commands:")[2]
+    assert "  evaluate " in summaries
+    assert "..." not in summaries

@@ -463,7 +463,7 @@ def test_tensors(parameters, device, dtype, overlapping, pairs, torch):
 @pytest.mark.parametrize("model", [MMC(regularization=0.1), MMC(diagonal=True, regularization=0.1)])
 @pytest.mark.filterwarnings("ignore:class 1 has 1 member:nearfar.errors.DataWarning")
 def test_a_ridge_of_equal_near_pairs_is_no_remedy(model):
-    message = r"no largest value.* Give near pairs of points that differ: all of these"
+    message = r"problem is unbounded.* Give near pairs of points that differ: all of these"
     with pytest.raises(InvalidInputError, match=message):
         model.fit(np.array([[1.0, 0], [0, 0], [0, 0]]), [1, 0, 0])
 

@@ -183,7 +183,7 @@ def test_numbers_on_the_page(written, wine_report_example):
     error = nearfar.evaluation.knn_error(given.model, *votes)
     before = nearfar.evaluation.knn_error(None, *votes)
     assert f"Error after learning {100 * error:.2f} % {100 * before:.2f} % before" in text
-    assert "118 vote, 60 held out; 3 classes" in text
+    assert "118 training rows, 60 held out; 3 classes" in text
     images = [given.model.transform(votes[i]) for i in (0, 2)]
     wrong_before = nearfar.evaluation.knn_predict(votes[0], votes[1], votes[2]) != votes[3]
     wrong_after = nearfar.evaluation.knn_predict(images[0], votes[1], images[1]) != votes[3]

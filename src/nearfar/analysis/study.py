@@ -54,9 +54,9 @@ class Study:
     images : where the model puts the points (n, r), so that distances are Euclidean; None for
         several metrics, which have no common map
     y : labels (n,), or None
-    voters, tested : rows that vote, and rows whose error is measured
+    voters, tested : training rows, and rows whose error is measured
     n_test : how many rows could have been tested
-    held_out : whether the tested rows do not vote
+    held_out : whether the tested rows are no training rows
     n_neighbors : how many neighbours vote
     feature_names : d names
     """
@@ -106,7 +106,7 @@ class Study:
             return None  # a step such as Normalizer is not linear
 
     def neighbors(self, queries: Index, k: int) -> tuple[Neighbors | None, Neighbors | None]:
-        """The nearest rows that vote, before and after learning; None where it tells no distances.
+        """The nearest training rows, before and after learning; None without a distance.
 
         A row is not its own neighbour.
         """
@@ -177,8 +177,8 @@ def study(
         )
     if n_neighbors is not None and not 1 <= n_neighbors < len(voters):
         raise InvalidInputError(
-            f"n_neighbors={n_neighbors} must be at least 1 and below the {len(voters)} rows that"
-            " vote. Lower it or give more rows."
+            f"n_neighbors={n_neighbors} must be at least 1 and below the {len(voters)} training"
+            " rows. Lower it or give more rows."
         )
     k = n_neighbors or min(own or N_NEIGHBORS, len(voters) - 1)
     if labels is None:
@@ -312,14 +312,14 @@ def _split(n: int, train: Any, test: Any) -> tuple[Index, Index, bool]:
         voters = everyone if test is None else np.setdiff1d(everyone, test_rows)
     if len(voters) < 2 or not len(test_rows):
         raise InvalidInputError(
-            f"a report needs at least two rows that vote and one to test; got {len(voters)} and"
+            f"a report needs at least two training rows and one to test; got {len(voters)} and"
             f" {len(test_rows)}. Give more rows, or set fewer apart."
         )
     both = np.intersect1d(voters, test_rows)
     if test is not None and len(both):
         raise InvalidInputError(
             f"row {both[0]} stands in train and in test ({len(both)} in all). A tested row must"
-            " not vote: leave it out of one of them.",
+            " not be a training row: leave it out of one of them.",
             both,
         )
     return voters, test_rows, test is not None

@@ -109,7 +109,7 @@ def nearfar() -> None:
     "--neighbors",
     type=click.IntRange(min=1),
     default=3,
-    help="Neighbours that vote in the comparison; for LMNN methods also the target neighbours.",
+    help="Neighbours that classify a row; for LMNN methods also the target neighbours.",
 )
 @click.option(
     "--test-share",
@@ -124,7 +124,7 @@ def nearfar() -> None:
     "--rows",
     type=click.IntRange(min=2),
     metavar="N",
-    help="Learn from N training rows drawn at random; all of them still vote.",
+    help="Learn from N training rows drawn at random; all of them classify test rows.",
 )
 @click.option(
     "--push-weight",
@@ -198,7 +198,7 @@ def nearfar() -> None:
 @click.option(
     "--beta",
     type=_FiniteRange(min=0),
-    help="Largest loss that a pair may keep; epochs end when no loss is above it.",
+    help="Ignore pairs with a loss up to this; epochs end when no loss is above it.",
 )
 @click.option("--solver", metavar="NAME", help="Algorithm that finds the optimum.")
 @click.option(
@@ -251,9 +251,9 @@ def fit(**options: Any) -> int:
 @_force
 @_debug
 def transform(model: Path, table: Path, output: Path, target: str | None, force: bool) -> None:
-    """Map the points of TABLE to a space where the learned distance is the Euclidean one.
+    """Map the points of TABLE with MODEL.
 
-    TABLE is a file as for fit, or the name of a built-in set.
+    Euclidean distances between the mapped points are the learned distances. TABLE is a file as for fit, or the name of a built-in set.
     """
     from nearfar.cli.use import transform_table
 
@@ -269,7 +269,7 @@ def transform(model: Path, table: Path, output: Path, target: str | None, force:
     "-k",
     "--neighbors",
     type=click.IntRange(min=1),
-    help="Neighbours that vote [the model's]; with --retrieval, rank up to which to look [10].",
+    help="Neighbours that classify a row [the model's]; with --retrieval, the rank k [10].",
 )
 @click.option(
     "--retrieval",
@@ -287,9 +287,10 @@ def evaluate(
     retrieval: bool,
     as_json: bool,
 ) -> None:
-    """Compare the kNN error of MODEL with that of the Euclidean distance.
+    """Compare MODEL with simple distances on a test table.
 
-    Rows of TEST are classified by their nearest rows of TRAIN.
+    Rows of TEST are classified by their nearest rows of TRAIN, under MODEL, the Euclidean distance,
+    standardised features and LDA. The last line is a verdict.
 
     Each is a file as for fit, or the name of a built-in set. With --retrieval and one
     table given twice, each row is searched for among the others.
@@ -325,7 +326,9 @@ def verify(model: Path, table: Path, target: str | None) -> int:
 @click.argument("table", type=_FILE, required=False)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels [the fit's].")
 @click.option("-o", "--output", type=_FILE, default=Path("report.html"), help="HTML file.")
-@click.option("--test", type=_FILE, help="Table of test rows; all rows of TABLE then vote.")
+@click.option(
+    "--test", type=_FILE, help="Table of test rows; all rows of TABLE are then training rows."
+)
 @click.option(
     "--test-share",
     type=_FiniteRange(0, 1, max_open=True),
@@ -333,7 +336,10 @@ def verify(model: Path, table: Path, target: str | None) -> int:
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of the split [the fit's].")
 @click.option(
-    "-k", "--neighbors", type=click.IntRange(min=1), help="Neighbours that vote [the model's]."
+    "-k",
+    "--neighbors",
+    type=click.IntRange(min=1),
+    help="Neighbours that classify a row [the model's].",
 )
 @click.option(
     "--rows", metavar="N,N,...", callback=_row_numbers, help="Rows whose neighbours are shown."
@@ -353,9 +359,9 @@ def verify(model: Path, table: Path, target: str | None) -> int:
 @_force
 @_debug
 def report(**options: Any) -> None:
-    """Write what MODEL has learned as one HTML file that needs no network.
+    """Write a report on MODEL as one HTML file.
 
-    TABLE has the rows to show: a file as for fit, or the name of a built-in set. If it is the table
+    It shows what was learned and needs no network. TABLE has the rows to show: a file as for fit, or the name of a built-in set. If it is the table
     of the fit, the rows that were held out then are tested. Without TABLE, the report shows the
     points that the model keeps, if there are any.
     """

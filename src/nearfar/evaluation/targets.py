@@ -138,7 +138,10 @@ def choose_targets(
         )
     numbers, weights = sorted(set(n_neighbors)), sorted(set(push_weight))
     if not numbers or not weights:
-        raise InvalidInputError("n_neighbors and push_weight must each name at least one number.")
+        raise InvalidInputError(
+            "n_neighbors and push_weight must each name at least one number. Pass some, such as"
+            " n_neighbors=(1, 3, 5) and push_weight=(0.5,)."
+        )
     for number in numbers:
         check_number("n_neighbors", number, Integral, 1, None)
     for weight in weights:

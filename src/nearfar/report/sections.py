@@ -123,7 +123,7 @@ def _rows_card(study: Study) -> str:
     kinds = f"{classes:,} classes"
     if not study.held_out:
         return kinds
-    return f"{len(study.voters):,} vote, {study.n_test:,} held out; {kinds}"
+    return f"{len(study.voters):,} training rows, {study.n_test:,} held out; {kinds}"
 
 
 def sample(study: Study, material: Material) -> str:
@@ -133,7 +133,7 @@ def sample(study: Study, material: Material) -> str:
         return f"All {n:,} rows are drawn."
     return (
         f"{shown:,} of the {n:,} rows are drawn, at random but for chosen rows and their"
-        " neighbours; the page holds no others. Neighbours were searched among all rows that vote."
+        " neighbours; the page holds no others. Neighbours were searched among all training rows."
     )
 
 

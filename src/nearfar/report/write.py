@@ -55,11 +55,11 @@ def write_report(
     y : array-like of shape (n_samples,) or None, default=None
         Labels. Without them there are no errors.
     train, test : array-like of row numbers, or masks of shape (n_samples,), default=None
-        Rows that vote, and rows whose error is measured. Where ``train`` is None all rows vote that
-        are not tested. Where ``test`` is None every row is tested by the others, and the page says
+        Training rows, among which neighbours are searched, and rows whose error is measured. Where
+        ``train`` is None, these are all rows that are not tested. Where ``test`` is None every row is tested by the others, and the page says
         that none was held out.
     n_neighbors : int or None, default=None
-        How many neighbours vote; None is the model's own number, or 3.
+        How many neighbours decide; None is the model's own number, or 3.
     feature_names : sequence of str or None, default=None
         Names of the features; None are those of the fit, if it had any.
     target_name : str, default="label"
