@@ -74,7 +74,8 @@ class MCML(MetricLearner):
         has rank. If the rank of the metric is lower, the last rows are zero.
     reduce : {"learn", "project"}, default="project"
         How to get fewer rows: "project" the full metric on its leading directions, as the paper
-        does, or "learn" a rectangular map (not convex).
+        does (with shrinkage, the images on their principal components), or "learn" a rectangular
+        map (not convex).
     shrinkage : float or "auto", default="auto"
         From 0 to below 1: how much of the distance of the inputs is kept. With few points for the
         number of features the paper's program (0) fits noise; shrinkage puts a price on the

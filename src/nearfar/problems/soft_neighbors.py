@@ -1,6 +1,7 @@
 """Shared by MCML and NCA: points in whitened coordinates, and sums over soft neighbours.
 
-With D(i, j) = φ‖xᵢ − xⱼ‖² + ‖L(uᵢ − uⱼ)‖², weights mᵢ of points, of mean 1, and rows sorted by class:
+With D(i, j) = φ‖xᵢ − xⱼ‖² + ‖L(uᵢ − uⱼ)‖², weights mᵢ of points (of mean 1), and rows sorted by
+class:
 
 (1) soft neighbours  p(j|i) = m_j exp(−D(i, j)) / Zᵢ,  Zᵢ = Σ_{l≠i} m_l exp(−D(i, l)),  j ≠ i
 (2) share            pᵢ = Σ p(j|i) over the others of i's class
