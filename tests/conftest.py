@@ -160,10 +160,21 @@ class CollapsingByLoops:
     weights: Any = None
 
     @classmethod
-    def shrunk(cls, X: Any, y: Any, shrinkage: float, weights: Any = None) -> CollapsingByLoops:
-        """Lambda r T / 8d and the floor r n / T, of a shrinkage r / (1 + r)."""
+    def shrunk(
+        cls, X: Any, y: Any, shrinkage: float, weights: Any = None, *, nearest: int | None = None
+    ) -> CollapsingByLoops:
+        """Lambda r T / 8d and the floor r n / T, of a shrinkage r / (1 + r).
+
+        T is over all of a class, or over the mean of so many of its nearest that differ.
+        """
         plain = cls(np.asarray(X, np.float64), np.asarray(y), weights=weights)
         total, r = np.trace(plain.spread(plain.target)), shrinkage / (1 - shrinkage)
+        if nearest is not None:
+            total = 0.0
+            for i in plain.anchors:
+                mates = np.unique(plain.X[plain.y == plain.y[i]], axis=0)
+                squares = np.sort(((mates - plain.X[i]) ** 2).sum(axis=1))[1 : nearest + 1]
+                total += plain.masses[i] * (squares.mean() if len(squares) else 0.0)
         varies = int((plain.X[0] != plain.X).any(axis=0).sum())
         counted = plain.masses[plain.anchors].sum()
         return replace(plain, regularization=r * total / 8 / varies, floor=r * counted / total)

@@ -42,7 +42,8 @@ def recomputed(mcml_by_loops, nca_by_loops):
         X = np.asarray(X, np.float64)
         scale = 1.0 if model.feature_scale_ is None else model.feature_scale_
         components = np.asarray(model.components_, np.float64) / scale
-        case = mcml_by_loops.shrunk(scale * X, y, model.shrinkage_)
+        nearest = 3 if isinstance(model, NCA) else None
+        case = mcml_by_loops.shrunk(scale * X, y, model.shrinkage_, nearest=nearest)
         if len(components) < X.shape[1]:
             case = replace(case, floor=0.0)
         above = components.T @ components - case.floor * np.eye(X.shape[1])
@@ -158,7 +159,7 @@ def test_every_word_names_a_start(learner, init, overlapping):
     if learner in CONVEX:
         assert model.objective_ == pytest.approx(usual.objective_, rel=2e-3)
     elif isinstance(learner, NCA):
-        assert model.objective_ > model.history_[0]["objective"] + 1
+        assert model.objective_ > model.history_[0]["objective"] + 0.5
     else:
         assert model.objective_ == pytest.approx(usual.objective_, rel=0.1)
 

@@ -67,12 +67,12 @@ def test_the_objective_is_that_of_the_paper_in_float64(kind, X, backend, nca_by_
 
 @pytest.mark.parametrize("kind", [NCAProblem, DiagonalNCAProblem])
 def test_shrinkage_and_weights(kind, X, backend, rng, nca_by_loops, mcml_by_loops):
-    """Σ mᵢ pᵢ of φI + A, less λ tr A, with λ and φ of MCML's pull; and its gradient."""
+    """Σ mᵢ pᵢ of φI + A, less λ tr A, with λ and φ by the three nearest; and its gradient."""
     points, weights = X / X.std(axis=0), rng.uniform(0.2, 4, 12)
     masses, on_device = weights / weights.mean(), backend.asarray(points)
     centre = kernels_for(on_device).double(on_device).mean(0)
     problem = kind.shrunk(on_device, centre, STARTS, 0.3, masses)
-    case = mcml_by_loops.shrunk(points, Y, 0.3, weights)
+    case = mcml_by_loops.shrunk(points, Y, 0.3, weights, nearest=3)
     factor = np.diag([0.7, 0.3, 1.1])
     if kind is NCAProblem:
         factor = factor + 0.3 * rng.normal(size=(3, 3))

@@ -6,7 +6,8 @@ With the soft neighbours p(j|i), shares pᵢ and spread S of `nearfar.problems.s
 (2) gradient  ∂f/∂L = −2 L S(w) with w_ij = p(j|i) ([yᵢ = yⱼ] − pᵢ)                [GRHS04, eq. 5]
 (3) diagonal  L = diag(s):  ∂f/∂s_k = −2 s_k S(w)_kk
 (4) shrinkage maximise Σᵢ pᵢ − λ tr A  with p of the metric φI + A, A = LᵀL, and λ and φ of (5) of
-              `nearfar.problems.soft_neighbors`
+              `nearfar.problems.soft_neighbors`, but T = Σᵢ mᵢ times the mean of ‖xᵢ − xⱼ‖² over the
+              NEAREST nearest j of i's class that differ: (1) needs near neighbours, not all of them
 (5) weights   maximise Σᵢ mᵢ pᵢ  with p(j|i) ∝ m_j exp(−D(i, j)) and mᵢ of mean 1
 
 f is not concave: a descent ends in a local optimum, and there is no bound. It starts with a mean D
@@ -19,6 +20,7 @@ whitened points; (3) needs the features themselves, each divided by its standard
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -38,7 +40,23 @@ from nearfar.problems.whitening import returned_weights
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+NEAREST = 3  # of the class, whose distances are the unit of shrinkage
 APART = 5.0  # least mean of D between random points under the first guess
+
+
+def nearest_squares(points: Array, starts: Index, masses: Matrix | None) -> float:
+    """T of (4). A repeated point is one point that counts more."""
+    kernels, total = kernels_for(points), 0.0
+    weights = np.ones(len(points)) if masses is None else masses
+    for first, last in pairwise(starts.tolist()):
+        mates = kernels.to_host(points[first:last])
+        different, which = np.unique(mates, axis=0, return_inverse=True)
+        if len(different) > 1:
+            there = kernels.like(different, points)
+            squares = kernels.nearest(there, there, min(NEAREST + 1, len(different)))[1]
+            means = kernels.to_host(squares)[:, 1:].mean(axis=1)  # the first is the point itself
+            total += float(weights[first:last] @ means[which])
+    return total
 
 
 class NCAProblem(SoftNeighborsProblem):
@@ -49,6 +67,11 @@ class NCAProblem(SoftNeighborsProblem):
         shares = self.soft_neighbors_of(components)[2]
         trace = self.trace(components) - float(self.floor.sum())
         return float(shares @ self.counted) - self.regularization * trace
+
+    @classmethod
+    def near_squares(cls, points: Array, starts: Index, masses: Matrix | None) -> float:
+        """T of (4)."""
+        return nearest_squares(points, starts, masses)
 
     def first_guess(self, rows: int | None = None) -> Matrix:
         """The Gaussian guess, lengthened if points are too near each other."""

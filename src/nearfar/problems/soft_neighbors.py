@@ -147,13 +147,18 @@ class SoftNeighborsProblem:
         if shrinkage:
             kernels = kernels_for(X)
             points = kernels.double(X) - centre
-            within = within_classes(points, starts, masses)
-            total, varies = float((within * within).sum()), varying(X)
+            total, varies = cls.near_squares(points, starts, masses), varying(X)
             r = shrinkage / (1 - shrinkage)
             regularization = TRACE * r * total / max(int(varies.sum()), 1)
             if floored and total > 0:
                 floor[varies] = r * float(counted_masses(starts, masses).sum()) / total
         return cls.build(X, centre, starts, regularization, floor, masses)
+
+    @classmethod
+    def near_squares(cls, points: Array, starts: Index, masses: Matrix | None) -> float:
+        """T of (5)."""
+        within = within_classes(points, starts, masses)
+        return float((within * within).sum())
 
     @property
     def kernels(self) -> ModuleType:

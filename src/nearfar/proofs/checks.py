@@ -159,7 +159,7 @@ def check_mcml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
 def check_nca(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     """NCA, of which the objective alone can be checked: how many points get their class."""
     full = model.diagonal or model.n_components in (None, model.n_features_in_)
-    space, _points, codes, claim = _collapse(model, proof, X, y, floored=full)
+    space, _points, codes, claim = _collapse(model, proof, X, y, floored=full, nearest=sums.NEAREST)
     objective, m = -claim.ridge * claim.trace, claim.masses
     for rows, _D, p, _logs in sums.soft_neighbors(space.images()[0], m):
         objective += m[rows] @ ((codes[rows][:, None] == codes) * p).sum(axis=1)
@@ -167,7 +167,7 @@ def check_nca(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
 
 
 def _collapse(
-    model: Any, proof: Proof, X: Any, y: Any, *, floored: bool
+    model: Any, proof: Proof, X: Any, y: Any, *, floored: bool, nearest: int | None = None
 ) -> tuple[Space, Matrix, Index, sums.Collapse]:
     """The space of MCML or NCA, its points in the units of the program, and the program."""
     X = points_of(X, model)
@@ -182,7 +182,7 @@ def _collapse(
         trace = float((L * L).sum())
     rho = float(getattr(model, "shrinkage_", 0.0))
     rank = len(model.eigenvalues_) if space.gram is not None else None
-    claim = sums.Collapse.of(points, codes, masses, rho, trace, floored, rank)
+    claim = sums.Collapse.of(points, codes, masses, rho, trace, floored, rank, nearest)
     cut = hasattr(model, "reduce") and model.n_components is not None  # rows of the whole metric
     if claim.floor.any() and not cut:
         _check_floor(L, claim.floor, tolerance(model))

@@ -23,6 +23,7 @@ DEAD, RANK = 1e-12, 1e-13  # spread of a feature, variance of a direction, that 
 NULL, REACH = 1e-10, 1e-20  # eigenvalue of BᵀB, square outside of its range, that count as zero
 FLOOR = 0.5  # F of (1.4)
 TRACE = 0.125  # share of the trace in (2.5)
+NEAREST = 3  # of the class, in T of NCA
 SHARE = 2e-4  # of the scatter of all points, beside BᵀB
 
 
@@ -97,13 +98,18 @@ class Collapse(NamedTuple):
         trace: float,
         floored: bool,
         rank: int | None = None,
+        nearest: int | None = None,
     ) -> Collapse:
         """λ and φ of (2.5) for a shrinkage, from the points and their weights.
 
-        ``rank`` is d for points in the feature space of a kernel, of which rounding hides some.
+        ``rank`` is d for points in the feature space of a kernel, of which rounding hides some;
+        T is over so many ``nearest`` of the class, or over all of it.
         """
         none, spread = np.zeros(X.shape[1]), np.abs(X - X[:1]).mean(axis=0)
-        total = float((pulled(X, codes, masses) ** 2).sum())
+        if nearest is None:
+            total = float((pulled(X, codes, masses) ** 2).sum())
+        else:
+            total = float(masses @ nearest_means(X, codes, nearest))
         if rho == 0 or total == 0:
             return cls(masses, 0.0, none, trace)
         live = spread > DEAD * np.median(spread[spread > 0])
@@ -121,6 +127,20 @@ def pulled(X: Matrix, codes: Index, masses: Matrix) -> Matrix:
     return np.asarray(
         np.sqrt(whole * share + shares * masses)[:, None] * about_means(X, codes, masses)
     )
+
+
+def nearest_means(X: Matrix, codes: Index, nearest: int) -> Matrix:
+    """The mean squared distance of each point to the nearest ones of its class that differ, (n,)."""
+    means = np.zeros(len(X))
+    for code in np.unique(codes):
+        mine = np.flatnonzero(codes == code)
+        different, which = np.unique(X[mine], axis=0, return_inverse=True)
+        k, found = min(nearest + 1, len(different)), np.zeros(len(different))
+        for rows in blocks(len(different), len(different)) if k > 1 else ():
+            table = cdist(different[rows], different, "sqeuclidean")
+            found[rows] = np.partition(table, k - 1, axis=1)[:, :k].sum(axis=1) / (k - 1)
+        means[mine] = found[which]
+    return means
 
 
 class Claim(NamedTuple):
