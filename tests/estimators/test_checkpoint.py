@@ -2,10 +2,8 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -13,24 +11,10 @@ import pytest
 from nearfar import LMNN
 from nearfar.errors import CheckpointError, ConvergenceWarning
 from tests.callbacks import interrupt_at, needs_callbacks
+from tests.killed import CAN_KILL, kill_fit
 
 TOL = 1e-5
 # Slowed down, so that it is still running when it is killed.
-PROGRAM = """
-import sys, time
-import numpy as np
-from nearfar import LMNN
-from nearfar.estimators import _large_margin as lmnn
-
-def slowly(*arguments, descend=lmnn.descend_in_both_precisions, **options):
-    for iterate in descend(*arguments, **options):
-        time.sleep(0.02)
-        yield iterate
-
-lmnn.descend_in_both_precisions = slowly
-data = np.load(sys.argv[1])
-LMNN(tol=float(sys.argv[3]), checkpoint=sys.argv[2]).fit(data["X"], data["y"])
-"""
 
 
 @pytest.fixture
@@ -53,20 +37,10 @@ def saved_iterations(path):
         return len(json.loads(str(file["values"]))["history"])
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
-def test_a_killed_fit_resumes_and_reaches_the_same_answer(path, tmp_path, wine):
+@pytest.mark.skipif(not CAN_KILL, reason="sends SIGKILL")
+def test_a_killed_fit_resumes_and_reaches_the_same_answer(path, wine):
     X, y = wine
-    np.savez(tmp_path / "data.npz", X=X, y=y)
-    arguments = [str(tmp_path / "data.npz"), str(path), str(TOL)]
-    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROGRAM, *arguments]) as process:
-        deadline = time.monotonic() + 60
-        while not (path.exists() and saved_iterations(path) > 20):
-            assert process.poll() is None, "the fit ended before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert process.returncode == -signal.SIGKILL
+    kill_fit(LMNN(tol=TOL, checkpoint=path), X, y, lambda: saved_iterations(path) > 20)
     before = saved_iterations(path)
 
     resumed = LMNN(tol=TOL, checkpoint=path).fit(X, y)

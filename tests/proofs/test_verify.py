@@ -151,7 +151,7 @@ DIFFICULT = {
     "outlier": OUTLIER,
     "offset": PLAIN + 1e7,
     "constant columns": np.c_[PLAIN, np.ones(60), np.zeros(60)],
-    "more features than points": np.c_[PLAIN, rng.normal(size=(60, 90))],
+    "more features than points": np.c_[PLAIN, rng.normal(size=(60, 60))],
     "repeated rows": PLAIN[rng.integers(0, 30, 60)],
     "integers": rng.integers(0, 3, (60, 4)).astype(float),
     "the class as a feature": np.c_[PLAIN, CLASSES],
