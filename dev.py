@@ -251,6 +251,8 @@ def main() -> None:
             lint(types=bool(extra))  # all tests include `tests/contracts/test_typing.py`
         say("pytest")
         os.environ |= SINGLE_THREADED
+        # Else every process, and every later run, compiles all modules again.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         slowest = ["--durations=20"] if os.environ.get("CI") else []
         # Each process takes neighbouring tests, which share what is fitted once for a module.
         shared = ("-n", "auto", "--dist", "worksteal")

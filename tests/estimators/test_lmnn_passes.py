@@ -14,7 +14,7 @@ from nearfar.estimators import lmnn as _lmnn_module
 from nearfar.estimators._early_stopping import held_out_rows, votes_under
 from nearfar.supervision import class_order
 from tests.callbacks import Recorder, interrupt, needs_callbacks
-from tests.killed import CAN_KILL, kill_fit
+from tests.processes import CAN_KILL, kill_fit
 
 VARIANTS = [
     {},

@@ -21,7 +21,7 @@ from nearfar.estimators import multi_metric_lmnn
 from nearfar.estimators._early_stopping import held_out_rows
 from nearfar.supervision import class_order
 from tests.callbacks import Recorder, needs_callbacks
-from tests.killed import CAN_KILL, kill_fit
+from tests.processes import CAN_KILL, kill_fit
 
 VARIANTS = [
     {},
