@@ -12,6 +12,7 @@ import nearfar.cli.fit
 from nearfar import __version__
 from nearfar.cli import explain
 from nearfar.io import load
+from tests.processes import run_program
 
 
 def python(*arguments, **options):
@@ -64,7 +65,7 @@ def test_without_the_extra_one_line_names_it(package, tmp_path):
         f"import sys; sys.modules[{package!r}] = None\n"
         "from nearfar.cli import main; sys.exit(main(['fit', 'iris']))"
     )
-    done = python("-c", program, cwd=tmp_path)
+    done = run_program(program, cwd=tmp_path)
     assert done.returncode == 2
     line = f"nearfar: {package} is not installed; run: pip install 'nearfar[cli]'\n"
     assert done.stderr == line

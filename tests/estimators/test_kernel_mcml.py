@@ -193,7 +193,7 @@ def test_the_rows_to_begin_with_do_not_matter(trace_weight, overlapping, monkeyp
     X, y = overlapping
     parameters = {"trace_weight": trace_weight, "tol": 1e-5, "max_iter": 5000}
     expected = fitted("rbf", X, y, **parameters)
-    for spare in (-2, 5, 1000):
+    for spare in (-2, 1000):
         monkeypatch.setattr(kernel_mcml, "SPARE_ROWS", spare)
         model = fitted("rbf", X, y, **parameters)
         assert model.status_ == "converged"

@@ -1,11 +1,6 @@
 """What MCML and NCA share: starts, limits, checkpoints, callbacks, devices and difficult data."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +12,7 @@ from nearfar import MCML, NCA
 from nearfar.errors import CheckpointError, ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.estimators import mcml, nca
 from tests.callbacks import Recorder, interrupt_at, needs_callbacks
+from tests.processes import CAN_KILL, kill_fit
 
 PLAIN = [
     MCML(shrinkage=0),
@@ -300,25 +296,6 @@ def test_an_interrupted_fit_keeps_its_best_map(learner, overlapping, recomputed)
 # -- checkpoints -----------------------------------------------------------------------------------
 
 # Slowed down, so that it is still running when it is killed.
-PROGRAM = """
-import json, sys, time
-import numpy as np
-import nearfar
-from nearfar.estimators import mcml, nca
-
-def slow(descend):
-    def slowly(*arguments, **options):
-        for iterate in descend(*arguments, **options):
-            time.sleep(0.05)
-            yield iterate
-    return slowly
-
-mcml.descend, mcml.projected_descent = slow(mcml.descend), slow(mcml.projected_descent)
-nca.descend = slow(nca.descend)
-data = np.load(sys.argv[1])
-cls = getattr(nearfar, sys.argv[3])
-cls(**json.loads(sys.argv[4]), checkpoint=sys.argv[2]).fit(data["X"], data["y"])
-"""
 
 
 @pytest.fixture
@@ -326,13 +303,18 @@ def path(tmp_path):
     return tmp_path / "fit.checkpoint"
 
 
+def saved_history(path):
+    """The records that a checkpoint holds, one for each iteration."""
+    with np.load(path) as file:
+        return json.loads(str(file["values"]))["history"]
+
+
 def saved_iterations(path):
     """How many iterations a checkpoint holds."""
-    with np.load(path) as file:
-        return len(json.loads(str(file["values"]))["history"])
+    return len(saved_history(path))
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
+@pytest.mark.skipif(not CAN_KILL, reason="sends SIGKILL")
 @pytest.mark.parametrize(
     ("cls", "parameters"),
     [
@@ -342,28 +324,25 @@ def saved_iterations(path):
     ],
     ids=str,
 )
-def test_a_killed_fit_resumes_and_reaches_the_same_answer(cls, parameters, path, tmp_path, iris):
+def test_a_killed_fit_resumes_and_reaches_the_same_answer(cls, parameters, path, iris):
     X, y = iris
     y = np.where(np.arange(150) % 10 == 3, (y + 1) % 3, y)  # some wrong: it takes more iterations
-    np.savez(tmp_path / "data.npz", X=X, y=y)
-    arguments = [str(tmp_path / "data.npz"), str(path), cls.__name__, json.dumps(parameters)]
-    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROGRAM, *arguments]) as process:
-        deadline = time.monotonic() + 60
-        while not (path.exists() and saved_iterations(path) >= 10):
-            assert process.poll() is None, "the fit ended before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert process.returncode == -signal.SIGKILL
-    before = saved_iterations(path)
+    kill_fit(
+        cls(**parameters, checkpoint=path),
+        X,
+        y,
+        lambda: saved_iterations(path) >= 10,
+        solvers=[f"nearfar.estimators.{cls.__name__.lower()}:descend"],
+        pause=0.1,  # few iterations follow
+    )
+    before = saved_history(path)
     resumed = cls(**parameters, checkpoint=path).fit(X, y)
     whole = cls(**parameters).fit(X, y)
     assert resumed.status_ == whole.status_ == "converged"
     assert resumed.objective_ == pytest.approx(whole.objective_, rel=1e-9)
     np.testing.assert_allclose(resumed.components_, whole.components_, rtol=1e-6, atol=1e-6)
     assert [record["n_iter"] for record in resumed.history_] == list(range(1, resumed.n_iter_ + 1))
-    assert resumed.n_iter_ > before
+    assert resumed.history_[: len(before)] == before
     seconds = [record["seconds"] for record in resumed.history_]
     assert seconds == sorted(seconds)
     assert not path.exists()
