@@ -33,9 +33,9 @@ class Quadratic:
         return float(0.5 * c @ np.linalg.solve(self.H, c) - c.sum())
 
 
-@pytest.fixture
-def posed(rng, backend):
-    X = rng.normal(size=(9, D))
+@pytest.fixture(params=[0, 20], ids=["few points", "few edges"])
+def posed(request, rng, backend):
+    X = np.vstack([rng.normal(size=(9, D)), np.zeros((request.param, D))])
     edges = rng.integers(0, 5, M), rng.integers(5, 9, M)
     prior = rng.normal(size=(D, D)) + 2 * np.eye(D)
     loss = Quadratic(rng)
