@@ -873,6 +873,7 @@ def kernel_regression(
     column = y[:, None].astype(dtype)
     moments = np.hstack([U, column * U, column, one])
     lowest, least = VANISHING[dtype.type]
+    deep = -4 * float(squares.max()) < lowest  # no exponent is below this
     estimates = np.empty(n)
     step = min(n, max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize)))
     size = max(step, -(-n // SOFTMAX_SHARES))
@@ -886,7 +887,8 @@ def kernel_regression(
             rows = slice(first, min(first + step, part.stop))
             itself = np.arange(rows.stop - first), np.arange(first, rows.stop)
             W = np.matmul(left[rows], right.T, out=buffer[: rows.stop - first])
-            np.maximum(W, lowest, out=W)
+            if deep:
+                np.maximum(W, lowest, out=W)
             np.exp(W, out=W)
             W[itself] = 0
             found = (W @ moments).astype(np.float64)

@@ -41,6 +41,7 @@ Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 LOGARITHMS = (-650.0, 50.0)  # of the multiples of a prior that a start may be
+START_ACCURACY = 0.05  # of such a logarithm
 
 
 class Loss(Protocol):
@@ -96,7 +97,9 @@ class LogDetProblem:
         def value(t: float) -> float:
             return float(s * (np.exp(t) - t) + self.loss.value(np.exp(t) * at))
 
-        found = minimize_scalar(value, bounds=LOGARITHMS, method="bounded")
+        found = minimize_scalar(
+            value, bounds=LOGARITHMS, method="bounded", options={"xatol": START_ACCURACY}
+        )
         better = value(found.x) < value(0.0)
         return np.asarray(np.exp(0.5 * found.x if better else 0.0) * np.eye(s))
 
