@@ -232,6 +232,18 @@ def test_nearest_in_class(make, backend, k, r, spoil, dtype):
 
 
 @layouts_and_spoils
+@pytest.mark.parametrize("k", [1, 3, 200])
+def test_kth_squares(make, spoil, k):
+    """A distance that errs by more than the rounding of its own differences is found exactly."""
+    sample = make(spoil)
+    found = sample.kernels.kth_squares(sample.on_device, sample.starts, k)
+    found = np.asarray(sample.kernels.to_host(found))
+    assert found.dtype == np.float64
+    expected = reference.kth_squares(sample.Z, sample.starts, k)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-30)
+
+
+@layouts_and_spoils
 def test_impostor_pairs(make, backend, rng, spoil):
     """From a reach that finds almost nothing to one that finds all."""
     sample = make(spoil)

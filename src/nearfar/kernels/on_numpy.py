@@ -48,6 +48,7 @@ THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than the
 TABLE_ENTRIES = 1 << 22  # distances held at a time where each query needs those to all points
 GROUP = 32  # distances in a group; the maxima of the groups bound the k-th nearest distance
 CENTRE_ROWS = 4096  # rows that are enough for a centre
+ROUGH = 1e-8  # a squared distance, relative to the largest, that a matrix product has lost
 SOFTMAX_BYTES = 1 << 19  # bytes of a block of soft neighbours, which should stay in the cache
 # Exponents below it count as it: exp(−60) is lost in any sum of probabilities, but smaller ones
 # become subnormal numbers, with which processors compute a hundred times slower.
@@ -187,6 +188,38 @@ def _first_equal(X: Floats) -> Index:
     if not same:
         _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
     return first[group]
+
+
+def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
+    """Squared distances to the k-th nearest others of the class (n,), in float64.
+
+    A point of a smaller class has the largest, and one alone has 0. Distances come from a matrix
+    product; points for which it may have lost digits are compared with their whole class. Time
+    O(Σ m² d), memory O(SOFTMAX_BYTES).
+    """
+    out = np.zeros(len(X))
+    for first, last in pairwise(starts.tolist()):
+        near = min(k, last - first - 1)
+        if near == 0:
+            continue
+        points = X[first:last].astype(np.float64)
+        points -= np.median(points, axis=0)  # an outlier would take digits from the others
+        squares = np.einsum("ij,ij->i", points, points)
+        rough = ROUGH * 2 * squares.max()
+        step = max(SOFTMAX_ROWS, SOFTMAX_BYTES // (8 * len(points)))
+        for begin in range(0, len(points), step):
+            check_time()
+            rows = slice(begin, min(begin + step, len(points)))
+            table = np.matmul(-2 * points[rows], points.T)
+            table += squares
+            table[np.arange(len(table)), np.arange(rows.start, rows.stop)] = np.inf
+            table.partition(near - 1, axis=1)
+            found = table[:, near - 1] + squares[rows]
+            for row in np.flatnonzero(found < rough):
+                exact = ((points - points[begin + row]) ** 2).sum(axis=1)
+                found[row] = np.partition(exact, near)[near]  # after the point itself
+            out[first + rows.start : first + rows.stop] = found
+    return out
 
 
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
@@ -863,6 +896,7 @@ def kernel_regression(
     column = y[:, None].astype(dtype)
     moments = np.hstack([U, column * U, column, one])
     lowest, least = VANISHING[dtype.type]
+    deep = -4 * float(squares.max()) < lowest  # no exponent is below this
     estimates = np.empty(n)
     step = min(n, max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize)))
     size = max(step, -(-n // SOFTMAX_SHARES))
@@ -876,7 +910,8 @@ def kernel_regression(
             rows = slice(first, min(first + step, part.stop))
             itself = np.arange(rows.stop - first), np.arange(first, rows.stop)
             W = np.matmul(left[rows], right.T, out=buffer[: rows.stop - first])
-            np.maximum(W, lowest, out=W)
+            if deep:
+                np.maximum(W, lowest, out=W)
             np.exp(W, out=W)
             W[itself] = 0
             found = (W @ moments).astype(np.float64)

@@ -146,6 +146,24 @@ def _first_of_group(group: Tensor) -> Tensor:
     return torch.empty_like(rows).scatter_reduce_(0, group, rows, "amin", include_self=False)[group]
 
 
+def kth_squares(X: Tensor, starts: Index, k: int) -> Tensor:
+    """Squared distances to the k-th nearest others of the class (n,), in float64.
+
+    A point of a smaller class has the largest, and one alone has 0. Distances come from
+    differences. Time O(Σ m² d).
+    """
+    out = torch.zeros(len(X), dtype=torch.float64, device=X.device)
+    for first, last in pairwise(starts.tolist()):
+        near = min(k, last - first - 1)
+        points = X[first:last].double()
+        for rows in _tables(points, len(points) if near else 0):
+            table = torch.cdist(points[rows], points, compute_mode="donot_use_mm_for_euclid_dist")
+            # The point itself is the first, at a distance of 0.
+            found = table.kthvalue(near + 1, dim=1).values ** 2
+            out[first + rows.start : first + rows.stop] = found
+    return out
+
+
 def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
     """Edges from each point to its k nearest others of its class, nearest first.
 

@@ -16,6 +16,19 @@ def first_equal(X: Floats) -> Index:
     return np.array([next(j for j in range(i + 1) if (X[j] == X[i]).all()) for i in range(len(X))])
 
 
+def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
+    """Squared distances to the k-th nearest others of the class (n,), in float64.
+
+    A point of a smaller class has the largest, and one alone has 0.
+    """
+    X, out = X.astype(np.float64), np.zeros(len(X))
+    for first, last in pairwise(starts):
+        for i in range(first, last):
+            squares = sorted(np.sum((X[i] - X[j]) ** 2) for j in range(first, last) if j != i)
+            out[i] = squares[min(k, len(squares)) - 1] if squares else 0.0
+    return out
+
+
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
     """Edges from each point to its k nearest others of its class, nearest first, ties by number.
 

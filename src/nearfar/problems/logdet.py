@@ -41,6 +41,8 @@ Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 LOGARITHMS = (-650.0, 50.0)  # of the multiples of a prior that a start may be
+FEW_EDGES = 3  # times the points: fewer are held as differences, which need no gathering
+START_ACCURACY = 0.05  # of such a logarithm
 
 
 class Loss(Protocol):
@@ -67,6 +69,8 @@ class LogDetProblem:
     loss: Loss
     prior: Matrix  # (s, d) the map to these coordinates
     inverse: Matrix  # (d, s) its pseudo-inverse
+    lengths: Matrix  # (m,) squared, under the prior
+    differences: Array | None  # (m, s) of the edges, if they are not many more than the points
 
     @classmethod
     def build(
@@ -83,28 +87,33 @@ class LogDetProblem:
         """
         white = kernels.apply(points, prior)
         heads, tails = (kernels.index(rows, points) for rows in edges)
-        lengths = kernels.to_host(kernels.sq_lengths(white, heads, tails))
+        differences = white[heads] - white[tails] if len(heads) <= FEW_EDGES * len(white) else None
+        lengths = _squares(kernels, white, heads, tails, differences)
         inverse = np.asarray(linalg.pinv(prior))
-        return cls(kernels, white, heads, tails, make_loss(lengths), prior, inverse)
+        loss = make_loss(lengths)
+        return cls(kernels, white, heads, tails, loss, prior, inverse, lengths, differences)
 
     @property
     def start(self) -> Matrix:
         """The factor of the best multiple of the prior, which may be in other units."""
-        s = len(self.prior)
-        at = self.place(np.eye(s)).lengths
+        s, at = len(self.prior), self.lengths
 
         def value(t: float) -> float:
             return float(s * (np.exp(t) - t) + self.loss.value(np.exp(t) * at))
 
-        found = minimize_scalar(value, bounds=LOGARITHMS, method="bounded")
+        found = minimize_scalar(
+            value, bounds=LOGARITHMS, method="bounded", options={"xatol": START_ACCURACY}
+        )
         better = value(found.x) < value(0.0)
         return np.asarray(np.exp(0.5 * found.x if better else 0.0) * np.eye(s))
 
     def place(self, C: Matrix) -> Place:
         """The problem at a factor C (s, s) of B."""
-        images = self.kernels.apply(self.points, C)
-        lengths = self.kernels.sq_lengths(images, self.heads, self.tails)
-        return Place(self, C, images, np.asarray(self.kernels.to_host(lengths)))  # (1)
+        held = self.points if self.differences is None else self.differences
+        images = self.kernels.apply(held, C)
+        differences = None if self.differences is None else images
+        lengths = _squares(self.kernels, images, self.heads, self.tails, differences)
+        return Place(self, C, images, lengths)  # (1)
 
     def components(self, C: Matrix) -> Matrix:
         """The canonical map (s, d) on the features."""
@@ -120,6 +129,15 @@ class LogDetProblem:
         return at.value, at.gap
 
 
+def _squares(
+    kernels: ModuleType, images: Array, heads: Array, tails: Array, differences: Array | None
+) -> Matrix:
+    """The squared lengths of edges between images, of their differences if there are any."""
+    if differences is None:
+        return np.asarray(kernels.to_host(kernels.sq_lengths(images, heads, tails)))
+    return np.asarray(kernels.to_host((differences * differences).sum(1)))
+
+
 @dataclass(frozen=True)
 class ActiveEdges:
     """Some edges between the images of points.
@@ -130,10 +148,10 @@ class ActiveEdges:
     kernels: ModuleType
     edges: Index  # (k,) their numbers
     slopes: Matrix  # (k,)
-    images: Array  # (n, s)
+    images: Array  # (n, s) of the points, or (m, s) of all edges
     heads: Array  # (k,)
     tails: Array  # (k,)
-    differences: Array | None  # (k, s), if there are fewer edges than points
+    differences: Array | None  # (k, s), if all edges are held, or these are fewer than the points
 
     @classmethod
     def of(cls, problem: LogDetProblem, images: Array, slopes: Matrix) -> ActiveEdges:
@@ -141,7 +159,11 @@ class ActiveEdges:
         edges = np.flatnonzero(slopes)
         rows = problem.kernels.index(edges, images)
         heads, tails = problem.heads[rows], problem.tails[rows]
-        differences = images[heads] - images[tails] if len(edges) < len(images) else None
+        differences = None
+        if problem.differences is not None:
+            differences = images[rows]
+        elif len(edges) < len(images):
+            differences = images[heads] - images[tails]
         return cls(problem.kernels, edges, slopes[edges], images, heads, tails, differences)
 
     def scatter(self, weights: Matrix) -> Matrix:
@@ -170,7 +192,7 @@ class Place:
 
     problem: LogDetProblem
     C: Matrix  # (s, s)
-    images: Array  # (n, s) of the points
+    images: Array  # (n, s) of the points, or (m, s) of the edges if these are held
     lengths: Matrix  # (m,) of (1)
 
     @cached_property

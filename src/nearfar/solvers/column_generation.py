@@ -21,8 +21,8 @@ from nearfar.solvers.run import Iterate
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-COLUMNS = 40  # that a program begins with, and that join at a time
-ROWS = 60  # the same
+COLUMNS = 80  # that a program begins with, and that join at a time
+ROWS = 150  # the same
 ROUNDING = 1e-9  # of a price, relative to β, and of a margin
 
 
@@ -47,7 +47,7 @@ def column_generation(program: ColumnProgram) -> Iterator[Iterate]:
     """
     F, m = program.F, len(program.F)
     columns = np.argsort(-program.first_prices, kind="stable")[:COLUMNS]
-    rows = np.arange(0, m, -(-m // ROWS))
+    rows = np.argsort(F[:, columns].mean(axis=1), kind="stable")[:ROWS]  # of small margins
     while True:
         check_time()
         found, weights = _solved(F[np.ix_(rows, columns)], program.penalty, 1 / m)
