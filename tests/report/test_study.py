@@ -101,7 +101,10 @@ def test_a_frozen_model_is_the_model_in_it(given):
         ({"test": [1], "train": [0, 1, 2]}, "row 1 stands in train and in test"),
         ({"test": []}, "at least two training rows and one to test; got 178 and 0"),
         ({"test": np.arange(177)}, "at least two training rows and one to test; got 1 and 177"),
-        ({"n_neighbors": 178}, "n_neighbors=178 must be at least 1 and below the 178 rows"),
+        (
+            {"n_neighbors": 178},
+            "n_neighbors=178 must be at least 1 and below the 178 training rows",
+        ),
         ({"feature_names": ["a"]}, "a name for each of the 13 features; got 1"),
     ],
 )

@@ -253,7 +253,9 @@ def fit(**options: Any) -> int:
 def transform(model: Path, table: Path, output: Path, target: str | None, force: bool) -> None:
     """Map the points of TABLE with MODEL.
 
-    Euclidean distances between the mapped points are the learned distances. TABLE is a file as for fit, or the name of a built-in set.
+    Euclidean distances between the mapped points are the learned distances.
+
+    TABLE is a file as for fit, or the name of a built-in set.
     """
     from nearfar.cli.use import transform_table
 
@@ -361,7 +363,9 @@ def verify(model: Path, table: Path, target: str | None) -> int:
 def report(**options: Any) -> None:
     """Write a report on MODEL as one HTML file.
 
-    It shows what was learned and needs no network. TABLE has the rows to show: a file as for fit, or the name of a built-in set. If it is the table
+    It shows what was learned and needs no network.
+
+    TABLE has the rows to show: a file as for fit, or the name of a built-in set. If it is the table
     of the fit, the rows that were held out then are tested. Without TABLE, the report shows the
     points that the model keeps, if there are any.
     """

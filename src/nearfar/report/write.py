@@ -56,8 +56,8 @@ def write_report(
         Labels. Without them there are no errors.
     train, test : array-like of row numbers, or masks of shape (n_samples,), default=None
         Training rows, among which neighbours are searched, and rows whose error is measured. Where
-        ``train`` is None, these are all rows that are not tested. Where ``test`` is None every row is tested by the others, and the page says
-        that none was held out.
+        ``train`` is None, these are all rows that are not tested. Where ``test`` is None every row
+        is tested by the others, and the page says that none was held out.
     n_neighbors : int or None, default=None
         How many neighbours decide; None is the model's own number, or 3.
     feature_names : sequence of str or None, default=None
