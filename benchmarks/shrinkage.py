@@ -35,8 +35,8 @@ TESTED = 1500  # rows at most
 METHODS = {
     "inputs": None,
     "shrunk LDA": LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto"),
-    "LMNN": LMNN(tol=1e-2),
-    'shrinkage="auto"': LMNN(tol=1e-2, shrinkage="auto"),
+    "shrinkage=0": LMNN(tol=1e-2, shrinkage=0),
+    'shrinkage="auto"': LMNN(tol=1e-2),
 }
 
 
