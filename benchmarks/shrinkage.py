@@ -43,8 +43,8 @@ METHODS = {
     "lmnn": {
         "inputs": None,
         "shrunk LDA": LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto"),
-        "LMNN": LMNN(tol=1e-2, shrinkage=0),
-        'shrinkage="auto"': LMNN(tol=1e-2, shrinkage="auto"),
+        "shrinkage=0": LMNN(tol=1e-2, shrinkage=0),
+        'shrinkage="auto"': LMNN(tol=1e-2),
     },
     "soft": {"inputs": None, "MCML()": MCML(), "NCA()": NCA()},
 }

@@ -59,7 +59,8 @@ class Learners:
         self.task, self.device = task, device if task.data in LARGE else "cpu"
         self.train, self.test = (self.placed(part) for part in task.reduced)
         self.y_train, self.y_test = task.labels
-        self.options = {"n_neighbors": N_NEIGHBORS, "push_weight": PUSH_WEIGHT}
+        # shrinkage=0 is the program of the paper
+        self.options = {"n_neighbors": N_NEIGHBORS, "push_weight": PUSH_WEIGHT, "shrinkage": 0}
         # Where learning is stopped early its path matters: the paper's begins at the identity.
         self.early = {"validation_fraction": VALIDATION, "random_state": task.split}
         self.single = self.options

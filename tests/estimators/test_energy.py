@@ -57,7 +57,10 @@ def test_the_energy_is_the_papers(split, k, mu):
     """Rows are not sorted by class; None takes what the metric was learned with."""
     X, y, new = split
     model = EnergyClassifier(
-        LMNN(n_neighbors=1, push_weight=0.7, tol=0.1), n_neighbors=k, push_weight=mu, **EQUATION
+        LMNN(shrinkage=0, n_neighbors=1, push_weight=0.7, tol=0.1),
+        n_neighbors=k,
+        push_weight=mu,
+        **EQUATION,
     ).fit(X, y)
     assert (model.n_neighbors_, model.push_weight_) == (k or 1, mu or 0.7)
     M = model.metric_.get_mahalanobis_matrix()
@@ -70,7 +73,7 @@ def test_the_energy_is_the_papers(split, k, mu):
 def test_targets_of_new_points_under_the_metric(split, options, margin):
     """The default, which is what the authors' program does."""
     X, y, new = split
-    model = EnergyClassifier(LMNN(tol=0.1), **options).fit(X, y)
+    model = EnergyClassifier(LMNN(shrinkage=0, tol=0.1), **options).fit(X, y)
     M = model.metric_.get_mahalanobis_matrix()
     expected = energy_by_loops(M, X, y, new, 3, 0.5, learned=True, query_margin=margin)
     np.testing.assert_allclose(-model.decision_function(new), expected, rtol=1e-9)
@@ -79,7 +82,7 @@ def test_targets_of_new_points_under_the_metric(split, options, margin):
 def test_targets_are_chosen_where_the_metric_chose_them(split):
     """Under the map of the last pass, if the metric had several."""
     X, y, new = split
-    metric = LMNN(tol=0.1).fit(X, y)
+    metric = LMNN(shrinkage=0, tol=0.1).fit(X, y)
     metric.target_components_ = np.diag([0.0, 0.0, 1.0, 0.0, 2.0])
     model = EnergyClassifier(metric, **EQUATION).fit(X, y)
     M = metric.get_mahalanobis_matrix()
@@ -89,7 +92,7 @@ def test_targets_are_chosen_where_the_metric_chose_them(split):
 
 def test_a_metric_may_name_the_space_itself(split):
     X, y, new = split
-    metric = LMNN(tol=0.1).fit(X, y)
+    metric = LMNN(shrinkage=0, tol=0.1).fit(X, y)
     metric._target_space = lambda points: points[:, :2] * [1.0, 3.0]
     model = EnergyClassifier(metric, **EQUATION).fit(X, y)
     M, space = metric.get_mahalanobis_matrix(), np.diag([1.0, 3.0, 0, 0, 0])
@@ -101,7 +104,7 @@ def test_the_energy_is_what_the_objective_gains(split):
     """A training point more, with its own targets and those of the others as they were: the sum of
     the objective over the old edges and the new ones, less what it was."""
     X, y, new = split
-    model = EnergyClassifier(LMNN(tol=0.1), **EQUATION).fit(X, y)
+    model = EnergyClassifier(LMNN(shrinkage=0, tol=0.1), **EQUATION).fit(X, y)
     metric = model.metric_
 
     def objective(points, labels, edges):
@@ -159,7 +162,8 @@ def test_a_class_of_one_point(split):
 
 def test_probabilities_are_a_softmax_of_the_energies(wine):
     X, y = wine
-    model = EnergyClassifier(probability=True, random_state=0).fit(X[::2], y[::2])
+    papers = LMNN(shrinkage=0)
+    model = EnergyClassifier(papers, probability=True, random_state=0).fit(X[::2], y[::2])
     shares = model.predict_proba(X[1::2])
     beta = model.inverse_temperature_
     np.testing.assert_allclose(shares, softmax(-beta * model._energy(X[1::2]), axis=1))
@@ -169,11 +173,11 @@ def test_probabilities_are_a_softmax_of_the_energies(wine):
 
 def test_calibration_changes_neither_the_metric_nor_the_energies(wine):
     X, y = wine
-    plain = EnergyClassifier(LMNN(tol=0.1)).fit(X, y)
-    model = EnergyClassifier(LMNN(tol=0.1), probability=True, random_state=1).fit(X, y)
+    plain = EnergyClassifier(LMNN(shrinkage=0, tol=0.1)).fit(X, y)
+    model = EnergyClassifier(LMNN(shrinkage=0, tol=0.1), probability=True, random_state=1).fit(X, y)
     np.testing.assert_array_equal(model.decision_function(X), plain.decision_function(X))
     assert plain.inverse_temperature_ is None
-    again = EnergyClassifier(LMNN(tol=0.1), probability=True, random_state=1).fit(X, y)
+    again = EnergyClassifier(LMNN(shrinkage=0, tol=0.1), probability=True, random_state=1).fit(X, y)
     assert again.inverse_temperature_ == model.inverse_temperature_
 
 
@@ -188,7 +192,7 @@ def test_held_out_rows_are_not_compared_with_themselves(wine, monkeypatch):
         return of(self, points, *rest)
 
     monkeypatch.setattr(Energy, "of", noted)
-    metric = LMNN(tol=0.1).fit(X, y)
+    metric = LMNN(shrinkage=0, tol=0.1).fit(X, y)
     EnergyClassifier(metric, probability=True, random_state=0).fit(X, y)
     assert seen == [(34, 144)]
 
@@ -244,7 +248,7 @@ def test_too_few_rows_to_hold_any_out(iris):
     X, y = iris
     rows = np.r_[0:4, 50:54, 100:104]
     with pytest.raises(InvalidInputError, match=r"the largest class has 4 members\. Add rows"):
-        EnergyClassifier(LMNN(n_neighbors=1), probability=True).fit(X[rows], y[rows])
+        EnergyClassifier(LMNN(shrinkage=0, n_neighbors=1), probability=True).fit(X[rows], y[rows])
 
 
 # -- parameters and tensors ---
@@ -266,7 +270,7 @@ def test_bad_parameters(parameters, message, iris):
 
 def test_one_class_is_an_error_also_for_a_fitted_metric(iris):
     X, y = iris
-    metric = LMNN(tol=0.1).fit(X, y)
+    metric = LMNN(shrinkage=0, tol=0.1).fit(X, y)
     with pytest.raises(InvalidInputError, match="needs at least two classes; y has 1 class"):
         EnergyClassifier(metric).fit(X, np.zeros(150))
 
@@ -275,12 +279,14 @@ def test_one_class_is_an_error_also_for_a_fitted_metric(iris):
 def test_tensors_in_tensors_out(torch, wine, dtype):
     X, y = wine
     data = torch.tensor(X.astype(dtype))
-    model = EnergyClassifier(LMNN(tol=0.1), probability=True, random_state=0).fit(data, y)
+    model = EnergyClassifier(LMNN(shrinkage=0, tol=0.1), probability=True, random_state=0).fit(
+        data, y
+    )
     decision, shares = model.decision_function(data), model.predict_proba(data)
     assert isinstance(decision, torch.Tensor)
     assert decision.dtype == shares.dtype == torch.float64
     np.testing.assert_allclose(shares.sum(1), 1)
-    twin = LMNN(tol=0.1).fit(X.astype(dtype), y)
+    twin = LMNN(shrinkage=0, tol=0.1).fit(X.astype(dtype), y)
     twin.components_ = model.metric_.components_.numpy()
     expected = EnergyClassifier(twin).fit(X.astype(dtype), y).decision_function(X.astype(dtype))
     np.testing.assert_allclose(decision, expected, rtol=3000 * np.finfo(dtype).eps)
@@ -288,7 +294,9 @@ def test_tensors_in_tensors_out(torch, wine, dtype):
 
 def test_more_neighbours_than_points_are_an_error_before_the_metric_is_learned(iris):
     X, y = iris
-    model = EnergyClassifier(LMNN(tol=-1), n_neighbors=10**12)  # whose fit would be refused
+    model = EnergyClassifier(
+        LMNN(shrinkage=0, tol=-1), n_neighbors=10**12
+    )  # whose fit would be refused
     with pytest.raises(
         InvalidInputError, match=r"=1000000000000 is more than the number of training points, 150"
     ):
@@ -297,7 +305,7 @@ def test_more_neighbours_than_points_are_an_error_before_the_metric_is_learned(i
 
 def test_the_metric_may_have_more_neighbours_than_there_are_points(iris):
     X, y = iris
-    metric = LMNN(n_neighbors=10**12, max_iter=2)
+    metric = LMNN(shrinkage=0, n_neighbors=10**12, max_iter=2)
     with pytest.warns(NearfarWarning):
         model = EnergyClassifier(metric).fit(X[::5], y[::5])
     assert model.n_neighbors_ == 30

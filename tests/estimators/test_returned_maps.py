@@ -104,10 +104,10 @@ def rca(model, X, y):
 
 
 LEARNERS = [
-    (LMNN(), lmnn),
-    (LMNN(n_passes=1, max_iter=7), lmnn),
-    (LMNN(n_components=3), lmnn),
-    (MultiMetricLMNN(), multi_metric),
+    (LMNN(shrinkage=0), lmnn),
+    (LMNN(shrinkage=0, n_passes=1, max_iter=7), lmnn),
+    (LMNN(shrinkage=0, n_components=3), lmnn),
+    (MultiMetricLMNN(shrinkage=0), multi_metric),
     (MCML(shrinkage=0), mcml),
     (MCML(n_components=2, reduce="learn", shrinkage=0), mcml),
     (NCA(shrinkage=0), nca),
@@ -155,7 +155,7 @@ def test_a_live_feature_in_small_units_hides_no_other(ratio, iris):
     """Units of one feature: its weights become larger by as much, and distances do not change."""
     X, y = iris
     units, chosen = np.array([1, 1, ratio, 1]), targets(X, y)
-    plain, scaled = LMNN().fit(X, y, chosen), LMNN().fit(X * units, y, chosen)
+    plain, scaled = LMNN(shrinkage=0).fit(X, y, chosen), LMNN(shrinkage=0).fit(X * units, y, chosen)
     assert scaled.components_.shape == plain.components_.shape
     assert scaled.duality_gap_ <= scaled.tol
     distances = squares(scaled.components_, X * units)
@@ -180,7 +180,7 @@ def test_a_pipeline_of_small_units_folds_into_one_map(embeddings):
     from sklearn.preprocessing import StandardScaler
 
     X, y = embeddings
-    pipeline = make_pipeline(StandardScaler(), LMNN(max_iter=20, tol=1e-1)).fit(X, y)
+    pipeline = make_pipeline(StandardScaler(), LMNN(shrinkage=0, max_iter=20, tol=1e-1)).fit(X, y)
     Z = pipeline.transform(X)
     expected = np.linalg.norm(Z[:60] - Z[60:], axis=1)
     found = as_metric(pipeline).pair_distance(np.stack([X[:60], X[60:]], axis=1))
@@ -195,4 +195,4 @@ def test_a_map_too_large_for_float32_is_refused():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(InvalidInputError, match=r"float32, because X varies by very little\."):
-            LMNN().fit(X, np.arange(40) % 2)
+            LMNN(shrinkage=0).fit(X, np.arange(40) % 2)

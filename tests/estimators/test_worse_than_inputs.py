@@ -22,9 +22,9 @@ def test_a_worse_distance_is_warned_of_with_both_errors_and_the_cause():
     learned, inputs = with_mistakes(1, 2, 3, 4, 5, 6), with_mistakes(0)
     message = (
         r"^the learned distance is worse than the inputs: of 40 rows that were not learned from,"
-        r" nearest neighbours misclassify 15\.0 % under it, and 2\.5 % with the inputs as they are\."
-        r" 30 rows minus 2 classes are fewer than 29 features: the learned distance fits noise\."
-        r" Use the inputs, a larger shrinkage, more rows, or fewer features\.$"
+        r" nearest neighbours misclassify 15\.0 % under it, and 2\.5 % with the inputs as they"
+        r" are\. 30 rows minus 2 classes are fewer than 29 features: the learned distance fits"
+        r" noise\. Use the inputs, a larger shrinkage, more rows, or fewer features\.$"
     )
     with pytest.warns(WorseThanInputsWarning, match=message):
         warn_if_worse(learned, inputs, TRUTH, n_rows=30, n_features=29, n_classes=2)

@@ -41,7 +41,7 @@ def random_edges(proof, rng):
 
 
 CASES = {
-    "lmnn": (LMNN(tol=1e-6), (X, Y), random_triplets),
+    "lmnn": (LMNN(shrinkage=0, tol=1e-6), (X, Y), random_triplets),
     "mcml": (MCML(tol=1e-5, shrinkage=0), (X, Y), random_maps),
     "mcml shrunk": (MCML(tol=1e-5), (X, Y), random_maps),
     "mmc": (MMC(tol=1e-6), (X, Y), random_maps),
@@ -74,7 +74,7 @@ def test_a_random_dual_point_proves_no_more_than_there_is(name, rng):
 @pytest.mark.parametrize("scale", [0.5, 0.99, 1.01, 2.0])
 def test_a_scaled_dual_point_of_lmnn_is_made_feasible(scale):
     """For α of bound B, sα proves sB if s <= 1; above, it is scaled back, to B at most."""
-    model = LMNN(tol=1e-6).fit(X, Y)
+    model = LMNN(shrinkage=0, tol=1e-6).fit(X, Y)
     bound = verify(model, X, Y).bound
     kept = model.proof_["weights"] * scale <= 1
     model.proof_ = {

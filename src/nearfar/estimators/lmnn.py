@@ -20,10 +20,17 @@ from nearfar.estimators._large_margin import (
     check_margin_parameters,
     margin_checkpoint,
     objective_without_variation,
+    targets_under,
 )
 from nearfar.estimators._passes import Ending, Pass, packed, unpacked
 from nearfar.estimators._proofs import Proof, margin_proof
-from nearfar.estimators._shrinkage import better_scale, check_shrinkage, chosen_shrinkage
+from nearfar.estimators._shrinkage import (
+    Prior,
+    check_shrinkage,
+    chosen_prior,
+    chosen_shrinkage,
+    warn_if_worse,
+)
 from nearfar.estimators._start import (
     central_point,
     given_start,
@@ -37,7 +44,7 @@ from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Status
-from nearfar.supervision import ClassOrder, given_targets, nearest_targets
+from nearfar.supervision import ClassOrder, given_targets
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.validation import check_choice, check_number
 
@@ -60,7 +67,7 @@ class Rows:
     order: Index  # the row of X of each point
     targets: tuple[Array, Array] | None  # edges to target neighbours that the user gave
     held_out: tuple[Array, Index] | None  # points to validate on, and their class numbers
-    scale: Array | None  # (features,) by which all these points were multiplied
+    prior: Prior | None  # the distance that a shrinkage keeps; None for that of the inputs
 
     @property
     def codes(self) -> Index:
@@ -93,14 +100,15 @@ class LMNN(MetricLearner):
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
         has rank. If the metric has less rank than asked for, the last rows are zero.
-    shrinkage : float or "auto", default=0.0
-        How much of the Euclidean distance of the inputs to keep, from 0 to below 1. With few rows
-        for the number of features, the papers' program (0) stretches noise; shrinkage pulls its
-        answer back to the inputs, and towards 1 the metric becomes theirs. "auto" is
-        4 d / (4 d + n) for n rows and d features; it keeps the distance of features brought to one
-        scale where the nearest neighbours of training rows are then of their class more often (see
-        ``feature_scale_``). For a number, bring features to one scale first. A full metric has
-        full rank then; for a learned rectangular map only the pull is shrunk.
+    shrinkage : float or "auto", default="auto"
+        How much of a known distance to keep, from 0, the papers' program, to below 1. With few rows
+        for the number of features the papers' program stretches noise; shrinkage pulls its answer
+        back, and towards 1 the metric becomes the known one. A number keeps the Euclidean distance
+        of the inputs; bring features to one scale first. "auto" is 4 d / (4 d + n) for n rows and d
+        features, and keeps the distance of the inputs, of features at one scale, or of shrunk
+        discriminant analysis, whichever classifies training rows that are left out (see
+        ``prior_components_``). A full metric has full rank then; for a learned rectangular map
+        only the pull is shrunk.
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the points that
         the full metric has transformed on their principal components (the papers' LMNN-S).
@@ -143,9 +151,9 @@ class LMNN(MetricLearner):
         variance of the transformed points.
     shrinkage_ : float
         The shrinkage that was used.
-    feature_scale_ : ndarray of shape (n_features,) or None
-        What ``shrinkage="auto"`` multiplied features by for the distance that it keeps, and that
-        chooses the target neighbours: powers of two. None for the inputs as they are.
+    prior_components_ : ndarray of shape (rows, n_features) or None
+        The map whose distance ``shrinkage="auto"`` keeps, and that chooses the target neighbours;
+        None for the inputs as they are.
     objective_ : float or None
         The papers' objective, with the shrinkage, over all impostors, computed in float64; with
         ``reduce="project"`` that of the full metric. It belongs to the target neighbours of the
@@ -211,7 +219,7 @@ class LMNN(MetricLearner):
         push_weight: float = 0.5,
         n_components: int | None = None,
         *,
-        shrinkage: float | str = 0.0,
+        shrinkage: float | str = "auto",
         reduce: str = "learn",
         n_passes: int = 1,
         init: str | ArrayLike = "auto",
@@ -269,9 +277,7 @@ class LMNN(MetricLearner):
 
         rows = self._rows(X, labels, targets)
         self.shrinkage_ = chosen_shrinkage(self.shrinkage, rows.points)
-        self.feature_scale_ = None if rows.scale is None else to_host(rows.scale)
-        if given is not None and self.feature_scale_ is not None:
-            given = replace(given, components=given.components / self.feature_scale_)
+        self.prior_components_ = None if rows.prior is None else rows.prior[0]
         settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
         checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings)
         training = Training(self, X, y, checkpoint=checkpoint)
@@ -324,12 +330,10 @@ class LMNN(MetricLearner):
         """The rows to learn from and to validate on."""
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
         live = without_dead_features(X)
-        points, held_out, scale = take_rows(live, split.order), None, None
+        points, held_out, prior = take_rows(live, split.order), None, None
         if self.shrinkage == "auto":
             robust_centre(points)  # refuses what leaves the range of float64
-            scale = better_scale(points, split.codes, self.n_neighbors)
-        if scale is not None:
-            live, points = live * scale, points * scale
+            prior = chosen_prior(points, split.codes, self.n_neighbors)
         if split.held_out is not None:
             held_out = take_rows(live, split.held_out), labels.codes[split.held_out]
         return Rows(
@@ -339,7 +343,7 @@ class LMNN(MetricLearner):
             split.order,
             None if targets is None else given_targets(targets, split.labels, points),
             held_out,
-            scale,
+            prior,
         )
 
     # -- passes ------------------------------------------------------------------------------
@@ -379,14 +383,12 @@ class LMNN(MetricLearner):
     def _descent(self, rows: Rows, before: Pass | None) -> Descent:
         """The problem of a pass: its target neighbours, and the points whitened by these."""
         points, labels = rows.points, rows.labels
+        chosen_by = None if rows.prior is None else rows.prior[0]
         if before is not None:
-            kernels = kernels_for(points)
-            images = kernels.apply(kernels.double(points) - rows.centre, before.components)
-            edges = nearest_targets(images, labels, self.n_neighbors)
-        elif rows.targets is not None:
-            edges = rows.targets
-        else:
-            edges = nearest_targets(points, labels, self.n_neighbors)
+            chosen_by = before.components
+        edges = rows.targets
+        if before is not None or edges is None:
+            edges = targets_under(chosen_by, points, rows.centre, labels, self.n_neighbors)
         problem = LMNNProblem.build(
             points,
             rows.centre,
@@ -395,6 +397,7 @@ class LMNN(MetricLearner):
             self.push_weight,
             self.shrinkage_,
             floored=self._learns_rows is None,
+            prior=rows.prior,
         )
         return Descent(problem, points, labels, self.tol, self._learns_rows)
 
@@ -495,20 +498,18 @@ class LMNN(MetricLearner):
         if self.reduce == "project" and self.n_components is not None:
             components = principal_rows(components, rows.points)
         asked = pad_or_trim_rows(components, self.n_components)
-        return self._of_inputs(asked, rows)
-
-    def _of_inputs(self, components: Matrix, rows: Rows) -> Array:
-        """A map of the inputs for one of the points, which may be scaled by powers of two."""
-        found = kernels_for(rows.points).like(components, rows.points)
-        return found if rows.scale is None else found * rows.scale
+        return kernels_for(rows.points).like(asked, rows.points)
 
     def _store(self, X: Array, ending: Ending, rows: Rows, training: Training) -> None:
         kept, chosen_by = ending.kept, ending.kept.target_components
-        if chosen_by is None and rows.scale is not None:
-            chosen_by = np.eye(self.n_features_in_)
+        if chosen_by is None:
+            chosen_by = self.prior_components_
         self.components_ = self._placed(kept.components, rows)
         self.n_passes_ = kept.number
-        self.target_components_ = None if chosen_by is None else self._of_inputs(chosen_by, rows)
+        self._warn_if_worse(rows)
+        self.target_components_ = None
+        if chosen_by is not None:
+            self.target_components_ = kernels_for(rows.points).like(chosen_by, rows.points)
         self.proof_: Proof | None = kept.proof
         warn_of_coinciding(kept.n_coinciding)
         store_ending(
@@ -520,6 +521,20 @@ class LMNN(MetricLearner):
             ending.unreached,
             unrounded=kept.unrounded,
             points=X,
+        )
+
+    def _warn_if_worse(self, rows: Rows) -> None:
+        """Warn if the held-out rows, where there are any, are classified better by the inputs."""
+        if rows.held_out is None:
+            return
+        new, truth = rows.held_out
+        warn_if_worse(
+            self._votes(rows, to_host(self.components_), new),
+            self._votes(rows, np.eye(self.n_features_in_), new),
+            truth,
+            n_rows=len(rows.points),
+            n_features=self.n_features_in_,
+            n_classes=len(self.classes_),
         )
 
     def _store_without_variation(self, rows: Rows, heads: Array) -> None:

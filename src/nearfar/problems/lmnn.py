@@ -12,15 +12,16 @@ different classes, and triplets t = (e, p) that share their first point:
 (6) gap       f(M) − μ Σα = ⟨P − S(α), M⟩ + μ Σ_t ([s_t]₊ − α_t s_t)
 
 With few points P is nearly singular, and the optimum of (2) stretches noise. A *shrinkage* ρ
-between 0 and 1 keeps some of the old distance. It shrinks the pull towards a multiple of the
-identity, as one shrinks a covariance, and M stays above a multiple of the identity, the *floor* φ:
+between 0 and 1 keeps some of a prior distance ‖W(a − b)‖, that of the inputs for W = I. It shrinks
+the pull towards a multiple of (WᵀW)⁻¹, as one shrinks a covariance, and M stays above a multiple of
+WᵀW, the *floor* φ. With k rows of W and m edges:
 
-(7) minimise  (1−μ) [Σ_e D_M(e) + r (T/d) tr M] + μ Σ_t [s_t(M)]₊   over M ⪰ φI,
-              T = Σ_e ‖x_i − x_j‖²,  r = ρ / (1−ρ),  φ = F r m / T  for m edges
+(7) minimise  (1−μ) [Σ_e D_M(e) + r (T/k) tr W⁻ᵀMW⁻¹] + μ Σ_t [s_t(M)]₊   over M ⪰ φWᵀW,
+              T = Σ_e ‖W(x_i − x_j)‖²,  r = ρ / (1−ρ),  φ = F r m / T
 
-With M = φI + M', M' ⪰ 0, it is (2) again, with P = (1−μ) [Σ_e C_e + r (T/d) I], a constant
-φ tr P, and margins b_t = 1 + φ(‖e‖² − ‖p‖²) in place of 1; so the bound is φ tr P + μ Σ_t α_t b_t.
-ρ = 0 is (2), and towards ρ = 1 the metric becomes that of the inputs. L below is a factor of M'.
+With M = φWᵀW + M', M' ⪰ 0, it is (2) again, with P = (1−μ) [Σ_e C_e + r (T/k) (WᵀW)⁻¹], a constant
+φ ⟨P, WᵀW⟩, and margins b_t = 1 + φ(‖We‖² − ‖Wp‖²) in place of 1; so the bound is that constant plus
+μ Σ_t α_t b_t. ρ = 0 is (2), and towards ρ = 1 the metric becomes WᵀW. L below is a factor of M'.
 
 The multipliers a of (4) start at zero and are replaced by α from time to time, which makes (4)
 exact in the limit at a fixed width w (a proximal method on the dual). Any α in [0, 1] proves a
@@ -93,7 +94,7 @@ class LMNNProblem(LMNNObjective):
     ) -> tuple[Certificate, Triplets]:
         """The gap of (6) from the data in float64, over all triplets; previous gives α."""
         U = self.exact()
-        return self._certified(L, self._whole(self._map(L, U), exact=True), U, previous, keep)
+        return self._certified(L, self._map(L, U), self._exactly_kept(), U, previous, keep)
 
     def certify_returned(
         self, L: Matrix, certificate: Certificate | None, triplets: Triplets
@@ -107,13 +108,14 @@ class LMNNProblem(LMNNObjective):
         U = self.exact()
         if self.kept is not None:
             components = self.returned(L)
-            found, _ = self._certified(L, self.images(components), U, triplets, False, components)
+            Z = self._images_of(components)
+            found, _ = self._certified(L, Z, None, U, triplets, False, components)
             if certificate is None or found.bound >= certificate.bound:
                 return found
             return replace(certificate, objective=found.objective, n_active=found.n_active)
         before, Z = self._returned_images(L, U)
         if certificate is None or not self._covers(triplets, before, Z):
-            found, _ = self._certified(L, Z, U, triplets, False, self.returned(L))
+            found, _ = self._certified(L, Z, None, U, triplets, False, self.returned(L))
             if certificate is None or found.bound >= certificate.bound:
                 return found
             return replace(certificate, objective=found.objective, n_active=found.n_active)
@@ -139,19 +141,26 @@ class LMNNProblem(LMNNObjective):
         self,
         L: Matrix,
         Z: Array,
+        kept: Array | None,
         U: Array,
         previous: Triplets | None,
         keep: bool = False,
         components: Matrix | None = None,
     ) -> tuple[Certificate, Triplets]:
-        """The gap of (6) for images Z in float64, by a search for all triplets."""
+        """The gap of (6) for images in float64 as `_survey` takes them; searches all triplets."""
         width = CERTIFY_WIDTH if previous is None else previous.width
-        screen = self.kernels.single(Z) if self.is_single else None
         at = self._survey(
-            L, Z, width, width, previous, keep=keep, screen=screen, components=components
+            L,
+            Z,
+            kept,
+            width,
+            width,
+            previous,
+            keep=keep,
+            screened=self.is_single,
+            components=components,
         )
-        kept = None if self.kept is None else self._whole(U[:, :0], exact=True)
-        return self._certificate(at, U, kept), at.triplets
+        return self._certificate(at, U, self._exactly_kept()), at.triplets
 
     def _certificate(self, at: Placement, U: Array, kept: Array | None) -> Certificate:
         mu = self.push_weight
@@ -181,11 +190,12 @@ class LMNNProblem(LMNNObjective):
         )
 
     def _margins(self, triplets: Triplets, kept: Array | None) -> Array | float:
-        """b of (7), (t,), from the points whose squared lengths are those of φI."""
+        """b of (7), (t,), from the points whose squared lengths are those of φWᵀW."""
         if kept is None:
             return 1.0
-        near = self._lengths(kept, *self._near_edges(triplets))
-        far = self._lengths(kept, triplets.heads, triplets.tails)
+        kernels = self.kernels
+        near = kernels.double(kernels.sq_lengths(kept, *self._near_edges(triplets)))
+        far = kernels.double(kernels.sq_lengths(kept, triplets.heads, triplets.tails))
         return 1 + near[triplets.near] - far[triplets.pair]
 
     def dual_point(self, certificate: Certificate) -> dict[str, NDArray[Any]]:

@@ -54,26 +54,30 @@ class LMNNObjective(LMNNPoints):
         keep: bool = False,
     ) -> Placement:
         """L placed with the triplets that `search` finds."""
-        Z = self._whole(self._map(L, self.U))
-        return self._survey(L, Z, margin, width, previous, keep=keep)
+        Z = self._map(L, self.U)
+        return self._survey(L, Z, self.kept, margin, width, previous, keep=keep)
 
     def _survey(
         self,
         L: Matrix,
         Z: Array,
+        kept: Array | None,
         margin: float,
         width: float,
         previous: Triplets | None,
         *,
         keep: bool = False,
-        screen: Array | None = None,
+        screened: bool = False,
         components: Matrix | None = None,
     ) -> Placement:
-        """L placed at images under M, which begin with those of M'; ``components`` are M's."""
+        """L placed at images under M', with points for φWᵀW; or under M, whose ``components`` are.
+
+        ``screened`` searches in float32 first.
+        """
         kernels, n = self.kernels, len(self.U)
-        edge_lengths = self._lengths(Z, *self.edges)
+        edge_lengths = self._lengths(Z, *self.edges, kept)
         reach = kernels.segment_max(self.edges[0], edge_lengths, n) + (1 + margin)
-        heads, tails = self._impostor_pairs(Z, reach, screen)
+        heads, tails = self._impostor_pairs(Z, kept, reach, screened=screened)
         known = heads[:0]
         if previous is not None:
             known = previous.heads * n + previous.tails
@@ -83,7 +87,7 @@ class LMNNObjective(LMNNPoints):
             heads, tails = code // n, code % n
         count = self.first_edge[heads + 1] - self.first_edge[heads]
         self._check_memory(len(heads), int(count.sum()))
-        pair_lengths = self._lengths(Z, heads, tails)
+        pair_lengths = self._lengths(Z, heads, tails, kept)
         pair = kernels.repeat(kernels.arange(len(heads), heads), count)
         offset = kernels.cumsum(count) - count
         edge = kernels.arange(len(pair), heads) - offset[pair] + self.first_edge[heads[pair]]
@@ -97,24 +101,26 @@ class LMNNObjective(LMNNPoints):
             code = heads * n + tails
             at = kernels.searchsorted(known, code).clip(0, len(known) - 1)
             wanted = wanted | (known[at] == code)[pair]
-        kept = kernels.flatnonzero(wanted)
-        triplets = self._triplets(heads, tails, pair[kept], edge[kept], prox[kept], width)
+        at = kernels.flatnonzero(wanted)
+        triplets = self._triplets(heads, tails, pair[at], edge[at], prox[at], width)
         pull = self._pull_of(edge_lengths, L, components)
-        if self.kept is not None:
-            Z = Z[:, : len(L)]
         return Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
 
-    def _impostor_pairs(self, Z: Array, reach: Array, screen: Array | None) -> tuple[Array, Array]:
+    def _impostor_pairs(
+        self, Z: Array, kept: Array | None, reach: Array, *, screened: bool
+    ) -> tuple[Array, Array]:
         """All pairs of points of different classes that are closer than the first one's reach."""
         kernels = self.kernels
+        images = self._with_kept(Z, kept)
+        screen = kernels.single(images) if screened else None
         rows = kernels.flatnonzero(reach > -np.inf)
         if 2 * len(rows) > len(reach):
-            pairs: tuple[Array, Array] = kernels.impostor_pairs(Z, reach, self.starts, screen)
+            pairs: tuple[Array, Array] = kernels.impostor_pairs(images, reach, self.starts, screen)
             return pairs
         labels = kernels.index(labels_of(self.starts), Z)
         rounded = None if screen is None else (screen[rows], screen)
         heads, tails = kernels.cross_impostor_pairs(
-            Z[rows], reach[rows], Z, labels[rows], labels, rounded
+            images[rows], reach[rows], images, labels[rows], labels, rounded
         )
         return rows[heads], tails
 
@@ -123,10 +129,9 @@ class LMNNObjective(LMNNPoints):
         pull = (1 - self.push_weight) * float(edge_lengths.sum())
         if not self.ridge:
             return pull
-        trace = 0.0
         if components is None:
-            components, trace = self.components(L), float(self.floor.sum())
-        return pull + self.ridge * (trace + float(np.vdot(components, components)))
+            return pull + self._ridge_of_floor + self._ridge_of(self.components(L))
+        return pull + self._ridge_of(components)
 
     def _check_memory(self, n_pairs: int, n_triplets: int) -> None:
         """Refuse more pairs and triplets than memory holds."""
@@ -182,10 +187,9 @@ class LMNNObjective(LMNNPoints):
 
     def place(self, L: Matrix, triplets: Triplets) -> Placement:
         """Compute all lengths at L."""
-        Z = self._map(L, self.U)
-        whole = self._whole(Z)
-        edge_lengths = self._lengths(whole, *self._near_edges(triplets))
-        pair_lengths = self._lengths(whole, triplets.heads, triplets.tails)
+        Z, kept = self._map(L, self.U), self.kept
+        edge_lengths = self._lengths(Z, *self._near_edges(triplets), kept)
+        pair_lengths = self._lengths(Z, triplets.heads, triplets.tails, kept)
         pull = self._pull(L, L) + self._constant
         return Placement(L, Z, pull, edge_lengths, pair_lengths, triplets)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import ModuleType
 from typing import Self
 
@@ -34,9 +35,11 @@ class LMNNPoints:
     first_edge: Array  # (n + 1,) the edges of row i are first_edge[i]:first_edge[i + 1]
     starts: NDArray[np.intp]
     push_weight: float
-    ridge: float  # (1−μ) r T/d of (7)
-    floor: Matrix  # (features,) the diagonal of φI in (7); zero for features that do not vary
-    kept: Array | None  # (n, features) points whose squared lengths are φ‖·‖²; None for φ = 0
+    ridge: float  # (1−μ) r T/k of (7)
+    floor: float  # φ of (7)
+    prior: Matrix  # (k, features) W of (7); zero columns for features that do not vary
+    prior_inverse: Matrix  # (features, k), for these features
+    kept: Array | None  # (n, k) points whose squared lengths are φ‖W·‖²; None for φ = 0
     basis: Matrix  # (features, d): U = (X − centre) basis
     dual_basis: Matrix  # (features, d): X − centre = U dual_basisᵀ
     P: Matrix  # (d, d) in the coordinates of U
@@ -56,10 +59,12 @@ class LMNNPoints:
         shrinkage: float = 0.0,
         *,
         floored: bool = True,
+        prior: tuple[Matrix, Matrix] | None = None,
     ) -> Self:
         """Whiten the points X (sorted by class, any floating type) by their target edges.
 
-        ``shrinkage`` is ρ of (7), whose φ is 0 unless ``floored``.
+        ``shrinkage`` is ρ of (7), whose φ is 0 unless ``floored``; ``prior`` is W with its inverse
+        on the features that vary, or None for the distance of the inputs.
 
         ``centre`` is one of the points or their mean: from elsewhere, n points would seem to differ
         in n directions instead of n − 1.
@@ -68,10 +73,14 @@ class LMNNPoints:
         points = kernels.double(X) - centre
         weight = 1 - float(push_weight)
         ones = kernels.double(edges[0]) * 0 + 1
-        unit, floor = _ridge_and_floor(points, edges, shrinkage)
+        if not shrinkage:
+            prior = None
+        W, inverse = _identity(points, shrinkage > 0) if prior is None else prior
+        framed = points if prior is None else kernels.apply(points, W)
+        unit, floor = _ridge_and_floor(framed, edges, len(W), shrinkage)
         ridge = weight * unit
         if not floored:
-            floor = np.zeros(X.shape[1])
+            floor = 0.0
 
         def pull(U: Array) -> Matrix:
             pulled: Matrix = kernels.gram(U, kernels.laplacian_matmul(*edges, ones, U))
@@ -84,10 +93,12 @@ class LMNNPoints:
         def images(components: Matrix) -> Array:
             return _with_equal_rows(kernels.apply(kernels.double(X) - centre, components), first)
 
-        basis, dual, U, P, Q = whitened(kernels, points, pull, weight * len(ones), ridge)
+        basis, dual, U, P, Q = whitened(kernels, framed, pull, weight * len(ones), ridge)
+        if prior is not None:
+            basis, dual = W.T @ basis, inverse @ dual
         U = _with_equal_rows(U, first)
         single = str(X.dtype).endswith("float32")
-        kept = images(np.diag(floor**0.5)) if floor.any() else None
+        kept = images(floor**0.5 * W) if floor else None
         counts = np.bincount(kernels.to_host(edges[0]), minlength=len(X))
         return cls(
             U=kernels.single(U) if single else U,
@@ -97,6 +108,8 @@ class LMNNPoints:
             push_weight=float(push_weight),
             ridge=ridge,
             floor=floor,
+            prior=W,
+            prior_inverse=inverse,
             kept=kernels.single(kept) if single and kept is not None else kept,
             basis=basis,
             dual_basis=dual,
@@ -160,8 +173,7 @@ class LMNNPoints:
 
     def in_double(self) -> Self:
         """The same problem in float64."""
-        kept = None if self.kept is None else self._whole(self.U[:, :0], exact=True)
-        return replace(self, U=self.exact(), kept=kept)
+        return replace(self, U=self.exact(), kept=self._exactly_kept())
 
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""
@@ -173,17 +185,25 @@ class LMNNPoints:
         components: Matrix = L @ self.basis.T
         return components
 
+    @property
+    def trace_form(self) -> Matrix:
+        """T with tr W⁻ᵀMW⁻¹ = ⟨T, LᵀL⟩ for the metric M of a factor L on U."""
+        framed = self.basis.T @ self.prior_inverse
+        return symmetric(framed @ framed.T)
+
     def above_floor(self, components: Matrix) -> Matrix:
-        """A map of M' for one of M = φI + M', both on the features."""
+        """A map of M' for one of M = φWᵀW + M', both on the features."""
         if self.kept is None:
             return components
-        return factor_psd(components.T @ components - np.diag(self.floor))
+        above = components @ self.prior_inverse
+        return factor_psd(above.T @ above - self.floor * np.eye(above.shape[1])) @ self.prior
 
     def returned(self, L: Matrix) -> Matrix:
         """The map on the features that a fit returns for a factor on U."""
         if self.kept is None:
             return returned_map(self.components(L), L, self.U)
-        return floored_map(self.components(L), self.floor, self.U)
+        above = self.components(L) @ self.prior_inverse
+        return floored_map(above, self.floor, self.prior, self.U)
 
     def first_guess(self) -> Matrix:
         """Whitened directions, each by how much farther apart random points are than targets.
@@ -209,22 +229,36 @@ class LMNNPoints:
         """The images of the points."""
         return self.kernels.apply(U, L)
 
-    def _whole(self, Z: Array, *, exact: bool = False) -> Array:
-        """Images whose squared lengths are those of M: of M' with those of φI beside them."""
-        if self.kept is None:
-            return Z
-        kept = self.images(np.diag(self.floor**0.5)) if exact else self.kept
-        return self.kernels.concatenate([Z.T, kept.T]).T
+    def _with_kept(self, Z: Array, kept: Array | None) -> Array:
+        """Images whose squared lengths are those of M: of M' with those of φWᵀW beside them."""
+        return Z if kept is None else self.kernels.concatenate([Z.T, kept.T]).T
 
-    @property
+    def _exactly_kept(self) -> Array | None:
+        """The points whose squared lengths are φ‖W·‖², in float64; None for φ = 0."""
+        return None if self.kept is None else self.images(self.floor**0.5 * self.prior)
+
+    @cached_property
     def _constant(self) -> float:
-        """The pull of φI, φ tr P in (7)."""
+        """The pull of φWᵀW in (7)."""
         if self.kept is None:
             return 0.0
-        kept = self.kernels.double(self.kept)
-        lengths = self.kernels.sq_lengths(kept, *self._nodes(*self.edges))
+        lengths = self.kernels.sq_lengths(self.kernels.double(self.kept), *self.edges)
         pull = (1 - self.push_weight) * float(lengths.sum())
-        return pull + self.ridge * float(self.floor.sum())
+        return pull + self._ridge_of_floor
+
+    @property
+    def _ridge_of_floor(self) -> float:
+        """The second term of the pull in (7), of φWᵀW."""
+        return self.ridge * self.floor * len(self.prior)
+
+    def _ridge_of(self, components: Matrix) -> float:
+        """The second term of the pull in (7), of the metric of a map on the features."""
+        framed = components @ self.prior_inverse
+        return self.ridge * float(np.vdot(framed, framed))
+
+    def _images_of(self, components: Matrix) -> Array:
+        """The images of the points under a map that is returned, in float64."""
+        return self.images(components)
 
     def _returned_images(self, L: Matrix, U: Array) -> tuple[Array, Array]:
         """Images of the points in float64 under L, rotated, and under the map that is returned."""
@@ -240,9 +274,13 @@ class LMNNPoints:
         product: Matrix = self.kernels.gram(W, self.U)
         return product
 
-    def _lengths(self, Z: Array, heads: Array, tails: Array) -> Array:
+    def _lengths(self, Z: Array, heads: Array, tails: Array, kept: Array | None = None) -> Array:
+        """Squared lengths of pairs in float64: of images, and of φWᵀW where it is given."""
         kernels = self.kernels
-        return kernels.double(kernels.sq_lengths(Z, *self._nodes(heads, tails)))
+        lengths = kernels.double(kernels.sq_lengths(Z, *self._nodes(heads, tails)))
+        if kept is None:
+            return lengths
+        return lengths + kernels.double(kernels.sq_lengths(kept, heads, tails))
 
     def _products(self, Z: Array, D: Array, heads: Array, tails: Array) -> tuple[Array, Array]:
         kernels = self.kernels
@@ -250,18 +288,24 @@ class LMNNPoints:
         return kernels.double(cross), kernels.double(square)
 
 
+def _identity(points: Array, shrunk: bool) -> tuple[Matrix, Matrix]:
+    """W of (7) for the distance of the inputs, and its inverse: the features that vary, if any."""
+    varies = kernels_for(points).to_host(abs(points).sum(0)) > 0
+    kept = np.flatnonzero(varies & shrunk)
+    W = np.zeros((len(kept), len(varies)))
+    W[np.arange(len(kept)), kept] = 1
+    return W, W.T
+
+
 def _ridge_and_floor(
-    points: Array, edges: tuple[Array, Array], shrinkage: float
-) -> tuple[float, Matrix]:
-    """r T/d of (7), and the diagonal of φI there: zero for features that do not vary."""
-    kernels, floor = kernels_for(points), np.zeros(points.shape[1])
-    total = float(kernels.sq_lengths(points, *edges).sum()) if shrinkage else 0.0
+    framed: Array, edges: tuple[Array, Array], n_kept: int, shrinkage: float
+) -> tuple[float, float]:
+    """r T/k and φ of (7), from the points WX."""
+    total = float(kernels_for(framed).sq_lengths(framed, *edges).sum()) if shrinkage else 0.0
     if not total > 0:
-        return 0.0, floor
-    varies = kernels.to_host(abs(points).sum(0)) > 0
+        return 0.0, 0.0
     r = shrinkage / (1 - shrinkage)
-    floor[varies] = FLOOR * r * len(edges[0]) / total
-    return r * total / int(varies.sum()), floor
+    return r * total / n_kept, FLOOR * r * len(edges[0]) / total
 
 
 def _with_equal_rows(U: Array, first: Array | None) -> Array:

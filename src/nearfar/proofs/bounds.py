@@ -27,11 +27,11 @@ def lmnn(
     X: Matrix, Z: Matrix, metric: Index, codes: Index, mu: float, claim: sums.Claim
 ) -> tuple[float, float, float]:
     """Also the smallest eigenvalue of (1.2). Distances to l are those of images Z[metric[l]]."""
-    targets, dual, ridge = claim.targets, claim.dual, claim.ridge
+    targets, dual = claim.targets, claim.dual
     i, slot = np.nonzero(targets >= 0)
     j, D, frames, least = targets[i, slot], np.full(targets.shape, -np.inf), [], 0.0
     D[i, slot] = ((Z[metric[j], i] - Z[metric[j], j]) ** 2).sum(axis=1)
-    objective = (1 - mu) * (D[i, slot].sum() + ridge * claim.trace)
+    objective = (1 - mu) * (D[i, slot].sum() + claim.ridges @ claim.traces)
     (at, near, far), alpha = dual[0].T, dual[1].copy()
     for number, images in enumerate(Z):
         points, mine = np.flatnonzero(metric == number), metric[j] == number
@@ -41,8 +41,8 @@ def lmnn(
             for column in D[rows].T:
                 objective += mu * np.maximum(1 + column[:, None] - table, 0).sum()  # (1.1)
         B = np.sqrt(1 - mu) * (X[i[mine]] - X[j[mine]])
-        B = sums.with_ridge(B, (1 - mu) * ridge)  # BᵀB = P (1.4)
-        T, null = sums.coordinates(X, B, shortest=ridge > 0)
+        B = sums.with_ridge(B, (1 - mu) * claim.ridges[number])  # BᵀB = P (1.4)
+        T, null = sums.coordinates(X, B, shortest=bool(claim.ridges[number] > 0))
         alpha[(metric[far] == number) & sums.differ_along(null, T, X, at, far)] = 0
         frames.append((X @ T, B @ T))
     for number, (U, B) in enumerate(frames):

@@ -55,11 +55,12 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         if len(np.unique(rows)) < len(rows):
             raise Refuted("the proof is damaged: it names a row twice")
     space, n = Space.of(model, X, rows), len(rows)
-    scale = getattr(model, "feature_scale_", None)
-    if scale is not None:  # the program is about scaled features, the map about the inputs
-        scale = claims.finite_array({"scale": scale}, "scale", (X.shape[1],))
-        points = space.points * scale
-        space = Space(space.maps / scale, points, points)
+    inputs, framed = space.points, space.maps
+    prior = getattr(model, "prior_components_", None)
+    if prior is not None:  # the program is about the points W x, the map about the inputs
+        W = claims.finite_array({"prior": prior}, "prior", (None, X.shape[1]))
+        framed = space.maps @ sums.right_inverse(W)
+        space = Space(space.maps, space.points @ W.T, space.points)
     if not proof and not space.points.any():
         sizes = np.bincount(codes)
         near = np.minimum(sizes - 1, int(model.n_neighbors))
@@ -75,8 +76,7 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         raise Refuted(f"{OTHER}it has {len(X)} rows, the proof is about {len(targets)}")
     if given is None:
         chose = getattr(model, "target_components_", None)
-        chose = chose if chose is None or scale is None else claims.as_float64(chose) / scale
-        where = space.points if chose is None else space.image(chose)
+        where = inputs if chose is None else space.image(chose)
         noise = 0.0 if space.gram is None else n * sums.EPS * np.abs(where).max(initial=0.0)
         ties = tolerance(model), noise**2  # eigenvectors of a kernel matrix are rounded
         for row in _not_nearest(where, codes, targets, int(model.n_neighbors), ties):
@@ -89,11 +89,17 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         triplets = claims.row_numbers(proof, "triplets", 3, 0, n)
         dual = triplets, claims.finite_array(proof, "weights", (len(triplets),))
         _check_triplets(*dual, codes, targets)
-    ridge, floor = sums.shrunk(space.points, targets, float(getattr(model, "shrinkage_", 0.0)))
-    if ridge:
-        _check_floor(space.maps[0], floor, tolerance(model))
-    trace = space.trace() if ridge else 0.0
-    claim = sums.Claim(targets, dual, ridge, floor, trace)
+    rho = float(getattr(model, "shrinkage_", 0.0))
+    ridge, floor = sums.shrunk(space.points, targets, rho, framed=prior is not None)
+    if ridge and space.gram is not None:  # the map in the coordinates of the points
+        framed = np.linalg.lstsq(space.points, images[0] - images[0].mean(axis=0))[0].T[None]
+    if ridge and proves and getattr(model, "n_components", None) is None:  # else it is projected
+        for L in framed:
+            _check_floor(L, floor, tolerance(model))
+    traces = (framed * framed).sum(axis=(1, 2))
+    tails = metric[rows][targets[targets >= 0]]
+    shares = np.maximum(np.bincount(tails, minlength=len(framed)), 1) / max(len(tails), 1)
+    claim = sums.Claim(targets, dual, ridge * shares, floor, traces)
     objective, bound, least = bounds.lmnn(space.points, images, metric[rows], codes, mu, claim)
     note = f" (dual point infeasible: smallest eigenvalue {least:.0e})" if least < -SOLVED else ""
     note += f", of the {n} rows that were not held out" if n < len(X) else ""

@@ -148,9 +148,9 @@ class Claim(NamedTuple):
 
     targets: Index  # (n, k), -1 for none
     dual: Dual
-    ridge: float  # r T/d of (1.4)
+    ridges: Matrix  # (c,) r T/d of (1.4), of each metric its share
     floor: Matrix  # (d,) the diagonal of φI
-    trace: float  # tr M
+    traces: Matrix  # (c,) tr M of each metric
 
     def margins(self, X: Matrix) -> Matrix:
         """1 + φ(‖x_i − x_j‖² − ‖x_i − x_l‖²) of the triplets."""
@@ -161,18 +161,30 @@ class Claim(NamedTuple):
         """φ tr P / (1 − μ)."""
         heads, slot = np.nonzero(self.targets >= 0)
         kept = lengths(X * np.sqrt(self.floor), heads, self.targets[heads, slot])
-        return float(kept.sum() + self.ridge * self.floor.sum())
+        return float(kept.sum() + self.ridges.sum() * self.floor.sum())
 
 
-def shrunk(X: Matrix, targets: Index, rho: float) -> tuple[float, Matrix]:
-    """rT/d and the diagonal of φI of (1.4), from the points and their targets."""
+def shrunk(X: Matrix, targets: Index, rho: float, *, framed: bool) -> tuple[float, Matrix]:
+    """rT/d and the diagonal of φI of (1.4), from the points and their targets.
+
+    Points that are ``framed`` by a W count in all coordinates, others in those that vary.
+    """
     spread, (heads, slot) = np.abs(X - X[:1]).mean(axis=0), np.nonzero(targets >= 0)
     squares = lengths(X, heads, targets[heads, slot])
     if rho == 0 or not squares.any():
         return 0.0, np.zeros(X.shape[1])
-    live = spread > DEAD * np.median(spread[spread > 0])
+    live = (spread > DEAD * np.median(spread[spread > 0])) | framed
     r = rho / (1 - rho)
     return float(r * squares.sum() / live.sum()), live * (FLOOR * r / squares.mean())
+
+
+def right_inverse(W: Matrix) -> Matrix:
+    """The inverse of W on the features that it does not leave out, whatever their units."""
+    units = np.abs(W).max(axis=0, initial=0.0)
+    live = units > 0
+    inverse = np.zeros(W.T.shape)
+    inverse[live] = np.linalg.pinv(W[:, live] / units[live]) / units[live][:, None]
+    return inverse
 
 
 def with_ridge(B: Matrix, ridge: float) -> Matrix:
