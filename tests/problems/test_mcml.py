@@ -99,3 +99,17 @@ def test_a_shrinkage_is_a_trace_and_a_floor_in_units_of_the_pull(rho, weighted, 
     rough = MCMLProblem.shrunk(X, X.mean(axis=0), starts, rho, masses, floored=False)
     assert rough.regularization == problem.regularization
     assert not rough.floor.any()
+
+
+def test_a_proof_in_float32_is_about_the_points_as_they_are(rng, mcml_by_loops):
+    """Points far from the origin, of which float32 rounds the distances that the floor keeps."""
+    y = np.repeat(np.arange(len(SIZES)), SIZES)
+    X = (rng.normal(size=(12, 3)) + [3e3, 0, 0]).astype(np.float32)
+    case = mcml_by_loops.shrunk(X, y, 0.5)
+    starts = np.cumsum([0, *SIZES])
+    problem = MCMLProblem.shrunk(X, np.zeros(3), starts, 0.5)
+    L = problem.factor(0.5 * rng.normal(size=(3, 3)))
+    at = problem.evaluate(L, problem.exact())
+    C = problem.components(L)
+    assert at.value == pytest.approx(case.objective(C.T @ C), rel=1e-9)
+    assert at.entropy == pytest.approx(case.entropy(case.chosen(C.T @ C)), rel=1e-9)

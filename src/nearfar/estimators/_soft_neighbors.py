@@ -91,7 +91,8 @@ def points_to_shrink(estimator: Any, X: Array, labels: ClassOrder) -> Array:
     if estimator.shrinkage == "auto":
         robust_centre(points)  # refuses what leaves the range of float64
         scale = better_scale(points, labels.codes[labels.order], VOTERS)
-    estimator.shrinkage_ = chosen_shrinkage(estimator.shrinkage, points[:, varying(points)])
+    n_varying = int(varying(points).sum())
+    estimator.shrinkage_ = chosen_shrinkage(estimator.shrinkage, points[:, :n_varying])
     estimator.feature_scale_ = None if scale is None else to_host(scale)
     return points if scale is None else points * scale
 

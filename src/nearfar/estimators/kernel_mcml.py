@@ -212,14 +212,15 @@ class KernelMCML(KernelMetricLearner):
         points = self._expansion(X)
         E = take_rows(points.coordinates, labels.order)
         rank = E.shape[1]
-        self.shrinkage_ = rank / (rank + len(X)) if self.shrinkage == "auto" else self.shrinkage
+        auto = rank / (rank + len(X))
+        self.shrinkage_ = auto if self.shrinkage == "auto" else float(self.shrinkage)
         if rank == 0:
             return self._store_without_variation(points, labels)
 
         problem = KernelMCMLProblem.of(
             E,
             labels.starts,
-            float(self.shrinkage_),
+            self.shrinkage_,
             lambda components: take_rows(points.images(components), labels.order),
             points.trace,
         )

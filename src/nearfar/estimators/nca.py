@@ -211,7 +211,8 @@ class NCA(MetricLearner):
             start = named_start(problem, points, labels, str(self.init), rows)
             if self.init == "auto":
                 local = map(problem.factor, local_maps(points, labels, rows))
-                starts = [start, *local, *(share * start for share in SMALLER[: 3 * full])]
+                smaller = [share * start for share in SMALLER if problem.floor.any()]
+                starts = [start, *local, *smaller]
                 start = min(starts, key=lambda L: problem.evaluate(L).value)
         else:
             start = start_from(self, problem, given)
@@ -264,8 +265,8 @@ class NCA(MetricLearner):
         """All points are equal, so that every map is as good as any other: keep the identity."""
         warn_of_no_variation()
         d, masses = self.n_features_in_, np.ones(len(X)) if given.masses is None else given.masses
-        self.components_, self.proof_ = np.eye(rows or d, d), given.proof or None
-        self.components_ = as_components(self.components_, self.n_components, X)
+        self.components_ = as_components(np.eye(rows or d, d), self.n_components, X)
+        self.proof_ = given.proof or None
         others = masses_of_others(given.labels.starts, masses)
         objective = float(masses @ (others / masses_of_others(np.array([0, len(X)]), masses)))
         store_ending(self, Status.CONVERGED, objective, None, [])

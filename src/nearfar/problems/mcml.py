@@ -111,9 +111,7 @@ class MCMLProblem(SoftNeighborsProblem):
     @cached_property
     def _pull_of_floor(self) -> float:
         """⟨S(p₀), φI⟩."""
-        if not self.floor.any():
-            return 0.0
-        return self._pull(self.images(np.diag(self.floor**0.5)[self.floor > 0]))
+        return self._pull(self.kept) if self.floor.any() else 0.0
 
     def _pull(self, Z: Array) -> float:
         """Σᵢⱼ mᵢ p₀(j|i) D(i, j) of images."""

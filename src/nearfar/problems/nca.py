@@ -97,10 +97,15 @@ class DiagonalNCAProblem(NCAProblem):
         floor: Matrix | None = None,
         masses: Matrix | None = None,
     ) -> Self:
-        """Divide the features of X by their standard deviations; constant features become zero."""
+        """Divide the features of X by their standard deviations; constant features become zero.
+
+        A price on the trace adds to the variances, so that a feature that hardly varies, whose
+        weight would cost a lot, is not stretched.
+        """
         kernels = kernels_for(X)
         points = kernels.double(X) - centre
-        deviation = np.sqrt(kernels.to_host((points * points).mean(0)))
+        variance = kernels.to_host((points * points).mean(0))
+        deviation = np.sqrt(variance + (variance > 0) * regularization / len(X))
         inverse = np.divide(1.0, deviation, where=deviation > 0, out=np.zeros(len(deviation)))
         U = points * kernels.like(inverse, points)
         within = within_classes(U, starts, masses)

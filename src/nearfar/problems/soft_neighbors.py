@@ -180,12 +180,14 @@ class SoftNeighborsProblem:
         return counted_masses(self.starts, self.masses)
 
     @cached_property
-    def kept(self) -> Array | None:
-        """Points (n, k) whose squared distances are those of φI; None for φ = 0."""
-        if not self.floor.any():
-            return None
-        kept = self.images(np.diag(self.floor**0.5)[self.floor > 0])
-        return self.kernels.single(kept) if self.is_single else kept
+    def kept(self) -> Array:
+        """Points (n, k) whose squared distances are those of φI, in float64; k = 0 for φ = 0."""
+        return self.images(np.diag(self.floor**0.5)[self.floor > 0])
+
+    @cached_property
+    def _kept_as_points(self) -> Array:
+        """The same in the precision of U."""
+        return self.kernels.single(self.kept) if self.is_single else self.kept
 
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""
@@ -238,12 +240,12 @@ class SoftNeighborsProblem:
 
     def sums(self, L: Matrix, U: Array | None = None, own: bool = False) -> Sums:
         """The sums at a factor, over other points U if they are given."""
-        U = self.U if U is None else U
+        exact, U = U is not None, self.U if U is None else U
         kernels = kernels_for(U)
-        Z = kernels.apply(U, L)
-        whole = (
-            Z if self.kept is None else kernels.concatenate([Z.T, _as(U, self.kept, kernels).T]).T
-        )
+        whole = Z = kernels.apply(U, L)
+        if self.floor.any():
+            kept = _as(U, self.kept, kernels) if exact else self._kept_as_points
+            whole = kernels.concatenate([Z.T, kept.T]).T
         squares = kernels.to_host(kernels.double((whole * whole).sum(1)))
         narrow = len(L) < NARROW * L.shape[1]
         logs, shares, degrees, forward, backward = kernels.softmax_neighbors(
