@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from nearfar.errors import InvalidInputError
-from nearfar.kernels import Array, kernels_for, to_host
+from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.supervision import vote
+from nearfar.supervision.pairs import equal_points
 from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 SCALE_ROWS = 2000  # that are enough to tell whether features should be scaled
 SCALE_PAIRS = 10_000  # the same of near and of far pairs
@@ -41,9 +43,12 @@ def chosen_shrinkage(shrinkage: float | str, points: Array) -> float:
     return shrinkage_for(shrinkage, *points.shape)
 
 
-def shrinkage_for(shrinkage: float | str, n: float, d: int) -> float:
-    """The shrinkage that was given, or the one for n points, or their weights, and d features."""
-    return AUTO * d / (AUTO * d + max(n, 0.0)) if shrinkage == "auto" else float(shrinkage)
+def shrinkage_for(shrinkage: float | str, n: float, d: int, rows: int = AUTO) -> float:
+    """The shrinkage that was given, or the one for n points, or their weights, and d features.
+
+    "auto" is one half at so many ``rows`` for each feature.
+    """
+    return rows * d / (rows * d + max(n, 0.0)) if shrinkage == "auto" else float(shrinkage)
 
 
 def one_scale(points: Array) -> Array | None:
@@ -84,16 +89,21 @@ def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
     return scale if error(sample * scale) < error(sample) else None
 
 
-def scale_of_pairs(points: Array, heads: Index, tails: Index, near: Mask) -> Array | None:
+def scale_of_pairs(
+    points: Array, heads: Index, tails: Index, near: Mask, weights: Floats | None = None
+) -> Array | None:
     """As `better_scale`, for near and far pairs: by the area under the ROC curve of distances."""
-    scale = one_scale(points)
+    used = np.unique(equal_points(points)[np.concatenate([heads, tails])])
+    scale = one_scale(take_rows(points, used))
     few = np.concatenate([np.flatnonzero(kind)[:SCALE_PAIRS] for kind in (near, ~near)])
     if scale is None or near[few].all() or not near[few].any():
         return None
     kernels = kernels_for(points)
     edges = [kernels.index(end[few], points) for end in (heads, tails)]
+    w = None if weights is None else weights[few]
 
     def area(X: Array) -> float:
-        return float(roc_auc_score(near[few], -to_host(kernels.sq_lengths(X, *edges))))
+        squares = to_host(kernels.sq_lengths(X, *edges))
+        return float(roc_auc_score(near[few], -squares, sample_weight=w))
 
     return scale if area(points * scale) > area(points) else None

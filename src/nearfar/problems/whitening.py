@@ -120,6 +120,12 @@ def _orthogonal(dual: Matrix) -> tuple[Matrix, Matrix]:
     return directions / lengths[known], directions * lengths[known]
 
 
+def varying(kernels: ModuleType, points: Array) -> NDArray[np.bool_]:
+    """Which features differ between points."""
+    found: NDArray[np.bool_] = kernels.to_host((points != points[:1]).any(0))
+    return found
+
+
 def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:
     """The map on the features that a fit returns for a factor L of whitened points, in float64.
 

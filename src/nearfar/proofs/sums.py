@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 Pairs = tuple[Index, Index]  # heads and tails
-Parts = Callable[[], Iterable[Pairs]]
+Parts = Callable[[], Iterable[tuple[Pairs, Matrix]]]  # with their weights
 Dual = tuple[Index, Matrix]  # triplets (t, 3) and their weights
 
 EPS = float(np.finfo(np.float64).eps)
@@ -90,13 +90,19 @@ class Claim(NamedTuple):
 
 def shrunk(X: Matrix, targets: Index, rho: float) -> tuple[float, Matrix]:
     """rT/d and the diagonal of φI of (1.4), from the points and their targets."""
-    spread, (heads, slot) = np.abs(X - X[:1]).mean(axis=0), np.nonzero(targets >= 0)
+    heads, slot = np.nonzero(targets >= 0)
     squares = lengths(X, heads, targets[heads, slot])
     if rho == 0 or not squares.any():
         return 0.0, np.zeros(X.shape[1])
-    live = spread > DEAD * np.median(spread[spread > 0])
+    live = varying(X)
     r = rho / (1 - rho)
     return float(r * squares.sum() / live.sum()), live * (FLOOR * r / squares.mean())
+
+
+def varying(X: Matrix) -> NDArray[np.bool_]:
+    """Features that differ between points by more than rounding."""
+    spread = np.abs(X - X[:1]).mean(axis=0)
+    return np.asarray(spread > DEAD * np.median(spread[spread > 0])) if spread.any() else spread > 0
 
 
 def with_ridge(B: Matrix, ridge: float) -> Matrix:
