@@ -104,7 +104,7 @@ def test_a_shrinkage_is_a_trace_and_a_floor_in_units_of_the_pull(rho, weighted, 
 def test_a_proof_in_float32_is_about_the_points_as_they_are(rng, mcml_by_loops):
     """Points far from the origin, of which float32 rounds the distances that the floor keeps."""
     y = np.repeat(np.arange(len(SIZES)), SIZES)
-    X = (rng.normal(size=(12, 3)) + [3e3, 0, 0]).astype(np.float32)
+    X = (rng.normal(size=(12, 3)) + np.array([3e3, 0, 0])).astype(np.float32)
     case = mcml_by_loops.shrunk(X, y, 0.5)
     starts = np.cumsum([0, *SIZES])
     problem = MCMLProblem.shrunk(X, np.zeros(3), starts, 0.5)

@@ -23,6 +23,7 @@ from nearfar.supervision.pairs import (
     pairs_of_labels,
     pairs_of_tuples,
     warn_of_far_and_equal,
+    weighted_by_points,
 )
 from nearfar.validation import check_choice, check_in_memory, check_number
 
@@ -326,6 +327,7 @@ def validated_pairs(
     n_pairs: int | None = None,
     random_state: Any = None,
     *,
+    sample_weight: Any = None,
     both: bool = True,
     drop_dead: bool = False,
 ) -> Pairs:
@@ -345,6 +347,8 @@ def validated_pairs(
         For labelled points, how many near and how many far pairs to draw; None for all.
     random_state : int, RandomState instance or None, default=None
         Draws them.
+    sample_weight : array-like or None, default=None
+        Weights of labelled points, whose products are those of their pairs, or of tuples.
     both : bool, default=True
         Whether near and far pairs must both occur.
     drop_dead : bool, default=False
@@ -358,9 +362,11 @@ def validated_pairs(
             check_number("n_pairs", n_pairs, Integral, 1, None)
         points = validated_points(estimator, X, reset=True)
         labels = validated_labels(estimator, points, y)
+        weights = validated_weights(estimator, len(points), sample_weight, labels)
         check_class_pairs(labels, name)
         points = without_dead_features(points) if drop_dead else points
-        return pairs_of_labels(points, labels, n_pairs, check_random_state(random_state), name)
+        random = check_random_state(random_state)
+        return weighted_by_points(pairs_of_labels(points, labels, n_pairs, random, name), weights)
     if n_pairs is not None:
         raise InvalidInputError(
             f"n_pairs={n_pairs} chooses pairs of labelled points, but X holds tuples."
@@ -368,8 +374,9 @@ def validated_pairs(
         )
     points, indices = validated_tuples(estimator, X, reset=True)
     near = validated_kinds(estimator, indices, y)
+    weights = validated_weights(estimator, len(indices), sample_weight)
     points = without_dead_features(points) if drop_dead else points
-    return pairs_of_tuples(points, indices, near, both, merge=not isinstance(X, Tuples))
+    return pairs_of_tuples(points, indices, near, both, not isinstance(X, Tuples), weights)
 
 
 def validated_stream(

@@ -11,9 +11,10 @@ from scipy import linalg as scipy_linalg
 from sklearn.metrics import roc_auc_score
 
 from nearfar.errors import InvalidInputError, WorseThanInputsWarning, warn
-from nearfar.kernels import Array, kernels_for, to_host
+from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.problems.discriminant import discriminant_frame
 from nearfar.supervision import vote
+from nearfar.supervision.pairs import equal_points
 from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
@@ -48,9 +49,12 @@ def chosen_shrinkage(shrinkage: float | str, points: Array, n_metrics: int = 1) 
     return shrinkage_for(shrinkage, n / n_metrics, d)
 
 
-def shrinkage_for(shrinkage: float | str, n: float, d: int) -> float:
-    """The shrinkage that was given, or the one for n points, or their weights, and d features."""
-    return AUTO * d / (AUTO * d + max(n, 0.0)) if shrinkage == "auto" else float(shrinkage)
+def shrinkage_for(shrinkage: float | str, n: float, d: int, rows: int = AUTO) -> float:
+    """The shrinkage that was given, or the one for n points, or their weights, and d features.
+
+    "auto" is one half at so many ``rows`` for each feature.
+    """
+    return rows * d / (rows * d + max(n, 0.0)) if shrinkage == "auto" else float(shrinkage)
 
 
 def one_scale(points: Array) -> Array | None:
@@ -119,17 +123,22 @@ def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
     return scale if _more(wrong, found) else None
 
 
-def scale_of_pairs(points: Array, heads: Index, tails: Index, near: Mask) -> Array | None:
+def scale_of_pairs(
+    points: Array, heads: Index, tails: Index, near: Mask, weights: Matrix | None = None
+) -> Array | None:
     """As `better_scale`, for near and far pairs: by the area under the ROC curve of distances."""
-    scale = one_scale(points)
+    used = np.unique(equal_points(points)[np.concatenate([heads, tails])])
+    scale = one_scale(take_rows(points, used))
     few = np.concatenate([np.flatnonzero(kind)[:SCALE_PAIRS] for kind in (near, ~near)])
     if scale is None or near[few].all() or not near[few].any():
         return None
     kernels = kernels_for(points)
     edges = [kernels.index(end[few], points) for end in (heads, tails)]
+    w = None if weights is None else weights[few]
 
     def area(X: Array) -> float:
-        return float(roc_auc_score(near[few], -to_host(kernels.sq_lengths(X, *edges))))
+        squares = to_host(kernels.sq_lengths(X, *edges))
+        return float(roc_auc_score(near[few], -squares, sample_weight=w))
 
     return scale if area(points * scale) > area(points) else None
 

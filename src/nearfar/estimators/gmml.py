@@ -16,11 +16,11 @@ from nearfar.estimators._input import (
     validated_labels,
     validated_pairs,
     validated_points,
+    validated_weights,
 )
-from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._pairs import PairLearner, count_of, scale_of_rows
 from nearfar.estimators._prior import check_prior, prior_matrix
 from nearfar.estimators._shrinkage import (
-    better_scale,
     check_shrinkage,
     scale_of_pairs,
     shrinkage_for,
@@ -38,7 +38,6 @@ from nearfar.validation import check_number
 Matrix = NDArray[np.float64]
 
 LARGEST_GAP = 1e-3  # of an answer whose digits are not lost
-NEIGHBORS = 3  # whose errors tell whether features should be scaled
 
 
 class GMML(PairLearner, MetricLearner):
@@ -67,6 +66,10 @@ class GMML(PairLearner, MetricLearner):
     prior : "identity", "covariance" or array of shape (n_features, n_features), default="identity"
         The metric A₀ that is drawn to: the Euclidean one, the inverse covariance of the points, or
         a positive definite matrix. Its scale does not matter.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes of labelled points, by which ``sample_weight`` is multiplied:
+        "balanced" gives all classes the same weight, and classes that a dict does not name have
+        the weight 1.
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all, which is
         faster, since no pairs have to be made.
@@ -134,6 +137,7 @@ class GMML(PairLearner, MetricLearner):
         *,
         shrinkage: float | str = "auto",
         prior: str | ArrayLike = "identity",
+        class_weight: str | dict[Any, float] | None = None,
         n_pairs: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -141,11 +145,12 @@ class GMML(PairLearner, MetricLearner):
         self.t = t
         self.shrinkage = shrinkage
         self.prior = prior
+        self.class_weight = class_weight
         self.n_pairs = n_pairs
         self.random_state = random_state
 
     @with_callbacks
-    def fit(self, X: Any, y: Any = None) -> GMML:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> GMML:
         """Learn the metric.
 
         Parameters
@@ -156,13 +161,16 @@ class GMML(PairLearner, MetricLearner):
             float32; tensors are computed on their device.
         y : array-like or None, default=None
             Class labels of points; +1 for near and -1 for far pairs; None for triplets.
+        sample_weight : array-like or None, default=None
+            Weights of labelled points, or of pairs or triplets. The weight of a pair of labelled
+            points is the product of theirs, so that integers count as repeated points.
 
         Returns
         -------
         GMML
             The fitted estimator.
         """
-        points, scatters, n = self._validated_scatters(X, y)
+        points, scatters, n = self._validated_scatters(X, y, sample_weight)
         callbacks = Callbacks(self, X, y)
         scale, kernels = self.feature_scale_, kernels_for(points)
         self.shrinkage_ = shrinkage_for(self.shrinkage, n, _n_varying(*scatters))
@@ -222,7 +230,9 @@ class GMML(PairLearner, MetricLearner):
         check_shrinkage(self.shrinkage)
         check_prior(self.prior, self.n_features_in_)
 
-    def _validated_scatters(self, X: Any, y: Any) -> tuple[Array, tuple[Matrix, Matrix], int]:
+    def _validated_scatters(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Array, tuple[Matrix, Matrix], float]:
         """The points as they were given, sums over near and far pairs, and n of the shrinkage.
 
         Sets ``feature_scale_``, by which the points of the sums are multiplied.
@@ -232,25 +242,34 @@ class GMML(PairLearner, MetricLearner):
             points = validated_points(self, X, reset=True)
             labels = validated_labels(self, points, y)
             self._check_parameters()
+            weights = validated_weights(self, len(points), sample_weight, labels)
             check_class_pairs(labels, type(self).__name__)
             check_spread(float(points.max()) - float(points.min()))
             points, kernels = without_dead_features(points), kernels_for(points)
             if self._scales:
-                scale = better_scale(points, labels.codes, NEIGHBORS)
+                scale = scale_of_rows(points, labels.codes, weights)
             with single_threaded_blas():
-                scatters = scatters_of_labels(kernels, _times(points, scale), labels)
-            n = len(points)
+                scatters = scatters_of_labels(kernels, _times(points, scale), labels, weights)
+            n = float(len(points) if weights is None else weights.sum())
         else:
-            pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
+            pairs = validated_pairs(
+                self,
+                X,
+                y,
+                self.n_pairs,
+                self.random_state,
+                sample_weight=sample_weight,
+                drop_dead=True,
+            )
             self._check_parameters()
             points = pairs.points
             check_spread(float(points.max()) - float(points.min()))
             if self._scales:
-                scale = scale_of_pairs(points, pairs.heads, pairs.tails, pairs.near)
+                scale = scale_of_pairs(points, pairs.heads, pairs.tails, pairs.near, pairs.weights)
             scaled = replace(pairs, points=_times(points, scale))
             with single_threaded_blas():
                 scatters = scatters_of_pairs(kernels_for(points), scaled)
-            n = min(len(points), int(np.count_nonzero(pairs.near)))
+            n = count_of(pairs)
         self.feature_scale_ = None if scale is None else to_host(scale)
         return points, scatters, n
 

@@ -19,6 +19,7 @@ from nearfar.estimators._input import (
     holds_tuples,
     validated_pairs,
     validated_points,
+    validated_weights,
 )
 from nearfar.estimators._pairs import PairLearner, score_of_labels
 from nearfar.estimators._shrinkage import (
@@ -30,8 +31,8 @@ from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.linalg import canonical_factor, pad_or_trim_rows
-from nearfar.problems.rca import RCAProblem, near_origin, varying
-from nearfar.problems.whitening import rounded_like
+from nearfar.problems.rca import RCAProblem, near_origin
+from nearfar.problems.whitening import rounded_like, varying
 from nearfar.solvers import Status
 from nearfar.supervision import ClassOrder
 from nearfar.supervision.pairs import equal_points
@@ -74,6 +75,10 @@ class RCA(PairLearner, MetricLearner):
         towards the inputs as far as nearest neighbours of held-out rows err less. It also brings
         features to one scale where nearest neighbours then err less, unless ``pca_components`` is
         given (see ``feature_scale_``).
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the chunklets of labelled points, by which ``sample_weight`` is multiplied:
+        "balanced" gives all labels the same weight, and labels that a dict does not name have the
+        weight 1.
 
     Attributes
     ----------
@@ -131,14 +136,16 @@ class RCA(PairLearner, MetricLearner):
         *,
         pca_components: int | float | None = None,
         shrinkage: float | str = "auto",
+        class_weight: str | dict[Any, float] | None = None,
     ) -> None:
         self.n_components = n_components
         self.pca_components = pca_components
         self.shrinkage = shrinkage
+        self.class_weight = class_weight
 
     @with_callbacks
     @single_threaded_blas()
-    def fit(self, X: Any, y: Any = None) -> RCA:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> RCA:
         """Learn the metric.
 
         Parameters
@@ -152,13 +159,17 @@ class RCA(PairLearner, MetricLearner):
             chunklets of one point are not used. Class labels make each class a chunklet. For pairs
             +1 (near) or -1 (far), or None if all are near: points that near pairs connect, directly
             or through others, are a chunklet, and far pairs are not used. None for triplets.
+        sample_weight : array-like or None, default=None
+            Weights of the points, so that integers count as repeated points: a chunklet of one
+            point of weight 2 or more is one of copies. Of pairs and triplets, those of weight 0 are
+            dropped; the others connect points, whatever their weight.
 
         Returns
         -------
         RCA
             The fitted estimator.
         """
-        points, chunklets = self._validated_chunklets(X, y)
+        points, chunklets, weights = self._validated_chunklets(X, y, sample_weight)
         self._check_parameters()
         callbacks = Callbacks(self, X, y)
         self._check_variation(points)
@@ -169,7 +180,7 @@ class RCA(PairLearner, MetricLearner):
         _, codes = np.unique(chunklets[rows], return_inverse=True)
         scale = self._chosen_scale(points, rows, codes)
         points = points if scale is None else points * scale
-        problem = self._problem(points, rows, codes)
+        problem = self._problem(points, rows, codes, weights)
         L = rounded_like(problem.solution(self.n_components), given)
 
         components = L if scale is None else canonical_factor(L * to_host(scale))
@@ -177,9 +188,8 @@ class RCA(PairLearner, MetricLearner):
         self.n_chunklets_ = int(codes.max()) + 1
         images = None
         if problem.T is not None:  # an outlier may have spoilt its coordinates
-            centred = kernels.double(points)
-            centred = centred - centred.mean(0)
-            images = problem.within_images(kernels, centred, rows, codes, L)
+            centred = _centred(points, weights)
+            images = problem.within_images(kernels, centred, rows, codes, L, weights)
         objective, gap = problem.objective_and_gap(L, images)
         store_ending(self, Status.CONVERGED, objective, gap, [])
         callbacks.finish({"components_": self.components_})
@@ -197,30 +207,37 @@ class RCA(PairLearner, MetricLearner):
         scale = None
         if self.shrinkage == "auto" and self.pca_components is None:
             members = take_rows(points, rows)
-            scale = better_scale(members, codes, _neighbors(codes))
+            different = np.flatnonzero(equal_points(members) == np.arange(len(members)))
+            own = codes[different]  # copies of a row are one row
+            scale = better_scale(take_rows(members, different), own, _neighbors(own))
         self.feature_scale_ = None if scale is None else to_host(scale)
         return scale
 
-    def _problem(self, X: Array, rows: Index, codes: Index) -> RCAProblem:
+    def _problem(self, X: Array, rows: Index, codes: Index, weights: Matrix | None) -> RCAProblem:
         """The problem, in coordinates in which it can be solved; sets ``shrinkage_``."""
         kernels, d = kernels_for(X), X.shape[1]
-        n_free, n_live = len(rows) - int(codes.max()) - 1, int(varying(kernels, X).sum())
+        count = float(len(rows) if weights is None else weights[rows].sum())
+        n_free, n_live = count - int(codes.max()) - 1, int(varying(kernels, X).sum())
         self.shrinkage_ = shrinkage_for(self.shrinkage, n_free, n_live)
         if self.shrinkage == "auto":
             self.shrinkage_ = _held_out_choice(take_rows(X, rows), codes, self.shrinkage_)
         plain = self.n_components in (None, d) and self.pca_components is None
         if plain and (self.shrinkage_ or d <= n_free):
-            problem = RCAProblem.in_features(kernels, X, rows, codes)
+            problem = RCAProblem.in_features(kernels, X, rows, codes, weights)
             if not problem.C.any():
                 raise self._equal_within_chunklets(n_live)
             if self.shrinkage_:
                 problem = problem.shrunk(self.shrinkage_, n_live)
             if problem.n_flat == 0:
                 return problem
-        points = kernels.double(X)
-        points = points - points.mean(0)
         problem = RCAProblem.in_span(
-            kernels, points, rows, codes, self.pca_components, orthogonal=self.shrinkage_ > 0
+            kernels,
+            _centred(X, weights),
+            rows,
+            codes,
+            self.pca_components,
+            orthogonal=self.shrinkage_ > 0,
+            weights=weights,
         )
         flat, rank = problem.n_flat, problem.rank
         if flat == rank:
@@ -304,12 +321,18 @@ class RCA(PairLearner, MetricLearner):
             )
         check_shrinkage(self.shrinkage)
 
-    def _validated_chunklets(self, X: Any, y: Any) -> tuple[Array, Index]:
-        """Points, and the number of each point's chunklet, NONE if it has no other point."""
+    def _validated_chunklets(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Array, Index, Matrix | None]:
+        """Points, the number of each point's chunklet, NONE if it has no other point, and weights.
+
+        Points without weight are left out.
+        """
+        weights: Matrix | None = None
         if holds_tuples(X):
             if y is None and np.shape(X)[1] == 2:
                 y = np.ones(len(X), dtype=np.intp)
-            pairs = validated_pairs(self, X, y, both=False)
+            pairs = validated_pairs(self, X, y, both=False, sample_weight=sample_weight)
             points, ids = pairs.points, components_of_pairs(len(pairs.points), *pairs.near_edges())
             heads, tails = pairs.far_edges()
             within = np.count_nonzero(ids[heads] == ids[tails])
@@ -321,9 +344,16 @@ class RCA(PairLearner, MetricLearner):
                 )
         else:
             points = validated_points(self, X, reset=True)
-            ids = chunklet_numbers(self, points, y)
+            ids, labels = chunklet_numbers(self, points, y), _chunklet_labels(self, points, y)
+            weights = validated_weights(self, len(points), sample_weight, labels)
+            if weights is not None:
+                rows = np.flatnonzero(weights)
+                points, ids, weights = take_rows(points, rows), ids[rows], weights[rows]
         sizes = np.bincount(ids[ids != NONE], minlength=1)
-        ids[(ids != NONE) & (sizes[ids] < 2)] = NONE
+        alone = (ids != NONE) & (sizes[ids] < 2)
+        if weights is not None:
+            alone &= weights < 2  # more are copies
+        ids[alone] = NONE
         if (ids == NONE).all():
             found = int((sizes == 1).sum())
             raise InvalidInputError(
@@ -331,7 +361,17 @@ class RCA(PairLearner, MetricLearner):
                 f" point each, for n_samples={len(points)}. Give points that belong together the"
                 " same label."
             )
-        return points, ids
+        return points, ids, weights
+
+
+def _centred(points: Array, weights: Matrix | None) -> Array:
+    """The points about their mean, in float64."""
+    kernels = kernels_for(points)
+    X = kernels.double(points)
+    if weights is None:
+        return X - X.mean(0)
+    w = kernels.like(weights / weights.sum(), X)[:, None]
+    return X - (w * X).sum(0)
 
 
 def _neighbors(codes: Index, most: int = 3) -> int:

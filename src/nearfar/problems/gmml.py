@@ -43,9 +43,12 @@ from nearfar.kernels import Array
 from nearfar.linalg import canonical_regular_factor, eigh, symmetric
 from nearfar.supervision import ClassOrder, Pairs
 
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 Matrix = NDArray[np.float64]
 
 RANK_TOLERANCE = 1e-10  # squared differences, of features of unit scale, that count as rounding
+BLOCK_ROWS = 1 << 16  # pairs whose differences are held at a time
 CONDITION = 1e-6  # smallest over largest eigenvalue that an eigendecomposition resolves well
 
 
@@ -135,6 +138,10 @@ def _singular_values(A: Matrix) -> Matrix:
 
 def scatters_of_pairs(kernels: ModuleType, pairs: Pairs) -> tuple[Matrix, Matrix]:
     """(1) and (2)."""
+    if pairs.weights is not None:
+        kinds = pairs.near, ~pairs.near
+        near, far = (_weighted_scatter(kernels, pairs, kind, pairs.weights[kind]) for kind in kinds)
+        return near, far
     near, far = (
         kernels.edge_scatter(pairs.points, *(kernels.index(e, pairs.points) for e in edges))
         for edges in (pairs.near_edges(), pairs.far_edges())
@@ -142,17 +149,49 @@ def scatters_of_pairs(kernels: ModuleType, pairs: Pairs) -> tuple[Matrix, Matrix
     return symmetric(near), symmetric(far)
 
 
+def _weighted_scatter(kernels: ModuleType, pairs: Pairs, kind: Mask, weights: Matrix) -> Matrix:
+    """Σ w (x − x')(x − x')ᵀ over the pairs of a kind."""
+    X, heads, tails = pairs.points, pairs.heads[kind], pairs.tails[kind]
+    total = np.zeros((X.shape[1],) * 2)
+    for first in range(0, len(heads), BLOCK_ROWS):
+        part = slice(first, first + BLOCK_ROWS)
+        head, tail = (kernels.double(X[kernels.index(end[part], X)]) for end in (heads, tails))
+        rows = (head - tail) * kernels.like(np.sqrt(weights[part]), head)[:, None]
+        total += kernels.gram(rows, rows)
+    return symmetric(total)
+
+
 def scatters_of_labels(
-    kernels: ModuleType, points: Array, labels: ClassOrder
+    kernels: ModuleType, points: Array, labels: ClassOrder, weights: Matrix | None = None
 ) -> tuple[Matrix, Matrix]:
-    """(9): S and D of all pairs, in the time of two covariances."""
+    """(9): S and D of all pairs, in the time of two covariances.
+
+    With weights of the points, n and n_c are their sums, and scatters are about weighted means.
+    """
     n = len(points)
+    if weights is not None:
+        X = kernels.double(points)
+        X = X - X[:1]
+        total, near = weights.sum(), np.zeros((X.shape[1],) * 2)
+        classes = [np.flatnonzero(labels.codes == code) for code in range(len(labels.classes))]
+        for rows in classes:
+            near += weights[rows].sum() * _about_mean(kernels, X, rows, weights)
+        S = symmetric(near)
+        return S, symmetric(total * _about_mean(kernels, X, np.arange(n), weights)) - S
     weights = np.sqrt(labels.sizes[labels.codes])[:, None]
     order = kernels.index(labels.order, points)
     weighted = kernels.double(points) * kernels.like(weights, kernels.double(points[:0]))
     S = symmetric(kernels.group_scatter(weighted, order, labels.starts))
     T = symmetric(kernels.group_scatter(points, order, np.array([0, n])))
     return S, n * T - S
+
+
+def _about_mean(kernels: ModuleType, X: Array, rows: Index, weights: Matrix) -> Matrix:
+    """Σ w (x − m)(x − m)ᵀ of some rows, m being their weighted mean."""
+    part, w = X[kernels.index(rows, X)], kernels.like(weights[rows], X)[:, None]
+    part = (part - (w * part).sum(0) / w.sum().clip(1e-300, None)) * w**0.5
+    scatter: Matrix = kernels.gram(part, part)
+    return scatter
 
 
 def _rank(A: Matrix, total: Matrix) -> int:

@@ -12,6 +12,9 @@ m the mean of all points, d features that vary, and 0 <= ρ < 1 the shrinkage:
 (6) map       L = Λ_r^(−1/2) V_rᵀ  of the r first v; all of them give (4)
 (7) bound     f(LᵀL) − min f(LᵀSL) over S ≻ 0 = N (tr W − log det W − r)  with W = L C_ρ Lᵀ
 
+Points may have weights, by which their squares, and they themselves in means and in N and n, are
+multiplied: a point of weight 2 counts as two.
+
 Up to constants and a factor 2, f is the negative log-likelihood of chunklets that are normal with a
 common covariance B⁻¹ and individual means. For r < d, det B is the determinant on the row space of
 L, and so is (7). Without reduction T is not needed: eigenvectors of C give (4) directly.
@@ -40,6 +43,7 @@ from scipy import linalg
 
 from nearfar.kernels import Array
 from nearfar.linalg import canonical_factor, null_tolerance, signed, symmetric
+from nearfar.problems.whitening import varying
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -55,7 +59,7 @@ class RCAProblem:
     """(3) in coordinates u = basisᵀ x, x = dual u."""
 
     C: Matrix  # (s, s) C_ρ
-    count: int  # N
+    count: float  # N
     T: Matrix | None = None  # (s, s) of (2), near I; None in the coordinates of the features
     basis: Matrix | None = None  # (d, s); None for the features themselves
     dual: Matrix | None = None  # (d, s)
@@ -64,17 +68,24 @@ class RCAProblem:
 
     @classmethod
     def in_features(
-        cls, kernels: ModuleType, points: Array, rows: Index, codes: Index
+        cls,
+        kernels: ModuleType,
+        points: Array,
+        rows: Index,
+        codes: Index,
+        weights: Matrix | None = None,
     ) -> RCAProblem:
         """The problem with C only, in the coordinates of the features that vary.
 
         ``rows`` (N,) are the points in chunklets and ``codes`` (N,) their chunklet numbers.
+        ``weights`` (n,) are those of all points, or None for ones.
         """
-        C, live = _within(kernels, points, rows, codes), varying(kernels, points)
+        C, live = _within(kernels, points, rows, codes, weights), varying(kernels, points)
+        count = float(len(rows) if weights is None else weights[rows].sum())
         if live.all():
-            return cls(C, len(rows))
+            return cls(C, count)
         basis = np.eye(len(live))[:, live]
-        return cls(C[np.ix_(live, live)], len(rows), None, basis, basis)
+        return cls(C[np.ix_(live, live)], count, None, basis, basis)
 
     @classmethod
     def in_span(
@@ -86,6 +97,7 @@ class RCAProblem:
         principal: float | None = None,
         *,
         orthogonal: bool = False,
+        weights: Matrix | None = None,
     ) -> RCAProblem:
         """The problem in whitened coordinates of the span of centred points, in any units.
 
@@ -95,10 +107,18 @@ class RCAProblem:
         """
         plain = principal is not None or orthogonal
         scale = np.ones(points.shape[1]) if plain else _scales(kernels, points)
-        basis, dual = _white_coordinates(kernels, points, scale, principal)
+        heavy = points
+        if weights is not None:
+            heavy = points * kernels.like(np.sqrt(weights / weights.mean()), points)[:, None]
+        basis, dual = _white_coordinates(kernels, heavy, scale, principal)
         U = kernels.apply(points, basis.T)
-        T = symmetric(kernels.gram(U, U)) / len(points)
-        return cls(_within(kernels, U, rows, codes), len(rows), T, basis, dual)
+        if weights is None:
+            T = symmetric(kernels.gram(U, U)) / len(points)
+            return cls(_within(kernels, U, rows, codes), len(rows), T, basis, dual)
+        V = kernels.apply(heavy, basis.T)
+        T = symmetric(kernels.gram(V, V)) / len(points)
+        C = _within(kernels, U, rows, codes, weights)
+        return cls(C, float(weights[rows].sum()), T, basis, dual)
 
     def shrunk(self, shrinkage: float, d: int) -> RCAProblem:
         """The same with ρ = shrinkage, for the d of (3)."""
@@ -153,19 +173,19 @@ class RCAProblem:
         return float(objective), float(max(excess, 0.0) / max(abs(objective), 1.0))
 
     def within_images(
-        self, kernels: ModuleType, points: Array, rows: Index, codes: Index, L: Matrix
+        self,
+        kernels: ModuleType,
+        points: Array,
+        rows: Index,
+        codes: Index,
+        L: Matrix,
+        weights: Matrix | None = None,
     ) -> Matrix:
         """W of (7) from the images of centred points under L."""
-        W = _within(kernels, kernels.apply(points, L), rows, codes)
+        W = _within(kernels, kernels.apply(points, L), rows, codes, weights)
         if self.ridge:
             W = (1 - self.shrinkage) * W + self.ridge * (L @ L.T)
         return W
-
-
-def varying(kernels: ModuleType, points: Array) -> NDArray[np.bool_]:
-    """Which features differ between points."""
-    found: NDArray[np.bool_] = kernels.to_host((points != points[:1]).any(0))
-    return found
 
 
 def log_det_of_rows(L: Matrix) -> float:
@@ -234,8 +254,28 @@ def deviations_of(kernels: ModuleType, points: Array) -> Matrix:
     return deviations
 
 
-def _within(kernels: ModuleType, points: Array, rows: Index, codes: Index) -> Matrix:
+def _within(
+    kernels: ModuleType,
+    points: Array,
+    rows: Index,
+    codes: Index,
+    weights: Matrix | None = None,
+) -> Matrix:
     """C of (1)."""
-    by_chunklet = kernels.index(rows[np.argsort(codes, kind="stable")], points)
+    order = np.argsort(codes, kind="stable")
+    by_chunklet = kernels.index(rows[order], points)
     starts = np.concatenate([[0], np.cumsum(np.bincount(codes))])
-    return symmetric(kernels.group_scatter(points, by_chunklet, starts)) / len(rows)
+    if weights is None:
+        return symmetric(kernels.group_scatter(points, by_chunklet, starts)) / len(rows)
+    # Relative to a point of their chunklet, equal points have no spread; nor do sums of zeros.
+    w, sizes = weights[rows[order]], np.diff(starts)
+    first = by_chunklet[kernels.index(np.repeat(starts[:-1], sizes), points)]
+    members = kernels.double(points[by_chunklet]) - kernels.double(points[first])
+    reached = (members * kernels.like(w, members)[:, None]).cumsum(0)
+    ends, total = kernels.index(starts[1:] - 1, points), np.add.reduceat(w, starts[:-1])
+    sums = reached[ends]
+    sums[1:] = sums[1:] - reached[ends[:-1]]
+    means = sums / kernels.like(total, members)[:, None]
+    members = members - means[kernels.index(np.repeat(np.arange(len(sizes)), sizes), points)]
+    members = members * kernels.like(np.sqrt(w), members)[:, None]
+    return symmetric(kernels.gram(members, members)) / float(w.sum())

@@ -41,7 +41,7 @@ from scipy import linalg
 
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import factor_psd, range_and_null, squared_norm, symmetric
-from nearfar.problems.whitening import FLOOR, floored_map, returned_map, whitened
+from nearfar.problems.whitening import FLOOR, map_above, returned_map, whitened
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -212,7 +212,7 @@ class SoftNeighborsProblem:
         """The map on the features that a fit returns for a factor on U."""
         if not self.floor.any():
             return returned_map(self.components(L), L, self.U)
-        return floored_map(self.components(L), self.floor, self.U)
+        return map_above(self.components(L), self.floor, self.U)
 
     def mean_distance(self, L: Matrix) -> float:
         """The mean of D between random points under a factor."""

@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 Pairs = tuple[Index, Index]  # heads and tails
-Parts = Callable[[], Iterable[Pairs]]
+Parts = Callable[[], Iterable[tuple[Pairs, Matrix]]]  # with their weights
 Dual = tuple[Index, Matrix]  # triplets (t, 3) and their weights
 
 EPS = float(np.finfo(np.float64).eps)
@@ -105,14 +105,14 @@ class Collapse(NamedTuple):
         ``rank`` is d for points in the feature space of a kernel, of which rounding hides some;
         T is over so many ``nearest`` of the class, or over all of it.
         """
-        none, spread = np.zeros(X.shape[1]), np.abs(X - X[:1]).mean(axis=0)
+        none = np.zeros(X.shape[1])
         if nearest is None:
             total = float((pulled(X, codes, masses) ** 2).sum())
         else:
             total = float(masses @ nearest_means(X, codes, nearest))
         if rho == 0 or total == 0:
             return cls(masses, 0.0, none, trace)
-        live = spread > DEAD * np.median(spread[spread > 0])
+        live = varying(X)
         r, counted = rho / (1 - rho), masses[np.bincount(codes)[codes] > 1].sum()
         floor = live * (r * counted / total) if floored else none
         ridge = TRACE * r * total / (live.sum() if rank is None else rank)
@@ -130,7 +130,7 @@ def pulled(X: Matrix, codes: Index, masses: Matrix) -> Matrix:
 
 
 def nearest_means(X: Matrix, codes: Index, nearest: int) -> Matrix:
-    """The mean squared distance of each point to the nearest ones of its class that differ, (n,)."""
+    """The mean squared distance of each point to the nearest of its class that differ, (n,)."""
     means = np.zeros(len(X))
     for code in np.unique(codes):
         mine = np.flatnonzero(codes == code)
@@ -169,11 +169,11 @@ def shrunk(X: Matrix, targets: Index, rho: float, *, framed: bool) -> tuple[floa
 
     Points that are ``framed`` by a W count in all coordinates, others in those that vary.
     """
-    spread, (heads, slot) = np.abs(X - X[:1]).mean(axis=0), np.nonzero(targets >= 0)
+    heads, slot = np.nonzero(targets >= 0)
     squares = lengths(X, heads, targets[heads, slot])
     if rho == 0 or not squares.any():
         return 0.0, np.zeros(X.shape[1])
-    live = (spread > DEAD * np.median(spread[spread > 0])) | framed
+    live = varying(X) | framed
     r = rho / (1 - rho)
     return float(r * squares.sum() / live.sum()), live * (FLOOR * r / squares.mean())
 
@@ -185,6 +185,12 @@ def right_inverse(W: Matrix) -> Matrix:
     inverse = np.zeros(W.T.shape)
     inverse[live] = np.linalg.pinv(W[:, live] / units[live]) / units[live][:, None]
     return inverse
+
+
+def varying(X: Matrix) -> NDArray[np.bool_]:
+    """Features that differ between points by more than rounding."""
+    spread = np.abs(X - X[:1]).mean(axis=0)
+    return np.asarray(spread > DEAD * np.median(spread[spread > 0])) if spread.any() else spread > 0
 
 
 def with_ridge(B: Matrix, ridge: float) -> Matrix:

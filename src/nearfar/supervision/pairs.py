@@ -15,6 +15,7 @@ from nearfar.supervision.labels import ClassOrder, shown
 
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 Edges = tuple[Index, Index]
 
 PAIR_BYTES = 150  # memory that learning needs for a pair
@@ -34,9 +35,29 @@ class Pairs:
     tails: Index  # (m,), on the host
     near: Mask  # (m,), on the host
     labels: ClassOrder | None = None  # of the points, if all pairs within classes are near pairs
+    weights: Floats | None = None  # (m,), on the host; None for ones
+    given_weights: Floats | None = (
+        None  # of labelled points, whose products are these, or of tuples
+    )
 
     def __len__(self) -> int:
         return len(self.heads)
+
+    @property
+    def near_weights(self) -> Floats | None:
+        """Weights of the near pairs."""
+        return None if self.weights is None else self.weights[self.near]
+
+    @property
+    def near_total(self) -> float:
+        """The sum of the weights of the near pairs."""
+        weights = self.near_weights
+        return float(np.count_nonzero(self.near) if weights is None else weights.sum())
+
+    @property
+    def far_weights(self) -> Floats | None:
+        """Weights of the far pairs."""
+        return None if self.weights is None else self.weights[~self.near]
 
     def near_edges(self) -> Edges:
         """Heads and tails of the near pairs."""
@@ -186,7 +207,12 @@ def drawn(count: int, total: int, random: Any) -> Index:
 
 
 def pairs_of_tuples(
-    points: Array, indices: Index, near: Mask | None, both: bool, merge: bool
+    points: Array,
+    indices: Index,
+    near: Mask | None,
+    both: bool,
+    merge: bool,
+    weights: Floats | None = None,
 ) -> Pairs:
     """Validate pairs (m, 2) with their kinds, or triplets (m, 3), each a near and a far pair.
 
@@ -206,15 +232,21 @@ def pairs_of_tuples(
         Whether near and far pairs must both occur.
     merge : bool
         Whether equal points become one; the order of the points is kept.
+    weights : array of shape (m,) or None, default=None
+        Weights of the tuples; those without weight are left out.
     """
     one = "pair" if near is not None else "triplet"
+    rows = np.arange(len(indices)) if weights is None else np.flatnonzero(weights)
+    indices, near = indices[rows], near if near is None else near[rows]
+    if merge and weights is not None:  # points of no tuple with weight
+        points = points[kernels_for(points).index(indices.ravel(), points)]
+        indices = np.arange(indices.size).reshape(indices.shape)
     same = equal_points(points)
     if merge:
         first, group = np.unique(same, return_inverse=True)
         if len(first) < len(points):
             points = points[kernels_for(points).index(first, points)]
             indices, same = group[indices], np.arange(len(first))
-    rows = np.arange(len(indices))
     heads, tails = np.ascontiguousarray(indices[:, 0]), np.ascontiguousarray(indices[:, 1])
     if near is None:  # (a, b, c): a and b are near, a and c are far
         near = np.arange(2 * len(rows)) < len(rows)
@@ -229,7 +261,20 @@ def pairs_of_tuples(
     _warn_of_contradictions((low * len(same) + high)[~itself], near, rows, one)
     if both:
         check_both_kinds(near, "Add pairs of the other kind.")
-    return Pairs(points, heads, tails, near)
+    kept = None if weights is None else weights[rows]
+    return Pairs(points, heads, tails, near, weights=kept, given_weights=weights)
+
+
+def weighted_by_points(pairs: Pairs, weights: Floats | None) -> Pairs:
+    """Pairs of labelled points with the product of the points' weights, without those of none."""
+    if weights is None:
+        return pairs
+    products = weights[pairs.heads] * weights[pairs.tails]
+    kept = products > 0
+    near = pairs.near[kept]
+    check_both_kinds(near, "Give weight to two points of a class, and to points of two classes.")
+    heads, tails = pairs.heads[kept], pairs.tails[kept]
+    return Pairs(pairs.points, heads, tails, near, pairs.labels, products[kept], weights)
 
 
 def warn_of_far_and_equal(rows: Index, one: str) -> None:
