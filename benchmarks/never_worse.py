@@ -125,11 +125,13 @@ class Record:
             self.stamps.append(stamp)
 
     def write(self):
-        """One case a line."""
+        """One case a line, its splits in order, whichever was measured first."""
         order = {name: number for number, name in enumerate((*NAMES, *SIZES, *INPUTS))}
         rows = sorted(
             self.cases.items(), key=lambda item: [order[v] for v in vars(item[0]).values()]
         )
+        for _, row in rows:
+            row["splits"] = dict(sorted(row["splits"].items(), key=lambda item: int(item[0])))
         body = ",\n".join(json.dumps(row, separators=(",", ":")) for _, row in rows)
         head = json.dumps(self.facts | {"stamps": self.stamps})[:-1]
         common.write_text(self.path, f'{head}, "cases": [\n{body}\n]}}\n')

@@ -74,7 +74,7 @@ def check(name):
         _keel_file(name)
 
 
-@functools.lru_cache(maxsize=4)
+@functools.cache  # a few hundred megabytes for all sets
 def load(name):
     """At most KEPT_ROWS rows of a set, and labels from 0; small classes are left out."""
     X, y = _read(name)

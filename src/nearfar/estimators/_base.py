@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
@@ -25,6 +26,7 @@ from nearfar.estimators._input import (
     check_device,
     floating_tensor,
     validated_points,
+    validated_rows,
 )
 from nearfar.estimators._training import CallbackSupportMixin
 from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas, to_host
@@ -163,8 +165,8 @@ class MetricLearner(Metric):
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
-            The points.
+        X : array-like, sparse array or torch.Tensor of shape (n_samples, n_features)
+            The points; sparse rows are not made dense.
 
         Returns
         -------
@@ -172,7 +174,7 @@ class MetricLearner(Metric):
             ``X @ components_.T``, of the dtype of X. The gradient of a tensor is kept.
         """
         check_is_fitted(self, "components_")
-        return self._images(validated_points(self, X, reset=False, differentiable=True))
+        return self._images(validated_rows(self, X))
 
     def get_metric(self) -> Callable[..., float]:
         """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
@@ -236,7 +238,7 @@ class MetricLearner(Metric):
 
         Parameters
         ----------
-        queries : array-like or torch.Tensor of shape (n_queries, n_features)
+        queries : array-like, sparse array or torch.Tensor of shape (n_queries, n_features)
             What is searched for.
 
         Returns
@@ -257,7 +259,7 @@ class MetricLearner(Metric):
         True
         """
         check_is_fitted(self, "components_")
-        images = self._images(validated_points(self, queries, reset=False))
+        images = self._images(validated_rows(self, queries))
         return kernels_for(images).apply(images, self.components_.T)
 
     @single_threaded_blas()
@@ -266,7 +268,7 @@ class MetricLearner(Metric):
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
+        X : array-like, sparse array or torch.Tensor of shape (n_samples, n_features)
             The documents.
 
         Returns
@@ -275,7 +277,7 @@ class MetricLearner(Metric):
             Half the squared lengths of the images, in float64.
         """
         check_is_fitted(self, "components_")
-        images = self._images(validated_points(self, X, reset=False))
+        images = self._images(validated_rows(self, X))
         images = kernels_for(images).double(images)
         return (images * images).sum(1) / 2
 
@@ -362,6 +364,8 @@ class MetricLearner(Metric):
     def _images(self, X: Array) -> Array:
         """X Lᵀ in the dtype of X, which must be on the device of L."""
         check_device(self, X, self.components_)
+        if sparse.issparse(X):
+            return X @ np.ascontiguousarray(self.components_.T, dtype=X.dtype)
         return kernels_for(X).apply(X, self.components_)
 
 

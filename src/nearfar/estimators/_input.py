@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
@@ -53,11 +54,28 @@ def validated_points(estimator: Any, X: Any, reset: bool, *, differentiable: boo
             f"{name} learns from points with {'numbers' if regresses else 'labels'}, of shape"
             f" (n, d); got {tuple(X.shape)}. For pairs take {', '.join(others)} or {last}."
         )
+    if sparse.issparse(X):
+        gigabytes = np.prod(X.shape, dtype=float) * 8 / 1e9
+        raise InvalidInputError(
+            f"{type(estimator).__name__} needs dense points; got a sparse array of shape {X.shape},"
+            f" which would take {gigabytes:.2g} GB. Reduce it first, for example with"
+            " sklearn.decomposition.TruncatedSVD, which does not make it dense; docs/large_data.md"
+            " shows how the two become one map."
+        )
     if not is_torch(X):
         return validate_data(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=1
         )
     return _validated_tensor(estimator, X, reset, differentiable)
+
+
+def validated_rows(estimator: Any, X: Any) -> Array:
+    """Points of shape (n, d) with the features of fit, dense, or sparse in CSR form."""
+    if not sparse.issparse(X):
+        return validated_points(estimator, X, reset=False, differentiable=True)
+    return validate_data(
+        estimator, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32]
+    )
 
 
 def check_device(estimator: Any, X: Array, fitted: Array) -> None:

@@ -105,8 +105,10 @@ class LinearMetric(MetricLearner):
         """
         X = validated_points(self, X, reset=True)
         callbacks = Callbacks(self, X, y)
-        L, d = np.eye(self.n_features_in_), self.n_features_in_
-        if self.components is not None:
+        d = self.n_features_in_
+        if self.components is None:
+            L = np.eye(d)
+        else:
             L = given_map(self.components, None, d, "components", "Transpose or correct it.")
         self.components_ = kernels_for(X).like(_canonical(L), X)
         store_ending(self, Status.CONVERGED, None, None, [])
