@@ -40,10 +40,10 @@ def suggest(name: str, choices: Sequence[str]) -> str:
     """The names that exist, and the one that was perhaps meant."""
     close = difflib.get_close_matches(name, choices, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"Choose from: {_listed(choices)}{hint}"
+    return f"Choose from: {_format_names(choices)}{hint}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     if len(names) <= _NAMES_SHOWN:
         return ", ".join(names)
     half = _NAMES_SHOWN // 2
@@ -66,7 +66,7 @@ def select_columns(names: Sequence[str], request: Request) -> tuple[list[int], i
     if target is None and request.labelled:
         raise InvalidInputError(
             "no target is named, and one column must hold the class labels. Choose the target "
-            f"from: {_listed(names)}"
+            f"from: {_format_names(names)}"
         )
     for number, name in enumerate(names, start=1):
         if not name.strip():

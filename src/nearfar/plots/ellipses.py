@@ -30,11 +30,11 @@ from nearfar.plots._canvas import (
     Axes,
     Floats,
     Kinds,
+    hide_outer_spines,
     ink,
     legend_beside,
     map_axes,
     spread_rows,
-    tidied,
 )
 from nearfar.validation import check_number
 
@@ -164,7 +164,7 @@ class EllipsesDisplay:
         """
         if radius is not None:
             check_number("radius", radius, Real, 0, None, open_ends=True)
-        ax = self.ax_ = tidied(map_axes(ax, self.points))
+        ax = self.ax_ = hide_outer_spines(map_axes(ax, self.points))
         self.figure_ = ax.figure
         names, codes = np.unique(self.groups, return_inverse=True)
         kinds = Kinds(names, codes.reshape(-1))

@@ -146,7 +146,7 @@ def mvu(
     y = y / scale if feasible else np.full(len(y), np.inf)
     change = np.maximum(change, 0) if kind == "shrink" else np.abs(change)
     bound, worst = y.sum(), 0.0 if kind == "slack" else change.max()  # (5.3)
-    owed = 2 * (np.abs(y) + np.abs(y).mean()) @ change if kind in ("equal", "exact") else 0.0
-    owed = value * worst / (1 + worst) if kind == "shrink" else owed  # c of (5.4)
-    width = max(bound - value, 0.0) + owed + lift  # (5.4)
+    cost = 2 * (np.abs(y) + np.abs(y).mean()) @ change if kind in ("equal", "exact") else 0.0
+    cost = value * worst / (1 + worst) if kind == "shrink" else cost  # c of (5.4)
+    width = max(bound - value, 0.0) + cost + lift  # (5.4)
     return value - sign * lift, bound, max(width, worst * max(D.mean(), abs(bound))), worst

@@ -104,7 +104,7 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     proof = getattr(model, "proof_", None) or {}
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return _judged(model, CHECKS[name](model, proof, X, y, target_neighbors))
+            return _compare_with_model(model, CHECKS[name](model, proof, X, y, target_neighbors))
     except InvalidInputError:
         raise
     except Refuted as error:
@@ -114,7 +114,7 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     return _verdict(f"not proved: {said}", violations=(said,))
 
 
-def _judged(model: Any, found: Found) -> Verification:
+def _compare_with_model(model: Any, found: Found) -> Verification:
     """Compare what was found with what the model says."""
     objective, said, claim = found.objective, float(model.objective_), model.duality_gap_
     rows, same, violations = _projected_rows(model), tolerance(model), []
