@@ -188,7 +188,7 @@ def torch_batches():
     assert "torch.cat" in refusal(lambda: learner.transform(loader))
 
 
-@use("skorch", "torch")
+@use("skorch", "torch", "pkg_resources")
 def skorch_network():
     """skorch: a network behind LMNN in a pipeline."""
     import torch
@@ -347,7 +347,10 @@ def topics():
     assert len(set(found)) == 10
 
 
-@use("yellowbrick")
+@use(
+    "yellowbrick",
+    theirs="yellowbrick takes no pipeline of scikit-learn 1.6 and later as a classifier",
+)
 def yellowbrick_pictures():
     """yellowbrick: a report of a pipeline."""
     import matplotlib

@@ -97,7 +97,7 @@ def test_sparse_input_is_an_error(form, overlapping):
         ((60,), "Expected 2D array, got 1D array instead"),
         (
             (60, 2, 2),
-            r"LMNN learns .* of shape \(n, d\); got \(60, 2, 2\)\. For pairs take MMC",
+            r"LMNN takes triplets of shape .*; got \(60, 2, 2\)\. For pairs take ITML",
         ),
         ((60, 0), r"0 feature\(s\)"),
         ((0, 3), r"0 sample\(s\)"),

@@ -19,6 +19,7 @@ from nearfar.registry import entries
 from nearfar.supervision import ClassOrder, Pairs, Tuples
 from nearfar.supervision.labels import check_class_pairs, class_order, shown
 from nearfar.supervision.pairs import (
+    equal_points,
     labelled_edges,
     near_kinds,
     pairs_of_labels,
@@ -312,6 +313,30 @@ def validated_tuples(estimator: Any, X: Any, reset: bool) -> tuple[Array, Index]
         return validated_points(estimator, X.points, reset), X.indices
     points = validated_points(estimator, X.reshape((m * size, d)), reset)
     return points, np.arange(m * size).reshape(m, size)
+
+
+def validated_triplets(estimator: Any, X: Any, y: Any, reset: bool) -> tuple[Array, Index]:
+    """Points, all finite, and the rows (m, 3) of triplets, which have no y.
+
+    Equal points of dense triplets have the same row.
+    """
+    name = type(estimator).__name__
+    X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
+    m, size, d = X.shape
+    if size != 3:
+        raise InvalidInputError(
+            f"{name} takes triplets of shape (n_triplets, 3, n_features); got {tuple(X.shape)}."
+            " For pairs take ITML, for quadruplets LSML."
+        )
+    if y is not None:
+        raise InvalidInputError(
+            f"{name} takes triplets without y: the first point is nearer to the second than to"
+            " the third. Pass y=None."
+        )
+    if isinstance(X, Tuples):
+        return validated_points(estimator, X.points, reset), X.indices
+    points = validated_points(estimator, X.reshape((m * size, d)), reset)
+    return points, equal_points(points).reshape(m, size)
 
 
 def validated_kinds(estimator: Any, indices: Index, y: Any) -> Mask | None:

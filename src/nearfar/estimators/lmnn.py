@@ -12,7 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
-from nearfar.estimators._input import validated_labels, validated_points, warn_of_coinciding
+from nearfar.estimators._given_triplets import check_no_labels_needed, with_different_ends
+from nearfar.estimators._input import (
+    holds_tuples,
+    validated_labels,
+    validated_points,
+    validated_triplets,
+    warn_of_coinciding,
+)
 from nearfar.estimators._large_margin import (
     Descent,
     Split,
@@ -43,8 +50,9 @@ from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows,
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
 from nearfar.problems.lmnn import LMNNProblem
+from nearfar.problems.lmnn_given import GivenLMNNProblem
 from nearfar.solvers import Status
-from nearfar.supervision import ClassOrder, given_targets
+from nearfar.supervision import ClassOrder, class_order, given_targets
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.validation import check_choice, check_number
 
@@ -86,7 +94,8 @@ class LMNN(MetricLearner):
     Pulls each point's target neighbours close and pushes points of other classes out of a unit
     margin around them: the minimum over M = LᵀL of
     ``(1 - push_weight) Σ D(i, j) + push_weight Σ [1 + D(i, j) - D(i, l)]₊`` with D the squared
-    learned distance, j the target neighbours of i, and l all points of other classes.
+    learned distance, j the target neighbours of i, and l all points of other classes. Instead of
+    labels it takes triplets (i, j, l), which say that i is nearer to j than to l.
 
     For a square metric the problem is convex, and ``duality_gap_`` proves how close the answer is
     to the optimum. See ``docs/algorithms/lmnn.md`` for the mathematics.
@@ -94,7 +103,8 @@ class LMNN(MetricLearner):
     Parameters
     ----------
     n_neighbors : int, default=3
-        Target neighbours of each point. A class with fewer members uses what it has.
+        Target neighbours of each point. A class with fewer members uses what it has. Not used for
+        triplets.
     push_weight : float, default=0.5
         Weight of the push against impostors, between 0 and 1 (the papers' mu).
     n_components : int or None, default=None
@@ -165,7 +175,7 @@ class LMNN(MetricLearner):
     proof_ : dict or None
         What proves ``duality_gap_``, for `nearfar.verify`: the target neighbours, and the triplets
         whose dual weight is not zero with these weights, as arrays of row numbers. None where all
-        points are equal. It takes 20 bytes a triplet.
+        points are equal, and for given triplets. It takes 20 bytes a triplet.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback), "early_stopped" (by validation) or "interrupted".
@@ -184,7 +194,7 @@ class LMNN(MetricLearner):
         active_triplets, searched (whether all pairs were searched), pass, and at some iterations
         rank and validation_error.
     classes_ : ndarray
-        The labels.
+        The labels, if y held any.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
@@ -212,6 +222,8 @@ class LMNN(MetricLearner):
     >>> lmnn.transform(X).shape[0]
     150
     """
+
+    proof_: Proof | None
 
     def __init__(
         self,
@@ -250,15 +262,17 @@ class LMNN(MetricLearner):
 
     @with_callbacks
     @single_threaded_blas()
-    def fit(self, X: Any, y: Any, target_neighbors: ArrayLike | None = None) -> LMNN:
+    def fit(self, X: Any, y: Any = None, target_neighbors: ArrayLike | None = None) -> LMNN:
         """Learn the metric.
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
-            The points. Float32 stays float32; tensors are computed on their device.
-        y : array-like of shape (n_samples,)
-            Class labels: numbers, strings, booleans or categories.
+        X : array-like, torch.Tensor or Tuples
+            Points of shape (n_samples, n_features), or triplets (n_triplets, 3, n_features) of a
+            point, a near and a far one. Float32 stays float32; tensors are computed on their
+            device.
+        y : array-like of shape (n_samples,) or None, default=None
+            Class labels of points: numbers, strings, booleans or categories. None for triplets.
         target_neighbors : array-like of int of shape (n_samples, k) or None, default=None
             Row numbers of the neighbours that each point should have, of its own class; -1 for
             none. By default the ``n_neighbors`` nearest of the same class, as always after the
@@ -269,6 +283,9 @@ class LMNN(MetricLearner):
         LMNN
             The fitted estimator.
         """
+        self.__dict__.pop("classes_", None)
+        if holds_tuples(X):
+            return self._fit_triplets(X, y, target_neighbors)
         X = validated_points(self, X, reset=True)
         labels = validated_labels(self, X, y)
         targets = None if target_neighbors is None else to_host(target_neighbors)
@@ -291,9 +308,35 @@ class LMNN(MetricLearner):
         training.finish(self.status_, {"components_": self.components_})
         return self
 
+    def _fit_triplets(self, X: Any, y: Any, targets: Any) -> LMNN:
+        """Learn from given triplets, all of which are at hand: one problem, and no passes."""
+        points, triplets = validated_triplets(self, X, y, reset=True)
+        self._check_own_parameters()
+        check_no_labels_needed(self, targets)
+        points = without_dead_features(points)
+        triplets = with_different_ends(points, triplets, type(self).__name__)
+        given = self._given_start()
+        self.shrinkage_ = chosen_shrinkage(self.shrinkage, points)
+        self.prior_components_ = None
+
+        centre, n = central_point(points), len(points)
+        floored = self._learns_rows is None
+        problem = GivenLMNNProblem.of(
+            points, centre, triplets, self.push_weight, self.shrinkage_, floored=floored
+        )
+        alike = class_order(np.zeros(n, dtype=np.intp), type(self).__name__)
+        rows = Rows(points, centre, alike, np.arange(n), None, None, None)
+        descent = Descent(problem, points, alike, self.tol, self._learns_rows)
+        training = Training(self, X, y)
+        self._store(points, self._learned(training, rows, descent, None, given), rows, training)
+        self.proof_ = None  # `verify` takes labelled points only
+        training.finish(self.status_, {"components_": self.components_})
+        return self
+
     # -- before ------------------------------------------------------------------------------
 
-    def _check_parameters(self, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
+    def _check_own_parameters(self) -> None:
+        """Validate the parameters by themselves."""
         check_margin_parameters(self)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
@@ -302,6 +345,9 @@ class LMNN(MetricLearner):
         check_number("n_passes", self.n_passes, Integral, 1, None)
         if isinstance(self.init, str) or self.init is None:
             check_choice("init", self.init, INITS, or_else=" or an array")
+
+    def _check_parameters(self, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
+        self._check_own_parameters()
         if targets is not None and self.validation_fraction is not None:
             raise InvalidInputError(
                 "target_neighbors and validation_fraction cannot be used together: held-out rows"
@@ -510,7 +556,7 @@ class LMNN(MetricLearner):
         self.target_components_ = None
         if chosen_by is not None:
             self.target_components_ = kernels_for(rows.points).like(chosen_by, rows.points)
-        self.proof_: Proof | None = kept.proof
+        self.proof_ = kept.proof
         warn_of_coinciding(kept.n_coinciding)
         store_ending(
             self,
@@ -545,6 +591,11 @@ class LMNN(MetricLearner):
         self.n_passes_, self.target_components_, self.proof_ = 1, None, None
         gap = 0.0 if self._learns_rows is None else None
         store_ending(self, Status.CONVERGED, objective, gap, [])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
 
     def _target_space(self, X: Array) -> Array:
         """Points whose Euclidean distances choose the target neighbours."""

@@ -304,7 +304,7 @@ def _warn_of_contradictions(codes: Index, near: Mask, rows: Index, one: str) -> 
     is_near, is_far = near & (codes == both[0]), ~near & (codes == both[0])
     remedy = "Check them."
     if one == "triplet":
-        remedy = "Take SCML or LSML, which compare distances within a triplet only."
+        remedy = "Take LMNN, SCML or LSML, which compare distances within a triplet."
     warn(
         f"{len(both)} pairs of points are given both as near and as far, such as those of"
         f" {one} {rows[is_near][0]} and {one} {rows[is_far][0]}: no metric can satisfy both."
