@@ -24,6 +24,7 @@ PRIOR_ROWS = 10_000  # that are enough for the distance to keep,
 SCALE_ROWS = 2000  # and to choose it
 FOLDS = 5  # of which each is left out once
 MOST_POWERS = 60  # of two by which a feature is scaled, so that float32 holds its squares
+MOST_FEATURES = 5000  # whose full metric is still a small matrix: 0.2 GB
 AUTO = 4  # rows for each feature at which "auto" is one half
 
 
@@ -43,7 +44,9 @@ def check_shrinkage(shrinkage: Any) -> None:
 def chosen_shrinkage(shrinkage: float | str, points: Array, n_metrics: int = 1) -> float:
     """The shrinkage that was given, or the one for so many points and features a metric."""
     n, d = points.shape
-    return AUTO * d / (AUTO * d + n / n_metrics) if shrinkage == "auto" else float(shrinkage)
+    if shrinkage != "auto":
+        return float(shrinkage)
+    return AUTO * d / (AUTO * d + n / n_metrics) if d <= MOST_FEATURES else 0.0
 
 
 def warn_if_worse(
@@ -91,11 +94,12 @@ def chosen_prior(points: Array, codes: Index, n_neighbors: int) -> Prior | None:
     X, truth = np.asarray(to_host(points[::step]), dtype=np.float64), codes[::step]
     X = X - X.mean(axis=0)
     spread = X.std(axis=0)
-    live = np.flatnonzero(spread > 0)
+    live = np.flatnonzero(to_host(abs(points - points[:1]).sum(0)) > 0)
     sample = slice(None, None, -(-len(X) // SCALE_ROWS))
-    if len(live) == 0 or len(X[sample]) < FOLDS:
+    if not 0 < len(live) <= X.shape[1] <= MOST_FEATURES or len(X[sample]) < FOLDS:
         return None
-    powers = np.round(np.log2(spread[live])).clip(-MOST_POWERS, MOST_POWERS)
+    spread = np.where(spread[live] > 0, spread[live], 1.0)  # a few rows may not show that it varies
+    powers = np.round(np.log2(spread)).clip(-MOST_POWERS, MOST_POWERS)
     scale = np.ones(len(live))
     wrong = _misclassified(X[sample][:, live], truth[sample], n_neighbors)
     if len(np.unique(powers)) > 1:
@@ -112,7 +116,7 @@ def chosen_prior(points: Array, codes: Index, n_neighbors: int) -> Prior | None:
     A, inverse = np.eye(d), np.eye(d)
     if frame is not None:
         A, inverse = (frame.A, frame.inverse) if basis is None else frame.lifted(basis)
-    W, W_inverse = np.zeros((d, len(spread))), np.zeros((len(spread), d))
+    W, W_inverse = np.zeros((d, points.shape[1])), np.zeros((points.shape[1], d))
     W[:, live], W_inverse[live] = A * scale, inverse / scale[:, None]
     return W, W_inverse
 
