@@ -275,7 +275,8 @@ def test_very_many_features_are_not_shrunk_by_themselves():
     assert len(model.components_) < 12
     message = (
         "a metric of full rank on 5001 features needs about 0.8 GB, above the limit of 0.5 GB."
-        " Project the features first, for example by PCA, or set shrinkage=0, or raise memory_limit."
+        " Project the features first, for example by PCA, or set shrinkage=0, or raise"
+        " memory_limit."
     )
     with pytest.raises(InvalidInputError, match=message):
         LMNN(n_neighbors=1, shrinkage=0.5, memory_limit=0.5).fit(X, y)
