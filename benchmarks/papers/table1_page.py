@@ -23,8 +23,9 @@ several, else the binomial one. *Difference* is ours minus the paper's in standa
 the paper prints none, and its own would be about as large. *Learning* and *predicting* are mean
 seconds of one split.
 
-k = 3 and mu = 0.5 everywhere, and votes that tie are broken as in the paper, by a smaller k. PCA
-is fitted to the training part alone, since the paper does not say what it was fitted to.
+k = 3, mu = 0.5 and `shrinkage=0`, the paper's program, everywhere; votes that tie are broken as in
+the paper, by a smaller k. PCA is fitted to the training part alone, since the paper does not say
+what it was fitted to.
 """
 
 OVERVIEW = """\

@@ -9,7 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import nearfar
 from nearfar import LMNN, KernelLMNN, MultiMetricLMNN
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._shrinkage import better_scale
+from nearfar.estimators._shrinkage import better_scale, chosen_prior
 
 
 @pytest.fixture(scope="module")
@@ -280,6 +280,33 @@ def test_units_that_features_share_do_not_matter(rng):
     X[:, 0] += 4 * y
     plain, scaled = better_scale(X, y, 3), better_scale(1.4 * X, y, 3)
     assert len(np.unique(plain / scaled)) == 1
+
+
+def test_very_many_features_are_not_shrunk_by_themselves():
+    """A metric of full rank on 5001 features would be a map of 0.2 GB."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 5001)), np.arange(12) % 2
+    model = LMNN(n_neighbors=1).fit(X, y)
+    assert model.shrinkage_ == 0
+    assert len(model.components_) < 12
+    message = (
+        "a metric of full rank on 5001 features needs about 0.8 GB, above the limit of 0.5 GB."
+        " Project the features first, for example by PCA, or set shrinkage=0, or raise"
+        " memory_limit."
+    )
+    with pytest.raises(InvalidInputError, match=message):
+        LMNN(n_neighbors=1, shrinkage=0.5, memory_limit=0.5).fit(X, y)
+
+
+def test_a_feature_that_varies_in_few_of_many_rows_is_kept():
+    """The distance to keep is computed from a tenth of the rows; here none of them shows it."""
+    rng = np.random.default_rng(0)
+    y = np.sort(np.arange(20010) % 2)
+    X = np.column_stack([y + rng.normal(size=len(y)), rng.normal(size=len(y)), 0 * y])
+    X[1, 2] = 1.0
+    W, inverse = chosen_prior(X * [1.0, 1000.0, 1.0], y, 3)
+    assert W.shape == (3, 3)
+    np.testing.assert_allclose(W @ inverse, np.eye(3), atol=1e-9)
 
 
 # -- several metrics, and kernels ----------------------------------------------------------------

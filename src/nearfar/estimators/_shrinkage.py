@@ -27,6 +27,7 @@ SCALE_ROWS = 2000  # and to choose it
 SCALE_PAIRS = 10_000  # the same of near and of far pairs
 FOLDS = 5  # of which each is left out once
 MOST_POWERS = 60  # of two by which a feature is scaled, so that float32 holds its squares
+MOST_FEATURES = 5000  # whose full metric is still a small matrix: 0.2 GB
 AUTO = 4  # rows for each feature at which "auto" is one half
 
 
@@ -46,6 +47,8 @@ def check_shrinkage(shrinkage: Any) -> None:
 def chosen_shrinkage(shrinkage: float | str, points: Array, n_metrics: int = 1) -> float:
     """The shrinkage that was given, or the one for so many points and features a metric."""
     n, d = points.shape
+    if shrinkage == "auto" and d > MOST_FEATURES:
+        return 0.0
     return shrinkage_for(shrinkage, n / n_metrics, d)
 
 
@@ -153,10 +156,9 @@ def chosen_prior(points: Array, codes: Index, n_neighbors: int) -> Prior | None:
     step = -(-len(points) // PRIOR_ROWS)
     X, truth = np.asarray(to_host(points[::step]), dtype=np.float64), codes[::step]
     X = X - X.mean(axis=0)
-    spread = X.std(axis=0)
-    live = np.flatnonzero(spread > 0)
+    live = np.flatnonzero(to_host(abs(points - points[:1]).sum(0)) > 0)
     sample = slice(None, None, -(-len(X) // SCALE_ROWS))
-    if len(live) == 0 or len(X[sample]) < FOLDS:
+    if not 0 < len(live) <= X.shape[1] <= MOST_FEATURES or len(X[sample]) < FOLDS:
         return None
     scale, scaled = np.ones(len(live)), one_scale(X[:, live])
     wrong = _misclassified(X[sample][:, live], truth[sample], n_neighbors)
@@ -174,7 +176,7 @@ def chosen_prior(points: Array, codes: Index, n_neighbors: int) -> Prior | None:
     A, inverse = np.eye(d), np.eye(d)
     if frame is not None:
         A, inverse = (frame.A, frame.inverse) if basis is None else frame.lifted(basis)
-    W, W_inverse = np.zeros((d, len(spread))), np.zeros((len(spread), d))
+    W, W_inverse = np.zeros((d, points.shape[1])), np.zeros((points.shape[1], d))
     W[:, live], W_inverse[live] = A * scale, inverse / scale[:, None]
     return W, W_inverse
 

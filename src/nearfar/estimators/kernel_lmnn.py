@@ -67,7 +67,8 @@ class KernelLMNN(KernelMetricLearner):
     shrinkage : float or "auto", default="auto"
         How much of the kernel's own distance to keep, from 0, the papers' program, to below 1,
         towards which the metric becomes that of the kernel. "auto" is 4 r / (4 r + n) for n rows in
-        r directions. A full metric has rank r then; for a map of few rows only the pull is shrunk.
+        r directions, or 0 for more than 5000 of them. A full metric has rank r then; for a map of
+        few rows only the pull is shrunk.
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
         has rank. A smaller number learns a map of so many rows, which is not convex.

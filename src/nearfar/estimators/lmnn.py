@@ -118,7 +118,8 @@ class LMNN(MetricLearner):
         features, and keeps the distance of the inputs, of features at one scale, or of shrunk
         discriminant analysis, whichever classifies training rows that are left out (see
         ``prior_components_``). A full metric has full rank then; for a learned rectangular map
-        only the pull is shrunk.
+        only the pull is shrunk. With more than 5000 features "auto" is 0, since a metric of full
+        rank would be too large: project them first, for example by PCA.
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the points that
         the full metric has transformed on their principal components (the papers' LMNN-S).

@@ -115,8 +115,9 @@ class MultiMetricLMNN(CallbackSupportMixin, ClassifierMixin, Estimator):
     shrinkage : float or "auto", default="auto"
         How much of one metric for all to keep, from 0, the papers' program, to below 1, towards
         which all metrics become that one. It is learned first, as `LMNN` with this shrinkage does
-        it. "auto" is 4 d / (4 d + m) for d features and m rows a metric. With ``init`` given, the
-        distance that `LMNN` would keep takes the place of the one metric.
+        it. "auto" is 4 d / (4 d + m) for d features and m rows a metric, or 0 for more than 5000
+        features. With ``init`` given, the distance that `LMNN` would keep takes the place of the
+        one metric.
     decision : {"knn", "energy"}, default="knn"
         How ``predict`` decides: by the vote of the nearest neighbours, or by the least energy; see
         `NearestNeighborClassifier` and `EnergyClassifier`.

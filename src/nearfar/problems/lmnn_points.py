@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
 
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, check_memory, kernels_for
 from nearfar.linalg import factor_psd, null_tolerance, symmetric
 from nearfar.problems.whitening import floored_map, returned_map, rotated_map, whitened
 
@@ -24,6 +24,7 @@ Matrix = NDArray[np.float64]
 FEWEST = 8  # directions of a first guess, where there are as many
 OPEN = 0.1  # of the mean eigenvalue of a start's metric, for the directions that it lacks
 FLOOR = 0.5  # F of (7)
+MAP_BYTES = 32  # for each entry of a map of full rank: W, its inverse and two factors
 
 
 @dataclass(frozen=True)
@@ -292,6 +293,12 @@ def _identity(points: Array, shrunk: bool) -> tuple[Matrix, Matrix]:
     """W of (7) for the distance of the inputs, and its inverse: the features that vary, if any."""
     varies = kernels_for(points).to_host(abs(points).sum(0)) > 0
     kept = np.flatnonzero(varies & shrunk)
+    check_memory(
+        MAP_BYTES * len(kept) ** 2,
+        f"a metric of full rank on {len(kept)} features",
+        "Project the features first, for example by PCA, or set shrinkage=0",
+        varies,
+    )
     W = np.zeros((len(kept), len(varies)))
     W[np.arange(len(kept)), kept] = 1
     return W, W.T
