@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nearfar import __version__
-from nearfar.cli.methods import METHODS, PARAMETERS
+from nearfar.cli.methods import MAPS, METHODS, PARAMETERS
 
 _FILE = click.Path(path_type=Path)
 _force = click.option("--force", is_flag=True, help="Replace the output file if it exists.")
@@ -239,6 +239,59 @@ def fit(**options: Any) -> int:
         name: value for name, value in given.items() if value is not None and value is not False
     }
     return run(FitOptions(**options, given=given))
+
+
+@nearfar.command(name="map")
+@click.argument("table", type=_FILE)
+@click.option("-t", "--target", metavar="COLUMN", help="Column to colour points by.")
+@click.option(
+    "--drop", metavar="COLUMN", multiple=True, help="Column to leave out; may be repeated."
+)
+@click.option(
+    "-o", "--output", type=_FILE, default=Path("map.csv"), help="Coordinates, one row for each."
+)
+@click.option("--picture/--no-picture", default=True, help="Draw the map beside them, as PNG.")
+@click.option("--report/--no-report", default=True, help="Write a page beside them, as HTML.")
+@click.option("--model", type=_FILE, help="File in which to save the model.")
+@click.option(
+    "--method", type=click.Choice(list(MAPS)), default="variational", help="How to place points."
+)
+@click.option(
+    "--components", type=click.IntRange(min=1), default=2, metavar="R", help="Dimensions."
+)
+@click.option(
+    "-k",
+    "--neighbors",
+    type=click.IntRange(min=1),
+    help="Neighbours of each point whose distances are kept [the method's].",
+)
+@click.option("--standardise", is_flag=True, help="Divide features by their standard deviations.")
+@click.option(
+    "--image-shape",
+    metavar="RxC",
+    callback=_two_sizes,
+    help="Height and width, if the features are pixels of images.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of the fit.")
+@click.option(
+    "--max-seconds",
+    type=_FiniteRange(min=0, min_open=True),
+    help="Time limit of the fit in seconds.",
+)
+@_force
+@_debug
+def map_(**options: Any) -> int:
+    """Draw a map of the rows of TABLE.
+
+    Places the rows in the plane so that distances between neighbours are kept; labels are only
+    colours. Writes the coordinates, a picture of them, and a page to explore them, with thumbnails
+    if the columns are pixels.
+
+    TABLE is a file as for fit, or the name of a built-in set.
+    """
+    from nearfar.cli.map import MapOptions, run
+
+    return run(MapOptions(**options))
 
 
 @nearfar.command()

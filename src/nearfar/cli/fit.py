@@ -144,7 +144,8 @@ def identifiers(table: Table) -> list[str]:
     return [str(i) if names is None else names[i] for i in found.tolist()]
 
 
-def _warn_of_identifiers(table: Table) -> None:
+def warn_of_identifiers(table: Table) -> None:
+    """Name the features that look like identifiers."""
     for column in identifiers(table):
         ending = "" if table.feature_names is None else f" with --drop {shlex.quote(column)}"
         tell(
@@ -260,7 +261,7 @@ def _fit_and_report(options: FitOptions, table: Table, learner: Any) -> int:
             f"--neighbors {options.neighbors} is more than the number of training rows, {n}."
             " Lower it or --test-share, or add rows."
         )
-    _warn_of_identifiers(table)
+    warn_of_identifiers(table)
     scaler = StandardScaler() if _standardises(options, split) else None
     classes, codes = np.unique(split.y_train, return_inverse=True)
     # Chunklet -1 stands for no chunklet; a class may have that label.

@@ -272,10 +272,11 @@ def _with_test_table(
 def _column(options: ReportOptions, name: str, names: tuple[str, ...] | None) -> Any:
     """A column of numbers or text that is not a feature."""
     paths = [path for path in (options.table, options.test) if path is not None]
-    return np.concatenate([_column_of(path, name, names) for path in paths])
+    return np.concatenate([column_of(path, name, names) for path in paths])
 
 
-def _column_of(path: Path, name: str, names: tuple[str, ...] | None) -> Any:
+def column_of(path: Path, name: str, names: tuple[str, ...] | None) -> Any:
+    """A column of a table by name, as numbers or else as text; ``names`` are features."""
     suffix = path.suffix.lower()
     if is_builtin(path) or suffix not in (*NAMED, ".npz"):
         raise InvalidInputError(
