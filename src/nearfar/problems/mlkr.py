@@ -36,6 +36,7 @@ from nearfar.problems.covariance import CovarianceProblem
 Matrix = NDArray[np.float64]
 
 WIDTHS = (1.0, 3.0, 10.0, 30.0, 100.0)  # mean of D between points that a first guess tries
+GUESS_ROWS = 600  # points that these are tried on, at most
 NARROWER = 3.0  # times the best of these: a descent from narrow kernels ends lower
 LIFT = 4.0  # length of the direction of linear regression beside the others
 
@@ -91,7 +92,7 @@ class MLKRProblem:
     def first_guess(self, rows: int | None) -> Matrix:
         """The direction of linear regression first, then those of largest variance.
 
-        The width is somewhat less than that of the least error among some.
+        The width is somewhat less than that of the least error among some, on some of the points.
         """
         s = len(self.white)
         column = self.kernels.like(self.targets[:, None], self.U)
@@ -99,7 +100,9 @@ class MLKRProblem:
         turned = linalg.qr(np.column_stack([slope, np.eye(s)]), mode="economic")[0].T[:rows].copy()
         turned[0] *= LIFT
         turned /= np.sqrt(2 * (turned**2).sum())  # random white points have a mean D of 1
-        errors = [(self._residuals(self.U, np.sqrt(w) * turned) ** 2).sum() for w in WIDTHS]
+        some = slice(None, None, -(-len(self.targets) // GUESS_ROWS))
+        U, targets = self.U[some], self.targets[some]
+        errors = [(self._residuals(U, targets, np.sqrt(w) * turned) ** 2).sum() for w in WIDTHS]
         width = NARROWER * WIDTHS[int(np.argmin(errors))]
         return np.asarray(np.sqrt(width) * turned)
 
@@ -112,12 +115,11 @@ class MLKRProblem:
 
     def objective(self, components: Matrix) -> float:
         """(3) of a map on the features, in float64 and in units of the targets."""
-        residuals = self._residuals(self.exact, components)
+        residuals = self._residuals(self.exact, self.targets, components)
         return float((residuals**2).sum() * self.unit**2)
 
-    def _residuals(self, points: Array, L: Matrix) -> Matrix:
+    def _residuals(self, points: Array, targets: Matrix, L: Matrix) -> Matrix:
         """ŷ − y under a map of the points."""
         Z = self.kernels.apply(points, L)
-        return np.asarray(
-            self.kernels.kernel_regression(Z, Z[:, :0], self.targets)[0] - self.targets
-        )
+        estimates, _ = self.kernels.kernel_regression(Z, Z[:, :0], targets)
+        return np.asarray(estimates - targets)
