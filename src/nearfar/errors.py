@@ -14,6 +14,7 @@
     ├── DataWarning                         data that weakens the answer
     │   └── WorseThanInputsWarning          a learned distance that held-out rows advise against
     ├── CheckpointWarning                   a checkpoint that cannot be written; the fit goes on
+    ├── CompatibilityWarning                a parameter of another library that has no meaning here
     └── ConvergenceWarning                  a solver stopped before its tolerance
         (also sklearn.exceptions.ConvergenceWarning)
 
@@ -87,6 +88,10 @@ class WorseThanInputsWarning(DataWarning):
 
 class CheckpointWarning(NearfarWarning):
     """A checkpoint that could not be written or deleted; the fit goes on without it."""
+
+
+class CompatibilityWarning(NearfarWarning):
+    """A parameter of another library that has no meaning in nearfar."""
 
 
 class ConvergenceWarning(NearfarWarning, sklearn.exceptions.ConvergenceWarning):

@@ -35,6 +35,7 @@ from nearfar.estimators import (
     POLA,
     RCA,
     SCML,
+    SDML,
     DMLEig,
     KernelLMNN,
     KernelMCML,
@@ -59,7 +60,7 @@ SPECIAL = [
     DMLEig(n_components=2),
     DMLEig(solver="lecture", tol=0.5),
     LFDA(),
-    LFDA(n_components=2, n_neighbors=3, embedding_type="plain", regularization=0.1),
+    LFDA(n_components=2, n_neighbors=3, embedding_type="plain", shrinkage=0.1),
     MLKR(),
     MLKR(n_components=2, init="identity"),
     LSML(random_state=0),
@@ -68,17 +69,19 @@ SPECIAL = [
     SCML(n_components=2, sparsity_weight=1e-4, n_bases=50, random_state=0),
     ITML(),
     ITML(n_components=2, violation_weight=0.1, prior="covariance", n_pairs=200, random_state=0),
+    SDML(),
+    SDML(n_components=2, sparsity_weight=0.1, n_pairs=200, random_state=0),
     GMML(),
-    GMML(n_components=2, t=0.3, regularization=0.1, prior="covariance"),
+    GMML(n_components=2, t=0.3, shrinkage=0.1, prior="covariance"),
     RCA(),
-    RCA(n_components=2, regularization=0.1),
+    RCA(n_components=2, shrinkage=0.1),
     RCA(pca_components=0.99),
     POLA(),
     POLA(n_pairs=300, scale=1.0),
     KernelPOLA(max_directions=20, n_pairs=500),
     KernelPOLA("poly", kernel_params={"degree": 2}, n_pairs=500),
     MCML(),
-    MCML(n_components=2, regularization=0.1),
+    MCML(n_components=2, shrinkage=0),
     MCML(n_components=2, reduce="learn"),
     MCML(solver="projected-gradient"),
     NCA(),
@@ -113,6 +116,7 @@ START.setflags(write=False)
 OTHER_VALUES = {
     "push_weight": 0.2,
     "regularization": 0.1,
+    "shrinkage": 0.3,
     "init": START,
     "components": START,
     "rank": 10,
@@ -275,6 +279,15 @@ def test_the_metric_can_be_pickled(fitted, iris):
     X, _ = iris
     metric = fitted.get_metric()
     assert pickle.loads(pickle.dumps(metric))(X[0], X[100]) == metric(X[0], X[100])
+
+
+@each_estimator
+def test_the_metric_is_hashable_like_a_function(fitted):
+    metric = fitted.get_metric()
+    assert metric in {metric: 0}
+    assert metric == metric
+    assert metric != fitted.get_metric()
+    assert repr(metric).endswith("between vectors of 4 features>")
 
 
 @each_estimator

@@ -38,7 +38,7 @@ from nearfar import (
 from nearfar.kernels import gram_numpy, on_numpy, single_threaded_blas
 from tests.registered import instances
 
-FEW = {"max_iter": 5}
+FEW = {"max_iter": 3}
 LINKED = {"on_disconnected": "link", "random_state": 0}
 SUPERVISED = [
     LMNN(**FEW),
@@ -57,7 +57,7 @@ SUPERVISED = [
     KernelPOLA(n_pairs=200, random_state=0, max_iter=1),
     DMLEig(regularization=0.01, **FEW),
     DMLEig(solver="lecture", regularization=0.01, **FEW),
-    RCA(regularization=0.1),
+    RCA(shrinkage=0.1),
     RCA(pca_components=0.9),
     EnergyClassifier(LMNN(**FEW)),
     NearestNeighborClassifier(LMNN(**FEW)),

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from nearfar import GMML, Covariance, Tuples, load, save
-from nearfar.errors import DataWarning, InvalidInputError
+from nearfar import GMML, Covariance, Tuples, load, make_pairs, save
+from nearfar.errors import InvalidInputError
 from nearfar.kernels import on_numpy
 
 
@@ -12,61 +12,97 @@ def test_labels_are_all_pairs_and_no_pairs_are_made(overlapping, monkeypatch):
     X, y = overlapping
     pairs = np.stack(np.triu_indices(60, 1), axis=1)
     kinds = np.where(y[pairs[:, 0]] == y[pairs[:, 1]], 1, -1)
-    by_pairs = GMML().fit(Tuples(X, pairs), kinds)
+    by_pairs = GMML(shrinkage=0).fit(Tuples(X, pairs), kinds)
 
     def refuse(*_):
         raise AssertionError("pairs were made")
 
     monkeypatch.setattr(on_numpy, "edge_scatter", refuse)
-    by_labels = GMML().fit(X, y)
+    by_labels = GMML(shrinkage=0).fit(X, y)
     np.testing.assert_allclose(by_labels.components_, by_pairs.components_, rtol=1e-6)
     assert by_labels.objective_ == pytest.approx(by_pairs.objective_, rel=1e-9)
 
 
 def test_certified_and_closed(overlapping, dtype):
     X, y = overlapping
-    model = GMML().fit(X.astype(dtype), y)
+    model = GMML(shrinkage=0).fit(X.astype(dtype), y)
     assert model.components_.dtype == dtype
     assert model.duality_gap_ <= (1e-12 if dtype == np.float64 else 1e-6)
     assert (model.status_, model.n_iter_, model.history_) == ("converged", 0, [])
-    assert model.regularization_ == 0.0
+    assert model.shrinkage_ == 0.0
 
 
 def test_scale_of_the_data_only_scales_the_metric(overlapping):
     X, y = overlapping
-    M = GMML().fit(X, y).get_mahalanobis_matrix()
+    M = GMML(shrinkage=0).fit(X, y).get_mahalanobis_matrix()
     for scale in (1e-60, 1e60):
-        np.testing.assert_allclose(GMML().fit(scale * X, y).get_mahalanobis_matrix(), M, rtol=1e-7)
+        np.testing.assert_allclose(
+            GMML(shrinkage=0).fit(scale * X, y).get_mahalanobis_matrix(), M, rtol=1e-7
+        )
 
 
 def test_the_prior_by_name_is_that_matrix(overlapping):
     X, y = overlapping
-    named = GMML(regularization=0.5, prior="covariance").fit(X, y)
+    named = GMML(shrinkage=0.5, prior="covariance").fit(X, y)
     inverse = Covariance().fit(X).get_mahalanobis_matrix()
-    given = GMML(regularization=0.5, prior=inverse).fit(X, y)
+    given = GMML(shrinkage=0.5, prior=inverse).fit(X, y)
     np.testing.assert_allclose(given.components_, named.components_, rtol=1e-6)
-    plain = GMML(regularization=0.5).fit(X, y)
-    eye = GMML(regularization=0.5, prior=3 * np.eye(5)).fit(X, y)
+    plain = GMML(shrinkage=0.5).fit(X, y)
+    eye = GMML(shrinkage=0.5, prior=3 * np.eye(5)).fit(X, y)
     np.testing.assert_allclose(eye.components_, plain.components_, rtol=1e-9)
     assert not np.allclose(plain.components_, named.components_, rtol=1e-2)
 
 
-def test_open_directions_are_regularised_with_a_warning(overlapping):
+def test_the_papers_program_needs_all_directions(overlapping):
     X, _ = overlapping
     tuples = Tuples(X, [[0, 1], [2, 3], [0, 30], [1, 31], [4, 32], [7, 41], [9, 50]])
     y = [1, 1, -1, -1, -1, -1, -1]
-    message = "near pairs differ in 2 and far pairs in 5 of the 5 directions .* regularization=0.1"
-    with pytest.warns(DataWarning, match=message):
-        model = GMML().fit(tuples, y)
-    assert model.regularization_ == 0.1
-    same = GMML(regularization=0.1).fit(tuples, y)
-    np.testing.assert_array_equal(same.components_, model.components_)
+    message = (
+        r"in all 5 directions .* near pairs differ in 2, far pairs in 5\. Set shrinkage='auto'"
+    )
+    with pytest.raises(InvalidInputError, match=message):
+        GMML(shrinkage=0).fit(tuples, y)
+    model = GMML().fit(tuples, y)
+    assert model.shrinkage_ == 20 / (20 + 2)  # 5 features, 2 near pairs
+
+
+def test_auto_depends_on_the_number_of_points_and_features(overlapping):
+    X, y = overlapping
+    model = GMML().fit(X, y)
+    assert model.shrinkage_ == 20 / (20 + 60)
+    assert model.feature_scale_ is None
+    same = GMML(shrinkage=0.25).fit(X, y)
+    np.testing.assert_array_equal(model.components_, same.components_)
+
+
+def test_the_inputs_distance_stays_where_no_pair_differs(rng):
+    X, y = rng.normal(size=(12, 40)), np.arange(12) % 3
+    M = GMML(shrinkage=1 - 1e-9).fit(X, y).get_mahalanobis_matrix()
+    np.testing.assert_allclose(M / M[0, 0], np.eye(40), atol=1e-6)
+
+
+def test_auto_brings_features_to_one_scale_where_that_helps(overlapping):
+    X, y = overlapping
+    X = X * np.array([1, 1, 1e-3, 1, 1]) + 1e4 * np.sin(np.arange(60.0) ** 2)[:, None] * np.array(
+        [0, 0, 0, 0, 1.0]
+    )
+    pairs, kinds = make_pairs(X, y, 100, random_state=0)
+    for model in (GMML().fit(X, y), GMML().fit(pairs, kinds)):
+        scale = model.feature_scale_
+        assert scale[4] < 1e-3 * scale[0]
+        twin = GMML(shrinkage=model.shrinkage_)
+        twin = (
+            twin.fit(X * scale, y) if hasattr(model, "classes_") else twin.fit(pairs * scale, kinds)
+        )
+        np.testing.assert_allclose(model.pair_distance(pairs), twin.pair_distance(pairs * scale))
+        rows = model.components_ @ model.components_.T
+        np.testing.assert_allclose(rows, np.diag(np.diag(rows)), atol=1e-9 * rows.max())
 
 
 def test_constant_and_repeated_features_get_a_metric_on_the_others(overlapping):
     X, y = overlapping
     wide = np.hstack([X, np.ones((60, 2)), X[:, :1]])
-    model = GMML().fit(wide, y)
+    model = GMML(shrinkage=0).fit(wide, y)
     assert model.components_.shape == (5, 8)
     assert not model.components_[:, 5:7].any()
     assert model.duality_gap_ < 1e-9
@@ -75,7 +111,7 @@ def test_constant_and_repeated_features_get_a_metric_on_the_others(overlapping):
 def test_units_that_differ_too_much_are_an_error(overlapping):
     X, y = overlapping
     with pytest.raises(InvalidInputError, match=r"lost in rounding: .* Standardise"):
-        GMML().fit(X * [1, 1e-9, 1e9, 1, 1], y)
+        GMML(shrinkage=0).fit(X * [1, 1e-9, 1e9, 1, 1], y)
 
 
 def test_equal_points_in_all_near_pairs_are_an_error():
@@ -83,7 +119,7 @@ def test_equal_points_in_all_near_pairs_are_an_error():
     with pytest.raises(
         InvalidInputError, match="GMML needs near pairs of points that differ; those"
     ):
-        GMML().fit(X, np.repeat([0, 1, 2], 4))
+        GMML(shrinkage=0).fit(X, np.repeat([0, 1, 2], 4))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +127,7 @@ def test_equal_points_in_all_near_pairs_are_an_error():
     [
         ({"t": 1.5}, "t must be a number from 0 to 1; got 1.5"),
         ({"t": True}, "t must be a number"),
-        ({"regularization": -1}, "regularization must be a number of at least 0"),
+        ({"shrinkage": -1}, "shrinkage must be a number from 0 to 1"),
         ({"prior": "random"}, "prior must be one of 'identity', 'covariance' or an array"),
         ({"prior": np.eye(3)}, r"prior must be a matrix of numbers of shape \(5, 5\); got shape"),
         ({"prior": -np.eye(5)}, "prior must be symmetric and positive definite"),
@@ -107,7 +143,7 @@ def test_parameters_that_cannot_be_used_are_an_error(overlapping, parameters, me
 
 def test_drawn_pairs_depend_on_the_seed_alone(overlapping):
     first, second, other = (
-        GMML(n_pairs=50, random_state=seed).fit(*overlapping) for seed in (0, 0, 1)
+        GMML(n_pairs=50, random_state=seed, shrinkage=0).fit(*overlapping) for seed in (0, 0, 1)
     )
     np.testing.assert_array_equal(first.components_, second.components_)
     assert not np.array_equal(first.components_, other.components_)
@@ -116,14 +152,14 @@ def test_drawn_pairs_depend_on_the_seed_alone(overlapping):
 @pytest.mark.torch
 def test_tensors(overlapping, torch):
     X, y = overlapping
-    model, expected = GMML().fit(torch.tensor(X.copy()), y), GMML().fit(X, y)
+    model, expected = GMML(shrinkage=0).fit(torch.tensor(X.copy()), y), GMML(shrinkage=0).fit(X, y)
     assert isinstance(model.components_, torch.Tensor)
     np.testing.assert_allclose(model.components_.numpy(), expected.components_, rtol=1e-8)
 
 
 def test_round_trip_through_a_file(overlapping, tmp_path):
     X, y = overlapping
-    model = GMML().fit(X, y)
+    model = GMML(shrinkage=0).fit(X, y)
     save(model, tmp_path / "model.nearfar")
     twin = load(tmp_path / "model.nearfar")
     np.testing.assert_array_equal(twin.transform(X), model.transform(X))

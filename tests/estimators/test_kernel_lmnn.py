@@ -49,8 +49,7 @@ def squared(images):
 # -- the problem ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("data", ["iris", "wine"])
-@pytest.mark.parametrize("push_weight", [0.5, 0.2])
+@pytest.mark.parametrize(("data", "push_weight"), [("iris", 0.5), ("wine", 0.2)])
 def test_the_linear_kernel_is_lmnn(data, push_weight, request):
     """Over all metrics on the span of the data, which for these is the whole space."""
     X, y = request.getfixturevalue(data)

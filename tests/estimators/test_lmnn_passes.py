@@ -2,11 +2,6 @@
 
 import itertools
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -19,6 +14,7 @@ from nearfar.estimators import lmnn as _lmnn_module
 from nearfar.estimators._early_stopping import held_out_rows, votes_under
 from nearfar.supervision import class_order
 from tests.callbacks import Recorder, interrupt, needs_callbacks
+from tests.processes import CAN_KILL, kill_fit
 
 VARIANTS = [
     {},
@@ -371,21 +367,6 @@ def test_a_model_file_holds_the_passes(overlapping, tmp_path):
 
 TOL = 1e-5
 # Slowed down, so that it is still in its second pass when it is killed.
-PROGRAM = """
-import json, sys, time
-import numpy as np
-from nearfar import LMNN
-from nearfar.estimators import _large_margin as lmnn
-
-def slowly(*arguments, descend=lmnn.descend_in_both_precisions, **options):
-    for iterate in descend(*arguments, **options):
-        time.sleep(0.01 if "warm" in options else 0)
-        yield iterate
-
-lmnn.descend_in_both_precisions = slowly
-data = np.load(sys.argv[1])
-LMNN(shrinkage=0, checkpoint=sys.argv[2], **json.loads(sys.argv[3])).fit(data["X"], data["y"])
-"""
 
 
 @pytest.fixture
@@ -399,29 +380,15 @@ def saved(path):
         return json.loads(str(file["values"]))
 
 
-def kill_in_the_second_pass(path, data, parameters):
-    X, y = data
-    np.savez(path.parent / "data.npz", X=X, y=y)
-    arguments = [str(path.parent / "data.npz"), str(path), json.dumps(parameters)]
-    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROGRAM, *arguments]) as process:
-        deadline = time.monotonic() + 60
-        while not (path.exists() and saved(path)["history"][-1]["pass"] == 2):
-            assert process.poll() is None, "the fit ended before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert process.returncode == -signal.SIGKILL
-    return saved(path)["history"]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
+@pytest.mark.skipif(not CAN_KILL, reason="sends SIGKILL")
 @pytest.mark.parametrize("reduce", [{}, {"n_components": 3, "reduce": "project"}], ids=str)
 def test_a_fit_killed_in_its_second_pass_reaches_the_same_answer(reduce, path, wine):
     X, y = wine
     parameters = {"n_passes": 2, "tol": TOL, **reduce}
-    history = kill_in_the_second_pass(path, wine, parameters)
-    resumed = LMNN(shrinkage=0, checkpoint=path, **parameters).fit(X, y)
+    learner = LMNN(shrinkage=0, checkpoint=path, **parameters)
+    kill_fit(learner, X, y, lambda: saved(path)["history"][-1]["pass"] == 2)
+    history = saved(path)["history"]
+    resumed = learner.fit(X, y)
     whole = LMNN(shrinkage=0, **parameters).fit(X, y)
     assert (resumed.status_, resumed.n_passes_) == ("converged", 2)
     np.testing.assert_array_equal(resumed.target_components_, whole.target_components_)

@@ -2,12 +2,8 @@
 
 import copy
 import json
-import os
 import pickle
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pandas
@@ -25,6 +21,7 @@ from nearfar.estimators import multi_metric_lmnn
 from nearfar.estimators._early_stopping import held_out_rows
 from nearfar.supervision import class_order
 from tests.callbacks import Recorder, needs_callbacks
+from tests.processes import CAN_KILL, kill_fit
 
 VARIANTS = [
     {},
@@ -604,21 +601,6 @@ def test_a_limit_met_at_the_tolerance_is_none(learn, recwarn):
 # -- checkpoints ---
 
 # Slowed down while it learns several metrics, so that it is still running when it is killed.
-PROGRAM = """
-import sys, time
-import numpy as np
-from nearfar import MultiMetricLMNN
-from nearfar.estimators import _large_margin as lmnn
-
-def slowly(*arguments, descend=lmnn.descend_in_both_precisions, **options):
-    for iterate in descend(*arguments, **options):
-        time.sleep(0.02)
-        yield iterate
-
-lmnn.descend_in_both_precisions = slowly
-data = np.load(sys.argv[1])
-MultiMetricLMNN(shrinkage=0, tol=1e-3, checkpoint=sys.argv[2]).fit(data["X"], data["y"])
-"""
 
 
 @pytest.fixture
@@ -631,19 +613,15 @@ def saved_records(path):
         return json.loads(str(file["values"]))["history"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
-def test_a_killed_fit_resumes_and_reaches_the_same_answer(path, tmp_path, wine):
+@pytest.mark.skipif(not CAN_KILL, reason="sends SIGKILL")
+def test_a_killed_fit_resumes_and_reaches_the_same_answer(path, wine):
     X, y = wine
-    np.savez(tmp_path / "data.npz", X=X, y=y)
-    arguments = [str(tmp_path / "data.npz"), str(path)]
-    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROGRAM, *arguments]) as process:
-        deadline = time.monotonic() + 60
-        while not path.exists() or [r["metrics"] for r in saved_records(path)].count(3) < 10:
-            assert process.poll() is None, "the fit ended before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    kill_fit(
+        MultiMetricLMNN(tol=1e-3, checkpoint=path),
+        X,
+        y,
+        lambda: [record["metrics"] for record in saved_records(path)].count(3) >= 10,
+    )
     before = saved_records(path)
     resumed = MultiMetricLMNN(shrinkage=0, tol=1e-3, checkpoint=path).fit(X, y)
     whole = MultiMetricLMNN(shrinkage=0, tol=1e-3).fit(X, y)

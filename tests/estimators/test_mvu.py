@@ -82,8 +82,8 @@ def test_the_certificate_by_the_multipliers_of_the_same_run(roll):
     bound = weights @ graph.lengths**2
     assert model.history_[-1]["bound"] == pytest.approx(bound, rel=1e-9)
     y = np.abs(weights) * graph.lengths**2
-    owed = 2 * (y + y.mean()) @ np.abs(change(model))
-    gap = max((bound - np.trace(model.kernel_) + owed) / bound, np.abs(change(model)).max())
+    cost = 2 * (y + y.mean()) @ np.abs(change(model))
+    gap = max((bound - np.trace(model.kernel_) + cost) / bound, np.abs(change(model)).max())
     assert model.duality_gap_ == pytest.approx(gap, rel=1e-3, abs=1e-9)
 
 
@@ -100,8 +100,8 @@ def test_the_gap_bounds_the_distance_of_what_is_returned_from_the_optimum(constr
         graph, K, D = model.graph_, model.kernel_, model.graph_.lengths**2
         assert model.thickness_ == 0
         optimum, _ = by_clarabel(Graph(graph.heads, graph.tails, D, 12), constraints, 0.99)
-        paid = 99 * np.abs(lengths(K, graph) - D).sum() if constraints == "slack" else 0.0
-        objective = np.trace(K) - paid
+        slack_cost = 99 * np.abs(lengths(K, graph) - D).sum() if constraints == "slack" else 0.0
+        objective = np.trace(K) - slack_cost
         assert model.objective_ == pytest.approx(objective, rel=1e-9)
         unit = max(D.mean(), abs(model.history_[-1]["bound"]))
         assert abs(objective - optimum) <= model.duality_gap_ * unit + 1e-6 * optimum
@@ -179,8 +179,8 @@ def test_slack_is_paid_at_its_price(roll, weight):
     model = MVU(constraints="slack", slack_weight=weight).fit(roll)
     graph = model.graph_
     changes = np.abs(lengths(model.kernel_, graph) - graph.lengths**2).sum()
-    paid = weight / (1 - weight) * changes
-    assert model.objective_ == pytest.approx(np.trace(model.kernel_) - paid, rel=1e-9)
+    slack_cost = weight / (1 - weight) * changes
+    assert model.objective_ == pytest.approx(np.trace(model.kernel_) - slack_cost, rel=1e-9)
     assert model.duality_gap_ <= 1e-6
     bound = model.history_[-1]["bound"]
     assert 0 <= bound - model.objective_ <= 1.01e-6 * bound

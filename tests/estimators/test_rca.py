@@ -3,6 +3,7 @@
 import numpy as np
 import pandas
 import pytest
+from sklearn.covariance import shrunk_covariance
 from sklearn.decomposition import PCA
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -11,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 import nearfar
 from nearfar import RCA, PairClassifier, Tuples, make_chunklets, make_pairs, make_triplets
 from nearfar.errors import DataWarning, InvalidInputError
-from nearfar.estimators.rca import STEADYING
+from nearfar.estimators.rca import PATH
 from tests.callbacks import Recorder, needs_callbacks
 
 
@@ -31,18 +32,18 @@ def within(X, chunklets):
 
 def test_the_metric_is_the_inverse_covariance_within_chunklets(overlapping, chunklets):
     X, _ = overlapping
-    model = RCA().fit(X, chunklets)
+    model = RCA(shrinkage=0).fit(X, chunklets)
     C = within(X, chunklets)
     np.testing.assert_allclose(model.get_mahalanobis_matrix(), np.linalg.inv(C), rtol=1e-8)
     assert model.n_chunklets_ == 15
-    assert model.regularization_ == 0
+    assert model.shrinkage_ == 0
     assert (model.status_, model.n_iter_, model.history_) == ("converged", 0, [])
 
 
 def test_the_objective_and_its_gap(overlapping, chunklets):
     """At M = C⁻¹ it is N (d + log det C); the gap is rounding, but not left out."""
     X, _ = overlapping
-    model = RCA().fit(X, chunklets)
+    model = RCA(shrinkage=0).fit(X, chunklets)
     count, C = np.sum(chunklets != -1), within(X, chunklets)
     assert model.objective_ == pytest.approx(count * (5 + np.linalg.slogdet(C)[1]), rel=1e-10)
     assert 0 <= model.duality_gap_ < 1e-12
@@ -68,10 +69,10 @@ def test_points_in_no_chunklet_or_alone_in_one_do_not_count(overlapping, chunkle
     ids[ids >= 6] = -1
     members = ids != -1
     expected = np.linalg.inv(within(X, ids))
-    few = RCA().fit(X, ids)
+    few = RCA(shrinkage=0).fit(X, ids)
     np.testing.assert_allclose(few.get_mahalanobis_matrix(), expected, rtol=1e-8)
     ids[~members] = 100 + np.arange(np.sum(~members))
-    alone = RCA().fit(X, ids)
+    alone = RCA(shrinkage=0).fit(X, ids)
     np.testing.assert_allclose(alone.get_mahalanobis_matrix(), expected, rtol=1e-8)
     assert few.n_chunklets_ == alone.n_chunklets_ == 6
 
@@ -87,14 +88,14 @@ def test_points_in_no_chunklet_or_alone_in_one_do_not_count(overlapping, chunkle
 def test_every_way_to_number_chunklets_gives_the_same(overlapping, chunklets, write):
     X, _ = overlapping
     ids = np.where(chunklets == 3, -1, chunklets)
-    expected, model = RCA().fit(X, ids), RCA().fit(X, write(ids))
+    expected, model = RCA(shrinkage=0).fit(X, ids), RCA(shrinkage=0).fit(X, write(ids))
     np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-9)
     assert model.n_chunklets_ == 14
 
 
 def test_labels_make_a_chunklet_of_each_class(overlapping):
     X, y = overlapping
-    model = RCA().fit(X, np.array(["red", "-1", "blue"])[y])
+    model = RCA(shrinkage=0).fit(X, np.array(["red", "-1", "blue"])[y])
     np.testing.assert_allclose(
         model.get_mahalanobis_matrix(), np.linalg.inv(within(X, y)), rtol=1e-8
     )
@@ -107,16 +108,18 @@ def test_near_pairs_are_closed_to_chunklets(overlapping):
     fives = np.arange(60).reshape(12, 5)
     near = np.vstack([fives[:, [0, 1]], fives[:, [1, 2]], fives[:, [3, 4]]])
     ids = 2 * (np.arange(60) // 5) + (np.arange(60) % 5 > 2)
-    expected = RCA().fit(X, ids)
+    expected = RCA(shrinkage=0).fit(X, ids)
     far = fives[:, [0, 4]]
     both, kinds = np.vstack([near, far]), np.repeat([1, -1], [len(near), len(far)])
     models = [
-        RCA().fit(X[near]),
-        RCA().fit(X[near].tolist(), np.ones(len(near))),
-        RCA().fit(Tuples(X, near)),
-        RCA().fit(Tuples(X, both), kinds),
-        RCA().fit(X[both], kinds),
-        RCA().fit(np.concatenate([X[near], X[(near + 30) % 60][:, :1]], axis=1)),  # triplets
+        RCA(shrinkage=0).fit(X[near]),
+        RCA(shrinkage=0).fit(X[near].tolist(), np.ones(len(near))),
+        RCA(shrinkage=0).fit(Tuples(X, near)),
+        RCA(shrinkage=0).fit(Tuples(X, both), kinds),
+        RCA(shrinkage=0).fit(X[both], kinds),
+        RCA(shrinkage=0).fit(
+            np.concatenate([X[near], X[(near + 30) % 60][:, :1]], axis=1)
+        ),  # triplets
     ]
     for model in models:
         np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-7, atol=1e-9)
@@ -128,7 +131,7 @@ def test_far_pairs_within_a_chunklet_are_warned_of(overlapping):
     pairs = np.vstack([np.arange(60).reshape(30, 2), np.arange(1, 59).reshape(29, 2), [[0, 2]]])
     kinds = np.repeat([1, -1], [59, 1])
     with pytest.warns(DataWarning, match=r"1 far pairs are of points that near pairs connect"):
-        model = RCA().fit(Tuples(X, pairs), kinds)
+        model = RCA(shrinkage=0).fit(Tuples(X, pairs), kinds)
     assert model.n_chunklets_ == 1
 
 
@@ -138,7 +141,7 @@ def test_far_pairs_within_a_chunklet_are_warned_of(overlapping):
 def test_features_that_do_not_vary_or_repeat_others_change_no_distance(overlapping, chunklets):
     X, _ = overlapping
     more = np.hstack([X, np.full((60, 1), 3.0), X[:, :2] @ [[1.0], [-30.0]], np.zeros((60, 1))])
-    expected, model = RCA().fit(X, chunklets), RCA().fit(more, chunklets)
+    expected, model = RCA(shrinkage=0).fit(X, chunklets), RCA(shrinkage=0).fit(more, chunklets)
     pairs = np.stack([np.arange(30), np.arange(30, 60)], axis=1)
     np.testing.assert_allclose(
         model.pair_distance(more[pairs]), expected.pair_distance(X[pairs]), rtol=1e-6
@@ -146,31 +149,75 @@ def test_features_that_do_not_vary_or_repeat_others_change_no_distance(overlappi
     assert model.components_.shape == (5, 8)
 
 
-def test_too_few_chunklets_are_warned_of_and_steadied(overlapping):
-    """Three pairs leave 2 of 5 directions open. C + ρ diag(T) is inverted, with ρ as documented."""
+def test_too_few_chunklets_for_the_papers_program(overlapping):
+    """Three pairs leave 2 of 5 directions open: only a shrunk covariance has an inverse."""
     X, _ = overlapping
     ids = np.full(60, -1)
     ids[:6] = [0, 0, 1, 1, 2, 2]
-    message = r"vary in 5 directions, but those of a chunklet in 3 only.*regularization=0\.1 is"
-    with pytest.warns(DataWarning, match=message):
-        model = RCA().fit(X, ids)
-    assert model.regularization_ == STEADYING == 0.1
-    expected = np.linalg.inv(within(X, ids) + STEADYING * np.diag(X.var(axis=0)))
+    message = r"differ within chunklets in all 5 directions .* differ in 3, .* the other 2 without"
+    with pytest.raises(InvalidInputError, match=message):
+        RCA(shrinkage=0).fit(X, ids)
+    expected = np.linalg.inv(shrunk_covariance(within(X, ids), 0.1))
+    model = RCA(shrinkage=0.1).fit(X, ids)
     np.testing.assert_allclose(model.get_mahalanobis_matrix(), expected, rtol=1e-7)
-    same = RCA(regularization=STEADYING).fit(X, ids)  # asked for, so that there is no warning
-    np.testing.assert_allclose(same.components_, model.components_, rtol=1e-9)
-    few = RCA(pca_components=3).fit(X, ids)
+    few = RCA(pca_components=3, shrinkage=0).fit(X, ids)
     assert few.components_.shape == (3, 5)
-    assert few.regularization_ == 0
+    assert few.shrinkage_ == 0
+
+
+def test_the_inputs_distance_stays_where_no_chunklet_says_anything(rng):
+    """Towards ρ = 1 the metric is a multiple of the identity, also off the span of the points."""
+    X, ids = rng.normal(size=(30, 200)), np.arange(30) // 6
+    M = RCA(shrinkage=1 - 1e-9).fit(X, ids).get_mahalanobis_matrix()
+    np.testing.assert_allclose(M / M[0, 0], np.eye(200), atol=1e-6)
+
+
+def test_auto_starts_from_the_number_of_points_and_features(overlapping):
+    X, y = overlapping
+    model = RCA().fit(X, y)
+    least = 20 / (20 + 60 - len(np.unique(y)))
+    assert any(model.shrinkage_ == pytest.approx(1 - (1 - least) * share) for share in PATH)
+    same = RCA(shrinkage=model.shrinkage_).fit(X, y)
+    assert model.feature_scale_ is None
+    np.testing.assert_allclose(model.components_, same.components_)
+
+
+def test_auto_goes_to_the_inputs_where_whitening_only_hurts(rng):
+    """Classes differ along the one feature that also varies most within them; the rest is noise."""
+    y = np.repeat([0, 1], 40)
+    X = 0.1 * rng.normal(size=(80, 20))
+    X[:, 0] = y + 0.4 * rng.normal(size=80)
+    assert RCA().fit(X, y).shrinkage_ > 0.9
+
+
+def test_auto_brings_features_to_one_scale_where_that_helps(overlapping):
+    X, y = overlapping
+    X = X.copy()
+    X[:, 2] = np.sin(np.arange(60.0) ** 2)  # noise
+    units = np.array([1.0, 1, 2.0**20, 1, 1])
+    scaled = RCA().fit(X * units, y)
+    assert scaled.feature_scale_[2] < 1e-5 * scaled.feature_scale_[0]
+    twin = RCA(shrinkage=scaled.shrinkage_).fit(X * units * scaled.feature_scale_, y)
+    np.testing.assert_allclose(
+        scaled.pair_distance((X * units)[None, :2]),
+        twin.pair_distance((X * units * scaled.feature_scale_)[None, :2]),
+    )
+
+
+def test_auto_does_not_depend_on_the_order_of_the_rows(overlapping, rng):
+    X, y = overlapping
+    order = rng.permutation(60)
+    assert RCA().fit(X[order], y[order]).shrinkage_ == RCA().fit(X, y).shrinkage_
 
 
 def test_more_features_than_points(rng):
     X, ids = rng.normal(size=(30, 200)), np.arange(30) // 6
-    with pytest.warns(DataWarning, match="vary in 29 directions, but those of a chunklet in 25"):
-        model = RCA().fit(X, ids)
-    assert model.components_.shape == (29, 200)
+    with pytest.raises(InvalidInputError, match=r"in all 29 directions .* differ in 25"):
+        RCA(shrinkage=0).fit(X, ids)
+    model = RCA(shrinkage=0.1).fit(X, ids)
+    assert model.components_.shape == (200, 200)
     assert model.duality_gap_ < 1e-9
-    exact = RCA(pca_components=20).fit(X, ids)
+    exact = RCA(pca_components=20, shrinkage=0).fit(X, ids)
     Z = exact.transform(X)
     np.testing.assert_allclose(within(Z, ids), np.eye(20), atol=1e-8)
 
@@ -178,14 +225,17 @@ def test_more_features_than_points(rng):
 def test_the_principal_step_is_that_of_scikit_learn(overlapping, chunklets):
     X, _ = overlapping
     pca = PCA(3).fit(X)
-    model, after = RCA(pca_components=3).fit(X, chunklets), RCA().fit(pca.transform(X), chunklets)
+    model, after = (
+        RCA(pca_components=3, shrinkage=0).fit(X, chunklets),
+        RCA(shrinkage=0).fit(pca.transform(X), chunklets),
+    )
     expected = pca.components_.T @ after.get_mahalanobis_matrix() @ pca.components_
     np.testing.assert_allclose(model.get_mahalanobis_matrix(), expected, rtol=1e-7, atol=1e-9)
 
 
 def test_rows_that_do_not_exist_are_zero(overlapping, chunklets):
     X, _ = overlapping
-    model = RCA(n_components=4, pca_components=2).fit(X, chunklets)
+    model = RCA(n_components=4, pca_components=2, shrinkage=0).fit(X, chunklets)
     assert model.components_.shape == (4, 5)
     assert not model.components_[2:].any()
     assert np.isfinite(model.objective_)
@@ -193,7 +243,7 @@ def test_rows_that_do_not_exist_are_zero(overlapping, chunklets):
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
-@pytest.mark.parametrize("parameters", [{}, {"n_components": 2}, {"regularization": 0.1}])
+@pytest.mark.parametrize("parameters", [{}, {"n_components": 2}, {"shrinkage": 0.1}])
 def test_units_do_not_matter(overlapping, chunklets, scale, parameters):
     X, _ = overlapping
     model, expected = (RCA(**parameters).fit(data, chunklets) for data in (scale * X + scale, X))
@@ -204,7 +254,7 @@ def test_units_do_not_matter(overlapping, chunklets, scale, parameters):
 
 def test_far_from_the_origin(overlapping, chunklets):
     X, _ = overlapping
-    model, expected = RCA().fit(X + 1e6, chunklets), RCA().fit(X, chunklets)
+    model, expected = RCA(shrinkage=0).fit(X + 1e6, chunklets), RCA(shrinkage=0).fit(X, chunklets)
     np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-6, atol=1e-7)
 
 
@@ -225,13 +275,13 @@ def test_far_from_the_origin(overlapping, chunklets):
 def test_bad_chunklets(overlapping, y, message):
     X, _ = overlapping
     with pytest.raises(ValueError, match=message):
-        RCA().fit(X, y)
+        RCA(shrinkage=0).fit(X, y)
 
 
 def test_chunklets_of_equal_points(overlapping):
     X, _ = overlapping
     X = np.repeat(X[::2], 2, axis=0)
-    for parameters in ({}, {"regularization": 0.1}):
+    for parameters in ({}, {"shrinkage": 0.1}):
         with pytest.raises(InvalidInputError, match="those of every chunklet are equal in the 5"):
             RCA(**parameters).fit(X, np.arange(60) // 2)
 
@@ -239,24 +289,24 @@ def test_chunklets_of_equal_points(overlapping):
 def test_one_point(overlapping):
     X, _ = overlapping
     with pytest.raises(InvalidInputError, match="n_samples=1"):
-        RCA().fit(X[:1], [0])
+        RCA(shrinkage=0).fit(X[:1], [0])
 
 
 def test_bad_pairs(overlapping):
     X, _ = overlapping
     pairs = X.reshape(30, 2, 5)
     with pytest.raises(InvalidInputError, match="y must be \\+1 for near pairs and -1 for far"):
-        RCA().fit(pairs, np.zeros(30))
+        RCA(shrinkage=0).fit(pairs, np.zeros(30))
     with pytest.raises(InvalidInputError, match="needs a chunklet of two or more points"):
-        RCA().fit(pairs, -np.ones(30))
+        RCA(shrinkage=0).fit(pairs, -np.ones(30))
     with pytest.raises(InvalidInputError, match="row numbers from 0 to 59"):
-        RCA().fit(Tuples(X, [[0, 60]]))
+        RCA(shrinkage=0).fit(Tuples(X, [[0, 60]]))
     itself = np.stack([X, X], axis=1)
     with (
         pytest.warns(DataWarning, match="near pairs of a point with itself"),
         pytest.raises(InvalidInputError, match="needs a chunklet of two or more points"),
     ):
-        RCA().fit(itself)
+        RCA(shrinkage=0).fit(itself)
 
 
 @pytest.mark.parametrize(
@@ -271,8 +321,10 @@ def test_bad_pairs(overlapping):
             "pca_components, if it is not an integer, must be a number between",
         ),
         ({"pca_components": "mle"}, "pca_components, if it is not an integer, must be a number"),
-        ({"regularization": -1}, "regularization must be a number of at least 0; got -1"),
-        ({"regularization": None}, "regularization must be a number"),
+        ({"shrinkage": -1}, "shrinkage must be a number from 0 to 1; got -1"),
+        ({"shrinkage": None}, "shrinkage must be a number"),
+        ({"shrinkage": 1}, "shrinkage must be below 1"),
+        ({"shrinkage": "most"}, "shrinkage must be one of 'auto' or a number"),
     ],
 )
 def test_bad_parameters(overlapping, parameters, message):
@@ -281,17 +333,17 @@ def test_bad_parameters(overlapping, parameters, message):
         RCA(**parameters).fit(X, y)
 
 
-def test_a_regularization_below_rounding_is_refused(overlapping):
+def test_a_shrinkage_below_rounding_is_refused(overlapping):
     X, _ = overlapping
     ids = np.where(np.arange(60) < 4, np.arange(60) // 2, -1)
-    with pytest.raises(InvalidInputError, match="regularization=1e-14 is lost in the rounding"):
-        RCA(regularization=1e-14).fit(X, ids)
+    with pytest.raises(InvalidInputError, match="shrinkage=1e-14 is lost in the rounding"):
+        RCA(shrinkage=1e-14).fit(X, ids)
 
 
 def test_points_whose_squares_leave_the_range(overlapping):
     X, y = overlapping
     with pytest.raises(InvalidInputError, match="leave the range of float64"):
-        RCA().fit(1e200 * X, y)
+        RCA(shrinkage=0).fit(1e200 * X, y)
 
 
 # -- with the rest of the library ----------------------------------------------------------------
@@ -300,7 +352,7 @@ def test_points_whose_squares_leave_the_range(overlapping):
 @pytest.mark.torch
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize(
-    "parameters", [{}, {"n_components": 2}, {"pca_components": 0.9, "regularization": 0.1}]
+    "parameters", [{}, {"n_components": 2}, {"pca_components": 0.9, "shrinkage": 0.1}]
 )
 def test_tensors(overlapping, chunklets, parameters, device, torch):
     X, _ = overlapping
@@ -324,8 +376,8 @@ def test_tensors(overlapping, chunklets, parameters, device, torch):
 
 def test_float32_gives_the_metric_of_float64(overlapping, chunklets):
     X, _ = overlapping
-    single = RCA().fit(X.astype(np.float32), chunklets)
-    double = RCA().fit(X.astype(np.float32).astype(np.float64), chunklets)
+    single = RCA(shrinkage=0).fit(X.astype(np.float32), chunklets)
+    double = RCA(shrinkage=0).fit(X.astype(np.float32).astype(np.float64), chunklets)
     assert single.components_.dtype == np.float32
     np.testing.assert_allclose(single.components_, double.components_, rtol=1e-5, atol=1e-6)
 
@@ -334,7 +386,7 @@ def test_the_score_is_that_of_the_pairs_of_known_points(overlapping, chunklets):
     """Rows in no chunklet say nothing of who is far."""
     X, _ = overlapping
     ids = np.where(chunklets > 9, -1, chunklets)
-    model = RCA().fit(X, ids)
+    model = RCA(shrinkage=0).fit(X, ids)
     known = np.flatnonzero(ids != -1)
     heads, tails = (known[places] for places in np.triu_indices(len(known), 1))
     kinds = np.where(ids[heads] == ids[tails], 1, -1)
@@ -347,7 +399,7 @@ def test_a_score_of_named_columns_and_many_chunklets_does_not_warn(rng):
     X = pandas.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"])
     ids = np.arange(40) % 20
     ids[:2] = -1
-    model = RCA(regularization=0.1).fit(X, ids)
+    model = RCA(shrinkage=0.1).fit(X, ids)
     assert 0 <= model.score(X, ids) <= 1
 
 
@@ -355,24 +407,27 @@ def test_in_a_grid_search_on_pairs(wine):
     X, y = wine
     pairs, kinds = make_pairs(X, y, 200, random_state=0)
     search = GridSearchCV(
-        RCA(), {"regularization": [0.01, 0.1], "n_components": [None, 3]}, error_score="raise", cv=3
+        RCA(shrinkage=0),
+        {"shrinkage": [0.01, 0.1], "n_components": [None, 3]},
+        error_score="raise",
+        cv=3,
     ).fit(pairs, kinds)
     assert search.best_score_ > 0.7
-    classifier = PairClassifier(RCA(regularization=0.1)).fit(pairs, kinds)
+    classifier = PairClassifier(RCA(shrinkage=0.1)).fit(pairs, kinds)
     assert classifier.score(pairs, kinds) > 0.7
 
 
 def test_triplets_and_a_pipeline(wine):
     X, y = wine
     triplets = make_triplets(X, y, 300, random_state=0)
-    assert RCA(regularization=0.1).fit(triplets).score(triplets) > 0.75
-    pipeline = make_pipeline(StandardScaler(), RCA(2)).fit(X, y)
+    assert RCA(shrinkage=0.1).fit(triplets).score(triplets) > 0.75
+    pipeline = make_pipeline(StandardScaler(), RCA(2, shrinkage=0)).fit(X, y)
     assert pipeline.transform(X).shape == (178, 2)
 
 
 def test_a_file_holds_it_all(overlapping, chunklets, tmp_path):
     X, _ = overlapping
-    model = RCA(2, regularization=0.1).fit(X, chunklets)
+    model = RCA(2, shrinkage=0.1).fit(X, chunklets)
     nearfar.save(model, tmp_path / "rca.nearfar")
     twin = nearfar.load(tmp_path / "rca.nearfar")
     np.testing.assert_array_equal(twin.transform(X), model.transform(X))
@@ -383,34 +438,31 @@ def test_a_file_holds_it_all(overlapping, chunklets, tmp_path):
 def test_callbacks_hear_of_the_fit(overlapping, chunklets):
     recorder = Recorder()
     X, _ = overlapping
-    RCA().set_callbacks(recorder).fit(X, chunklets)
+    RCA(shrinkage=0).set_callbacks(recorder).fit(X, chunklets)
     assert recorder.calls == ["setup", "begin fit", "end fit", "teardown"]
 
 
 @pytest.mark.parametrize("value", [0.0, 3e-33, 0.1])
 def test_equal_points_are_refused_whatever_their_mean_rounds_to(value):
     with pytest.raises(InvalidInputError, match="needs points that differ within a chunklet"):
-        RCA().fit(np.full((5, 1), value), [0, 1, 0, 1, 0])
+        RCA(shrinkage=0).fit(np.full((5, 1), value), [0, 1, 0, 1, 0])
 
 
-@pytest.mark.parametrize("regularization", [0.0, 0.1])
-def test_an_origin_far_away_costs_no_digits(regularization, rng):
+@pytest.mark.parametrize("shrinkage", [0.0, 0.1])
+def test_an_origin_far_away_costs_no_digits(shrinkage, rng):
     """Eighths plus 2^40 are exact, so that differences are the same; a mean of them is not."""
     X, chunklets = rng.integers(-20, 20, (30, 3)) / 8, np.arange(30) % 5
-    near, far = (
-        RCA(regularization=regularization).fit(points, chunklets) for points in (X, X + 2.0**40)
-    )
+    near, far = (RCA(shrinkage=shrinkage).fit(points, chunklets) for points in (X, X + 2.0**40))
     assert far.objective_ == pytest.approx(near.objective_, rel=1e-12)
     np.testing.assert_allclose(far.components_, near.components_, rtol=1e-10)
 
 
-@pytest.mark.parametrize("regularization", [0.0, 0.1])
-def test_features_whose_squares_are_zero_are_whitened(rng, regularization):
+def test_features_whose_squares_are_zero_are_whitened(rng):
     """Units change nothing but log det, whatever they are: 1e-162 squared is zero."""
     X, chunklets = rng.normal(size=(12, 3)), np.arange(12) % 4
     units = 2.0 ** np.array([-450, -505, -540])
-    plain = RCA(regularization=regularization).fit(X, chunklets)
-    model = RCA(regularization=regularization).fit(X * units, chunklets)
+    plain = RCA(shrinkage=0).fit(X, chunklets)
+    model = RCA(shrinkage=0).fit(X * units, chunklets)
     assert model.components_.shape == (3, 3)
     expected = plain.transform(X)
     found = model.transform(X * units)

@@ -59,7 +59,8 @@ class Case:
 
     def build(self, points=None):
         pairs = self.pairs if points is None else replace(self.pairs, points=points)
-        return DMLEigProblem.build(pairs, self.regularization)
+        r = self.regularization
+        return DMLEigProblem.build(pairs, r / (1 + r), floored=False)
 
 
 def drawn_pairs(X, rng, n_near, n_far):
@@ -234,7 +235,7 @@ def singular(rng, request):
 
 
 def test_no_largest_value_is_an_error(singular):
-    with pytest.raises(InvalidInputError, match=r"no largest value: .* set regularization") as info:
+    with pytest.raises(InvalidInputError, match=r"problem is unbounded: .* set shrinkage") as info:
         singular.build()
     np.testing.assert_array_equal(info.value.indices, np.arange(len(singular.differences(False))))
 

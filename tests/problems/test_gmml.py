@@ -102,18 +102,18 @@ def test_objective_and_gap_are_those_of_the_definition(scatters, other, t):
     assert gap < 1e-12
 
 
-def test_the_prior_is_added_in_units_of_the_scatters(scatters, other):
+def test_scatters_are_shrunk_to_the_prior_in_units_of_the_scatters(scatters, other):
     S, far = scatters
     for scale in (1.0, 1e6):  # of the prior, which does not matter
-        problem = GMMLProblem.of_scatters(S, far, 0.5).regularized(0.2, scale * other)
+        problem = GMMLProblem.of_scatters(S, far, 0.5).shrunk(0.2, scale * other)
         inverse = np.linalg.inv(other)
         near_part, far_part = np.vdot(S, other) / D, np.vdot(far, inverse) / D
-        np.testing.assert_allclose(problem.S, S + 0.2 * near_part * inverse, rtol=1e-9)
-        np.testing.assert_allclose(problem.D, far + 0.2 * far_part * other, rtol=1e-9)
+        np.testing.assert_allclose(problem.S, 0.8 * S + 0.2 * near_part * inverse, rtol=1e-9)
+        np.testing.assert_allclose(problem.D, 0.8 * far + 0.2 * far_part * other, rtol=1e-9)
 
 
 def test_much_of_the_prior_gives_a_multiple_of_it(scatters, other):
-    problem = GMMLProblem.of_scatters(*scatters, 0.5).regularized(1e9, other)
+    problem = GMMLProblem.of_scatters(*scatters, 0.5).shrunk(1 - 1e-9, other)
     L = problem.solution()
     ratio = (L.T @ L) / other
     np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-6)

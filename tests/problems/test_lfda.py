@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import linalg
+from sklearn.covariance import shrunk_covariance
 
 from nearfar.kernels import kernels_for
 from nearfar.problems.lfda import LFDAProblem
@@ -88,13 +89,14 @@ def test_no_other_map_is_better(data, rng):
         assert value < best
 
 
-def test_regularisation_adds_to_the_scatter_within_classes(data):
+def test_shrinkage_is_that_of_covariances(data):
+    """Of both scatters, in the coordinates of the features."""
     X, y = data
-    plain, ridged = posed(X, y), posed(X, y, 0.3)
-    T = np.diag(np.diag(np.cov(X.T)) * (len(X) - 1))
-    expected = plain.S + 0.3 * plain.white @ T @ plain.white.T
-    np.testing.assert_allclose(ridged.S, expected, rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(ridged.B, plain.B)
+    plain, shrunk = posed(X, y), posed(X, y, 0.3)
+    for name in ("S", "B"):
+        whole = plain.dual @ getattr(plain, name) @ plain.dual.T
+        expected = shrunk_covariance(whole, 0.3)
+        np.testing.assert_allclose(getattr(shrunk, name), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_with_equal_affinities_it_is_the_discriminant_of_fisher(rng):

@@ -22,11 +22,11 @@ TOL = 1e-7  # so that the proved gap is small against the agreement that is aske
 
 @dataclass(frozen=True)
 class Case:
-    """Pairs with the sums of the paper, pair by pair."""
+    """Pairs with the sums of the paper, pair by pair; for a floor see test_kept_distance.py."""
 
     X: np.ndarray
     pairs: Pairs
-    regularization: float = 0.0
+    shrinkage: float = 0.0
 
     def differences(self, near):
         chosen = self.pairs.near == near
@@ -38,7 +38,8 @@ class Case:
         for x in self.differences(True):
             total += np.outer(x, x)
         d = len(total)
-        return total + self.regularization * np.trace(total) / d * np.eye(d)
+        rho = self.shrinkage
+        return (1 - rho) * total + rho * np.trace(total) / d * np.eye(d)
 
     def objective(self, A):
         return sum(np.sqrt(x @ A @ x) for x in self.differences(False))
@@ -47,7 +48,7 @@ class Case:
         pairs = self.pairs if points is None else replace(self.pairs, points=points)
         kernels = kernels_for(pairs.points)
         centre = kernels.double(pairs.points).mean(0)
-        return KINDS[kind].build(pairs, centre, self.regularization)
+        return KINDS[kind].build(pairs, centre, self.shrinkage, floored=False)
 
 
 def drawn_pairs(X, rng, n_near, n_far):
@@ -136,10 +137,14 @@ def test_a_ridge_counts_what_lies_in_the_span_of_the_points(rng):
     X = rng.normal(size=(20, 2))
     pairs = drawn_pairs(X, rng, 30, 25)
     doubled, scaled = np.column_stack([X, 3 * X[:, 0]]), X * [np.sqrt(10), 1]
-    one = Case(doubled, replace(pairs, points=doubled), 0.3).build("full")
-    two = Case(scaled, replace(pairs, points=scaled), 0.3 * 2 / 3).build("full")
+    one = Case(doubled, replace(pairs, points=doubled), 3 / 13).build("full")  # ρ/(1 − ρ) = 0.3
+    two = Case(scaled, replace(pairs, points=scaled), 1 / 6).build("full")  # and 0.2
     first, second = solved(one), solved(two)
-    assert first.iterate.value == pytest.approx(second.iterate.value, rel=1e-6)
+    values = [  # S / (1 − ρ) is the same
+        np.sqrt(10 / 13) * first.iterate.value,
+        np.sqrt(5 / 6) * second.iterate.value,
+    ]
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
     A = matrix("full", one.components(first.iterate.point))
     np.testing.assert_allclose(A[2], 3 * A[0], rtol=1e-6)
 
@@ -219,7 +224,7 @@ def test_differences_and_edges_give_the_same(case, problem, kind, factor, monkey
 def test_devices_and_single_precision_agree(case, kind, backend, dtype, rng):
     """In float32 the points are those of float32, and the certificate is computed in float64."""
     points = case.X.astype(dtype)
-    here = Case(points.astype(np.float64), case.pairs, case.regularization)
+    here = Case(points.astype(np.float64), case.pairs, case.shrinkage)
     reference = here.build(kind, here.X)
     problem = here.build(kind, backend.asarray(points))
     x, C = here.differences(False), np.diag(rng.uniform(0.5, 1.5, 5) / points.std(axis=0))
@@ -401,7 +406,7 @@ def test_one_far_pair_has_its_answer_in_closed_form(rng):
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
 def test_units_do_not_matter(case, kind, scale):
     """The problem is the same in other units: the objective is, and A is that over scale²."""
-    case = replace(case, regularization=0.0)
+    case = replace(case, shrinkage=0.0)
     other = Case(scale * case.X, replace(case.pairs, points=scale * case.X))
     one, two = case.build(kind), other.build(kind)
     first, second = solved(one), solved(two)
@@ -429,7 +434,7 @@ def test_far_pairs_that_differ_where_near_pairs_do_not_are_refused(rng, kind, ba
 def test_fewer_near_pairs_than_features_are_refused(rng):
     X = rng.normal(size=(20, 6))
     pairs = drawn_pairs(X, rng, 5, 10)
-    with pytest.raises(InvalidInputError, match=r"sklearn.decomposition.PCA first, or set regular"):
+    with pytest.raises(InvalidInputError, match=r"sklearn.decomposition.PCA first, or set shrink"):
         MMCProblem.build(pairs, X[0])
     assert DiagonalMMCProblem.build(pairs, X[0]).U.shape == (10, 6)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import linalg
 from scipy.stats import ortho_group
+from sklearn.covariance import shrunk_covariance
 
 from nearfar.kernels import kernels_for
 from nearfar.problems.rca import RCAProblem, deviations_of, log_det_of_rows
@@ -46,8 +47,8 @@ def objective(B, X, rows, codes):
     return total
 
 
-def posed(X, chunklets, how="in_features", *options):
-    return getattr(RCAProblem, how)(kernels_for(X), X, *chunklets, *options)
+def posed(X, chunklets, how="in_features", *options, **named):
+    return getattr(RCAProblem, how)(kernels_for(X), X, *chunklets, *options, **named)
 
 
 def squared(L, X):
@@ -150,33 +151,38 @@ def test_a_share_of_the_variance_is_reached(points, chunklets):
         assert kept == 1 or carried[kept - 2] < share
 
 
-@pytest.mark.parametrize("weight", [1e-3, 0.1, 2.0])
-def test_regularization_adds_variances_to_the_diagonal(points, chunklets, weight):
-    C, T = covariances(points, *chunklets)
+@pytest.mark.parametrize("shrinkage", [1e-3, 0.1, 0.9])
+def test_shrinkage_is_that_of_a_covariance(points, chunklets, shrinkage):
+    """C becomes (1 − ρ) C + ρ (tr C / d) I, as scikit-learn's shrunk_covariance says."""
+    C, _ = covariances(points, *chunklets)
+    expected = np.linalg.inv(shrunk_covariance(C, shrinkage))
+    for how in ("in_features", "in_span"):
+        problem = posed(points, chunklets, how).shrunk(shrinkage, D)
+        L = problem.solution()
+        np.testing.assert_allclose(L.T @ L, expected, rtol=1e-7, atol=1e-12)
+        assert problem.objective_and_gap(L)[1] < 1e-12
+
+
+def test_deviations(points, chunklets):
+    _, T = covariances(points, *chunklets)
     deviations = deviations_of(kernels_for(points), points)
     np.testing.assert_allclose(deviations**2, np.diag(T), rtol=1e-12)
-    expected = np.linalg.inv(C + weight * np.diag(np.diag(T)))
-    for how in ("in_features", "in_span"):
-        problem = posed(points, chunklets, how).regularized(weight, deviations)
-        L = problem.solution()
-        np.testing.assert_allclose(L.T @ L, expected, rtol=1e-7)
-        assert problem.objective_and_gap(L)[1] < 1e-12
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.1])
 def test_more_features_than_points(chunklets, rng, weight):
-    """Distances between data are those of (C + ρ diag T)⁻¹, of C's pseudo-inverse for ρ = 0."""
+    """Distances between data are those of C_ρ⁻¹, of C's pseudo-inverse for ρ = 0."""
     low = rng.normal(size=(60, 3))
     X = low @ rng.normal(size=(3, 80))
     X -= X.mean(axis=0)
-    C, T = covariances(X, *chunklets)
-    problem = posed(X, chunklets, "in_span")
+    C, _ = covariances(X, *chunklets)
+    problem = posed(X, chunklets, "in_span", orthogonal=weight > 0)
     assert problem.rank == 3
     if weight:
-        problem = problem.regularized(weight, deviations_of(kernels_for(X), X))
+        problem = problem.shrunk(weight, 80)
     L = problem.solution()
     assert L.shape == (3, 80)
-    inverse = np.linalg.pinv(C + weight * np.diag(np.diag(T)), hermitian=True)
+    inverse = np.linalg.pinv(shrunk_covariance(C, weight), hermitian=True)
     differences = X[:, None] - X[None]
     expected = np.einsum("ijk,kl,ijl->ij", differences, inverse, differences)
     np.testing.assert_allclose(squared(L, X), expected, rtol=1e-6, atol=1e-9)

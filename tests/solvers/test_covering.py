@@ -14,6 +14,7 @@ class Vectors:
     """max over M ⪰ 0, tr M = d of min uᵀMu over given vectors; counts what was asked."""
 
     rows: np.ndarray
+    constants: np.ndarray | float = 0.0
     n_looks: int = 0
 
     @property
@@ -26,7 +27,7 @@ class Vectors:
 
     def lengths(self, L):
         self.n_looks += 1
-        return ((self.rows @ L.T) ** 2).sum(axis=1)
+        return ((self.rows @ L.T) ** 2).sum(axis=1) + self.constants * (L * L).sum()
 
     def shortest(self, lengths, count, below=np.inf):
         order = np.argsort(lengths, kind="stable")
@@ -35,9 +36,13 @@ class Vectors:
     def differences(self, numbers):
         return self.rows[numbers]
 
+    def kept(self, numbers):
+        return np.broadcast_to(self.constants, len(self.rows))[numbers]
 
-def solved(rows, tol=1e-8, **limits):
-    problem = Vectors(np.asarray(rows, dtype=np.float64))
+
+def solved(rows, tol=1e-8, constants=0.0, **limits):
+    rows = np.asarray(rows, dtype=np.float64)
+    problem = Vectors(rows, constants)
     return run(solve_covering_sdp(problem, tol), tol=tol, **{"max_iter": 200, **limits})
 
 
@@ -53,6 +58,24 @@ def bound_of(rows, certificate):
     rows = np.asarray(rows)[numbers]
     G = sum(w * np.outer(u, u) for w, u in zip(weights / weights.sum(), rows, strict=True))
     return rows.shape[1] * np.linalg.eigvalsh(G)[-1]
+
+
+def test_constants_beside_the_vectors(rng):
+    """⟨uuᵀ + cI, M⟩ = uᵀMu + c d: the bound and the optimality of 200 metrics, one by one."""
+    rows, constants = rng.normal(size=(60, 4)), rng.uniform(0, 0.5, 60)
+    solution = solved(rows, constants=constants)
+    assert solution.status == Status.CONVERGED
+    M = metric(solution)
+    value = (np.einsum("ij,jk,ik->i", rows, M, rows) + 4 * constants).min()
+    assert -solution.iterate.value == pytest.approx(value)
+    weights, numbers = solution.iterate.certificate
+    alpha = weights / weights.sum()
+    G = rows[numbers].T @ (alpha[:, None] * rows[numbers]) + alpha @ constants[numbers] * np.eye(4)
+    assert 4 * np.linalg.eigvalsh(G)[-1] == pytest.approx(value, rel=1e-7)
+    for _ in range(200):
+        L = rng.normal(size=(rng.integers(1, 5), 4))
+        other = M + rng.uniform(0, 0.2) * (4 * L.T @ L / np.sum(L * L) - M)
+        assert (np.einsum("ij,jk,ik->i", rows, other, rows) + 4 * constants).min() < value + 1e-6
 
 
 # -- known answers -----------------------------------------------------------------------------
@@ -166,11 +189,11 @@ def test_few_of_many_constraints_are_at_hand(rng):
 
 def test_new_constraints_leave_the_interior_feasible(rng):
     V = rng.normal(size=(12, 4))
-    at = Interior(V, 10 * np.eye(4), np.full(12, 0.01))
+    at = Interior(V, np.zeros(12), 10 * np.eye(4), np.full(12, 0.01))
     at = covering._approach(at, 0.01)[0]
     more = 0.3 * rng.normal(size=(9, 4))
     assert (np.vecdot(more @ at.N, more) < 1).any()
-    wider = covering._extended(at, more)
+    wider = covering._extended(at, more, np.zeros(len(more)))
     np.testing.assert_array_equal(wider.V, np.vstack([at.V, more]))
     assert wider.slack.min() > 0
     assert wider.beta.min() > 0
@@ -180,7 +203,7 @@ def test_new_constraints_leave_the_interior_feasible(rng):
 def test_steps_stay_in_the_interior_and_close_the_gap(rng):
     """tr N − Σβ = ⟨N, Z⟩ + Σ β y at each, falling to zero."""
     V = rng.normal(size=(30, 5))
-    at = Interior(V, 10 * np.eye(5), np.full(30, 0.5 / np.sum(V**2)))
+    at = Interior(V, np.zeros(30), 10 * np.eye(5), np.full(30, 0.5 / np.sum(V**2)))
     gaps = []
     for _ in range(12):
         at, moved = covering._step(at)
@@ -198,5 +221,5 @@ def test_steps_stay_in_the_interior_and_close_the_gap(rng):
 
 
 def test_outside_the_interior_there_is_no_step():
-    at = Interior(np.eye(2), np.eye(2), np.full(2, 0.1))  # a slack of zero
+    at = Interior(np.eye(2), np.zeros(2), np.eye(2), np.full(2, 0.1))  # a slack of zero
     assert covering._approach(at, 1e-3) == (at, 0, False)

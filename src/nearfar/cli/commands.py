@@ -45,6 +45,19 @@ def _number_or_share(_: click.Context, __: click.Parameter, text: str | None) ->
     raise click.BadParameter(f"{text!r} is neither a count from 1 nor a share between 0 and 1.")
 
 
+def _auto_or_share(_: click.Context, __: click.Parameter, text: str | None) -> float | str | None:
+    """The word auto, or a number from 0 to below 1."""
+    if text is None or text == "auto":
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1
+    if 0 <= number < 1:
+        return number
+    raise click.BadParameter(f"{text!r} is neither auto nor a number from 0 to below 1.")
+
+
 def _row_numbers(_: click.Context, __: click.Parameter, text: str | None) -> list[int] | None:
     """Row numbers as on the page, from 1, as row numbers from 0."""
     if text is None:
@@ -75,7 +88,19 @@ def nearfar() -> None:
 @nearfar.command()
 @click.argument("table", type=_FILE, required=False)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels in TABLE.")
+@click.option(
+    "--drop",
+    metavar="COLUMN",
+    multiple=True,
+    help="Column to leave out, such as an identifier; may be repeated.",
+)
 @click.option("-o", "--output", type=_FILE, default=Path("model.nearfar"), help="Model file.")
+@click.option(
+    "--standardise/--no-standardise",
+    default=None,
+    help="Divide features by their standard deviations first"
+    "  [default: where units differ and it helps]",
+)
 @click.option(
     "--method", type=click.Choice(list(METHODS)), default="lmnn", help="Method to learn by."
 )
@@ -84,7 +109,7 @@ def nearfar() -> None:
     "--neighbors",
     type=click.IntRange(min=1),
     default=3,
-    help="Neighbours that vote in the comparison; for LMNN methods also the target neighbours.",
+    help="Neighbours that classify a row; for LMNN methods also the target neighbours.",
 )
 @click.option(
     "--test-share",
@@ -99,7 +124,7 @@ def nearfar() -> None:
     "--rows",
     type=click.IntRange(min=2),
     metavar="N",
-    help="Learn from N training rows drawn at random; all of them still vote.",
+    help="Learn from N training rows drawn at random; all of them classify test rows.",
 )
 @click.option(
     "--push-weight",
@@ -160,9 +185,10 @@ def nearfar() -> None:
     help="Principal components to keep before learning: a count, or a share of the variance.",
 )
 @click.option(
-    "--regularization",
-    type=_FiniteRange(min=0),
-    help="Strength of the regularisation; its meaning depends on the method.",
+    "--shrinkage",
+    metavar="SHARE",
+    callback=_auto_or_share,
+    help="How much of the inputs' distance to keep: auto, or a number from 0 to below 1.",
 )
 @click.option(
     "--pairs",
@@ -172,7 +198,7 @@ def nearfar() -> None:
 @click.option(
     "--beta",
     type=_FiniteRange(min=0),
-    help="Largest loss that a pair may keep; epochs end when no loss is above it.",
+    help="Ignore pairs with a loss up to this; epochs end when no loss is above it.",
 )
 @click.option("--solver", metavar="NAME", help="Algorithm that finds the optimum.")
 @click.option(
@@ -183,6 +209,11 @@ def nearfar() -> None:
     "--max-seconds",
     type=_FiniteRange(min=0, min_open=True),
     help="Time limit of the fit in seconds.",
+)
+@click.option(
+    "--validation-fraction",
+    type=_FiniteRange(0, 1, min_open=True, max_open=True),
+    help="Share of the training rows held out to stop early, when their error no longer falls.",
 )
 @click.option(
     "--checkpoint",
@@ -220,7 +251,9 @@ def fit(**options: Any) -> int:
 @_force
 @_debug
 def transform(model: Path, table: Path, output: Path, target: str | None, force: bool) -> None:
-    """Map the points of TABLE to a space where the learned distance is the Euclidean one.
+    """Map the points of TABLE with MODEL.
+
+    Euclidean distances between the mapped points are the learned distances.
 
     TABLE is a file as for fit, or the name of a built-in set.
     """
@@ -238,7 +271,7 @@ def transform(model: Path, table: Path, output: Path, target: str | None, force:
     "-k",
     "--neighbors",
     type=click.IntRange(min=1),
-    help="Neighbours that vote [the model's]; with --retrieval, rank up to which to look [10].",
+    help="Neighbours that classify a row [the model's]; with --retrieval, the rank k [10].",
 )
 @click.option(
     "--retrieval",
@@ -256,9 +289,10 @@ def evaluate(
     retrieval: bool,
     as_json: bool,
 ) -> None:
-    """Compare the kNN error of MODEL with that of the Euclidean distance.
+    """Compare MODEL with simple distances on a test table.
 
-    Rows of TEST are classified by their nearest rows of TRAIN.
+    Rows of TEST are classified by their nearest rows of TRAIN, under MODEL, the Euclidean distance,
+    standardised features and LDA. The last line is a verdict.
 
     Each is a file as for fit, or the name of a built-in set. With --retrieval and one
     table given twice, each row is searched for among the others.
@@ -294,7 +328,9 @@ def verify(model: Path, table: Path, target: str | None) -> int:
 @click.argument("table", type=_FILE, required=False)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels [the fit's].")
 @click.option("-o", "--output", type=_FILE, default=Path("report.html"), help="HTML file.")
-@click.option("--test", type=_FILE, help="Table of test rows; all rows of TABLE then vote.")
+@click.option(
+    "--test", type=_FILE, help="Table of test rows; all rows of TABLE are then training rows."
+)
 @click.option(
     "--test-share",
     type=_FiniteRange(0, 1, max_open=True),
@@ -302,7 +338,10 @@ def verify(model: Path, table: Path, target: str | None) -> int:
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of the split [the fit's].")
 @click.option(
-    "-k", "--neighbors", type=click.IntRange(min=1), help="Neighbours that vote [the model's]."
+    "-k",
+    "--neighbors",
+    type=click.IntRange(min=1),
+    help="Neighbours that classify a row [the model's].",
 )
 @click.option(
     "--rows", metavar="N,N,...", callback=_row_numbers, help="Rows whose neighbours are shown."
@@ -322,7 +361,9 @@ def verify(model: Path, table: Path, target: str | None) -> int:
 @_force
 @_debug
 def report(**options: Any) -> None:
-    """Write what MODEL has learned as one HTML file that needs no network.
+    """Write a report on MODEL as one HTML file.
+
+    It shows what was learned and needs no network.
 
     TABLE has the rows to show: a file as for fit, or the name of a built-in set. If it is the table
     of the fit, the rows that were held out then are tested. Without TABLE, the report shows the

@@ -29,13 +29,14 @@ PARAMETERS = {
     "rank": "rank",
     "max_directions": "max_directions",
     "pca": "pca_components",
-    "regularization": "regularization",
+    "shrinkage": "shrinkage",
     "pairs": "n_pairs",
     "beta": "beta",
     "solver": "solver",
     "tol": "tol",
     "max_iter": "max_iter",
     "max_seconds": "max_seconds",
+    "validation_fraction": "validation_fraction",
     "checkpoint": "checkpoint",
 }
 

@@ -13,6 +13,7 @@ from nearfar.cli.use import check_width, load_model, model_in_use
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation import split_points
+from nearfar.evaluation.compare import model_name
 from nearfar.files import fingerprint
 from nearfar.io import read_provenance
 from nearfar.report import Origin, write_report
@@ -92,7 +93,7 @@ def run(options: ReportOptions) -> None:
     check_output(options.output, options.force, [options.model, options.table, options.test])
     model, names = load_model(options.model)
     fitted = Fitted.read(options.model)
-    title = type(model).__name__
+    title = model_name(model)
     data: dict[str, Any] = {"feature_names": names}
     facts = {"model file": str(options.model)}
     rows = Rows()

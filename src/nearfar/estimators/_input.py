@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._start import without_dead_features
-from nearfar.kernels import Array, is_torch, take_rows, to_host
+from nearfar.kernels import Array, is_torch, kernels_for, take_rows, to_host
 from nearfar.registry import entries
-from nearfar.supervision import ClassOrder, Pairs, Tuples, class_order
-from nearfar.supervision.labels import check_class_pairs
+from nearfar.supervision import ClassOrder, Pairs, Tuples
+from nearfar.supervision.labels import check_class_pairs, class_order, shown
 from nearfar.supervision.pairs import (
     labelled_edges,
     near_kinds,
     pairs_of_labels,
     pairs_of_tuples,
+    warn_of_far_and_equal,
+    weighted_by_points,
 )
-from nearfar.validation import check_number
+from nearfar.validation import check_choice, check_in_memory, check_number
 
+Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
+LARGEST_WEIGHT = 1e100  # of a row, so that squares of sums stay within the range of float64
 BLOCK = 1 << 14  # pairs whose points are compared at a time
 
 
 # -- points ----------------------------------------------------------------------------------------
 
 
-def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
+def validated_points(estimator: Any, X: Any, reset: bool, *, differentiable: bool = False) -> Array:
     """Points of shape (n, d) in float32 or float64, all finite.
 
     ``reset`` stores the number and the names of the features; otherwise they must be those of fit.
+    ``differentiable`` is for results of which torch may take the gradient.
     """
+    check_in_memory(X)
     if reset and getattr(X, "ndim", None) == 3 and get_tags(estimator).target_tags.required:
         *others, last = (entry.name for entry in entries(learns_from="pairs", kernel=False))
         name = type(estimator).__name__
@@ -46,11 +54,28 @@ def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
             f"{name} learns from points with {'numbers' if regresses else 'labels'}, of shape"
             f" (n, d); got {tuple(X.shape)}. For pairs take {', '.join(others)} or {last}."
         )
+    if sparse.issparse(X):
+        gigabytes = np.prod(X.shape, dtype=float) * 8 / 1e9
+        raise InvalidInputError(
+            f"{type(estimator).__name__} needs dense points; got a sparse array of shape {X.shape},"
+            f" which would take {gigabytes:.2g} GB. Reduce it first, for example with"
+            " sklearn.decomposition.TruncatedSVD, which does not make it dense; docs/large_data.md"
+            " shows how the two become one map."
+        )
     if not is_torch(X):
         return validate_data(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=1
         )
-    return _validated_tensor(estimator, X, reset)
+    return _validated_tensor(estimator, X, reset, differentiable)
+
+
+def validated_rows(estimator: Any, X: Any) -> Array:
+    """Points of shape (n, d) with the features of fit, dense, or sparse in CSR form."""
+    if not sparse.issparse(X):
+        return validated_points(estimator, X, reset=False, differentiable=True)
+    return validate_data(
+        estimator, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32]
+    )
 
 
 def check_device(estimator: Any, X: Array, fitted: Array) -> None:
@@ -63,14 +88,18 @@ def check_device(estimator: Any, X: Array, fitted: Array) -> None:
         )
 
 
-def floating_tensor(X: Any, name: str) -> Array:
-    """A dense real tensor in float32 or float64, all finite; ``name`` is the estimator's."""
+def floating_tensor(X: Any, name: str, differentiable: bool) -> Array:
+    """A dense real tensor in float32 or float64, all finite; ``name`` is the estimator's.
+
+    Only if it is ``differentiable`` does it keep its gradient and its subclass.
+    """
     if str(X.layout) != "torch.strided" or X.is_complex():
         raise InvalidInputError(
             f"{name} needs a dense tensor of real numbers; got {X.layout} of {X.dtype}."
             " Convert it, for example with X.to_dense() or X.real."
         )
-    X = X.detach()
+    if not differentiable:
+        X = kernels_for(X).detached(X)
     if not X.is_floating_point():
         X = X.double()
     if X.element_size() < 4:
@@ -87,10 +116,10 @@ def _device(X: Array) -> str:
     return f"torch device {X.device}" if is_torch(X) else "NumPy"
 
 
-def _validated_tensor(estimator: Any, X: Any, reset: bool) -> Array:
+def _validated_tensor(estimator: Any, X: Any, reset: bool, differentiable: bool) -> Array:
     """What scikit-learn's ``validate_data`` does, for a tensor, without moving it."""
     name = type(estimator).__name__
-    X = floating_tensor(X, name)
+    X = floating_tensor(X, name, differentiable)
     if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
         raise InvalidInputError(
             f"{name} expects a tensor of shape (n_samples, n_features), each at least 1;"
@@ -150,6 +179,110 @@ def warn_of_no_variation() -> None:
     warn(
         "all points are equal, so that every metric is as good as any other. Check X.", DataWarning
     )
+
+
+# -- weights ---------------------------------------------------------------------------------------
+
+
+def validated_weights(
+    estimator: Any, n: int, sample_weight: Any, labels: ClassOrder | None = None
+) -> Floats | None:
+    """The weights of n rows: ``sample_weight`` times the weight of the class; None if all are 1.
+
+    The weights of classes are those of ``estimator.class_weight``, if it has that parameter:
+    "balanced" counts rows with their ``sample_weight``, and classes that a dict does not name have
+    the weight 1. ``labels`` are the classes of the rows, or None for tuples, which have none.
+    """
+    weights = (
+        np.ones(n) if sample_weight is None else _numbers_for_rows(estimator, n, sample_weight)
+    )
+    class_weight = getattr(estimator, "class_weight", None)
+    if class_weight is not None:
+        with np.errstate(over="ignore"):  # the check of the largest tells
+            weights = weights * _weights_of_classes(estimator, class_weight, weights, labels)
+    name = type(estimator).__name__
+    if not weights.any():
+        raise InvalidInputError(
+            f"{name} needs a row of positive weight; all {n} weights are zero."
+            " Correct sample_weight and class_weight, or leave them out."
+        )
+    if weights.max() > LARGEST_WEIGHT:
+        raise InvalidInputError(
+            f"{name} needs weights of at most {LARGEST_WEIGHT:g}; the largest is"
+            f" {weights.max():g}. Only ratios of weights matter: divide them all by the largest."
+        )
+    return None if bool((weights == 1).all()) else weights
+
+
+def drop_rows_without_weight(
+    estimator: Any, X: Array, labels: ClassOrder, weights: Floats | None
+) -> tuple[Array, ClassOrder, Floats | None]:
+    """The rows of positive weight with their labels and weights; sets ``classes_``."""
+    if weights is None or bool((weights > 0).all()):
+        return X, labels, weights
+    rows = np.flatnonzero(weights)
+    labels = class_order(labels.classes[labels.codes[rows]], type(estimator).__name__)
+    estimator.classes_ = labels.classes
+    return take_rows(X, rows), labels, weights[rows]
+
+
+def _numbers_for_rows(estimator: Any, n: int, sample_weight: Any) -> Floats:
+    """A finite number of at least zero for each row."""
+    name, given = type(estimator).__name__, to_host(sample_weight)
+    if given.shape != (n,):
+        raise InvalidInputError(
+            f"{name} needs a weight for each of the {n} rows; got sample_weight of shape"
+            f" {given.shape}. Check that they belong together."
+        )
+    try:
+        weights = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{name} needs weights that are numbers; got sample_weight of {given.dtype}."
+            " Convert them, for example with sample_weight.astype(float)."
+        ) from error
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        raise InvalidInputError(
+            f"{name} needs finite weights of at least 0; sample_weight is {weights[wrong[0]]:g} in"
+            f" row {wrong[0]} ({len(wrong)} such rows). Correct them, or give 0 to drop a row.",
+            wrong,
+        )
+    return weights
+
+
+def _weights_of_classes(
+    estimator: Any, class_weight: Any, weights: Floats, labels: ClassOrder | None
+) -> Floats:
+    """The weight of each row's class; rows without weight count for no class."""
+    name = type(estimator).__name__
+    if not isinstance(class_weight, dict):
+        check_choice("class_weight", class_weight, ("balanced",), or_else=", a dict or None")
+    if labels is None:
+        raise InvalidInputError(
+            f"class_weight needs points with class labels; {name} was given tuples."
+            " Set class_weight=None, and give sample_weight a weight for each tuple."
+        )
+    found, classes = np.ones(len(labels.classes)), labels.classes.tolist()
+    if isinstance(class_weight, dict):
+        for label, weight in class_weight.items():
+            check_number(f"class_weight[{shown(label)}]", weight, Real, 0, None)
+        unknown = [label for label in class_weight if label not in classes]
+        # As in scikit-learn a dict may name further classes, but not instead of those in y.
+        if unknown and len(class_weight) - len(unknown) < len(classes):
+            raise InvalidInputError(
+                f"class_weight names the class {shown(unknown[0])}, which is not in y; its classes"
+                f" are {', '.join(map(shown, classes[:5]))}{', …' if len(classes) > 5 else ''}."
+                " Correct the names."
+            )
+        found = np.array([class_weight.get(label, 1.0) for label in classes], dtype=np.float64)
+    elif weights.any():
+        counted = np.flatnonzero(weights)
+        present, codes = np.unique(labels.codes[counted], return_inverse=True)
+        found[present] = compute_class_weight(
+            class_weight, classes=np.arange(len(present)), y=codes, sample_weight=weights[counted]
+        )
+    return np.asarray(found[labels.codes])
 
 
 # -- pairs and triplets ----------------------------------------------------------------------------
@@ -212,6 +345,7 @@ def validated_pairs(
     n_pairs: int | None = None,
     random_state: Any = None,
     *,
+    sample_weight: Any = None,
     both: bool = True,
     drop_dead: bool = False,
 ) -> Pairs:
@@ -231,6 +365,8 @@ def validated_pairs(
         For labelled points, how many near and how many far pairs to draw; None for all.
     random_state : int, RandomState instance or None, default=None
         Draws them.
+    sample_weight : array-like or None, default=None
+        Weights of labelled points, whose products are those of their pairs, or of tuples.
     both : bool, default=True
         Whether near and far pairs must both occur.
     drop_dead : bool, default=False
@@ -244,9 +380,11 @@ def validated_pairs(
             check_number("n_pairs", n_pairs, Integral, 1, None)
         points = validated_points(estimator, X, reset=True)
         labels = validated_labels(estimator, points, y)
+        weights = validated_weights(estimator, len(points), sample_weight, labels)
         check_class_pairs(labels, name)
         points = without_dead_features(points) if drop_dead else points
-        return pairs_of_labels(points, labels, n_pairs, check_random_state(random_state), name)
+        random = check_random_state(random_state)
+        return weighted_by_points(pairs_of_labels(points, labels, n_pairs, random, name), weights)
     if n_pairs is not None:
         raise InvalidInputError(
             f"n_pairs={n_pairs} chooses pairs of labelled points, but X holds tuples."
@@ -254,8 +392,9 @@ def validated_pairs(
         )
     points, indices = validated_tuples(estimator, X, reset=True)
     near = validated_kinds(estimator, indices, y)
+    weights = validated_weights(estimator, len(indices), sample_weight)
     points = without_dead_features(points) if drop_dead else points
-    return pairs_of_tuples(points, indices, near, both, merge=not isinstance(X, Tuples))
+    return pairs_of_tuples(points, indices, near, both, not isinstance(X, Tuples), weights)
 
 
 def validated_stream(
@@ -290,13 +429,10 @@ def validated_stream(
         near = np.tile([True, False], len(indices))
         indices = np.column_stack([indices[rows, 0], indices[:, 1:].ravel()])
     pairs = Pairs(points, indices[:, 0], indices[:, 1], near)
-    wrong = rows[_far_and_equal(pairs)]
-    if len(wrong):
-        raise InvalidInputError(
-            f"a far pair needs two different points; tuple {wrong[0]} has the same point twice"
-            f" ({len(wrong)} in all), which no metric can separate. Drop them.",
-            wrong,
-        )
+    wrong = _far_and_equal(pairs)
+    if wrong.any():
+        warn_of_far_and_equal(rows[wrong], "tuple")
+        pairs = Pairs(points, pairs.heads[~wrong], pairs.tails[~wrong], pairs.near[~wrong])
     return pairs
 
 

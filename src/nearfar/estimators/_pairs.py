@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,19 @@ from nearfar.estimators._input import (
     validated_points,
     validated_tuples,
 )
-from nearfar.kernels import Array, to_host
-from nearfar.supervision import ClassOrder
-from nearfar.supervision.pairs import check_both_kinds, labelled_edges
+from nearfar.estimators._shrinkage import better_scale, scale_of_pairs, shrinkage_for
+from nearfar.estimators._start import check_spread
+from nearfar.kernels import Array, kernels_for, take_rows, to_host
+from nearfar.linalg import canonical_factor
+from nearfar.problems.whitening import varying
+from nearfar.supervision import ClassOrder, Pairs
+from nearfar.supervision.pairs import check_both_kinds, equal_points, labelled_edges
 
 Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+NEIGHBORS = 3  # whose errors tell whether features should be scaled
 SCORED_PAIRS = 1 << 21  # largest number of near and of far pairs in a score of labelled points
 
 
@@ -79,3 +86,50 @@ def _area_under_roc(learner: Any, points: Array, heads: Index, tails: Index, nea
     check_both_kinds(near, "Shuffle them, or split them with StratifiedKFold(shuffle=True).")
     distances = learner._edge_distances(points, heads, tails)
     return float(roc_auc_score(near, -to_host(distances)))
+
+
+def shrunk_pairs(estimator: Any, pairs: Pairs, rows: int) -> tuple[Pairs, Matrix | None]:
+    """The pairs, with features at one scale if "auto" finds that better, and the scale.
+
+    "auto" is one half at so many ``rows`` for each feature. Sets ``shrinkage_`` and
+    ``feature_scale_`` of the estimator.
+    """
+    points, labels, scale = pairs.points, pairs.labels, None
+    if isinstance(estimator.shrinkage, str):
+        check_spread(float(points.max()) - float(points.min()))
+        if labels is None:
+            scale = scale_of_pairs(points, pairs.heads, pairs.tails, pairs.near, pairs.weights)
+        else:
+            scale = scale_of_rows(points, labels.codes, pairs.given_weights)
+    if scale is not None:
+        pairs = replace(pairs, points=points * scale)
+    d = int(np.count_nonzero(varying(kernels_for(points), points)))
+    estimator.shrinkage_ = shrinkage_for(estimator.shrinkage, count_of(pairs), d, rows)
+    estimator.feature_scale_ = None if scale is None else to_host(scale)
+    return pairs, estimator.feature_scale_
+
+
+def different_ends(pairs: Pairs) -> Index:
+    """The different points that occur in pairs."""
+    return np.unique(equal_points(pairs.points)[np.concatenate([pairs.heads, pairs.tails])])
+
+
+def count_of(pairs: Pairs) -> float:
+    """The n of "auto": labelled points, or the fewer of near pairs and points, by their weights."""
+    weights = pairs.given_weights
+    if pairs.labels is None:
+        return min(float(len(different_ends(pairs))), pairs.near_total)
+    return float(len(pairs.points) if weights is None else weights.sum())
+
+
+def scale_of_rows(points: Array, codes: Index, weights: Matrix | None) -> Array | None:
+    """`better_scale` by the different rows of positive weight: a copy is its own neighbour."""
+    rows = np.arange(len(points)) if weights is None else np.flatnonzero(weights)
+    points = take_rows(points, rows)
+    kept = np.flatnonzero(equal_points(points) == np.arange(len(points)))
+    return better_scale(take_rows(points, kept), codes[rows][kept], NEIGHBORS)
+
+
+def in_inputs(components: Matrix, scale: Matrix | None) -> Matrix:
+    """The map of the inputs for one of points that were multiplied by the scale."""
+    return components if scale is None else canonical_factor(components * scale)

@@ -59,6 +59,11 @@ def drawn_pairs(pairs: Pairs, n_pairs: int | None) -> Proof:
     return {name: np.stack(ends, axis=1).astype(np.int32) for name, ends in edges.items()}
 
 
+def weights_proof(pairs: Pairs) -> Proof:
+    """The weights of labelled points or of tuples, if they were given."""
+    return {} if pairs.given_weights is None else {"sample_weight": pairs.given_weights}
+
+
 def far_rows(pairs: Pairs, X: Any, y: Any) -> NDArray[np.int32]:
     """The far pairs (m, 2) by row numbers of X, or of the stacked points of dense tuples.
 
@@ -68,6 +73,8 @@ def far_rows(pairs: Pairs, X: Any, y: Any) -> NDArray[np.int32]:
         return np.stack(pairs.far_edges(), axis=1).astype(np.int32)
     m, size = (X.shape if hasattr(X, "shape") else np.shape(X))[:2]
     far = np.arange(m) if size == 3 else np.flatnonzero(to_host(y) != 1)
+    if pairs.given_weights is not None:
+        far = far[pairs.given_weights[far] > 0]
     return np.stack([size * far, size * far + size - 1], axis=1).astype(np.int32)
 
 

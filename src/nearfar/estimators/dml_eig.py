@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_pairs
-from nearfar.estimators._pairs import PairLearner
-from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows
+from nearfar.estimators._pairs import PairLearner, in_inputs, shrunk_pairs
+from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows, weights_proof
+from nearfar.estimators._shrinkage import check_shrinkage
 from nearfar.estimators._start import check_spread
 from nearfar.estimators._training import (
     Training,
@@ -29,6 +30,8 @@ from nearfar.solvers.covering import solve_covering_sdp
 from nearfar.solvers.frank_wolfe import frank_wolfe
 from nearfar.validation import check_choice, check_number
 
+RIDGE = 1e-9  # for shrinkage=0: the share of the mean of H that makes the problem well-posed
+AUTO_ROWS = 100  # for each feature, at which shrinkage "auto" is one half: the rank is low
 LECTURE_SMOOTHING = 1e-5  # σ for each feature
 NO_WEIGHT = 1e-12  # share of the largest dual weight below which a pair is left out of the proof
 
@@ -49,14 +52,23 @@ class DMLEig(PairLearner, MetricLearner):
         Rows of the map: the metric is projected on its leading directions. None keeps the full
         metric; its map then has as many rows as the metric has rank. If the metric has less rank
         than asked for, the last rows are zero.
-    regularization : float, default=1e-9
-        What is added to the diagonal of the scatter H of the near pairs, as a share of its mean.
-        It matters in directions in which near pairs hardly differ and far pairs do, with a warning.
-        If it is 0, directions in which near pairs do not differ at all are an error.
+    shrinkage : float or "auto", default="auto"
+        How much of the inputs' distance to keep, from 0 to below 1: with d features and T the sum
+        of squared Euclidean distances over the near pairs, the scatter H of the near pairs becomes
+        ``(1 - shrinkage) H + shrinkage (T / d) I``, and A stays above ``shrinkage d / T`` times
+        the identity. 0 is the lecture's program, up to 1e-9 of the mean of H on its diagonal; a
+        warning says where nothing else limits the metric. "auto" is 100 d / (100 d + n) for n
+        labelled points, or for the number of near pairs or of points, if that is smaller; it also
+        brings features to one scale where that separates near from far better (see
+        ``feature_scale_``).
     solver : {"interior-point", "lecture"}, default="interior-point"
         "interior-point" adds far pairs as they are needed, and reaches small gaps in few
         iterations. "lecture" is the Frank-Wolfe method of the lecture with smoothing 1e-5 d and
         steps 1/t. Its best iterate is kept, whose gap is seldom below 0.1.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes of labelled points, by which ``sample_weight`` is multiplied:
+        "balanced" gives all classes the same weight, and classes that a dict does not name have
+        the weight 1.
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all.
     tol : float, default=1e-3
@@ -72,6 +84,11 @@ class DMLEig(PairLearner, MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
+    shrinkage_ : float
+        The shrinkage that was used.
+    feature_scale_ : ndarray of shape (n_features,) or None
+        What ``shrinkage="auto"`` multiplied features by for the distance that it keeps, powers of
+        two; None for ones. ``components_`` are for the features as they were given.
     objective_ : float or None
         The smallest squared learned distance of a far pair, before ``n_components`` cut off rows,
         computed in float64.
@@ -132,8 +149,9 @@ class DMLEig(PairLearner, MetricLearner):
         self,
         n_components: int | None = None,
         *,
-        regularization: float = 1e-9,
+        shrinkage: float | str = "auto",
         solver: str = "interior-point",
+        class_weight: str | dict[Any, float] | None = None,
         n_pairs: int | None = None,
         tol: float = 1e-3,
         max_iter: int = 1000,
@@ -141,8 +159,9 @@ class DMLEig(PairLearner, MetricLearner):
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
-        self.regularization = regularization
+        self.shrinkage = shrinkage
         self.solver = solver
+        self.class_weight = class_weight
         self.n_pairs = n_pairs
         self.tol = tol
         self.max_iter = max_iter
@@ -151,7 +170,7 @@ class DMLEig(PairLearner, MetricLearner):
 
     @with_callbacks
     @single_threaded_blas()
-    def fit(self, X: Any, y: Any = None) -> DMLEig:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> DMLEig:
         """Learn the metric.
 
         Parameters
@@ -162,25 +181,40 @@ class DMLEig(PairLearner, MetricLearner):
             float32; tensors are computed on their device.
         y : array-like or None, default=None
             Class labels of points; +1 for near and -1 for far pairs; None for triplets.
+        sample_weight : array-like or None, default=None
+            Weights of labelled points, or of pairs or triplets. The weight of a pair of labelled
+            points is the product of theirs, so that integers count as repeated points. Of far
+            pairs only whether they have weight matters, since the closest one counts.
 
         Returns
         -------
         DMLEig
             The fitted estimator.
         """
-        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
+        pairs = validated_pairs(
+            self,
+            X,
+            y,
+            self.n_pairs,
+            self.random_state,
+            sample_weight=sample_weight,
+            drop_dead=True,
+        )
         self._check_parameters()
-        points = pairs.points
-        check_spread(float(points.max()) - float(points.min()))
+        check_spread(float(pairs.points.max()) - float(pairs.points.min()))
 
-        problem = DMLEigProblem.build(pairs, self.regularization)
+        pairs, scale = shrunk_pairs(self, pairs, AUTO_ROWS)
+        points = pairs.points
+        floored = self.shrinkage_ > 0
+        problem = DMLEigProblem.build(pairs, self.shrinkage_ or RIDGE, floored=floored)
         if self.solver == "lecture":
             iterates = frank_wolfe(problem, LECTURE_SMOOTHING * problem.trace)
         else:
             iterates = solve_covering_sdp(problem, self.tol)
 
         def attributes(iterate: Iterate) -> dict[str, Any]:
-            components = pad_or_trim_rows(problem.returned(iterate.point), self.n_components)
+            components = in_inputs(problem.returned(iterate.point), scale)
+            components = pad_or_trim_rows(components, self.n_components)
             return {"components_": kernels_for(points).like(components, points)}
 
         training = Training(self, X, y)
@@ -195,7 +229,7 @@ class DMLEig(PairLearner, MetricLearner):
         if certificate is not None:
             objective, gap = certificate.objective, certificate.gap
             dual_point = _dual_point(far_rows(pairs, X, y), *best.certificate)
-            self.proof_ = dual_point | drawn_pairs(pairs, self.n_pairs)
+            self.proof_ = dual_point | drawn_pairs(pairs, self.n_pairs) | weights_proof(pairs)
         status = settled(solution.status, gap, self.tol)
         labelled = pairs.labels is not None  # else rows of the points are not those of X
         store_ending(
@@ -213,7 +247,7 @@ class DMLEig(PairLearner, MetricLearner):
         check_limits(self)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
-        check_number("regularization", self.regularization, Real, 0, None)
+        check_shrinkage(self.shrinkage)
         check_choice("solver", self.solver, ("interior-point", "lecture"))
 
 

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nearfar.errors import DataWarning, InvalidInputError, warn
+from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import (
     holds_tuples,
     validated_labels,
     validated_pairs,
     validated_points,
+    validated_weights,
 )
-from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._pairs import PairLearner, count_of, scale_of_rows
 from nearfar.estimators._prior import check_prior, prior_matrix
+from nearfar.estimators._shrinkage import (
+    check_shrinkage,
+    scale_of_pairs,
+    shrinkage_for,
+)
 from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
-from nearfar.kernels import Array, kernels_for, single_threaded_blas
-from nearfar.linalg import pad_or_trim_rows
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
+from nearfar.linalg import canonical_factor, pad_or_trim_rows
 from nearfar.problems.gmml import GMMLProblem, scatters_of_labels, scatters_of_pairs
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Status
@@ -31,7 +38,6 @@ from nearfar.validation import check_number
 Matrix = NDArray[np.float64]
 
 LARGEST_GAP = 1e-3  # of an answer whose digits are not lost
-STEADYING = 0.1  # regularization where near or far pairs leave directions open
 
 
 class GMML(PairLearner, MetricLearner):
@@ -49,13 +55,21 @@ class GMML(PairLearner, MetricLearner):
         fewer than asked for, the last rows are zero.
     t : float, default=0.5
         From 0, where the metric is S⁻¹, to 1, where it is D.
-    regularization : float, default=0.0
-        How much of the prior is added: with d directions, S gets ``regularization tr(S A₀) / d``
-        times A₀⁻¹, and D gets ``regularization tr(D A₀⁻¹) / d`` times A₀. Where it is 0 and near or
-        far pairs do not differ in all directions in which others do, 0.1 is used, with a warning.
+    shrinkage : float or "auto", default="auto"
+        How much of the prior to keep, from 0 to below 1: for d features S becomes
+        ``(1 - shrinkage) S + shrinkage (tr(S A₀) / d) A₀⁻¹``, and D
+        ``(1 - shrinkage) D + shrinkage (tr(D A₀⁻¹) / d) A₀``. 0 is the paper's program, which needs
+        near and far pairs that differ in every direction in which pairs differ. "auto" is
+        4 d / (4 d + n) for n labelled points, or for the number of near pairs or of points, if that
+        is smaller; with the identity as prior it also brings features to one scale where that
+        separates near from far better (see ``feature_scale_``).
     prior : "identity", "covariance" or array of shape (n_features, n_features), default="identity"
         The metric A₀ that is drawn to: the Euclidean one, the inverse covariance of the points, or
         a positive definite matrix. Its scale does not matter.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes of labelled points, by which ``sample_weight`` is multiplied:
+        "balanced" gives all classes the same weight, and classes that a dict does not name have
+        the weight 1.
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all, which is
         faster, since no pairs have to be made.
@@ -66,11 +80,15 @@ class GMML(PairLearner, MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
-    regularization_ : float
-        The regularization that was used.
+    shrinkage_ : float
+        The shrinkage that was used.
+    feature_scale_ : ndarray of shape (n_features,) or None
+        What ``shrinkage="auto"`` multiplied features by, powers of two; None for ones.
+        ``components_`` are for the features as they were given.
     objective_ : float
         ``(1 - t) δ²(A, S⁻¹) + t δ²(A, D)`` with δ the distance of the geometry of positive definite
-        matrices, computed from the data in float64, before rows were cut off.
+        matrices, computed from the data in float64, before rows were cut off; of features that are
+        multiplied by ``feature_scale_``.
     duality_gap_ : float
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger.
         It is rounding, and tells how much.
@@ -117,20 +135,22 @@ class GMML(PairLearner, MetricLearner):
         n_components: int | None = None,
         t: float = 0.5,
         *,
-        regularization: float = 0.0,
+        shrinkage: float | str = "auto",
         prior: str | ArrayLike = "identity",
+        class_weight: str | dict[Any, float] | None = None,
         n_pairs: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.t = t
-        self.regularization = regularization
+        self.shrinkage = shrinkage
         self.prior = prior
+        self.class_weight = class_weight
         self.n_pairs = n_pairs
         self.random_state = random_state
 
     @with_callbacks
-    def fit(self, X: Any, y: Any = None) -> GMML:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> GMML:
         """Learn the metric.
 
         Parameters
@@ -141,20 +161,26 @@ class GMML(PairLearner, MetricLearner):
             float32; tensors are computed on their device.
         y : array-like or None, default=None
             Class labels of points; +1 for near and -1 for far pairs; None for triplets.
+        sample_weight : array-like or None, default=None
+            Weights of labelled points, or of pairs or triplets. The weight of a pair of labelled
+            points is the product of theirs, so that integers count as repeated points.
 
         Returns
         -------
         GMML
             The fitted estimator.
         """
-        points, scatters = self._validated_scatters(X, y)
-        self._check_parameters()
+        points, scatters, n = self._validated_scatters(X, y, sample_weight)
         callbacks = Callbacks(self, X, y)
+        scale, kernels = self.feature_scale_, kernels_for(points)
+        self.shrinkage_ = shrinkage_for(self.shrinkage, n, _n_varying(*scatters))
         with single_threaded_blas():
-            problem = self._steadied(GMMLProblem.of_scatters(*scatters, self.t), points)
+            problem = self._posed(scatters, points)
             L = rounded_like(problem.solution(), points)
-            components = pad_or_trim_rows(L, self.n_components)
-            self.components_ = kernels_for(points).like(components, points)
+            components = pad_or_trim_rows(
+                L if scale is None else canonical_factor(L * scale), self.n_components
+            )
+            self.components_ = kernels.like(components, points)
             objective, gap = problem.objective_and_gap(L)
         if not gap <= LARGEST_GAP:
             raise InvalidInputError(
@@ -167,9 +193,9 @@ class GMML(PairLearner, MetricLearner):
         callbacks.finish({"components_": self.components_})
         return self
 
-    def _steadied(self, problem: GMMLProblem, points: Array) -> GMMLProblem:
-        """The problem with its prior; sets ``regularization_``."""
-        self.regularization_ = float(self.regularization)
+    def _posed(self, scatters: tuple[Matrix, Matrix], points: Array) -> GMMLProblem:
+        """The problem with its prior."""
+        problem = GMMLProblem.of_scatters(*scatters, self.t)
         (near, far), rank = problem.ranks, problem.rank
         if not (near and far):
             kind = "far" if near else "near"
@@ -177,21 +203,21 @@ class GMML(PairLearner, MetricLearner):
                 f"GMML needs {kind} pairs of points that differ; those of every {kind} pair are"
                 " equal. Check the features, or drop repeated points."
             )
-        if min(near, far) < rank and not self.regularization:
-            self.regularization_ = STEADYING
-            warn(
-                f"near pairs differ in {near} and far pairs in {far} of the {rank} directions in"
-                f" which pairs differ: the geometric mean needs all, and regularization"
-                f"={STEADYING:g} is used. Set it, or add pairs.",
-                DataWarning,
-            )
-        if self.regularization_ == 0:
+        if self.shrinkage_ == 0:
+            if min(near, far) < rank:
+                raise InvalidInputError(
+                    "shrinkage=0 needs near pairs and far pairs that differ in all"
+                    f" {rank} directions in which pairs differ; near pairs differ in {near}, far"
+                    f" pairs in {far}. Set shrinkage='auto' or a number, or add pairs."
+                )
             return problem
-        problem = problem.regularized(self.regularization_, prior_matrix(self.prior, points))
-        if min(problem.ranks) < rank:
+        if not isinstance(self.prior, str) or self.prior == "identity":  # regular everywhere
+            problem = GMMLProblem.of_scatters(*scatters, self.t, whole=True)
+        problem = problem.shrunk(self.shrinkage_, prior_matrix(self.prior, points))
+        if min(problem.ranks) < problem.rank:
             raise InvalidInputError(
-                f"regularization={self.regularization:g} is lost in the rounding of the scatter of"
-                " the pairs. Raise it, for example to 0.1, or standardise the features."
+                f"shrinkage={self.shrinkage_:g} is lost in the rounding of the scatter of the"
+                " pairs. Raise it, for example to 0.1, or standardise the features."
             )
         return problem
 
@@ -201,21 +227,63 @@ class GMML(PairLearner, MetricLearner):
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
         check_number("t", self.t, Real, 0, 1)
-        check_number("regularization", self.regularization, Real, 0, None)
+        check_shrinkage(self.shrinkage)
         check_prior(self.prior, self.n_features_in_)
 
-    def _validated_scatters(self, X: Any, y: Any) -> tuple[Array, tuple[Matrix, Matrix]]:
-        """The points, and the sums over near and far pairs."""
+    def _validated_scatters(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Array, tuple[Matrix, Matrix], float]:
+        """The points as they were given, sums over near and far pairs, and n of the shrinkage.
+
+        Sets ``feature_scale_``, by which the points of the sums are multiplied.
+        """
+        scale = None
         if not holds_tuples(X) and self.n_pairs is None:
             points = validated_points(self, X, reset=True)
             labels = validated_labels(self, points, y)
+            self._check_parameters()
+            weights = validated_weights(self, len(points), sample_weight, labels)
             check_class_pairs(labels, type(self).__name__)
             check_spread(float(points.max()) - float(points.min()))
-            points = without_dead_features(points)
+            points, kernels = without_dead_features(points), kernels_for(points)
+            if self._scales:
+                scale = scale_of_rows(points, labels.codes, weights)
             with single_threaded_blas():
-                return points, scatters_of_labels(kernels_for(points), points, labels)
-        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
-        points = pairs.points
-        check_spread(float(points.max()) - float(points.min()))
-        with single_threaded_blas():
-            return points, scatters_of_pairs(kernels_for(points), pairs)
+                scatters = scatters_of_labels(kernels, _times(points, scale), labels, weights)
+            n = float(len(points) if weights is None else weights.sum())
+        else:
+            pairs = validated_pairs(
+                self,
+                X,
+                y,
+                self.n_pairs,
+                self.random_state,
+                sample_weight=sample_weight,
+                drop_dead=True,
+            )
+            self._check_parameters()
+            points = pairs.points
+            check_spread(float(points.max()) - float(points.min()))
+            if self._scales:
+                scale = scale_of_pairs(points, pairs.heads, pairs.tails, pairs.near, pairs.weights)
+            scaled = replace(pairs, points=_times(points, scale))
+            with single_threaded_blas():
+                scatters = scatters_of_pairs(kernels_for(points), scaled)
+            n = count_of(pairs)
+        self.feature_scale_ = None if scale is None else to_host(scale)
+        return points, scatters, n
+
+    @property
+    def _scales(self) -> bool:
+        """Whether features may be scaled: a prior is about features as they were given."""
+        identity = isinstance(self.prior, str) and self.prior == "identity"
+        return identity and isinstance(self.shrinkage, str)
+
+
+def _times(points: Array, scale: Array | None) -> Array:
+    return points if scale is None else points * scale
+
+
+def _n_varying(S: Matrix, D: Matrix) -> int:
+    """Number of features in which pairs differ."""
+    return int(np.count_nonzero(np.diag(S + D)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,9 @@ import numpy as np
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._input import holds_tuples, validated_pairs
 from nearfar.estimators._kernel import PRECOMPUTED, Expansion, KernelMetricLearner
-from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._pairs import PairLearner, count_of
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
+from nearfar.estimators._shrinkage import check_shrinkage, shrinkage_for
 from nearfar.estimators._start import learned_rows
 from nearfar.estimators._training import (
     Training,
@@ -27,7 +27,6 @@ from nearfar.problems.kernel_mmc import KernelMMCProblem
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.quasi_newton import ascend
 from nearfar.supervision import Tuples
-from nearfar.validation import check_number
 
 
 class KernelMMC(PairLearner, KernelMetricLearner):
@@ -36,7 +35,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
     Learns ``M = Σ A_lm φ(x_l) φ(x_m)ᵀ`` with A ⪰ 0 over the training points: the metric of `MMC`
     after the map φ of a kernel, which is used through kernel values only. The problem is convex,
     and ``duality_gap_`` proves how close the answer is to the optimum. With the linear kernel and
-    the same regularization it is `MMC`. See ``docs/algorithms/kernel_mmc.md`` for the mathematics.
+    the same shrinkage it is `MMC`. See ``docs/algorithms/kernel_mmc.md`` for the mathematics.
 
     Parameters
     ----------
@@ -56,12 +55,13 @@ class KernelMMC(PairLearner, KernelMetricLearner):
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
         has rank. A smaller number learns a map of so many rows, which is not convex.
-    regularization : float, default=0.1
-        What is added to the diagonal of the scatter of the near pairs, as a share of its mean:
-        with r directions and T the sum of squared distances in feature space over the near pairs,
-        the constraint is ``Σ D²(a, b) + regularization (T / r) trace(M) <= 1``, D being the learned
-        distance. With a kernel matrix of full rank, such as that of an RBF kernel, it must not be
-        zero.
+    shrinkage : float or "auto", default="auto"
+        How much of the distance in feature space to keep, from 0 to below 1. With r directions and
+        T the sum of squared distances in feature space over the near pairs, the constraint is
+        ``(1 - shrinkage) Σ D²(a, b) + shrinkage (T / r) trace(M) <= 1``, D being the learned
+        distance, and M stays above about ``shrinkage / T`` times the identity, unless a map of few
+        rows is learned. "auto" is 4 r / (4 r + n) for n points or near pairs, whichever are fewer.
+        With a kernel matrix of full rank, such as that of an RBF kernel, it must not be zero.
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all.
     tol : float, default=1e-3
@@ -91,6 +91,8 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         Their vectors, the principal directions in feature space.
     gamma_ : float or None
         The gamma that was used; None for kernels without one.
+    shrinkage_ : float
+        The shrinkage that was used.
     objective_ : float or None
         The sum of the learned distances over the far pairs.
         None, like the gap, if it could not be computed within twice ``max_seconds``.
@@ -148,7 +150,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         kernel_params: dict[str, Any] | None = None,
         rank: int | float | None = None,
         n_components: int | None = None,
-        regularization: float = 0.1,
+        shrinkage: float | str = "auto",
         n_pairs: int | None = None,
         tol: float = 1e-3,
         max_iter: int = 1000,
@@ -161,7 +163,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         self.kernel_params = kernel_params
         self.rank = rank
         self.n_components = n_components
-        self.regularization = regularization
+        self.shrinkage = shrinkage
         self.n_pairs = n_pairs
         self.tol = tol
         self.max_iter = max_iter
@@ -197,12 +199,14 @@ class KernelMMC(PairLearner, KernelMetricLearner):
             )
         pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state)
         check_limits(self)
-        check_number("regularization", self.regularization, Real, 0, None)
+        check_shrinkage(self.shrinkage)
         points = self._expansion(pairs.points, np.unique([pairs.heads, pairs.tails]))
         rank = len(points.span.values)
+        self.shrinkage_ = shrinkage_for(self.shrinkage, count_of(pairs), rank)
         if rank == 0:
             return self._store_without_variation(points)
 
+        rows = learned_rows(self.n_components, "learn", rank)
         total = None
         if self.rank is None:
             near = (np.searchsorted(points.rows, end) for end in pairs.near_edges())
@@ -211,12 +215,12 @@ class KernelMMC(PairLearner, KernelMetricLearner):
             pairs,
             points.rows,
             points.coordinates,
-            self.regularization,
+            self.shrinkage_,
             points.images,
             points.trace,
             total,
+            floored=rows is None,
         )
-        rows = learned_rows(self.n_components, "learn", rank)
         start = problem.start(rows)
 
         def attributes(iterate: Iterate) -> dict[str, Any]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
-from nearfar.errors import DataWarning, InvalidInputError, warn
+from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_labels, validated_points
+from nearfar.estimators._shrinkage import better_scale, check_shrinkage, shrinkage_for
 from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
-from nearfar.kernels import Array, kernels_for, single_threaded_blas
-from nearfar.linalg import pad_or_trim_rows
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
+from nearfar.linalg import canonical_factor, pad_or_trim_rows
 from nearfar.problems.lfda import LFDAProblem
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Status
@@ -20,7 +21,7 @@ from nearfar.supervision.labels import check_near_and_far
 from nearfar.validation import check_choice, check_number
 
 EMBEDDINGS = ("weighted", "orthonormalized", "plain")
-STEADYING = 0.1  # regularization where classes leave directions open
+NEIGHBORS = 3  # whose errors tell whether features should be scaled
 
 
 class LFDA(MetricLearner):
@@ -43,20 +44,26 @@ class LFDA(MetricLearner):
         The lengths of the directions: "plain" has unit local scatter within classes along each,
         "weighted" is longer where classes are farther apart, by the root of the eigenvalue, and
         "orthonormalized" has orthonormal rows.
-    regularization : float, default=0.0
-        The scatter of each feature times this is added to the diagonal of the scatter within
-        classes. Where it is 0 and points vary in directions in which those of a class do not, 0.1
-        is used, with a warning.
+    shrinkage : float or "auto", default="auto"
+        How much of the inputs' distance to keep, from 0 to below 1: the local scatters S within and
+        B between classes become ``(1 - shrinkage) S + shrinkage (tr S / d) I``, and B likewise. 0
+        is the paper's program, which needs near points of a class that differ in every direction in
+        which points differ. "auto" is 4 d / (4 d + n) for n points and d features; it also brings
+        features to one scale where nearest neighbours then err less (see ``feature_scale_``).
 
     Attributes
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
-    regularization_ : float
-        The regularization that was used.
+    shrinkage_ : float
+        The shrinkage that was used.
+    feature_scale_ : ndarray of shape (n_features,) or None
+        What ``shrinkage="auto"`` multiplied features by, powers of two; None for ones.
+        ``components_`` are for the features as they were given.
     objective_ : float
-        ``tr((L S Lᵀ)⁻¹ L B Lᵀ)``, the local scatter between classes relative to that within them,
-        computed from the data in float64; what is maximised.
+        ``tr((L S Lᵀ)⁻¹ L B Lᵀ)`` of features that are multiplied by ``feature_scale_``: the
+        local scatter between classes relative to that within them, computed from the data in
+        float64; what is maximised.
     duality_gap_ : float
         Bound on (optimum − objective) relative to the objective, or to 1 if that is larger. It is
         rounding, and tells how much.
@@ -98,12 +105,12 @@ class LFDA(MetricLearner):
         n_neighbors: int = 7,
         *,
         embedding_type: str = "weighted",
-        regularization: float = 0.0,
+        shrinkage: float | str = "auto",
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
         self.embedding_type = embedding_type
-        self.regularization = regularization
+        self.shrinkage = shrinkage
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> LFDA:
@@ -129,7 +136,9 @@ class LFDA(MetricLearner):
         with single_threaded_blas():
             problem = self._posed(points, labels)
             L = rounded_like(problem.solution(self.n_components, self.embedding_type), points)
-            components = pad_or_trim_rows(L, self.n_components)
+            scale = self.feature_scale_
+            scaled = L if scale is None else canonical_factor(L * scale)
+            components = pad_or_trim_rows(scaled, self.n_components)
             self.components_ = kernels_for(points).like(components, points)
             objective, gap = problem.objective_and_gap(L)
         store_ending(self, Status.CONVERGED, objective, gap, [])
@@ -137,30 +146,34 @@ class LFDA(MetricLearner):
         return self
 
     def _posed(self, points: Array, labels: ClassOrder) -> LFDAProblem:
-        """The problem in coordinates in which it can be solved; sets ``regularization_``."""
+        """The problem of scaled points; sets ``shrinkage_`` and ``feature_scale_``."""
         check_spread(float(points.max()) - float(points.min()))
         if not bool((points != points[:1]).any()):
             raise InvalidInputError(
                 f"LFDA needs points that differ; all n_samples={len(points)} are equal. Check X."
             )
         points, kernels = without_dead_features(points), kernels_for(points)
-        self.regularization_ = float(self.regularization)
-        problem = LFDAProblem.build(kernels, points, labels, self.n_neighbors, self.regularization_)
+        scale = None
+        if isinstance(self.shrinkage, str):
+            scale = better_scale(points, labels.codes, NEIGHBORS)
+            points = points if scale is None else points * scale
+        self.feature_scale_ = None if scale is None else to_host(scale)
+        d = int(kernels.to_host((points != points[:1]).any(0)).sum())
+        self.shrinkage_ = shrinkage_for(self.shrinkage, len(points), d)
+        problem = LFDAProblem.build(kernels, points, labels, self.n_neighbors, self.shrinkage_)
         flat, rank = problem.n_flat, problem.rank
-        if flat and self.regularization_:
+        if flat and self.shrinkage_:
             raise InvalidInputError(
-                f"regularization={self.regularization:g} is lost in the rounding of the scatter"
-                " within classes. Raise it, for example to 0.1."
+                f"shrinkage={self.shrinkage_:g} is lost in the rounding of the scatter within"
+                " classes. Raise it, for example to 0.1."
             )
         if flat:
-            self.regularization_ = STEADYING
-            warn(
-                f"the points vary in {rank} directions, but near points of a class in"
-                f" {rank - flat} only: the criterion has no maximum in the other {flat}, and"
-                f" regularization={STEADYING:g} is used. Set it, use PCA first, or add points.",
-                DataWarning,
+            raise InvalidInputError(
+                f"shrinkage=0 needs near points of a class that differ in all {rank} directions in"
+                f" which points differ; they differ in {rank - flat}, and the criterion has no"
+                f" maximum in the other {flat}. Set shrinkage='auto' or a number, use PCA first, or"
+                " add points."
             )
-            problem = LFDAProblem.build(kernels, points, labels, self.n_neighbors, STEADYING)
         return problem
 
     def _check_parameters(self) -> None:
@@ -168,4 +181,4 @@ class LFDA(MetricLearner):
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
         check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
         check_choice("embedding_type", self.embedding_type, EMBEDDINGS)
-        check_number("regularization", self.regularization, Real, 0, None)
+        check_shrinkage(self.shrinkage)

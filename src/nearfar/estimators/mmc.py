@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_pairs
-from nearfar.estimators._pairs import PairLearner
-from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
+from nearfar.estimators._pairs import PairLearner, in_inputs, shrunk_pairs
+from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof, weights_proof
+from nearfar.estimators._shrinkage import check_shrinkage
 from nearfar.estimators._start import given_start, learned_rows, robust_centre
 from nearfar.estimators._training import (
     Training,
@@ -30,6 +31,8 @@ from nearfar.solvers.quasi_newton import ascend
 from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
+
+AUTO_ROWS = 100  # for each feature, at which shrinkage "auto" is one half: the rank is low
 
 
 class MMC(PairLearner, MetricLearner):
@@ -51,11 +54,19 @@ class MMC(PairLearner, MetricLearner):
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the metric on
         its leading directions, or a diagonal metric on the features of largest weight.
-    regularization : float, default=0.0
-        What is added to the diagonal of the scatter of the near pairs, as a share of its mean:
-        with d features and T the sum of squared Euclidean distances over the near pairs, the
-        constraint is ``Σ ‖a - b‖²_A + regularization (T / d) trace(A) <= 1``. It is needed if near
-        pairs do not differ in all directions in which far pairs differ.
+    shrinkage : float or "auto", default="auto"
+        How much of the inputs' distance to keep, from 0 to below 1. With d features and T the sum
+        of squared Euclidean distances over the near pairs, the constraint is
+        ``(1 - shrinkage) Σ ‖a - b‖²_A + shrinkage (T / d) trace(A) <= 1``, and A stays above
+        ``shrinkage / T`` times the identity, unless a map of few rows is learned. 0 is the paper's
+        program, which needs near pairs that differ in all directions in which far pairs differ.
+        "auto" is 100 d / (100 d + n) for n labelled points, or for the number of near pairs or of
+        points, if that is smaller; it also brings features to one scale where that separates near
+        from far better (see ``feature_scale_``).
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes of labelled points, by which ``sample_weight`` is multiplied:
+        "balanced" gives all classes the same weight, and classes that a dict does not name have
+        the weight 1.
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all.
     init : "auto" or array of shape (rows, n_features), default="auto"
@@ -80,6 +91,11 @@ class MMC(PairLearner, MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
+    shrinkage_ : float
+        The shrinkage that was used.
+    feature_scale_ : ndarray of shape (n_features,) or None
+        What ``shrinkage="auto"`` multiplied features by for the distance that it keeps, powers of
+        two; None for ones. ``components_`` are for the features as they were given.
     objective_ : float or None
         The sum of the learned distances over the far pairs, before rows were cut off by
         ``reduce="project"``, computed from the data in float64.
@@ -140,7 +156,8 @@ class MMC(PairLearner, MetricLearner):
         diagonal: bool = False,
         *,
         reduce: str = "learn",
-        regularization: float = 0.0,
+        shrinkage: float | str = "auto",
+        class_weight: str | dict[Any, float] | None = None,
         n_pairs: int | None = None,
         init: str | ArrayLike = "auto",
         tol: float = 1e-3,
@@ -153,7 +170,8 @@ class MMC(PairLearner, MetricLearner):
         self.n_components = n_components
         self.diagonal = diagonal
         self.reduce = reduce
-        self.regularization = regularization
+        self.shrinkage = shrinkage
+        self.class_weight = class_weight
         self.n_pairs = n_pairs
         self.init = init
         self.tol = tol
@@ -165,7 +183,7 @@ class MMC(PairLearner, MetricLearner):
 
     @with_callbacks
     @single_threaded_blas()
-    def fit(self, X: Any, y: Any = None) -> MMC:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> MMC:
         """Learn the metric.
 
         Parameters
@@ -176,26 +194,41 @@ class MMC(PairLearner, MetricLearner):
             float32; tensors are computed on their device.
         y : array-like or None, default=None
             Class labels of points; +1 for near and -1 for far pairs; None for triplets.
+        sample_weight : array-like or None, default=None
+            Weights of labelled points, or of pairs or triplets. The weight of a pair of labelled
+            points is the product of theirs, so that integers count as repeated points.
 
         Returns
         -------
         MMC
             The fitted estimator.
         """
-        pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
+        pairs = validated_pairs(
+            self,
+            X,
+            y,
+            self.n_pairs,
+            self.random_state,
+            sample_weight=sample_weight,
+            drop_dead=True,
+        )
         self._check_parameters()
         rows = learned_rows(self.n_components, self.reduce, self.n_features_in_)
         given = given_start(self, rows)
         if given is not None:
             given = np.asarray(given / np.abs(given).max())
 
+        pairs, scale = shrunk_pairs(self, pairs, AUTO_ROWS)
         points = pairs.points
+        if given is not None and scale is not None:
+            given = given / scale
         kind = DiagonalMMCProblem if self.diagonal else MMCProblem
-        problem = kind.build(pairs, robust_centre(points), self.regularization)
+        problem = kind.build(pairs, robust_centre(points), self.shrinkage_, floored=rows is None)
         start = problem.start(rows, given)
 
         def attributes(iterate: Iterate) -> dict[str, Any]:
-            components = pad_or_trim_rows(problem.returned(iterate.point), self.n_components)
+            components = in_inputs(problem.returned(iterate.point), scale)
+            components = pad_or_trim_rows(components, self.n_components)
             return {"components_": kernels_for(points).like(components, points)}
 
         training = Training(self, X, y)
@@ -210,7 +243,11 @@ class MMC(PairLearner, MetricLearner):
         self.proof_: Proof | None = None
         if certificate is not None:
             objective, gap = certificate.objective, certificate.gap if rows is None else None
-            self.proof_ = map_proof([problem.components(L)]) | drawn_pairs(pairs, self.n_pairs)
+            self.proof_ = (
+                map_proof([problem.components(L)])
+                | drawn_pairs(pairs, self.n_pairs)
+                | weights_proof(pairs)
+            )
         status = settled(solution.status, gap, self.tol)
         labelled = pairs.labels is not None  # else rows of the points are not those of X
         store_ending(
@@ -227,7 +264,7 @@ class MMC(PairLearner, MetricLearner):
     def _check_parameters(self) -> None:
         n_features = self.n_features_in_
         check_limits(self)
-        check_number("regularization", self.regularization, Real, 0, None)
+        check_shrinkage(self.shrinkage)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, n_features)
         check_choice("reduce", self.reduce, ("learn", "project"))

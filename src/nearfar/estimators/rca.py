@@ -19,16 +19,23 @@ from nearfar.estimators._input import (
     holds_tuples,
     validated_pairs,
     validated_points,
+    validated_weights,
 )
 from nearfar.estimators._pairs import PairLearner, score_of_labels
+from nearfar.estimators._shrinkage import (
+    better_scale,
+    check_shrinkage,
+    shrinkage_for,
+)
 from nearfar.estimators._start import check_spread, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
-from nearfar.linalg import pad_or_trim_rows
-from nearfar.problems.rca import RCAProblem, deviations_of, near_origin, within_images
-from nearfar.problems.whitening import rounded_like
+from nearfar.linalg import canonical_factor, pad_or_trim_rows
+from nearfar.problems.rca import RCAProblem, near_origin
+from nearfar.problems.whitening import rounded_like, varying
 from nearfar.solvers import Status
 from nearfar.supervision import ClassOrder
+from nearfar.supervision.pairs import equal_points
 from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
@@ -36,7 +43,10 @@ Matrix = NDArray[np.float64]
 
 NONE = -1  # the number of points that are in no chunklet
 FEW_ROWS = 1000  # rows among which two mostly differ if any two rows do
-STEADYING = 0.1  # regularization if chunklets do not vary in some directions
+PATH = (1.0, 0.5, 0.25, 0.1, 0.01)  # shares of 1 − ρ among which held-out rows choose
+FOLDS = 5  # of held-out rows
+COMPARED = 1 << 21  # pairs of held-out and other rows that are enough for a choice
+FEWEST_HELD_OUT = 200  # rows of a fold, however many others there are
 
 
 class RCA(PairLearner, MetricLearner):
@@ -44,9 +54,10 @@ class RCA(PairLearner, MetricLearner):
 
     A chunklet is a set of points that are known to be alike. Variation within chunklets is
     irrelevant and is scaled down, so that chunklets have unit variance in every direction:
-    M = C⁻¹, with C the covariance of the points about the means of their chunklets. It is the
-    minimum over M of ``Σ (x - m)ᵀ M (x - m) - N log det M`` over the N points in chunklets, found
-    in closed form. See ``docs/algorithms/rca.md`` for the mathematics.
+    M = C⁻¹, with C the covariance of the points about the means of their chunklets, shrunk towards
+    the distance of the inputs. For ``shrinkage=0`` it is the minimum over M of
+    ``Σ (x - m)ᵀ M (x - m) - N log det M`` over the N points in chunklets, found in closed form. See
+    ``docs/algorithms/rca.md`` for the mathematics.
 
     Parameters
     ----------
@@ -56,9 +67,18 @@ class RCA(PairLearner, MetricLearner):
     pca_components : int, float or None, default=None
         Principal directions of all points to keep first, because the others are mostly noise; a
         number below 1 is the share of the variance to keep at least. None keeps all.
-    regularization : float, default=0.0
-        The variance of each feature times this is added to the diagonal of C. If it is 0 and the
-        points vary in directions in which no chunklet varies, 0.1 is used, with a warning.
+    shrinkage : float or "auto", default="auto"
+        How much of the inputs' distance to keep, from 0 to below 1: C becomes
+        ``(1 - shrinkage) C + shrinkage (tr C / d) I`` for d features. 0 is the papers' program,
+        which needs points that differ within chunklets in every direction in which points differ.
+        "auto" starts from 4 d / (4 d + n) for n points more than chunklets, and goes from there
+        towards the inputs as far as nearest neighbours of held-out rows err less. It also brings
+        features to one scale where nearest neighbours then err less, unless ``pca_components`` is
+        given (see ``feature_scale_``).
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the chunklets of labelled points, by which ``sample_weight`` is multiplied:
+        "balanced" gives all labels the same weight, and labels that a dict does not name have the
+        weight 1.
 
     Attributes
     ----------
@@ -66,10 +86,14 @@ class RCA(PairLearner, MetricLearner):
         The map L, its rows sorted by decreasing length.
     n_chunklets_ : int
         Chunklets of two or more points.
-    regularization_ : float
-        The regularization that was used.
+    shrinkage_ : float
+        The shrinkage that was used.
+    feature_scale_ : ndarray of shape (n_features,) or None
+        What ``shrinkage="auto"`` multiplied features by, powers of two; None for ones.
+        ``components_`` are for the features as they were given.
     objective_ : float
-        The minimum, computed from the data in float64, with the determinant on the row space of L.
+        The minimum, computed from the data in float64, with the determinant on the row space of L;
+        of features that are multiplied by ``feature_scale_``.
     duality_gap_ : float
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger,
         among the metrics of the same row space. It consists of rounding errors.
@@ -87,7 +111,8 @@ class RCA(PairLearner, MetricLearner):
     Notes
     -----
     With n points and d features the time is O(n d² + d³), most of it one eigendecomposition, and
-    the memory O(n d + d²). For d > n the squares of d become n d. Sparse input is refused.
+    the memory O(n d + d²); ``shrinkage="auto"`` costs about five times as much. For
+    ``shrinkage=0`` and d > n the squares of d become n d. Sparse input is refused.
 
     References
     ----------
@@ -110,15 +135,17 @@ class RCA(PairLearner, MetricLearner):
         n_components: int | None = None,
         *,
         pca_components: int | float | None = None,
-        regularization: float = 0.0,
+        shrinkage: float | str = "auto",
+        class_weight: str | dict[Any, float] | None = None,
     ) -> None:
         self.n_components = n_components
         self.pca_components = pca_components
-        self.regularization = regularization
+        self.shrinkage = shrinkage
+        self.class_weight = class_weight
 
     @with_callbacks
     @single_threaded_blas()
-    def fit(self, X: Any, y: Any = None) -> RCA:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> RCA:
         """Learn the metric.
 
         Parameters
@@ -132,13 +159,17 @@ class RCA(PairLearner, MetricLearner):
             chunklets of one point are not used. Class labels make each class a chunklet. For pairs
             +1 (near) or -1 (far), or None if all are near: points that near pairs connect, directly
             or through others, are a chunklet, and far pairs are not used. None for triplets.
+        sample_weight : array-like or None, default=None
+            Weights of the points, so that integers count as repeated points: a chunklet of one
+            point of weight 2 or more is one of copies. Of pairs and triplets, those of weight 0 are
+            dropped; the others connect points, whatever their weight.
 
         Returns
         -------
         RCA
             The fitted estimator.
         """
-        points, chunklets = self._validated_chunklets(X, y)
+        points, chunklets, weights = self._validated_chunklets(X, y, sample_weight)
         self._check_parameters()
         callbacks = Callbacks(self, X, y)
         self._check_variation(points)
@@ -147,16 +178,18 @@ class RCA(PairLearner, MetricLearner):
         points = near_origin(kernels, without_dead_features(points))
         rows = np.flatnonzero(chunklets != NONE)
         _, codes = np.unique(chunklets[rows], return_inverse=True)
-        problem = self._problem(points, rows, codes)
+        scale = self._chosen_scale(points, rows, codes)
+        points = points if scale is None else points * scale
+        problem = self._problem(points, rows, codes, weights)
         L = rounded_like(problem.solution(self.n_components), given)
 
-        self.components_ = kernels.like(pad_or_trim_rows(L, self.n_components), given)
+        components = L if scale is None else canonical_factor(L * to_host(scale))
+        self.components_ = kernels.like(pad_or_trim_rows(components, self.n_components), given)
         self.n_chunklets_ = int(codes.max()) + 1
         images = None
-        if problem.basis is not None:  # an outlier may have spoilt its coordinates
-            centred = kernels.double(points)
-            centred = centred - centred.mean(0)
-            images = within_images(kernels, centred, rows, codes, L, self.regularization_)
+        if problem.T is not None:  # an outlier may have spoilt its coordinates
+            centred = _centred(points, weights)
+            images = problem.within_images(kernels, centred, rows, codes, L, weights)
         objective, gap = problem.objective_and_gap(L, images)
         store_ending(self, Status.CONVERGED, objective, gap, [])
         callbacks.finish({"components_": self.components_})
@@ -169,37 +202,62 @@ class RCA(PairLearner, MetricLearner):
         if not bool((few != X[:1]).any()) and not bool((X[:1] != X).any()):
             raise self._equal_within_chunklets(0)  # before rounding of the mean makes them differ
 
-    def _problem(self, X: Array, rows: Index, codes: Index) -> RCAProblem:
-        """The problem, in coordinates in which it can be solved; sets ``regularization_``."""
+    def _chosen_scale(self, points: Array, rows: Index, codes: Index) -> Array | None:
+        """What brings features to one scale, if "auto" finds that better; sets the attribute."""
+        scale = None
+        if self.shrinkage == "auto" and self.pca_components is None:
+            members = take_rows(points, rows)
+            different = np.flatnonzero(equal_points(members) == np.arange(len(members)))
+            own = codes[different]  # copies of a row are one row
+            scale = better_scale(take_rows(members, different), own, _neighbors(own))
+        self.feature_scale_ = None if scale is None else to_host(scale)
+        return scale
+
+    def _problem(self, X: Array, rows: Index, codes: Index, weights: Matrix | None) -> RCAProblem:
+        """The problem, in coordinates in which it can be solved; sets ``shrinkage_``."""
         kernels, d = kernels_for(X), X.shape[1]
-        self.regularization_ = float(self.regularization)
+        count = float(len(rows) if weights is None else weights[rows].sum())
+        n_free, n_live = count - int(codes.max()) - 1, int(varying(kernels, X).sum())
+        self.shrinkage_ = shrinkage_for(self.shrinkage, n_free, n_live)
+        if self.shrinkage == "auto":
+            self.shrinkage_ = _held_out_choice(take_rows(X, rows), codes, self.shrinkage_)
         plain = self.n_components in (None, d) and self.pca_components is None
-        if plain and not self.regularization and d <= len(rows) - int(codes.max()) - 1:
-            problem = RCAProblem.in_features(kernels, X, rows, codes)
+        if plain and (self.shrinkage_ or d <= n_free):
+            problem = RCAProblem.in_features(kernels, X, rows, codes, weights)
+            if not problem.C.any():
+                raise self._equal_within_chunklets(n_live)
+            if self.shrinkage_:
+                problem = problem.shrunk(self.shrinkage_, n_live)
             if problem.n_flat == 0:
                 return problem
-        points = kernels.double(X)
-        points = points - points.mean(0)
-        problem = RCAProblem.in_span(kernels, points, rows, codes, self.pca_components)
+        problem = RCAProblem.in_span(
+            kernels,
+            _centred(X, weights),
+            rows,
+            codes,
+            self.pca_components,
+            orthogonal=self.shrinkage_ > 0,
+            weights=weights,
+        )
         flat, rank = problem.n_flat, problem.rank
         if flat == rank:
             raise self._equal_within_chunklets(rank)
-        if flat and not self.regularization:
-            self.regularization_ = STEADYING
-            warn(
-                f"the points vary in {rank} directions, but those of a chunklet in {rank - flat}"
-                f" only: whitening would stretch the other {flat} without bound, and"
-                f" regularization={STEADYING:g} is used. Set it, or set pca_components to less"
-                f" than {rank - flat}, or add chunklets.",
-                DataWarning,
+        if flat and not self.shrinkage_:
+            raise InvalidInputError(
+                f"shrinkage=0 needs points that differ within chunklets in all {rank} directions in"
+                f" which points differ; those of a chunklet differ in {rank - flat}, and whitening"
+                f" would stretch the other {flat} without bound. Set shrinkage='auto' or a number,"
+                f" set pca_components to at most {rank - flat}, or add chunklets."
             )
-        if self.regularization_ == 0:
+        if not self.shrinkage_:
             return problem
-        problem = problem.regularized(self.regularization_, deviations_of(kernels, points))
+        problem = problem.shrunk(
+            self.shrinkage_, n_live if self.pca_components is None else problem.rank
+        )
         if problem.n_flat:
             raise InvalidInputError(
-                f"regularization={self.regularization:g} is lost in the rounding of the"
-                " covariances. Raise it, for example to 0.1."
+                f"shrinkage={self.shrinkage_:g} is lost in the rounding of the covariances. Raise"
+                " it, for example to 0.1."
             )
         return problem
 
@@ -261,14 +319,20 @@ class RCA(PairLearner, MetricLearner):
             check_number(
                 "pca_components, if it is not an integer,", pca, Real, 0, 1, open_ends=True
             )
-        check_number("regularization", self.regularization, Real, 0, None)
+        check_shrinkage(self.shrinkage)
 
-    def _validated_chunklets(self, X: Any, y: Any) -> tuple[Array, Index]:
-        """Points, and the number of each point's chunklet, NONE if it has no other point."""
+    def _validated_chunklets(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Array, Index, Matrix | None]:
+        """Points, the number of each point's chunklet, NONE if it has no other point, and weights.
+
+        Points without weight are left out.
+        """
+        weights: Matrix | None = None
         if holds_tuples(X):
             if y is None and np.shape(X)[1] == 2:
                 y = np.ones(len(X), dtype=np.intp)
-            pairs = validated_pairs(self, X, y, both=False)
+            pairs = validated_pairs(self, X, y, both=False, sample_weight=sample_weight)
             points, ids = pairs.points, components_of_pairs(len(pairs.points), *pairs.near_edges())
             heads, tails = pairs.far_edges()
             within = np.count_nonzero(ids[heads] == ids[tails])
@@ -280,9 +344,16 @@ class RCA(PairLearner, MetricLearner):
                 )
         else:
             points = validated_points(self, X, reset=True)
-            ids = chunklet_numbers(self, points, y)
+            ids, labels = chunklet_numbers(self, points, y), _chunklet_labels(self, points, y)
+            weights = validated_weights(self, len(points), sample_weight, labels)
+            if weights is not None:
+                rows = np.flatnonzero(weights)
+                points, ids, weights = take_rows(points, rows), ids[rows], weights[rows]
         sizes = np.bincount(ids[ids != NONE], minlength=1)
-        ids[(ids != NONE) & (sizes[ids] < 2)] = NONE
+        alone = (ids != NONE) & (sizes[ids] < 2)
+        if weights is not None:
+            alone &= weights < 2  # more are copies
+        ids[alone] = NONE
         if (ids == NONE).all():
             found = int((sizes == 1).sum())
             raise InvalidInputError(
@@ -290,7 +361,57 @@ class RCA(PairLearner, MetricLearner):
                 f" point each, for n_samples={len(points)}. Give points that belong together the"
                 " same label."
             )
-        return points, ids
+        return points, ids, weights
+
+
+def _centred(points: Array, weights: Matrix | None) -> Array:
+    """The points about their mean, in float64."""
+    kernels = kernels_for(points)
+    X = kernels.double(points)
+    if weights is None:
+        return X - X.mean(0)
+    w = kernels.like(weights / weights.sum(), X)[:, None]
+    return X - (w * X).sum(0)
+
+
+def _neighbors(codes: Index, most: int = 3) -> int:
+    """How many neighbours vote: three, or fewer where chunklets are smaller."""
+    return int(np.clip(np.median(np.bincount(codes)) - 1, 1, most))
+
+
+def _held_out_choice(points: Array, codes: Index, least: float) -> float:
+    """The shrinkage between ``least`` and 1 by which neighbours of held-out rows are right most.
+
+    Rows of each chunklet are held out in turn; neighbours are right if they are of their chunklet.
+    Copies of a row are one row. An order of the rows by their values makes the
+    choice independent of the order in which they were given.
+    """
+    kernels = kernels_for(points)
+    kept = np.flatnonzero(equal_points(points) == np.arange(len(points)))
+    points, codes = kernels.double(take_rows(points, kept)), codes[kept]
+    points = points - points.mean(0)
+    n, d = points.shape
+    keys = to_host(points @ kernels.like(np.sqrt(np.arange(2.0, d + 2)), points))
+    fold = np.empty(n, dtype=np.intp)
+    fold[np.lexsort((keys, codes))] = np.arange(n) % FOLDS
+    k, path = _neighbors(codes, 10), 1 - (1 - least) * np.array(PATH)
+    wrong = np.zeros(len(path))
+    for number in range(FOLDS):
+        held_out, others = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+        most = max(COMPARED // max(len(others), 1), FEWEST_HELD_OUT)
+        held_out = held_out[:: -(-len(held_out) // most)]
+        known_codes = np.unique(codes[others], return_inverse=True)[1]
+        problem = RCAProblem.in_features(kernels, points, others, known_codes)
+        if not problem.C.any():
+            return float(path[-1])
+        live = problem.rank
+        ordered, seen = codes[others], min(k, len(others))
+        for place, shrinkage in enumerate(path):
+            L = problem.shrunk(shrinkage, live).solution()
+            known, new = (kernels.apply(take_rows(points, part), L) for part in (others, held_out))
+            near = to_host(kernels.nearest(new, known, seen)[0])
+            wrong[place] += np.count_nonzero(ordered[near] != codes[held_out][:, None])
+    return float(path[wrong.argmin()])
 
 
 def chunklet_numbers(estimator: Any, points: Array, y: Any) -> Index:

@@ -90,7 +90,8 @@ class SCML(MetricLearner):
         Number of iterations.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective, residual (the gap), duality_gap (the same,
-        since every iterate is certified) and n_columns (vectors in the program).
+        since every iterate is certified), n_columns (vectors in the program) and n_rows (triplets
+        in it).
     classes_ : ndarray
         The labels, if y were class labels.
     n_features_in_ : int

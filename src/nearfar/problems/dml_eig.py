@@ -1,20 +1,23 @@
 """Distance metric learning by eigenvalues: the closest far pair as far apart as near pairs allow.
 
-With x the difference of the points of a pair, d features, m far pairs and k ≤ d directions in which
-the points differ:
+With x the difference of the points of a pair, w the weights of the near pairs, d features, m far
+pairs, k ≤ d directions in which the points differ, and a shrinkage ρ:
 
-(1) near scatter  H = Σ_near xxᵀ + ρ (tr Σ_near xxᵀ / d) I            [PL15, section 15.3: H + δI]
-(2) whitened      u = Rᵀx with RᵀHR = I, (k,); where k = d, R is H^(−½) up to a rotation
-(3) maximise      f(M) = min_far uᵀMu  over M ⪰ 0 with tr M = d                            [PL15]
-(4) answer        the metric RMRᵀ of the features
-(5) dual          minimise d λ_max(G(α)) over α ≥ 0 with Σα = 1,  G(α) = Σ_far α uuᵀ       [YL12]
+(1) near scatter  H = (1 − ρ) Σ_near w xxᵀ + ρ (T / d) I, T = tr Σ_near w xxᵀ  [PL15, 15.3: H + δI]
+(2) whitened      u = Rᵀx with RᵀHR = (1 − ρ) I, (k,), and c = ρ‖x‖² / T; where k = d and ρ = 0,
+                  R is H^(−½) up to a rotation
+(3) maximise      f(M) = min_far uᵀMu + c tr M  over M ⪰ 0 with tr M = d                   [PL15]
+(4) answer        the metric RMRᵀ + φI of the features, φ = ρ d / T
+(5) dual          minimise d λ_max(G(α)) over α ≥ 0 with Σα = 1,  G(α) = Σ_far α (uuᵀ + cI)  [YL12]
 (6) gap           f(M) ≤ f* ≤ d λ_max(G(α))  for every M and α that (3) and (5) allow
-(7) smoothed      f_σ(M) = −σ log Σ_far exp(−uᵀMu/σ): its gradient is G(α), α ∝ exp(−uᵀMu/σ)  [PL15]
+(7) smoothed      f_σ(M) = −σ log Σ_far exp(−(uᵀMu + c tr M)/σ): its gradient is G(α),
+                  α ∝ exp(−(uᵀMu + c tr M)/σ)                                              [PL15]
 
-Why (6) holds: a minimum is at most the mean with weights α, Σ α uᵀMu = ⟨G(α), M⟩, and for M ⪰ 0
-that is at most λ_max(G(α)) tr M. A rotation of R rotates M and changes no length and no trace, so R
-need not be the symmetric root. Since Σ_near xᵀ(RMRᵀ)x = tr M = d for ρ = 0, (3) has the closest far
-pair as far apart as possible for a given sum of squares over the near pairs.
+Why (6) holds: a minimum is at most the mean with weights α, Σ α (uᵀMu + c tr M) = ⟨G(α), M⟩, and
+for M ⪰ 0 that is at most λ_max(G(α)) tr M. A rotation of R rotates M and changes no length and no
+trace, so R need not be the symmetric root. Since ⟨H, RMRᵀ + φI⟩ = (1 − ρ) tr M + ρ d = d, (3) has
+the closest far pair as far apart as possible for a given ⟨H, ·⟩, among the metrics above φI. For
+ρ = 0 that is the sum of squares over the near pairs. How often a far pair is given does not matter.
 
 If far pairs differ in a direction in which near pairs do not, (3) is unbounded for ρ = 0.
 
@@ -39,20 +42,23 @@ from nearfar.errors import DataWarning, warn
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import symmetric
 from nearfar.problems.near_pairs import (
+    Floor,
     central_origin,
+    floor_of_pairs,
     measure_of_pairs,
     near_scatter,
+    ratio,
     steadily_whitened,
     whitened_by_near_pairs,
 )
-from nearfar.problems.whitening import returned_map
+from nearfar.problems.whitening import map_above, returned_map, varying
 from nearfar.supervision import Pairs
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 BLOCK_ROWS = 1 << 16  # differences that are mapped at a time
-NEGLIGIBLE = 1e-6  # a smaller regularization should not matter; if it does, there is a warning
+NEGLIGIBLE = 1e-6  # a smaller shrinkage should not matter; if it does, there is a warning
 REACH = 1e-6  # share of a far pair's length above which it is not a rounding error
 
 
@@ -85,17 +91,25 @@ class DMLEigProblem:
     basis: Matrix  # (d, k) R of (2)
     points: Array  # of the pairs, as they were given
     measure: Callable[[Matrix], tuple[Array, float]]  # see `measure_of_pairs`
+    shrinkage: float = 0.0  # ρ of (1)
+    floor: Floor | None = None  # φI / d of (4), and c of (2)
 
     @classmethod
-    def build(cls, pairs: Pairs, regularization: float = 0.0) -> DMLEigProblem:
-        """Whiten by the near pairs; ``regularization`` is ρ of (1).
+    def build(cls, pairs: Pairs, shrinkage: float = 0.0, *, floored: bool = True) -> DMLEigProblem:
+        """Whiten by the near pairs; ``shrinkage`` is ρ of (1).
+
+        Without a floor, c = φ = 0: ρ then only makes the problem well-posed.
 
         The point nearest to the median becomes the origin, so that the points span the same space
         as their differences.
         """
         X = pairs.points
         kernels = kernels_for(X)
-        n_near = int(np.count_nonzero(pairs.near))
+        n_near, weight, regularization = (
+            len(pairs.near_edges()[0]),
+            pairs.near_total,
+            ratio(shrinkage),
+        )
         if len(pairs) > len(X):
             rows = kernels.double(X) - central_origin(kernels, X)
             far = edges = tuple(kernels.index(end, X) for end in pairs.far_edges())
@@ -104,33 +118,41 @@ class DMLEigProblem:
                 rows,
                 near_scatter(kernels, pairs),
                 lambda U: kernels.sq_lengths(U, *far),
-                n_near,
+                weight,
                 regularization,
             )
         else:
             edges = None
-            found = steadily_whitened(near_scatter(kernels, pairs)(X), regularization)
+            scatter = near_scatter(kernels, pairs)(X)
+            found = steadily_whitened(scatter, regularization, None, ~varying(kernels, X))
             if found is not None:
                 rows = _differences(kernels, X, pairs.far_edges())
                 basis, free = found[0], np.empty((len(found[0]), 0))
             else:
                 rows = _differences(kernels, X, _near_first(pairs))
+                w = np.ones(n_near) if pairs.near_weights is None else pairs.near_weights
+                roots = kernels.like(np.sqrt(w), rows)[:, None]
                 basis, _, free = whitened_by_near_pairs(
                     kernels,
                     rows,
-                    lambda U: kernels.gram(U[:n_near], U[:n_near]),
+                    lambda U: kernels.gram(roots * U[:n_near], roots * U[:n_near]),
                     lambda U: (U[n_near:] * U[n_near:]).sum(1),
-                    n_near,
+                    weight,
                     regularization,
                 )
                 rows = rows[n_near:]
         measure = measure_of_pairs(pairs, regularization)
-        problem = cls(kernels.apply(rows, basis.T), edges, basis, X, measure)
-        if edges is not None and not float(problem.lengths(np.eye(problem.size)).min()) > 0:
+        floor = None
+        if floored:
+            centred = kernels.double(X) - central_origin(kernels, X)
+            floor = floor_of_pairs(pairs, centred, shrinkage, None)
+        share = shrinkage if floored else 0.0
+        problem = cls(kernels.apply(rows, basis.T), edges, basis, X, measure, share, floor)
+        if edges is not None and not float(problem._own_lengths(np.eye(problem.size)).min()) > 0:
             # Outliers may hide that points differ from the origin.
             rows = _differences(kernels, X, pairs.far_edges())
             problem = replace(problem, rows=kernels.apply(rows, basis.T), edges=None)
-        if regularization <= NEGLIGIBLE and free.shape[1]:
+        if shrinkage <= NEGLIGIBLE and free.shape[1]:
             problem._warn_of_ridge(free)
         return problem
 
@@ -150,17 +172,24 @@ class DMLEigProblem:
         return float(self.basis.shape[0])
 
     def components(self, L: Matrix) -> Matrix:
-        """A factor of (4), for a factor L of M."""
+        """A factor of RMRᵀ of (4), for a factor L of M."""
         return L @ self.basis.T
 
     def returned(self, L: Matrix) -> Matrix:
         """The map on the features that a fit returns for a factor L of a multiple of M."""
         L = (self.trace / float(np.vdot(L, L))) ** 0.5 * L
+        if self.floor is not None:
+            return map_above(self.components(L), self.trace * self.floor.diagonal, self.points)
         return returned_map(self.components(L), L, self.points)
 
     # -- the far pairs -----------------------------------------------------------------------
 
     def lengths(self, L: Matrix) -> Array:
+        """uᵀMu + c tr M of each far pair, (m,) float64, for M = LᵀL."""
+        own = self._own_lengths(L)
+        return own if self.floor is None else own + float(np.vdot(L, L)) * self.floor.kept
+
+    def _own_lengths(self, L: Matrix) -> Array:
         """‖Lu‖² of each far pair, (m,) float64."""
         kernels = self.kernels
         if self.edges is not None:
@@ -190,6 +219,15 @@ class DMLEigProblem:
         differences: Matrix = kernels.to_host(found)
         return differences
 
+    def kept(self, numbers: Index) -> Matrix:
+        """c of some far pairs, on the host."""
+        if self.floor is None:
+            return np.zeros(len(numbers))
+        found: Matrix = self.kernels.to_host(
+            self.floor.kept[self.kernels.index(numbers, self.rows)]
+        )
+        return found
+
     def soft_weights(self, lengths: Array, smoothing: float) -> Array:
         """α of (7), (m,)."""
         weights = np.e ** ((lengths.min() - lengths) / smoothing)
@@ -200,10 +238,14 @@ class DMLEigProblem:
         kernels = self.kernels
         if self.edges is not None:
             lap = kernels.laplacian_matmul(*self.edges, weights, self.rows)
-            return symmetric(kernels.gram(self.rows, lap))
-        used = kernels.flatnonzero(weights > 0)
-        rows = self.rows[used]
-        return symmetric(kernels.gram(rows, weights[used][:, None] * rows))
+            G = symmetric(kernels.gram(self.rows, lap))
+        else:
+            used = kernels.flatnonzero(weights > 0)
+            rows = self.rows[used]
+            G = symmetric(kernels.gram(rows, weights[used][:, None] * rows))
+        if self.floor is not None:
+            G = G + float((weights * self.floor.kept).sum()) * np.eye(len(G))
+        return G
 
     # -- certificate ---------------------------------------------------------------------------
 
@@ -217,24 +259,24 @@ class DMLEigProblem:
         else:
             rows = np.sqrt(weights)[:, None] * self.differences(numbers)
             G = rows @ rows.T if len(rows) < self.size else rows.T @ rows  # their λ_max is the same
+            G = G + float(weights @ self.kept(numbers)) * np.eye(len(G))
         top = linalg.eigvalsh(G, subset_by_index=(len(G) - 1, len(G) - 1))[0]
         squares, constraint = self.measure(self.returned(L))
         return Certificate(
             objective=float(squares.min()),
             bound=self.trace * float(top) / float(weights.sum()),
-            excess=constraint / self.trace,
+            excess=(1 - self.shrinkage) * constraint / self.trace,
         )
 
     def _warn_of_ridge(self, free: Matrix) -> None:
         """Warn if far pairs differ in directions in which only the ridge of (1) limits M."""
-        part, whole = self.lengths(free.T), self.lengths(np.eye(self.size))
+        part, whole = self._own_lengths(free.T), self._own_lengths(np.eye(self.size))
         apart = int((part > REACH**2 * whole).sum())
         if apart:
             warn(
                 f"near pairs hardly differ in {free.shape[1]} of {self.size} directions, along"
-                f" which {apart} of {len(part)} far pairs differ: only regularization limits the"
-                " metric there. Standardise the features, give more near pairs, or raise"
-                f" regularization above {NEGLIGIBLE:g}.",
+                f" which {apart} of {len(part)} far pairs differ: hardly anything limits the metric"
+                " there. Set shrinkage='auto', standardise the features, or give more near pairs.",
                 DataWarning,
             )
 

@@ -1,10 +1,11 @@
 """Geometric mean metric learning: a closed form between near and far pairs.
 
-Points x (d,), S near and D far pairs, A ≻ 0 a metric, A₀ ≻ 0 a prior, ρ >= 0 and 0 <= t <= 1:
+Points x (d,), S near and D far pairs, A ≻ 0 a metric, A₀ ≻ 0 a prior, 0 <= ρ, t <= 1, ρ < 1:
 
 (1) near       S = Σ (x − x')(x − x')ᵀ  over the near pairs                  [ICML16]
 (2) far        D = Σ (x − x')(x − x')ᵀ  over the far pairs                   [ICML16]
-(3) prior      S_ρ = S + ρ (⟨S, A₀⟩ / d) A₀⁻¹,  D_ρ = D + ρ (⟨D, A₀⁻¹⟩ / d) A₀   [ICML16]
+(3) prior      S_ρ = (1 − ρ) S + ρ (⟨S, A₀⟩ / d) A₀⁻¹,  D_ρ = (1 − ρ) D + ρ (⟨D, A₀⁻¹⟩ / d) A₀
+               [ICML16, with other weights]
 (4) distance   δ²(P, Q) = Σ log² λ  over the eigenvalues λ of P⁻¹Q            [ICML16]
 (5) minimise   h(A) = (1 − t) δ²(A, S_ρ⁻¹) + t δ²(A, D_ρ)                     [ICML16]
 (6) answer     A = S_ρ⁻¹ #_t D_ρ = F⁻ᵀ (FᵀD_ρF)^t F⁻¹  with S_ρ = FFᵀ         [ICML16]
@@ -20,7 +21,8 @@ points, (1) and (2) need no pairs:
 
 (9) classes    S = Σ_c n_c W_c,  D = n T − S
 
-Where pairs do not differ in all directions, A is a metric on the span of their differences.
+Where pairs do not differ in all directions and ρ = 0, A is a metric on the span of their
+differences; for ρ > 0 on all d features that vary, unless the prior is singular there.
 
 Costs: O(m d²) for m pairs or O(n d²) for labels, then O(d³) time, and O(d²) memory.
 
@@ -41,9 +43,12 @@ from nearfar.kernels import Array
 from nearfar.linalg import canonical_regular_factor, eigh, symmetric
 from nearfar.supervision import ClassOrder, Pairs
 
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 Matrix = NDArray[np.float64]
 
 RANK_TOLERANCE = 1e-10  # squared differences, of features of unit scale, that count as rounding
+BLOCK_ROWS = 1 << 16  # pairs whose differences are held at a time
 CONDITION = 1e-6  # smallest over largest eigenvalue that an eigendecomposition resolves well
 
 
@@ -57,20 +62,25 @@ class GMMLProblem:
     basis: Matrix | None = None  # (d, s), orthonormal; None for the features themselves
 
     @classmethod
-    def of_scatters(cls, S: Matrix, D: Matrix, t: float) -> GMMLProblem:
-        """The problem of the scatters of near and far pairs, (d, d)."""
+    def of_scatters(cls, S: Matrix, D: Matrix, t: float, *, whole: bool = False) -> GMMLProblem:
+        """The problem of the scatters of near and far pairs, (d, d).
+
+        It is one of metrics on the span of the differences, or if ``whole`` on all features that
+        vary.
+        """
         total = S + D
-        if _rank(total, total) == len(total):
+        live = np.diag(total) > 0
+        if _rank(total, total) == len(total) or (whole and live.all()):
             return cls(S, D, t)
-        basis = _span(total)
+        basis = np.eye(len(live))[:, live] if whole else _span(total)
         return cls(symmetric(basis.T @ S @ basis), symmetric(basis.T @ D @ basis), t, basis)
 
-    def regularized(self, weight: float, prior: Matrix) -> GMMLProblem:
-        """The same with ρ = weight; the prior is (d, d)."""
+    def shrunk(self, shrinkage: float, prior: Matrix) -> GMMLProblem:
+        """The same with ρ = shrinkage; the prior is (d, d)."""
         A = prior if self.basis is None else symmetric(self.basis.T @ prior @ self.basis)
         inverse = symmetric(linalg.inv(A))
-        S = self.S + weight * np.vdot(self.S, A) / len(A) * inverse  # (3)
-        D = self.D + weight * np.vdot(self.D, inverse) / len(A) * A  # (3)
+        S = (1 - shrinkage) * self.S + shrinkage * np.vdot(self.S, A) / len(A) * inverse  # (3)
+        D = (1 - shrinkage) * self.D + shrinkage * np.vdot(self.D, inverse) / len(A) * A  # (3)
         return replace(self, S=S, D=D)
 
     @property
@@ -128,6 +138,10 @@ def _singular_values(A: Matrix) -> Matrix:
 
 def scatters_of_pairs(kernels: ModuleType, pairs: Pairs) -> tuple[Matrix, Matrix]:
     """(1) and (2)."""
+    if pairs.weights is not None:
+        kinds = pairs.near, ~pairs.near
+        near, far = (_weighted_scatter(kernels, pairs, kind, pairs.weights[kind]) for kind in kinds)
+        return near, far
     near, far = (
         kernels.edge_scatter(pairs.points, *(kernels.index(e, pairs.points) for e in edges))
         for edges in (pairs.near_edges(), pairs.far_edges())
@@ -135,17 +149,49 @@ def scatters_of_pairs(kernels: ModuleType, pairs: Pairs) -> tuple[Matrix, Matrix
     return symmetric(near), symmetric(far)
 
 
+def _weighted_scatter(kernels: ModuleType, pairs: Pairs, kind: Mask, weights: Matrix) -> Matrix:
+    """Σ w (x − x')(x − x')ᵀ over the pairs of a kind."""
+    X, heads, tails = pairs.points, pairs.heads[kind], pairs.tails[kind]
+    total = np.zeros((X.shape[1],) * 2)
+    for first in range(0, len(heads), BLOCK_ROWS):
+        part = slice(first, first + BLOCK_ROWS)
+        head, tail = (kernels.double(X[kernels.index(end[part], X)]) for end in (heads, tails))
+        rows = (head - tail) * kernels.like(np.sqrt(weights[part]), head)[:, None]
+        total += kernels.gram(rows, rows)
+    return symmetric(total)
+
+
 def scatters_of_labels(
-    kernels: ModuleType, points: Array, labels: ClassOrder
+    kernels: ModuleType, points: Array, labels: ClassOrder, weights: Matrix | None = None
 ) -> tuple[Matrix, Matrix]:
-    """(9): S and D of all pairs, in the time of two covariances."""
+    """(9): S and D of all pairs, in the time of two covariances.
+
+    With weights of the points, n and n_c are their sums, and scatters are about weighted means.
+    """
     n = len(points)
+    if weights is not None:
+        X = kernels.double(points)
+        X = X - X[:1]
+        total, near = weights.sum(), np.zeros((X.shape[1],) * 2)
+        classes = [np.flatnonzero(labels.codes == code) for code in range(len(labels.classes))]
+        for rows in classes:
+            near += weights[rows].sum() * _about_mean(kernels, X, rows, weights)
+        S = symmetric(near)
+        return S, symmetric(total * _about_mean(kernels, X, np.arange(n), weights)) - S
     weights = np.sqrt(labels.sizes[labels.codes])[:, None]
     order = kernels.index(labels.order, points)
     weighted = kernels.double(points) * kernels.like(weights, kernels.double(points[:0]))
     S = symmetric(kernels.group_scatter(weighted, order, labels.starts))
     T = symmetric(kernels.group_scatter(points, order, np.array([0, n])))
     return S, n * T - S
+
+
+def _about_mean(kernels: ModuleType, X: Array, rows: Index, weights: Matrix) -> Matrix:
+    """Σ w (x − m)(x − m)ᵀ of some rows, m being their weighted mean."""
+    part, w = X[kernels.index(rows, X)], kernels.like(weights[rows], X)[:, None]
+    part = (part - (w * part).sum(0) / w.sum().clip(1e-300, None)) * w**0.5
+    scatter: Matrix = kernels.gram(part, part)
+    return scatter
 
 
 def _rank(A: Matrix, total: Matrix) -> int:

@@ -5,8 +5,9 @@ k(x_n, x)), H = I − 11ᵀ/n, and near and far pairs (a, b):
 
 (1) metric    M = Σ_lm A_lm φ(x_l) φ(x_m)ᵀ  with A ⪰ 0                         [XNJR02, section 2]
 (2) distance  D_A(a, b)² = (k_a − k_b)ᵀ A (k_a − k_b),  and  tr M = ⟨K, A⟩
-(3) maximise  g(A) = Σ_far D_A  over A ⪰ 0 with  Σ_near D_A² + ρ (T/r) ⟨K, A⟩ ≤ 1,
-              T = Σ_near ‖φ(a) − φ(b)‖² and r the number of directions of (4)
+(3) maximise  g(A) = Σ_far D_A  over M ⪰ φI with  (1 − ρ) Σ_near D_A² + ρ (T/r) tr M ≤ 1,
+              T = Σ_near ‖φ(a) − φ(b)‖² and r the number of directions of (4), on whose span φI
+              takes up the share ρ of the left-hand side
 (4) features  E = V Λ^½  with  HKH = V Λ Vᵀ,  as (4) and (5) of `nearfar.problems.kernel_lmnn`
 (5) answer    A = CᵀC with C = L Λ^(−½) Vᵀ, where LᵀL solves (1) of `nearfar.problems.mmc` on E
               with the same ρ
@@ -38,7 +39,7 @@ from numpy.typing import NDArray
 
 from nearfar.kernels import Array
 from nearfar.problems.mmc import MMCProblem
-from nearfar.problems.near_pairs import measure_of_pairs
+from nearfar.problems.near_pairs import measure_of_pairs, ratio
 from nearfar.supervision import Pairs
 
 Index = NDArray[np.intp]
@@ -54,10 +55,12 @@ class KernelMMCProblem(MMCProblem):
         pairs: Pairs,
         rows: Index,
         E: Array,
-        regularization: float,
+        shrinkage: float,
         images: Callable[[Matrix], Array],
         trace: Callable[[Matrix], float],
         total: float | None = None,
+        *,
+        floored: bool = True,
     ) -> Self:
         """The problem on features E (m, r) of the given rows of the points, ascending.
 
@@ -67,12 +70,13 @@ class KernelMMCProblem(MMCProblem):
         heads, tails = (np.searchsorted(rows, end) for end in (pairs.heads, pairs.tails))
         labels = pairs.labels if len(rows) == len(pairs.points) else None
         pairs = Pairs(E, heads, tails, pairs.near, labels)
-        measure = measure_of_pairs(pairs, regularization, images, trace, total)
-        return replace(cls.build(pairs, E[0] * 0, regularization, total), measure=measure)
+        measure = measure_of_pairs(pairs, ratio(shrinkage), images, trace, total)
+        problem = cls.build(pairs, E[0] * 0, shrinkage, total, floored=floored)
+        return replace(problem, measure=measure)
 
     def returned(self, L: Matrix) -> Matrix:
         """The map on E that a fit returns for a factor: kernel values under it meet (3)."""
         components = super().returned(L)
         _, constraint = self.measure(components)
-        scaled: Matrix = components / np.sqrt(constraint)
+        scaled: Matrix = components / np.sqrt((1 - self.shrinkage) * constraint)
         return scaled

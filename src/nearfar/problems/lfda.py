@@ -7,11 +7,12 @@ Points x_i (n, d) with classes y_i of n_c members. Sums run over ordered pairs:
 (3) within     S = ½ Σ w_ij (x_i − x_j)(x_i − x_j)ᵀ,  w_ij = a_ij / n_c in a class, else 0 [JMLR07]
 (4) between    B = ½ Σ b_ij (x_i − x_j)(x_i − x_j)ᵀ,
                b_ij = a_ij (1/n − 1/n_c) in a class, else 1/n   [JMLR07]
-(5) maximise   tr((L S_ρ Lᵀ)⁻¹ L B Lᵀ)  over L (r, d), with S_ρ = S + ρ diag(T)   [JMLR07]
-(6) answer     B v = λ S_ρ v with vᵀS_ρ v = 1, λ descending: the first r of them, Σ λ is the maximum
+(5) maximise   tr((L S_ρ Lᵀ)⁻¹ L B_ρ Lᵀ)  over L (r, d),                               [JMLR07]
+               S_ρ = (1 − ρ) S + ρ (tr S / d) I,  B_ρ = (1 − ρ) B + ρ (tr B / d) I
+(6) answer     B_ρ v = λ S_ρ v with vᵀS_ρ v = 1, λ descending: the first r; Σ λ is the maximum
 (7) map        rows v ("plain"), √λ v ("weighted"), or an orthonormal basis of the v
 
-T = Σ (x_i − m)(x_i − m)ᵀ is the scatter of all points; ρ = 0 in the paper. With all
+ρ = 0 in the paper; towards ρ = 1 all rows together have the distances of the inputs. With all
 a_ij = 1, S and B are the scatters within and between classes, and the answer is Fisher's. Since
 a_ij <= 1, the weights b_ij are not below Fisher's, so that B ⪰ 0 and λ >= 0.
 
@@ -20,7 +21,9 @@ different classes, and n_i the size of the class of x_i:
 
 (8) sums       S = Σ_c 1/n_c X_cᵀ Lap_c X_c,   B = 1/n (D + Σ_c X_cᵀ Lap_c X_c) − S
 
-It is solved in coordinates in which the points are white, whatever the units of the features are.
+For ρ = 0 it is solved in coordinates in which the points are white, whatever the units of the
+features are; for ρ > 0 in those of the d features that vary, so that L also keeps directions in
+which points do not differ.
 
 Costs: O(Σ n_c² d + n d² + d³) time and O(n d + d²) memory: no table of all pairs is kept.
 
@@ -55,21 +58,20 @@ NEGLIGIBLE = 1e-12  # λ, relative to the largest, of a direction that tells no 
 
 @dataclass(frozen=True)
 class LFDAProblem:
-    """(5) in coordinates u = white x, x = dual u, in which the points have the covariance I."""
+    """(5) in coordinates u = white x, x = dual u."""
 
     S: Matrix  # (s, s) S_ρ
-    B: Matrix  # (s, s) of (4)
-    scatter: float  # n − 1, of all points along each direction
+    B: Matrix  # (s, s) B_ρ
+    scatter: float  # of all points along each direction, or its mean
     white: Matrix  # (s, d)
     dual: Matrix  # (d, s)
 
     @classmethod
     def build(
-        cls, kernels: ModuleType, points: Array, labels: ClassOrder, k: int, weight: float
+        cls, kernels: ModuleType, points: Array, labels: ClassOrder, k: int, shrinkage: float
     ) -> LFDAProblem:
-        """The problem of points (n, d), some of which differ, with ρ = weight."""
+        """The problem of points (n, d), some of which differ, with ρ = shrinkage."""
         n = len(points)
-        white = CovarianceProblem.build(kernels, points)
         order = kernels.index(labels.order, points)
         centred = kernels.double(points)
         centred = (centred - centred.mean(0))[order]
@@ -77,9 +79,7 @@ class LFDAProblem:
         centred = centred / size
         single = str(points.dtype).endswith("float32")
         Z = kernels.single(centred) if single else centred
-        heads, tails = kernels.nearest_in_class(Z, labels.starts, k)
-        squares = kernels.segment_max(heads, kernels.sq_lengths(Z, heads, tails), n)  # (1)
-        scales = squares.clip(0, None) ** 0.5
+        scales = kernels.kth_squares(Z, labels.starts, k) ** 0.5  # (1)
         scales = scales.clip(LEAST_SCALE * max(float(scales.max()), LEAST_SCALE), None)
         laplacian = kernels.local_laplacian(Z, as_dtype_of(Z, scales), labels.starts)  # (2)
         laplacian = kernels.double(laplacian)
@@ -92,10 +92,15 @@ class LFDAProblem:
         )
         _, D = scatters_of_labels(kernels, centred, in_order)
         B = (D + local) / n - S  # (8)
+        if shrinkage:
+            live = np.diag(S + B) > 0
+            rows = np.eye(len(live))[live]
+            S, B = (size**2 * _shrunk(part[np.ix_(live, live)], shrinkage) for part in (S, B))
+            return cls(S, B, float(np.trace(S + B)) / len(S), rows, rows.T)
+        white = CovarianceProblem.build(kernels, points)
         rows = size * white.white
-        ridge = weight * (n - 1) * (white.white * white.scales**2) @ white.white.T
         return cls(
-            symmetric(rows @ S @ rows.T) + ridge,
+            symmetric(rows @ S @ rows.T),
             symmetric(rows @ B @ rows.T),
             n - 1.0,
             white.white,
@@ -138,3 +143,8 @@ class LFDAProblem:
         objective = float(np.trace(linalg.solve(within, between, assume_a="pos")))
         best = float(self._directions[0][: len(L)].sum())
         return objective, max(best - objective, 0.0) / max(objective, 1.0)
+
+
+def _shrunk(A: Matrix, shrinkage: float) -> Matrix:
+    """(1 − ρ) A + ρ (tr A / d) I."""
+    return np.asarray((1 - shrinkage) * A + shrinkage * np.trace(A) / len(A) * np.eye(len(A)))

@@ -2,23 +2,26 @@
 
 With x the difference of the points of a pair and ‖x‖_A = (xᵀAx)^½:
 
-(1) maximise  g(A) = Σ_far ‖x‖_A  over A ⪰ 0 with ⟨S, A⟩ ≤ 1                 [XNJR02, eqs. 6-8]
-    with      S = Σ_near xxᵀ + ρ (tr Σ_near xxᵀ / d) I,  so that ⟨S, A⟩ = Σ_near ‖x‖_A² for ρ = 0
-(2) whitened  A = R B Rᵀ with RᵀSR = I, and u = Rᵀx:  maximise g(B) = Σ_far ‖u‖_B  over B ⪰ 0 with
-              tr B ≤ 1
-(3) bound     g ≤ Σ_far 1/(4w) + λ_max(Σ_far w uuᵀ)  for all weights w > 0
-(4) factor    B = LᵀL/‖L‖², where L minimises f(L) = ½‖L‖² − Σ_far ‖Lu‖
-(5) scale     the best multiple of L has Σ_far ‖Lu‖ = ‖L‖² and f = −½ g(B)²; all L below have it
-(6) gradient  ∂f/∂L = L − L W,  W = Σ_far uuᵀ / ‖Lu‖ = Uᵀ Lap(1/‖Lu‖) U
-(7) gap       with w = c/‖Lu‖ and the best c, (3) is  g ≤ (Σ_far ‖Lu‖ λ_max(W))^½ = ‖L‖ λ_max(W)^½,
-              and g(B) = ‖L‖; with c/max(‖Lu‖, s) it is the same of lengths of at least s
+(1) maximise  g(A) = Σ_far w ‖x‖_A  over A ⪰ φI with ⟨S, A⟩ ≤ 1               [XNJR02, eqs. 6-8]
+    with      S = (1 − ρ) Σ_near w xxᵀ + ρ (T / d) I,  T = tr Σ_near w xxᵀ,  φ = ρ / T
+(2) whitened  A = R B Rᵀ + φI with RᵀSR = (1 − ρ) I, u = Rᵀx and c = φ‖x‖²:
+              maximise g(B) = Σ_far w ‖u‖_B  over B ⪰ 0 with tr B ≤ 1, where ‖u‖²_B = uᵀBu + c
+(3) bound     g ≤ Σ_far w/(4v) + λ_max(Σ_far w v (uuᵀ + cI))  for all v > 0, one for each far pair
+(4) factor    B = LᵀL/‖L‖², where L minimises f(L) = ½‖L‖² − Σ_far w ℓ,  ℓ² = ‖Lu‖² + c‖L‖²
+(5) scale     the best multiple of L has Σ_far w ℓ = ‖L‖² and f = −½ g(B)²; all L below have it
+(6) gradient  ∂f/∂L = L − L W,  W = Σ_far w (uuᵀ + cI) / ℓ = Uᵀ Lap(w/ℓ) U + Σ_far (wc/ℓ) I
+(7) gap       with v = q/ℓ and the best q, (3) is  g ≤ (Σ_far w ℓ λ_max(W))^½ = ‖L‖ λ_max(W)^½,
+              and g(B) = ‖L‖; with q/max(ℓ, s) it is the same of lengths of at least s
 (8) diagonal  A, S, R, B and L are diagonal, and λ_max(W) is the largest entry of W's diagonal
 
-Why (3) holds: (uᵀBu)^½ is the minimum of w uᵀBu + 1/(4w) over w > 0, and ⟨C, B⟩ ≤ λ_max(C) for
-C ⪰ 0. It is tight at the optimum, where ‖u‖_B > 0 for every far pair: the square root is infinitely
-steep at zero, so giving such a pair some length would raise the objective.
+In the paper all weights w are 1 and the shrinkage ρ is 0; then φ = c = 0, and ⟨S, A⟩ is the sum of
+‖x‖_A² over the near pairs. φI takes up the share ρ of the budget, since ⟨S, I⟩ = T.
 
-If far pairs differ in a direction in which near pairs do not, (1) is unbounded.
+Why (3) holds: (uᵀBu + c)^½ is the minimum of v (uᵀBu + c) + 1/(4v) over v > 0, and ⟨C, B⟩ ≤
+λ_max(C) for C ⪰ 0. It is tight at the optimum, where ‖u‖_B > 0 for every far pair: the square root
+is infinitely steep at zero, so giving such a pair some length would raise the objective.
+
+If far pairs differ in a direction in which near pairs do not, (1) is unbounded for ρ = 0.
 
 Costs, with n points, m far pairs, k dimensions and r rows of L: O(m k + n k² + k³) for W and the
 bound, O(m r + n k r) for a line; memory O(n k + k² + m).
@@ -42,13 +45,16 @@ from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import NULL_TOLERANCE, symmetric
 from nearfar.problems.near_pairs import (
+    Floor,
+    floor_of_pairs,
     measure_of_pairs,
     near_scatter,
     near_squares,
+    ratio,
     refuse_unbounded,
     whitened_by_near_pairs,
 )
-from nearfar.problems.whitening import returned_map, returned_weights
+from nearfar.problems.whitening import map_above, returned_map, returned_weights, varying
 from nearfar.supervision import Pairs
 
 Index = NDArray[np.intp]
@@ -69,7 +75,7 @@ class Placement:
 
     L: Matrix  # (r, k) on the host; (k,) for (8)
     Z: Array  # (n, r) = U Lᵀ
-    lengths: Array  # (m,) ‖Lu‖, float64
+    lengths: Array  # (m,) ℓ, float64
     W: Matrix  # (k, k) of (6); (k,) for (8)
     U: Array  # whose lengths these are, in working precision or float64
 
@@ -80,7 +86,8 @@ class Line:
 
     direction: Matrix
     norm: tuple[float, float, float]  # ½‖L + tΔ‖², a polynomial in t
-    squares: tuple[Array, Array, Array]  # ‖(L + tΔ)u‖², a polynomial in t
+    squares: tuple[Array, Array, Array]  # ℓ² at L + tΔ, a polynomial in t
+    weights: Array | None  # (m,) w; None for ones
     floor: float  # squared lengths below it are rounding errors
     limit: ClassVar[float] = STEP_LIMIT
 
@@ -92,9 +99,9 @@ class Line:
         rates = (0.5 * q1 + t * q2) / lengths
         bends = (q2 - rates * rates) / lengths
         return (
-            a + t * (b + t * c) - float(lengths.sum()),
-            b + 2 * t * c - float(rates.sum()),
-            2 * c - float(bends.sum()),
+            a + t * (b + t * c) - _sum(lengths, self.weights),
+            b + 2 * t * c - _sum(rates, self.weights),
+            2 * c - _sum(bends, self.weights),
         )
 
 
@@ -128,18 +135,24 @@ class MMCProblem:
     basis: Matrix  # (d, k) R of (2): U = (X − origin) R; (d,) for (8)
     exact: Callable[[], Array]  # U recomputed from the data in float64
     measure: Callable[[Matrix], tuple[Array, float]]  # see `measure_of_pairs`
+    shrinkage: float = 0.0  # ρ of (1)
+    floor: Floor | None = None  # φI of (1), and c of (2)
+    weights: Array | None = None  # (m,) w of the far pairs; None for ones
 
     @classmethod
     def build(
         cls,
         pairs: Pairs,
         centre: Array,
-        regularization: float = 0.0,
+        shrinkage: float = 0.0,
         total: float | None = None,
+        *,
+        floored: bool = True,
     ) -> Self:
-        """Whiten the points by their near pairs; ``regularization`` is ρ of (1).
+        """Whiten the points by their near pairs; ``shrinkage`` is ρ of (1).
 
-        ``total`` is tr Σ_near xxᵀ of (1), if it is not that of the points.
+        ``total`` is T of (1), if it is not that of the points. A map of few rows cannot be
+        ``floored``: then A ⪰ 0 takes the place of A ⪰ φI.
 
         The point nearest to ``centre`` becomes the origin, so that the points span the same space
         as their differences.
@@ -151,7 +164,10 @@ class MMCProblem:
         nearest = int((points * points).sum(1).argmin())
         origin = kernels.double(X[nearest])
         points = kernels.double(X) - origin
-        basis = cls._whitened(kernels, points, pairs, (heads, tails), regularization, total)
+        basis = cls._whitened(kernels, points, pairs, (heads, tails), ratio(shrinkage), total)
+        if not floored:
+            basis = basis / (1 - shrinkage) ** 0.5
+        weights = pairs.far_weights
         few = cls._few(len(heads), basis.shape[-1])
 
         def exact() -> Array:
@@ -164,7 +180,10 @@ class MMCProblem:
             edges=None if few else (heads, tails),
             basis=basis,
             exact=exact,
-            measure=measure_of_pairs(pairs, regularization, total=total),
+            measure=measure_of_pairs(pairs, ratio(shrinkage), total=total),
+            shrinkage=shrinkage,
+            floor=floor_of_pairs(pairs, points, shrinkage, total) if floored else None,
+            weights=None if weights is None else kernels.like(weights, points),
         )
 
     @property
@@ -189,7 +208,7 @@ class MMCProblem:
             points,
             near_scatter(kernels, pairs),
             lambda U: kernels.sq_lengths(U, *far),
-            int(np.count_nonzero(pairs.near)),
+            pairs.near_total,
             regularization,
             total,
         )[0]
@@ -212,18 +231,31 @@ class MMCProblem:
         """L W."""
         return L @ W
 
+    def _identity(self) -> Matrix:
+        """I."""
+        return np.eye(self.U.shape[1])
+
     def _largest(self, W: Matrix) -> float:
         """λ_max(W)."""
         top = len(W) - 1
         return float(linalg.eigvalsh(W, subset_by_index=(top, top))[0])
 
+    def above_floor(self, L: Matrix) -> Matrix:
+        """A factor of R B Rᵀ in the coordinates of the features."""
+        return (L / np.linalg.norm(L)) @ self.basis.T
+
     def components(self, L: Matrix) -> Matrix:
         """A factor of A in the coordinates of the features, with ⟨S, A⟩ = 1."""
-        return (L / np.linalg.norm(L)) @ self.basis.T
+        factor = self.above_floor(L)
+        if self.floor is None:
+            return factor
+        return np.vstack([factor, np.diag(np.sqrt(self.floor.diagonal))])
 
     def returned(self, L: Matrix) -> Matrix:
         """The map on the features that a fit returns for a factor."""
-        return returned_map(self.components(L), L, self.U)
+        if self.floor is None:
+            return returned_map(self.above_floor(L), L, self.U)
+        return map_above(self.above_floor(L), self.floor.diagonal, self.U)
 
     def start(self, rows: int | None = None, components: Matrix | None = None) -> Matrix:
         """An initial factor L: a first guess, or the given ``components`` of the features.
@@ -283,11 +315,22 @@ class MMCProblem:
         kernels = self.kernels
         L = L / np.linalg.norm(L)
         Z = self._apply(kernels, U, L)
-        lengths = self._squares(Z) ** 0.5
-        scale = float(lengths.sum())
+        squares = self._squares(Z)
+        lengths = (squares if self.floor is None else squares + self.floor.kept) ** 0.5
+        scale = _sum(lengths, self.weights)
         lengths = lengths * scale
-        W = self._moment(1 / _held(lengths), U)  # (6)
+        W = self._weighted_moment(1 / _held(lengths), U)  # (6)
         return Placement(scale * L, scale * Z, lengths, W, U)
+
+    def _weighted_moment(self, rates: Array, U: Array, some: Array | None = None) -> Matrix:
+        """W of (6) for rates 1/ℓ of the far pairs, or of some of them."""
+        if self.weights is not None:
+            rates = rates * (self.weights if some is None else self.weights[some])
+        W = self._moment(rates, U, some)
+        if self.floor is None:
+            return W
+        kept = self.floor.kept if some is None else self.floor.kept[some]
+        return W + float((rates * kept).sum()) * self._identity()
 
     def gradient(self, at: Placement) -> Matrix:
         """(6)."""
@@ -302,14 +345,15 @@ class MMCProblem:
         else:
             cross, square = (at.Z * change).sum(1), (change * change).sum(1)
         L = at.L
+        cross, square = kernels.double(cross), kernels.double(square)
+        along, across = float((L * direction).sum()), float((direction * direction).sum())
+        if self.floor is not None:
+            cross, square = cross + along * self.floor.kept, square + across * self.floor.kept
         return Line(
             direction=direction,
-            norm=(
-                0.5 * float((L * L).sum()),
-                float((L * direction).sum()),
-                0.5 * float((direction * direction).sum()),
-            ),
-            squares=(at.lengths**2, 2 * kernels.double(cross), kernels.double(square)),
+            norm=(0.5 * float((L * L).sum()), along, 0.5 * across),
+            squares=(at.lengths**2, 2 * cross, square),
+            weights=self.weights,
             floor=(SHORTEST * float(at.lengths.mean())) ** 2,
         )
 
@@ -322,19 +366,20 @@ class MMCProblem:
         with lengths of at least SHORT times the mean is tried as well.
         """
         held = _held(at.lengths)
-        square = float(held.sum()) * self._largest(at.W)
+        square = _sum(held, self.weights) * self._largest(at.W)
         some = self.kernels.flatnonzero(at.lengths < SHORT * at.lengths.mean())
         if len(some):
             longer = _held(at.lengths, SHORT)
-            less = self._moment((1 / longer - 1 / held)[some], at.U, some)
-            square = min(square, float(longer.sum()) * self._largest(at.W + less))
+            less = self._weighted_moment((1 / longer - 1 / held)[some], at.U, some)
+            square = min(square, _sum(longer, self.weights) * self._largest(at.W + less))
         return Certificate(float(np.linalg.norm(at.L)), square**0.5)
 
     def certify(self, L: Matrix) -> Certificate:
         """(7) from the data in float64, of the map that a fit returns for L."""
         squares, constraint = self.measure(self.returned(L))
         bound = self.bound(self._placed(L, self.exact())).bound
-        return Certificate(float((squares**0.5).sum()), bound, constraint)
+        objective = _sum(squares**0.5, self.weights)
+        return Certificate(objective, bound, (1 - self.shrinkage) * constraint)
 
 
 @dataclass(frozen=True)
@@ -352,11 +397,12 @@ class DiagonalMMCProblem(MMCProblem):
     ) -> Matrix:
         scatter = near_squares(kernels, pairs, points)
         spread = scatter.sum() if total is None else total
-        scatter = scatter + regularization * spread / len(scatter)
+        live = varying(kernels, points)
+        scatter = scatter + regularization * spread / max(int(live.sum()), 1)
         centred = points - points.sum(0) / len(points)
         variance = kernels.to_host((centred * centred).sum(0)) / len(points)
-        usual = 2 * np.count_nonzero(pairs.near) * variance  # expected for random pairs
-        null = scatter <= NULL_TOLERANCE * usual
+        usual = 2 * pairs.near_total * variance  # expected for random pairs
+        null = (scatter <= NULL_TOLERANCE * usual) | ~live
         if null.any():
             scale = np.sqrt(np.where(variance > 0, variance, 1))
             unit = points / kernels.like(scale, points)
@@ -382,16 +428,23 @@ class DiagonalMMCProblem(MMCProblem):
     def _product(self, L: Matrix, W: Matrix) -> Matrix:
         return L * W
 
+    def _identity(self) -> Matrix:
+        return np.ones(self.U.shape[1])
+
     def _largest(self, W: Matrix) -> float:
         return float(W.max())
 
     def components(self, L: Matrix) -> Matrix:
         """A factor of A, with one row per feature."""
-        return np.diag(np.abs(L / np.linalg.norm(L) * self.basis))
+        weights = np.abs(L / np.linalg.norm(L) * self.basis)
+        if self.floor is not None:
+            weights = np.sqrt(weights**2 + self.floor.diagonal)
+        return np.diag(weights)
 
     def returned(self, L: Matrix) -> Matrix:
         """The map that a fit returns: one row per feature, by decreasing weight, without zeros."""
-        return returned_weights(np.diag(self.components(L)), L, self.U)
+        weights = np.diag(self.components(L))
+        return returned_weights(weights, L if self.floor is None else weights, self.U)
 
     def start(self, rows: int | None = None, components: Matrix | None = None) -> Matrix:  # noqa: ARG002
         """Equal weights of the whitened features, or those of the given components."""
@@ -407,3 +460,8 @@ class DiagonalMMCProblem(MMCProblem):
 def _held(lengths: Array, share: float = SHORTEST) -> Array:
     """Lengths of far pairs, raised to at least a share of the mean."""
     return lengths.clip(share * float(lengths.mean()), None)
+
+
+def _sum(lengths: Array, weights: Array | None) -> float:
+    """Σ w ℓ over the far pairs."""
+    return float(lengths.sum() if weights is None else (weights * lengths).sum())

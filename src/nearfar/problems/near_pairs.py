@@ -1,9 +1,18 @@
 """Coordinates in which the scatter of the near pairs is the identity.
 
-With x the difference of the points of a pair, d features and a share ρ:
+With x the difference of the points of a pair, d features that vary, and a share r >= 0:
 
-(1) H = Σ_near xxᵀ + ρ (T / d) I, T = tr Σ_near xxᵀ, or a given total
+(1) H = Σ_near xxᵀ + r (T / d) I, T = tr Σ_near xxᵀ, or a given total
 (2) R, (d, k), with RᵀHR = I, of the k directions in which pairs differ
+
+For r = ρ / (1 − ρ), (1 − ρ) H is the scatter with a shrinkage of ρ. It keeps that share of the
+inputs' distance: in problems with a budget b for ⟨(1 − ρ) H, A⟩, A stays above
+
+(3) φI with φ = ρ b / ((1 − ρ) tr Σ_near xxᵀ + ρ T), which takes up the share ρ of the budget
+
+Pairs may have weights, by which their xxᵀ are multiplied. A pair of weight 2 counts as two, and for
+labelled points the weight of a pair is the product of those of its points: copies of a point
+then form near pairs of no length, and every other pair counts as often as there are copies.
 
 If far pairs differ in a direction in which H is zero, an objective that makes them long is
 unbounded, which is an error.
@@ -14,7 +23,8 @@ need less memory if pairs hardly share points.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from types import ModuleType
 
@@ -25,7 +35,7 @@ from scipy import linalg
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import eigh, range_and_null, squared_norm, symmetric
-from nearfar.problems.whitening import SAMPLE_ROWS, whitened
+from nearfar.problems.whitening import SAMPLE_ROWS, varying, whitened
 from nearfar.supervision import Pairs
 
 Matrix = NDArray[np.float64]
@@ -44,7 +54,7 @@ def whitened_by_near_pairs(
     rows: Array,
     scatter: Callable[[Array], Matrix],
     squares: Callable[[Array], Array],
-    n_near: int,
+    n_near: float,
     regularization: float,
     total: float | None = None,
 ) -> tuple[Matrix, Matrix, Matrix]:
@@ -57,10 +67,10 @@ def whitened_by_near_pairs(
     d = rows.shape[1]
     constant = kernels.to_host(abs(rows).sum(0)) == 0
     H = symmetric(scatter(rows))
-    found = steadily_whitened(H, regularization, total)
+    found = steadily_whitened(H, regularization, total, constant)
     if found is not None:
         return *found, np.empty((d, 0))
-    ridge = _ridge(H, regularization, total)
+    ridge = _ridge(H, regularization, total, d - int(constant.sum()))
     if not H.any() and not ridge:  # all near pairs are of equal points, so that nothing is a limit
         whole = squares(rows)
         refuse_unbounded(kernels, whole, whole, equal=regularization > 0)
@@ -84,14 +94,20 @@ def whitened_by_near_pairs(
 
 
 def steadily_whitened(
-    H: Matrix, regularization: float, total: float | None = None
+    H: Matrix,
+    regularization: float,
+    total: float | None = None,
+    constant: NDArray[np.bool_] | None = None,
 ) -> tuple[Matrix, Matrix] | None:
     """R of (2) and its dual, if (1) is well-conditioned up to units and the ridge is small.
 
     ``H`` is Σ_near xxᵀ, and ``total`` is T of (1), if it is given. One eigendecomposition of
-    (1) = S V Λ Vᵀ S, with S the units, gives both: R = S⁻¹ V Λ^(−½) and S V Λ^½.
+    (1) = S V Λ Vᵀ S, with S the units, gives both: R = S⁻¹ V Λ^(−½) and S V Λ^½. There must be no
+    ``constant`` features.
     """
-    ridge = _ridge(H, regularization, total)
+    if constant is not None and constant.any():
+        return None
+    ridge = _ridge(H, regularization, total, len(H))
     H = H + ridge * np.eye(len(H))
     units = np.sqrt(np.diag(H))
     if not units.min() > 0:
@@ -108,9 +124,32 @@ def steadily_whitened(
     return (R, dual) if ridge * np.vdot(R, R) <= MOSTLY_RIDGE else None
 
 
-def _ridge(H: Matrix, regularization: float, total: float | None) -> float:
-    """What (1) adds to the diagonal of Σ_near xxᵀ."""
-    return regularization * (float(np.trace(H)) if total is None else total) / len(H)
+def _ridge(H: Matrix, regularization: float, total: float | None, d: int) -> float:
+    """What (1) adds to the diagonal of Σ_near xxᵀ, for d features that vary."""
+    return regularization * (float(np.trace(H)) if total is None else total) / max(d, 1)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """(3), and what it keeps of the squared length of each far pair."""
+
+    diagonal: Matrix  # (d,) of φI, zero for features that do not vary
+    kept: Array  # (m,) φ‖x‖² / b, float64
+
+
+def floor_of_pairs(
+    pairs: Pairs, points: Array, shrinkage: float, total: float | None
+) -> Floor | None:
+    """(3) for b = 1; None if the shrinkage is zero. ``points`` are relative to one, in float64."""
+    if shrinkage == 0:
+        return None
+    kernels = kernels_for(points)
+    spread = float(near_squares(kernels, pairs, points).sum())
+    whole = (1 - shrinkage) * spread + shrinkage * (spread if total is None else total)
+    share = shrinkage / whole if whole > 0 else 0.0
+    live = varying(kernels, points).astype(np.float64)
+    far = (kernels.index(end, points) for end in pairs.far_edges())
+    return Floor(share * live, share * kernels.sq_lengths(points, *far))
 
 
 def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]:
@@ -119,26 +158,27 @@ def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]
     The sum over all pairs of a class is n_c times its scatter, so the pairs need not be visited.
     """
     if pairs.labels is not None:
-        starts = pairs.labels.starts.tolist()
-        order = kernels.index(pairs.labels.order, pairs.points)
 
         def of_classes(U: Array) -> Matrix:
             total = np.zeros((U.shape[1],) * 2)
-            for first, last in pairwise(starts):
-                part = kernels.double(U[order[first:last]])
-                part = part - part[:1]  # exactly zero for equal points, whose mean may be rounded
-                part = part - part.mean(0)
-                total += len(part) * kernels.gram(part, part)
+            for part, weight in _classes(kernels, pairs, U):
+                total += weight * kernels.gram(part, part)
             return total
 
         return of_classes
     heads, tails = (kernels.index(end, pairs.points) for end in pairs.near_edges())
+    weights = pairs.near_weights
 
     def of_pairs(U: Array) -> Matrix:
         total = np.zeros((U.shape[1],) * 2)
         for first in range(0, len(heads), BLOCK_ROWS):
             part = slice(first, first + BLOCK_ROWS)
-            total += kernels.edge_scatter(U, heads[part], tails[part])
+            if weights is None:
+                total += kernels.edge_scatter(U, heads[part], tails[part])
+            else:
+                x = kernels.double(U[heads[part]]) - kernels.double(U[tails[part]])
+                x = x * kernels.like(np.sqrt(weights[part]), x)[:, None]
+                total += kernels.gram(x, x)
         return total
 
     return of_pairs
@@ -148,18 +188,38 @@ def near_squares(kernels: ModuleType, pairs: Pairs, points: Array) -> Matrix:
     """The diagonal of Σ_near xxᵀ; the sum over all pairs of a class is n_c times its scatter."""
     total = np.zeros(points.shape[1])
     if pairs.labels is not None:
-        ordered = points[kernels.index(pairs.labels.order, points)]
-        for first, last in pairwise(pairs.labels.starts.tolist()):
-            part = ordered[first:last] - ordered[first : first + 1]
-            part = part - part.mean(0)
-            total += (last - first) * kernels.to_host((part * part).sum(0))
+        for part, weight in _classes(kernels, pairs, points):
+            total += weight * kernels.to_host((part * part).sum(0))
         return total
     heads, tails = (kernels.index(end, points) for end in pairs.near_edges())
+    weights = pairs.near_weights
     step = max(1, BLOCK_ENTRIES // len(total))
     for first in range(0, len(heads), step):
         part = points[heads[first : first + step]] - points[tails[first : first + step]]
-        total += kernels.to_host((part * part).sum(0))
+        part = part * part
+        if weights is not None:
+            part = part * kernels.like(weights[first : first + step], part)[:, None]
+        total += kernels.to_host(part.sum(0))
     return total
+
+
+def _classes(kernels: ModuleType, pairs: Pairs, U: Array) -> Iterator[tuple[Array, float]]:
+    """The points of each class about their mean, times the roots of their weights; their weight.
+
+    Σ w_i w_j (u_i − u_j)(u_i − u_j)ᵀ over the pairs of a class is Σ w times Σ w (u − m)(u − m)ᵀ.
+    """
+    labels, weights = pairs.labels, pairs.given_weights
+    assert labels is not None
+    order = kernels.index(labels.order, U)
+    for first, last in pairwise(labels.starts.tolist()):
+        part = kernels.double(U[order[first:last]])
+        part = part - part[:1]  # exactly zero for equal points, whose mean may be rounded
+        if weights is None:
+            yield part - part.mean(0), float(last - first)
+        else:
+            own = weights[labels.order[first:last]]
+            w = kernels.like(own, part)[:, None]
+            yield (part - (w * part).sum(0) / w.sum()) * w**0.5, float(own.sum())
 
 
 def central_origin(kernels: ModuleType, X: Array) -> Array:
@@ -197,7 +257,7 @@ def measure_of_pairs(
         constraint = float(near_squares(kernels, pairs, mapped).sum())
         if regularization:
             spread = near_squares(kernels, pairs, points).sum() if total is None else total
-            ridge = regularization * float(spread) / points.shape[1]
+            ridge = regularization * float(spread) / max(int(varying(kernels, points).sum()), 1)
             constraint += ridge * trace(components)
         squares = kernels.sq_lengths(mapped, *far)
         if images is None:
@@ -212,6 +272,11 @@ def measure_of_pairs(
     return measure
 
 
+def ratio(shrinkage: float) -> float:
+    """The r of (1) for a shrinkage ρ."""
+    return shrinkage / (1 - shrinkage)
+
+
 def refuse_unbounded(
     kernels: ModuleType, part: Array, whole: Array, *, equal: bool = False
 ) -> None:
@@ -223,16 +288,16 @@ def refuse_unbounded(
     apart: NDArray[np.intp] = kernels.to_host(kernels.flatnonzero(part > REACH**2 * whole))
     remedy = (
         "Give more near pairs, project with sklearn.decomposition.PCA first, or set"
-        " regularization, for example to 0.01."
+        " shrinkage='auto'."
     )
     if equal:
         remedy = (
             "Give near pairs of points that differ: all of these are pairs of equal points, so that"
-            " regularization, which is relative to their differences, adds nothing."
+            " shrinkage, which is relative to their differences, adds nothing."
         )
     if len(apart):
         raise InvalidInputError(
-            "the objective has no largest value: near pairs must differ in every direction in"
+            "the problem is unbounded: near pairs must differ in every direction in"
             f" which far pairs do; {len(apart)} of {len(part)} far pairs differ where no near"
             f" pair does. {remedy}",
             apart,

@@ -1,24 +1,30 @@
 """Relevant component analysis: whitening by the covariance within chunklets.
 
 Of n points x_i (n, d), N lie in chunklets of two or more. With m_i the mean of the chunklet of x_i,
-m the mean of all points, and ρ >= 0 a weight:
+m the mean of all points, d features that vary, and 0 <= ρ < 1 the shrinkage:
 
 (1) within    C = 1/N Σ_i (x_i − m_i)(x_i − m_i)ᵀ  over the points in chunklets  [thesis, eq. 2.23]
 (2) total     T = 1/n Σ_i (x_i − m)(x_i − m)ᵀ      over all points
-(3) minimise  f(B) = N (⟨C_ρ, B⟩ − log det B)  over B ≻ 0, with C_ρ = C + ρ diag(T)   [JMLR05]
+(3) minimise  f(B) = N (⟨C_ρ, B⟩ − log det B)  over B ≻ 0,                             [JMLR05]
+    with      C_ρ = (1 − ρ) C + ρ τ I,  τ = tr C / d
 (4) answer    B = C_ρ⁻¹ = LᵀL, where f = N (d + log det C_ρ)
 (5) relevant  C_ρ v = λ T v with vᵀTv = 1, λ ascending: the share of the variance within chunklets
 (6) map       L = Λ_r^(−1/2) V_rᵀ  of the r first v; all of them give (4)
 (7) bound     f(LᵀL) − min f(LᵀSL) over S ≻ 0 = N (tr W − log det W − r)  with W = L C_ρ Lᵀ
 
+Points may have weights, by which their squares, and they themselves in means and in N and n, are
+multiplied: a point of weight 2 counts as two.
+
 Up to constants and a factor 2, f is the negative log-likelihood of chunklets that are normal with a
 common covariance B⁻¹ and individual means. For r < d, det B is the determinant on the row space of
 L, and so is (7). Without reduction T is not needed: eigenvectors of C give (4) directly.
 
-If the points do not vary in every direction, or on principal directions, (3) is restricted to
-metrics on a subspace with the coordinates u = basisᵀ x.
+For ρ = 0 and points that do not vary in every direction, for fewer rows, and on principal
+directions, (3) is restricted to metrics on a subspace with the coordinates u = basisᵀ x. Then d is
+still the number of features; on principal directions, it is their number. For ρ > 0 and all rows, B
+also keeps the inputs' distance in directions in which no point of a chunklet differs.
 
-Costs: O(n d² + d³) time and O(n d + d²) memory; for d > n both d² and d³ become n d and n² d.
+Costs: O(n d² + d³) time and O(n d + d²) memory; on a subspace, for d > n, n² d and n d.
 
 [thesis] Weinberger, Metric learning with convex optimization, 2007.
 [JMLR05] Bar-Hillel, Hertz, Shental & Weinshall, Learning a Mahalanobis metric from equivalence
@@ -37,6 +43,7 @@ from scipy import linalg
 
 from nearfar.kernels import Array
 from nearfar.linalg import canonical_factor, null_tolerance, signed, symmetric
+from nearfar.problems.whitening import varying
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -52,20 +59,33 @@ class RCAProblem:
     """(3) in coordinates u = basisᵀ x, x = dual u."""
 
     C: Matrix  # (s, s) C_ρ
-    count: int  # N
+    count: float  # N
     T: Matrix | None = None  # (s, s) of (2), near I; None in the coordinates of the features
     basis: Matrix | None = None  # (d, s); None for the features themselves
     dual: Matrix | None = None  # (d, s)
+    shrinkage: float = 0.0  # ρ
+    ridge: float = 0.0  # ρ τ of (3)
 
     @classmethod
     def in_features(
-        cls, kernels: ModuleType, points: Array, rows: Index, codes: Index
+        cls,
+        kernels: ModuleType,
+        points: Array,
+        rows: Index,
+        codes: Index,
+        weights: Matrix | None = None,
     ) -> RCAProblem:
-        """The problem with C only, in the coordinates of the features.
+        """The problem with C only, in the coordinates of the features that vary.
 
         ``rows`` (N,) are the points in chunklets and ``codes`` (N,) their chunklet numbers.
+        ``weights`` (n,) are those of all points, or None for ones.
         """
-        return cls(_within(kernels, points, rows, codes), len(rows))
+        C, live = _within(kernels, points, rows, codes, weights), varying(kernels, points)
+        count = float(len(rows) if weights is None else weights[rows].sum())
+        if live.all():
+            return cls(C, count)
+        basis = np.eye(len(live))[:, live]
+        return cls(C[np.ix_(live, live)], count, None, basis, basis)
 
     @classmethod
     def in_span(
@@ -75,23 +95,40 @@ class RCAProblem:
         rows: Index,
         codes: Index,
         principal: float | None = None,
+        *,
+        orthogonal: bool = False,
+        weights: Matrix | None = None,
     ) -> RCAProblem:
         """The problem in whitened coordinates of the span of centred points, in any units.
 
         ``principal`` restricts it to the leading principal directions: their number or, if it is
-        below 1, the least share of the variance that they carry.
+        below 1, the least share of the variance that they carry. ``orthogonal`` is for shrinkage:
+        metrics have no weight orthogonal to the span, whatever the units of the features.
         """
-        scale = np.ones(points.shape[1]) if principal else _scales(kernels, points)
-        basis, dual = _white_coordinates(kernels, points, scale, principal)
+        plain = principal is not None or orthogonal
+        scale = np.ones(points.shape[1]) if plain else _scales(kernels, points)
+        heavy = points
+        if weights is not None:
+            heavy = points * kernels.like(np.sqrt(weights / weights.mean()), points)[:, None]
+        basis, dual = _white_coordinates(kernels, heavy, scale, principal)
         U = kernels.apply(points, basis.T)
-        T = symmetric(kernels.gram(U, U)) / len(points)
-        return cls(_within(kernels, U, rows, codes), len(rows), T, basis, dual)
+        if weights is None:
+            T = symmetric(kernels.gram(U, U)) / len(points)
+            return cls(_within(kernels, U, rows, codes), len(rows), T, basis, dual)
+        V = kernels.apply(heavy, basis.T)
+        T = symmetric(kernels.gram(V, V)) / len(points)
+        C = _within(kernels, U, rows, codes, weights)
+        return cls(C, float(weights[rows].sum()), T, basis, dual)
 
-    def regularized(self, weight: float, deviations: Matrix) -> RCAProblem:
-        """The same with ρ = weight; ``deviations`` (d,) are those of `deviations_of`."""
-        basis = np.eye(len(deviations)) if self.basis is None else self.basis
-        scaled = basis.T * deviations
-        return replace(self, C=self.C + weight * scaled @ scaled.T)
+    def shrunk(self, shrinkage: float, d: int) -> RCAProblem:
+        """The same with ρ = shrinkage, for the d of (3)."""
+        if self.basis is None or self.dual is None:
+            total, unit = np.trace(self.C), np.eye(len(self.C))
+        else:
+            total, unit = np.vdot(self.dual.T @ self.dual, self.C), self.basis.T @ self.basis
+        ridge = shrinkage * float(total) / d
+        C = (1 - shrinkage) * self.C + ridge * unit
+        return replace(self, C=C, shrinkage=shrinkage, ridge=ridge)
 
     @cached_property
     def _directions(self) -> tuple[Matrix, Matrix]:
@@ -118,9 +155,9 @@ class RCAProblem:
         """The canonical L of (6), (r, d)."""
         values, vectors = self._directions
         rows = (vectors / np.sqrt(values)).T[:n_components]
-        if self.basis is None:  # orthogonal already, and the longest first
-            return signed(rows)
-        return canonical_factor(rows @ self.basis.T)
+        found = rows if self.basis is None else rows @ self.basis.T
+        # Eigenvectors of C are orthogonal already, and the longest come first.
+        return signed(found) if self.T is None else canonical_factor(found)
 
     def objective_and_gap(self, L: Matrix, W: Matrix | None = None) -> tuple[float, float]:
         """(3) at LᵀL, and (7) relative to it, or to 1 if that is larger.
@@ -135,16 +172,20 @@ class RCAProblem:
         excess = self.count * (np.trace(W) - np.linalg.slogdet(W)[1] - len(W))
         return float(objective), float(max(excess, 0.0) / max(abs(objective), 1.0))
 
-
-def within_images(
-    kernels: ModuleType, points: Array, rows: Index, codes: Index, L: Matrix, weight: float
-) -> Matrix:
-    """W of (7) from the images of centred points under L, with ρ = weight."""
-    W = _within(kernels, kernels.apply(points, L), rows, codes)
-    if weight:
-        scaled = L * deviations_of(kernels, points)
-        W = W + weight * scaled @ scaled.T
-    return W
+    def within_images(
+        self,
+        kernels: ModuleType,
+        points: Array,
+        rows: Index,
+        codes: Index,
+        L: Matrix,
+        weights: Matrix | None = None,
+    ) -> Matrix:
+        """W of (7) from the images of centred points under L."""
+        W = _within(kernels, kernels.apply(points, L), rows, codes, weights)
+        if self.ridge:
+            W = (1 - self.shrinkage) * W + self.ridge * (L @ L.T)
+        return W
 
 
 def log_det_of_rows(L: Matrix) -> float:
@@ -213,8 +254,28 @@ def deviations_of(kernels: ModuleType, points: Array) -> Matrix:
     return deviations
 
 
-def _within(kernels: ModuleType, points: Array, rows: Index, codes: Index) -> Matrix:
+def _within(
+    kernels: ModuleType,
+    points: Array,
+    rows: Index,
+    codes: Index,
+    weights: Matrix | None = None,
+) -> Matrix:
     """C of (1)."""
-    by_chunklet = kernels.index(rows[np.argsort(codes, kind="stable")], points)
+    order = np.argsort(codes, kind="stable")
+    by_chunklet = kernels.index(rows[order], points)
     starts = np.concatenate([[0], np.cumsum(np.bincount(codes))])
-    return symmetric(kernels.group_scatter(points, by_chunklet, starts)) / len(rows)
+    if weights is None:
+        return symmetric(kernels.group_scatter(points, by_chunklet, starts)) / len(rows)
+    # Relative to a point of their chunklet, equal points have no spread; nor do sums of zeros.
+    w, sizes = weights[rows[order]], np.diff(starts)
+    first = by_chunklet[kernels.index(np.repeat(starts[:-1], sizes), points)]
+    members = kernels.double(points[by_chunklet]) - kernels.double(points[first])
+    reached = (members * kernels.like(w, members)[:, None]).cumsum(0)
+    ends, total = kernels.index(starts[1:] - 1, points), np.add.reduceat(w, starts[:-1])
+    sums = reached[ends]
+    sums[1:] = sums[1:] - reached[ends[:-1]]
+    means = sums / kernels.like(total, members)[:, None]
+    members = members - means[kernels.index(np.repeat(np.arange(len(sizes)), sizes), points)]
+    members = members * kernels.like(np.sqrt(w), members)[:, None]
+    return symmetric(kernels.gram(members, members)) / float(w.sum())

@@ -120,6 +120,12 @@ def _orthogonal(dual: Matrix) -> tuple[Matrix, Matrix]:
     return directions / lengths[known], directions * lengths[known]
 
 
+def varying(kernels: ModuleType, points: Array) -> NDArray[np.bool_]:
+    """Which features differ between points."""
+    found: NDArray[np.bool_] = kernels.to_host((points != points[:1]).any(0))
+    return found
+
+
 def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:
     """The map on the features that a fit returns for a factor L of whitened points, in float64.
 
@@ -143,6 +149,12 @@ def floored_map(above: Matrix, floor: float, prior: Matrix, points: Array) -> Ma
     squares[: len(lengths)] = lengths**2
     found = signed(np.sqrt(floor + squares)[:, None] * directions @ prior)
     return rounded_like(found, points)
+
+
+def map_above(components: Matrix, diagonal: Matrix, points: Array) -> Matrix:
+    """The map of diag(φ) + AᵀA with A = ``components``, where φ is one number or zero, likewise."""
+    live = diagonal > 0
+    return floored_map(components[:, live], diagonal.max(), np.eye(len(diagonal))[live], points)
 
 
 def rotated_map(components: Matrix, L: Matrix, points: Array) -> tuple[Matrix, Matrix]:

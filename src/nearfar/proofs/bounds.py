@@ -7,6 +7,8 @@ return objective, bound, and what else there is to say. Any coordinates T that s
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import coo_array
@@ -14,6 +16,13 @@ from scipy.spatial.distance import cdist
 
 from nearfar.proofs import sums
 from nearfar.proofs.sums import Index, Matrix, Pairs, Parts
+
+
+class Limits(NamedTuple):
+    """What near pairs and a shrinkage ρ say of a metric M."""
+
+    size: float  # ⟨S, M⟩ of (3.1), ⟨H, M⟩ of (4.1)
+    root: Matrix  # (d,) √φ of (3.1), and of (4.1) divided by d
 
 
 def largest_ratio(S: Matrix, B: Matrix, diagonal: bool = False) -> float:
@@ -55,27 +64,27 @@ def lmnn(
 
 
 def mcml(
-    X: Matrix, codes: Index, ridge: float, Z: Matrix, trace: float, duals: list[Matrix]
+    X: Matrix, codes: Index, claim: sums.Collapse, Z: Matrix, duals: list[Matrix]
 ) -> tuple[float, float]:
-    """``duals`` are the images whose soft neighbours are p and q of (2.4), of p alone, or none."""
-    others = np.bincount(codes)[codes] - 1  # n_i − 1
-    counted, constant, found = others > 0, np.log(others[others > 0]).sum(), []
-    objective, others = ridge * trace - constant, np.maximum(others, 1)
-    for rows, D, _, logs in sums.soft_neighbors(Z):
-        near = (D * (codes[rows][:, None] == codes)).sum(axis=1) / others[rows]
-        objective += (near + logs)[counted[rows]].sum()  # (2.1)
-    own = np.sqrt(2 + 2 / others)[:, None] * sums.about_means(X, codes)  # of S(p₀)
-    B = sums.with_ridge(own, ridge)
+    """``duals`` are images whose soft neighbours are p and q of (2.4), of p alone, or none."""
+    m, ridge, kept = claim.masses, claim.ridge, X * np.sqrt(claim.floor)  # (2.5)
+    counted, found = np.bincount(codes)[codes] > 1, []
+    others = np.where(counted, sums.masses_of_others(codes, m), 1)  # N_i − m_i
+    objective = ridge * claim.trace - (constant := m @ np.log(others))
+    for rows, D, _, logs in sums.soft_neighbors(Z, m):
+        near = (D * (codes[rows][:, None] == codes)) @ m / others[rows]
+        objective += (m[rows] * (near + logs))[counted[rows]].sum()  # (2.1)
+    B, lift = sums.with_ridge(own := sums.pulled(X, codes, m), ridge), (own**2 @ claim.floor).sum()
     T, null = sums.coordinates(X, B, shortest=ridge > 0)
     U, V, B, own = X @ T, 1e8 * (X @ null), B @ T, own @ T  # p keeps to V, which has no limit
     for dual in duals:
-        entropy, S = -constant, np.zeros((U.shape[1],) * 2)
-        for rows, D, p, logs in sums.soft_neighbors(np.hstack([dual, V])):
-            p = p * counted[rows][:, None]
-            entropy += (p * D).sum() + logs[counted[rows]].sum()
+        entropy, S = lift - constant, np.zeros((U.shape[1],) * 2)
+        for rows, D, p, logs in sums.soft_neighbors(np.hstack([dual, V]), m):
+            p, D = p * (m * counted)[rows][:, None], D - cdist(kept[rows], kept, "sqeuclidean")
+            entropy += (p * D).sum() + (m * counted)[rows] @ logs
             S += sums.scatter(U, rows[np.nonzero(p)[0]], np.nonzero(p)[1], p[p > 0])
         found.append((entropy, S))
-    mixes = [mixed(found[0], q, B) for q in [*found[1:], (0.0, own.T @ own)]] if found else []
+    mixes = (mixed(found[0], q, B) for q in [*found[1:], (0.0, own.T @ own)] if found)
     return float(objective), float(max([0.0, *mixes]))  # (2.2)
 
 
@@ -91,32 +100,35 @@ def mixed(p: tuple[float, Matrix], q: tuple[float, Matrix], B: Matrix) -> float:
 
 
 def mmc(
-    X: Matrix, B: Matrix, far: Parts, Z: Matrix, size: float, dual: Matrix, diagonal: bool
+    X: Matrix, B: Matrix, far: Parts, Z: Matrix, limits: Limits, dual: Matrix, diagonal: bool
 ) -> tuple[float, float]:
-    """S = BᵀB of (3.1), ⟨S, M⟩ is ``size``, and ℓ are the distances of the images ``dual``."""
+    """BᵀB is S' of (3.1), and ℓ are the distances of the images ``dual``."""
     (T, null), bound = sums.coordinates(X, B, diagonal, shortest=True), np.inf
-    objective = sum(np.sqrt(sums.lengths(Z, *pairs)).sum() for pairs in far())  # (3.1)
-    counts = ((np.sqrt(sums.lengths(dual, *pairs)).sum(), len(pairs[0])) for pairs in far())
+    objective = sum((w * np.sqrt(sums.lengths(Z, *pairs))).sum() for pairs, w in far())  # (3.1)
+    counts = ((np.sqrt(sums.lengths(dual, *pairs)).sum(), len(w)) for pairs, w in far())
     mean = np.divide(*np.sum(list(counts), axis=0))
-    free = any(sums.differ_along(null, T, X, *pairs).any() for pairs in far())
+    free = any(sums.differ_along(null, T, X, *pairs).any() for pairs, _ in far())
     for floor in () if free or not mean > 0 else (1e-9 * mean, 0.03 * mean):
-        total, W = 0.0, np.zeros((T.shape[1],) * 2)
-        for pairs in far():
+        total, W, kept = 0.0, np.zeros((T.shape[1],) * 2), 0.0
+        for pairs, w in far():
             ell = np.maximum(np.sqrt(sums.lengths(dual, *pairs)), floor)
-            total, W = total + ell.sum(), W + sums.scatter(X @ T, *pairs, 1 / ell)  # (3.2)
-        bound = min(bound, (total * largest_ratio(W, B @ T, diagonal)) ** 0.5)  # (3.3)
-    return float(objective / max(1, size) ** 0.5), bound
+            total, W = total + (w * ell).sum(), W + sums.scatter(X @ T, *pairs, w / ell)  # (3.2)
+            kept += (w / ell * sums.lengths(X * limits.root, *pairs)).sum()
+        bound = min(bound, (total * (largest_ratio(W, B @ T, diagonal) + kept)) ** 0.5)  # (3.3)
+    return float(objective / max(1, limits.size) ** 0.5), bound
 
 
 def dml_eig(
-    X: Matrix, B: Matrix, far: Parts, Z: Matrix, size: float, pairs: Pairs, alpha: Matrix
+    X: Matrix, B: Matrix, far: Parts, Z: Matrix, limits: Limits, pairs: Pairs, alpha: Matrix
 ) -> tuple[float, float]:
-    """H = BᵀB of (4.1), ⟨H, M⟩ is ``size``, and alpha are weights of some far pairs."""
+    """BᵀB is H' of (4.1), and alpha are weights of some far pairs."""
     (T, null), d = sums.coordinates(X, B, shortest=True), X.shape[1]
-    shortest = min(sums.lengths(Z, *part).min(initial=np.inf) for part in far())  # (4.1)
+    shortest = min(sums.lengths(Z, *part).min(initial=np.inf) for part, _ in far())  # (4.1)
     W = sums.scatter(X @ T, *pairs, alpha / alpha.sum())  # (4.2)
+    kept = float(alpha @ sums.lengths(X * limits.root, *pairs)) / alpha.sum()
     free = sums.differ_along(null, T, X, *pairs).any()
-    return float(shortest * d / size), np.inf if free else d * largest_ratio(W, B @ T)  # (4.3)
+    bound = np.inf if free else d * (largest_ratio(W, B @ T) + kept)  # (4.3)
+    return float(shortest * d / limits.size), bound
 
 
 def mvu(
@@ -134,7 +146,7 @@ def mvu(
     y = y / scale if feasible else np.full(len(y), np.inf)
     change = np.maximum(change, 0) if kind == "shrink" else np.abs(change)
     bound, worst = y.sum(), 0.0 if kind == "slack" else change.max()  # (5.3)
-    owed = 2 * (np.abs(y) + np.abs(y).mean()) @ change if kind in ("equal", "exact") else 0.0
-    owed = value * worst / (1 + worst) if kind == "shrink" else owed  # c of (5.4)
-    width = max(bound - value, 0.0) + owed + lift  # (5.4)
+    cost = 2 * (np.abs(y) + np.abs(y).mean()) @ change if kind in ("equal", "exact") else 0.0
+    cost = value * worst / (1 + worst) if kind == "shrink" else cost  # c of (5.4)
+    width = max(bound - value, 0.0) + cost + lift  # (5.4)
     return value - sign * lift, bound, max(width, worst * max(D.mean(), abs(bound))), worst

@@ -17,6 +17,8 @@ from nearfar.proofs.claims import Proof, Refuted, Space, points_of, tolerance
 from nearfar.proofs.sums import Index, Matrix, Pairs
 
 SOLVED = 1e-6  # relative excess of a constraint that is rounding
+Weights = tuple[Matrix, Matrix, Matrix]
+RIDGE = {"DMLEig": 1e-9}  # of shrinkage=0, which only makes the problem well-posed
 OTHER = "the table is not the training table: "
 
 
@@ -147,77 +149,144 @@ def _check_triplets(triplets: Index, weights: Matrix, codes: Index, targets: Ind
 
 def check_mcml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     """MCML and KernelMCML."""
-    X = points_of(X, model)
-    codes, space = claims.codes_of(y, len(X)), Space.of(model, X, np.arange(len(X)))
-    if not space.points.any():
-        return no_variation(bounds.mcml(space.points, codes, 0.0, space.points, 0.0, [])[0])
+    few = model.reduce == "learn" and model.n_components is not None
+    floored = not hasattr(model, "dual_coef_") and (
+        not few or model.n_components >= model.n_features_in_
+    )
+    space, points, codes, claim = _collapse(model, proof, X, y, floored=floored)
+    if not points.any():
+        return no_variation(bounds.mcml(points, codes, claim, points, [])[0])
     names, shape = ("components", "nearer"), (None, space.operand.shape[1])
     duals = [
         space.image(claims.finite_array(proof, name, shape)) for name in names if name in proof
     ]
-    ridge, Z = float(model.regularization), space.images()[0]
-    objective, bound = bounds.mcml(space.points, codes, ridge, Z, space.trace(), duals)
+    objective, bound = bounds.mcml(points, codes, claim, space.images()[0], duals)
     return Found(objective, bound if duals else None)
 
 
-def check_nca(model: Any, _: Proof, X: Any, y: Any, __: Any) -> Found:
+def check_nca(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     """NCA, of which the objective alone can be checked: how many points get their class."""
+    full = model.diagonal or model.n_components in (None, model.n_features_in_)
+    space, _points, codes, claim = _collapse(model, proof, X, y, floored=full, nearest=sums.NEAREST)
+    objective, m = -claim.ridge * claim.trace, claim.masses
+    for rows, _D, p, _logs in sums.soft_neighbors(space.images()[0], m):
+        objective += m[rows] @ ((codes[rows][:, None] == codes) * p).sum(axis=1)
+    return Found(float(objective), None)
+
+
+def _collapse(
+    model: Any, proof: Proof, X: Any, y: Any, *, floored: bool, nearest: int | None = None
+) -> tuple[Space, Matrix, Index, sums.Collapse]:
+    """The space of MCML or NCA, its points in the units of the program, and the program."""
     X = points_of(X, model)
-    codes, Z = claims.codes_of(y, len(X)), Space.of(model, X, np.arange(len(X))).images()[0]
-    parts = ((codes[rows][:, None] == codes, p) for rows, _, p, _ in sums.soft_neighbors(Z))
-    return Found(float(sum((same * p).sum() for same, p in parts)), None)
+    codes, masses = claims.codes_of(y, len(X)), claims.masses_of(proof, len(X))
+    rows = np.flatnonzero(masses)
+    space, codes, masses = Space.of(model, X, rows), codes[rows], masses[rows]
+    points, L, scale = space.points, space.maps[0], getattr(model, "feature_scale_", None)
+    trace = space.trace()
+    if scale is not None:  # the program is about scaled features, the map about the inputs
+        scale = claims.finite_array({"scale": scale}, "scale", (X.shape[1],))
+        points, L = points * scale, L / scale
+        trace = float((L * L).sum())
+    rho = float(getattr(model, "shrinkage_", 0.0))
+    rank = len(model.eigenvalues_) if space.gram is not None else None
+    claim = sums.Collapse.of(points, codes, masses, rho, trace, floored, rank, nearest)
+    cut = hasattr(model, "reduce") and model.n_components is not None  # rows of the whole metric
+    if claim.floor.any() and not cut:
+        _check_floor(L, claim.floor, tolerance(model))
+    return space, points, codes, claim
 
 
 class PairProblem:
     """Near and far pairs (2, m), or classes: all pairs of one are near, and all others far."""
 
     def __init__(self, model: Any, proof: Proof, X: Any, y: Any) -> None:
-        points, self.codes, near, far, self.note = _read_pairs(model, proof, X, y)
+        points, self.codes, near, far, self.note, weights = _read_pairs(model, proof, X, y)
         rows = np.arange(len(points))
+        self.masses, self.near_weights, self.far_weights = weights
         if self.codes is None and hasattr(model, "dual_coef_"):  # the points of pairs only
             rows = np.unique(np.concatenate([near, far]))
             near, far = np.searchsorted(rows, near), np.searchsorted(rows, far)
         self.near_pairs, self.far_pairs = near.T, far.T
         self.space = Space.of(model, points, rows)
+        scale = getattr(model, "feature_scale_", None)
+        if scale is not None:  # the program is about scaled features, the map about the inputs
+            scale = claims.finite_array({"scale": scale}, "scale", (points.shape[1],))
+            scaled = self.space.points * scale
+            self.space = Space(self.space.maps / scale, scaled, scaled)
         self.points = self.space.points
         B = self.near(self.points)
-        total = float((B * B).sum())
+        spread = total = float((B * B).sum())
         if self.space.squares is not None and model.rank is None:  # also along what is not in B
             total = self.near_total(self.space.squares)
-        share = float(model.regularization) * total / max(B.shape[1], 1)
-        self.B = sums.with_ridge(B, share)  # BᵀB = S of (3.1), H of (4.1)
+        rho = float(model.shrinkage_)
+        if not 0 <= rho < 1:
+            raise Refuted(f"the shrinkage of the model is {rho:g}, not from 0 to below 1")
+        live = sums.varying(self.points)
+        ridge = (rho or RIDGE.get(type(model).__name__, 0.0)) / (1 - rho)
+        share = ridge * total / max(int(np.count_nonzero(live)), 1)
+        self.B = sums.with_ridge(B, share)  # BᵀB = S' of (3.1), H' of (4.1)
         self.Z = self.space.images()[0]
-        self.size = float((self.near(self.Z) ** 2).sum()) + share * self.space.trace()  # ⟨S, M⟩
+        size = float((self.near(self.Z) ** 2).sum()) + share * self.space.trace()
+        rows_learned = getattr(model, "duality_gap_", None) is None
+        kept = (1 - rho) * spread + rho * total
+        root = np.sqrt(rho / kept) * live if rho and kept > 0 else np.zeros(len(live))
+        self.limits = bounds.Limits((1 - rho) * size, root * (not rows_learned))
+
+    def check_floor(self, model: Any, d: float) -> None:
+        """Refute a metric below φI, where d is the budget of near pairs."""
+        if self.limits.root.any() and getattr(model, "n_components", None) is None:
+            L = np.linalg.lstsq(self.points, self.Z, rcond=None)[0].T
+            on = sums.span(self.points, diagonal=False, shortest=True)
+            on = np.linalg.qr(on)[0]
+            floor = on.T @ ((d * self.limits.root**2)[:, None] * on)
+            least = float(np.linalg.eigvalsh((L @ on).T @ (L @ on) - floor)[0])
+            if least < -tolerance(model) * float(np.linalg.norm(L @ on) ** 2):
+                raise Refuted(f"the metric is below its floor: smallest eigenvalue {least:.0e}")
 
     def near(self, U: Matrix) -> Matrix:
         """Rows whose squares add up to the scatter of the near pairs."""
         if self.codes is None:
-            return np.asarray(U[self.near_pairs[0]] - U[self.near_pairs[1]])
-        sizes = np.bincount(self.codes)[self.codes]
-        return np.asarray(np.sqrt(sizes)[:, None] * sums.about_means(U, self.codes))
+            rows = U[self.near_pairs[0]] - U[self.near_pairs[1]]
+            return np.asarray(np.sqrt(self.near_weights)[:, None] * rows)
+        rows, m = np.zeros_like(U), self.masses
+        for code in np.unique(self.codes):
+            mine = np.flatnonzero((self.codes == code) & (m > 0))
+            if len(mine):
+                about = U[mine] - np.average(U[mine], axis=0, weights=m[mine])
+                rows[mine] = np.sqrt(m[mine].sum() * m[mine])[:, None] * about
+        return rows
 
     def near_total(self, squares: Matrix) -> float:
         """The sum over the near pairs of a table (n, n)."""
         if self.codes is None:
-            return float(squares[self.near_pairs[0], self.near_pairs[1]].sum())
-        return float(squares[self.codes[:, None] == self.codes].sum()) / 2
+            return float(self.near_weights @ squares[self.near_pairs[0], self.near_pairs[1]])
+        same = np.where(self.codes[:, None] == self.codes, squares, 0.0)
+        return float(self.masses @ same @ self.masses) / 2
 
-    def far(self) -> Iterator[Pairs]:
-        """The far pairs, in parts; pairs of equal points, which no metric parts, are left out."""
+    def far(self) -> Iterator[tuple[Pairs, Matrix]]:
+        """The far pairs and their weights, in parts.
+
+        Pairs of equal points, which no metric parts, and pairs without weight are left out.
+        """
         if self.codes is None:
-            yield self.far_pairs[0], self.far_pairs[1]
+            yield (self.far_pairs[0], self.far_pairs[1]), self.far_weights
             return
         for rows in sums.blocks(len(self.codes), len(self.codes)):
             heads, tails = np.nonzero(self.codes[rows][:, None] < self.codes)
-            apart = sums.lengths(self.points, rows[heads], tails) > 0
-            yield rows[heads][apart], tails[apart]
+            weights = self.masses[rows[heads]] * self.masses[tails]
+            apart = (sums.lengths(self.points, rows[heads], tails) > 0) & (weights > 0)
+            yield (rows[heads][apart], tails[apart]), weights[apart]
 
 
 def _read_pairs(
     model: Any, proof: Proof, X: Any, y: Any
-) -> tuple[Matrix, Index | None, Index, Index, str]:
-    """Points, their classes or near and far pairs (m, 2), and what is to be said of these."""
-    none = np.empty((0, 2), dtype=np.intp)
+) -> tuple[Matrix, Index | None, Index, Index, str, Weights]:
+    """Points, their classes or near and far pairs (m, 2), what is to be said of these, and weights.
+
+    Weights are those of points, of near and of far pairs.
+    """
+    none, ones = np.empty((0, 2), dtype=np.intp), np.empty(0)
     if hasattr(X, "indices") and hasattr(X, "points"):
         points, tuples = points_of(X.points, model), np.asarray(X.indices)
     elif claims.to_host(X).ndim == 3:
@@ -225,23 +294,29 @@ def _read_pairs(
         tuples = np.arange(len(points)).reshape(np.shape(X)[:2])
     else:
         points, codes = points_of(X, model), claims.codes_of(y, len(X))
+        masses = claims.weights_of(proof, len(X))
         if model.n_pairs is None:
-            return points, codes, none, none, ""
+            return points, codes, none, none, "", (masses, ones, ones)
         near, far = (claims.row_numbers(proof, kind, 2, 0, len(X)) for kind in ("near", "far"))
         if np.ptp(codes[near], axis=1).any() or not np.ptp(codes[far], axis=1).all():
             what = "pairs that were drawn are near in different classes, or far in one"
             raise Refuted(OTHER + what)
         note = f", for the {len(near)} near and {len(far)} far pairs that were drawn"
-        return points, None, near, far, note
+        weights = masses, *(masses[pairs].prod(axis=1) for pairs in (near, far))
+        return points, None, near, far, note, weights
+    masses = claims.weights_of(proof, len(tuples))
+    used = masses > 0
     if tuples.shape[1] == 3:
-        return points, None, tuples[:, :2], tuples[:, ::2], ""
+        near, far = tuples[used][:, :2], tuples[used][:, ::2]
+        return points, None, near, far, "", (ones, masses[used], masses[used])
     kinds = claims.to_host(y)
     if kinds.shape != (len(tuples),):
         raise InvalidInputError(
             f"verify needs +1 or -1 for each of {len(tuples)} pairs; got shape {kinds.shape}."
             " Pass the y of the fit."
         )
-    return points, None, tuples[kinds == 1], tuples[kinds == -1], ""
+    near, far = (used & (kinds == kind) for kind in (1, -1))
+    return points, None, tuples[near], tuples[far], "", (ones, masses[near], masses[far])
 
 
 def check_mmc(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
@@ -250,11 +325,12 @@ def check_mmc(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     if not problem.points.any():
         return no_variation(0.0)
     dual = claims.finite_array(proof, "components", (None, problem.space.operand.shape[1]))
-    if not problem.size <= 1 + tolerance(model):
-        raise Refuted(f"infeasible: near pairs have a sum of {problem.size:.6g}, above 1")
+    if not problem.limits.size <= 1 + tolerance(model):
+        raise Refuted(f"infeasible: near pairs have a sum of {problem.limits.size:.6g}, above 1")
+    problem.check_floor(model, 1.0)
     images = problem.space.image(dual)
     found = bounds.mmc(
-        problem.points, problem.B, problem.far, problem.Z, problem.size, images, diagonal
+        problem.points, problem.B, problem.far, problem.Z, problem.limits, images, diagonal
     )
     return Found(*found, problem.note, maximises=True)
 
@@ -270,12 +346,13 @@ def check_dml_eig(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     if codes is None:
         far = np.isin(edge_codes(pairs, n), edge_codes(problem.far_pairs, n))
     else:
-        far = codes[pairs[0]] != codes[pairs[1]]
+        far = (codes[pairs[0]] != codes[pairs[1]]) & (problem.masses[pairs] > 0).all(axis=0)
     if not far.all():
         raise Refuted("dual point infeasible: a weight belongs to a pair that is not far")
+    problem.check_floor(model, problem.limits.size)
     ends = pairs[0], pairs[1]
     found = bounds.dml_eig(
-        problem.points, problem.B, problem.far, problem.Z, problem.size, ends, alpha
+        problem.points, problem.B, problem.far, problem.Z, problem.limits, ends, alpha
     )
     return Found(*found, problem.note, maximises=True)
 

@@ -138,6 +138,23 @@ def codes_of(y: Any, n: int) -> Index:
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
+def weights_of(proof: Proof, n: int) -> Matrix:
+    """The weights of n rows or tuples; all are 1 if none are given."""
+    if "sample_weight" not in proof:
+        return np.ones(n)
+    weights = finite_array(proof, "sample_weight", (n,))
+    if weights.min(initial=0.0) < 0 or not weights.any():
+        raise Refuted("the proof is damaged: a weight is negative, or all are zero")
+    return weights
+
+
+def masses_of(proof: Proof, n: int) -> Matrix:
+    """The weights of n rows, of mean 1 over those that have any; all are 1 if none are given."""
+    weights = weights_of(proof, n)
+    weights = weights / weights.max()
+    return np.asarray(weights / weights[weights > 0].mean())
+
+
 def row_numbers(proof: Proof, name: str, columns: int | None, low: int, n: int) -> Index:
     """A table (·, columns) of row numbers from low to n − 1 of a proof."""
     array: Any = proof.get(name)

@@ -1,11 +1,11 @@
 """Interior-point method with a working set for semidefinite programs of many rank-one constraints.
 
-For problems max over M ⪰ 0, tr M = d of min_t uₜᵀMuₜ over very many t (see
+For problems max over M ⪰ 0, tr M = d of min_t uₜᵀMuₜ + cₜ tr M over very many t, with cₜ ≥ 0 (see
 `nearfar.problems.dml_eig`). The scale of M is free there, so they are covering problems: with
-v = u/ν for some unit of length ν, and M = d N / tr N,
+v = u/ν and b = c/ν² for some unit of length ν, Aₜ = vₜvₜᵀ + bₜI, and M = d N / tr N,
 
-(1) primal   minimise tr N  over N ⪰ 0 with yₜ = vₜᵀNvₜ − 1 ≥ 0
-(2) dual     maximise Σ βₜ  over β ≥ 0 with Z = I − Σ βₜ vₜvₜᵀ ⪰ 0
+(1) primal   minimise tr N  over N ⪰ 0 with yₜ = ⟨Aₜ, N⟩ − 1 ≥ 0
+(2) dual     maximise Σ βₜ  over β ≥ 0 with Z = I − Σ βₜ Aₜ ⪰ 0
 (3) gap      tr N − Σ β = ⟨N, Z⟩ + Σ βₜ yₜ
 (4) path     NZ = μI and βₜyₜ = μ, for μ falling to zero
 
@@ -13,10 +13,11 @@ Few constraints are tight at the optimum. Those in the working set, the rows of 
 small problem, however many there are in all. A step of Newton's method towards (4) that keeps both
 N and β feasible solves one k × k system: with HKM's linearisation of NZ = μI
 
-(5) dN = μZ⁻¹ − N − sym(N dZ Z⁻¹),  dZ = −Vᵀ diag(dβ) V,  yₜ dβₜ + βₜ dyₜ = μ − βₜyₜ
-(6) [(VNVᵀ) ∘ (VZ⁻¹Vᵀ) + diag(y/β)] dβ = μ/β + 1 − μ diag(VZ⁻¹Vᵀ)
+(5) dN = μZ⁻¹ − N − sym(N dZ Z⁻¹),  dZ = −Σ dβₜ Aₜ,  yₜ dβₜ + βₜ dyₜ = μ − βₜyₜ
+(6) [S + diag(y/β)] dβ = μ/β + 1 − μ ⟨Aₜ, Z⁻¹⟩,  S_st = tr(AₛN AₜZ⁻¹), with h = diag(VNZ⁻¹Vᵀ):
+    S = (VNVᵀ) ∘ (VZ⁻¹Vᵀ) + hbᵀ + bhᵀ + tr(NZ⁻¹) bbᵀ
 
-The matrix of (6) is a product of two, because the constraints have rank one. `predictor_corrector`
+The first term of S is a product of two, because vvᵀ has rank one. `predictor_corrector`
 chooses μ; its corrections are the products dN dZ and dβ ∘ dy of the predictor.
 
 From time to time all lengths are computed. The smallest length gives the multiple of N that
@@ -81,6 +82,7 @@ class ManyConstraints(Protocol):
     def lengths(self, L: Matrix) -> Array: ...  # noqa: D102
     def shortest(self, lengths: Array, count: int, below: float = np.inf) -> Index: ...  # noqa: D102
     def differences(self, numbers: Index) -> Matrix: ...  # noqa: D102
+    def kept(self, numbers: Index) -> Matrix: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -88,18 +90,19 @@ class Interior:
     """A strictly feasible pair of (1) and (2) over the working set."""
 
     V: Matrix  # (k, d)
+    b: Matrix  # (k,)
     N: Matrix  # (d, d)
     beta: Matrix  # (k,)
 
     @cached_property
     def slack(self) -> Matrix:
         """y of (1)."""
-        return _squares(self.V, self.N) - 1
+        return _products(self.V, self.b, self.N) - 1
 
     @cached_property
     def covered(self) -> Matrix:
         """I − Z of (2)."""
-        return self.V.T @ (self.beta[:, None] * self.V)
+        return _combined(self.V, self.b, self.beta)
 
     @cached_property
     def Z(self) -> Matrix:
@@ -137,11 +140,12 @@ def solve_covering_sdp(problem: ManyConstraints, tol: float) -> Iterator[Iterate
     lengths = problem.lengths(np.eye(size))
     unit = float(lengths.min()) ** 0.5
     numbers = problem.shortest(lengths, max(FIRST * size, FEWEST))
-    V = problem.differences(numbers) / unit
-    at, n_steps = Interior(V, 2 * np.eye(size), np.full(len(V), 0.5 / linalg.norm(V) ** 2)), 0
+    V, b = problem.differences(numbers) / unit, problem.kept(numbers) / unit**2
+    beta = np.full(len(V), 0.5 / (linalg.norm(V) ** 2 + b.sum()))
+    at, n_steps = Interior(V, b, 2 * np.eye(size), beta), 0
     L = V[:1]
-    value, _ = _measured(problem, L, unit)
-    bound, weights = 1.0, Weights(np.ones(1), numbers[:1])
+    value, _ = _value_and_lengths(problem, L, unit)
+    bound, weights = 1 / float(V[0] @ V[0] + b[0]), Weights(np.ones(1), numbers[:1])
 
     def iterate() -> Iterate[None, Weights]:
         objective = d * unit**2 / value
@@ -157,12 +161,12 @@ def solve_covering_sdp(problem: ManyConstraints, tol: float) -> Iterator[Iterate
         if at.bound > bound:
             bound, weights = at.bound, Weights(at.beta, numbers)
         factor = _factor(at.N)
-        tried, lengths = _measured(problem, factor, unit)
+        tried, lengths = _value_and_lengths(problem, factor, unit)
         if tried < value:
             value, L = tried, factor
         for share in PRUNED if value <= (1 + tol) * bound else ():
             pruned = _pruned(factor, at.Z, share)
-            tried, _ = _measured(problem, pruned, unit)
+            tried, _ = _value_and_lengths(problem, pruned, unit)
             if tried <= (1 + tol) * bound:
                 value, L = tried, pruned
                 break
@@ -172,18 +176,20 @@ def solve_covering_sdp(problem: ManyConstraints, tol: float) -> Iterator[Iterate
         if gap < before:  # otherwise they might come and go forever
             loose = min(max(LOOSE * gap, TIGHTEST), LOOSEST)
             kept = at.slack < loose + (1 + loose) * at.slack.min()
-            at, numbers = Interior(at.V[kept], at.N, at.beta[kept]), numbers[kept]
+            at = Interior(at.V[kept], at.b[kept], at.N, at.beta[kept])
+            numbers = numbers[kept]
         most = max(ADDED * size, FEWEST)
         violated = problem.shortest(lengths, len(numbers) + most, unit**2)
         violated = violated[~np.isin(violated, numbers)][:most]
         if not moved and (len(violated) == 0 or not gap < before):
             return
         if len(violated):
-            at = _extended(at, problem.differences(violated) / unit)
+            more = problem.differences(violated) / unit, problem.kept(violated) / unit**2
+            at = _extended(at, *more)
             numbers = np.concatenate([numbers, violated])
 
 
-def _measured(problem: ManyConstraints, L: Matrix, unit: float) -> tuple[float, Array]:
+def _value_and_lengths(problem: ManyConstraints, L: Matrix, unit: float) -> tuple[float, Array]:
     """tr N of the smallest feasible multiple of N = LᵀL, and all lengths uᵀNu."""
     lengths = problem.lengths(L)
     smallest = float(lengths.min()) / unit**2
@@ -206,18 +212,18 @@ def _pruned(factor: Matrix, Z: Matrix, share: float) -> Matrix:
     return factor[kept] if kept.any() else factor
 
 
-def _extended(at: Interior, V: Matrix) -> Interior:
+def _extended(at: Interior, V: Matrix, b: Matrix) -> Interior:
     """Add constraints to the working set, and stay strictly feasible."""
-    V = np.vstack([at.V, V])
+    V, b = np.vstack([at.V, V]), np.concatenate([at.b, b])
     new = slice(len(at.V), None)
-    squares = _squares(V, at.N)
+    squares = _products(V, b, at.N)
     room = min(max(1 - squares.min(), at.value / at.bound - 1), ROOM)
     scale = max((1 + room) / squares.min(), 1.0)
     beta = np.concatenate([at.beta, at.mu / (scale * squares[new] - 1)])
     # The new constraints reduce Z: by at most half of the room that scaling β makes.
-    share = 0.5 * room / linalg.eigvalsh(V[new].T @ (beta[new, None] * V[new]))[-1]
+    share = 0.5 * room / linalg.eigvalsh(_combined(V[new], b[new], beta[new]))[-1]
     beta[new] *= min(1.0, share)
-    return Interior(V, scale * at.N, beta * (1 - room))
+    return Interior(V, b, scale * at.N, beta * (1 - room))
 
 
 # -- towards the optimum over the working set ------------------------------------------------
@@ -245,7 +251,8 @@ def _approach(at: Interior, gap: float) -> tuple[Interior, int, bool]:
 def _step(at: Interior) -> tuple[Interior, bool]:
     """A step of Newton's method, and whether it is long enough to be useful."""
     step = predictor_corrector(_Newton(at), SHARE)
-    after = Interior(at.V, at.N + step.primal * step.N, at.beta + step.dual * step.beta)
+    N, beta = at.N + step.primal * step.N, at.beta + step.dual * step.beta
+    after = Interior(at.V, at.b, N, beta)
     return after, max(step.primal, step.dual) > SHORTEST_STEP
 
 
@@ -270,24 +277,29 @@ class _Newton:
         self._at, self.mu = at, at.mu
         self._roots = linalg.cholesky(at.N, lower=True), linalg.cholesky(at.Z, lower=True)
         self._inverse = linalg.cho_solve((self._roots[1], True), np.eye(len(at.Z)))
-        self._reach = at.V @ self._inverse @ at.V.T
-        system = (at.V @ at.N @ at.V.T) * self._reach  # (6)
+        reach = at.V @ self._inverse @ at.V.T
+        self._reach = np.diag(reach) + np.trace(self._inverse) * at.b  # ⟨A, Z⁻¹⟩
+        system = (at.V @ at.N @ at.V.T) * reach  # (6)
+        if at.b.any():
+            mixed = at.N @ self._inverse
+            cross = np.outer(np.vecdot(at.V @ mixed, at.V) + 0.5 * np.trace(mixed) * at.b, at.b)
+            system += cross + cross.T
         system[np.diag_indices_from(system)] += at.slack / at.beta
         self._system = linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
 
     def direction(self, target: float, predictor: _Step | None) -> _Step:
         """(5) for a target, with the correction of a predictor."""
         at, inverse = self._at, self._inverse
-        right = target / at.beta + 1 - target * np.diag(self._reach)
+        right = target / at.beta + 1 - target * self._reach
         N = target * inverse - at.N
         if predictor is not None:
             left = symmetric(predictor.N @ predictor.Z @ inverse)
-            right += _squares(at.V, left) - predictor.beta * predictor.y / at.beta
+            right += _products(at.V, at.b, left) - predictor.beta * predictor.y / at.beta
             N -= left
         beta = linalg.cho_solve(self._system, right)
-        Z = -at.V.T @ (beta[:, None] * at.V)
+        Z = -_combined(at.V, at.b, beta)
         N -= symmetric(at.N @ Z @ inverse)
-        return _Step(N, Z, beta, _squares(at.V, N))
+        return _Step(N, Z, beta, _products(at.V, at.b, N))
 
     def limited(self, step: _Step, share: float) -> _Step:
         """The step with lengths that go this share of the way to the boundary, 1 at most."""
@@ -304,7 +316,13 @@ class _Newton:
         return max(float(matrices + vectors), 0.0) / (len(at.N) + len(at.beta))
 
 
-def _squares(V: Matrix, N: Matrix) -> Matrix:
-    """vᵀNv of each row."""
-    squares: Matrix = np.vecdot(V @ N, V)
-    return squares
+def _products(V: Matrix, b: Matrix, N: Matrix) -> Matrix:
+    """⟨A, N⟩ = vᵀNv + b tr N of each constraint."""
+    products: Matrix = np.vecdot(V @ N, V) + b * np.trace(N)
+    return products
+
+
+def _combined(V: Matrix, b: Matrix, beta: Matrix) -> Matrix:
+    """Σ β A over the constraints."""
+    combined: Matrix = V.T @ (beta[:, None] * V) + float(beta @ b) * np.eye(V.shape[1])
+    return combined

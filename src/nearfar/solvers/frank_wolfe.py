@@ -1,8 +1,9 @@
 """Frank-Wolfe ascent to the metric that makes the shortest of many vectors as long as possible.
 
-For problems max over M ⪰ 0, tr M = d of min_t uₜᵀMuₜ (see `nearfar.problems.dml_eig`). The gradient
-of the smoothed minimum is the mean of uₜuₜᵀ with weights α. Over matrices of trace d, a linear
-function is largest at d vvᵀ with v the leading eigenvector, and M moves towards that matrix.
+For problems max over M ⪰ 0, tr M = d of min_t ⟨Aₜ, M⟩ with Aₜ = uₜuₜᵀ + cₜI (see
+`nearfar.problems.dml_eig`). The gradient of the smoothed minimum is the mean of Aₜ with weights α.
+Over matrices of trace d, a linear function is largest at d vvᵀ with v the leading eigenvector, and
+M moves towards that matrix.
 
 References
 ----------

@@ -15,6 +15,7 @@ from nearfar.supervision.labels import ClassOrder, shown
 
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 Edges = tuple[Index, Index]
 
 PAIR_BYTES = 150  # memory that learning needs for a pair
@@ -34,9 +35,29 @@ class Pairs:
     tails: Index  # (m,), on the host
     near: Mask  # (m,), on the host
     labels: ClassOrder | None = None  # of the points, if all pairs within classes are near pairs
+    weights: Floats | None = None  # (m,), on the host; None for ones
+    given_weights: Floats | None = (
+        None  # of labelled points, whose products are these, or of tuples
+    )
 
     def __len__(self) -> int:
         return len(self.heads)
+
+    @property
+    def near_weights(self) -> Floats | None:
+        """Weights of the near pairs."""
+        return None if self.weights is None else self.weights[self.near]
+
+    @property
+    def near_total(self) -> float:
+        """The sum of the weights of the near pairs."""
+        weights = self.near_weights
+        return float(np.count_nonzero(self.near) if weights is None else weights.sum())
+
+    @property
+    def far_weights(self) -> Floats | None:
+        """Weights of the far pairs."""
+        return None if self.weights is None else self.weights[~self.near]
 
     def near_edges(self) -> Edges:
         """Heads and tails of the near pairs."""
@@ -186,13 +207,18 @@ def drawn(count: int, total: int, random: Any) -> Index:
 
 
 def pairs_of_tuples(
-    points: Array, indices: Index, near: Mask | None, both: bool, merge: bool
+    points: Array,
+    indices: Index,
+    near: Mask | None,
+    both: bool,
+    merge: bool,
+    weights: Floats | None = None,
 ) -> Pairs:
     """Validate pairs (m, 2) with their kinds, or triplets (m, 3), each a near and a far pair.
 
-    Points with equal features are the same point. A near pair of a point with itself is left out
-    with a warning. A far pair of a point with itself raises, and so does a pair that is given both
-    as near and as far.
+    Points with equal features are the same point. Pairs of a point with itself are left out with a
+    warning: they say nothing if they are near, and ask for the impossible if they are far. Pairs
+    that are given both as near and as far are kept, with a warning that counts them.
 
     Parameters
     ----------
@@ -206,15 +232,21 @@ def pairs_of_tuples(
         Whether near and far pairs must both occur.
     merge : bool
         Whether equal points become one; the order of the points is kept.
+    weights : array of shape (m,) or None, default=None
+        Weights of the tuples; those without weight are left out.
     """
     one = "pair" if near is not None else "triplet"
+    rows = np.arange(len(indices)) if weights is None else np.flatnonzero(weights)
+    indices, near = indices[rows], near if near is None else near[rows]
+    if merge and weights is not None:  # points of no tuple with weight
+        points = points[kernels_for(points).index(indices.ravel(), points)]
+        indices = np.arange(indices.size).reshape(indices.shape)
     same = equal_points(points)
     if merge:
         first, group = np.unique(same, return_inverse=True)
         if len(first) < len(points):
             points = points[kernels_for(points).index(first, points)]
             indices, same = group[indices], np.arange(len(first))
-    rows = np.arange(len(indices))
     heads, tails = np.ascontiguousarray(indices[:, 0]), np.ascontiguousarray(indices[:, 1])
     if near is None:  # (a, b, c): a and b are near, a and c are far
         near = np.arange(2 * len(rows)) < len(rows)
@@ -222,40 +254,62 @@ def pairs_of_tuples(
         tails = np.concatenate([tails, indices[:, 2]])
     low, high = np.minimum(same[heads], same[tails]), np.maximum(same[heads], same[tails])
     itself = low == high
-    wrong = np.unique(rows[itself & ~near])
-    if len(wrong):
-        raise InvalidInputError(
-            f"a far pair needs two different points; {one} {wrong[0]} has the same point twice"
-            f" ({len(wrong)} in all), which no metric can separate. Drop them.",
-            wrong,
-        )
-    _refuse_contradictions(low * len(same) + high, near, rows, one)
     if itself.any():
-        warn(
-            "near pairs of a point with itself say nothing and are left out:"
-            f" {one} {rows[itself][0]} ({itself.sum()} in all). Drop them.",
-            DataWarning,
-        )
-        heads, tails, near = heads[~itself], tails[~itself], near[~itself]
+        warn_of_far_and_equal(rows[itself & ~near], one)
+        _warn_of_near_and_equal(rows[itself & near], one)
+        heads, tails, near, rows = heads[~itself], tails[~itself], near[~itself], rows[~itself]
+    _warn_of_contradictions((low * len(same) + high)[~itself], near, rows, one)
     if both:
         check_both_kinds(near, "Add pairs of the other kind.")
-    return Pairs(points, heads, tails, near)
+    kept = None if weights is None else weights[rows]
+    return Pairs(points, heads, tails, near, weights=kept, given_weights=weights)
 
 
-def _refuse_contradictions(codes: Index, near: Mask, rows: Index, one: str) -> None:
-    """Raise if a pair is given as near and as far."""
-    also_far = near & np.isin(codes, codes[~near])
-    if not also_far.any():
+def weighted_by_points(pairs: Pairs, weights: Floats | None) -> Pairs:
+    """Pairs of labelled points with the product of the points' weights, without those of none."""
+    if weights is None:
+        return pairs
+    products = weights[pairs.heads] * weights[pairs.tails]
+    kept = products > 0
+    near = pairs.near[kept]
+    check_both_kinds(near, "Give weight to two points of a class, and to points of two classes.")
+    heads, tails = pairs.heads[kept], pairs.tails[kept]
+    return Pairs(pairs.points, heads, tails, near, pairs.labels, products[kept], weights)
+
+
+def warn_of_far_and_equal(rows: Index, one: str) -> None:
+    """Warn of the far pairs of equal points in these rows, if there are any."""
+    if len(rows):
+        warn(
+            "far pairs of equal points are left out, since no metric can separate them:"
+            f" {one} {rows[0]} ({len(rows)} in all). Drop them.",
+            DataWarning,
+        )
+
+
+def _warn_of_near_and_equal(rows: Index, one: str) -> None:
+    if len(rows):
+        warn(
+            "near pairs of a point with itself say nothing and are left out:"
+            f" {one} {rows[0]} ({len(rows)} in all). Drop them.",
+            DataWarning,
+        )
+
+
+def _warn_of_contradictions(codes: Index, near: Mask, rows: Index, one: str) -> None:
+    """Warn of pairs, numbered by ``codes``, that are given both as near and as far."""
+    both = np.intersect1d(codes[near], codes[~near])
+    if len(both) == 0:
         return
-    clash = np.isin(codes, codes[also_far])
-    first = np.flatnonzero(clash)[0]
-    other = np.flatnonzero((codes == codes[first]) & (near != near[first]))[0]
-    raise InvalidInputError(
-        "two points must be either near or far; they are near in"
-        f" {one} {rows[first if near[first] else other]} and far in"
-        f" {one} {rows[other if near[first] else first]}"
-        f" ({len(np.unique(codes[clash]))} in all). Keep one of each.",
-        np.unique(rows[clash]),
+    is_near, is_far = near & (codes == both[0]), ~near & (codes == both[0])
+    remedy = "Check them."
+    if one == "triplet":
+        remedy = "Take SCML or LSML, which compare distances within a triplet only."
+    warn(
+        f"{len(both)} pairs of points are given both as near and as far, such as those of"
+        f" {one} {rows[is_near][0]} and {one} {rows[is_far][0]}: no metric can satisfy both."
+        f" They are learned from as they are. {remedy}",
+        DataWarning,
     )
 
 
