@@ -44,7 +44,7 @@ METHODS = {
         "inputs": None,
         "shrunk LDA": LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto"),
         "shrinkage=0": LMNN(tol=1e-2, shrinkage=0),
-        'shrinkage="auto"': LMNN(tol=1e-2),
+        "LMNN()": LMNN(tol=1e-2),
     },
     "soft": {"inputs": None, "MCML()": MCML(), "NCA()": NCA()},
 }

@@ -193,7 +193,7 @@ def lda(learners):
 
 def rca(learners):
     """Relevant components, each class one chunklet."""
-    return _learned(learners, RCA())
+    return _learned(learners, RCA(shrinkage=0))
 
 
 def mmc(learners):

@@ -47,9 +47,14 @@ def check_shrinkage(shrinkage: Any) -> None:
 def chosen_shrinkage(shrinkage: float | str, points: Array, n_metrics: int = 1) -> float:
     """The shrinkage that was given, or the one for so many points and features a metric."""
     n, d = points.shape
-    if shrinkage == "auto" and d > MOST_FEATURES:
-        return 0.0
     return shrinkage_for(shrinkage, n / n_metrics, d)
+
+
+def margin_shrinkage(shrinkage: float | str, points: Array, n_metrics: int = 1) -> float:
+    """As `chosen_shrinkage`, but "auto" is 0 where a metric of full rank would be too large."""
+    if shrinkage == "auto" and points.shape[1] > MOST_FEATURES:
+        return 0.0
+    return chosen_shrinkage(shrinkage, points, n_metrics)
 
 
 def shrinkage_for(shrinkage: float | str, n: float, d: int, rows: int = AUTO) -> float:

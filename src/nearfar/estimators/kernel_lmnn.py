@@ -19,7 +19,7 @@ from nearfar.estimators._large_margin import (
     objective_without_variation,
 )
 from nearfar.estimators._proofs import Proof, margin_proof
-from nearfar.estimators._shrinkage import check_shrinkage, chosen_shrinkage, warn_if_worse
+from nearfar.estimators._shrinkage import check_shrinkage, margin_shrinkage, warn_if_worse
 from nearfar.estimators._training import Training, store_ending, with_callbacks
 from nearfar.kernels import single_threaded_blas, take_rows
 from nearfar.problems.lmnn import LMNNProblem
@@ -216,7 +216,7 @@ class KernelLMNN(KernelMetricLearner):
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
 
         points = self._expansion(X, np.sort(split.order))
-        self.shrinkage_ = chosen_shrinkage(self.shrinkage, points.coordinates)
+        self.shrinkage_ = margin_shrinkage(self.shrinkage, points.coordinates)
         training = Training(self, X, y)
         if len(points.span.values) == 0:
             self._store_without_variation(points, split.labels)

@@ -35,7 +35,7 @@ from nearfar.estimators._shrinkage import (
     Prior,
     check_shrinkage,
     chosen_prior,
-    chosen_shrinkage,
+    margin_shrinkage,
     warn_if_worse,
 )
 from nearfar.estimators._start import (
@@ -294,7 +294,7 @@ class LMNN(MetricLearner):
         given = self._given_start()
 
         rows = self._rows(X, labels, targets)
-        self.shrinkage_ = chosen_shrinkage(self.shrinkage, rows.points)
+        self.shrinkage_ = margin_shrinkage(self.shrinkage, rows.points)
         self.prior_components_ = None if rows.prior is None else rows.prior[0]
         settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
         checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings)
@@ -317,7 +317,7 @@ class LMNN(MetricLearner):
         points = without_dead_features(points)
         triplets = with_different_ends(points, triplets, type(self).__name__)
         given = self._given_start()
-        self.shrinkage_ = chosen_shrinkage(self.shrinkage, points)
+        self.shrinkage_ = margin_shrinkage(self.shrinkage, points)
         self.prior_components_ = None
 
         centre, n = central_point(points), len(points)

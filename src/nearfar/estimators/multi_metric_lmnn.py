@@ -36,7 +36,7 @@ from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._shrinkage import (
     check_shrinkage,
     chosen_prior,
-    chosen_shrinkage,
+    margin_shrinkage,
     warn_if_worse,
 )
 from nearfar.estimators._start import central_point, without_dead_features
@@ -432,7 +432,7 @@ default=None
         centre = central_point(points)  # refuses what leaves the range of float64
         if self.shrinkage == "auto":
             prior = chosen_prior(points, rows.split.codes, self.n_neighbors)
-        self.shrinkage_ = chosen_shrinkage(self.shrinkage, points)
+        self.shrinkage_ = margin_shrinkage(self.shrinkage, points)
         self.prior_components_ = self.target_components_ = None if prior is None else prior[0]
         chosen_by = self.target_components_
         edges = targets_under(chosen_by, points, centre, part, self.n_neighbors)
@@ -445,7 +445,7 @@ default=None
 
         A start that was given need not have full rank: the distance that ``single`` keeps stays.
         """
-        self.shrinkage_ = chosen_shrinkage(self.shrinkage, rows.points, self._n_metrics)
+        self.shrinkage_ = margin_shrinkage(self.shrinkage, rows.points, self._n_metrics)
         if not single.ridge:
             return single
         prior = single.prior, single.prior_inverse
