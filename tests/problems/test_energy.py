@@ -78,9 +78,7 @@ def close(got, wanted, dtype):
     np.testing.assert_allclose(got, wanted, rtol=3000 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize(
-    ("mu", "learned"), [(0.2, False), (0.5, False), (0.85, False), (0.3, True)]
-)
+@pytest.mark.parametrize(("mu", "learned"), [(0.2, False), (0.85, True)])
 def test_one_metric(data, rng, dtype, backend, mu, learned):
     train, labels, starts, new = data
     L = rng.normal(size=(ROWS, FEATURES))
@@ -114,7 +112,7 @@ def by_cluster(rng, labels, m):
     return rng.integers(4, size=len(labels)), new, 4
 
 
-@pytest.mark.parametrize(("mu", "learned"), [(0.3, False), (0.5, False), (0.8, True)])
+@pytest.mark.parametrize(("mu", "learned"), [(0.3, False), (0.8, True)])
 @pytest.mark.parametrize("partition", [by_class, by_cluster])
 def test_several_metrics(data, rng, dtype, backend, partition, mu, learned):
     """Terms 1 and 2 use the metric of the training point, term 3 that of the new point."""
