@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._input import holds_tuples
-from nearfar.estimators._pairs import ComparisonLearner
+from nearfar.estimators._input import holds_tuples, validated_labels, validated_points
 from nearfar.estimators._prior import check_prior, prior_map
 from nearfar.estimators._start import robust_centre, without_dead_features
 from nearfar.estimators._training import (
@@ -20,7 +20,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import Array, kernels_for, single_threaded_blas
+from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.logdet import LogDetProblem
@@ -28,14 +28,18 @@ from nearfar.problems.lsml import ComparisonLoss
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.newton_cg import newton_cg
+from nearfar.supervision import Tuples
+from nearfar.supervision.labels import check_near_and_far
 from nearfar.supervision.quadruplets import comparisons, make_quadruplets
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+SCORED = 1 << 16  # quadruplets of labelled points that a score looks at
 
-class LSML(ComparisonLearner, MetricLearner):
+
+class LSML(MetricLearner):
     """Least squared-residual metric learning: comparisons of distances, near a prior.
 
     Of each quadruplet the first two points should be nearer to each other than the last two. Among
@@ -112,9 +116,6 @@ class LSML(ComparisonLearner, MetricLearner):
     ('converged', True)
     """
 
-    _draw = staticmethod(make_quadruplets)
-    _sizes = (4, 3)
-
     def __init__(
         self,
         n_components: int | None = None,
@@ -186,6 +187,28 @@ class LSML(ComparisonLearner, MetricLearner):
         training.finish(status, {"components_": self.components_})
         return self
 
+    def score(self, X: Any, y: Any = None) -> float:
+        """The share of comparisons that hold under the learned metric; ties count half.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or Tuples
+            Quadruplets, triplets or points, as in ``fit``.
+        y : array-like or None, default=None
+            Class labels of points, of which 65536 quadruplets are drawn, the same in every call;
+            None for quadruplets and triplets.
+
+        Returns
+        -------
+        float
+            From 0 to 1, 0.5 for a guess.
+        """
+        points, indices = self._tuples(X, y, reset=False, drawn=SCORED, random_state=0)
+        heads, tails = comparisons(points, indices, type(self).__name__)
+        distances = kernels_for(points).to_host(self._edge_distances(points, heads, tails))
+        near, far = distances.reshape(2, -1)
+        return float(np.mean((near < far) + 0.5 * (near == far)))
+
     # -- before ------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
@@ -200,7 +223,43 @@ class LSML(ComparisonLearner, MetricLearner):
         self.__dict__.pop("classes_", None)
         if not holds_tuples(X):
             check_number("n_quadruplets", self.n_quadruplets, Integral, 1, None)
-        points, indices = self._comparisons(
-            X, y, reset=True, count=self.n_quadruplets, random_state=self.random_state
-        )
+        points, indices = self._tuples(X, y, True, self.n_quadruplets, self.random_state)
         return without_dead_features(points), indices
+
+    def _tuples(
+        self, X: Any, y: Any, reset: bool, drawn: int, random_state: Any
+    ) -> tuple[Array, Index]:
+        """Points, and the rows (m, 4) or (m, 3) of quadruplets or triplets."""
+        name = type(self).__name__
+        if not holds_tuples(X):
+            points = validated_points(self, X, reset)
+            labels = validated_labels(self, points, y)
+            check_near_and_far(labels, name)
+            found = make_quadruplets(points, labels.codes, drawn, random_state=random_state)
+            if not len(found):
+                raise InvalidInputError(
+                    f"{name} needs points that differ, within a class and between classes; of every"
+                    " quadruplet the points of a pair are equal. Check the features."
+                )
+            return points, found.indices
+        if y is not None:
+            raise InvalidInputError(
+                f"{name} takes quadruplets without y: the first two points should be nearer to each"
+                " other than the last two. Pass y=None."
+            )
+        X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
+        m, size, d = X.shape
+        if size not in (3, 4):
+            raise InvalidInputError(
+                f"{name} takes quadruplets of shape (n_quadruplets, 4, n_features) or triplets of"
+                f" shape (n_triplets, 3, n_features); got {tuple(X.shape)}. For pairs take ITML."
+            )
+        if isinstance(X, Tuples):
+            return validated_points(self, X.points, reset), X.indices
+        points = validated_points(self, X.reshape((m * size, d)), reset)
+        return points, np.arange(m * size).reshape(m, size)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._input import holds_tuples
-from nearfar.estimators._pairs import ComparisonLearner
+from nearfar.estimators._input import holds_tuples, validated_labels, validated_points
 from nearfar.estimators._start import robust_centre, without_dead_features
 from nearfar.estimators._training import (
     Training,
@@ -20,7 +19,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import Array, kernels_for, single_threaded_blas
+from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.scml import SCMLProblem
@@ -28,14 +27,17 @@ from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.column_generation import column_generation
 from nearfar.supervision import Tuples, make_triplets
+from nearfar.supervision.labels import check_near_and_far
 from nearfar.supervision.pairs import equal_points
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+SCORED = 1 << 16  # triplets of labelled points that a score looks at
 
-class SCML(ComparisonLearner, MetricLearner):
+
+class SCML(MetricLearner):
     """Sparse compositional metric learning: a few of many rank-one metrics, from triplets.
 
     Of each triplet the first point should be nearer to the second than to the third, by a margin.
@@ -118,8 +120,6 @@ class SCML(ComparisonLearner, MetricLearner):
     True
     """
 
-    _draw = staticmethod(make_triplets)
-
     def __init__(
         self,
         n_components: int | None = None,
@@ -197,6 +197,28 @@ class SCML(ComparisonLearner, MetricLearner):
         training.finish(status, {"components_": self.components_})
         return self
 
+    def score(self, X: Any, y: Any = None) -> float:
+        """The share of triplets that hold under the learned metric; ties count half.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or Tuples
+            Triplets or points, as in ``fit``.
+        y : array-like or None, default=None
+            Class labels of points, of which 65536 triplets are drawn, the same in every call; None
+            for triplets.
+
+        Returns
+        -------
+        float
+            From 0 to 1, 0.5 for a guess.
+        """
+        points, triplets = self._triplets(X, y, reset=False, drawn=SCORED, random_state=0)
+        near, far = (
+            to_host(self._edge_distances(points, triplets[:, 0], triplets[:, k])) for k in (1, 2)
+        )
+        return float(np.mean((near < far) + 0.5 * (near == far)))
+
     # -- before ------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
@@ -221,9 +243,43 @@ class SCML(ComparisonLearner, MetricLearner):
         self.__dict__.pop("classes_", None)
         if not holds_tuples(X):
             check_number("n_triplets", self.n_triplets, Integral, 1, None)
-        points, triplets = self._comparisons(
-            X, y, reset=True, count=self.n_triplets, random_state=self.random_state
-        )
-        if holds_tuples(X) and not isinstance(X, Tuples):  # a point may be in several triplets
-            triplets = equal_points(points)[triplets]
+        points, triplets = self._triplets(X, y, True, self.n_triplets, self.random_state)
         return without_dead_features(points), triplets
+
+    def _triplets(
+        self, X: Any, y: Any, reset: bool, drawn: int, random_state: Any
+    ) -> tuple[Array, Index]:
+        """Points, and the rows (m, 3) of triplets."""
+        name = type(self).__name__
+        if not holds_tuples(X):
+            points = validated_points(self, X, reset)
+            labels = validated_labels(self, points, y)
+            check_near_and_far(labels, name)
+            found = make_triplets(points, labels.codes, drawn, random_state=random_state)
+            if not len(found):
+                raise InvalidInputError(
+                    f"{name} needs points of different classes that differ; of every triplet two"
+                    " points are equal. Check the features."
+                )
+            return points, found.indices
+        if y is not None:
+            raise InvalidInputError(
+                f"{name} takes triplets without y: the first point is nearer to the second than to"
+                " the third. Pass y=None."
+            )
+        X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
+        m, size, d = X.shape
+        if size != 3:
+            raise InvalidInputError(
+                f"{name} takes triplets of shape (n_triplets, 3, n_features); got"
+                f" {tuple(X.shape)}. For pairs take ITML, for quadruplets LSML."
+            )
+        if isinstance(X, Tuples):
+            return validated_points(self, X.points, reset), X.indices
+        points = validated_points(self, X.reshape((m * size, d)), reset)
+        return points, equal_points(points).reshape(m, size)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags

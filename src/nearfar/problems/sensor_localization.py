@@ -6,7 +6,7 @@ squared length ‖δₑ‖², and ε a small stiffness across. x (n, r) are smal
 
 (1) stiffness  xᵀHx = Σₑ 4wₑ (⟨δₑ, xᵢ − xⱼ⟩² + ε ‖δₑ‖² ‖xᵢ − xⱼ‖²)
 (2) errors     an error ξₑ of a squared length moves the fit by x = H⁻¹ Σₑ 2wₑ ξₑ δₑ (eᵢ − eⱼ)
-(3) noise      Cᵢ is the mean of ‖xᵢ‖² over x = H⁻¹b, less common motions, b = Σₑ 2√(wₑε) ‖δₑ‖ zₑ
+(3) tremor     Cᵢ is the mean of ‖xᵢ‖² over x = H⁻¹b, less common motions, b = Σₑ 2√(wₑε) ‖δₑ‖ zₑ
                (eᵢ − eⱼ)ᵀ with normal zₑ (r,). With Hᵢ the trace of the block of i in H, a point
                that is held in all directions by κ times the mean Hᵢ/r has C = εr³ / (κ + rε)² Hᵢ
 (4) looseness  (Cᵢ Hᵢ / ε)^¼ / r^¾, then about κ^(−½): 1 where a point is held from all sides by
@@ -122,11 +122,11 @@ class Elasticity:
         mean: Matrix = total / count
         return mean
 
-    def looseness(self, mean_squares: Matrix) -> Matrix:
+    def looseness(self, tremor: Matrix) -> Matrix:
         """(4) from C of (3); 0 for fixed nodes."""
         r = self.differences.shape[1]
         stiffness = self.H.diagonal().reshape(-1, r).sum(axis=1)
-        loose: Matrix = self.free[:, 0] * (mean_squares * stiffness / ACROSS) ** 0.25 / r**0.75
+        loose: Matrix = self.free[:, 0] * (tremor * stiffness / ACROSS) ** 0.25 / r**0.75
         return loose
 
     @cached_property
