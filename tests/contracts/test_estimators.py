@@ -474,18 +474,18 @@ def test_in_a_pipeline(estimator, iris):
     assert pipeline.score(X[1::2], y[1::2]) > 0.85
 
 
-@each_class
-def test_in_a_grid_search_over_numbers_and_arrays(cls):
+@one_of_each_class
+def test_in_a_grid_search_over_numbers_and_arrays(estimator):
     X, y = load_iris(return_X_y=True)
     X, y = X[np.arange(150) % 3 > 0], y[np.arange(150) % 3 > 0]
-    parameters, name = cls().get_params(), cls.__name__.lower()
+    parameters, name = estimator.get_params(), type(estimator).__name__.lower()
     tried = [key for key in OTHER_VALUES if key in parameters][:2]
     grid = {f"{name}__{key}": [parameters[key], OTHER_VALUES[key]] for key in tried}
     search = GridSearchCV(
-        make_pipeline(cls(), KNeighborsClassifier(3)), grid, cv=2, error_score="raise"
+        make_pipeline(estimator, KNeighborsClassifier(3)), grid, cv=2, error_score="raise"
     ).fit(X, y)
     assert len(search.cv_results_["params"]) == 2 ** len(tried) > 1
-    unsupervised = cls in classes(learns_from="points")
+    unsupervised = type(estimator) in classes(learns_from="points")
     assert search.best_score_ > (0.85 if unsupervised else 0.9)
     best = search.best_estimator_[0].get_params()
     assert all(np.array_equal(best[key], search.best_params_[f"{name}__{key}"]) for key in tried)

@@ -113,34 +113,36 @@ def fault(text: str) -> str | None:
     return None
 
 
-MODULES = sorted(SOURCE.rglob("*.py"))
-MESSAGES = [
-    message
-    for path in MODULES
-    for message in messages_in(
-        path.read_text(encoding="utf-8"), path.relative_to(SOURCE).as_posix()
-    )
-]
+@pytest.fixture(scope="module")
+def messages() -> list[Message]:
+    """Of all modules; not read when tests are collected, which every process does."""
+    return [
+        message
+        for path in sorted(SOURCE.rglob("*.py"))
+        for message in messages_in(
+            path.read_text(encoding="utf-8"), path.relative_to(SOURCE).as_posix()
+        )
+    ]
 
 
-def test_there_are_messages():
-    assert len([message for message in MESSAGES if message.kind == "InvalidInputError"]) > 150
+def test_there_are_messages(messages):
+    assert len([message for message in messages if message.kind == "InvalidInputError"]) > 150
 
 
-def test_every_message_says_what_to_do():
+def test_every_message_says_what_to_do(messages):
     faults = [
         f"{where} {found}: {text}"
-        for where, kind, text in MESSAGES
+        for where, kind, text in messages
         if kind in KINDS and text is not None and (found := fault(text))
     ]
     assert faults == []
 
 
-def test_every_error_is_of_a_kind_of_ours():
+def test_every_error_is_of_a_kind_of_ours(messages):
     """So that ``except NearfarError`` catches whatever a user can cause."""
     strange = [
         f"{where} raises {kind}"
-        for where, kind, _ in MESSAGES
+        for where, kind, _ in messages
         if kind.endswith("Error")
         and kind not in KINDS
         and kind not in BUILTIN.get(where.partition(":")[0], ())

@@ -79,10 +79,7 @@ def close(got, wanted, dtype):
     np.testing.assert_allclose(got, wanted, rtol=3000 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize(
-    ("mu", "learned", "query_margin"),
-    [(0.2, False, 1.0), (0.5, False, 0.0), (0.85, False, 1.0), (0.3, True, 0.0)],
-)
+@pytest.mark.parametrize(("mu", "learned", "query_margin"), [(0.2, False, 1.0), (0.85, True, 0.0)])
 def test_one_metric(data, rng, dtype, backend, mu, learned, query_margin):
     train, labels, starts, new = data
     L = rng.normal(size=(ROWS, FEATURES))
@@ -119,9 +116,7 @@ def by_cluster(rng, labels, m):
     return rng.integers(4, size=len(labels)), new, 4
 
 
-@pytest.mark.parametrize(
-    ("mu", "learned", "query_margin"), [(0.3, False, 1.0), (0.5, False, 0.0), (0.8, True, 0.0)]
-)
+@pytest.mark.parametrize(("mu", "learned", "query_margin"), [(0.3, False, 1.0), (0.8, True, 0.0)])
 @pytest.mark.parametrize("partition", [by_class, by_cluster])
 def test_several_metrics(data, rng, dtype, backend, partition, mu, learned, query_margin):
     """Terms 1 and 2 use the metric of the training point, term 3 that of the new point."""

@@ -71,7 +71,7 @@ def several_axes(ax: Any, names: Sequence[str], size: tuple[float, float]) -> ND
     return given
 
 
-def hide_outer_spines(ax: Axes) -> Axes:
+def despine(ax: Axes) -> Axes:
     """Axes without the lines above and beside the picture."""
     ax.spines[["top", "right"]].set_visible(False)
     return ax

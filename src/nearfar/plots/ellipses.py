@@ -30,7 +30,7 @@ from nearfar.plots._canvas import (
     Axes,
     Floats,
     Kinds,
-    hide_outer_spines,
+    despine,
     ink,
     legend_beside,
     map_axes,
@@ -164,7 +164,7 @@ class EllipsesDisplay:
         """
         if radius is not None:
             check_number("radius", radius, Real, 0, None, open_ends=True)
-        ax = self.ax_ = hide_outer_spines(map_axes(ax, self.points))
+        ax = self.ax_ = despine(map_axes(ax, self.points))
         self.figure_ = ax.figure
         names, codes = np.unique(self.groups, return_inverse=True)
         kinds = Kinds(names, codes.reshape(-1))

@@ -32,8 +32,8 @@ from nearfar.plots._canvas import (
     Kinds,
     add_outline,
     as_images,
+    despine,
     grey_levels,
-    hide_outer_spines,
     kinds_or_scale,
     legend_beside,
     map_axes,
@@ -237,7 +237,7 @@ class EmbeddingDisplay:
         check_number("max_thumbnails", max_thumbnails, Integral, 0, None)
         check_number("thumbnail_size", thumbnail_size, Real, 0, 1, open_ends=True)
         places = self._places()
-        ax = self.ax_ = hide_outer_spines(map_axes(ax, places))
+        ax = self.ax_ = despine(map_axes(ax, places))
         self.figure_ = ax.figure
         rows = spread_rows(len(places), max_points)
         kinds = None if self.labels is None else kinds_or_scale(self.labels)

@@ -25,7 +25,7 @@ from nearfar.plots._canvas import (
     Axes,
     Floats,
     blank,
-    hide_outer_spines,
+    despine,
     legend_above,
     one_axes,
 )
@@ -276,7 +276,7 @@ class MetricDisplay:
         ax.set_title(self.name)
 
     def _draw_features(self, ax: Axes, count: int) -> None:
-        self.ax_ = hide_outer_spines(ax)
+        self.ax_ = despine(ax)
         after = 100 * self.contributions()
         order = np.argsort(-after, kind="stable")[:count]
         places, shown = np.arange(count), after[order]
