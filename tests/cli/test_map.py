@@ -118,3 +118,10 @@ def test_an_existing_picture_needs_force(fails):
 def test_mvu_has_the_number_of_neighbours_of_the_others():
     for name in ("MVU", "VariationalMVU", "LandmarkMVU"):
         assert inspect.signature(getattr(nearfar, name)).parameters["n_neighbors"].default == 5
+
+
+def test_without_matplotlib_nothing_is_begun(fails, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    message = fails("map", "iris")
+    assert "matplotlib is not installed; run: pip install " in message
+    assert message.endswith(", or leave the picture out with --no-picture.\n")
