@@ -140,10 +140,11 @@ def install(profile: str, *, with_torch: bool = False, oldest: bool = False) -> 
 
 def build_archives() -> None:
     """Build dist/*.tar.gz, from it dist/*.whl, and try each in a clean environment."""
-    pip_install("build>=1.2")
+    pip_install("build>=1.2", "twine>=6.1")
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     say("build")
     call(PYTHON, "-m", "build", "--outdir", "dist")
+    call(PYTHON, "-m", "twine", "check", "--strict", *sorted((ROOT / "dist").iterdir()))
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         scripts = Path(folder) / SCRIPTS.name

@@ -118,7 +118,7 @@ if importlib.util.find_spec("torch"):
     print(f"a {type(mapped).__name__} on {mapped.device}, certified to {there.duality_gap_:.1e}")
     print(f"objective {there.objective_:.1f} there, {models[1000].objective_:.1f} by NumPy")
 else:
-    print("left out: torch is not installed (pip install 'nearfar[torch]')")
+    print("left out: torch is not installed")
 
 # %%
 # Tolerances, time limits and checkpoints for longer runs are described in the guide to large data.

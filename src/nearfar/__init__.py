@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from nearfar.supervision import make_relevant_targets as make_relevant_targets
     from nearfar.supervision import make_triplets as make_triplets
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 # Every public name and the module that it is loaded from.
 _HOME = {entry.name: entry.module for entry in _ENTRIES} | {

@@ -24,10 +24,15 @@ Messages have four parts: what is wrong, what was expected, what was found, what
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import inspect
+import json
+import shlex
 import warnings
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import numpy as np
 import sklearn.exceptions
@@ -71,7 +76,7 @@ class MissingExtraError(NearfarError, ImportError):
     @classmethod
     def for_extra(cls, package: str, extra: str) -> MissingExtraError:
         """Name the package and the pip command that installs it."""
-        return cls(f"{package} is not installed; run: pip install 'nearfar[{extra}]'")
+        return cls(f"{package} is not installed; run: {install_command(extra)}")
 
 
 class NearfarWarning(UserWarning):
@@ -96,6 +101,43 @@ class CompatibilityWarning(NearfarWarning):
 
 class ConvergenceWarning(NearfarWarning, sklearn.exceptions.ConvergenceWarning):
     """A solver stopped before its tolerance; the message gives status, residual and remedy."""
+
+
+def install_command(extra: str | None = None) -> str:
+    """The pip command that installs nearfar again from where it came, with an extra if given.
+
+    pip notes in ``direct_url.json`` [PEP 610] if a package came from a folder or an address;
+    without it, it came from an index.
+    """
+    brackets = "" if extra is None else f"[{extra}]"
+    origin = _origin()
+    url, folder = str(origin.get("url", "")), origin.get("dir_info")
+    if folder is not None:
+        path = url2pathname(urlsplit(url).path)
+        editable = "-e " if folder.get("editable") else ""
+        return f"pip install {editable}{shlex.quote(path + brackets)}"
+    if "vcs_info" in origin:
+        url = f"{origin['vcs_info'].get('vcs', 'git')}+{url}"
+    if url:
+        return f"pip install {shlex.quote(f'nearfar{brackets} @ {url}')}"
+    return f"pip install {shlex.quote(f'nearfar{brackets}')}"
+
+
+def upgrade_command() -> str:
+    """How to get a newer nearfar, from where this one came."""
+    if _origin().get("dir_info") is not None:
+        return f"update the folder, and run: {install_command()}"
+    return install_command().replace("install", "install --upgrade", 1)
+
+
+def _origin() -> dict[str, Any]:
+    """Where pip installed nearfar from; empty for an index, or if it is not installed at all."""
+    try:
+        noted = importlib.metadata.distribution("nearfar").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    found = json.loads(noted) if noted else {}
+    return found if isinstance(found, dict) else {}
 
 
 _OWN_FOLDERS = tuple(str(Path(module).parent) for module in (__file__, sklearn.__file__))

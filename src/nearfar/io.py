@@ -58,7 +58,7 @@ from sklearn.preprocessing import (
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar import __version__
-from nearfar.errors import InvalidInputError, ModelFileError
+from nearfar.errors import InvalidInputError, ModelFileError, upgrade_command
 from nearfar.files import (
     ARRAY_KINDS,
     DAMAGE,
@@ -369,7 +369,7 @@ def _check_version(document: dict[str, Any]) -> None:
         raise _Unusable(
             f"was written by nearfar {document['nearfar_version']} in format "
             f"{document['format_version']}; nearfar {__version__} reads up to format "
-            f"{FORMAT_VERSION}. Upgrade: pip install --upgrade nearfar"
+            f"{FORMAT_VERSION}. Upgrade: {upgrade_command()}"
         )
 
 
@@ -388,7 +388,7 @@ def _decode_model(value: dict[str, Any], arrays: Arrays, writer: str = "that wro
         raise _Unusable(
             f"holds a model of class {name!r}; nearfar {__version__} knows "
             f"{', '.join(MODEL_CLASSES)}. Load it with the nearfar {writer}, or upgrade: "
-            "pip install --upgrade nearfar"
+            f"{upgrade_command()}"
         )
     cls = _model_class(name)
     parameters = _decode(value["parameters"], arrays)

@@ -14,6 +14,7 @@ import sklearn
 
 from nearfar import LMNN, __version__
 from nearfar.cli import doctor
+from nearfar.errors import install_command
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
@@ -62,7 +63,7 @@ def test_trouble_is_marked_and_ends_with_1(run, monkeypatch):
 def test_a_missing_package_comes_with_its_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     _, text, well = found(doctor._packages, "onnx")
-    assert text == "not installed, for to_onnx: pip install 'nearfar[onnx]'"
+    assert text == f"not installed, for to_onnx: {install_command('onnx')}"
     assert well
 
 
@@ -72,7 +73,7 @@ def test_an_old_package(monkeypatch):
         importlib.metadata, "version", lambda name: "1.9.3" if name == "scipy" else real(name)
     )
     _, text, well = found(doctor._packages, "scipy")
-    assert text == "1.9.3, older than 1.13: pip install --upgrade --force-reinstall nearfar"
+    assert text == "1.9.3, older than 1.13: pip install --upgrade scipy"
     assert not well
 
 

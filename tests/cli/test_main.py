@@ -11,6 +11,7 @@ import nearfar.cli.commands
 import nearfar.cli.fit
 from nearfar import __version__
 from nearfar.cli import explain
+from nearfar.errors import install_command
 from nearfar.io import load
 from tests.processes import run_program
 
@@ -67,7 +68,7 @@ def test_without_the_extra_one_line_names_it(package, tmp_path):
     )
     done = run_program(program, cwd=tmp_path)
     assert done.returncode == 2
-    line = f"nearfar: {package} is not installed; run: pip install 'nearfar[cli]'\n"
+    line = f"nearfar: {package} is not installed; run: {install_command('cli')}\n"
     assert done.stderr == line
 
 

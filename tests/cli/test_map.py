@@ -9,6 +9,7 @@ import pandas
 import pytest
 
 import nearfar
+from nearfar.cli import progress
 from nearfar.cli.methods import MAPS
 from nearfar.datasets import load_builtin, load_table
 from nearfar.io import load
@@ -118,3 +119,21 @@ def test_an_existing_picture_needs_force(fails):
 def test_mvu_has_the_number_of_neighbours_of_the_others():
     for name in ("MVU", "VariationalMVU", "LandmarkMVU"):
         assert inspect.signature(getattr(nearfar, name)).parameters["n_neighbors"].default == 5
+
+
+def test_without_matplotlib_nothing_is_begun(fails, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    message = fails("map", "iris")
+    assert "matplotlib is not installed; run: pip install " in message
+    assert message.endswith(", or leave the picture out with --no-picture.\n")
+
+
+@pytest.mark.skipif(not hasattr(nearfar.MVU, "set_callbacks"), reason="needs scikit-learn 1.9")
+@pytest.mark.parametrize("method", [name for name in MAPS if name != "classical-mds"])
+def test_every_method_that_iterates_shows_it(run, method, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    done = run("map", "iris", "--method", method, "--no-picture", "--no-report")
+    assert done.code == 0, done.err
+    lines = [line for line in done.err.splitlines() if not line.startswith("warning: ")]
+    assert lines[0].startswith("#1 objective ")
+    assert len(lines) > 1

@@ -224,7 +224,7 @@ def test_rca_learns_from_labels_that_mean_none_elsewhere(run):
 @pytest.mark.parametrize("method", [name for name in METHODS if "max_iter" in taken_by(name)])
 def test_every_method_that_iterates_shows_it(run, method, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
-    done = run("fit", "iris", "--method", method, *quick(method))
+    done = run("fit", "iris", "--method", method, "--test-share", 0, *quick(method))
     lines = [line for line in done.err.splitlines() if not line.startswith("warning: ")]
     assert len(lines) == load("model.nearfar").n_iter_
     assert lines[0].startswith("#1 objective ")

@@ -11,6 +11,7 @@ from nearfar.cli.progress import Bar, Lines, ShowIterations, describe, share_don
 from nearfar.datasets import load_builtin
 from nearfar.estimators.lmnn import LMNN
 from nearfar.estimators.nca import NCA
+from nearfar.io import load, save
 
 needs_callbacks = pytest.mark.skipif(
     not hasattr(LMNN, "set_callbacks"), reason="needs scikit-learn 1.9"
@@ -166,3 +167,29 @@ def test_an_estimator_without_callbacks_is_left_alone():
 def test_the_protocol_is_followed(display):
     callback = pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
     assert isinstance(ShowIterations(display), callback.FitCallback)
+
+
+@needs_callbacks
+@pytest.mark.usefixtures("folder")
+def test_the_second_fit_of_a_comparison_is_shown_too(run, monkeypatch):
+    """Lines of two fits, each of which begins with its first iteration."""
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    for option in ("--standardise", "--no-standardise"):
+        done = run("fit", "train.csv", "-t", "species", option, "--force")
+        assert sum(line.startswith("#1 ") for line in done.err.splitlines()) == 2
+    done = run("evaluate", "model.nearfar", "train.csv", "test.csv", "-t", "species")
+    firsts = [line for line in done.err.splitlines() if line.startswith("#1 ")]
+    assert len(firsts) == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_report_announces_a_second_fit_that_takes_long(run):
+    assert run("fit", "iris").code == 0
+    assert "for comparison" not in run("report", "model.nearfar", "iris").err
+    model = load("model.nearfar")
+    for seconds, said in ((7.0, True), (70.0, False)):
+        model.history_[-1]["seconds"] = seconds
+        save(model, "long.nearfar")
+        done = run("report", "long.nearfar", "iris", "--force")
+        line = "fitting LMNN, standardised for comparison, which may take 7 s or more\n"
+        assert (done.err == line) == said, done.err

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 import nearfar
 import nearfar.plots
-from nearfar.errors import InvalidInputError
+from nearfar.errors import InvalidInputError, install_command
 from nearfar.plots import (
     ConvergenceDisplay,
     DistancesDisplay,
@@ -295,7 +295,7 @@ def test_the_error_without_matplotlib_names_the_command():
     )
     done = run_program(program)
     assert "MissingExtraError" in done.stderr
-    assert "pip install 'nearfar[plot]'" in done.stderr
+    assert install_command("plot") in done.stderr
 
 
 def test_distances_that_were_given_are_not_taken_for_points(roll):

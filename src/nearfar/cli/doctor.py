@@ -29,10 +29,9 @@ from sklearn.datasets import load_digits, load_wine
 import nearfar
 from nearfar.cli import FAULT, OK
 from nearfar.cli.output import echo
+from nearfar.errors import install_command
 from nearfar.kernels.devices import on_device, torch_devices
 from nearfar.limits import machine_memory
-
-REINSTALL = "pip install --upgrade --force-reinstall nearfar"
 
 
 class Package(NamedTuple):
@@ -47,7 +46,7 @@ class Package(NamedTuple):
     @property
     def remedy(self) -> str:
         """The command that installs it."""
-        return f"pip install 'nearfar[{self.extra}]'" if self.extra else REINSTALL
+        return install_command(self.extra) if self.extra else f"pip install --upgrade {self.name}"
 
 
 PACKAGES = (

@@ -324,6 +324,7 @@ def _fit_and_report(options: FitOptions, table: Table, learner: Any) -> int:
             options.given.get("components"),
             seconds=seconds,
             learned_rows=learned,
+            watched=progress,
         )
         print_comparison(compared, options.neighbors)
     return INTERRUPTED if learner.status_ == "interrupted" else OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +28,10 @@ from nearfar.cli.output import (
 from nearfar.cli.progress import progress
 from nearfar.cli.report import column_of
 from nearfar.datasets import Table, load_builtin, load_table
-from nearfar.errors import InvalidInputError
+from nearfar.errors import InvalidInputError, install_command
 from nearfar.files import atomic_writer
 from nearfar.io import save
+from nearfar.plots import EmbeddingDisplay
 from nearfar.report import Origin, write_report
 from nearfar.report.payload import checked_image_shape
 
@@ -92,15 +94,11 @@ def _check_outputs(options: MapOptions) -> None:
     for path in (options.output, options.picture_path, options.report_path, options.model):
         if path is not None:
             check_output(path, options.force, [options.table])
-    if options.picture:
-        _displays()
-
-
-def _displays() -> Any:
-    """The displays, whose import fails with a hint where matplotlib is not installed."""
-    from nearfar.plots import EmbeddingDisplay
-
-    return EmbeddingDisplay
+    if options.picture and importlib.util.find_spec("matplotlib") is None:
+        raise InvalidInputError(
+            f"matplotlib is not installed; run: {install_command('plot')}, or leave the picture out"
+            " with --no-picture."
+        )
 
 
 def _read(options: MapOptions) -> Table:
@@ -161,7 +159,7 @@ def _write(options: MapOptions, model: Any, table: Table, shape: Any) -> None:
     echo(f"saved {options.output}: {places.shape[0]} rows, {places.shape[1]} columns")
     if options.picture_path is not None:
         images = {} if shape is None else {"images": table.X, "image_shape": shape}
-        display = _displays().from_predictions(
+        display = EmbeddingDisplay.from_predictions(
             places, table.y, name=f"{type(learner).__name__} of {options.table.name}", **images
         )
         with atomic_writer(options.picture_path) as stream:

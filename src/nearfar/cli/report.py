@@ -8,16 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from nearfar.cli import tell
 from nearfar.cli.output import check_output, echo, is_builtin, shown_warnings, typed_command
 from nearfar.cli.use import check_width, load_model, model_in_use
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation import split_points
-from nearfar.evaluation.compare import model_name
+from nearfar.evaluation.compare import (
+    MOST_REFIT_SECONDS,
+    companion_of,
+    last_step,
+    model_name,
+)
 from nearfar.files import fingerprint
 from nearfar.io import read_provenance
 from nearfar.report import Origin, write_report
 
+LONG_FIT = 2.0  # seconds of a fit that is announced
 TEST_SHARE, SEED = 0.3, 0  # as of `nearfar fit`
 NAMED = (".csv", ".tsv", ".parquet")  # tables whose columns have names
 
@@ -124,6 +131,7 @@ def run(options: ReportOptions) -> None:
         facts=facts,
         fit_versions={} if fitted is None else fitted.versions,
     )
+    _announce(model, data.get("y"))
     with shown_warnings(), model_in_use(options.model):
         write_report(
             model,
@@ -140,6 +148,15 @@ def run(options: ReportOptions) -> None:
         )
     size = options.output.stat().st_size
     echo(f"saved {options.output}, {size / 1e6:.2f} MB: open it in a browser")
+
+
+def _announce(model: Any, labels: Any) -> None:
+    """Say that a second fit follows, if the first one took so long that one waits for it."""
+    history = getattr(last_step(model), "history_", None)
+    seconds = history[-1]["seconds"] if history else 0.0
+    copy = None if labels is None else companion_of(model)
+    if copy is not None and LONG_FIT <= seconds <= MOST_REFIT_SECONDS:
+        tell(f"fitting {model_name(copy)} for comparison, which may take {seconds:.0f} s or more")
 
 
 def _check_options(options: ReportOptions) -> None:

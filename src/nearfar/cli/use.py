@@ -23,6 +23,7 @@ from nearfar.cli.output import (
     without_names,
     write_points,
 )
+from nearfar.cli.progress import progress
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.estimators.pair_classifier import PairClassifier
@@ -84,7 +85,11 @@ def evaluate_model(
     _check_labels(model, split.y_test, test_path)
     with shown_warnings(), model_in_use(model_path):
         compared = compare_fitted(
-            model, split, n_neighbors, caution=_caution(model_path, split, test_path)
+            model,
+            split,
+            n_neighbors,
+            caution=_caution(model_path, split, test_path),
+            watched=progress,
         )
     if as_json:
         report = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,7 @@ def compare_fitted(
     seconds: float | None = None,
     learned_rows: Any = None,
     caution: str | None = None,
+    watched: Callable[[Any], AbstractContextManager[None]] = nullcontext,
 ) -> Comparison:
     """`compare` for a model that was fitted before.
 
@@ -92,6 +94,8 @@ def compare_fitted(
         The training points that the model learned from, and its copy learns from; None are all.
     caution : str or None
         Why the test points cannot judge the model, if they cannot; then there is no verdict.
+    watched : callable
+        Makes of the copy of the learner a context in which it is fitted, to show its progress.
 
     Returns
     -------
@@ -102,7 +106,8 @@ def compare_fitted(
 
     def refit(copy: Any, name: str) -> Row:
         start = time.perf_counter()
-        copy.fit(split.X_train[part], targets_for(copy, split.y_train[part]))
+        with watched(last_step(copy)):
+            copy.fit(split.X_train[part], targets_for(copy, split.y_train[part]))
         return measure(
             copy, split, n_neighbors, time.perf_counter() - start, name, role="companion"
         )

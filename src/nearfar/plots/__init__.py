@@ -2,7 +2,7 @@
 
 ``from_estimator`` or ``from_predictions`` computes the numbers and draws them; the display keeps
 them, and ``plot`` draws them again, on other axes or in another style. matplotlib
-is loaded when something is drawn (``pip install 'nearfar[plot]'``).
+is loaded when something is drawn (the extra ``plot``).
 """
 
 from __future__ import annotations
