@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from nearfar.supervision import make_chunklets as make_chunklets
     from nearfar.supervision import make_pairs as make_pairs
     from nearfar.supervision import make_quadruplets as make_quadruplets
+    from nearfar.supervision import make_ranked_triplets as make_ranked_triplets
     from nearfar.supervision import make_triplets as make_triplets
 
 __version__ = "0.1.0.dev0"
@@ -69,6 +70,7 @@ _HOME = {entry.name: entry.module for entry in _ENTRIES} | {
     "make_chunklets": "nearfar.supervision",
     "make_pairs": "nearfar.supervision",
     "make_quadruplets": "nearfar.supervision",
+    "make_ranked_triplets": "nearfar.supervision",
     "make_triplets": "nearfar.supervision",
     "save": "nearfar.io",
     "verify": "nearfar.proofs",

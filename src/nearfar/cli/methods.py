@@ -31,6 +31,8 @@ PARAMETERS = {
     "pca": "pca_components",
     "regularization": "regularization",
     "pairs": "n_pairs",
+    "triplets": "n_triplets",
+    "quadruplets": "n_quadruplets",
     "beta": "beta",
     "solver": "solver",
     "tol": "tol",
