@@ -188,7 +188,9 @@ def torch_batches():
     assert "torch.cat" in refusal(lambda: learner.transform(loader))
 
 
-@use("skorch", "torch", "pkg_resources")
+@use(
+    "skorch", "torch", theirs="skorch imports pkg_resources and lacks the tags of scikit-learn 1.7"
+)
 def skorch_network():
     """skorch: a network behind LMNN in a pipeline."""
     import torch

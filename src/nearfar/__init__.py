@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from nearfar.supervision import make_chunklets as make_chunklets
     from nearfar.supervision import make_pairs as make_pairs
     from nearfar.supervision import make_quadruplets as make_quadruplets
+    from nearfar.supervision import make_ranked_triplets as make_ranked_triplets
     from nearfar.supervision import make_relevant_targets as make_relevant_targets
     from nearfar.supervision import make_triplets as make_triplets
 
@@ -74,6 +75,7 @@ _HOME = {entry.name: entry.module for entry in _ENTRIES} | {
     "make_pairs": "nearfar.supervision",
     "make_quadruplets": "nearfar.supervision",
     "make_relevant_targets": "nearfar.supervision",
+    "make_ranked_triplets": "nearfar.supervision",
     "make_triplets": "nearfar.supervision",
     "save": "nearfar.io",
     "to_faiss": "nearfar.estimators.linear_metric",

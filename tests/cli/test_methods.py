@@ -47,6 +47,8 @@ VALUES = {
     "pca": ("3", 3),
     "shrinkage": ("0", 0.0),
     "pairs": ("50", 50),
+    "triplets": ("50", 50),
+    "quadruplets": ("50", 50),
     "beta": ("0", 0.0),
     "solver": ("lecture", "lecture"),
     "tol": ("0", 0.0),
@@ -146,6 +148,8 @@ def test_the_message_for_a_method_with_few_options(monkeypatch, takes, expected)
         (["nca", "--diagonal", "--tol", "0.01"], {"diagonal": True, "tol": 0.01}),
         (["mmc", "--pairs", "60", "--seed", "4"], {"n_pairs": 60, "random_state": 4}),
         (["pola", "--pairs", "60", "--max-iter", "2"], {"n_pairs": 60, "max_iter": 2}),
+        (["scml", "--triplets", "60"], {"n_triplets": 60}),
+        (["lsml", "--quadruplets", "60"], {"n_quadruplets": 60}),
         (
             ["kernel-lmnn", "--kernel", "rbf", "--gamma", "0.2", "--rank", "5", "--tol", "0.1"],
             {"kernel": "rbf", "gamma": 0.2, "rank": 5, "tol": 0.1},

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_swiss_roll
 from sklearn.decomposition import PCA
+from sklearn.metrics import pairwise_distances
+from sklearn.neighbors import KNeighborsTransformer
 
 from nearfar import LocalMDS, MetricMDS, NeighborhoodGraph
 from nearfar.errors import DisconnectedGraphError, InvalidInputError
@@ -122,3 +124,14 @@ def test_all_pairs_are_neighbours():
     X = np.random.default_rng(0).normal(size=(12, 2))
     model = LocalMDS(n_neighbors=11, repulsion=1.0).fit(X)
     assert model.objective_ < 1e-12
+
+
+def test_new_points_by_some_of_their_distances_are_an_error(rng):
+    """A graph of nearest neighbours is enough to fit, but not to place a new point."""
+    X = rng.normal(size=(40, 3))
+    graph = KNeighborsTransformer(n_neighbors=12).fit(X)
+    model = LocalMDS(metric="precomputed").fit(graph.transform(X))
+    message = "distances of each new point to all 40 fitted ones; got a sparse matrix"
+    with pytest.raises(InvalidInputError, match=message):
+        model.transform(graph.transform(X[:3] + 0.1))
+    assert model.transform(pairwise_distances(X[:3] + 0.1, X)).shape == (3, 2)

@@ -195,6 +195,8 @@ def nearfar() -> None:
     type=click.IntRange(min=1),
     help="Number of near pairs to draw, and as many far pairs.",
 )
+@click.option("--triplets", type=click.IntRange(min=1), help="Number of triplets to draw.")
+@click.option("--quadruplets", type=click.IntRange(min=1), help="Number of quadruplets to draw.")
 @click.option(
     "--beta",
     type=_FiniteRange(min=0),

@@ -41,6 +41,8 @@ PARAMETERS = {
     "pca": "pca_components",
     "shrinkage": "shrinkage",
     "pairs": "n_pairs",
+    "triplets": "n_triplets",
+    "quadruplets": "n_quadruplets",
     "beta": "beta",
     "solver": "solver",
     "tol": "tol",

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
@@ -146,6 +147,12 @@ class NewPoints:
             X = validated_points(estimator, X, reset=False)
             check_device(estimator, X, fitted)
             return cls(X, fitted)
+        if sparse.issparse(X):
+            raise InvalidInputError(
+                f"{type(estimator).__name__} needs the distances of each new point to all"
+                f" {n_fitted} fitted ones; got a sparse matrix, which leaves some out. Pass a dense"
+                " one, for example from sklearn.metrics.pairwise_distances."
+            )
         X = check_array(kernels_for(X).to_host(X), dtype=[np.float64, np.float32])
         if X.shape[1] != n_fitted:
             raise InvalidInputError(

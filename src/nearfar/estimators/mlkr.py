@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import column_or_1d
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
@@ -21,6 +20,7 @@ from nearfar.problems.mlkr import MLKRProblem, Point
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.quasi_newton import descend
+from nearfar.supervision.numbers import target_numbers
 from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
@@ -187,34 +187,11 @@ class MLKR(MetricLearner):
 def validated_numbers(estimator: Any, points: Array, y: Any) -> Matrix:
     """A finite number for each of two or more points, in float64."""
     name = type(estimator).__name__
-    if y is None:
-        raise InvalidInputError(
-            f"{name} requires y to be passed, but the target y is None. Pass a number for each row."
-        )
-    numbers = column_or_1d(to_host(y), warn=True)
-    if len(numbers) != len(points):
-        raise InvalidInputError(
-            f"{name} needs a number for each row; X has {len(points)} rows and y has"
-            f" {len(numbers)}. Check that they belong together."
-        )
-    try:
-        numbers = np.asarray(numbers, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"{name} learns from numbers; y holds {numbers.dtype}. For class labels take NCA or"
-            " LMNN."
-        ) from error
-    bad = np.flatnonzero(~np.isfinite(numbers))
-    if len(bad):
-        raise InvalidInputError(
-            f"{name} needs a finite number for every row; y has NaN or infinity in row {bad[0]}"
-            f" ({len(bad)} in all). Drop or impute these rows.",
-            bad,
-        )
+    numbers = target_numbers(y, len(points), name)
     if len(numbers) < 2:
         raise InvalidInputError(
             f"{name} needs at least two points; got n_samples={len(numbers)}. Add points."
         )
     check_spread(float(np.ptp(numbers)))
     check_spread(float(points.max()) - float(points.min()))
-    return np.asarray(numbers)
+    return numbers

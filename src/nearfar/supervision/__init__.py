@@ -1,4 +1,4 @@
-"""Which points are near and which far: labels, target neighbours, pairs, triplets, chunklets."""
+"""Which points are near and which far: labels, numbers, pairs, triplets, quadruplets, chunklets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from nearfar.supervision.chunklets import make_chunklets
 from nearfar.supervision.generators import make_pairs, make_triplets
 from nearfar.supervision.labels import ClassOrder, class_order
 from nearfar.supervision.neighbors import nearest_under, vote
+from nearfar.supervision.numbers import make_ranked_triplets
 from nearfar.supervision.pairs import Pairs
 from nearfar.supervision.quadruplets import make_quadruplets
 from nearfar.supervision.relevance import RelevantTargets, make_relevant_targets
@@ -22,6 +23,7 @@ __all__ = [
     "make_chunklets",
     "make_pairs",
     "make_quadruplets",
+    "make_ranked_triplets",
     "make_relevant_targets",
     "make_triplets",
     "nearest_targets",
