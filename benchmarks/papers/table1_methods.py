@@ -192,12 +192,12 @@ def lda(learners):
 
 def rca(learners):
     """Relevant components, each class one chunklet."""
-    return _learned(learners, RCA())
+    return _learned(learners, RCA(shrinkage=0))
 
 
 def mmc(learners):
     """All pairs of a class are near, all others far."""
-    return _learned(learners, MMC())
+    return _learned(learners, MMC(shrinkage=0))
 
 
 def nca(learners):

@@ -45,6 +45,7 @@ VALUES = {
     "rank": ("0.9", 0.9),
     "max_directions": ("9", 9),
     "pca": ("3", 3),
+    "shrinkage": ("0.2", 0.2),
     "regularization": ("0", 0.0),
     "pairs": ("50", 50),
     "beta": ("0", 0.0),
@@ -138,8 +139,8 @@ def test_the_message_for_a_method_with_few_options(monkeypatch, takes, expected)
     ("arguments", "expected"),
     [
         (
-            ["rca", "--components", "2", "--pca", "0.9", "--regularization", "0.1"],
-            {"n_components": 2, "pca_components": 0.9, "regularization": 0.1},
+            ["rca", "--components", "2", "--pca", "0.9", "--shrinkage", "0.1"],
+            {"n_components": 2, "pca_components": 0.9, "shrinkage": 0.1},
         ),
         (["rca", "--pca", "3"], {"pca_components": 3}),
         (["nca", "--diagonal", "--tol", "0.01"], {"diagonal": True, "tol": 0.01}),

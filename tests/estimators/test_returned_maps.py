@@ -113,10 +113,10 @@ LEARNERS = [
     (MCML(n_components=2, reduce="learn"), mcml),
     (NCA(), nca),
     (NCA(diagonal=True), nca),
-    (MMC(regularization=0.1), mmc),
-    (MMC(diagonal=True), mmc),
-    (DMLEig(regularization=0.1), dml_eig),
-    (RCA(), rca),
+    (MMC(shrinkage=0.1), mmc),
+    (MMC(diagonal=True, shrinkage=0), mmc),
+    (DMLEig(shrinkage=0.1), dml_eig),
+    (RCA(shrinkage=0), rca),
 ]
 
 

@@ -45,6 +45,19 @@ def _number_or_share(_: click.Context, __: click.Parameter, text: str | None) ->
     raise click.BadParameter(f"{text!r} is neither a count from 1 nor a share between 0 and 1.")
 
 
+def _auto_or_share(_: click.Context, __: click.Parameter, text: str | None) -> float | str | None:
+    """The word auto, or a number from 0 to below 1."""
+    if text is None or text == "auto":
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if 0 <= number < 1:
+        return number
+    raise click.BadParameter(f"{text!r} is neither auto nor a number from 0 to below 1.")
+
+
 def _row_numbers(_: click.Context, __: click.Parameter, text: str | None) -> list[int] | None:
     """Row numbers as on the page, from 1, as row numbers from 0."""
     if text is None:
@@ -158,6 +171,12 @@ def nearfar() -> None:
     metavar="N",
     callback=_number_or_share,
     help="Principal components to keep before learning: a count, or a share of the variance.",
+)
+@click.option(
+    "--shrinkage",
+    metavar="auto|SHARE",
+    callback=_auto_or_share,
+    help="How much of the inputs' distance to keep: auto, or from 0 to below 1.",
 )
 @click.option(
     "--regularization",

@@ -29,6 +29,7 @@ PARAMETERS = {
     "rank": "rank",
     "max_directions": "max_directions",
     "pca": "pca_components",
+    "shrinkage": "shrinkage",
     "regularization": "regularization",
     "pairs": "n_pairs",
     "beta": "beta",

@@ -88,6 +88,13 @@ class Claim(NamedTuple):
         return float(kept.sum() + self.ridge * self.floor.sum())
 
 
+class Limits(NamedTuple):
+    """What near pairs and a shrinkage ρ say of a metric M."""
+
+    size: float  # ⟨S, M⟩ of (3.1), ⟨H, M⟩ of (4.1)
+    root: Matrix  # (d,) √φ of (3.1), and of (4.1) divided by d
+
+
 def shrunk(X: Matrix, targets: Index, rho: float) -> tuple[float, Matrix]:
     """rT/d and the diagonal of φI of (1.4), from the points and their targets."""
     heads, slot = np.nonzero(targets >= 0)
