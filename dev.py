@@ -185,12 +185,12 @@ def check_links() -> None:
         sys.exit("\n".join(["dev.py: broken links, mend or remove them:", *broken]))
 
 
-def lint() -> None:
-    """Everything that is checked without running nearfar."""
+def lint(*, types: bool) -> None:
+    """Everything that is checked without running nearfar; types, unless a test does so."""
     for name, *arguments in (
         ("ruff", "check"),
         ("ruff", "format", "--check"),
-        ("mypy",),
+        *([("mypy",)] if types else []),
         ("codespell_lib",),
     ):
         say(" ".join([name, *arguments]))
@@ -248,9 +248,11 @@ def main() -> None:
         call(NEARFAR, "fit", "--force", *extra)
     elif options.job == "test":
         if not options.oldest:  # what the linters say depends on the newest packages
-            lint()
+            lint(types=bool(extra))  # all tests include `tests/contracts/test_typing.py`
         say("pytest")
         os.environ |= SINGLE_THREADED
+        # Else every process, and every later run, compiles all modules again.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         slowest = ["--durations=20"] if os.environ.get("CI") else []
         # Each process takes neighbouring tests, which share what is fitted once for a module.
         shared = ("-n", "auto", "--dist", "worksteal")
@@ -258,7 +260,7 @@ def main() -> None:
     elif options.job == "campaign":
         run_campaign(options.draws, extra)
     elif options.job == "lint":
-        lint()
+        lint(types=True)
     elif options.job == "site":
         build_site(online=options.online)
     elif options.job == "dist":

@@ -81,11 +81,11 @@ FITS = {
     "multi-metric digits": ("MultiMetricLMNN", {}, lambda: digits(600)),
     "kernel lmnn wine": ("KernelLMNN", {}, lambda: standardised("wine")),
     "kernel lmnn digits": ("KernelLMNN", {"rank": 100}, lambda: digits(600)),
-    "mcml wine": ("MCML", {"regularization": 0.1}, lambda: standardised("wine")),
+    "mcml wine": ("MCML", {"shrinkage": 0}, lambda: standardised("wine")),
     "mcml digits": ("MCML", {}, digits),
     "mcml projected gradient": (
         "MCML",
-        {"solver": "projected-gradient", "regularization": 1.0},
+        {"solver": "projected-gradient", "shrinkage": 0.1},
         lambda: standardised("iris"),
     ),
     "kernel mcml wine": ("KernelMCML", {}, lambda: standardised("wine")),

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -148,11 +148,43 @@ class CollapsingByLoops:
     Points that are alone in their class have no p0(j|i) and choose nobody, but can be chosen.
     Distributions are matrices (n, n) with row i for p(.|i), zeros on the diagonal; A is a metric.
     ``regularization`` is lambda of (6), or a matrix R for <R, A> in place of lambda trace(A).
+    ``floor`` is a multiple of the squared distance of the points that is added to that of A.
+    ``weights`` of points are scaled to a mean of 1; a point counts so often, for itself and as a
+    neighbour of others.
     """
 
     X: NDArray[Any]
     y: NDArray[Any]
     regularization: Any = 0.0
+    floor: float = 0.0
+    weights: Any = None
+
+    @classmethod
+    def shrunk(
+        cls, X: Any, y: Any, shrinkage: float, weights: Any = None, *, nearest: int | None = None
+    ) -> CollapsingByLoops:
+        """Lambda r T / 8d and the floor r n / T, of a shrinkage r / (1 + r).
+
+        T is over all of a class, or over the mean of so many of its nearest that differ.
+        """
+        plain = cls(np.asarray(X, np.float64), np.asarray(y), weights=weights)
+        total, r = np.trace(plain.spread(plain.target)), shrinkage / (1 - shrinkage)
+        if nearest is not None:
+            total = 0.0
+            for i in plain.anchors:
+                mates = np.unique(plain.X[plain.y == plain.y[i]], axis=0)
+                squares = np.sort(((mates - plain.X[i]) ** 2).sum(axis=1))[1 : nearest + 1]
+                total += plain.masses[i] * (squares.mean() if len(squares) else 0.0)
+        varies = int((plain.X[0] != plain.X).any(axis=0).sum())
+        counted = plain.masses[plain.anchors].sum()
+        return replace(plain, regularization=r * total / 8 / varies, floor=r * counted / total)
+
+    @cached_property
+    def masses(self) -> NDArray[np.float64]:
+        """The weights, of mean 1."""
+        if self.weights is None:
+            return np.ones(len(self.X))
+        return np.asarray(self.weights, np.float64) / np.mean(self.weights)
 
     @cached_property
     def ridge(self) -> NDArray[np.float64]:
@@ -171,21 +203,21 @@ class CollapsingByLoops:
         p0 = np.zeros((len(self.X), len(self.X)))
         for i in self.anchors:
             mates = [j for j in range(len(self.X)) if j != i and self.y[j] == self.y[i]]
-            p0[i, mates] = 1 / len(mates)
+            p0[i, mates] = self.masses[mates] / self.masses[mates].sum()
         return p0
 
     def distance(self, A: NDArray[Any], i: int, j: int) -> float:
         """(1)"""
         difference = np.asarray(self.X[i], np.float64) - self.X[j]
-        return float(difference @ A @ difference)
+        return float(difference @ A @ difference + self.floor * difference @ difference)
 
     def log_chosen(self, A: NDArray[Any]) -> NDArray[np.float64]:
         """log p(j|i) of (2), minus infinity on the diagonal and where nobody is chosen."""
         log_p = np.full((len(self.X), len(self.X)), -np.inf)
         for i in self.anchors:
             others = [j for j in range(len(self.X)) if j != i]
-            energies = np.array([-self.distance(A, i, j) for j in others])
-            log_p[i, others] = energies - np.logaddexp.reduce(energies)
+            energies = [np.log(self.masses[j]) - self.distance(A, i, j) for j in others]
+            log_p[i, others] = np.array(energies) - np.logaddexp.reduce(energies)
         return log_p
 
     def chosen(self, A: NDArray[Any]) -> NDArray[np.float64]:
@@ -196,15 +228,15 @@ class CollapsingByLoops:
         """(4) and (6): sum over i of KL[p0(.|i) | p(.|i)], plus lambda trace(A)."""
         p0, log_p, total = self.target, self.log_chosen(A), 0.0
         for i, j in zip(*np.nonzero(p0), strict=True):
-            total += p0[i, j] * (np.log(p0[i, j]) - log_p[i, j])
+            total += self.masses[i] * p0[i, j] * (np.log(p0[i, j]) - log_p[i, j])
         return float(total + np.sum(self.ridge * A))
 
     def spread(self, weights: NDArray[Any]) -> NDArray[np.float64]:
-        """Sum over i and j of w(j|i) (x_j - x_i)(x_j - x_i)^T."""
+        """Sum over i and j of m_i w(j|i) (x_j - x_i)(x_j - x_i)^T."""
         S = np.zeros((self.X.shape[1], self.X.shape[1]))
         for i, j in zip(*np.nonzero(weights), strict=True):
             difference = np.asarray(self.X[j], np.float64) - self.X[i]
-            S += weights[i, j] * np.outer(difference, difference)
+            S += self.masses[i] * weights[i, j] * np.outer(difference, difference)
         return S
 
     def slack(self, q: NDArray[Any]) -> NDArray[np.float64]:
@@ -219,8 +251,16 @@ class CollapsingByLoops:
         return self.slack(self.chosen(A))
 
     def entropy(self, q: NDArray[Any]) -> float:
-        """(5): sum over i of H[q(.|i)] - H[p0(.|i)]."""
-        return _entropy(q[self.anchors]) - _entropy(self.target)
+        """(5): sum over i of H[q(.|i)] - H[p0(.|i)], and what the floor costs q less than p0."""
+        kept = np.trace(self.spread(self.target)) - np.trace(self.spread(q))
+        return self._entropy(q) - self._entropy(self.target) + self.floor * float(kept)
+
+    def _entropy(self, p: NDArray[Any]) -> float:
+        """Sum over anchors i of -m_i p(j|i) log(p(j|i) / m_j)."""
+        total, m = 0.0, self.masses
+        for i in self.anchors:
+            total -= sum(m[i] * p[i, j] * np.log(p[i, j] / m[j]) for j in np.flatnonzero(p[i]))
+        return float(total)
 
     def bound(self, q: NDArray[Any]) -> float:
         """(5), which lies below every objective if q is feasible; if not, the test fails.
@@ -259,14 +299,16 @@ class CollapsingByLoops:
         constants[:m] = 1
         for number, (row, i, j) in enumerate(pairs):
             difference = np.asarray(self.X[i], np.float64) - self.X[j]
-            sums[row, size + m + number] = 1
+            sums[row, size + m + number] = self.masses[j]
+            constants[m + size + 3 * number] = -self.floor * difference @ difference
             cones[3 * number, :size] = np.outer(difference, difference)[rows, columns] * scale
             cones[3 * number, size + row] = 1
             constants[m + size + 3 * number + 1] = 1
             cones[3 * number + 2, size + m + number] = -1
         psd = sparse.hstack([-sparse.eye(size), sparse.csc_matrix((size, m + len(pairs)))])
         pull = self.spread(self.target) + self.ridge
-        cost = np.concatenate([pull[rows, columns] * scale, np.ones(m), np.zeros(len(pairs))])
+        counts = self.masses[self.anchors]
+        cost = np.concatenate([pull[rows, columns] * scale, counts, np.zeros(len(pairs))])
         settings = clarabel.DefaultSettings()
         settings.verbose = False
         solution = clarabel.DefaultSolver(
@@ -285,12 +327,8 @@ class CollapsingByLoops:
         assert str(solution.status) in ("Solved", "AlmostSolved"), str(solution.status)
         A = np.zeros((d, d))
         A[rows, columns] = np.array(solution.x[:size]) / scale
-        return solution.obj_val - _entropy(self.target), A + np.triu(A, 1).T
-
-
-def _entropy(p: NDArray[Any]) -> float:
-    """Sum of -p log p."""
-    return float(-sum(value * np.log(value) for value in p[p > 0]))
+        constant = self._entropy(self.target) - self.floor * np.trace(self.spread(self.target))
+        return solution.obj_val - float(constant), A + np.triu(A, 1).T
 
 
 @pytest.fixture(scope="session")
@@ -303,22 +341,31 @@ class NeighbourhoodsByLoops:
     """NCA of Goldberger et al., equations (1) to (5), one pair of points after the other."""
 
     @staticmethod
-    def chosen(images: NDArray[Any]) -> NDArray[np.float64]:
-        """p_ij of (1), row i for the choice of point i, from the images Ax of the points."""
+    def chosen(images: NDArray[Any], weights: Any = None) -> NDArray[np.float64]:
+        """p_ij of (1), row i for the choice of point i, from the images Ax of the points.
+
+        A point of weight w is chosen w times as often as one at its place of weight 1.
+        """
         Z = np.asarray(images, np.float64)
+        masses = np.ones(len(Z)) if weights is None else np.asarray(weights, np.float64)
         p = np.zeros((len(Z), len(Z)))
         for i in range(len(Z)):
             others = [j for j in range(len(Z)) if j != i]
-            energies = np.array([-np.sum((Z[i] - Z[j]) ** 2) for j in others])
-            p[i, others] = np.exp(energies - np.logaddexp.reduce(energies))
+            energies = [np.log(masses[j]) - np.sum((Z[i] - Z[j]) ** 2) for j in others]
+            p[i, others] = np.exp(np.array(energies) - np.logaddexp.reduce(energies))
         return p
 
     @classmethod
-    def objective(cls, images: NDArray[Any], y: NDArray[Any]) -> float:
-        """(2) and (3): the sum of p_ij over all i and the others j of its class."""
-        p, total = cls.chosen(images), 0.0
+    def objective(cls, images: NDArray[Any], y: NDArray[Any], weights: Any = None) -> float:
+        """(2) and (3): the sum of p_ij over all i and the others j of its class.
+
+        With weights, scaled to a mean of 1, each i counts so often.
+        """
+        p, total = cls.chosen(images, weights), 0.0
+        masses = np.ones(len(p)) if weights is None else np.asarray(weights) / np.mean(weights)
         for i in range(len(p)):
-            total += sum(p[i, j] for j in range(len(p)) if j != i and y[i] == y[j])
+            mates = [j for j in range(len(p)) if j != i and y[i] == y[j]]
+            total += masses[i] * sum(p[i, j] for j in mates)
         return float(total)
 
     @classmethod

@@ -1,9 +1,11 @@
 """Model files: round trips, and files that must be refused without running anything."""
 
 import copy
+import importlib
 import json
 import os
 import pickle
+import warnings
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -11,20 +13,34 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import make_pipeline
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    Normalizer,
+    QuantileTransformer,
+    RobustScaler,
+    StandardScaler,
+)
 
 from nearfar import io
-from nearfar.errors import ModelFileError
+from nearfar.errors import DataWarning, ModelFileError
 from nearfar.estimators.energy import EnergyClassifier
+from nearfar.estimators.kernel_lmnn import KernelLMNN
 from nearfar.estimators.lmnn import LMNN
 from nearfar.estimators.local_mds import LocalMDS
 from nearfar.estimators.nearest import NearestNeighborClassifier
 from nearfar.files import atomic_writer
 from nearfar.io import TRUSTED_TYPES, load, save
+from nearfar.proofs import verify
+from nearfar.registry import ENTRIES
+from tests.registered import instances
 
 X, Y = load_iris(return_X_y=True)
 
@@ -218,9 +234,150 @@ class Subclass(LMNN):
 Subclass.__name__ = "LMNN"
 
 
-def test_of_a_pipeline_the_metric_or_skops_is_named(path):
-    with pytest.raises(ModelFileError, match=r"nearfar\.as_metric\(pipeline\), of any .* skops"):
-        save(make_pipeline(LMNN()), path)
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [StandardScaler()],
+        [StandardScaler(with_mean=False)],
+        [StandardScaler(with_std=False)],
+        [MinMaxScaler()],
+        [MaxAbsScaler()],
+        [RobustScaler()],
+        [StandardScaler(), PCA(2, whiten=True)],
+        [TruncatedSVD(2)],
+        [Normalizer()],
+        ["passthrough"],
+        [],
+    ],
+    ids=str,
+)
+def test_a_pipeline_is_saved_with_what_its_fit_proved(iris, path, steps):
+    X, y = iris
+    pipeline = make_pipeline(*steps, LMNN()).fit(X, y)
+    save(pipeline, path)
+    loaded = load(path)
+    assert isinstance(loaded, Pipeline)
+    np.testing.assert_array_equal(loaded.transform(X), pipeline.transform(X))
+    for name in ("duality_gap_", "objective_", "status_", "n_iter_", "history_"):
+        assert getattr(loaded[-1], name) == getattr(pipeline[-1], name)
+    assert loaded[-1].get_params() == pipeline[-1].get_params()
+    assert [name for name, _ in loaded.steps] == [
+        name for name, step in pipeline.steps if step != "passthrough"
+    ]
+    for (_, step), (_, other) in zip(loaded.steps[:-1], pipeline.steps[:-1], strict=False):
+        assert step.get_params() == other.get_params()
+    assert verify(loaded, X, y).proved
+    assert verify(path, X, y).proved
+
+
+def test_a_pipeline_keeps_the_names_of_its_features(iris, path):
+    X, y = iris
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    save(make_pipeline(StandardScaler(), LMNN()).fit(frame, y), path)
+    assert load(path).feature_names_in_.tolist() == list("abcd")
+    assert load(path).transform(frame).shape[0] == 150
+
+
+def test_a_large_proof_of_a_pipeline_is_left_out(iris, path):
+    X, y = iris
+    pipeline = make_pipeline(StandardScaler(), LMNN()).fit(X, y)
+    save(pipeline, path, proof=False)
+    assert not hasattr(load(path)[-1], "proof_")
+    assert hasattr(pipeline[-1], "proof_")
+
+
+def test_of_other_pipelines_the_remedy_is_named(iris, path):
+    X, y = iris
+    strange = make_pipeline(QuantileTransformer(n_quantiles=9), LMNN()).fit(X, y)
+    with pytest.raises(ModelFileError, match=r"QuantileTransformer \(step 'quantiletransformer'\)"):
+        save(strange, path)
+    with pytest.raises(
+        ModelFileError, match=r"holds StandardScaler, .*as_metric\(pipeline\); .*skops"
+    ):
+        save(strange, path)
+    classifier = make_pipeline(StandardScaler(), LMNN(), KNeighborsClassifier()).fit(X, y)
+    with pytest.raises(ModelFileError, match=r"ends in a KNeighborsClassifier .*pipeline\[:-1\]"):
+        save(classifier, path)
+    save(classifier[:-1], path)  # what the message names works
+    with pytest.raises(NotFittedError):
+        save(make_pipeline(StandardScaler(), LMNN()), path)
+
+
+class OwnScaler(StandardScaler):
+    """Not scikit-learn's."""
+
+
+def test_a_subclass_of_a_step_is_not_saved(iris, path):
+    X, y = iris
+    with pytest.raises(ModelFileError, match="with a OwnScaler"):
+        save(make_pipeline(OwnScaler(), LMNN()).fit(X, y), path)
+
+
+def changed(path, change):
+    """Write the file again with another document."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    document = json.loads(members["model.json"])
+    change(document)
+    members["model.json"] = json.dumps(document).encode()
+    zeros = BytesIO()
+    np.save(zeros, np.zeros(4))
+    members["zeros.npy"] = zeros.getvalue()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def step(document, number=0):
+    return document["steps"][number][1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: step(d).update({"class": "system"}), "of class 'system'"),
+        (lambda d: step(d).update({"class": "Pipeline"}), "of class 'Pipeline'"),
+        (lambda d: step(d)["attributes"].update({"transform": 1}), "sets transform, which"),
+        (lambda d: step(d)["parameters"].update({"func": 1}), "sets func, which StandardScaler"),
+        (lambda d: step(d)["attributes"].update({"mean_": [1.0]}), "holds mean_ of a StandardSc"),
+        (lambda d: step(d)["attributes"].update({"n_features_in_": 7}), r"shape \(7\)"),
+        (lambda d: step(d)["attributes"].update({"n_features_in_": "x"}), "number of features"),
+        (lambda d: step(d)["attributes"].pop("scale_"), "damaged model file"),
+        (lambda d: step(d)["attributes"].update({"scale_": None}), "damaged model file"),
+        (lambda d: step(d)["attributes"].update(scale_={"$array": "zeros"}), "maps zero to no"),
+        (lambda d: d.update(steps=d["steps"][:1]), "an estimator of nearfar at the end"),
+        (lambda d: d.update(steps=[]), "the steps none; expected"),
+        (lambda d: d.update(steps=d["steps"] * 2), "expected different names"),
+        (lambda d: d.update(steps=5), "damaged model file"),
+        (lambda d: d.pop("steps"), "damaged model file"),
+    ],
+)
+def test_a_changed_pipeline_is_refused(iris, path, change, message):
+    save(make_pipeline(StandardScaler(), LMNN()).fit(*iris), path)
+    changed(path, change)
+    with pytest.raises(ModelFileError, match=message):
+        load(path)
+
+
+def test_steps_that_do_not_fit_together_are_refused(iris, path):
+    X, y = iris
+    save(make_pipeline(PCA(2), LMNN()).fit(X, y), path)
+    save(LMNN().fit(X, y), path.with_name("other"))
+    with zipfile.ZipFile(path.with_name("other")) as archive:
+        components = archive.read("components_.npy")
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["step1.components_.npy"] = components
+    document = json.loads(members["model.json"])
+    document["steps"][1][1]["attributes"]["n_features_in_"] = 4
+    members["model.json"] = json.dumps(document).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(
+        ModelFileError, match="'pca' makes 2 features, and whose step 'lmnn' takes 4"
+    ):
+        load(path)
 
 
 @pytest.mark.parametrize("stranger", [Subclass(), object()], ids=["subclass", "object"])
@@ -641,11 +798,38 @@ def test_skops_holds_classifiers(cls, tmp_path):
     np.testing.assert_array_equal(twin.predict(X), model.predict(X))
 
 
-def test_trusted_types_are_the_public_classes():
+def test_trusted_types_exist_and_are_defined_where_they_say():
     for name in TRUSTED_TYPES:
         module, _, attribute = name.rpartition(".")
-        cls = io._model_class(attribute)
+        cls = getattr(importlib.import_module(module), attribute)
         assert (cls.__module__, cls.__qualname__) == (module, attribute)
+    assert {f"{entry.module}.{entry.name}" for entry in ENTRIES} <= set(TRUSTED_TYPES)
+
+
+UNFOLDINGS = instances(kind="unfolding", learns_from="neighbours", common={"n_neighbors": 12})
+
+
+@pytest.mark.parametrize("unfolding", UNFOLDINGS, ids=repr)
+def test_skops_holds_unfoldings(unfolding, tmp_path):
+    skops = pytest.importorskip("skops.io", reason="needs the skops extra")
+    points = np.random.default_rng(0).normal(size=(30, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # so few points lock up
+        model = clone(unfolding).fit(points)
+    skops.dump(model, tmp_path / "model.skops")
+    twin = skops.load(tmp_path / "model.skops", trusted=TRUSTED_TYPES)
+    np.testing.assert_array_equal(twin.embedding_, model.embedding_)
+    np.testing.assert_array_equal(twin.graph_.lengths, model.graph_.lengths)
+
+
+@pytest.mark.parametrize("learner", [LMNN(tol=0.1), KernelLMNN(kernel="rbf", tol=0.1)], ids=repr)
+def test_skops_holds_the_metric_of_a_classifier_of_another_library(learner, tmp_path):
+    skops = pytest.importorskip("skops.io", reason="needs the skops extra")
+    metric = clone(learner).fit(X, Y).get_metric()
+    model = KNeighborsClassifier(metric=metric, algorithm="brute").fit(X, Y)
+    skops.dump(model, tmp_path / "model.skops")
+    twin = skops.load(tmp_path / "model.skops", trusted=TRUSTED_TYPES)
+    np.testing.assert_array_equal(twin.predict(X[::10]), model.predict(X[::10]))
 
 
 # -- unfoldings ------------------------------------------------------------------------------

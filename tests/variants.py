@@ -32,6 +32,12 @@ OF_THE_CLASS = {
     "check_n_features_in_after_fitting",
     "check_pipeline_consistency",
     "check_positive_only_tag_during_fit",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weights_list",
+    "check_sample_weights_not_an_array",
+    "check_sample_weights_not_overwritten",
+    "check_sample_weights_pandas_series",
+    "check_sample_weights_shape",
     "check_transformer_data_not_an_array",
     # what is refused
     "check_classifiers_regression_target",

@@ -89,6 +89,7 @@ def run_nearfar(X, y, options, job):
     model = LMNN(
         n_neighbors=N_NEIGHBORS,
         push_weight=PUSH_WEIGHT,
+        shrinkage=0,  # the program of the peers
         max_seconds=job.limit,
         random_state=SEED,
         **options,

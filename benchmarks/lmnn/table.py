@@ -11,7 +11,8 @@ INTRODUCTION = """\
 `python -m benchmarks.lmnn --table` writes this page from `benchmarks/results/lmnn-*.json`;
 do not edit it. `benchmarks/README.md` says how to repeat the runs.
 
-Every method learns from the same training part with k = 3 and mu = 0.5, in a process of its own.
+Every method learns from the same training part with k = 3 and mu = 0.5, nearfar with `shrinkage=0`
+as the others do, in a process of its own.
 *Seconds* are those of `fit` alone, the shortest of five where it takes less than a second. *Peak*
 is the largest resident memory of the whole process.
 *Objective* is the papers' objective over all impostors, computed in float64 by one evaluator that

@@ -134,7 +134,7 @@ def measure_impostors(points, sizes):
     some = np.sort(random.permutation(len(order))[: sizes.queries])
     for r in sizes.impostors:
         X = np.ascontiguousarray(points.train[order, :r])
-        lmnn = LMNN(tol=1e-2).fit(X[sample], labels[sample])
+        lmnn = LMNN(tol=1e-2, shrinkage=0).fit(X[sample], labels[sample])
         Z = np.ascontiguousarray(lmnn.transform(X))
         targets = on_numpy.nearest_in_class(X, starts, NEIGHBORS)
         lengths = on_numpy.sq_lengths(Z, *targets).astype(np.float64)
@@ -201,7 +201,7 @@ def measure_low_rank(points, sizes, device):
     raw = [on_device(part, device) for part in (points.train, points.test)]
     row = {"dimensions": raw[0].shape[1], "raw": 100 * knn_error(*raw, *points.labels)}
     del raw
-    square, row["lmnn seconds"] = fitted(LMNN(), X, y)
+    square, row["lmnn seconds"] = fitted(LMNN(shrinkage=0), X, y)
     row |= {"inputs": X.shape[1], "lmnn": error(square.components_)}
     row |= {"gap": square.duality_gap_, "rank": len(square.components_)}
     yield row
@@ -209,7 +209,7 @@ def measure_low_rank(points, sizes, device):
     square_map = to_host(square.components_).astype(np.float64)
     principal = on_device(principal_rows(square_map, X).astype(np.float32), device)
     for r in sizes.low_rank:
-        learned, taken = fitted(LMNN(n_components=r), X, y)
+        learned, taken = fitted(LMNN(n_components=r, shrinkage=0), X, y)
         axes = on_device(np.eye(r, X.shape[1], dtype=np.float32), device)
         yield {
             "dimensions": r,

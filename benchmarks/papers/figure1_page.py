@@ -21,11 +21,13 @@ metric is learned once, and projected on its leading directions, as in section 3
 learn a map of so many rows each time (section 5.1). *PCAW* is PCA with whitening; *LDA* has one
 dimension less than there are classes, and *MMC*, the method of Xing et al., seldom many: where
 there are no more the errors stay. The kernel of *KMCML* is Gaussian; its width and the weight of
-the trace are chosen by 5-fold cross validation on the training part of the first split. KMCML,
-NMCML and NCA are measured where there are fewer than 1000 training points. Features are
+the trace are chosen by 5-fold cross validation on the training part of the first split. All others
+learn with shrinkage 0, the paper's program. KMCML, NMCML and NCA are measured where there are fewer
+than 1000 training points. Features are
 standardised by the training part, pixels are not. The full metric of MCML does not depend on the
 scale of the features, but which of its directions lead does: *MCML, whitened* (not in the paper)
-learns from the points of PCAW.
+learns from the points of PCAW. The paper's Yale faces (YALE) are missing: the file is not at hand,
+and Extended Yale B, which is, has other images.
 """
 TITLES = {
     "mcml": "MCML",

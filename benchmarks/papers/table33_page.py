@@ -21,6 +21,10 @@ help: it unfolds what the images have in common, and a plane in few dimensions d
 classes well. What the thesis does not tell is as follows here. 450 images of each digit are drawn
 from the training part of USPS; ink is positive, and every image is scaled to unit length. The
 penalty of the machine is chosen by 5-fold cross validation on the training part of the split.
+
+The thesis finds MVU's kernel worse than the linear one on all four pairs. This does not hold here:
+it is worse on 1 vs 3 and 8 vs 9, by less than the thesis has it, equal on 1 vs 2 and better on
+2 vs 8 (1.78 against 2.22 %). A test part has 90 images, so that 0.11 % is one image in all ten.
 """
 
 

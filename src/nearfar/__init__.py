@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from nearfar.estimators.lfda import LFDA as LFDA
     from nearfar.estimators.linear_metric import LinearMetric as LinearMetric
     from nearfar.estimators.linear_metric import as_metric as as_metric
+    from nearfar.estimators.linear_metric import to_faiss as to_faiss
+    from nearfar.estimators.linear_metric import to_onnx as to_onnx
     from nearfar.estimators.lmnn import LMNN as LMNN
     from nearfar.estimators.local_mds import LocalMDS as LocalMDS
     from nearfar.estimators.lsml import LSML as LSML
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from nearfar.estimators.pola import POLA as POLA
     from nearfar.estimators.rca import RCA as RCA
     from nearfar.estimators.scml import SCML as SCML
+    from nearfar.estimators.sdml import SDML as SDML
     from nearfar.estimators.sensor_localization import SensorLocalization as SensorLocalization
     from nearfar.estimators.variational_mvu import VariationalMVU as VariationalMVU
     from nearfar.graphs import NeighborhoodGraph as NeighborhoodGraph
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from nearfar.supervision import make_chunklets as make_chunklets
     from nearfar.supervision import make_pairs as make_pairs
     from nearfar.supervision import make_quadruplets as make_quadruplets
+    from nearfar.supervision import make_relevant_targets as make_relevant_targets
     from nearfar.supervision import make_triplets as make_triplets
 
 __version__ = "0.1.0.dev0"
@@ -69,8 +73,11 @@ _HOME = {entry.name: entry.module for entry in _ENTRIES} | {
     "make_chunklets": "nearfar.supervision",
     "make_pairs": "nearfar.supervision",
     "make_quadruplets": "nearfar.supervision",
+    "make_relevant_targets": "nearfar.supervision",
     "make_triplets": "nearfar.supervision",
     "save": "nearfar.io",
+    "to_faiss": "nearfar.estimators.linear_metric",
+    "to_onnx": "nearfar.estimators.linear_metric",
     "verify": "nearfar.proofs",
 }
 

@@ -12,7 +12,9 @@
 
     NearfarWarning (UserWarning)
     ├── DataWarning                         data that weakens the answer
+    │   └── WorseThanInputsWarning          a learned distance that held-out rows advise against
     ├── CheckpointWarning                   a checkpoint that cannot be written; the fit goes on
+    ├── CompatibilityWarning                a parameter of another library that has no meaning here
     └── ConvergenceWarning                  a solver stopped before its tolerance
         (also sklearn.exceptions.ConvergenceWarning)
 
@@ -80,8 +82,16 @@ class DataWarning(NearfarWarning):
     """Data that can be used, but weaken the answer."""
 
 
+class WorseThanInputsWarning(DataWarning):
+    """A learned distance under which held-out rows err more often than under the inputs."""
+
+
 class CheckpointWarning(NearfarWarning):
     """A checkpoint that could not be written or deleted; the fit goes on without it."""
+
+
+class CompatibilityWarning(NearfarWarning):
+    """A parameter of another library that has no meaning in nearfar."""
 
 
 class ConvergenceWarning(NearfarWarning, sklearn.exceptions.ConvergenceWarning):

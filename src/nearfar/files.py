@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
 
@@ -277,3 +278,13 @@ def fingerprint(*parts: Any) -> str:
         else:
             digest.update(f"{type(part).__name__}{part!r};".encode())
     return digest.hexdigest()
+
+
+def row_hashes(X: Any) -> NDArray[np.uint64]:
+    """A number for each row of points (n, d), the same for equal rows; by BLAKE2."""
+    digests = bytearray()
+    for first in range(0, len(X), 1024):
+        block = np.ascontiguousarray(X[first : first + 1024], dtype=np.float64) + 0.0  # -0 is 0
+        for row in block:
+            digests += hashlib.blake2b(row.tobytes(), digest_size=8).digest()
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)

@@ -21,6 +21,10 @@ is an object with one key that starts with ``$``:
 ``$model``             another estimator of nearfar, fitted or not: class, parameters, attributes
 ``$frozen``            the same in scikit-learn's ``FrozenEstimator``
 =====================  =============================================================
+
+A pipeline is a document of class "Pipeline" with its steps, as [name, step] pairs. A step is an
+estimator of nearfar, or one of a few transformers of scikit-learn, of which the file holds class,
+parameters, and the arrays by which it maps points; their names are fixed here.
 """
 
 from __future__ import annotations
@@ -28,9 +32,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import importlib
+import itertools
 import json
 import math
 import os
+import warnings
 import zipfile
 from collections.abc import Callable
 from io import BytesIO
@@ -39,7 +45,16 @@ from typing import Any
 
 import numpy as np
 import sklearn
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    Normalizer,
+    RobustScaler,
+    StandardScaler,
+)
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar import __version__
@@ -56,6 +71,7 @@ from nearfar.files import (
     check_target,
 )
 from nearfar.graphs import NeighborhoodGraph
+from nearfar.kernels import is_torch
 from nearfar.registry import ENTRIES
 from nearfar.solvers import Status
 
@@ -63,8 +79,39 @@ from nearfar.solvers import Status
 # looked up here and never imported.
 MODEL_CLASSES = {entry.name: entry.module for entry in ENTRIES}
 
+# What estimators hold beside plain data and each other: ``graph_`` of the unfoldings, and distances
+# as functions, which ``get_metric`` gives to estimators of other libraries.
+_PARTS = (
+    "nearfar.estimators._base.LinearDistance",
+    "nearfar.estimators._kernel.Kernel",
+    "nearfar.estimators._kernel.KernelDistance",
+    "nearfar.graphs.neighborhood.NeighborhoodGraph",
+)
+_DECOMPOSED = {
+    "components_": "rd",
+    "explained_variance_": "r",
+    "explained_variance_ratio_": "r",
+    "singular_values_": "r",
+}
+# The transformers of scikit-learn that may be steps of a pipeline, and the arrays of each with a
+# letter for each axis: d are features, r images. This list is closed, too.
+STEPS: dict[str, tuple[type, dict[str, str]]] = {
+    "StandardScaler": (StandardScaler, {"mean_": "d", "var_": "d", "scale_": "d"}),
+    "MinMaxScaler": (
+        MinMaxScaler,
+        dict.fromkeys(["min_", "scale_", "data_min_", "data_max_", "data_range_"], "d"),
+    ),
+    "MaxAbsScaler": (MaxAbsScaler, {"scale_": "d", "max_abs_": "d"}),
+    "RobustScaler": (RobustScaler, {"center_": "d", "scale_": "d"}),
+    "PCA": (PCA, {**_DECOMPOSED, "mean_": "d"}),
+    "TruncatedSVD": (TruncatedSVD, _DECOMPOSED),
+    "Normalizer": (Normalizer, {}),
+}
+_COUNTS = ("n_components_", "n_samples_", "n_samples_seen_", "noise_variance_")
+_STEP_FACTS = (*_COUNTS, "n_features_in_", "feature_names_in_")
+
 #: What ``skops.io.load(path, trusted=nearfar.TRUSTED_TYPES)`` has to trust.
-TRUSTED_TYPES = sorted(f"{module}.{name}" for name, module in MODEL_CLASSES.items())
+TRUSTED_TYPES = sorted([*_PARTS, *(f"{module}.{name}" for name, module in MODEL_CLASSES.items())])
 
 FORMAT = "nearfar-model"
 FORMAT_VERSION = 1
@@ -96,8 +143,10 @@ def save(
     Parameters
     ----------
     model : estimator
-        A fitted estimator of nearfar. Torch tensors are stored as arrays and come back as NumPy.
-        Callbacks and metadata requests are not stored.
+        A fitted estimator of nearfar, or a pipeline of StandardScaler, MinMaxScaler, MaxAbsScaler,
+        RobustScaler, PCA, TruncatedSVD or Normalizer, and an estimator of nearfar at the end.
+        Torch tensors are stored as arrays and come back as NumPy. Callbacks, metadata requests and
+        output settings are not stored.
     path : path-like
         The file to write, by custom ``*.nearfar``; one that exists is replaced and keeps its mode.
     proof : {"auto", True, False}, default="auto"
@@ -116,12 +165,13 @@ def save(
     """
     check_target(path)
     name = type(model).__name__
-    if not _is_ours(model):
+    if isinstance(model, Pipeline):
+        _check_steps(model)
+    elif not _is_ours(model):
         raise ModelFileError(
-            f"a {name} cannot be saved. A model file holds one of {', '.join(MODEL_CLASSES)}, "
-            "not a subclass or another estimator. Save the fitted nearfar estimator itself; of a "
-            "pipeline of linear steps nearfar.as_metric(pipeline), of any other with skops "
-            "(docs/persistence.md)."
+            f"a {name} cannot be saved. A model file holds one of {', '.join(MODEL_CLASSES)}, or a "
+            "pipeline that ends in one, not a subclass or another estimator. Save the fitted "
+            "nearfar estimator itself, any other with skops (docs/persistence.md)."
         )
     check_is_fitted(model)
     if not (isinstance(proof, bool) or proof == "auto"):
@@ -135,7 +185,7 @@ def save(
         "nearfar_version": __version__,
         "sklearn_version": sklearn.__version__,
         **({} if provenance is None else {"provenance": provenance}),
-        **_encode_model(model, "", arrays),
+        **(_encode_pipeline if isinstance(model, Pipeline) else _encode_model)(model, "", arrays),
     }
     text = json.dumps(document, indent=1, allow_nan=False)
     if len(text) > MOST_DOCUMENT:
@@ -151,8 +201,39 @@ def save(
             archive.writestr(zipfile.ZipInfo(f"{attribute}.npy"), member.getvalue())
 
 
+def _check_steps(pipeline: Pipeline) -> None:
+    """Raise if a file cannot hold one of the steps."""
+    *others, (name, last) = pipeline.steps
+    strange = [
+        (step_name, step)
+        for step_name, step in others
+        if not (_is_ours(step) or _is_step(step) or step in (None, "passthrough"))
+    ]
+    if strange:
+        where, step = strange[0]
+        raise ModelFileError(
+            f"a pipeline with a {type(step).__name__} (step {where!r}) cannot be saved. Before an "
+            f"estimator of nearfar a model file holds {', '.join(STEPS)}. Apply that step "
+            "beforehand, and save the steps after it; or, if all steps are linear, save "
+            "nearfar.as_metric(pipeline); any other with skops (docs/persistence.md)."
+        )
+    if not _is_ours(last):
+        raise ModelFileError(
+            f"a pipeline that ends in a {type(last).__name__} (step {name!r}) cannot be saved: the "
+            "last step must be an estimator of nearfar. Save pipeline[:-1], or classify with "
+            "nearfar.NearestNeighborClassifier."
+        )
+
+
+def _is_step(value: Any) -> bool:
+    """Whether `value` is one of scikit-learn's transformers that a file may hold."""
+    return type(value).__name__ in STEPS and type(value) is STEPS[type(value).__name__][0]
+
+
 def _with_proof_up_to(limit: float, model: Any) -> Any:
-    """The model, or a copy without a ``proof_`` of more bytes; also of one inside a classifier."""
+    """The model, or a copy without a ``proof_`` of more bytes; also of one inside another model."""
+    if isinstance(model, Pipeline):
+        return Pipeline([(name, _with_proof_up_to(limit, step)) for name, step in model.steps])
     proof = getattr(model, "proof_", None)
     if proof is not None and sum(array.nbytes for array in proof.values()) > limit:
         model = copy.copy(model)
@@ -201,8 +282,9 @@ def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     -------
     dict or None
         What ``nearfar fit`` writes: command, table, target, digest (of points and labels),
-        test_share, seed, n_rows, n_train, n_learned (of the training rows, fewer with ``--rows``)
-        and versions. Like everything in a file it is a claim of whoever wrote it.
+        test_share, seed, n_rows, n_train, n_learned (of the training rows, fewer with ``--rows``),
+        learned_rows (hashes of some of these, by which they are known again) and versions.
+        Like everything in a file it is a claim of whoever wrote it.
 
     Raises
     ------
@@ -292,7 +374,9 @@ def _check_version(document: dict[str, Any]) -> None:
 
 
 def _restore(document: dict[str, Any], arrays: Arrays) -> Any:
-    model = _decode_model(document, arrays, f"that wrote it ({document['nearfar_version']})")
+    writer = f"that wrote it ({document['nearfar_version']})"
+    decode = _decode_pipeline if document["class"] == "Pipeline" else _decode_model
+    model = decode(document, arrays, writer)
     check_is_fitted(model)
     return model
 
@@ -455,6 +539,113 @@ def _encode_model(model: Any, prefix: str, arrays: dict[str, np.ndarray]) -> dic
     return {"class": type(model).__name__, "parameters": parameters, "attributes": values}
 
 
+def _encode_pipeline(model: Pipeline, prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The steps that do something, each with its name."""
+    kept = [(name, step) for name, step in model.steps if step not in (None, "passthrough")]
+    steps = [
+        [
+            name,
+            (_encode_step if _is_step(step) else _encode_model)(step, f"{prefix}step{i}.", arrays),
+        ]
+        for i, (name, step) in enumerate(kept)
+    ]
+    return {"class": "Pipeline", "steps": steps}
+
+
+def _encode_step(step: Any, prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The same of a transformer of scikit-learn, of which only the listed attributes are stored."""
+    _, axes = STEPS[type(step).__name__]
+    check_is_fitted(step)
+    parameters = {
+        name: _encode(value, prefix + name, arrays)
+        for name, value in step.get_params(deep=False).items()
+    }
+    attributes = {
+        name: _encode(value, prefix + name, arrays)
+        for name, value in vars(step).items()
+        if name in axes or name in _STEP_FACTS
+    }
+    return {"class": type(step).__name__, "parameters": parameters, "attributes": attributes}
+
+
+def _decode_pipeline(value: dict[str, Any], arrays: Arrays, writer: str) -> Pipeline:
+    """The steps, each of which takes as many features as the one before it makes."""
+    steps: list[tuple[str, Any]] = []
+    for name, content in value["steps"]:
+        known = content["class"] in STEPS
+        step = _decode_step(content, arrays) if known else _decode_model(content, arrays, writer)
+        steps.append((str(name), step))
+    names = [name for name, _ in steps]
+    if not steps or not _is_ours(steps[-1][1]) or len(set(names)) < len(names):
+        raise _Unusable(
+            f"holds a pipeline of the steps {', '.join(names) or 'none'}; expected different names,"
+            " and an estimator of nearfar at the end. Fit and save again."
+        )
+    for (first, step), (second, after) in itertools.pairwise(steps):
+        made = _width(step)
+        if made != after.n_features_in_:
+            raise _Unusable(
+                f"holds a pipeline whose step {first!r} makes {made} features, and whose step "
+                f"{second!r} takes {after.n_features_in_}. Fit and save again."
+            )
+    return Pipeline(steps)
+
+
+def _width(step: Any) -> int:
+    """The number of features that a step makes."""
+    components = getattr(step, "components_", None)
+    return int(step.n_features_in_ if components is None else np.shape(components)[0])
+
+
+def _decode_step(value: dict[str, Any], arrays: Arrays) -> Any:
+    """A fitted transformer of scikit-learn: numbers, arrays of the listed shapes and no more."""
+    cls, axes = STEPS[value["class"]]
+    parameters, facts = _decode(value["parameters"], arrays), _decode(value["attributes"], arrays)
+    step = cls()
+    unknown = sorted(set(parameters) - set(step.get_params(deep=False)))
+    unknown += sorted(set(facts) - {*axes, *_STEP_FACTS})
+    if unknown:
+        raise _Unusable(
+            f"sets {', '.join(unknown)}, which {value['class']} does not have. Fit and save again."
+        )
+    step.set_params(**parameters)
+    vars(step).update(facts)
+    check_is_fitted(step)
+    _check_account(step)
+    lengths = {"d": facts["n_features_in_"]}
+    for name, letters in axes.items():
+        array = facts.get(name)
+        if array is None:  # such as the variance of a StandardScaler(with_std=False)
+            continue
+        shape = np.shape(array)
+        fits = isinstance(array, np.ndarray) and array.dtype.kind == "f"
+        fits = fits and len(shape) == len(letters) and bool(np.isfinite(array).all())
+        fits = fits and all(
+            lengths.setdefault(axis, size) == size
+            for axis, size in zip(letters, shape, strict=True)
+        )
+        if not fits:
+            raise _Unusable(
+                f"holds {name} of a {value['class']} as {array!r:.60}; expected finite numbers of "
+                f"shape ({', '.join(str(lengths.get(axis, axis)) for axis in letters)}). Fit and "
+                "save again."
+            )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names of features, and of a division by zero
+        image = step.transform(np.zeros((1, lengths["d"])))
+    if not np.isfinite(image).all():
+        raise _Unusable(
+            f"holds a {value['class']} that maps zero to no number. Fit and save again."
+        )
+    names = facts.get("feature_names_in_")
+    if names is not None and np.shape(names) != (lengths["d"],):
+        raise _Unusable(
+            f"holds feature_names_in_ of shape {np.shape(names)}; expected one for each feature of "
+            f"a {value['class']}. Fit and save again."
+        )
+    return step
+
+
 def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
     """`value` as JSON; arrays go to `arrays` under the name `where`."""
     if value is None or isinstance(value, bool | str):
@@ -482,7 +673,7 @@ def _encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"$model": _encode_model(value, f"{where}.", arrays)}
     if isinstance(value, NeighborhoodGraph):
         return {"$graph": _encode_graph(value, where, arrays)}
-    if _is_tensor(value):
+    if is_torch(value):
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray) and value.dtype.kind in ARRAY_KINDS:
         same = (name for name, array in arrays.items() if array is value)
@@ -503,7 +694,7 @@ def _encode_graph(graph: NeighborhoodGraph, where: str, arrays: dict[str, np.nda
     """The fields of a neighbourhood graph."""
     values = {field.name: getattr(graph, field.name) for field in dataclasses.fields(graph)}
     points = values["points"]
-    if points is not None and not _is_tensor(points):
+    if points is not None and not is_torch(points):
         values["points"] = np.asarray(points)
     return {name: _encode(value, f"{where}.{name}", arrays) for name, value in values.items()}
 
@@ -514,11 +705,6 @@ def _decode_graph(value: dict[str, Any], arrays: Arrays) -> NeighborhoodGraph:
     if not graph.is_consistent():
         raise ValueError("the edges of a graph do not fit its nodes")
     return graph
-
-
-def _is_tensor(value: Any) -> bool:
-    """Whether `value` is a torch tensor, without importing torch."""
-    return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
 
 
 def _decode(value: Any, arrays: Arrays) -> Any:

@@ -93,6 +93,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("POLA", "pola", "metric", "pairs", command=True),
     Entry("KernelPOLA", "kernel_pola", "metric", "pairs", kernel=True, command=True),
     Entry("ITML", "itml", "metric", "pairs", command=True),
+    Entry("SDML", "sdml", "metric", "pairs", command=True),
     Entry("LSML", "lsml", "metric", "quadruplets", command=True),
     Entry("SCML", "scml", "metric", "triplets", command=True),
     Entry("GMML", "gmml", "metric", "pairs", command=True),

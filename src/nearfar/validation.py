@@ -1,4 +1,4 @@
-"""Validation of arguments: numbers in a range, and words from a list."""
+"""Validation of arguments: numbers in a range, words from a list, and rows in memory."""
 
 from __future__ import annotations
 
@@ -46,3 +46,21 @@ def check_choice(name: str, value: Any, choices: Sequence[str], or_else: str = "
     if not isinstance(value, str) or value not in choices:
         listed = ", ".join(map(repr, choices))
         raise InvalidInputError(f"{name} must be one of {listed}{or_else}; got {value!r}.")
+
+
+def check_in_memory(X: Any, name: str = "X") -> None:
+    """Raise if X is a query or a stream of rows, such as a lazy table or a loader of batches."""
+    kind = type(X)
+    if hasattr(kind, "__array__") or hasattr(X, "shape"):
+        return
+    if hasattr(kind, "collect"):
+        raise InvalidInputError(
+            f"the rows of {name} must be in memory; got a {kind.__name__}, which is a query."
+            f" Pass {name}.collect()."
+        )
+    if hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+        raise InvalidInputError(
+            f"{name} must be an array, a table or a tensor; got a {kind.__name__}, which gives rows"
+            " one after the other. Put them together first, for example with numpy.concatenate or"
+            " torch.cat."
+        )

@@ -66,16 +66,6 @@ def peer_run(**facts):
     }
 
 
-def test_smoke_run_passes(command):
-    """On one data set; CI runs all of it."""
-    """CI runs all of it."""
-    code, printed, told = command("--smoke", "--data", "iris")
-    assert code == 0, printed + told
-    for method in ("Euclidean", "nearfar, tol 1e-2", "nearfar, tol 1e-3"):
-        assert f"| iris 105 x 4 | {method} |" in printed
-    assert "failed" not in printed
-
-
 def test_unknown_peer_is_named(command, capsys):
     with pytest.raises(SystemExit, match="2"):
         command("--peers", "shogun")

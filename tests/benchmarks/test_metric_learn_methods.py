@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import metric_learn_methods as benchmark
-from nearfar import ITML, LFDA, LSML, MLKR, SCML, Covariance, Tuples
+from nearfar import ITML, LFDA, LSML, MLKR, SCML, SDML, Covariance, Tuples
 
 
 @pytest.mark.slow
@@ -34,6 +34,9 @@ def test_objectives_are_those_that_the_models_report(method):
             sparsity_weight=benchmark.SPARSITY
             / np.mean(np.sum((X[data["indices"][:, 0]] - X[data["indices"][:, 2]]) ** 2, axis=1))
         ).fit(Tuples(X, data["indices"])),
+        "sdml": lambda: SDML(balance=float(data["balance"])).fit(
+            Tuples(X, data["indices"]), data["kinds"]
+        ),
         "mlkr": lambda: MLKR().fit(X, y),
     }[method]()
     value = benchmark.objective(method, np.asarray(model.components_), data)

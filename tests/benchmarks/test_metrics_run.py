@@ -56,16 +56,6 @@ def record(*runs):
 # -- the command ---
 
 
-def test_smoke_run_passes(monkeypatch, capsys):
-    """One task on one data set; CI runs all of it."""
-    monkeypatch.setenv("NEARFAR_DATA", "")
-    code = command.main(["--smoke", "--tasks", "mmc", "--data", "iris"])
-    printed, told = capsys.readouterr()
-    assert code == 0, printed + told
-    assert "| iris 105 x 4 | nearfar, tol 1e-3 |" in printed
-    assert "failed" not in printed
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [

@@ -74,13 +74,6 @@ def program_of(n, k, folder):
 # -- the command ---
 
 
-def test_smoke_run_passes(run_command):
-    code, printed, told = run_command("--smoke", "--data", "roll50k4")
-    assert code == 0, printed + told
-    assert "| roll50k4 | 221 | **nearfar** |" in printed
-    assert "| **converged** |" in printed
-
-
 @pytest.mark.skipif(shutil.which("csdp") is None, reason="csdp is not installed")
 def test_csdp_and_nearfar_find_the_same_variance(run_command, tmp_path):
     places = ["--results", str(tmp_path), "--page", str(tmp_path / "page.md"), "--machine", "x"]

@@ -175,11 +175,31 @@ class LargeMargin:
 
 @dataclass(frozen=True)
 class Collapse:
-    """Σ_i KL[p0(·|i) ‖ p(·|i)] + λ tr A, p(j|i) ∝ exp(−D(i, j)), p0 even on the class of i."""
+    """Σ_i KL[p0(·|i) ‖ p(·|i)] + λ tr A, p(j|i) ∝ exp(−D(i, j)), p0 even on the class of i.
+
+    D is φ times the squared distance of the inputs, and that of A.
+    """
 
     y: np.ndarray
     regularization: float = 0.0
+    floor: float = 0.0
+    inputs: Any = None  # (n, n) squared distances of the inputs; None for φ = 0
     sense = 1
+
+    @classmethod
+    def shrunk(cls, y: np.ndarray, squares: Any, rho: float, d: int, floored: bool) -> Collapse:
+        """λ = r T / 8d and φ = r n / T, for n points that are not alone and T = Σ p0 D."""
+        plain, r = cls(y), rho / (1 - rho)
+        total = float((plain.wanted * squares).sum())
+        if rho == 0 or total == 0:
+            return plain
+        weight, counted = r * total / 8 / d, int(plain.wanted.any(axis=1).sum())
+        return cls(y, weight, r * counted / total, squares) if floored else cls(y, weight)
+
+    @cached_property
+    def kept(self) -> Any:
+        """What the floor gives, (n, n)."""
+        return 0 * self.wanted if self.inputs is None else self.floor * self.inputs
 
     @cached_property
     def wanted(self) -> Any:
@@ -202,8 +222,8 @@ class Collapse:
         return Judged(float(terms.sum() + self.regularization * trace), float(rounding))
 
     def at_zero(self) -> float:
-        """The zero map: everybody is chosen equally often."""
-        return self.judged(Lengths(np.zeros((len(self.y),) * 2, Wide), 0 * self.wanted)).value
+        """A = 0: without a floor, everybody is chosen equally often."""
+        return self.judged(Lengths(self.kept, 0 * self.wanted)).value
 
     def at_best_multiple(self, squares: Any, trace: float) -> float:
         """Of distances (n, n), in units of the mean."""
@@ -212,7 +232,8 @@ class Collapse:
 
         def worth(exponent: float) -> float:
             multiple = Wide(2) ** exponent / unit
-            return self.judged(Lengths(multiple * squares, none), float(multiple * trace)).value
+            lengths = Lengths(self.kept + multiple * squares, none)
+            return self.judged(lengths, float(multiple * trace)).value
 
         found = minimize_scalar(worth, bounds=(-30, 30), method="bounded")
         return min(float(found.fun), self.at_zero())
@@ -243,11 +264,12 @@ class Collapse:
             rows[0, :width] = -squares[i, j]
             rows[0, width + a] = -1
             rows[2, width + m + number] = 1
-            program.exponential(rows, np.array([0.0, 1, 0]))
+            program.exponential(rows, np.array([-float(self.kept[i, j]), 1, 0]))
         found = program.minimum()
         if found is None:
             return None
-        return float(found + sum(value * log(value) for value in p0[p0 > 0]))
+        pull = float((self.wanted * self.kept).sum())
+        return float(found + pull + sum(value * log(value) for value in p0[p0 > 0]))
 
 
 # -- near and far pairs --------------------------------------------------------------------------

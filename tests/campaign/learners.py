@@ -284,7 +284,7 @@ class _MCML(Learner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
         return st.fixed_dictionaries(
             {
-                "regularization": st.sampled_from([0.0, 0.1]),
+                "shrinkage": st.sampled_from([0.0, 0.2]),
                 "init": st.sampled_from(["auto", "auto", "identity"]),
             }
         )
@@ -293,12 +293,16 @@ class _MCML(Learner):
         return MCML(**setting.parameters, tol=tol)
 
     def judge(self, setting: Setting) -> judges.Collapse:
-        return judges.Collapse(setting.data.y, setting.parameters["regularization"])
+        data, rho = setting.data, setting.parameters["shrinkage"]
+        d = int((data.live & (data.exact != data.exact[:1]).any(axis=0)).sum())
+        return judges.Collapse.shrunk(data.y, live_squares(data), rho, d, floored=True)
 
     def judged(self, setting: Setting, model: Any) -> Judged:
-        L = model.components_
-        lengths = Lengths.under(L, judges.differences(setting.data.exact))
-        return self.judge(setting).judged(lengths, float((L.astype(judges.Wide) ** 2).sum()))
+        L, judge, data = model.components_, self.judge(setting), setting.data
+        lengths = Lengths.under(L, judges.differences(data.exact))
+        varies = (data.live & (data.exact != data.exact[:1]).any(axis=0)).sum()
+        trace = float((L.astype(judges.Wide) ** 2).sum() - judge.floor * varies)
+        return judge.judged(lengths, trace)
 
     def starts(self, setting: Setting, model: Any) -> dict[str, float]:  # noqa: ARG002
         judge, data = self.judge(setting), setting.data
@@ -311,9 +315,6 @@ class _MCML(Learner):
     def optimum(self, setting: Setting, model: Any) -> float | None:  # noqa: ARG002
         points, unit = orthonormal(setting.data.X)
         return self.judge(setting).optimum(points, unit**2)
-
-    def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
-        return 1.0 if setting.parameters["regularization"] == 0 else np.nan
 
 
 class _PairLearner(Learner):
@@ -335,7 +336,7 @@ class _PairLearner(Learner):
         if "all pairs of different classes are of equal points" in str(error):
             same = live_squares(data) == 0
             return bool(same[data.y[:, None] != data.y].all())
-        if "no largest value" in str(error):
+        if "problem is unbounded" in str(error):
             near = live_squares(data)[data.y[:, None] == data.y].sum()
             return bool(setting.parameters["regularization"] * near == 0) and _near_miss_far(data)
         return super().may_refuse(setting, error)
@@ -520,31 +521,32 @@ class _KernelLMNN(_OfKernelValues, _OfAllNeighbours):
 
 class _KernelMCML(_OfKernelValues, Learner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
-        return st.fixed_dictionaries(
-            {"kernel": KERNELS, "regularization": st.sampled_from([0.1, 1.0])}
-        )
+        return st.fixed_dictionaries({"kernel": KERNELS, "shrinkage": st.sampled_from([0.3, 0.9])})
 
     def build(self, setting: Setting, tol: float) -> Any:
         return KernelMCML(**setting.parameters, tol=tol)
 
-    def judge(self, setting: Setting) -> judges.Collapse:
-        return judges.Collapse(setting.data.y, setting.parameters["regularization"])
+    def judge(self, setting: Setting, model: Any) -> judges.Collapse:
+        rho, rank = setting.parameters["shrinkage"], len(model.eigenvalues_)
+        squares = feature_squares(setting)
+        return judges.Collapse.shrunk(setting.data.y, squares, rho, rank, floored=False)
 
     def judged(self, setting: Setting, model: Any) -> Judged:
         lengths = feature_lengths(setting, model)
-        return self.judge(setting).judged(lengths, feature_trace(setting, model))
+        return self.judge(setting, model).judged(lengths, feature_trace(setting, model))
 
     def starts(self, setting: Setting, model: Any) -> dict[str, float]:
-        judge, found = self.judge(setting), {"zero": self.judge(setting).at_zero()}
+        judge = self.judge(setting, model)
+        found = {"zero": judge.at_zero()}
         if setting.data.spread > 0 and is_resolved(setting):
             rank = len(model.eigenvalues_)
             worth = judge.at_best_multiple(feature_squares(setting), rank)
             found["the best multiple of the kernel's"] = worth
         return found
 
-    def optimum(self, setting: Setting, model: Any) -> float | None:  # noqa: ARG002
+    def optimum(self, setting: Setting, model: Any) -> float | None:
         points = feature_points(setting)
-        return self.judge(setting).optimum(points) if points.shape[1] <= 5 else None
+        return self.judge(setting, model).optimum(points) if points.shape[1] <= 5 else None
 
     def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
         return 1.0 if setting.parameters["kernel"] == "rbf" else np.nan

@@ -31,12 +31,12 @@ RARE = [1, 1, 0, 0, 0, 0, 0, 0]
 REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     "the trace counted directions that no points span": (
         "MCML",
-        {"regularization": 0.1, "init": "auto"},
+        {"shrinkage": 0.2, "init": "auto"},
         data(WIDE, [0, 1, 2, 0, 1, 2, 0, 1]),
     ),
     "a feature of few entries beside rounding errors was noise (MCML)": (
         "KernelMCML",
-        {"kernel": "linear", "regularization": 0.1},
+        {"kernel": "linear", "shrinkage": 0.3},
         data([*CUBE, [1, 1, 0]], [1, 1, 0, 0, 0, 0, 0, 0, 0]),
     ),
     "a feature of few entries beside rounding errors was noise (LMNN)": (
@@ -72,12 +72,12 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "equal points kept a metric whose trace was not counted": (
         "MCML",
-        {"regularization": 0.1, "init": "identity"},
+        {"shrinkage": 0.2, "init": "identity"},
         data([[0.0]] * 5, [1, 1, 0, 0, 0]),
     ),
     "converged with a gap above the tolerance": (
         "MCML",
-        {"regularization": 0.0, "init": "auto"},
+        {"shrinkage": 0.0, "init": "auto"},
         data([*SHORT, [1e12] * 6], [0, 1, 0, 1], "float32"),
     ),
     "a far pair that differs in a dead feature only": (
@@ -154,7 +154,7 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "soft neighbours that miss feasibility by rounding": (
         "MCML",
-        {"regularization": 0.0, "init": "auto"},
+        {"shrinkage": 0.0, "init": "auto"},
         data([[0.667, 2.233], [0.958, 1.97], [0.479, 1.679], [0.863, 1.438]], [1, 0, 0, 0]),
     ),
     "a ridge so small that rounding hid it": (

@@ -13,11 +13,12 @@ import pandas
 import pytest
 from sklearn.datasets import load_iris
 
-from nearfar import LMNN
+from nearfar import LMNN, LinearMetric
 from nearfar.cli import commands, fit
+from nearfar.cli.output import print_comparison
 from nearfar.cli.progress import Lines
 from nearfar.errors import TimeLimitError
-from nearfar.evaluation import knn_error, split_points
+from nearfar.evaluation import compare_fitted, knn_error, split_points
 from nearfar.io import load
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -29,8 +30,13 @@ def test_the_built_in_table(run):
     assert done.code == 0
     assert done.err == ""
     assert "105 training and 45 test rows, 4 features, 3 classes" in done.out
-    for method in ("Euclidean", "standardised", "PCA", "LDA", "LMNN"):
-        assert f"  {method} " in done.out
+    for method in ("Euclidean", "standardised", "LDA", "shrunk LDA", "LMNN *"):
+        assert f"\n  {method} " in done.out
+    assert "\n  LMNN, standardised " in done.out
+    assert done.out.endswith(
+        "* LMNN is this model\n"
+        "No clear gain: keep the Euclidean distance; neither makes a mistake.\n"
+    )
     assert "lmnn: converged after" in done.out
     assert "\nsaved iris.nearfar\n" in done.out
     model = load("iris.nearfar")
@@ -51,7 +57,7 @@ def test_the_table_shows_the_error_of_the_saved_model(run):
     model = load("model.nearfar")
     del model.feature_names_in_  # else scikit-learn warns that arrays have no names
     error = knn_error(model, split.X_train, split.y_train, split.X_test, split.y_test, 2)
-    (line,) = [line for line in done.out.splitlines() if line.strip().startswith("LMNN")]
+    (line,) = [line for line in done.out.splitlines() if line.strip().startswith("LMNN *")]
     assert "2-NN error" in done.out
     assert f" {100 * error:.2f} ± " in line
     assert f" {model.duality_gap_:.1e}" in line
@@ -361,6 +367,21 @@ def test_an_objective_that_is_not_known_in_time(run, monkeypatch):
     assert load("model.nearfar").objective_ is None
 
 
+def test_the_verdict_on_a_harmful_model_is_red(monkeypatch, capfd):
+    """A learner that maps all points to noise."""
+    random = np.random.default_rng(0)
+    points = np.r_[random.normal(0, 1, (100, 3)), random.normal(9, 1, (100, 3))]
+    split = split_points(points, np.arange(200) // 100, 0.5, 0)
+    model = LinearMetric([[1.0, -1.0, 0.0]]).fit(split.X_train)
+    print_comparison(compare_fitted(model, split), 3)
+    plain = capfd.readouterr().out
+    assert "\nDo not use LinearMetric: learning makes it worse, " in plain
+    monkeypatch.setattr("click._compat.should_strip_ansi", lambda *_: False)
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
+    print_comparison(compare_fitted(model, split), 3)
+    assert "\n\x1b[31m\x1b[1mDo not use LinearMetric: " in capfd.readouterr().out
+
+
 @pytest.mark.parametrize("column", ["2.5", "{}"], ids=["constant", "the class"])
 def test_a_baseline_that_cannot_be_computed_is_no_failure(run, column):
     rows = [f"{column.format(i % 3)},1,{i % 3}" for i in range(60)]
@@ -369,15 +390,108 @@ def test_a_baseline_that_cannot_be_computed_is_no_failure(run, column):
     assert done.code == 0
     assert "\nsaved model.nearfar\n" in done.out
     assert re.search(r"^  LDA +not computed *$", done.out, re.MULTILINE)
-    line = "LDA could not be computed: no class has two different training rows\n"
-    assert done.out.endswith(line)
+    assert "\nLDA was not computed: no class has two different training rows\n" in done.out
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("test-share", "nan"), ("tol", "inf"), ("regularization", "inf"), ("max-seconds", "nan")],
+    [("test-share", "nan"), ("tol", "inf"), ("gamma", "inf"), ("max-seconds", "nan")],
 )
 def test_numbers_that_are_not_finite(fails, option, value):
     message = fails("fit", "iris", "--method", "mcml", f"--{option}", value)
     assert f"Invalid value for '--{option}': {value} is not a finite number." in message
     assert not Path("model.nearfar").exists()
+
+
+@pytest.mark.parametrize("value", ["1", "-0.1", "nan", "some"])
+def test_a_shrinkage_out_of_range(fails, value):
+    message = fails("fit", "iris", "--shrinkage", value)
+    assert f"'{value}' is neither auto nor a number from 0 to below 1." in message
+    assert not Path("model.nearfar").exists()
+
+
+# -- standardised features, columns ---------------------------------------------------------------
+
+
+def test_features_in_different_units_are_standardised_aloud(run):
+    done = run("fit", "wine")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(
+        "standard deviations of features differ by a factor of 2.7e+03: they"
+    )
+    assert "--no-standardise takes them as they are\n" in done.out
+    assert "\n* LMNN, standardised is this model\n" in done.out
+    model = load("model.nearfar")
+    assert [type(step).__name__ for step in model.named_steps.values()] == [
+        "StandardScaler",
+        "LMNN",
+    ]
+    assert model.feature_names_in_[0] == "alcohol"
+    assert model[-1].duality_gap_ <= 1e-3
+    assert run("verify", "model.nearfar", "wine").out.startswith("proved: ")
+    assert run("report", "model.nearfar", "wine").code == 0
+    assert run("transform", "model.nearfar", "wine", "-o", "o.npy").code == 0
+    assert run("evaluate", "model.nearfar", "wine", "wine", "--retrieval").code == 0
+
+
+@pytest.mark.parametrize("table", ["iris", "digits"])
+def test_features_in_the_same_unit_are_taken_as_they_are(run, table):
+    """Pixels differ in scale, too, but dividing by that makes neighbours worse."""
+    done = run("fit", table, "--max-iter", 3)
+    assert "standard deviations" not in done.out
+    assert "\n* LMNN is this model\n" in done.out
+
+
+@pytest.mark.parametrize(
+    ("table", "option", "saved"),
+    [("wine", "--no-standardise", False), ("iris", "--standardise", True)],
+)
+def test_standardising_as_asked(run, table, option, saved):
+    done = run("fit", table, option)
+    assert "standard deviations" not in done.out
+    assert hasattr(load("model.nearfar"), "steps") == saved
+
+
+def test_a_column_that_looks_like_an_identifier_is_named(run):
+    lines = Path("iris.csv").read_text().splitlines()
+    numbered = [f"patient no,{lines[0]}", *(f"{i + 7},{line}" for i, line in enumerate(lines[1:]))]
+    Path("t.csv").write_text("\n".join(numbered))
+    done = run("fit", "t.csv", "-t", "species")
+    assert done.err == (
+        "warning: column 'patient no' holds different whole numbers in order, as identifiers do,"
+        " and would be learned from. Leave it out with --drop 'patient no', unless it is a"
+        " measurement.\n"
+    )
+    done = run("fit", "t.csv", "-t", "species", "--drop", "patient no", "--force")
+    assert (done.code, done.err) == (0, "")
+    assert load("model.nearfar").n_features_in_ == 4
+    done = run("evaluate", "model.nearfar", "train.csv", "test.csv", "-t", "species", "--json")
+    assert done.code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["iris.csv", "-t", "species", "--drop", "petal"], "there is no column 'petal'"),
+        (
+            ["iris", "--drop", "petal"],
+            "iris: there is no column 'petal'. Choose from: sepal length",
+        ),
+        (["t.npz", "--drop", "0"], "its columns have no names, so that 0 cannot be left out"),
+    ],
+)
+def test_a_column_to_drop_must_exist(fails, arguments, message):
+    np.savez("t.npz", X=X, y=Y)
+    assert message in fails("fit", *arguments)
+
+
+def test_text_can_be_dropped(run):
+    rows = [f"{x[0]},{x[1]},name {i},{y}" for i, (x, y) in enumerate(zip(X, Y, strict=True))]
+    Path("t.csv").write_text("\n".join(["a,b,who,kind", *rows, ""]))
+    assert run("fit", "t.csv", "-t", "kind", "--drop", "who").code == 0
+    assert load("model.nearfar").n_features_in_ == 2
+
+
+def test_rows_held_out_stop_the_fit_early(run):
+    assert run("fit", "iris", "--validation-fraction", 0.2).code == 0
+    assert load("model.nearfar").validation_fraction == 0.2

@@ -12,6 +12,7 @@ import nearfar.cli.fit
 from nearfar import __version__
 from nearfar.cli import explain
 from nearfar.io import load
+from tests.processes import run_program
 
 
 def python(*arguments, **options):
@@ -64,7 +65,7 @@ def test_without_the_extra_one_line_names_it(package, tmp_path):
         f"import sys; sys.modules[{package!r}] = None\n"
         "from nearfar.cli import main; sys.exit(main(['fit', 'iris']))"
     )
-    done = python("-c", program, cwd=tmp_path)
+    done = run_program(program, cwd=tmp_path)
     assert done.returncode == 2
     line = f"nearfar: {package} is not installed; run: pip install 'nearfar[cli]'\n"
     assert done.stderr == line
@@ -195,3 +196,10 @@ def test_a_warning_that_nobody_reads_stops_no_fit(tmp_path):
     done = shell("2> >(head -c 0)", "fit", "t.csv", "-t", "label", cwd=tmp_path)
     assert done.returncode == 0
     assert "saved model.nearfar" in done.stdout
+
+
+def test_summaries_of_commands_are_not_cut(run):
+    done = run("--help")
+    summaries = done.out.partition("Commands:")[2]
+    assert "  evaluate " in summaries
+    assert "..." not in summaries

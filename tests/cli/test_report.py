@@ -136,7 +136,7 @@ def test_a_test_table(fitted, reported):
     train, test = (load_table(f"{name}.csv", "species") for name in ("train", "test"))
     error = knn_error(model, train.X, train.y, test.X, test.y, 1)
     assert f"Error after learning {100 * error:.2f} %" in text
-    assert "112 vote, 38 held out" in text
+    assert "112 training rows, 38 held out" in text
     assert "They are the rows of test.csv, numbered from 113 here." in text
     assert data["nRows"] == 150
 

@@ -11,9 +11,9 @@ from rich.console import Console
 import nearfar
 from nearfar import cli
 from nearfar.cli import progress, tell
-from nearfar.cli.output import echo, print_rows
+from nearfar.cli.output import echo, print_comparison
 from nearfar.cli.text import printable
-from nearfar.evaluation import Row
+from nearfar.evaluation import Comparison, Row
 
 ESCAPE = "\x1b]0;title\x07\x1b[2Jred\u202e\x9b31m"
 SHOWN = r"\x1b]0;title\x07\x1b[2Jred\u202e\x9b31m"
@@ -81,8 +81,10 @@ def test_lines_and_warnings(capsys):
 
 
 def test_tables_show_markup_as_it_is(capsys):
-    print_rows([Row("[bold]a\x1b[2J[/]", 2, 0.1, 0.01, None, None)], 3)
-    assert r"[bold]a\x1b[2J[/]" in capsys.readouterr().out
+    wrong = np.zeros(3, dtype=bool)
+    rows = (Row("Euclidean", "unlearned", 2, wrong), Row("[bold]a\x1b[2J[/]", "model", 2, wrong))
+    print_comparison(Comparison(rows), 3)
+    assert capsys.readouterr().out.count(r"[bold]a\x1b[2J[/]") == 2
 
 
 def test_the_bar_shows_markup_as_it_is(monkeypatch):

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from nearfar import MetricMDS, NonmetricMDS
 from nearfar.datasets import load_builtin, load_table
 from nearfar.evaluation import knn_error, retrieval_measures
-from nearfar.io import load, save
+from nearfar.io import load, read_provenance, save
 
 pytestmark = pytest.mark.usefixtures("folder", "model")
 
@@ -102,7 +102,7 @@ def test_built_in_sets_are_tables(run, fails, model):
     np.testing.assert_array_equal(np.load("out.npy"), model.transform(iris.X))
     report = json.loads(run("evaluate", "model.nearfar", "iris", "iris", "--json").out)
     expected = knn_error(model, iris.X, iris.y, iris.X, iris.y, model.n_neighbors)
-    assert (report["n_test"], report["rows"][1]["error"]) == (150, expected)
+    assert (report["n_test"], report["rows"][4]["error"]) == (150, expected)
     for arguments in (
         ["transform", "model.nearfar", "iris", "-o", "o.npy"],
         ["evaluate", "model.nearfar", "iris", "iris"],
@@ -128,14 +128,55 @@ def test_evaluate(run, model, test_points, n_neighbors):
     ]
     assert report["n_neighbors"] == k
     assert (report["n_train"], report["n_test"]) == (112, 38)
-    assert [row["method"] for row in report["rows"]] == ["Euclidean", "LMNN"]
-    assert [row["error"] for row in report["rows"]] == expected
-    assert report["rows"][1]["duality_gap"] == model.duality_gap_
+    rows = report["rows"]
+    assert [row["method"] for row in rows] == [
+        *("Euclidean", "standardised", "LDA", "shrunk LDA"),
+        *("LMNN", "LMNN, standardised"),
+    ]
+    assert [rows[0]["error"], rows[4]["error"]] == expected
+    assert rows[4]["duality_gap"] == model.duality_gap_
+    assert report["verdict"]["kind"] == "keep"
     done = run(*arguments)
     assert done.code == 0
     assert f"{k}-NN error" in done.out
     assert f"{100 * expected[1]:.2f} ± " in done.out
-    assert "seconds" not in done.out
+    assert done.out.endswith(f"\n{report['verdict']['sentence']}\n")
+    assert done.err == ""
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "reason"),
+    [
+        ("train.csv", "train.csv", "100% of the test rows are training rows"),
+        ("iris.csv", "iris.csv", "100% of the test rows are training rows"),
+        ("test.csv", "train.csv", "the model learned from 100% of the test rows"),
+        ("test.csv", "iris.csv", "the model learned from 75% of the test rows"),
+    ],
+)
+def test_rows_that_the_model_has_seen_give_no_verdict(run, train, test, reason):
+    done = run("evaluate", "model.nearfar", train, test, "-t", "species")
+    assert done.code == 0
+    assert done.err.startswith(f"warning: {test}: {reason}, and errors on them are too small.")
+    assert done.out.endswith(f"\nNo verdict: {reason}.\n")
+
+
+def test_of_many_learned_rows_the_smallest_hashes_suffice(run, monkeypatch, model):
+    """Of twenty hashes, those of other rows that are below the largest can be told."""
+    said = read_provenance("model.nearfar")
+    said["learned_rows"] = said["learned_rows"][:20]
+    monkeypatch.setattr("nearfar.cli.use.KEPT_HASHES", 20)
+    save(model, "fewer.nearfar", provenance=said)
+    done = run("evaluate", "fewer.nearfar", "test.csv", "train.csv", "-t", "species")
+    assert "the model learned from 100% of the test rows" in done.err
+    done = run("evaluate", "fewer.nearfar", "train.csv", "test.csv", "-t", "species")
+    assert done.err == ""
+
+
+@pytest.mark.parametrize("said", ["all", [-1], [2**64], [0.5], ["a"], [True], {}])
+def test_hashes_that_make_no_sense_are_none(run, model, said):
+    save(model, "odd.nearfar", provenance={"learned_rows": said})
+    done = run("evaluate", "odd.nearfar", "test.csv", "train.csv", "-t", "species")
+    assert (done.code, done.err) == (0, "")
 
 
 @pytest.mark.parametrize(

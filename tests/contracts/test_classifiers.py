@@ -41,7 +41,7 @@ CLASSIFIERS = [
     if not isinstance(classifier, PairClassifier)  # see test_pair_learners
 ]
 CLASSES = sorted({type(classifier) for classifier in CLASSIFIERS}, key=lambda cls: cls.__name__)
-MAX_PARAMETERS = 12
+MAX_PARAMETERS = 13
 
 each_classifier = pytest.mark.parametrize("classifier", CLASSIFIERS, ids=repr)
 each_class = pytest.mark.parametrize("cls", CLASSES)

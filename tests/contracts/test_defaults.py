@@ -1,7 +1,8 @@
 """Every public estimator works as it is constructed by default.
 
-The estimators are found among the public names. None of scikit-learn's checks is expected to fail
-and none may be skipped. Other ways of working are checked in the modules of each kind.
+The estimators are found among the public names. None of scikit-learn's checks is expected to fail,
+but for those of EXPECTED, and none may be skipped. Other ways of working are checked in the modules
+of each kind.
 """
 
 import inspect
@@ -23,6 +24,11 @@ PUBLIC = {
 }
 # scikit-learn makes no pairs of points; `tests/estimators/test_pair_classifier.py` has its checks.
 PAIRS = {nearfar.PairClassifier}
+# Of two equal rows each is a neighbour of the other; one row of weight 2 is not its own.
+EXPECTED = {
+    cls: {"check_sample_weight_equivalence_on_dense_data": "a row is not its own neighbour"}
+    for cls in (nearfar.MCML, nearfar.NCA)
+}
 LEAST = 40  # checks of an estimator of points
 
 each_class = pytest.mark.parametrize("cls", sorted(PUBLIC, key=lambda cls: cls.__name__))
@@ -47,7 +53,7 @@ def test_documented_defaults_are_the_true_ones(cls):
 def test_check_estimator_passes(cls):
     results = check_estimator(cls(), on_skip=None, on_fail=None)
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] != "passed"}
-    assert failed == {}
+    assert failed.keys() == EXPECTED.get(cls, {}).keys(), failed
     assert [r["check_name"] for r in results if r["expected_to_fail"]] == []
     if cls in PAIRS:
         return

@@ -35,6 +35,7 @@ from nearfar.estimators import (
     POLA,
     RCA,
     SCML,
+    SDML,
     DMLEig,
     KernelLMNN,
     KernelMCML,
@@ -68,6 +69,8 @@ SPECIAL = [
     SCML(n_components=2, sparsity_weight=1e-4, n_bases=50, random_state=0),
     ITML(),
     ITML(n_components=2, violation_weight=0.1, prior="covariance", n_pairs=200, random_state=0),
+    SDML(),
+    SDML(n_components=2, sparsity_weight=0.1, n_pairs=200, random_state=0),
     GMML(),
     GMML(n_components=2, t=0.3, shrinkage=0.1, prior="covariance"),
     RCA(),
@@ -78,7 +81,7 @@ SPECIAL = [
     KernelPOLA(max_directions=20, n_pairs=500),
     KernelPOLA("poly", kernel_params={"degree": 2}, n_pairs=500),
     MCML(),
-    MCML(n_components=2, regularization=0.1),
+    MCML(n_components=2, shrinkage=0),
     MCML(n_components=2, reduce="learn"),
     MCML(solver="projected-gradient"),
     NCA(),
@@ -113,6 +116,7 @@ START.setflags(write=False)
 OTHER_VALUES = {
     "push_weight": 0.2,
     "regularization": 0.1,
+    "shrinkage": 0.3,
     "init": START,
     "components": START,
     "rank": 10,
@@ -275,6 +279,15 @@ def test_the_metric_can_be_pickled(fitted, iris):
     X, _ = iris
     metric = fitted.get_metric()
     assert pickle.loads(pickle.dumps(metric))(X[0], X[100]) == metric(X[0], X[100])
+
+
+@each_estimator
+def test_the_metric_is_hashable_like_a_function(fitted):
+    metric = fitted.get_metric()
+    assert metric in {metric: 0}
+    assert metric == metric
+    assert metric != fitted.get_metric()
+    assert repr(metric).endswith("between vectors of 4 features>")
 
 
 @each_estimator

@@ -21,6 +21,7 @@ from nearfar import (
     NCA,
     POLA,
     SCML,
+    SDML,
     DMLEig,
     KernelLMNN,
     KernelMCML,
@@ -46,9 +47,10 @@ MINIMISED = {
     "MCML, projected gradient": MCML(solver="projected-gradient"),
     "ITML": ITML(random_state=0),
     "SCML": SCML(random_state=0),
+    "SDML": SDML(random_state=0),
     "LSML": LSML(violation_weight=100.0, random_state=0),
-    "KernelMCML": KernelMCML(regularization=1.0),
-    "KernelMCML, linear": KernelMCML("linear", regularization=1.0),
+    "KernelMCML": KernelMCML(),
+    "KernelMCML, linear": KernelMCML("linear"),
 }
 MAXIMISED = {
     "MMC": MMC(random_state=0),
@@ -73,7 +75,7 @@ LABELLED_WITHOUT_PROOF = {
     "LMNN": LMNN(n_components=2),
     "KernelLMNN": KernelLMNN(n_components=2),
     "MCML": MCML(n_components=2, reduce="learn"),
-    "KernelMCML": KernelMCML(n_components=2, reduce="learn", regularization=1.0),
+    "KernelMCML": KernelMCML(n_components=2, reduce="learn"),
     "MMC": MMC(n_components=2, reduce="learn", random_state=0),
     "KernelMMC": KernelMMC(n_components=2, random_state=0),
 }

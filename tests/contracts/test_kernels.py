@@ -27,6 +27,7 @@ PLUMBING = {
     "concatenate",
     "arange",
     "cumsum",
+    "detached",
     "double",
     "searchsorted",
     "gram",
@@ -36,6 +37,7 @@ PLUMBING = {
     "segment_max",
     "smallest",
     "single",
+    "sqrt",
     "to_host",
     "unique",
     "flatnonzero",
@@ -227,6 +229,18 @@ def test_nearest_in_class(make, backend, k, r, spoil, dtype):
     found = reference.sq_lengths(double, heads, tails)
     expected = reference.sq_lengths(double, expected_heads, expected_tails)
     np.testing.assert_allclose(found, expected, rtol=200 * np.finfo(dtype).eps, atol=0)
+
+
+@layouts_and_spoils
+@pytest.mark.parametrize("k", [1, 3, 200])
+def test_kth_squares(make, spoil, k):
+    """A distance that errs by more than the rounding of its own differences is found exactly."""
+    sample = make(spoil)
+    found = sample.kernels.kth_squares(sample.on_device, sample.starts, k)
+    found = np.asarray(sample.kernels.to_host(found))
+    assert found.dtype == np.float64
+    expected = reference.kth_squares(sample.Z, sample.starts, k)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-30)
 
 
 @layouts_and_spoils
@@ -782,11 +796,13 @@ def test_rounding_takes_no_rbf_similarity_beyond_one(backend, rng):
 # -- soft neighbours ---------------------------------------------------------------------------
 
 
-def check_softmax(sample, Y, own, both, rtol):
+def check_softmax(sample, Y, own, both, rtol, masses=None):
     """Weights are at most 1, so that their sums err by the size of Y."""
     on_device = sample.kernels.like(Y, sample.on_device)
-    found = sample.kernels.softmax_neighbors(sample.on_device, on_device, sample.starts, own, both)
-    expected = reference.softmax_neighbors(sample.Z, Y, sample.starts, own, both)
+    found = sample.kernels.softmax_neighbors(
+        sample.on_device, on_device, sample.starts, own, both, masses
+    )
+    expected = reference.softmax_neighbors(sample.Z, Y, sample.starts, own, both, masses)
     assert (found[4] is None) == (expected[4] is None) == (not both)
     for part, wanted in zip(found, expected, strict=True):
         if part is not None:
@@ -801,6 +817,15 @@ def test_softmax_neighbors(make, rng, dtype, own, both):
     sample = make()
     Y = rng.normal(size=(len(sample.Z), 4)).astype(dtype)
     check_softmax(sample, Y, own, both, 1e-12 if dtype == np.float64 else 1e-5)
+
+
+@any_layout
+@pytest.mark.parametrize("own", [False, True], ids=["all", "own class"])
+def test_softmax_neighbors_of_different_masses(make, rng, dtype, own):
+    sample = make()
+    masses = np.exp(rng.normal(size=len(sample.Z)))
+    Y = rng.normal(size=(len(sample.Z), 4)).astype(dtype)
+    check_softmax(sample, Y, own, True, 1e-12 if dtype == np.float64 else 2e-5, masses)
 
 
 @any_layout
@@ -848,6 +873,27 @@ def test_softmax_neighbors_give_the_gradient(make, rng, dtype, own):
     gradient = -2 * (degrees[:, None] * sample.Z - forward - backward)
     slope = (value(1e-6) - value(-1e-6)) / 2e-6
     assert np.vdot(gradient, change) == pytest.approx(slope, rel=1e-5)
+
+
+@any_layout
+@pytest.mark.parametrize("scale", [1.0, 40.0], ids=["near", "far apart"])
+def test_kernel_regression(make, rng, dtype, scale):
+    """Far apart, exp(−D) of the nearest is zero; D errs by its own rounding.
+
+    There the scatter is what is left of weights that cancel, and errs by their size.
+    """
+    sample = make(lambda Z: scale * Z)
+    y, U = rng.normal(size=len(sample.Z)), sample.Z[:, :2] / scale
+    on_device = sample.kernels.like(U, sample.on_device)
+    found = sample.kernels.kernel_regression(sample.on_device, on_device, y)
+    expected = reference.kernel_regression(sample.Z, U, y)
+    exact = 1e-10 if dtype == np.float64 else 1e-4 * scale
+    for part, wanted in zip(found, expected, strict=True):
+        assert part.dtype == np.float64
+        np.testing.assert_allclose(part, wanted, rtol=exact, atol=exact)
+    estimates, scatter = sample.kernels.kernel_regression(sample.on_device, on_device[:, :0], y)
+    np.testing.assert_allclose(estimates, found[0], rtol=exact, atol=exact)
+    assert scatter.shape == (0, 0)
 
 
 @pytest.mark.parametrize("offset", [0.0, 100.0])

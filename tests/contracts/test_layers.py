@@ -40,6 +40,7 @@ LAYERS = (
     "plots",
     "report",
     "__init__",
+    "compat",
     "cli",
     "__main__",
 )

@@ -29,7 +29,14 @@ KINDS = {
 # Built-in kinds are for what a user cannot cause, for what is caught again, and for Python's own
 # protocols.
 BUILTIN = {
+    # The texts of other libraries, which programs may match; InvalidInputError under them.
+    "compat/metric_learn/__init__.py": {"PeerError"},
+    "compat/metric_learn/_base.py": {"AttributeError", "PeerError"},
+    "compat/metric_learn/_input.py": {"PeerError", "PreprocessorError", "SingularMatrixError"},
+    "compat/metric_learn/constraints.py": {"PeerError"},
+    "compat/sklearn_nca.py": {"PeerError"},
     "cli/doctor.py": {"ArithmeticError"},  # shown as a line of its report
+    "estimators/_base.py": {"TypeError"},  # numba hides a ValueError
     "estimators/energy.py": {"AttributeError"},  # for hasattr
     "estimators/pola.py": {"AttributeError"},
     "estimators/multi_metric_lmnn.py": {"AttributeError"},

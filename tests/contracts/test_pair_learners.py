@@ -13,7 +13,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.utils import get_tags
 
 from nearfar import PairClassifier, Tuples, make_pairs, make_triplets
-from nearfar.errors import InvalidInputError
+from nearfar.errors import DataWarning, InvalidInputError
 from tests.registered import classes
 
 OF_BOTH = classes(learns_from="pairs")  # others learn from near pairs only
@@ -158,6 +158,36 @@ def test_tells_scikit_learn_that_it_takes_pairs(cls):
     assert get_tags(clone(cls())).input_tags.two_d_array
 
 
+# -- contradictions ----------------------------------------------------------------------------
+
+
+@each_of_both
+@each_form
+def test_pairs_both_near_and_far_count_as_both(cls, pairs, form):
+    """They are warned of; a certified fit converges as ever."""
+    tuples, y = pairs
+    indices = np.concatenate([tuples.indices, tuples.indices[:5, ::-1]])
+    both = as_input(Tuples(tuples.points, indices), form)
+    with pytest.warns(DataWarning, match="^5 pairs of points are given both as near and as far"):
+        model = learner(cls).fit(both, np.concatenate([y, -y[:5]]))
+    assert np.isfinite(model.transform(np.array(tuples.points))).all()
+    if model.duality_gap_ is not None:
+        assert model.status_ == "converged"
+
+
+@each_of_both
+def test_noise_free_triplets_may_contradict_each_other_as_pairs(cls):
+    """Of 60 objects a is nearer to b than to c, and c nearer to a than to d: (a, c) is both."""
+    rng = np.random.default_rng(0)
+    Z, T = rng.normal(size=(60, 3)), np.array([rng.permutation(60)[:3] for _ in range(200)])
+    lengths = [np.linalg.norm(Z[T[:, 0]] - Z[T[:, k]], axis=1) for k in (1, 2)]
+    T = np.where((lengths[0] > lengths[1])[:, None], T[:, [0, 2, 1]], T)
+    message = r"pairs of points are given both as near and as far, such as those of triplet \d+ and"
+    with pytest.warns(DataWarning, match=message):
+        model = learner(cls).fit(Tuples(Z, T))
+    assert model.score(Tuples(Z, T)) > 0.7
+
+
 # -- what cannot be used -----------------------------------------------------------------------
 
 
@@ -166,13 +196,11 @@ def test_tells_scikit_learn_that_it_takes_pairs(cls):
 @pytest.mark.parametrize(
     ("rows", "y", "message"),
     [
-        ([[0, 1], [2, 3], [1, 0]], [1, -1, -1], "near in pair 0 and far in pair 2"),
-        ([[0, 1], [2, 3], [4, 4]], [1, -1, -1], "pair 2 has the same point twice"),
         ([[0, 1], [2, 3], [4, 5]], [1, -1, 0], r"y\[2\] is 0 \(1 in all\)"),
         ([[0, 1], [2, 3], [4, 5]], [1, -1], r"there are 3 pairs, and y has shape \(2,\)"),
         ([[0, 1, 2], [3, 4, 5]], [1, -1], "takes triplets without y"),
     ],
-    ids=["contradictory", "itself", "y of zeros and ones", "too few y", "triplets with y"],
+    ids=["y of zeros and ones", "too few y", "triplets with y"],
 )
 def test_pairs_that_cannot_be_used_are_an_error(cls, data, form, rows, y, message):
     tuples = Tuples(data[0], rows)

@@ -61,7 +61,7 @@ def near_total(model, X):
 @pytest.mark.filterwarnings("ignore:.*have different labels:nearfar.errors.DataWarning")
 def test_kernel_lmnn(X, kernel):
     """½ Σ D(i, j) + ½ Σ [1 + D(i, j) − D(i, l)]₊, all of a class being neighbours."""
-    model = KernelLMNN(kernel, n_neighbors=N // CLASSES - 1, tol=1e-4).fit(X, Y)
+    model = KernelLMNN(kernel, n_neighbors=N // CLASSES - 1, shrinkage=0, tol=1e-4).fit(X, Y)
     D = squares(model.transform(X))
     push = sum(np.maximum(1 + D[i][MATES[i], None] - D[i][~SAME[i]], 0).sum() for i in range(N))
     assert model.objective_ == pytest.approx(0.5 * D[MATES].sum() + 0.5 * push, rel=1e-9)
@@ -70,13 +70,14 @@ def test_kernel_lmnn(X, kernel):
 @pytest.mark.filterwarnings("ignore:.*stopped before tol:nearfar.errors.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:.*have different labels:nearfar.errors.DataWarning")
 def test_kernel_mcml(X, kernel):
-    """Σ KL[p0(·|i) ‖ p(·|i)] + regularization · tr(K CᵀC)."""
-    model = KernelMCML(kernel, regularization=0.3, tol=1e-4).fit(X, Y)
+    """Σ KL[p0(·|i) ‖ p(·|i)] + λ · tr(K CᵀC) with λ = r T / 8d, r = 0.6 / 0.4 and T = Σ p0 D."""
+    model = KernelMCML(kernel, shrinkage=0.6, tol=1e-4).fit(X, Y)
     energies = -squares(model.transform(X))
     np.fill_diagonal(energies, -np.inf)
     logs = energies - np.logaddexp.reduce(energies, axis=1, keepdims=True)
     collapse = -np.sum(logs[MATES] + np.log(N // CLASSES - 1)) / (N // CLASSES - 1)
-    expected = collapse + 0.3 * trace(model, X)
+    total = 2 * near_total(model, X) / (N // CLASSES - 1)
+    expected = collapse + 1.5 * total / 8 / len(model.eigenvalues_) * trace(model, X)
     assert model.objective_ == pytest.approx(expected, rel=1e-9)
 
 

@@ -38,7 +38,7 @@ from nearfar import (
 from nearfar.kernels import gram_numpy, on_numpy, single_threaded_blas
 from tests.registered import instances
 
-FEW = {"max_iter": 5}
+FEW = {"max_iter": 3}
 LINKED = {"on_disconnected": "link", "random_state": 0}
 SUPERVISED = [
     LMNN(**FEW),

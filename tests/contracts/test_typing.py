@@ -1,6 +1,7 @@
-"""The public names are typed: a user's program is checked by mypy in its strict mode.
+"""mypy in its strict mode: the sources, and a user's program that names the public classes.
 
-mypy finds nearfar as it is installed, by its marker ``py.typed``.
+One run for both, since most of its time goes into NumPy's types. `dev.py test` leaves mypy to this
+test; `dev.py lint` runs it alone, with the same settings and cache.
 """
 
 import importlib.resources
@@ -9,12 +10,14 @@ import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from sklearn.base import BaseEstimator
 
 import nearfar
 
+ROOT = Path(__file__).parents[2]
 ESTIMATORS = [
     name
     for name in nearfar.__all__
@@ -53,17 +56,14 @@ wrong: str = model.n_iter_
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
-def test_a_program_in_strict_mode(tmp_path, cache):
-    """What mypy knows of NumPy and nearfar is kept until they change."""
-    (tmp_path / "program.py").write_text(PROGRAM)
-    kept = cache.mkdir("mypy")
+def test_the_sources_and_a_program_in_strict_mode(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", kept, "program.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-m", "mypy", "src", program], cwd=ROOT, capture_output=True, text=True
     )
     mistakes = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert [line for line in mistakes if "program.py" not in line] == [], done.stdout
     assert [re.search(r"\[([\w-]+)\]$", line)[1] for line in mistakes] == [
         "call-arg",
         "arg-type",

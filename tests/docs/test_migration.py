@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 import warnings
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
-from nearfar.errors import ConvergenceWarning
+from nearfar.compat import metric_learn
+from nearfar.errors import CompatibilityWarning, ConvergenceWarning
 
 PAGE = (Path(__file__).parents[2] / "docs" / "migration.md").read_text(encoding="utf-8")
 BEFORE = re.search(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
@@ -54,6 +56,15 @@ def test_every_line_of_nearfar_runs(library):
 def test_every_line_of_scikit_learn_runs():
     names, _ = run([line for line, _ in SECTIONS["scikit-learn's NCA"]])
     assert names["nca"].components_.shape == (2, 13)
+
+
+def test_every_line_of_metric_learn_runs_with_another_import(monkeypatch):
+    monkeypatch.setitem(sys.modules, "metric_learn", metric_learn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompatibilityWarning)  # of learn_rate
+        names, values = run([line for line, _ in SECTIONS["metric-learn"]])
+    assert names["lmnn"].components_.shape == (13, 13)
+    assert set(values["mmc.predict(pairs)"]) <= {-1, 1}
 
 
 @pytest.mark.parametrize("library", SECTIONS)

@@ -6,7 +6,17 @@ import polars
 import pytest
 from scipy import sparse
 
-from nearfar import LMNN, MCML, KernelLMNN, MultiMetricLMNN, NearestNeighborClassifier
+from nearfar import (
+    LMNN,
+    MCML,
+    MVU,
+    KernelLMNN,
+    MultiMetricLMNN,
+    NearestNeighborClassifier,
+    NeighborhoodGraph,
+    Tuples,
+    make_pairs,
+)
 from nearfar.errors import InvalidInputError
 
 
@@ -87,7 +97,7 @@ def test_sparse_input_is_an_error(form, overlapping):
         ((60,), "Expected 2D array, got 1D array instead"),
         (
             (60, 2, 2),
-            r"LMNN learns .* of shape \(n, d\); got \(60, 2, 2\)\. For pairs take MMC",
+            r"LMNN takes triplets of shape .*; got \(60, 2, 2\)\. For pairs take ITML",
         ),
         ((60, 0), r"0 feature\(s\)"),
         ((0, 3), r"0 sample\(s\)"),
@@ -126,3 +136,31 @@ def test_complex_numbers_and_words_are_an_error(overlapping):
 def test_one_row_is_an_error():
     with pytest.raises(ValueError, match="LMNN needs at least two classes; y has 1 class"):
         LMNN().fit([[1.0, 2.0]], [0])
+
+
+def test_a_lazy_table_is_an_error_that_says_how_to_read_it(overlapping):
+    X, y = overlapping
+    model, lazy = LMNN().fit(X, y), polars.LazyFrame(X)
+    calls = {
+        "X": [
+            lambda: LMNN().fit(lazy, y),
+            lambda: model.transform(lazy),
+            lambda: MVU().fit(lazy),
+            lambda: NeighborhoodGraph.from_points(lazy),
+            lambda: make_pairs(lazy, y),
+        ],
+        "points": [lambda: Tuples(lazy, [[0, 1]])],
+        "pairs": [lambda: model.pair_distance(lazy)],
+    }
+    for name, calls_of_name in calls.items():
+        message = rf"rows of {name} must be in memory; got a LazyFrame, .* Pass {name}\.collect\(\)"
+        for call in calls_of_name:
+            with pytest.raises(InvalidInputError, match=message):
+                call()
+
+
+def test_a_stream_of_rows_is_an_error(overlapping):
+    X, y = overlapping
+    message = "X must be an array, a table or a tensor; got a generator, which gives rows one after"
+    with pytest.raises(InvalidInputError, match=message):
+        LMNN().fit((row for row in X), y)

@@ -2,10 +2,8 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -13,24 +11,10 @@ import pytest
 from nearfar import LMNN
 from nearfar.errors import CheckpointError, ConvergenceWarning
 from tests.callbacks import interrupt_at, needs_callbacks
+from tests.processes import CAN_KILL, kill_fit
 
 TOL = 1e-5
 # Slowed down, so that it is still running when it is killed.
-PROGRAM = """
-import sys, time
-import numpy as np
-from nearfar import LMNN
-from nearfar.estimators import _large_margin as lmnn
-
-def slowly(*arguments, descend=lmnn.descend_in_both_precisions, **options):
-    for iterate in descend(*arguments, **options):
-        time.sleep(0.02)
-        yield iterate
-
-lmnn.descend_in_both_precisions = slowly
-data = np.load(sys.argv[1])
-LMNN(tol=float(sys.argv[3]), checkpoint=sys.argv[2]).fit(data["X"], data["y"])
-"""
 
 
 @pytest.fixture
@@ -47,27 +31,22 @@ def unfinished(path, wine):
     return path
 
 
+def saved_history(path):
+    """The records that a checkpoint holds, one for each iteration."""
+    with np.load(path) as file:
+        return json.loads(str(file["values"]))["history"]
+
+
 def saved_iterations(path):
     """How many iterations a checkpoint holds."""
-    with np.load(path) as file:
-        return len(json.loads(str(file["values"]))["history"])
+    return len(saved_history(path))
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
-def test_a_killed_fit_resumes_and_reaches_the_same_answer(path, tmp_path, wine):
+@pytest.mark.skipif(not CAN_KILL, reason="sends SIGKILL")
+def test_a_killed_fit_resumes_and_reaches_the_same_answer(path, wine):
     X, y = wine
-    np.savez(tmp_path / "data.npz", X=X, y=y)
-    arguments = [str(tmp_path / "data.npz"), str(path), str(TOL)]
-    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROGRAM, *arguments]) as process:
-        deadline = time.monotonic() + 60
-        while not (path.exists() and saved_iterations(path) > 20):
-            assert process.poll() is None, "the fit ended before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert process.returncode == -signal.SIGKILL
-    before = saved_iterations(path)
+    kill_fit(LMNN(tol=TOL, checkpoint=path), X, y, lambda: saved_iterations(path) > 20)
+    before = saved_history(path)
 
     resumed = LMNN(tol=TOL, checkpoint=path).fit(X, y)
     whole = LMNN(tol=TOL).fit(X, y)
@@ -77,7 +56,7 @@ def test_a_killed_fit_resumes_and_reaches_the_same_answer(path, tmp_path, wine):
     assert resumed.objective_ == pytest.approx(whole.objective_, rel=TOL)
 
     assert [record["n_iter"] for record in resumed.history_] == list(range(1, resumed.n_iter_ + 1))
-    assert resumed.n_iter_ - before < whole.n_iter_
+    assert resumed.history_[: len(before)] == before
     seconds = [record["seconds"] for record in resumed.history_]
     assert seconds == sorted(seconds)
     assert not path.exists()

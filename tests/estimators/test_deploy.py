@@ -2,6 +2,7 @@
 
 import gc
 import json
+import pickle
 import sys
 
 import faiss
@@ -12,11 +13,15 @@ import pandas
 import pytest
 from onnx import helper, numpy_helper
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
 
 import nearfar
 from nearfar.errors import InvalidInputError, MissingExtraError
-from nearfar.estimators import LMNN
+from nearfar.estimators import LMNN, KernelLMNN
 from nearfar.estimators._deploy import ONNX_IR_VERSION, ONNX_OPSET
 
 FLOAT32 = 1e-5  # relative; sums of a few products of numbers that carry 6e-8
@@ -270,6 +275,140 @@ def test_a_path_that_cannot_become_a_file_is_an_error(fitted, tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
+# -- queries alone -----------------------------------------------------------------------------
+
+
+def inner_product_index(X):
+    index = faiss.IndexFlatIP(X.shape[1])
+    index.add(np.asarray(X, dtype=np.float32))
+    return index
+
+
+@each_model
+def test_mapped_queries_and_offsets_give_learned_distances(model, overlapping, dtype):
+    """qᵀMq − 2 [(Mq)·x − ½ xᵀMx] = D(q, x)², with qᵀMq = 2 offset(q)."""
+    X, y = overlapping
+    X = X.astype(dtype)
+    model = clone(model).fit(X, y)
+    queries, documents = X[:7], X[7:]
+    mapped, offsets = model.map_queries(queries), model.document_offsets(documents)
+    assert (mapped.dtype, offsets.dtype) == (dtype, np.float64)
+    assert mapped.shape == queries.shape
+    M = model.get_mahalanobis_matrix()
+    precision = 1e-4 if dtype == np.float32 else 1e-10
+    np.testing.assert_allclose(mapped, queries @ M, rtol=precision, atol=precision * M.max())
+    scores = mapped @ documents.T - offsets
+    squares = 2 * model.document_offsets(queries)[:, None] - 2 * scores
+    found = np.broadcast_to(documents, (7, *documents.shape))
+    expected = squared_distances(model, queries, found)
+    np.testing.assert_allclose(squares, expected, rtol=0, atol=precision * expected.max())
+
+
+@each_model
+@pytest.mark.parametrize("k", [1, 5])
+def test_a_query_index_returns_what_an_index_of_images_returns(model, overlapping, k):
+    X, y = overlapping
+    model = clone(model).fit(X, y)
+    untouched = inner_product_index(X)
+    searched = model.query_index(untouched, model.document_offsets(X))
+    squared, rows = searched.search(X[:20] + 0.1, k)
+    expected, _ = model.to_faiss(X).search(X[:20] + 0.1, k)
+    scale = model.document_offsets(X).max()
+    np.testing.assert_allclose(squared, expected, rtol=1e-4, atol=1e-5 * scale)
+    assert (np.diff(squared, axis=1) >= 0).all()
+    found = squared_distances(model, X[:20] + 0.1, X[rows])
+    np.testing.assert_allclose(squared, found, rtol=1e-4, atol=1e-5 * scale)
+    np.testing.assert_array_equal(untouched.reconstruct_n(0, len(X)), X.astype(np.float32))
+
+
+class CountedIndex:
+    """An index that notes how many candidates it was asked for, and of how many queries."""
+
+    def __init__(self, index):
+        self.index, self.asked = index, []
+        self.ntotal, self.d, self.metric_type = index.ntotal, index.d, index.metric_type
+
+    def search(self, vectors, k):
+        self.asked.append((len(vectors), k))
+        return self.index.search(vectors, k)
+
+
+def test_candidates_grow_only_for_queries_that_need_more(rng):
+    """M = I. Documents e₁ … e₈ at lengths 1 … 40: long ones have the largest products with any
+    query, and are not the nearest. A query far out along the longest is answered at once.
+    """
+    metric = nearfar.LinearMetric().fit(np.eye(3))
+    X = np.abs(rng.normal(size=(64, 3))) + 0.1
+    X *= np.linspace(1, 40, 64)[:, None] / np.linalg.norm(X, axis=1, keepdims=True)
+    near, far = X[3] * 1.01, X[63] * 10
+    index = CountedIndex(inner_product_index(X))
+    squared, rows = metric.query_index(index, metric.document_offsets(X)).search([near, far], 1)
+    assert rows[:, 0].tolist() == [3, np.linalg.norm(X - far, axis=1).argmin()]
+    np.testing.assert_allclose(squared[0, 0], ((near - X[3]) ** 2).sum(), atol=1e-5)
+    assert index.asked == [(2, 4), (1, 8), (1, 16), (1, 32), (1, 64)]
+
+
+def test_an_approximate_index_may_return_fewer(rng):
+    X = rng.normal(size=(300, 4))
+    metric = nearfar.LinearMetric(2 * np.eye(4)).fit(X)
+    index = faiss.index_factory(4, "IVF10,Flat", faiss.METRIC_INNER_PRODUCT)
+    index.train(X.astype(np.float32))
+    index.add(X.astype(np.float32))
+    squared, rows = metric.query_index(index, metric.document_offsets(X)).search(X[:5], 250)
+    assert (rows[:, -1] == -1).all()
+    assert np.isinf(squared[:, -1]).all()
+    assert np.isfinite(squared[:, 0]).all()
+
+
+def test_a_query_index_without_the_offsets_of_its_documents_is_an_error(fitted, overlapping):
+    X, _ = overlapping
+    index = inner_product_index(X)
+    with pytest.raises(InvalidInputError, match=r"needs the offset of each.*document_offsets\(X\)"):
+        fitted.query_index(index)
+    offsets = fitted.document_offsets(X)
+    message = f"each of the {len(X)} documents of the index, in their order; got shape"
+    with pytest.raises(InvalidInputError, match=message):
+        fitted.query_index(index, offsets[:-1])
+    with pytest.raises(InvalidInputError, match=r"finite and not negative.*got -1\.0"):
+        fitted.query_index(index, np.r_[offsets[:-1], -1.0])
+
+
+def test_an_index_that_does_not_hold_the_documents_is_an_error(fitted, overlapping):
+    X, _ = overlapping
+    offsets = fitted.document_offsets(X)
+    by_distance = faiss.IndexFlatL2(5)
+    by_distance.add(X.astype(np.float32))
+    with pytest.raises(InvalidInputError, match=r"METRIC_INNER_PRODUCT.*its metric_type is 1"):
+        fitted.query_index(by_distance, offsets)
+    images = inner_product_index(fitted.transform(X))
+    with pytest.raises(InvalidInputError, match=r"vectors of length 5, .*have length 2.*to_faiss"):
+        fitted.query_index(images, offsets)
+    with pytest.raises(InvalidInputError, match=r"faiss\.Index of the documents.*got ndarray"):
+        fitted.query_index(X, offsets)
+
+
+def test_bad_searches_of_a_query_index_are_errors(fitted, overlapping):
+    X, _ = overlapping
+    searched = fitted.query_index(inner_product_index(X), fitted.document_offsets(X))
+    with pytest.raises(InvalidInputError, match=r"k must be an integer"):
+        searched.search(X[:2], 0)
+    with pytest.raises(InvalidInputError, match=r"queries must have shape \(n_queries, 5\)"):
+        searched.search(X[:2, :4], 3)
+
+
+@pytest.mark.torch
+def test_queries_and_offsets_of_tensors(backend, overlapping):
+    X, y = overlapping
+    on_device = LMNN(n_components=2).fit(backend.asarray(X), y)
+    host = nearfar.LinearMetric(backend.to_numpy(on_device.components_)).fit(X)
+    for method in ("map_queries", "document_offsets"):
+        found = backend.to_numpy(getattr(on_device, method)(backend.asarray(X)))
+        np.testing.assert_allclose(found, getattr(host, method)(X), rtol=1e-8, atol=1e-10)
+    offsets = on_device.document_offsets(backend.asarray(X))
+    searched = on_device.query_index(inner_product_index(X), offsets)
+    assert searched.search(backend.asarray(X[:3]), 1)[1][:, 0].tolist() == [0, 1, 2]
+
+
 # -- both ------------------------------------------------------------------------------------
 
 
@@ -277,6 +416,12 @@ def test_a_path_that_cannot_become_a_file_is_an_error(fitted, tmp_path):
 def test_unfitted_is_an_error(method):
     with pytest.raises(NotFittedError, match="is not fitted yet"):
         getattr(LMNN(), method)()
+
+
+@pytest.mark.parametrize("method", ["map_queries", "document_offsets", "query_index"])
+def test_unfitted_queries_are_an_error(method):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        getattr(LMNN(), method)([[0.0]])
 
 
 @pytest.mark.parametrize("package", ["faiss", "onnx"])
@@ -298,3 +443,80 @@ def test_tensors_come_to_the_host(backend, overlapping):
     np.testing.assert_allclose(run(on_device.to_onnx(), X), images, atol=1e-12)
     # An array can be indexed although transform would refuse it beside a map on a device.
     np.testing.assert_array_equal(on_device.to_faiss(X).search(X[:5], 3)[1], rows)
+
+
+# -- numba ------------------------------------------------------------------------------------
+
+
+def test_compiled_code_calls_the_metric(overlapping):
+    numba = pytest.importorskip("numba", reason="needs numba")
+    X, y = overlapping
+    model = LMNN().fit(X, y)
+    metric = model.get_metric()
+
+    @numba.njit
+    def compared(distance, points):
+        return distance(points[0], points[1])
+
+    assert compared(metric, X) == pytest.approx(metric(X[0], X[1]), rel=1e-12)
+    assert pickle.loads(pickle.dumps(metric))(X[0], X[1]) == metric(X[0], X[1])
+
+
+def test_compiled_code_cannot_call_the_metric_of_a_kernel(overlapping):
+    """numba asks for the attribute, whether or not it is installed here."""
+    X, y = overlapping
+    metric = KernelLMNN(kernel="rbf").fit(X, y).get_metric()
+    with pytest.raises(TypeError, match=r"cannot call a KernelDistance; .* images transform\(X\)"):
+        _ = metric._numba_type_
+
+
+# -- pipelines ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pipeline(wine):
+    return make_pipeline(StandardScaler(), PCA(5), LMNN()).fit(*wine)
+
+
+def test_a_pipeline_is_one_matrix_and_one_offset_in_onnx(pipeline, wine, tmp_path):
+    X = wine[0]
+    model = nearfar.to_onnx(pipeline, tmp_path / "model.onnx")
+    assert [node.op_type for node in model.graph.node] == ["MatMul", "Add"]
+    assert [tuple(part.dims) for part in model.graph.initializer] == [(13, 5), (5,)]
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (images,) = session.run(None, {"features": X})
+    np.testing.assert_allclose(images, pipeline.transform(X), atol=1e-12)
+    small = nearfar.to_onnx(pipeline, dtype=np.float32)
+    assert numpy_helper.to_array(small.graph.initializer[0]).dtype == np.float32
+
+
+def test_a_pipeline_searches_in_faiss_by_its_own_distance(pipeline, wine):
+    X = wine[0]
+    squares, rows = nearfar.to_faiss(pipeline, X).search(X[:9].astype(np.float32), 4)
+    images = pipeline.transform(X)
+    expected = ((images[:9, None] - images[rows]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(squares, expected, atol=1e-3 * expected.max())
+    assert rows[:, 0].tolist() == list(range(9))
+
+
+def test_the_functions_take_a_metric_alone(wine):
+    X, y = wine
+    model = LMNN(max_iter=20, tol=0.1).fit(X, y)
+    assert nearfar.to_onnx(model) == model.to_onnx()
+    for index in (nearfar.to_faiss(model, X), model.to_faiss(X)):
+        assert index.ntotal == len(X)
+
+
+def test_a_pipeline_that_is_not_linear_is_refused(wine, pipeline):
+    X, y = wine
+    strange = make_pipeline(StandardScaler(), Normalizer(), LMNN(max_iter=2, tol=9.0)).fit(X, y)
+    message = "its step 'normalizer' is not linear. Apply that step to the vectors first"
+    for export in (nearfar.to_onnx, nearfar.to_faiss):
+        with pytest.raises(InvalidInputError, match=message):
+            export(strange)
+    with pytest.raises(InvalidInputError, match=r"ends in a classifier give pipeline\[:-1\]"):
+        nearfar.to_onnx(make_pipeline(StandardScaler(), KNeighborsClassifier()).fit(X, y))
+    with pytest.raises(InvalidInputError, match="X has 4 features, the model has 13"):
+        nearfar.to_faiss(pipeline, X[:, :4])
+    with pytest.raises(NotFittedError):
+        nearfar.to_onnx(make_pipeline(StandardScaler(), LMNN()))

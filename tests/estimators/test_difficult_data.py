@@ -33,7 +33,7 @@ def test_one_class_is_an_error(label, overlapping):
     with pytest.raises(
         InvalidInputError, match=rf"needs at least two classes; y has 1 class, {label!r}\. Add rows"
     ):
-        LMNN().fit(X, [label] * len(X))
+        LMNN(shrinkage=0).fit(X, [label] * len(X))
 
 
 def test_every_class_of_one_member_is_an_error(overlapping):
@@ -41,7 +41,7 @@ def test_every_class_of_one_member_is_an_error(overlapping):
     with pytest.raises(
         InvalidInputError, match=r"class with two or more members; every class has 1 member"
     ):
-        LMNN().fit(X[:10], np.arange(10))
+        LMNN(shrinkage=0).fit(X[:10], np.arange(10))
 
 
 def test_a_class_of_one_member_serves_as_an_impostor(
@@ -54,13 +54,16 @@ def test_a_class_of_one_member_serves_as_an_impostor(
     with pytest.warns(
         DataWarning, match=r"class 7 has 1 member: .* serves as an impostor only\. Add rows or"
     ):
-        model = LMNN().fit(X, y)
+        model = LMNN(shrinkage=0).fit(X, y)
     assert_sound(model, X)
     targets = nearest_of_class(X, y, 3)
     assert (targets[-1] == -1).all()
     expected = paper_objective(model.get_mahalanobis_matrix(), X, y, targets, 0.5)
     assert model.objective_ == pytest.approx(expected, rel=1e-9)
-    assert model.objective_ * (1 - model.duality_gap_) > LMNN().fit(X[:-1], y[:-1]).objective_
+    assert (
+        model.objective_ * (1 - model.duality_gap_)
+        > LMNN(shrinkage=0).fit(X[:-1], y[:-1]).objective_
+    )
 
 
 def test_several_small_classes_are_named_in_one_warning(overlapping):
@@ -68,7 +71,7 @@ def test_several_small_classes_are_named_in_one_warning(overlapping):
     y = np.array(["a", "b", "c"], dtype=object)[y]
     y[[0, 1]] = "lone", "single"
     with pytest.warns(DataWarning, match="classes 'lone', 'single' have 1 member") as record:
-        LMNN().fit(X, y)
+        LMNN(shrinkage=0).fit(X, y)
     assert len(record) == 1
 
 
@@ -82,7 +85,7 @@ def test_a_class_of_at_most_k_members_uses_what_it_has(
         DataWarning,
         match=r"class 7 has fewer than n_neighbors \+ 1 = 4 members.*as few as 2.*Lower",
     ):
-        model = LMNN().fit(X, y)
+        model = LMNN(shrinkage=0).fit(X, y)
     assert_sound(model, X)
     targets = nearest_of_class(X, y, 3)
     assert (targets[:3, 2] == -1).all()
@@ -94,21 +97,21 @@ def test_a_class_of_k_plus_one_members_is_not_warned_of(overlapping, recwarn):
     X, y = overlapping
     y = y.copy()
     y[:4] = 7
-    assert_sound(LMNN().fit(X, y), X)
+    assert_sound(LMNN(shrinkage=0).fit(X, y), X)
     assert len(recwarn) == 0
 
 
 def test_more_neighbours_than_points(overlapping):
     X, y = overlapping
     with pytest.warns(DataWarning, match=r"classes 0, 1, 2 have fewer than n_neighbors \+ 1 = 101"):
-        model = LMNN(n_neighbors=100).fit(X, y)
-    assert model.objective_ == pytest.approx(LMNN(n_neighbors=19).fit(X, y).objective_)
+        model = LMNN(shrinkage=0, n_neighbors=100).fit(X, y)
+    assert model.objective_ == pytest.approx(LMNN(shrinkage=0, n_neighbors=19).fit(X, y).objective_)
 
 
 def test_the_fewest_points_that_can_be_learned_from():
     """Two of one class and one of another, apart: every margin can be kept, so f = 0 is near."""
     with pytest.warns(DataWarning):
-        model = LMNN(n_neighbors=1).fit([[0.0, 0], [1, 0], [0, 5]], [0, 0, 1])
+        model = LMNN(shrinkage=0, n_neighbors=1).fit([[0.0, 0], [1, 0], [0, 5]], [0, 0, 1])
     assert_sound(model, [[0.0, 0]])
     assert model.objective_ <= 1e-3
 
@@ -132,7 +135,7 @@ def test_all_points_equal(parameters):
     """Every distance is 0 under every metric: each of 20 x 3 x 10 triplets costs mu."""
     X, y = np.ones((20, 3)), np.arange(20) % 2
     with pytest.warns(DataWarning, match=r"all points are equal.*Check X"):
-        model = LMNN(**parameters).fit(X, y)
+        model = LMNN(shrinkage=0, **parameters).fit(X, y)
     assert_sound(model, X)
     assert model.objective_ == pytest.approx(0.5 * 20 * 3 * 10)
 
@@ -141,7 +144,7 @@ def test_all_points_equal(parameters):
 def test_every_class_one_repeated_point(parameters):
     """Target neighbours cost nothing, and a large metric keeps all margins: f = 0."""
     X, y = np.repeat(np.eye(3), 5, axis=0), np.repeat([0, 1, 2], 5)
-    model = LMNN(**parameters).fit(X, y)
+    model = LMNN(shrinkage=0, **parameters).fit(X, y)
     assert_sound(model, X)
     assert model.objective_ <= 1e-3
 
@@ -150,7 +153,7 @@ def test_duplicated_points(overlapping, nearest_of_class, paper_objective):
     """A copy is a neighbour like any other; a point is never its own neighbour."""
     X, y = overlapping
     X, y = np.vstack([X, X[:30]]), np.concatenate([y, y[:30]])
-    model = LMNN().fit(X, y)
+    model = LMNN(shrinkage=0).fit(X, y)
     assert_sound(model, X)
     targets = nearest_of_class(X, y, 3)
     assert (targets != np.arange(90)[:, None]).all()
@@ -165,7 +168,7 @@ def test_duplicates_with_different_labels_are_counted(overlapping):
         DataWarning,
         match="^4 pairs of equal points have different labels: no metric can separate them",
     ):
-        model = LMNN().fit(X, y)
+        model = LMNN(shrinkage=0).fit(X, y)
     assert_sound(model, X)
 
 
@@ -176,7 +179,7 @@ def test_many_points_at_few_places(seed, nearest_of_class, paper_objective):
     rng = np.random.default_rng(seed)
     X = rng.integers(-1, 2, (6, 3))[rng.integers(0, 6, 120)].astype(float)
     y = rng.integers(0, 3, 120)
-    model = LMNN(n_neighbors=2, push_weight=0.9, tol=1e-5).fit(X, y)
+    model = LMNN(shrinkage=0, n_neighbors=2, push_weight=0.9, tol=1e-5).fit(X, y)
     assert_sound(model, X)
     assert model.status_ == "converged"
     targets = nearest_of_class(X, y, 2)
@@ -194,7 +197,7 @@ def test_equal_points_of_different_classes_count_once_for_a_class_of_one(overlap
         pytest.warns(DataWarning, match="class 7 has 1 member"),
         pytest.warns(DataWarning, match=r"^1 pairs? of equal points"),
     ):
-        LMNN().fit(X, y)
+        LMNN(shrinkage=0).fit(X, y)
 
 
 # -- features --------------------------------------------------------------------------------------
@@ -203,9 +206,9 @@ def test_equal_points_of_different_classes_count_once_for_a_class_of_one(overlap
 @pytest.mark.parametrize("value", [0.0, 3.7, 1e12])
 def test_a_constant_feature_changes_nothing(value, overlapping):
     X, y = overlapping
-    model = LMNN().fit(X, y)
+    model = LMNN(shrinkage=0).fit(X, y)
     padded = np.insert(X, 2, value, axis=1)
-    other = LMNN().fit(padded, y)
+    other = LMNN(shrinkage=0).fit(padded, y)
     assert_sound(other, padded)
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
     np.testing.assert_allclose(distances(other, padded), distances(model, X), rtol=1e-3, atol=1e-3)
@@ -215,7 +218,7 @@ def test_a_repeated_feature_changes_nothing(overlapping, nearest_of_class):
     X, y = overlapping
     targets = nearest_of_class(X, y, 3)
     model, other = (
-        LMNN(tol=1e-6).fit(X[:, columns], y, targets)
+        LMNN(shrinkage=0, tol=1e-6).fit(X[:, columns], y, targets)
         for columns in ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 0])
     )
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
@@ -226,14 +229,14 @@ def test_a_repeated_feature_changes_nothing(overlapping, nearest_of_class):
 def test_more_features_than_points(parameters, rng):
     """100 random features part 20 points in any way: all targets coincide, all margins are kept."""
     X, y = rng.normal(size=(20, 100)), np.arange(20) % 2
-    model = LMNN(**parameters).fit(X, y)
+    model = LMNN(shrinkage=0, **parameters).fit(X, y)
     assert_sound(model, X)
     assert model.objective_ <= 1e-3
 
 
 def test_one_feature(overlapping):
     X, y = overlapping
-    model = LMNN().fit(X[:, :1], y)
+    model = LMNN(shrinkage=0).fit(X[:, :1], y)
     assert_sound(model, X[:, :1])
     assert model.components_.shape == (1, 1)
 
@@ -245,7 +248,10 @@ def test_one_feature(overlapping):
 @pytest.mark.parametrize("scale", SCALES)
 def test_scale_of_all_features_gives_the_same_metric_up_to_scale(parameters, scale, overlapping):
     X, y = overlapping
-    model, other = LMNN(**parameters).fit(X, y), LMNN(**parameters).fit(scale * X, y)
+    model, other = (
+        LMNN(shrinkage=0, **parameters).fit(X, y),
+        LMNN(shrinkage=0, **parameters).fit(scale * X, y),
+    )
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
     np.testing.assert_allclose(scale * other.components_, model.components_, rtol=1e-3, atol=1e-3)
 
@@ -258,7 +264,10 @@ def test_scale_of_one_feature_gives_the_same_metric_up_to_scale(
     X, y = overlapping
     units = np.array([1, 1, scale, 1, 1])
     targets = nearest_of_class(X, y, 3)
-    model, other = LMNN().fit(X, y, targets), LMNN().fit(X * units, y, targets)
+    model, other = (
+        LMNN(shrinkage=0).fit(X, y, targets),
+        LMNN(shrinkage=0).fit(X * units, y, targets),
+    )
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-5)
     np.testing.assert_allclose(distances(other, X * units), distances(model, X), atol=0.01)
 
@@ -268,7 +277,7 @@ def test_scale_in_float32(scale, overlapping):
     """Squares leave the range of float32, but not that of float64."""
     X, y = overlapping
     X = X.astype(np.float32)
-    model, other = LMNN().fit(X, y), LMNN().fit(X * np.float32(scale), y)
+    model, other = LMNN(shrinkage=0).fit(X, y), LMNN(shrinkage=0).fit(X * np.float32(scale), y)
     assert other.components_.dtype == np.float32
     assert other.objective_ == pytest.approx(model.objective_, rel=2e-3)
 
@@ -279,7 +288,7 @@ def test_squares_beyond_float64_are_an_error(scale, overlapping):
     with pytest.raises(
         InvalidInputError, match=r"spread of X is .*leave the range of float64\. Scale your data"
     ):
-        LMNN().fit(scale * X, y)
+        LMNN(shrinkage=0).fit(scale * X, y)
 
 
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e8, 1e12])
@@ -297,10 +306,10 @@ def test_one_outlier_does_not_blind_the_metric(
     X[5] = size
     if dtype == np.float32 and size > 1e6:
         return assert_float32_is_too_coarse(X, y, targets, paper_objective)
-    model = LMNN().fit(X, y, targets)
+    model = LMNN(shrinkage=0).fit(X, y, targets)
     assert_sound(model, X)
     complement = np.linalg.qr(np.ones((4, 1)), mode="complete")[0][:, 1:]
-    projected = LMNN().fit(X.astype(np.float64) @ complement, y, targets)
+    projected = LMNN(shrinkage=0).fit(X.astype(np.float64) @ complement, y, targets)
     assert model.objective_ <= projected.objective_ * (1 + model.tol)
     return None
 
@@ -309,13 +318,13 @@ def assert_float32_is_too_coarse(X, y, targets, paper_objective):
     """No map of float32 entries ignores u: they are rounded by 6e-8, which the outlier makes a
     length of 6 or more. What is reported is what the returned map has."""
     with pytest.warns(ConvergenceWarning, match=r"Pass X as float64\. Row 5 of X is an outlier"):
-        model = LMNN().fit(X, y, targets)
+        model = LMNN(shrinkage=0).fit(X, y, targets)
     Z = X.astype(np.float64) @ model.components_.T.astype(np.float64)
     expected = paper_objective(np.eye(Z.shape[1]), Z, y, targets, 0.5)
     assert model.objective_ == pytest.approx(expected, rel=1e-6)
     assert model.status_ == "stalled"
     assert model.duality_gap_ > model.tol
-    double = LMNN().fit(X.astype(np.float64), y, targets)
+    double = LMNN(shrinkage=0).fit(X.astype(np.float64), y, targets)
     np.testing.assert_allclose(model.components_, double.components_, rtol=0.05, atol=0.05)
 
 
@@ -325,16 +334,18 @@ def test_one_outlier_in_one_feature(dtype, iris, nearest_of_class):
     targets = nearest_of_class(X, y, 3)
     X = X.astype(dtype)
     X[5, 0] = 1e12
-    model = LMNN().fit(X, y, targets)
+    model = LMNN(shrinkage=0).fit(X, y, targets)
     assert_sound(model, X)
-    assert model.objective_ <= LMNN().fit(X[:, 1:], y, targets).objective_ * (1 + model.tol)
+    assert model.objective_ <= LMNN(shrinkage=0).fit(X[:, 1:], y, targets).objective_ * (
+        1 + model.tol
+    )
 
 
 def test_push_weight_near_its_ends(overlapping):
     """As mu falls every margin is given up, f -> mu x (number of triplets); never a crash."""
     X, y = overlapping
     for push_weight in (1e-9, 1e-6, 1 - 1e-6):
-        model = LMNN(push_weight=push_weight).fit(X, y)
+        model = LMNN(shrinkage=0, push_weight=push_weight).fit(X, y)
         assert_sound(model, X)
         assert model.objective_ <= push_weight * 60 * 3 * 40 * (1 + 1e-9)
 
@@ -349,7 +360,7 @@ def test_random_shapes_units_and_parameters(number, seed, nearest_of_class, pape
     y = np.append([0, 0, 1], rng.integers(n_classes, size=n - 3))
     X = rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d))
     X *= 10.0 ** rng.uniform(-3, 3, size=d)
-    model = LMNN(n_neighbors, push_weight).fit(X, y)
+    model = LMNN(n_neighbors, push_weight, shrinkage=0).fit(X, y)
     assert_sound(model, X)
     targets = nearest_of_class(X, y, n_neighbors)
     expected = paper_objective(model.get_mahalanobis_matrix(), X, y, targets, push_weight)
@@ -363,8 +374,8 @@ def test_a_feature_that_is_rounding_errors_beside_the_others_changes_nothing(siz
     X, y = iris
     noise = size * rng.normal(size=(len(X), 1))
     with pytest.warns(DataWarning, match=r"1 of 5 features .*no weight: columns 4\. Drop them"):
-        model = LMNN().fit(np.hstack([X, noise]), y)
-    expected = LMNN().fit(X, y)
+        model = LMNN(shrinkage=0).fit(np.hstack([X, noise]), y)
+    expected = LMNN(shrinkage=0).fit(X, y)
     assert not model.components_[:, 4].any()
     np.testing.assert_allclose(model.components_[:, :4], expected.components_, atol=1e-9)
     assert model.objective_ == pytest.approx(expected.objective_, rel=1e-9)
@@ -383,7 +394,7 @@ def outlying(size, dtype=np.float64):
 def test_an_outlier_beyond_all_digits_is_named():
     X, y = outlying(1e9)
     with pytest.warns(ConvergenceWarning, match=r"Row 3 of X is an outlier, 1e\+09 times as far"):
-        nearfar.MultiMetricLMNN(push_weight=0.2, max_iter=200).fit(X, y)
+        nearfar.MultiMetricLMNN(push_weight=0.2, shrinkage=0, max_iter=200).fit(X, y)
 
 
 @pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
@@ -395,14 +406,14 @@ def test_a_map_that_float32_spoils_is_named():
         ConvergenceWarning,
         match=r"since rounding the map to float32 raised the objective .* Pass X as float64\.",
     ):
-        nearfar.MCML(tol=1e-5).fit(X, y)
-    assert nearfar.MCML(tol=1e-5).fit(X.astype(np.float64), y).status_ == "converged"
+        nearfar.MCML(tol=1e-5, shrinkage=0).fit(X, y)
+    assert nearfar.MCML(tol=1e-5, shrinkage=0).fit(X.astype(np.float64), y).status_ == "converged"
 
 
 def test_data_without_outliers_are_not_said_to_have_one():
     X, y = np.random.default_rng(0).lognormal(sigma=2, size=(60, 3)), np.arange(60) % 2
     with pytest.warns(ConvergenceWarning, match=r"reached max_iter, .* Raise max_iter or tol\.$"):
-        nearfar.LMNN(max_iter=2, tol=1e-6).fit(X, y)
+        nearfar.LMNN(shrinkage=0, max_iter=2, tol=1e-6).fit(X, y)
 
 
 def test_multipliers_settle_where_no_step_descends():
@@ -411,5 +422,5 @@ def test_multipliers_settle_where_no_step_descends():
     X = [[-0.802, -1.324], [-0.248, 0.42], [1.136, 0.11], [-0.553, -0.785], [0.749, 1.635]]
     X += [[0.273, -1.233], [-0.958, 1.6], [0.203, -1.732], [-0.084, -1.163], [-0.629, -0.488]]
     X += [[-0.713, 0.553], [-0.063, -0.589]]
-    model = nearfar.LMNN(n_neighbors=1, init="identity", tol=1e-5).fit(X, [0, 1] * 6)
+    model = nearfar.LMNN(shrinkage=0, n_neighbors=1, init="identity", tol=1e-5).fit(X, [0, 1] * 6)
     assert model.status_ == "converged"

@@ -81,7 +81,7 @@ def test_the_first_iterates_are_all_measured_and_try_no_patience(follower):
 def test_the_stored_map_has_the_smallest_error_of_the_history(parameters, overlapping):
     """Which rows are held out follows from the seed."""
     X, y = overlapping
-    model = LMNN(validation_fraction=0.3, random_state=3, **parameters).fit(X, y)
+    model = LMNN(shrinkage=0, validation_fraction=0.3, random_state=3, **parameters).fit(X, y)
     train, held_out = held_out_rows(class_order(y, "LMNN"), 0.3, np.random.RandomState(3))
     errors = [r["validation_error"] for r in model.history_ if "validation_error" in r]
     classifier = KNeighborsClassifier(3).fit(model.transform(X[train]), y[train])
@@ -94,7 +94,7 @@ def test_the_objective_is_that_of_the_rows_learned_from(
     overlapping, nearest_of_class, paper_objective
 ):
     X, y = overlapping
-    model = LMNN(validation_fraction=0.3, random_state=3).fit(X, y)
+    model = LMNN(shrinkage=0, validation_fraction=0.3, random_state=3).fit(X, y)
     train, _ = held_out_rows(class_order(y, "LMNN"), 0.3, np.random.RandomState(3))
     X, y = X[train], y[train]
     M, targets = model.get_mahalanobis_matrix(), nearest_of_class(X, y, 3)
@@ -103,14 +103,14 @@ def test_the_objective_is_that_of_the_rows_learned_from(
 
 def test_it_stops_before_the_tolerance_and_does_not_warn(wine, recwarn):
     """Wine is learned in a few iterations as far as neighbours go; a gap of 1e-8 takes hundreds."""
-    model = LMNN(validation_fraction=0.3, tol=1e-8, random_state=0).fit(*wine)
+    model = LMNN(shrinkage=0, validation_fraction=0.3, tol=1e-8, random_state=0).fit(*wine)
     assert model.status_ == "early_stopped"
     assert model.n_iter_ < 100
     assert len(recwarn) == 0
 
 
 def test_a_converged_status_is_that_of_the_stored_map(overlapping):
-    model = LMNN(validation_fraction=0.3, random_state=0).fit(*overlapping)
+    model = LMNN(shrinkage=0, validation_fraction=0.3, random_state=0).fit(*overlapping)
     if model.status_ == "converged":
         assert model.duality_gap_ <= model.tol
 
@@ -121,7 +121,7 @@ def test_a_converged_status_is_that_of_the_stored_map(overlapping):
     ids=["iterations", "seconds"],
 )
 def test_limits_are_told_of_all_the_same(limit, status, wine):
-    model = LMNN(validation_fraction=0.2, tol=1e-5, random_state=0, **limit)
+    model = LMNN(shrinkage=0, validation_fraction=0.2, tol=1e-5, random_state=0, **limit)
     with pytest.warns(ConvergenceWarning, match=status):
         model.fit(*wine)
     assert model.status_ == status
@@ -130,14 +130,18 @@ def test_limits_are_told_of_all_the_same(limit, status, wine):
 @needs_callbacks
 def test_interruptions_are_told_of_all_the_same(wine):
     """The map with the smallest error is that of iteration 5; the signal comes two later."""
-    model = LMNN(validation_fraction=0.2, tol=1e-5, random_state=0).set_callbacks(interrupt_at(7))
+    model = LMNN(shrinkage=0, validation_fraction=0.2, tol=1e-5, random_state=0).set_callbacks(
+        interrupt_at(7)
+    )
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model.fit(*wine)
     assert model.status_ == "interrupted"
 
 
 def test_a_seed_fixes_the_rows(overlapping):
-    first, second = (LMNN(validation_fraction=0.3, random_state=5).fit(*overlapping) for _ in "ab")
+    first, second = (
+        LMNN(shrinkage=0, validation_fraction=0.3, random_state=5).fit(*overlapping) for _ in "ab"
+    )
     np.testing.assert_array_equal(first.components_, second.components_)
 
 
@@ -147,7 +151,7 @@ def test_classes_too_small_to_hold_out_are_an_error(overlapping):
         InvalidInputError,
         match=r"validation_fraction=0\.01 leaves no row to validate on: .* too small\. Raise it",
     ):
-        LMNN(validation_fraction=0.01).fit(X, y)
+        LMNN(shrinkage=0, validation_fraction=0.01).fit(X, y)
 
 
 def test_target_neighbors_and_validation_contradict_each_other(overlapping, nearest_of_class):
@@ -155,4 +159,4 @@ def test_target_neighbors_and_validation_contradict_each_other(overlapping, near
     with pytest.raises(
         InvalidInputError, match="target_neighbors and validation_fraction cannot be used together"
     ):
-        LMNN(validation_fraction=0.2).fit(X, y, nearest_of_class(X, y, 3))
+        LMNN(shrinkage=0, validation_fraction=0.2).fit(X, y, nearest_of_class(X, y, 3))

@@ -10,8 +10,10 @@ from nearfar.errors import InvalidInputError, NearfarWarning
 from nearfar.estimators.energy import inverse_temperature
 from nearfar.problems.energy import Energy
 
+EQUATION = {"targets": "input", "query_margin": 1}  # the paper's (15)
 
-def energy_by_loops(M, X, y, new, k, mu, space=None, learned=False):
+
+def energy_by_loops(M, X, y, new, k, mu, space=None, learned=False, query_margin=1):
     """E_t(y) of eq. (15) with D(a, b) = (a − b)ᵀ M (a − b); targets are nearest after ``space``,
     those of new points by D if so asked."""
 
@@ -34,7 +36,7 @@ def energy_by_loops(M, X, y, new, k, mu, space=None, learned=False):
             for near in [squared(x, X[j]) for j in targets(x, label)]:
                 table[t, label] += (1 - mu) * near
                 for other in X[y != label]:
-                    table[t, label] += mu * max(0, 1 + near - squared(x, other))
+                    table[t, label] += mu * max(0, query_margin + near - squared(x, other))
             for i in np.flatnonzero(y != label):
                 for j in targets(X[i], y[i], but=i):
                     slack = 1 + squared(X[i], X[j]) - squared(X[i], x)
@@ -55,7 +57,10 @@ def test_the_energy_is_the_papers(split, k, mu):
     """Rows are not sorted by class; None takes what the metric was learned with."""
     X, y, new = split
     model = EnergyClassifier(
-        LMNN(n_neighbors=1, push_weight=0.7, tol=0.1), n_neighbors=k, push_weight=mu
+        LMNN(shrinkage=0, n_neighbors=1, push_weight=0.7, tol=0.1),
+        n_neighbors=k,
+        push_weight=mu,
+        **EQUATION,
     ).fit(X, y)
     assert (model.n_neighbors_, model.push_weight_) == (k or 1, mu or 0.7)
     M = model.metric_.get_mahalanobis_matrix()
@@ -64,20 +69,22 @@ def test_the_energy_is_the_papers(split, k, mu):
     np.testing.assert_array_equal(model.predict(new), expected.argmin(axis=1))
 
 
-def test_targets_of_new_points_under_the_metric(split):
+@pytest.mark.parametrize(("options", "margin"), [({}, 0), ({"query_margin": 0.3}, 0.3)])
+def test_targets_of_new_points_under_the_metric(split, options, margin):
+    """The default, which is what the authors' program does."""
     X, y, new = split
-    model = EnergyClassifier(LMNN(tol=0.1), targets="learned").fit(X, y)
+    model = EnergyClassifier(LMNN(shrinkage=0, tol=0.1), **options).fit(X, y)
     M = model.metric_.get_mahalanobis_matrix()
-    expected = energy_by_loops(M, X, y, new, 3, 0.5, learned=True)
+    expected = energy_by_loops(M, X, y, new, 3, 0.5, learned=True, query_margin=margin)
     np.testing.assert_allclose(-model.decision_function(new), expected, rtol=1e-9)
 
 
 def test_targets_are_chosen_where_the_metric_chose_them(split):
     """Under the map of the last pass, if the metric had several."""
     X, y, new = split
-    metric = LMNN(tol=0.1).fit(X, y)
+    metric = LMNN(shrinkage=0, tol=0.1).fit(X, y)
     metric.target_components_ = np.diag([0.0, 0.0, 1.0, 0.0, 2.0])
-    model = EnergyClassifier(metric).fit(X, y)
+    model = EnergyClassifier(metric, **EQUATION).fit(X, y)
     M = metric.get_mahalanobis_matrix()
     expected = energy_by_loops(M, X, y, new, 3, 0.5, metric.target_components_)
     np.testing.assert_allclose(-model.decision_function(new), expected, rtol=1e-9)
@@ -85,9 +92,9 @@ def test_targets_are_chosen_where_the_metric_chose_them(split):
 
 def test_a_metric_may_name_the_space_itself(split):
     X, y, new = split
-    metric = LMNN(tol=0.1).fit(X, y)
+    metric = LMNN(shrinkage=0, tol=0.1).fit(X, y)
     metric._target_space = lambda points: points[:, :2] * [1.0, 3.0]
-    model = EnergyClassifier(metric).fit(X, y)
+    model = EnergyClassifier(metric, **EQUATION).fit(X, y)
     M, space = metric.get_mahalanobis_matrix(), np.diag([1.0, 3.0, 0, 0, 0])
     expected = energy_by_loops(M, X, y, new, 3, 0.5, space)
     np.testing.assert_allclose(-model.decision_function(new), expected, rtol=1e-9)
@@ -97,7 +104,7 @@ def test_the_energy_is_what_the_objective_gains(split):
     """A training point more, with its own targets and those of the others as they were: the sum of
     the objective over the old edges and the new ones, less what it was."""
     X, y, new = split
-    model = EnergyClassifier(LMNN(tol=0.1)).fit(X, y)
+    model = EnergyClassifier(LMNN(shrinkage=0, tol=0.1), **EQUATION).fit(X, y)
     metric = model.metric_
 
     def objective(points, labels, edges):
@@ -144,7 +151,7 @@ def test_a_class_of_one_point(split):
     X, y, new = split
     y = np.append(y, 3)
     X = np.vstack([X, 10 + X[:1]])
-    model = EnergyClassifier().fit(X, y)
+    model = EnergyClassifier(**EQUATION).fit(X, y)
     expected = energy_by_loops(model.metric_.get_mahalanobis_matrix(), X, y, new, 3, 0.5)
     np.testing.assert_allclose(-model.decision_function(new), expected, rtol=1e-9)
     assert model.predict(10 + X[:1]) == 3
@@ -155,7 +162,8 @@ def test_a_class_of_one_point(split):
 
 def test_probabilities_are_a_softmax_of_the_energies(wine):
     X, y = wine
-    model = EnergyClassifier(probability=True, random_state=0).fit(X[::2], y[::2])
+    papers = LMNN(shrinkage=0)
+    model = EnergyClassifier(papers, probability=True, random_state=0).fit(X[::2], y[::2])
     shares = model.predict_proba(X[1::2])
     beta = model.inverse_temperature_
     np.testing.assert_allclose(shares, softmax(-beta * model._energy(X[1::2]), axis=1))
@@ -165,11 +173,11 @@ def test_probabilities_are_a_softmax_of_the_energies(wine):
 
 def test_calibration_changes_neither_the_metric_nor_the_energies(wine):
     X, y = wine
-    plain = EnergyClassifier(LMNN(tol=0.1)).fit(X, y)
-    model = EnergyClassifier(LMNN(tol=0.1), probability=True, random_state=1).fit(X, y)
+    plain = EnergyClassifier(LMNN(shrinkage=0, tol=0.1)).fit(X, y)
+    model = EnergyClassifier(LMNN(shrinkage=0, tol=0.1), probability=True, random_state=1).fit(X, y)
     np.testing.assert_array_equal(model.decision_function(X), plain.decision_function(X))
     assert plain.inverse_temperature_ is None
-    again = EnergyClassifier(LMNN(tol=0.1), probability=True, random_state=1).fit(X, y)
+    again = EnergyClassifier(LMNN(shrinkage=0, tol=0.1), probability=True, random_state=1).fit(X, y)
     assert again.inverse_temperature_ == model.inverse_temperature_
 
 
@@ -184,7 +192,7 @@ def test_held_out_rows_are_not_compared_with_themselves(wine, monkeypatch):
         return of(self, points, *rest)
 
     monkeypatch.setattr(Energy, "of", noted)
-    metric = LMNN(tol=0.1).fit(X, y)
+    metric = LMNN(shrinkage=0, tol=0.1).fit(X, y)
     EnergyClassifier(metric, probability=True, random_state=0).fit(X, y)
     assert seen == [(34, 144)]
 
@@ -240,7 +248,7 @@ def test_too_few_rows_to_hold_any_out(iris):
     X, y = iris
     rows = np.r_[0:4, 50:54, 100:104]
     with pytest.raises(InvalidInputError, match=r"the largest class has 4 members\. Add rows"):
-        EnergyClassifier(LMNN(n_neighbors=1), probability=True).fit(X[rows], y[rows])
+        EnergyClassifier(LMNN(shrinkage=0, n_neighbors=1), probability=True).fit(X[rows], y[rows])
 
 
 # -- parameters and tensors ---
@@ -252,6 +260,7 @@ def test_too_few_rows_to_hold_any_out(iris):
         ({"n_neighbors": 0}, "n_neighbors must be an integer of at least 1; got 0"),
         ({"targets": "near"}, "targets must be one of 'input', 'learned'; got 'near'"),
         ({"push_weight": 1}, "push_weight must be a number between 0 and 1; got 1"),
+        ({"query_margin": -1}, "query_margin must be a number of at least 0; got -1"),
     ],
 )
 def test_bad_parameters(parameters, message, iris):
@@ -261,7 +270,7 @@ def test_bad_parameters(parameters, message, iris):
 
 def test_one_class_is_an_error_also_for_a_fitted_metric(iris):
     X, y = iris
-    metric = LMNN(tol=0.1).fit(X, y)
+    metric = LMNN(shrinkage=0, tol=0.1).fit(X, y)
     with pytest.raises(InvalidInputError, match="needs at least two classes; y has 1 class"):
         EnergyClassifier(metric).fit(X, np.zeros(150))
 
@@ -270,12 +279,14 @@ def test_one_class_is_an_error_also_for_a_fitted_metric(iris):
 def test_tensors_in_tensors_out(torch, wine, dtype):
     X, y = wine
     data = torch.tensor(X.astype(dtype))
-    model = EnergyClassifier(LMNN(tol=0.1), probability=True, random_state=0).fit(data, y)
+    model = EnergyClassifier(LMNN(shrinkage=0, tol=0.1), probability=True, random_state=0).fit(
+        data, y
+    )
     decision, shares = model.decision_function(data), model.predict_proba(data)
     assert isinstance(decision, torch.Tensor)
     assert decision.dtype == shares.dtype == torch.float64
     np.testing.assert_allclose(shares.sum(1), 1)
-    twin = LMNN(tol=0.1).fit(X.astype(dtype), y)
+    twin = LMNN(shrinkage=0, tol=0.1).fit(X.astype(dtype), y)
     twin.components_ = model.metric_.components_.numpy()
     expected = EnergyClassifier(twin).fit(X.astype(dtype), y).decision_function(X.astype(dtype))
     np.testing.assert_allclose(decision, expected, rtol=3000 * np.finfo(dtype).eps)
@@ -283,7 +294,9 @@ def test_tensors_in_tensors_out(torch, wine, dtype):
 
 def test_more_neighbours_than_points_are_an_error_before_the_metric_is_learned(iris):
     X, y = iris
-    model = EnergyClassifier(LMNN(tol=-1), n_neighbors=10**12)  # whose fit would be refused
+    model = EnergyClassifier(
+        LMNN(shrinkage=0, tol=-1), n_neighbors=10**12
+    )  # whose fit would be refused
     with pytest.raises(
         InvalidInputError, match=r"=1000000000000 is more than the number of training points, 150"
     ):
@@ -292,7 +305,7 @@ def test_more_neighbours_than_points_are_an_error_before_the_metric_is_learned(i
 
 def test_the_metric_may_have_more_neighbours_than_there_are_points(iris):
     X, y = iris
-    metric = LMNN(n_neighbors=10**12, max_iter=2)
+    metric = LMNN(shrinkage=0, n_neighbors=10**12, max_iter=2)
     with pytest.warns(NearfarWarning):
         model = EnergyClassifier(metric).fit(X[::5], y[::5])
     assert model.n_neighbors_ == 30

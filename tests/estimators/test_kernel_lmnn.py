@@ -31,7 +31,7 @@ each_kernel = pytest.mark.parametrize("kernel", KERNELS)
 
 
 def fitted(kernel, X, y, **parameters):
-    return KernelLMNN(kernel, **KERNELS[kernel][0], **parameters).fit(X, y)
+    return KernelLMNN(kernel, shrinkage=0, **KERNELS[kernel][0], **parameters).fit(X, y)
 
 
 def matrix(kernel, X, Y=None):
@@ -49,13 +49,15 @@ def squared(images):
 # -- the problem ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("data", ["iris", "wine"])
-@pytest.mark.parametrize("push_weight", [0.5, 0.2])
+@pytest.mark.parametrize(("data", "push_weight"), [("iris", 0.5), ("wine", 0.2)])
 def test_the_linear_kernel_is_lmnn(data, push_weight, request):
     """Over all metrics on the span of the data, which for these is the whole space."""
     X, y = request.getfixturevalue(data)
     parameters = {"push_weight": push_weight, "tol": 1e-6, "max_iter": 5000}
-    model, lmnn = KernelLMNN("linear", **parameters).fit(X, y), LMNN(**parameters).fit(X, y)
+    model, lmnn = (
+        KernelLMNN("linear", **parameters, shrinkage=0).fit(X, y),
+        LMNN(shrinkage=0, **parameters).fit(X, y),
+    )
     assert model.objective_ == pytest.approx(lmnn.objective_, rel=1e-5)
     assert model.duality_gap_ <= 1e-6
     np.testing.assert_allclose(
@@ -139,9 +141,9 @@ def circles(turn=0.0, n=40):
 @pytest.mark.parametrize(
     "model",
     [
-        KernelLMNN("poly", kernel_params={"degree": 2}),
-        KernelLMNN(rank=10),
-        KernelLMNN(n_components=1, rank=20),
+        KernelLMNN("poly", kernel_params={"degree": 2}, shrinkage=0),
+        KernelLMNN(shrinkage=0, rank=10),
+        KernelLMNN(shrinkage=0, n_components=1, rank=20),
     ],
     ids=repr,
 )
@@ -155,7 +157,7 @@ def test_circles_that_no_linear_map_can_part(model):
         np.fill_diagonal(D, np.inf)
         return np.mean(y[D.argmin(axis=1)] != y)
 
-    assert nearest_is_wrong(LMNN().fit(X, y).transform(X)) == 1
+    assert nearest_is_wrong(LMNN(shrinkage=0).fit(X, y).transform(X)) == 1
     model = clone(model).fit(X, y)
     assert nearest_is_wrong(model.transform(X)) == 0
     between, labels = circles(turn=0.5)
@@ -166,10 +168,10 @@ def test_circles_that_no_linear_map_can_part(model):
 def test_a_full_rank_kernel_learns_any_labels(rng):
     """Labels that mean nothing are learned without a slack left; fewer directions cannot."""
     X, y = rng.normal(size=(60, 3)), rng.permutation(np.arange(60) % 3)
-    model = KernelLMNN(gamma=1.0).fit(X, y)
+    model = KernelLMNN(shrinkage=0, gamma=1.0).fit(X, y)
     assert model.objective_ < 1e-3
     assert model.duality_gap_ <= 1e-3
-    assert KernelLMNN(gamma=1.0, rank=5).fit(X, y).objective_ > 30
+    assert KernelLMNN(shrinkage=0, gamma=1.0, rank=5).fit(X, y).objective_ > 30
 
 
 def test_few_points_of_many_features(rng):
@@ -178,7 +180,7 @@ def test_few_points_of_many_features(rng):
     X = rng.normal(size=(60, 2000)) + 0.15 * rng.normal(size=(3, 2000))[y]
     tracemalloc.start()
     try:
-        model = KernelLMNN("linear", rank=20, tol=1e-5).fit(X, y)
+        model = KernelLMNN("linear", rank=20, tol=1e-5, shrinkage=0).fit(X, y)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -186,7 +188,9 @@ def test_few_points_of_many_features(rng):
     assert (model.status_, model.dual_coef_.shape[1]) == ("converged", 60)
     scores = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
     leading = scores.U[:, :20] * scores.S[:20]
-    assert model.objective_ == pytest.approx(LMNN(tol=1e-5).fit(leading, y).objective_, rel=1e-4)
+    assert model.objective_ == pytest.approx(
+        LMNN(shrinkage=0, tol=1e-5).fit(leading, y).objective_, rel=1e-4
+    )
 
 
 # -- kernels -------------------------------------------------------------------------------------
@@ -195,16 +199,19 @@ def test_few_points_of_many_features(rng):
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "poly"])
 def test_gamma_follows_the_spread_of_the_features(kernel, overlapping):
     X, y = overlapping
-    model = KernelLMNN(kernel, rank=5).fit(X, y)
+    model = KernelLMNN(kernel, shrinkage=0, rank=5).fit(X, y)
     assert model.gamma_ == pytest.approx(1 / X.var(axis=0).sum())
-    assert KernelLMNN(kernel, 0.25, rank=5).fit(X, y).gamma_ == 0.25
-    assert KernelLMNN("linear").fit(X, y).gamma_ is None
+    assert KernelLMNN(kernel, 0.25, shrinkage=0, rank=5).fit(X, y).gamma_ == 0.25
+    assert KernelLMNN("linear", shrinkage=0).fit(X, y).gamma_ is None
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
 def test_units_do_not_matter(scale, overlapping):
     X, y = overlapping
-    model, other = KernelLMNN(rank=6).fit(X, y), KernelLMNN(rank=6).fit(scale * X, y)
+    model, other = (
+        KernelLMNN(shrinkage=0, rank=6).fit(X, y),
+        KernelLMNN(shrinkage=0, rank=6).fit(scale * X, y),
+    )
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
     np.testing.assert_allclose(
         squared(other.transform(scale * X)), squared(model.transform(X)), rtol=1e-3, atol=1e-4
@@ -215,7 +222,10 @@ def test_units_do_not_matter(scale, overlapping):
 def test_translation_does_not_matter_where_the_kernel_does_not_see_it(kernel, overlapping):
     X, y = overlapping
     X = (X + 1e6) - 1e6  # what is left of the digits, so that both have the same data
-    model, other = KernelLMNN(kernel, rank=5).fit(X, y), KernelLMNN(kernel, rank=5).fit(X + 1e6, y)
+    model, other = (
+        KernelLMNN(kernel, shrinkage=0, rank=5).fit(X, y),
+        KernelLMNN(kernel, shrinkage=0, rank=5).fit(X + 1e6, y),
+    )
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-5)
     np.testing.assert_allclose(
         squared(other.transform(X + 1e6)), squared(model.transform(X)), rtol=1e-2, atol=1e-2
@@ -226,7 +236,7 @@ def test_translation_does_not_matter_where_the_kernel_does_not_see_it(kernel, ov
 def test_a_precomputed_kernel_is_the_kernel(kernel, overlapping):
     X, y = overlapping
     named = fitted(kernel, X, y, rank=6)
-    model = KernelLMNN("precomputed", rank=6).fit(matrix(kernel, X), y)
+    model = KernelLMNN("precomputed", rank=6, shrinkage=0).fit(matrix(kernel, X), y)
     assert model.X_fit_ is None
     assert model.objective_ == pytest.approx(named.objective_, rel=1e-5)
     new = X[:10] + 0.1
@@ -241,8 +251,10 @@ def test_a_function_is_the_kernel(overlapping):
     def kernel(a, b, width=1.0):
         return np.exp(-np.sum((a - b) ** 2) / width)
 
-    model = KernelLMNN(kernel, kernel_params={"width": 10.0}, rank=6).fit(X[::2], y[::2])
-    named = KernelLMNN("rbf", 0.1, rank=6).fit(X[::2], y[::2])
+    model = KernelLMNN(kernel, shrinkage=0, kernel_params={"width": 10.0}, rank=6).fit(
+        X[::2], y[::2]
+    )
+    named = KernelLMNN("rbf", 0.1, rank=6, shrinkage=0).fit(X[::2], y[::2])
     assert model.gamma_ is None
     np.testing.assert_allclose(model.transform(X), named.transform(X), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(model.get_metric()(X[0], X[1]), named.get_metric()(X[0], X[1]))
@@ -250,7 +262,7 @@ def test_a_function_is_the_kernel(overlapping):
 
 def test_a_function_cannot_be_saved(overlapping, tmp_path):
     X, y = overlapping
-    model = KernelLMNN(lambda a, b: a @ b, rank=3).fit(X[::3], y[::3])
+    model = KernelLMNN(lambda a, b: a @ b, shrinkage=0, rank=3).fit(X[::3], y[::3])
     with pytest.raises(
         ModelFileError, match=r"^kernel cannot be saved: .* found a function.*'precomp"
     ):
@@ -260,10 +272,10 @@ def test_a_function_cannot_be_saved(overlapping, tmp_path):
 @pytest.mark.parametrize("rank", [1, 4, 0.5, 0.95])
 def test_rank_keeps_the_leading_directions(rank, overlapping):
     X, y = overlapping
-    everything = KernelLMNN("rbf").fit(X, y).eigenvalues_
+    everything = KernelLMNN("rbf", shrinkage=0).fit(X, y).eigenvalues_
     share = np.cumsum(everything) / everything.sum()
     expected = rank if isinstance(rank, int) else int((share < rank).sum()) + 1
-    model = KernelLMNN("rbf", rank=rank).fit(X, y)
+    model = KernelLMNN("rbf", rank=rank, shrinkage=0).fit(X, y)
     np.testing.assert_allclose(model.eigenvalues_, everything[:expected])
     assert model.eigenvectors_.shape == (60, expected)
     assert model._target_space(X).shape == (60, expected)
@@ -272,7 +284,7 @@ def test_rank_keeps_the_leading_directions(rank, overlapping):
 
 def test_transform_goes_in_blocks(overlapping, monkeypatch):
     X, y = overlapping
-    model = KernelLMNN(rank=6).fit(X, y)
+    model = KernelLMNN(shrinkage=0, rank=6).fit(X, y)
     whole = model.transform(X)
     monkeypatch.setattr(_kernel, "BLOCK_VALUES", 7 * 60)
     np.testing.assert_allclose(model.transform(X), whole, rtol=1e-9, atol=1e-12)
@@ -283,7 +295,10 @@ def test_transform_goes_in_blocks(overlapping, monkeypatch):
 
 def test_few_rows_are_learned(overlapping):
     X, y = overlapping
-    full, model = KernelLMNN(rank=8).fit(X, y), KernelLMNN(rank=8, n_components=2).fit(X, y)
+    full, model = (
+        KernelLMNN(shrinkage=0, rank=8).fit(X, y),
+        KernelLMNN(shrinkage=0, rank=8, n_components=2).fit(X, y),
+    )
     assert model.dual_coef_.shape == (2, 60)
     assert model.duality_gap_ is None
     assert model.objective_ >= full.objective_ * (1 - full.duality_gap_)
@@ -291,7 +306,7 @@ def test_few_rows_are_learned(overlapping):
 
 def test_rows_that_the_metric_lacks_are_zero(overlapping):
     X, y = overlapping
-    model = KernelLMNN("linear", n_components=7).fit(X, y)
+    model = KernelLMNN("linear", n_components=7, shrinkage=0).fit(X, y)
     assert model.dual_coef_.shape == (7, 60)
     assert not model.dual_coef_[5:].any()
     assert model.duality_gap_ <= model.tol
@@ -302,7 +317,9 @@ def test_held_out_rows_are_no_part_of_the_map(kernel, overlapping):
     X, y = overlapping
     data = X if kernel == "rbf" else matrix("rbf", X)
     gamma = 0.1 if kernel == "rbf" else None
-    model = KernelLMNN(kernel, gamma, validation_fraction=0.3, random_state=3).fit(data, y)
+    model = KernelLMNN(kernel, gamma, shrinkage=0, validation_fraction=0.3, random_state=3).fit(
+        data, y
+    )
     train, held_out = held_out_rows(class_order(y, "KernelLMNN"), 0.3, np.random.RandomState(3))
     if kernel == "rbf":
         np.testing.assert_array_equal(model.X_fit_, X[train])
@@ -320,7 +337,9 @@ def test_validation_begins_at_the_distance_of_the_kernel(random_state, iris):
     """What is kept is never worse on the held-out rows, also with a kernel of full rank, whose
     optimum fits everything."""
     X, y = iris
-    model = KernelLMNN(gamma=0.5, validation_fraction=0.3, random_state=random_state).fit(X, y)
+    model = KernelLMNN(
+        shrinkage=0, gamma=0.5, validation_fraction=0.3, random_state=random_state
+    ).fit(X, y)
     random = np.random.RandomState(random_state)
     train, held_out = held_out_rows(class_order(y, "KernelLMNN"), 0.3, random)
     errors = []
@@ -334,7 +353,7 @@ def test_validation_begins_at_the_distance_of_the_kernel(random_state, iris):
 @pytest.mark.parametrize(("limit", "value"), [("max_iter", 3), ("max_seconds", 1e-9)])
 def test_limits_are_warned_of(limit, value, overlapping):
     with pytest.warns(ConvergenceWarning, match=rf"KernelLMNN stopped before tol=.*{limit}"):
-        model = KernelLMNN(rank=8, tol=1e-8, **{limit: value}).fit(*overlapping)
+        model = KernelLMNN(shrinkage=0, rank=8, tol=1e-8, **{limit: value}).fit(*overlapping)
     assert model.status_ == limit
     assert model.n_iter_ == len(model.history_) <= 3
 
@@ -344,7 +363,7 @@ def test_callbacks_see_a_usable_map_and_may_interrupt(overlapping):
     X, y = overlapping
     recorder = interrupt_at(4)
     with pytest.warns(ConvergenceWarning, match="KernelLMNN was interrupted; the best map so far"):
-        model = KernelLMNN(rank=8).set_callbacks(recorder).fit(X, y)
+        model = KernelLMNN(shrinkage=0, rank=8).set_callbacks(recorder).fit(X, y)
     assert (model.status_, model.n_iter_) == ("interrupted", 4)
     assert np.isfinite(recorder.models[2].transform(X)).all()
     assert recorder.models[3].transform(X).shape[0] == 60
@@ -363,29 +382,29 @@ def test_a_matrix_with_a_negative_eigenvalue_is_refused(overlapping):
     with pytest.raises(
         InvalidInputError, match=rf"negative eigenvalue; its smallest is {smallest:.2g}, .* zero\."
     ):
-        KernelLMNN("precomputed").fit(K, y)
+        KernelLMNN("precomputed", shrinkage=0).fit(K, y)
 
 
 def test_an_indefinite_kernel_is_refused(iris):
     with pytest.raises(InvalidInputError, match=r"negative eigenvalue; .* Take another kernel"):
-        KernelLMNN("sigmoid").fit(*iris)
+        KernelLMNN("sigmoid", shrinkage=0).fit(*iris)
 
 
 def test_a_negative_eigenvalue_by_rounding_is_not(overlapping):
     X, y = overlapping
     K = matrix("linear", X).astype(np.float32)
     assert np.linalg.eigvalsh(K.astype(np.float64))[0] < 0
-    assert KernelLMNN("precomputed").fit(K, y).status_ == "converged"
+    assert KernelLMNN("precomputed", shrinkage=0).fit(K, y).status_ == "converged"
 
 
 def test_matrices_that_are_no_kernel_matrices_are_refused(overlapping):
     X, y = overlapping
     K = matrix("rbf", X)
     with pytest.raises(InvalidInputError, match=r"\(n_samples, n_samples\); got \(60, 59\)"):
-        KernelLMNN("precomputed").fit(K[:, 1:], y)
+        KernelLMNN("precomputed", shrinkage=0).fit(K[:, 1:], y)
     with pytest.raises(InvalidInputError, match=r"must be symmetric; .* up to 0\.5\. Check the or"):
-        KernelLMNN("precomputed").fit(K + np.eye(60, k=1) * 0.5, y)
-    model = KernelLMNN("precomputed").fit(K, y)
+        KernelLMNN("precomputed", shrinkage=0).fit(K + np.eye(60, k=1) * 0.5, y)
+    model = KernelLMNN("precomputed", shrinkage=0).fit(K, y)
     with pytest.raises(ValueError, match="X has 59 features, but KernelLMNN is expecting 60"):
         model.transform(K[:, 1:])
 
@@ -396,7 +415,7 @@ def test_kernel_values_that_overflow_are_refused(overlapping):
         np.errstate(over="ignore"),
         pytest.raises(InvalidInputError, match=r"kernel values must be finite; .* Scale your data"),
     ):
-        KernelLMNN("poly", 1e10, kernel_params={"degree": 40}).fit(X, y)
+        KernelLMNN("poly", 1e10, kernel_params={"degree": 40}, shrinkage=0).fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +456,7 @@ def test_kernel_values_that_overflow_are_refused(overlapping):
 )
 def test_parameters_out_of_range_are_an_error(parameters, message, overlapping):
     with pytest.raises(InvalidInputError, match=message):
-        KernelLMNN(**parameters).fit(*overlapping)
+        KernelLMNN(shrinkage=0, **parameters).fit(*overlapping)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
@@ -460,13 +479,13 @@ def test_equal_points_with_different_labels_are_warned_of(kernel, overlapping):
         X[0], X[:, 0] = X[25], X[:, 25]
         X[0, 0] = X[25, 0]
     with pytest.warns(DataWarning, match="^1 pairs of equal points have different labels"):
-        KernelLMNN(kernel, rank=10).fit(X, y)
+        KernelLMNN(kernel, shrinkage=0, rank=10).fit(X, y)
 
 
 def test_extreme_scales_are_an_error(overlapping):
     X, y = overlapping
     with pytest.raises(InvalidInputError, match="its squares leave the range of float64"):
-        KernelLMNN().fit(1e150 * X, y)
+        KernelLMNN(shrinkage=0).fit(1e150 * X, y)
 
 
 # -- scikit-learn, tensors, files ------------------------------------------------------------------
@@ -477,19 +496,21 @@ ROUNDED = {"check_estimators_dtypes": "needs a kernel matrix"}
 
 
 @pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
-@parametrize_with_checks([KernelLMNN("precomputed")], expected_failed_checks=lambda _: ROUNDED)
+@parametrize_with_checks(
+    [KernelLMNN("precomputed", shrinkage=0)], expected_failed_checks=lambda _: ROUNDED
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
 def test_cross_validation_slices_a_precomputed_kernel(iris):
     X, y = iris
-    pipeline = make_pipeline(KernelLMNN("precomputed"), KNeighborsClassifier(3))
+    pipeline = make_pipeline(KernelLMNN("precomputed", shrinkage=0), KNeighborsClassifier(3))
     grid = {"kernellmnn__rank": [3, 10]}
     search = GridSearchCV(pipeline, grid, cv=3, error_score="raise")
     search.fit(pairwise_kernels(X, metric="rbf", gamma=0.25), y)
     named = make_pipeline(
-        KernelLMNN("rbf", 0.25, rank=search.best_params_["kernellmnn__rank"]),
+        KernelLMNN("rbf", 0.25, rank=search.best_params_["kernellmnn__rank"], shrinkage=0),
         KNeighborsClassifier(3),
     )
     assert search.best_score_ == pytest.approx(cross_val_score(named, X, y, cv=3).mean(), abs=0.01)
@@ -500,7 +521,10 @@ def test_cross_validation_slices_a_precomputed_kernel(iris):
 def test_float32_in_float32_out(kernel, overlapping):
     X, y = overlapping
     single = X.astype(np.float32)
-    model, other = KernelLMNN(kernel, rank=5).fit(single, y), KernelLMNN(kernel, rank=5).fit(X, y)
+    model, other = (
+        KernelLMNN(kernel, shrinkage=0, rank=5).fit(single, y),
+        KernelLMNN(kernel, shrinkage=0, rank=5).fit(X, y),
+    )
     assert model.transform(single).dtype == np.float32
     assert model.X_fit_.dtype == np.float32
     assert model.dual_coef_.dtype == np.float64
@@ -513,7 +537,7 @@ def test_model_files(kernel, overlapping, tmp_path):
     X, y = overlapping
     data = matrix("rbf", X) if kernel == "precomputed" else X
     options = KERNELS[kernel][0] if kernel in KERNELS else {}
-    model = KernelLMNN(kernel, rank=5, **options).fit(data, y)
+    model = KernelLMNN(kernel, shrinkage=0, rank=5, **options).fit(data, y)
     nearfar.save(model, tmp_path / "model.nearfar")
     twin = nearfar.load(tmp_path / "model.nearfar")
     assert twin.get_params() == model.get_params()
@@ -558,8 +582,10 @@ def test_a_precomputed_tensor(device, validation_fraction, overlapping, torch):
     X, y = overlapping
     K = matrix("rbf", X)
     parameters = {"rank": 5, "validation_fraction": validation_fraction, "random_state": 0}
-    model = KernelLMNN("precomputed", **parameters).fit(torch.tensor(K, device=device), y)
-    expected = KernelLMNN("precomputed", **parameters).fit(K, y)
+    model = KernelLMNN("precomputed", **parameters, shrinkage=0).fit(
+        torch.tensor(K, device=device), y
+    )
+    expected = KernelLMNN("precomputed", **parameters, shrinkage=0).fit(K, y)
     assert model.objective_ == pytest.approx(expected.objective_, rel=1e-6)
     assert isinstance(model.transform(torch.tensor(K, device=device)), torch.Tensor)
 
@@ -568,7 +594,7 @@ def test_a_precomputed_tensor(device, validation_fraction, overlapping, torch):
 def test_tensors_and_arrays_do_not_mix(overlapping, torch):
     X, y = overlapping
     with pytest.raises(InvalidInputError, match="KernelLMNN was fitted on NumPy and X is on torch"):
-        KernelLMNN(rank=5).fit(X, y).transform(torch.tensor(X))
+        KernelLMNN(shrinkage=0, rank=5).fit(X, y).transform(torch.tensor(X))
     with pytest.raises(InvalidInputError, match=r"works on NumPy arrays; .*kernel='precomputed'"):
         KernelLMNN(np.dot).fit(torch.tensor(X), y)
 
@@ -577,4 +603,4 @@ def test_points_that_an_outlier_hides_are_warned_of():
     """Inner products with 1e9 have no digits left for the others."""
     X, y = np.array([[1e9], [0.0], [1.0], [2.0], [3.0]]), [0, 0, 1, 0, 1]
     with pytest.warns(DataWarning, match=r"^4 of 5 points differ from others, but not in the"):
-        KernelLMNN("linear", n_neighbors=1).fit(X, y)
+        KernelLMNN("linear", n_neighbors=1, shrinkage=0).fit(X, y)

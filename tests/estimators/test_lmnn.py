@@ -52,7 +52,7 @@ def test_an_answer_derived_by_hand(push_weight, metric):
     m = 1/8, f = 0.4 + 0.4 (1 - 3/8) = 0.65.
     """
     X, y = np.array([[0.0], [1], [3], [4]]), ["a", "a", "b", "b"]
-    model = LMNN(n_neighbors=1, push_weight=push_weight, tol=1e-6).fit(X, y)
+    model = LMNN(shrinkage=0, n_neighbors=1, push_weight=push_weight, tol=1e-6).fit(X, y)
     optimum = {0.5: 2 / 3, 0.2: 0.65}[push_weight]
     assert model.objective_ == pytest.approx(optimum, rel=1e-5)
     assert model.get_mahalanobis_matrix().item() == pytest.approx(metric, rel=1e-3)
@@ -66,7 +66,7 @@ def test_objective_is_the_papers(parameters, dtype, overlapping, nearest_of_clas
     Where the map is projected it is that of the full metric.
     """
     X, y = overlapping
-    model = LMNN(**parameters).fit(X.astype(dtype), y)
+    model = LMNN(shrinkage=0, **parameters).fit(X.astype(dtype), y)
     whole = model
     if model.reduce == "project":
         whole = clone(model).set_params(n_components=None).fit(X.astype(dtype), y)
@@ -81,8 +81,8 @@ def test_objective_is_the_papers(parameters, dtype, overlapping, nearest_of_clas
 @pytest.mark.parametrize("parameters", VARIANTS[:3], ids=str)
 @pytest.mark.parametrize("tol", [1e-1, 1e-3])
 def test_no_metric_is_below_the_certified_bound(parameters, tol, overlapping):
-    model = LMNN(tol=tol, **parameters).fit(*overlapping)
-    better = LMNN(tol=1e-6, **parameters).fit(*overlapping)
+    model = LMNN(shrinkage=0, tol=tol, **parameters).fit(*overlapping)
+    better = LMNN(shrinkage=0, tol=1e-6, **parameters).fit(*overlapping)
     bound = model.objective_ * (1 - model.duality_gap_)
     assert model.status_ == "converged"
     assert model.duality_gap_ <= tol
@@ -97,8 +97,8 @@ def test_no_metric_is_below_the_certified_bound(parameters, tol, overlapping):
     ids=str,
 )
 def test_the_bound_holds_for_maps_far_from_the_optimum(parameters, overlapping):
-    model = LMNN(**parameters).fit(*overlapping)
-    best = LMNN(tol=1e-5).fit(*overlapping)
+    model = LMNN(shrinkage=0, **parameters).fit(*overlapping)
+    best = LMNN(shrinkage=0, tol=1e-5).fit(*overlapping)
     assert 0 <= model.duality_gap_ <= 1
     assert best.objective_ >= model.objective_ * (1 - model.duality_gap_)
 
@@ -110,7 +110,7 @@ def test_no_other_metric_of_many_is_below_the_bound(
     """Neighbours of the answer, and its multiples."""
     X, y = overlapping
     X, y = X[::2], y[::2]
-    model = LMNN(tol=1e-6).fit(X, y)
+    model = LMNN(shrinkage=0, tol=1e-6).fit(X, y)
     targets = nearest_of_class(X, y, 3)
     bound = model.objective_ * (1 - model.duality_gap_)
     L = model.components_
@@ -120,7 +120,7 @@ def test_no_other_metric_of_many_is_below_the_bound(
 
 
 def test_a_tight_tolerance_is_reached(labelled):
-    model = LMNN(tol=1e-6, max_iter=5000).fit(*labelled)
+    model = LMNN(shrinkage=0, tol=1e-6, max_iter=5000).fit(*labelled)
     assert model.status_ == "converged"
     assert model.duality_gap_ <= 1e-6
 
@@ -128,12 +128,12 @@ def test_a_tight_tolerance_is_reached(labelled):
 @pytest.mark.parametrize("n_components", [None, 1, 2])
 def test_float32_converges(n_components, labelled):
     X, y = labelled
-    model = LMNN(n_components=n_components).fit(X.astype(np.float32), y)
+    model = LMNN(shrinkage=0, n_components=n_components).fit(X.astype(np.float32), y)
     assert model.status_ == "converged"
 
 
 def test_history_tells_of_every_iteration(overlapping):
-    model = LMNN().fit(*overlapping)
+    model = LMNN(shrinkage=0).fit(*overlapping)
     assert [record["n_iter"] for record in model.history_] == list(range(1, model.n_iter_ + 1))
     for record in model.history_:
         assert {"seconds", "objective", "duality_gap", "active_triplets"} <= set(record)
@@ -153,8 +153,8 @@ def test_history_tells_of_every_iteration(overlapping):
 def test_the_order_of_the_rows_does_not_matter(parameters, rng, overlapping):
     X, y = overlapping
     order = rng.permutation(len(X))
-    model = LMNN(**parameters).fit(X, y)
-    other = LMNN(**parameters).fit(X[order], y[order])
+    model = LMNN(shrinkage=0, **parameters).fit(X, y)
+    other = LMNN(shrinkage=0, **parameters).fit(X[order], y[order])
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
     np.testing.assert_allclose(other.components_, model.components_, rtol=1e-3, atol=1e-4)
 
@@ -162,8 +162,8 @@ def test_the_order_of_the_rows_does_not_matter(parameters, rng, overlapping):
 @each_variant
 def test_the_names_of_the_classes_do_not_matter(parameters, overlapping):
     X, y = overlapping
-    model = LMNN(**parameters).fit(X, y)
-    other = LMNN(**parameters).fit(X, np.array(["z", "b", "k"])[y])
+    model = LMNN(shrinkage=0, **parameters).fit(X, y)
+    other = LMNN(shrinkage=0, **parameters).fit(X, np.array(["z", "b", "k"])[y])
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
     np.testing.assert_allclose(other.components_, model.components_, rtol=1e-3, atol=1e-4)
 
@@ -171,8 +171,8 @@ def test_the_names_of_the_classes_do_not_matter(parameters, overlapping):
 @each_variant
 def test_translation_does_not_matter(parameters, overlapping):
     X, y = overlapping
-    model = LMNN(**parameters).fit(X, y)
-    other = LMNN(**parameters).fit(X - 1e4, y)
+    model = LMNN(shrinkage=0, **parameters).fit(X, y)
+    other = LMNN(shrinkage=0, **parameters).fit(X - 1e4, y)
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
     np.testing.assert_allclose(other.components_, model.components_, rtol=1e-3, atol=1e-4)
 
@@ -183,15 +183,18 @@ def test_translation_does_not_matter_where_squares_cancel(shift, rng):
     y = np.repeat(np.arange(3), 30)
     X = rng.normal(size=(90, 20)) + 2 * rng.normal(size=(3, 20))[y]
     X = (X + shift) - shift  # what is left of the digits, so that both have the same data
-    model = LMNN().fit(X, y)
-    other = LMNN().fit(X + shift, y)
+    model = LMNN(shrinkage=0).fit(X, y)
+    other = LMNN(shrinkage=0).fit(X + shift, y)
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-3)
 
 
 def test_rotation_turns_the_metric_along(rng, overlapping):
     X, y = overlapping
     Q = ortho_group(5, seed=rng).rvs()
-    model, other = LMNN(tol=1e-4).fit(X, y), LMNN(tol=1e-4).fit(X @ Q.T, y)
+    model, other = (
+        LMNN(shrinkage=0, tol=1e-4).fit(X, y),
+        LMNN(shrinkage=0, tol=1e-4).fit(X @ Q.T, y),
+    )
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-4)
     np.testing.assert_allclose(distances(other, X @ Q.T), distances(model, X), atol=0.1)
 
@@ -202,16 +205,19 @@ def test_units_of_the_features_do_not_matter_once_neighbours_are_fixed(
     X, y = overlapping
     units = np.array([1.0, 1e-3, 40.0, 1e5, 7.0])
     targets = nearest_of_class(X, y, 3)
-    model, other = LMNN().fit(X, y, targets), LMNN().fit(X * units, y, targets)
+    model, other = (
+        LMNN(shrinkage=0).fit(X, y, targets),
+        LMNN(shrinkage=0).fit(X * units, y, targets),
+    )
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
     np.testing.assert_allclose(distances(other, X * units), distances(model, X), atol=1e-3)
 
 
 def test_the_number_of_threads_does_not_matter(overlapping):
     with threadpool_limits(1):
-        one = LMNN().fit(*overlapping)
+        one = LMNN(shrinkage=0).fit(*overlapping)
     with threadpool_limits(2):
-        two = LMNN().fit(*overlapping)
+        two = LMNN(shrinkage=0).fit(*overlapping)
     np.testing.assert_allclose(one.components_, two.components_, rtol=1e-6, atol=1e-9)
 
 
@@ -220,9 +226,9 @@ def test_a_seed_fixes_everything():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 1100)
     X = rng.normal(size=(2200, 2)) + [5, 0] * y[:, None]
-    first, second = (LMNN(random_state=7).fit(X, y) for _ in range(2))
+    first, second = (LMNN(shrinkage=0, random_state=7).fit(X, y) for _ in range(2))
     np.testing.assert_array_equal(first.components_, second.components_)
-    other = LMNN(random_state=8).fit(X, y)
+    other = LMNN(shrinkage=0, random_state=8).fit(X, y)
     assert other.objective_ == pytest.approx(first.objective_, rel=2e-3)
 
 
@@ -233,7 +239,7 @@ def test_no_array_of_all_pairs_is_allocated():
     X = rng.normal(size=(5000, 3)) + 8 * rng.normal(size=(5, 3))[y]
     tracemalloc.start()
     try:
-        LMNN(tol=0.1, random_state=0).fit(X, y)
+        LMNN(shrinkage=0, tol=0.1, random_state=0).fit(X, y)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -245,8 +251,8 @@ def test_no_array_of_all_pairs_is_allocated():
 
 def test_given_nearest_neighbours_are_the_default(overlapping, nearest_of_class):
     X, y = overlapping
-    model = LMNN(n_neighbors=2).fit(X, y)
-    given = LMNN().fit(X, y, nearest_of_class(X, y, 2))
+    model = LMNN(shrinkage=0, n_neighbors=2).fit(X, y)
+    given = LMNN(shrinkage=0).fit(X, y, nearest_of_class(X, y, 2))
     np.testing.assert_allclose(given.components_, model.components_, rtol=1e-6, atol=1e-9)
 
 
@@ -258,7 +264,7 @@ def test_given_neighbours_may_be_any_of_the_class(rng, overlapping, paper_object
         others = np.setdiff1d(np.flatnonzero(y == y[i]), [i])
         chosen = rng.choice(others, size=i % 4, replace=False)
         targets[i, 4 - len(chosen) :] = chosen
-    model = LMNN().fit(X, y, target_neighbors=targets.tolist())
+    model = LMNN(shrinkage=0).fit(X, y, target_neighbors=targets.tolist())
     expected = paper_objective(model.get_mahalanobis_matrix(), X, y, targets, 0.5)
     assert model.objective_ == pytest.approx(expected, rel=1e-9)
     assert model.duality_gap_ <= model.tol
@@ -269,8 +275,10 @@ def test_given_neighbours_follow_the_rows(rng, overlapping, nearest_of_class):
     targets = nearest_of_class(X, y, 3)
     order = rng.permutation(60)
     place = np.argsort(order)
-    shuffled = LMNN().fit(X[order], y[order], place[targets[order]])
-    assert shuffled.objective_ == pytest.approx(LMNN().fit(X, y, targets).objective_, rel=1e-6)
+    shuffled = LMNN(shrinkage=0).fit(X[order], y[order], place[targets[order]])
+    assert shuffled.objective_ == pytest.approx(
+        LMNN(shrinkage=0).fit(X, y, targets).objective_, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,7 +296,7 @@ def test_unusable_neighbours_are_an_error(row, message, overlapping):
     targets = np.full((60, 2), -1)
     targets[7] = row
     with pytest.raises(InvalidInputError, match=message) as caught:
-        LMNN().fit(X, y, targets)
+        LMNN(shrinkage=0).fit(X, y, targets)
     assert caught.value.indices.tolist() == [7]
     assert str(caught.value).startswith("target_neighbors must name other rows of the same class")
 
@@ -305,7 +313,7 @@ def test_unusable_neighbours_are_an_error(row, message, overlapping):
 )
 def test_tables_of_neighbours_that_fit_nothing_are_an_error(targets, message, overlapping):
     with pytest.raises(InvalidInputError, match=message):
-        LMNN().fit(*overlapping, targets)
+        LMNN(shrinkage=0).fit(*overlapping, targets)
 
 
 # -- fewer rows ------------------------------------------------------------------------------------
@@ -314,8 +322,8 @@ def test_tables_of_neighbours_that_fit_nothing_are_an_error(targets, message, ov
 def test_projection_is_pca_of_the_transformed_points(overlapping):
     X, y = overlapping
     X = X * [1.0, 10.0, 0.1, 3.0, 1.0]  # so that rows and variances are sorted otherwise
-    full = LMNN().fit(X, y)
-    projected = LMNN(n_components=2, reduce="project").fit(X, y)
+    full = LMNN(shrinkage=0).fit(X, y)
+    projected = LMNN(shrinkage=0, n_components=2, reduce="project").fit(X, y)
     expected = PCA(2).fit(full.transform(X)).transform(full.transform(X))
     images = projected.transform(X) - projected.transform(X).mean(0)
     np.testing.assert_allclose(np.abs(images), np.abs(expected), rtol=1e-6, atol=1e-9)
@@ -330,8 +338,8 @@ def test_projection_of_digits_is_better_than_the_longest_rows():
     def error(transform):
         return 1 - KNeighborsClassifier(3).fit(transform(X), y).score(transform(new), truth)
 
-    longest = LMNN(tol=1e-2).fit(X, y).components_[:4]
-    projected = LMNN(n_components=4, reduce="project", tol=1e-2).fit(X, y)
+    longest = LMNN(shrinkage=0, tol=1e-2).fit(X, y).components_[:4]
+    projected = LMNN(shrinkage=0, n_components=4, reduce="project", tol=1e-2).fit(X, y)
     assert error(projected.transform) < 0.7 * error(lambda X: X @ longest.T)
 
 
@@ -340,8 +348,8 @@ def test_a_learned_map_is_at_least_as_good_as_a_projected_one(
 ):
     """It starts elsewhere and could end in a worse local minimum, but not on these data."""
     X, y = overlapping
-    learned = LMNN(n_components=2).fit(X, y)
-    M = LMNN(n_components=2, reduce="project").fit(X, y).get_mahalanobis_matrix()
+    learned = LMNN(shrinkage=0, n_components=2).fit(X, y)
+    M = LMNN(shrinkage=0, n_components=2, reduce="project").fit(X, y).get_mahalanobis_matrix()
     assert learned.objective_ < paper_objective(M, X, y, nearest_of_class(X, y, 3), 0.5)
     assert learned.duality_gap_ is None
 
@@ -349,7 +357,7 @@ def test_a_learned_map_is_at_least_as_good_as_a_projected_one(
 def test_a_learned_map_is_stationary(overlapping, nearest_of_class, paper_objective):
     """No multiple and no small change of a converged map is better by more than the tolerance."""
     X, y = overlapping
-    model = LMNN(n_components=2, tol=1e-4).fit(X, y)
+    model = LMNN(shrinkage=0, n_components=2, tol=1e-4).fit(X, y)
     targets = nearest_of_class(X, y, 3)
     L = model.components_
     rng = np.random.default_rng(0)
@@ -360,15 +368,15 @@ def test_a_learned_map_is_stationary(overlapping, nearest_of_class, paper_object
 
 def test_a_smaller_tolerance_does_not_worsen_a_learned_map(labelled):
     X, y = labelled
-    loose = LMNN(n_components=2, tol=1e-2).fit(X, y)
-    tight = LMNN(n_components=2, tol=1e-4, max_iter=3000).fit(X, y)
+    loose = LMNN(shrinkage=0, n_components=2, tol=1e-2).fit(X, y)
+    tight = LMNN(shrinkage=0, n_components=2, tol=1e-4, max_iter=3000).fit(X, y)
     assert tight.objective_ <= 1.01 * loose.objective_
 
 
 @pytest.mark.parametrize("reduce", ["learn", "project"])
 def test_all_rows_are_the_full_metric(reduce, overlapping):
-    full = LMNN().fit(*overlapping)
-    model = LMNN(n_components=5, reduce=reduce).fit(*overlapping)
+    full = LMNN(shrinkage=0).fit(*overlapping)
+    model = LMNN(shrinkage=0, n_components=5, reduce=reduce).fit(*overlapping)
     assert model.objective_ == pytest.approx(full.objective_)
     assert model.duality_gap_ <= model.tol
     assert model.components_.shape == (5, 5)
@@ -378,7 +386,7 @@ def test_all_rows_are_the_full_metric(reduce, overlapping):
 def test_more_rows_than_the_data_have_dimensions(reduce, overlapping):
     """Five features that are multiples of one: the map still has the two rows asked for."""
     X, y = overlapping
-    model = LMNN(n_components=2, reduce=reduce).fit(X[:, :1] * [1.0, 2, 3, 4, 5], y)
+    model = LMNN(shrinkage=0, n_components=2, reduce=reduce).fit(X[:, :1] * [1.0, 2, 3, 4, 5], y)
     assert model.components_.shape == (2, 5)
     assert model.transform(X).shape == (60, 2)
 
@@ -388,7 +396,7 @@ def test_more_rows_than_the_data_have_dimensions(reduce, overlapping):
 
 @pytest.mark.parametrize("parameters", [{}, {"n_components": 2}], ids=str)
 def test_max_iter(parameters, overlapping):
-    model = LMNN(max_iter=3, **parameters)
+    model = LMNN(shrinkage=0, max_iter=3, **parameters)
     with pytest.warns(ConvergenceWarning, match=r"stopped before tol=0\.001: reached max_iter"):
         model.fit(*overlapping)
     assert (model.status_, model.n_iter_, len(model.history_)) == ("max_iter", 3, 3)
@@ -397,26 +405,26 @@ def test_max_iter(parameters, overlapping):
 
 def test_max_iter_warning_gives_the_gap_that_was_reached(overlapping):
     with pytest.warns(ConvergenceWarning, match="duality gap of [0-9]") as record:
-        model = LMNN(max_iter=3).fit(*overlapping)
+        model = LMNN(shrinkage=0, max_iter=3).fit(*overlapping)
     assert f"{model.duality_gap_:.1e}" in str(record[0].message)
     assert "Raise max_iter or tol" in str(record[0].message)
 
 
 def test_warnings_point_to_the_line_that_fits(overlapping):
     with pytest.warns(ConvergenceWarning) as record:
-        LMNN(max_iter=1).fit(*overlapping)
+        LMNN(shrinkage=0, max_iter=1).fit(*overlapping)
     assert record[0].filename == __file__
 
 
 def test_max_seconds(overlapping):
     with pytest.warns(ConvergenceWarning, match="reached max_seconds"):
-        model = LMNN(max_seconds=1e-9, tol=1e-8).fit(*overlapping)
+        model = LMNN(shrinkage=0, max_seconds=1e-9, tol=1e-8).fit(*overlapping)
     assert model.status_ == "max_seconds"
     assert model.n_iter_ == 1
 
 
 def test_a_converged_fit_does_not_warn(overlapping, recwarn):
-    assert LMNN().fit(*overlapping).status_ == "converged"
+    assert LMNN(shrinkage=0).fit(*overlapping).status_ == "converged"
     assert len(recwarn) == 0
 
 
@@ -427,7 +435,7 @@ def test_a_converged_fit_does_not_warn(overlapping, recwarn):
 @pytest.mark.parametrize("data", ["iris", "wine"])
 def test_warm_start_takes_fewer_iterations(data, parameters, request):
     X, y = request.getfixturevalue(data)
-    model = LMNN(warm_start=True, **parameters).fit(X, y)
+    model = LMNN(shrinkage=0, warm_start=True, **parameters).fit(X, y)
     cold, objective = model.n_iter_, model.objective_
     model.fit(X, y)
     assert model.n_iter_ < cold
@@ -435,15 +443,15 @@ def test_warm_start_takes_fewer_iterations(data, parameters, request):
 
 
 def test_warm_start_reaches_the_optimum_of_other_parameters(overlapping):
-    model = LMNN(warm_start=True).fit(*overlapping).set_params(push_weight=0.9)
+    model = LMNN(shrinkage=0, warm_start=True).fit(*overlapping).set_params(push_weight=0.9)
     model.fit(*overlapping)
-    cold = LMNN(push_weight=0.9).fit(*overlapping)
+    cold = LMNN(shrinkage=0, push_weight=0.9).fit(*overlapping)
     assert model.objective_ == pytest.approx(cold.objective_, rel=2e-3)
 
 
 def test_warm_start_with_another_number_of_features_is_an_error(overlapping):
     X, y = overlapping
-    model = LMNN(warm_start=True).fit(X, y)
+    model = LMNN(shrinkage=0, warm_start=True).fit(X, y)
     with pytest.raises(
         InvalidInputError, match=r"map of the last fit must .*shape \(rows, 4\).*warm_start"
     ):
@@ -452,5 +460,5 @@ def test_warm_start_with_another_number_of_features_is_an_error(overlapping):
 
 def test_without_warm_start_another_number_of_features_is_a_new_fit(overlapping):
     X, y = overlapping
-    model = LMNN().fit(X, y).fit(X[:, :4], y)
+    model = LMNN(shrinkage=0).fit(X, y).fit(X[:, :4], y)
     assert model.n_features_in_ == model.components_.shape[1] == 4

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import linalg
+from sklearn.datasets import load_iris
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 import nearfar
@@ -413,11 +414,11 @@ def test_pairs_that_say_nothing_or_too_much_are_an_error(pairs):
     ):
         MMC(shrinkage=0).fit(tuples, np.where(kinds == 1, 1, 0))
     same = Tuples(tuples.points, np.where(kinds[:, None] == 1, tuples.indices, 3))
-    with pytest.raises(InvalidInputError, match="a far pair needs two different points"):
+    with (
+        pytest.warns(DataWarning, match="far pairs of equal points are left out"),
+        pytest.raises(InvalidInputError, match="both needed; got 80 near and 0 far ones"),
+    ):
         MMC(shrinkage=0).fit(same, kinds)
-    both = np.concatenate([tuples.indices, tuples.indices[:1]])
-    with pytest.raises(InvalidInputError, match="two points must be either near or far"):
-        MMC(shrinkage=0).fit(Tuples(tuples.points, both), np.append(kinds, -kinds[0]))
     itself = Tuples(tuples.points, np.append(tuples.indices, [[5, 5]], axis=0))
     with pytest.warns(DataWarning, match="near pairs of a point with itself say nothing"):
         model = MMC(shrinkage=0).fit(itself, np.append(kinds, 1))
@@ -483,6 +484,17 @@ def test_tensors(parameters, device, dtype, overlapping, pairs, torch):
 @pytest.mark.parametrize("model", [MMC(shrinkage=0.1), MMC(diagonal=True, shrinkage=0.1)])
 @pytest.mark.filterwarnings("ignore:class 1 has 1 member:nearfar.errors.DataWarning")
 def test_a_ridge_of_equal_near_pairs_is_no_remedy(model):
-    message = r"no largest value.* Give near pairs of points that differ: all of these"
+    message = r"problem is unbounded.* Give near pairs of points that differ: all of these"
     with pytest.raises(InvalidInputError, match=message):
         model.fit(np.array([[1.0, 0], [0, 0], [0, 0]]), [1, 0, 0])
+
+
+def test_equal_points_near_in_one_pair_and_far_in_another_are_ordinary_data():
+    """Two features of iris: 150 flowers at 117 places, some places with two species."""
+    X, y = load_iris(return_X_y=True)
+    with pytest.warns(DataWarning, match="equal points with different labels are not paired"):
+        pairs, kinds = make_pairs(X[:, :2], y, 200, random_state=0)
+    with pytest.warns(DataWarning, match="^3 pairs of points are given both as near and as far"):
+        model = MMC().fit(pairs, kinds)
+    assert model.status_ == "converged"
+    assert nearfar.verify(model, pairs, kinds).proved

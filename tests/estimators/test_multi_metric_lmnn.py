@@ -2,12 +2,8 @@
 
 import copy
 import json
-import os
 import pickle
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pandas
@@ -25,6 +21,7 @@ from nearfar.estimators import multi_metric_lmnn
 from nearfar.estimators._early_stopping import held_out_rows
 from nearfar.supervision import class_order
 from tests.callbacks import Recorder, needs_callbacks
+from tests.processes import CAN_KILL, kill_fit
 
 VARIANTS = [
     {},
@@ -51,7 +48,7 @@ def learn(overlapping, seed, fits):
 
     def fit(data, parameters):
         clusters = np.arange(len(data[0])) % 2 if parameters.get("partition") == "given" else None
-        return MultiMetricLMNN(**parameters).fit(*data, clusters)
+        return MultiMetricLMNN(shrinkage=0, **parameters).fit(*data, clusters)
 
     def learn(data=None, **parameters):
         if data is not None or not set(parameters) <= LASTING:
@@ -162,7 +159,7 @@ def test_no_metrics_are_below_the_certified_bound(parameters, learn):
 
 def test_several_metrics_reach_a_smaller_objective_than_one(learn, overlapping):
     """One metric is several equal ones; and several that nothing tells apart are one."""
-    one = LMNN().fit(*overlapping)
+    one = LMNN(shrinkage=0).fit(*overlapping)
     assert learn().objective_ < one.objective_ * (1 - one.duality_gap_)
     alone = learn(partition="kmeans", n_metrics=1, tol=1e-3)
     assert alone.objective_ == pytest.approx(one.objective_, rel=2e-3)
@@ -185,10 +182,12 @@ def test_neither_order_nor_names_matter(parameters, rng, overlapping):
     """Nor the order of the clusters' names."""
     X, y = overlapping
     clusters = np.arange(60) % 2 if parameters.get("partition") == "given" else None
-    model = MultiMetricLMNN(**parameters).fit(X, y, clusters)
+    model = MultiMetricLMNN(shrinkage=0, **parameters).fit(X, y, clusters)
     order = rng.permutation(60)
     given = None if clusters is None else np.array(["v", "u"])[clusters[order]]
-    other = MultiMetricLMNN(**parameters).fit(X[order], np.array(["p", "q", "r"])[y[order]], given)
+    other = MultiMetricLMNN(shrinkage=0, **parameters).fit(
+        X[order], np.array(["p", "q", "r"])[y[order]], given
+    )
     np.testing.assert_array_equal(other.points_, X[order])
     np.testing.assert_array_equal(other.labels_, np.array(["p", "q", "r"])[y[order]])
     metric_of = model.metric_of_ if clusters is None else 1 - clusters
@@ -239,7 +238,7 @@ def test_clusters_by_cutting_a_graph(read_only, recwarn):
     circle = np.column_stack([np.cos(angles), np.sin(angles)])
     X = read_only(np.vstack([circle, 5 * circle]))
     y = np.tile([0, 1], 60)
-    model = MultiMetricLMNN("spectral", tol=0.5, random_state=0).fit(X, y)
+    model = MultiMetricLMNN("spectral", tol=0.5, random_state=0, shrinkage=0).fit(X, y)
     assert len(np.unique(model.metric_of_[:60])) == len(np.unique(model.metric_of_[60:])) == 1
     assert model.metric_of_[0] != model.metric_of_[60]
     new = np.array([[1.1, 0.0], [4.9, 0.1]])
@@ -256,7 +255,7 @@ def test_clusters_that_are_given(kind, overlapping):
     """New points have the metric of the nearest row."""
     X, y = overlapping
     names = np.array(["north", "south", "east"])[np.arange(60) % 3]
-    model = MultiMetricLMNN("given", tol=0.5).fit(X, y, clusters=kind(names))
+    model = MultiMetricLMNN("given", tol=0.5, shrinkage=0).fit(X, y, clusters=kind(names))
     np.testing.assert_array_equal(model.metric_of_, np.array([1, 2, 0])[np.arange(60) % 3])
     np.testing.assert_array_equal(model._metric_of_new(X + 1e-9)[:, 0], model.metric_of_)
 
@@ -280,7 +279,9 @@ def test_a_cluster_that_is_held_out_as_a_whole_keeps_the_metric_of_the_start(ove
     clusters = np.zeros(60, dtype=int)
     clusters[held_out] = 1
     init = np.eye(2, 5)
-    model = MultiMetricLMNN("given", init=init, validation_fraction=0.3, random_state=0)
+    model = MultiMetricLMNN(
+        "given", init=init, validation_fraction=0.3, random_state=0, shrinkage=0
+    )
     model.fit(X, y, clusters)
     M = model.get_mahalanobis_matrix()[1]
     np.testing.assert_allclose(M / M[0, 0], init.T @ init, atol=1e-9)
@@ -338,7 +339,7 @@ def test_a_second_fit_forgets_the_first(learn, overlapping):
 def test_more_neighbours_than_points():
     X, y = np.array([[0.0], [0.1], [1.0], [1.3]]), np.array([0, 0, 1, 1])
     with pytest.warns(DataWarning, match="fewer than n_neighbors"):
-        model = MultiMetricLMNN(n_neighbors=9).fit(X, y)
+        model = MultiMetricLMNN(shrinkage=0, n_neighbors=9).fit(X, y)
     np.testing.assert_array_equal(model.predict(X), y)
 
 
@@ -346,7 +347,7 @@ def test_more_neighbours_than_points():
 def test_unfitted_is_an_error(method, overlapping):
     arguments = () if method.startswith("get") else (overlapping[0],)
     with pytest.raises(NotFittedError, match="MultiMetricLMNN instance is not fitted yet"):
-        getattr(MultiMetricLMNN(), method)(*arguments)
+        getattr(MultiMetricLMNN(shrinkage=0), method)(*arguments)
 
 
 @pytest.mark.parametrize("decision", ["knn", "energy"])
@@ -431,15 +432,15 @@ def test_a_seed_fixes_everything(learn):
 
 
 STARTS = {
-    "learner": lambda X, y: LMNN(tol=0.1).fit(X, y),
-    "frozen learner": lambda X, y: FrozenEstimator(LMNN(tol=0.1).fit(X, y)),
+    "learner": lambda X, y: LMNN(shrinkage=0, tol=0.1).fit(X, y),
+    "frozen learner": lambda X, y: FrozenEstimator(LMNN(shrinkage=0, tol=0.1).fit(X, y)),
     "one map": lambda *_: np.eye(2, 5),
     "whole numbers": lambda *_: np.eye(5, dtype=int).tolist(),
     "tiny": lambda *_: 1e-200 * np.eye(5),
     "huge": lambda *_: 1e200 * np.eye(5),
     "a map each": lambda *_: np.arange(1.0, 31.0).reshape(3, 2, 5) ** 2,
     "one map of zeros": lambda *_: np.eye(5) * np.array([1.0, 0, 2])[:, None, None],
-    "several metrics": lambda X, y: MultiMetricLMNN(tol=0.1).fit(X, y),
+    "several metrics": lambda X, y: MultiMetricLMNN(shrinkage=0, tol=0.1).fit(X, y),
 }
 
 
@@ -462,7 +463,7 @@ def test_a_start_at_the_optimum_takes_few_iterations(learn):
     "init",
     [
         "pca",
-        LMNN(),
+        LMNN(shrinkage=0),
         np.eye(4),
         np.ones(5),
         np.ones((2, 3, 5)),
@@ -484,7 +485,9 @@ def test_an_unusable_start_is_an_error(init, learn):
 def test_a_start_that_sees_nothing_is_an_error(validation_fraction, overlapping):
     X, y = overlapping
     X = np.column_stack([X, np.ones(60)])
-    model = MultiMetricLMNN(init=np.eye(6)[5:], validation_fraction=validation_fraction)
+    model = MultiMetricLMNN(
+        shrinkage=0, init=np.eye(6)[5:], validation_fraction=validation_fraction
+    )
     with pytest.raises(InvalidInputError, match="init maps all points to one: along its rows X"):
         model.fit(X, y)
 
@@ -505,7 +508,7 @@ def whole(learn):
 def test_a_callback_gets_a_classifier_at_every_iteration(overlapping, whole):
     X, y = overlapping
     watcher = Recorder()
-    model = MultiMetricLMNN().set_callbacks(watcher).fit(X, y)
+    model = MultiMetricLMNN(shrinkage=0).set_callbacks(watcher).fit(X, y)
     assert len(watcher.records) == model.n_iter_
     assert watcher.calls[-3:] == ["end iteration", "end fit", "teardown"]
     for fitted in (watcher.models[0], watcher.models[-1]):
@@ -524,7 +527,7 @@ def test_a_callback_can_stop_the_fit(number, validation_fraction, overlapping, l
     parameters = {"validation_fraction": validation_fraction, "random_state": 0}
     number = number % learn(**parameters).n_iter_
     watcher = Recorder(number, lambda: True)
-    model = MultiMetricLMNN(**parameters).set_callbacks(watcher).fit(X, y)
+    model = MultiMetricLMNN(shrinkage=0, **parameters).set_callbacks(watcher).fit(X, y)
     assert (model.status_, model.n_iter_, len(model.history_)) == ("stopped", number, number)
     assert model.components_.shape[0] == 3
     assert model.predict(X).shape == (60,)
@@ -538,7 +541,7 @@ def test_ctrl_c_keeps_the_best_metrics(number, overlapping, whole):
     number %= whole.n_iter_
     # What Ctrl-C calls; a signal itself is ignored where the tests run in the background.
     watcher = Recorder(number, lambda: signal.default_int_handler(signal.SIGINT, None))
-    model = MultiMetricLMNN().set_callbacks(watcher)
+    model = MultiMetricLMNN(shrinkage=0).set_callbacks(watcher)
     with pytest.warns(ConvergenceWarning, match="MultiMetricLMNN was interrupted; the best map so"):
         model.fit(X, y)
     assert (model.status_, model.n_iter_) == ("interrupted", number)
@@ -598,21 +601,6 @@ def test_a_limit_met_at_the_tolerance_is_none(learn, recwarn):
 # -- checkpoints ---
 
 # Slowed down while it learns several metrics, so that it is still running when it is killed.
-PROGRAM = """
-import sys, time
-import numpy as np
-from nearfar import MultiMetricLMNN
-from nearfar.estimators import _large_margin as lmnn
-
-def slowly(*arguments, descend=lmnn.descend_in_both_precisions, **options):
-    for iterate in descend(*arguments, **options):
-        time.sleep(0.02)
-        yield iterate
-
-lmnn.descend_in_both_precisions = slowly
-data = np.load(sys.argv[1])
-MultiMetricLMNN(tol=1e-3, checkpoint=sys.argv[2]).fit(data["X"], data["y"])
-"""
 
 
 @pytest.fixture
@@ -625,22 +613,18 @@ def saved_records(path):
         return json.loads(str(file["values"]))["history"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
-def test_a_killed_fit_resumes_and_reaches_the_same_answer(path, tmp_path, wine):
+@pytest.mark.skipif(not CAN_KILL, reason="sends SIGKILL")
+def test_a_killed_fit_resumes_and_reaches_the_same_answer(path, wine):
     X, y = wine
-    np.savez(tmp_path / "data.npz", X=X, y=y)
-    arguments = [str(tmp_path / "data.npz"), str(path)]
-    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROGRAM, *arguments]) as process:
-        deadline = time.monotonic() + 60
-        while not path.exists() or [r["metrics"] for r in saved_records(path)].count(3) < 10:
-            assert process.poll() is None, "the fit ended before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    kill_fit(
+        MultiMetricLMNN(tol=1e-3, checkpoint=path),
+        X,
+        y,
+        lambda: [record["metrics"] for record in saved_records(path)].count(3) >= 10,
+    )
     before = saved_records(path)
-    resumed = MultiMetricLMNN(tol=1e-3, checkpoint=path).fit(X, y)
-    whole = MultiMetricLMNN(tol=1e-3).fit(X, y)
+    resumed = MultiMetricLMNN(shrinkage=0, tol=1e-3, checkpoint=path).fit(X, y)
+    whole = MultiMetricLMNN(shrinkage=0, tol=1e-3).fit(X, y)
     assert resumed.status_ == whole.status_ == "converged"
     assert resumed.objective_ == pytest.approx(whole.objective_, rel=1e-3)
     assert resumed.history_[: len(before)] == before
@@ -692,7 +676,7 @@ def test_other_metrics_are_an_error(path, learn, overlapping):
         with pytest.raises(CheckpointError, match="belongs to other data or other parameters"):
             learn(checkpoint=path, **parameters)
     X, y = overlapping
-    same = MultiMetricLMNN("given", checkpoint=path).fit(X, y, y)  # are the classes
+    same = MultiMetricLMNN("given", checkpoint=path, shrinkage=0).fit(X, y, y)  # are the classes
     assert same.status_ == "converged"
 
 
@@ -737,7 +721,7 @@ def test_bad_clusters(clusters, overlapping):
     with pytest.raises(
         InvalidInputError, match=r"clusters must have a value for each of the 60 rows of X.*got"
     ):
-        MultiMetricLMNN("given").fit(*overlapping, clusters)
+        MultiMetricLMNN("given", shrinkage=0).fit(*overlapping, clusters)
 
 
 @pytest.mark.parametrize(("partition", "clusters"), [("class", np.zeros(60)), ("given", None)])
@@ -764,7 +748,9 @@ def test_fewer_distinct_points_than_clusters(rng):
     """Each distinct point is a cluster, with a metric, and new points find one of these."""
     X = np.repeat(rng.normal(size=(3, 2)), 4, axis=0)
     with pytest.warns(DataWarning, match="48 pairs of equal points have different labels|pairs of"):
-        model = MultiMetricLMNN("kmeans", 5, random_state=0).fit(X, np.tile([0, 0, 1, 1], 3))
+        model = MultiMetricLMNN("kmeans", 5, random_state=0, shrinkage=0).fit(
+            X, np.tile([0, 0, 1, 1], 3)
+        )
     assert model.metric_of_.max() == 2
     assert len(model.components_) == len(model.centers_) == 3
     assert model._metric_of_new(rng.normal(size=(50, 2))).max() <= 2
@@ -775,7 +761,7 @@ def test_a_class_of_one_member(overlapping, nearest_of_class, objective):
     X, y = overlapping
     X, y = np.vstack([X, X[y == 0].mean(axis=0)]), np.append(y, 7)
     with pytest.warns(DataWarning, match="class 7 has 1 member"):
-        model = MultiMetricLMNN(tol=1e-3).fit(X, y)
+        model = MultiMetricLMNN(shrinkage=0, tol=1e-3).fit(X, y)
     assert model.status_ == "converged"
     assert len(model.components_) == 4
     M, targets = model.get_mahalanobis_matrix(), nearest_of_class(X, y, 3)
@@ -789,7 +775,7 @@ def test_equal_points_of_different_classes(overlapping):
     X = X.copy()
     X[0] = X[-1]
     with pytest.warns(DataWarning, match="1 pairs of equal points have different labels"):
-        model = MultiMetricLMNN().fit(X, y)
+        model = MultiMetricLMNN(shrinkage=0).fit(X, y)
     assert model.status_ == "converged"
 
 
@@ -804,7 +790,7 @@ def test_units_do_not_matter(scale, learn, overlapping):
 @pytest.mark.parametrize("y", [np.zeros(9), np.arange(9)], ids=["one class", "no pair"])
 def test_labels_that_leave_nothing_to_learn(y, overlapping):
     with pytest.raises(InvalidInputError, match="MultiMetricLMNN needs"):
-        MultiMetricLMNN().fit(overlapping[0][:9], y)
+        MultiMetricLMNN(shrinkage=0).fit(overlapping[0][:9], y)
 
 
 # -- tensors, files, copies and searches ---
@@ -846,9 +832,13 @@ def test_tensors_elsewhere_are_an_error(torch, learn, overlapping):
 def test_tensors_for_clusters_and_starts(torch, overlapping):
     X, y = overlapping
     start = torch.eye(5)
-    model = MultiMetricLMNN("given", init=start, validation_fraction=0.2, random_state=0)
+    model = MultiMetricLMNN(
+        "given", init=start, validation_fraction=0.2, random_state=0, shrinkage=0
+    )
     model.fit(torch.tensor(X), torch.tensor(y), torch.tensor(y))
-    twin = MultiMetricLMNN(init=np.eye(5), validation_fraction=0.2, random_state=0).fit(X, y)
+    twin = MultiMetricLMNN(
+        shrinkage=0, init=np.eye(5), validation_fraction=0.2, random_state=0
+    ).fit(X, y)
     assert model.objective_ == pytest.approx(twin.objective_, rel=1e-6)
 
 
@@ -886,7 +876,7 @@ def test_skops_holds_it(learn, overlapping, tmp_path):
 
 
 def test_a_model_with_a_learner_as_start_comes_back(learn, overlapping, tmp_path):
-    model = learn(init=LMNN(tol=0.1).fit(*overlapping))
+    model = learn(init=LMNN(shrinkage=0, tol=0.1).fit(*overlapping))
     save(model, tmp_path / "model.nearfar")
     twin = load(tmp_path / "model.nearfar")
     np.testing.assert_array_equal(twin.init.components_, model.init.components_)
@@ -896,7 +886,9 @@ def test_a_model_with_a_learner_as_start_comes_back(learn, overlapping, tmp_path
 def test_in_a_grid_search_with_clusters(iris):
     X, y = (array[::2] for array in iris)
     grid = {"decision": ["knn", "energy"], "init": [None, np.eye(4)]}
-    search = GridSearchCV(MultiMetricLMNN("given", tol=0.1), grid, cv=2, error_score="raise")
+    search = GridSearchCV(
+        MultiMetricLMNN("given", tol=0.1, shrinkage=0), grid, cv=2, error_score="raise"
+    )
     search.fit(X, y, clusters=np.arange(75) % 2)
     assert len(search.cv_results_["params"]) == 4
     assert search.best_score_ > 0.9
@@ -911,14 +903,14 @@ def test_in_a_grid_search_with_clusters(iris):
 def test_target_neighbours_that_coincide(rng, parameters):
     """Every point is there four times: nothing is pulled, and no impostor need be near."""
     X, y = np.repeat(rng.normal(size=(10, 3)), 4, axis=0), np.repeat(np.arange(10) % 2, 4)
-    model = MultiMetricLMNN(**parameters).fit(X, y)
+    model = MultiMetricLMNN(shrinkage=0, **parameters).fit(X, y)
     assert (model.status_, model.objective_, model.duality_gap_) == ("converged", 0.0, 0.0)
     np.testing.assert_array_equal(model.predict(X), y)
 
 
 def test_classes_of_one_place_each():
     y = np.arange(12) % 2
-    model = MultiMetricLMNN(max_iter=50).fit(np.array([[0.0, 0.0], [1.0, 2.0]])[y], y)
+    model = MultiMetricLMNN(shrinkage=0, max_iter=50).fit(np.array([[0.0, 0.0], [1.0, 2.0]])[y], y)
     assert (model.status_, model.objective_) == ("converged", 0.0)
 
 
@@ -929,7 +921,7 @@ def test_contradictory_copies_in_float32_converge(number):
     random = np.random.default_rng(number)
     d, places = int(random.integers(1, 30)), int(random.integers(2, 20))
     X = random.normal(size=(places, d))[random.integers(0, places, 40)].astype(np.float32)
-    model = MultiMetricLMNN().fit(X, random.integers(0, random.integers(2, 4), 40))
+    model = MultiMetricLMNN(shrinkage=0).fit(X, random.integers(0, random.integers(2, 4), 40))
     assert (model.status_, model.components_.dtype) == ("converged", np.float32)
     assert model.duality_gap_ <= model.tol
 
@@ -942,6 +934,6 @@ def test_a_metric_grows_where_nothing_is_pulled_beside_an_outlier(size, dtype):
     small their part of it is in units of the outlier. Left are three triplets: of the equal points
     0 and 2, and of point 4, which differs from 0 and 3 only where their own edge is pulled."""
     X = np.array([[0, 1], [0, 0], [0, 1], [size, 1], [1, 1]], dtype=dtype)
-    model = MultiMetricLMNN(push_weight=0.2, max_iter=300).fit(X, [0, 1, 2, 0, 1])
+    model = MultiMetricLMNN(shrinkage=0, push_weight=0.2, max_iter=300).fit(X, [0, 1, 2, 0, 1])
     assert model.status_ == "converged"
     assert model.objective_ == pytest.approx(3 * 0.2, abs=1e-2)

@@ -82,8 +82,8 @@ def test_the_certificate_by_the_multipliers_of_the_same_run(roll):
     bound = weights @ graph.lengths**2
     assert model.history_[-1]["bound"] == pytest.approx(bound, rel=1e-9)
     y = np.abs(weights) * graph.lengths**2
-    owed = 2 * (y + y.mean()) @ np.abs(change(model))
-    gap = max((bound - np.trace(model.kernel_) + owed) / bound, np.abs(change(model)).max())
+    cost = 2 * (y + y.mean()) @ np.abs(change(model))
+    gap = max((bound - np.trace(model.kernel_) + cost) / bound, np.abs(change(model)).max())
     assert model.duality_gap_ == pytest.approx(gap, rel=1e-3, abs=1e-9)
 
 
@@ -100,8 +100,8 @@ def test_the_gap_bounds_the_distance_of_what_is_returned_from_the_optimum(constr
         graph, K, D = model.graph_, model.kernel_, model.graph_.lengths**2
         assert model.thickness_ == 0
         optimum, _ = by_clarabel(Graph(graph.heads, graph.tails, D, 12), constraints, 0.99)
-        paid = 99 * np.abs(lengths(K, graph) - D).sum() if constraints == "slack" else 0.0
-        objective = np.trace(K) - paid
+        slack_cost = 99 * np.abs(lengths(K, graph) - D).sum() if constraints == "slack" else 0.0
+        objective = np.trace(K) - slack_cost
         assert model.objective_ == pytest.approx(objective, rel=1e-9)
         unit = max(D.mean(), abs(model.history_[-1]["bound"]))
         assert abs(objective - optimum) <= model.duality_gap_ * unit + 1e-6 * optimum
@@ -179,8 +179,8 @@ def test_slack_is_paid_at_its_price(roll, weight):
     model = MVU(constraints="slack", slack_weight=weight).fit(roll)
     graph = model.graph_
     changes = np.abs(lengths(model.kernel_, graph) - graph.lengths**2).sum()
-    paid = weight / (1 - weight) * changes
-    assert model.objective_ == pytest.approx(np.trace(model.kernel_) - paid, rel=1e-9)
+    slack_cost = weight / (1 - weight) * changes
+    assert model.objective_ == pytest.approx(np.trace(model.kernel_) - slack_cost, rel=1e-9)
     assert model.duality_gap_ <= 1e-6
     bound = model.history_[-1]["bound"]
     assert 0 <= bound - model.objective_ <= 1.01e-6 * bound
@@ -210,7 +210,7 @@ def test_every_kind_of_input_gives_the_same_kernel(roll):
     atol = 1e-4 * np.trace(K)
     np.testing.assert_allclose(MVU(metric="precomputed").fit(D).kernel_, K, atol=atol)
     np.testing.assert_allclose(MVU(metric="kernel").fit(centred @ centred.T).kernel_, K, atol=atol)
-    graph = NeighborhoodGraph.from_points(roll, 4)
+    graph = NeighborhoodGraph.from_points(roll, 5)
     np.testing.assert_allclose(MVU().fit(graph).kernel_, K, atol=atol)
 
 
@@ -304,7 +304,7 @@ def test_slack_that_is_too_cheap_is_refused_with_the_least_weight(roll):
     with pytest.raises(InvalidInputError, match="grows without bound") as caught:
         MVU(constraints="slack", slack_weight=0.01).fit(roll)
     least = float(re.search(r"must be above (\d\.\d+)", str(caught.value)).group(1))
-    graph = NeighborhoodGraph.from_points(roll, 4)
+    graph = NeighborhoodGraph.from_points(roll, 5)
     second = np.linalg.eigvalsh(graph.laplacian(np.ones(graph.n_edges)).toarray())[1]
     assert least == pytest.approx(1 / (1 + second), rel=1e-4)
     assert MVU(constraints="slack", slack_weight=0.01, variance="min").fit(roll).n_iter_ > 1
@@ -345,7 +345,7 @@ def test_too_little_memory_is_refused_before_any_work(roll, monkeypatch):
     with pytest.raises(InvalidInputError) as caught:
         MVU(memory_limit=1e-4).fit(roll)
     text = str(caught.value)
-    m = NeighborhoodGraph.from_points(roll, 4).n_edges
+    m = NeighborhoodGraph.from_points(roll, 5).n_edges
     needed = (8 * m**2 + 24 * m * 100 + 100 * 100**2) / 1e9
     assert f"100 points and {m} edges needs about {needed:.2g} GB, above the limit of" in text
     assert "VariationalMVU or LandmarkMVU" in text

@@ -14,6 +14,11 @@ from nearfar import NCA
 from nearfar.errors import InvalidInputError
 
 
+def nca(*rows, **parameters):
+    """The paper's program, unless a shrinkage is given."""
+    return NCA(*rows, **{"shrinkage": 0, **parameters})
+
+
 def shares(images, y):
     """Σ p_ij over pairs of a class, with a matrix of all distances."""
     D = ((images[:, None] - images) ** 2).sum(axis=2)
@@ -32,7 +37,7 @@ def test_from_the_same_start_the_optimum_is_that_of_scikit_learn(rows, scale, wi
     X, y = wine
     start = scale * np.eye(rows, 13)
     peer = NeighborhoodComponentsAnalysis(rows, init=start, tol=1e-10, max_iter=1000).fit(X, y)
-    model = NCA(rows, init=start, tol=1e-8, max_iter=1000).fit(X, y)
+    model = nca(rows, init=start, tol=1e-8, max_iter=1000).fit(X, y)
     theirs = shares(X @ peer.components_.T, y)
     assert theirs > 177
     assert model.objective_ == pytest.approx(theirs, abs=1e-4)
@@ -44,9 +49,9 @@ def test_an_optimum_of_scikit_learn_is_one_of_ours_and_the_other_way_round(rows,
     X, y = iris
     options = {"tol": 1e-10, "max_iter": 1000}
     peer = NeighborhoodComponentsAnalysis(rows, init=np.eye(rows, 4), **options).fit(X, y)
-    model = NCA(rows, init=peer.components_, tol=1e-6).fit(X, y)
+    model = nca(rows, init=peer.components_, tol=1e-6).fit(X, y)
     assert model.objective_ == pytest.approx(shares(X @ peer.components_.T, y), abs=1e-3)
-    ours = NCA(rows, tol=1e-8, max_iter=1000).fit(X, y)
+    ours = nca(rows, tol=1e-8, max_iter=1000).fit(X, y)
     back = NeighborhoodComponentsAnalysis(rows, init=ours.components_, **options).fit(X, y)
     assert ours.objective_ == pytest.approx(shares(X @ back.components_.T, y), abs=1e-3)
 
@@ -56,13 +61,13 @@ def test_the_default_start_is_a_good_one(data, request):
     """More points choose their own class than without a map, and than at scikit-learn's start by
     PCA, which is the identity for as many rows as features."""
     X, y = request.getfixturevalue(data)
-    model = NCA(2).fit(X, y)
+    model = nca(2).fit(X, y)
     assert model.objective_ > 0.97 * len(X)
     assert model.objective_ > shares(X, y) + 5
 
 
 @pytest.mark.parametrize(
-    "learner", [NCA(), NCA(init="identity"), NCA(diagonal=True), NCA(n_components=2)], ids=repr
+    "learner", [nca(), nca(init="identity"), nca(diagonal=True), nca(n_components=2)], ids=repr
 )
 def test_classes_whose_means_are_the_same(learner, rng):
     """Two clusters each, on opposite corners of a square, and two features of noise: from a start
@@ -76,7 +81,7 @@ def test_classes_whose_means_are_the_same(learner, rng):
 def test_the_gradient_vanishes_at_the_answer(overlapping, nca_by_loops):
     """Along the map itself and along any change of it, relative to the objective."""
     X, y = overlapping
-    model = NCA(2, tol=1e-10, max_iter=1000).fit(X, y)
+    model = nca(2, tol=1e-10, max_iter=1000).fit(X, y)
     gradient = nca_by_loops.gradient(model.components_, X, y)
     change = np.linalg.norm(gradient) * np.linalg.norm(model.components_)
     assert change < 1e-2 * model.objective_
@@ -87,7 +92,7 @@ def test_the_gradient_vanishes_at_the_answer(overlapping, nca_by_loops):
 
 def test_no_rows_named_is_all_rows(overlapping):
     X, y = overlapping
-    model, named = NCA().fit(X, y), NCA(n_components=5).fit(X, y)
+    model, named = nca().fit(X, y), nca(n_components=5).fit(X, y)
     np.testing.assert_array_equal(model.components_, named.components_)
     assert model.components_.shape == (5, 5)
 
@@ -99,7 +104,7 @@ def test_no_rows_named_is_all_rows(overlapping):
 def test_the_weights_are_those_of_another_descent(init, iris):
     """scipy's, in the logarithms of the weights and with differences for slopes."""
     X, y = iris
-    model = NCA(diagonal=True, init=init, tol=1e-8).fit(X, y)
+    model = nca(diagonal=True, init=init, tol=1e-8).fit(X, y)
     peer = optimize.minimize(lambda s: -shares(X * np.exp(s), y), np.zeros(4), method="L-BFGS-B")
     assert model.objective_ >= -peer.fun * (1 - 1e-4)  # "auto" may find a better optimum
     if init == "identity":
@@ -108,7 +113,7 @@ def test_the_weights_are_those_of_another_descent(init, iris):
 
 def test_weights_are_one_to_a_feature_sorted_by_size(overlapping):
     X, y = overlapping
-    model = NCA(diagonal=True).fit(X, y)
+    model = nca(diagonal=True).fit(X, y)
     assert ((model.components_ != 0).sum(axis=1) == 1).all()
     assert ((model.components_ != 0).sum(axis=0) <= 1).all()
     weights = model.components_.max(axis=1)
@@ -122,14 +127,14 @@ def test_noise_gets_little_weight(rng):
     y = np.repeat([0, 1], 60)
     X = rng.normal(size=(120, 4))
     X[:, 0] = (X[:, 0] / 3 + 2 * y) / 1.05
-    M = NCA(diagonal=True).fit(X, y).get_mahalanobis_matrix()
+    M = nca(diagonal=True).fit(X, y).get_mahalanobis_matrix()
     assert M[0, 0] > 2 * np.diag(M)[1:].max()
 
 
 def test_the_diagonal_of_an_array_is_where_weights_start(iris):
     X, y = iris
     start = np.array([[1.0, 0, 0, 2], [0, 1, 0, 0], [0, 0, 3, 0]])
-    model = NCA(diagonal=True, init=start).fit(X, y)
+    model = nca(diagonal=True, init=start).fit(X, y)
     expected = shares(X * [1, 1, 3, 2], y)
     assert model.history_[0]["objective"] == pytest.approx(expected, rel=1e-9)
 
@@ -137,8 +142,8 @@ def test_the_diagonal_of_an_array_is_where_weights_start(iris):
 @pytest.mark.parametrize("init", ["auto", "identity", 0.5 * np.eye(4)], ids=str)
 def test_few_rows_of_a_diagonal_metric_are_its_heaviest_features(init, iris):
     X, y = iris
-    whole = NCA(diagonal=True, init=init).fit(X, y)
-    model = NCA(2, diagonal=True, init=init).fit(X, y)
+    whole = nca(diagonal=True, init=init).fit(X, y)
+    model = nca(2, diagonal=True, init=init).fit(X, y)
     np.testing.assert_array_equal(model.components_, whole.components_[:2])
     assert model.objective_ == whole.objective_
 
@@ -165,7 +170,7 @@ def test_memory_is_a_tenth_of_scikit_learns():
     X = rng.normal(size=(1257, 64)) + rng.normal(size=(10, 64))[y]
     few = {"max_iter": 3, "init": "identity"}
     with threadpool_limits(2):  # each thread has a block of its own
-        ours = peak_of(NCA(**few), X.astype(np.float32), y)
+        ours = peak_of(nca(**few), X.astype(np.float32), y)
     theirs = peak_of(NeighborhoodComponentsAnalysis(**few), X, y)
     assert ours < theirs / 10
 
@@ -176,7 +181,7 @@ def test_memory_is_a_tenth_of_scikit_learns():
 def test_a_start_at_the_maximum_has_converged(rng, recwarn):
     """All choose their own class; no more can be gained, and the gradient vanishes."""
     X = np.vstack([rng.normal(size=(20, 2)), rng.normal(size=(20, 2)) + 100])
-    model = NCA(init=3 * np.eye(2)).fit(X, np.repeat([0, 1], 20))
+    model = nca(init=3 * np.eye(2)).fit(X, np.repeat([0, 1], 20))
     assert (model.status_, model.n_iter_) == ("converged", 1)
     assert model.objective_ == pytest.approx(40, abs=1e-6)
     assert len(recwarn) == 0
@@ -185,13 +190,13 @@ def test_a_start_at_the_maximum_has_converged(rng, recwarn):
 def test_at_a_large_scale_every_map_is_a_local_optimum(iris):
     """Each point chooses its nearest, and no small step changes which one that is."""
     X, y = iris
-    model = NCA(init=1e6 * np.eye(4)).fit(X, y)
+    model = nca(init=1e6 * np.eye(4)).fit(X, y)
     assert model.status_ == "converged"
     assert model.n_iter_ <= 2
     assert model.objective_ == pytest.approx(shares(1e6 * X, y), abs=1e-6)
 
 
-@pytest.mark.parametrize("learner", [NCA(), NCA(1), NCA(diagonal=True)], ids=repr)
+@pytest.mark.parametrize("learner", [nca(), nca(1), nca(diagonal=True)], ids=repr)
 def test_a_start_so_small_that_points_are_not_told_apart_is_an_error(learner, iris):
     X, y = iris
     start = np.eye(learner.n_components or 4, 4)
@@ -204,12 +209,12 @@ def test_a_start_on_constant_features_alone_is_an_error(iris):
     X, y = iris
     padded = np.insert(X, 4, 1.0, axis=1)
     with pytest.raises(InvalidInputError, match="too small to separate them"):
-        NCA(1, init=np.eye(5)[4:]).fit(padded, y)
+        nca(1, init=np.eye(5)[4:]).fit(padded, y)
 
 
 def test_the_gain_that_is_left_is_told_and_is_no_certificate(overlapping):
     X, y = overlapping
-    model = NCA(2, tol=1e-5).fit(X, y)
+    model = nca(2, tol=1e-5).fit(X, y)
     assert model.duality_gap_ is None
     assert {record["duality_gap"] for record in model.history_} == {None}
     gains = [record["residual"] for record in model.history_]

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 
-from nearfar import LMNN, MMC, PairClassifier, Tuples, load, make_pairs, save
+from nearfar import LMNN, LSML, MCML, MMC, SCML, PairClassifier, Tuples, load, make_pairs, save
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation import best_threshold
 from nearfar.supervision.thresholds import CRITERIA
@@ -321,12 +321,13 @@ def test_what_is_no_metric_is_an_error(pairs, metric):
     refused(PairClassifier(metric), *pairs, message)
 
 
-def test_a_learner_from_labels_must_be_fitted(pairs):
+@pytest.mark.parametrize("learner", [LMNN(), SCML(), LSML(), MCML()], ids=repr)
+def test_a_learner_from_others_than_pairs_must_be_fitted(learner, pairs):
     message = (
-        "metric=LMNN() does not learn from pairs. Fit it to labelled points first, or take a"
+        f"metric={learner!r} does not learn from pairs. Fit it to labelled points first, or take a"
         " learner that does, such as MMC()."
     )
-    refused(PairClassifier(LMNN()), *pairs, message)
+    refused(PairClassifier(learner), *pairs, message)
 
 
 def test_holding_out_from_a_fitted_metric_is_an_error(pairs):

@@ -103,6 +103,6 @@ def test_numbers_are_finite(cls, name, value, overlapping):
 
 
 def test_infinity_in_words(overlapping):
-    message = "regularization must be finite; got inf. Give a large number."
+    message = "tol must be finite; got inf. Give a large number."
     with pytest.raises(InvalidInputError, match=re.escape(message)):
-        MCML(regularization=np.inf).fit(*overlapping)
+        MCML(tol=np.inf).fit(*overlapping)

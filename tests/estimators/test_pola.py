@@ -498,10 +498,6 @@ REFUSED = {
     "four points": (lambda X, y: (np.tile(X, (1, 2, 1)), y), r"takes pairs of shape"),
     "other features": (lambda X, y: (X[:, :, :3], y), r"X has 3 features, but \w+ is expecting 4"),
     "nan": (lambda X, y: (np.where(X > 1, np.nan, X), y), r"NaN"),
-    "a far pair of a point with itself": (
-        lambda X, y: (X[:, [0, 0]], -abs(y)),
-        r"a far pair needs two different points; tuple 0 has the same point twice \(150 in all",
-    ),
     "a spread beyond float64": (lambda X, y: (1e150 * X, y), r"leave the range of float64"),
 }
 
@@ -518,22 +514,26 @@ def test_a_refused_batch_changes_nothing(learner, case, stream):
     assert model.n_features_in_ == 4
 
 
-def test_the_wrong_tuples_are_named(stream):
+@each
+def test_far_pairs_of_equal_points_are_left_out_of_a_stream_with_a_warning(learner, stream):
     pairs, y = np.array(stream[0]), np.full(150, -1)
     pairs[[3, 77], 1] = pairs[[3, 77], 0]
-    with pytest.raises(InvalidInputError) as caught:
-        POLA().partial_fit(pairs, y)
-    np.testing.assert_array_equal(caught.value.indices, [3, 77])
-    with pytest.raises(InvalidInputError) as caught:
+    others = np.setdiff1d(np.arange(150), [3, 77])
+    expected = clone(learner).partial_fit(pairs[others], y[others])
+    message = r"far pairs of equal points are left out, .*: tuple 3 \(2 in all\)\. Drop them\.$"
+    with pytest.warns(DataWarning, match=message):
+        model = clone(learner).partial_fit(pairs, y)
+    assert model.n_pairs_seen_ == 148
+    np.testing.assert_array_equal(model.transform(pairs[:, 0]), expected.transform(pairs[:, 0]))
+    with pytest.warns(DataWarning, match=message):
         POLA().partial_fit(np.stack([pairs[:, 0], pairs[::-1, 0], pairs[:, 1]], axis=1))
-    np.testing.assert_array_equal(caught.value.indices, [3, 77])
 
 
-def test_contradictions_are_refused_by_fit_and_taken_from_a_stream(stream):
+def test_contradictions_are_data_in_a_fit_and_in_a_stream(stream):
     pairs, y = stream
     both, signs = np.concatenate([pairs, pairs]), np.concatenate([y, -y])
-    with pytest.raises(InvalidInputError, match="two points must be either near or far"):
-        POLA().fit(both, signs)
+    with pytest.warns(DataWarning, match="150 pairs of points are given both as near and as far"):
+        assert POLA().fit(both, signs).status_ == "max_iter"
     assert POLA().partial_fit(both, signs).n_pairs_seen_ == 300
 
 

@@ -7,8 +7,8 @@ from sklearn.base import clone
 from nearfar import MCML, MMC, DMLEig, KernelMCML
 
 LEARNERS = [
-    MCML(reduce="project"),
-    MCML(reduce="project", solver="projected-gradient"),
+    MCML(reduce="project", shrinkage=0),
+    MCML(reduce="project", solver="projected-gradient", shrinkage=0),
     MMC(reduce="project", shrinkage=0.1),
     DMLEig(),
     KernelMCML(reduce="project"),
@@ -23,3 +23,14 @@ def test_objective_and_gap_are_those_of_the_full_metric(learner, overlapping):
     assert projected.objective_ == full.objective_
     assert projected.duality_gap_ == full.duality_gap_ <= full.tol
     np.testing.assert_allclose(projected.transform(X), full.transform(X)[:, :1], rtol=1e-9)
+
+
+def test_above_a_floor_the_rows_are_principal_components_of_the_images(overlapping):
+    """There all directions have some weight, and the longest rows need not carry most variance."""
+    X, y = overlapping
+    full, projected = MCML().fit(X, y), MCML(n_components=2).fit(X, y)
+    assert (projected.objective_, projected.duality_gap_) == (full.objective_, full.duality_gap_)
+    Z = full.transform(X) - full.transform(X).mean(axis=0)
+    U, sizes, _ = np.linalg.svd(Z, full_matrices=False)
+    found = projected.transform(X) - projected.transform(X).mean(axis=0)
+    np.testing.assert_allclose(np.abs(found), np.abs(U[:, :2] * sizes[:2]), atol=1e-8)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from nearfar import LMNN
+from nearfar import LFDA, LMNN, KernelLMNN, NearestNeighborClassifier, Tuples
 from nearfar.errors import InvalidInputError
 
 VARIANTS = [{}, {"n_components": 2}, {"n_components": 2, "reduce": "project"}]
@@ -229,3 +229,74 @@ def test_complex_tensors_are_an_error(overlapping, tensor):
     X, y = overlapping
     with pytest.raises((InvalidInputError, TypeError), match=r"(?i)complex"):
         LMNN().fit(tensor(X + 0j), y)
+
+
+# -- inside a torch model ---------------------------------------------------------------------
+
+
+@each_device
+@pytest.mark.parametrize("learner", [LMNN(), KernelLMNN(kernel="rbf"), LFDA()], ids=repr)
+def test_images_and_distances_keep_the_gradient(learner, device, overlapping, tensor, torch):
+    """Against central differences, in float64."""
+    X, y = overlapping
+    model = clone(learner).fit(tensor(X, device), y)
+    points = tensor(X[:4], device).requires_grad_()
+    pairs = tensor(X[:4].reshape(2, 2, -1), device).requires_grad_()
+    indices = [[0, 1], [2, 3]]
+    assert torch.autograd.gradcheck(model.transform, points)
+    assert torch.autograd.gradcheck(model.pair_distance, pairs)
+    assert torch.autograd.gradcheck(lambda Z: model.pair_distance(Tuples(Z, indices)), points)
+
+
+def test_a_learned_map_passes_gradients_on_to_the_layer_before(overlapping, tensor, torch):
+    """Of ‖A W x‖² / 2 summed over the rows x of X, the gradient to W is AᵀA W XᵀX."""
+    X, y = overlapping
+    model = LMNN().fit(tensor(X), y)
+    layer = torch.nn.Linear(5, 5, bias=False, dtype=torch.float64)
+    (0.5 * model.transform(layer(tensor(X))) ** 2).sum().backward()
+    expected = model.get_mahalanobis_matrix() @ layer.weight.detach().numpy() @ X.T @ X
+    np.testing.assert_allclose(layer.weight.grad, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("as_tuples", [False, True])
+def test_the_distance_of_equal_points_has_a_finite_gradient(as_tuples, overlapping, tensor):
+    """‖x − x‖ has no derivative; as in torch.linalg.vector_norm the subgradient 0 is taken."""
+    X, y = overlapping
+    model = LMNN().fit(tensor(X), y)
+    points = tensor(X[[0, 0]]).requires_grad_()
+    pairs = Tuples(points, [[0, 1]]) if as_tuples else points[None]
+    model.pair_distance(pairs).sum().backward()
+    assert (points.grad == 0).all()
+
+
+def test_learning_leaves_gradients_alone(overlapping, tensor):
+    X, y = overlapping
+    points = tensor(X).requires_grad_()
+    model = LMNN().fit(points, y)
+    assert not model.components_.requires_grad
+    assert points.grad is None
+    assert NearestNeighborClassifier(model).fit(points, y).score(points, y) > 0.5
+
+
+@pytest.mark.parametrize("kind", ["subclass", "parameter"])
+def test_subclasses_of_tensors_are_tensors(kind, overlapping, tensor, torch):
+    class Marked(torch.Tensor):
+        pass
+
+    X, y = overlapping
+    points = tensor(X)
+    other = points.as_subclass(Marked) if kind == "subclass" else torch.nn.Parameter(points)
+    model, expected = LMNN().fit(other, y), LMNN().fit(points, y)
+    assert type(model.components_) is torch.Tensor
+    assert torch.equal(model.components_, expected.components_)
+    assert torch.equal(model.transform(other), expected.transform(points))
+
+
+def test_a_loader_of_batches_is_an_error(overlapping, tensor, torch):
+    X, y = overlapping
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(tensor(X)))
+    message = r"X must be an array, a table or a tensor; got a DataLoader, which .* torch\.cat\."
+    with pytest.raises(InvalidInputError, match=message):
+        LMNN().fit(loader, y)
+    with pytest.raises(InvalidInputError, match=message):
+        LMNN().fit(tensor(X), y).transform(loader)

@@ -32,7 +32,7 @@ def leave_one_out_error_of_metrics(X, y, components, metric_of):
 def test_one_metric_cannot_tell_concentric_circles_apart(seed):
     """The set is the same after a turn by 120°, so the best single metric is a multiple of I."""
     X, y = make_concentric_circles(random_state=seed)
-    lmnn = LMNN(n_neighbors=1).fit(X, y)
+    lmnn = LMNN(shrinkage=0, n_neighbors=1).fit(X, y)
     assert leave_one_out_error(lmnn.transform(X), y) == 1
 
 
@@ -53,7 +53,7 @@ def test_a_metric_for_each_cluster_tells_concentric_circles_apart(n_metrics, low
 def test_learners_of_local_distances_gain_on_zebra_stripes(seed):
     X, y = make_zebra_stripes(random_state=seed)
     euclidean = leave_one_out_error(X, y)
-    lmnn = LMNN(n_neighbors=1).fit(X, y)
+    lmnn = LMNN(shrinkage=0, n_neighbors=1).fit(X, y)
     assert leave_one_out_error(lmnn.transform(X), y) < 0.5 * euclidean
     assert leave_one_out_error(NCA().fit(X, y).transform(X), y) < 0.5 * euclidean
     horizontal, vertical = np.diag(lmnn.get_mahalanobis_matrix())
@@ -80,14 +80,14 @@ def test_lmnn_stretches_the_half_square_upwards(seed):
     stretches = []
     for number in range(5):
         X, y = make_half_square(random_state=100 * seed + number)
-        M = LMNN(n_neighbors=1).fit(X, y).get_mahalanobis_matrix()
+        M = LMNN(shrinkage=0, n_neighbors=1).fit(X, y).get_mahalanobis_matrix()
         stretches.append(np.sqrt(np.diag(M)))
     sideways, upwards = np.mean(stretches, axis=0)
     assert upwards == pytest.approx(2.2, abs=0.2)
     assert sideways == pytest.approx(1.4, abs=0.3)
 
 
-@pytest.mark.parametrize("n", [50, 100, 200, 400, 800])
+@pytest.mark.parametrize("n", [50, 100, 200, 400])
 def test_lmnn_misclassifies_less_of_the_half_square(n, seed):
     """The probability is the share of a fine grid, the mean of several samples."""
     centres = (np.arange(50) + 0.5) / 5
@@ -100,7 +100,7 @@ def test_lmnn_misclassifies_less_of_the_half_square(n, seed):
     gain = []
     for number in range(20):
         X, y = make_half_square(n, random_state=100 * seed + number)
-        lmnn = LMNN(n_neighbors=1).fit(X, y)
+        lmnn = LMNN(shrinkage=0, n_neighbors=1).fit(X, y)
         learned = misclassified(lmnn.transform(X), y, lmnn.transform(grid))
         gain.append(misclassified(X, y, grid) - learned)
     assert np.mean(gain) > 0

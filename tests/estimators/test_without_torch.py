@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.processes import run_program
+
 PROGRAM = """
 import sys
 
@@ -28,15 +30,12 @@ assert "torch" not in sys.modules
 """
 
 
-def run(program):
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-
-
 def test_a_fit_needs_no_torch():
-    done = run(PROGRAM)
+    done = run_program(PROGRAM)
     assert done.returncode == 0, done.stderr
 
 
 def test_a_fit_of_arrays_imports_no_torch():
-    done = run("import os; os.environ.pop('SCIPY_ARRAY_API', None)\n" + IMPORTS_NO_TORCH)
+    program = "import os; os.environ.pop('SCIPY_ARRAY_API', None)\n" + IMPORTS_NO_TORCH
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -238,3 +238,12 @@ def test_bad_input(strip):
         choose_n_neighbors(strip, n_neighbors=[2.5])
     with pytest.raises(InvalidInputError, match="measured must be an integer"):
         choose_n_neighbors(strip, measured=0)
+
+
+def test_arguments_in_the_wrong_order_are_told():
+    X = np.zeros((5, 2))
+    message = r"points first and the unfolding second; got MVU and ndarray\. Write"
+    with pytest.raises(InvalidInputError, match=message):
+        choose_n_neighbors(MVU(), X)
+    with pytest.raises(InvalidInputError, match="got ndarray and type"):
+        choose_n_neighbors(X, MVU)

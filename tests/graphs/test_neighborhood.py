@@ -292,8 +292,20 @@ def test_distances_known_in_one_direction_only():
     D[2, 5] = np.nan
     with pytest.raises(InvalidInputError, match="from node 2 to 5 it is unknown, and back 1"):
         NeighborhoodGraph.from_distances(D)
-    with pytest.raises(InvalidInputError, match=r"and back unknown .* D\.maximum\(D\.T\)"):
-        NeighborhoodGraph.from_distances(kneighbors_graph(np.eye(9) * range(9), 2, mode="distance"))
+
+
+@pytest.mark.parametrize("n_neighbors", [None, 2])
+@pytest.mark.parametrize("own", [False, True])
+def test_nearest_neighbours_by_scikit_learn_are_neighbours_either_way(n_neighbors, own, rng):
+    """The same graph as that of all distances with so many neighbours."""
+    X = rng.normal(size=(30, 3))
+    nearest = kneighbors_graph(X, 3 + own, mode="distance", include_self=own)
+    assert (nearest != nearest.T).nnz > 0
+    graph = NeighborhoodGraph.from_distances(nearest, n_neighbors)
+    expected = NeighborhoodGraph.from_distances(pairwise_distances(X), n_neighbors or 3)
+    np.testing.assert_array_equal(graph.heads, expected.heads)
+    np.testing.assert_array_equal(graph.tails, expected.tails)
+    np.testing.assert_allclose(graph.lengths, expected.lengths)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

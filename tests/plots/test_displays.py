@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
@@ -28,6 +25,7 @@ from nearfar.plots import (
     SpectrumDisplay,
 )
 from nearfar.registry import entries
+from tests.processes import run_program
 
 METRICS = [entry.name for entry in entries(kind="metric")]
 EMBEDDINGS = [entry.name for kind in ("unfolding", "scaling") for entry in entries(kind=kind)]
@@ -283,7 +281,7 @@ def test_names_are_loaded_when_used():
         "assert 'matplotlib' not in sys.modules\n"
         "assert set(plots.__all__) <= set(dir(plots))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run_program(program)
     assert done.returncode == 0, done.stderr
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = nearfar.plots.Nothing
@@ -295,7 +293,7 @@ def test_the_error_without_matplotlib_names_the_command():
         "from nearfar.plots import EmbeddingDisplay\n"
         "EmbeddingDisplay.from_predictions([[0.0, 1.0], [1.0, 0.0]])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run_program(program)
     assert "MissingExtraError" in done.stderr
     assert "pip install 'nearfar[plot]'" in done.stderr
 

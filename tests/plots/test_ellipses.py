@@ -93,14 +93,21 @@ def test_a_direction_without_length_is_cut_off(rng):
     display.figure_.canvas.draw()
 
 
-def test_of_a_pipeline_a_step_is_asked_for(iris):
+def test_a_pipeline_of_linear_steps_is_one_metric(iris):
     X, y = iris
     pipeline = make_pipeline(PCA(2), nearfar.LinearMetric(), KNeighborsClassifier()).fit(X, y)
-    with pytest.raises(InvalidInputError, match=r"last step, pipeline\[-1\], with X=.*\[:-1\]"):
-        EllipsesDisplay.from_estimator(pipeline[:-1], X, y)
-    with pytest.raises(InvalidInputError, match=r"classifier, pipeline\[-2\], with X=.*\[:-2\]"):
+    expected = EllipsesDisplay.from_estimator(nearfar.as_metric(pipeline[:-1]), X, y)
+    for model in (pipeline, pipeline[:-1]):
+        display = EllipsesDisplay.from_estimator(model, X, y)
+        np.testing.assert_allclose(display.matrices, expected.matrices)
+
+
+def test_of_a_pipeline_with_several_metrics_the_step_is_asked_for(iris):
+    X, y = iris
+    pipeline = make_pipeline(PCA(2), nearfar.MultiMetricLMNN(max_iter=2, tol=9.0)).fit(X, y)
+    with pytest.raises(InvalidInputError, match=r"Give pipeline\[-1\] with X=pipeline\[:-1\]"):
         EllipsesDisplay.from_estimator(pipeline, X, y)
-    EllipsesDisplay.from_estimator(pipeline[-2], pipeline[:-2].transform(X), y)
+    EllipsesDisplay.from_estimator(pipeline[-1], pipeline[:-1].transform(X), y)
 
 
 def test_what_cannot_be_drawn_is_refused(iris):

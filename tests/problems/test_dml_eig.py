@@ -235,7 +235,7 @@ def singular(rng, request):
 
 
 def test_no_largest_value_is_an_error(singular):
-    with pytest.raises(InvalidInputError, match=r"no largest value: .* set shrinkage") as info:
+    with pytest.raises(InvalidInputError, match=r"problem is unbounded: .* set shrinkage") as info:
         singular.build()
     np.testing.assert_array_equal(info.value.indices, np.arange(len(singular.differences(False))))
 

@@ -23,6 +23,7 @@ def energy_by_loops(
     metric_of_new=None,
     metric_of=None,
     learned=False,
+    query_margin=1.0,
 ):
     """E_t(y) of the paper, eq. (15), with ``squared(a, b, metric of b)``, (m, C).
 
@@ -51,7 +52,7 @@ def energy_by_loops(
                 for impostor in range(n):
                     if labels[impostor] != y:
                         far = squared(x, train[impostor], metric_of[impostor])
-                        table[t, y] += mu * max(0.0, 1 + near - far)
+                        table[t, y] += mu * max(0.0, query_margin + near - far)
             metric = 0 if metric_of_new is None else metric_of_new[t, y]
             for i in range(n):
                 if labels[i] == y:
@@ -79,14 +80,17 @@ def close(got, wanted, dtype):
 
 
 @pytest.mark.parametrize(
-    ("mu", "learned"), [(0.2, False), (0.5, False), (0.85, False), (0.3, True)]
+    ("mu", "learned", "query_margin"),
+    [(0.2, False, 1.0), (0.5, False, 0.0), (0.85, False, 1.0), (0.3, True, 0.0)],
 )
-def test_one_metric(data, rng, dtype, backend, mu, learned):
+def test_one_metric(data, rng, dtype, backend, mu, learned, query_margin):
     train, labels, starts, new = data
     L = rng.normal(size=(ROWS, FEATURES))
     on_device, queries = backend.asarray(train), backend.asarray(new)
     kernels = kernels_for(on_device)
-    energy = Energy.build(kernels.apply(on_device, L), on_device, starts, K, mu)
+    energy = Energy.build(
+        kernels.apply(on_device, L), on_device, starts, K, mu, query_margin=query_margin
+    )
     space = None if learned else queries
     got = backend.to_numpy(energy.of(kernels.apply(queries, L), space))
     assert got.dtype == np.float64
@@ -98,6 +102,7 @@ def test_one_metric(data, rng, dtype, backend, mu, learned):
         mu,
         lambda a, b, _: np.sum((L @ (a - b)) ** 2),
         learned=learned,
+        query_margin=query_margin,
     )
     close(got, wanted, dtype)
 
@@ -114,16 +119,25 @@ def by_cluster(rng, labels, m):
     return rng.integers(4, size=len(labels)), new, 4
 
 
-@pytest.mark.parametrize(("mu", "learned"), [(0.3, False), (0.5, False), (0.8, True)])
+@pytest.mark.parametrize(
+    ("mu", "learned", "query_margin"), [(0.3, False, 1.0), (0.5, False, 0.0), (0.8, True, 0.0)]
+)
 @pytest.mark.parametrize("partition", [by_class, by_cluster])
-def test_several_metrics(data, rng, dtype, backend, partition, mu, learned):
+def test_several_metrics(data, rng, dtype, backend, partition, mu, learned, query_margin):
     """Terms 1 and 2 use the metric of the training point, term 3 that of the new point."""
     train, labels, starts, new = data
     metric_of, metric_of_new, n_metrics = partition(rng, labels, len(new))
     components = rng.normal(size=(n_metrics, ROWS, FEATURES))
     on_device, queries = backend.asarray(train), backend.asarray(new)
     energy = Energy.build(
-        on_device, on_device, starts, K, mu, backend.asarray(components), metric_of
+        on_device,
+        on_device,
+        starts,
+        K,
+        mu,
+        backend.asarray(components),
+        metric_of,
+        query_margin,
     )
     got = backend.to_numpy(energy.of(queries, None if learned else queries, metric_of_new))
     wanted = energy_by_loops(
@@ -136,6 +150,7 @@ def test_several_metrics(data, rng, dtype, backend, partition, mu, learned):
         metric_of_new=metric_of_new,
         metric_of=metric_of,
         learned=learned,
+        query_margin=query_margin,
     )
     close(got, wanted, dtype)
 

@@ -36,8 +36,10 @@ def test_the_objective_is_the_papers_with_kernel_values(span, problem, rng, mcml
     K = pairwise_kernels(X, metric="rbf", gamma=0.3)
     L = 2 * rng.normal(size=(3, span.features.shape[1]))
     C = L @ span.coefficients
-    expected = mcml_by_loops(K, LABELS, 0.4 * K).objective(C.T @ C)
+    expected = mcml_by_loops(K, LABELS, problem.regularization * K).objective(C.T @ C)
     assert problem.evaluate(problem.factor(L)).value == pytest.approx(expected, rel=1e-8)
+    case = mcml_by_loops.shrunk(span.features, LABELS, 0.4)
+    assert problem.regularization == pytest.approx(case.regularization)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 17])

@@ -47,7 +47,7 @@ def without_null_space(case):
 
 
 def fitted(X, sizes, **parameters):
-    return LMNN(**parameters).fit(X, np.repeat(np.arange(len(sizes)), sizes))
+    return LMNN(shrinkage=0, **parameters).fit(X, np.repeat(np.arange(len(sizes)), sizes))
 
 
 @pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
@@ -78,7 +78,7 @@ def test_a_metric_of_no_rows_is_left_again(tol):
     """
     X = np.array([[2.0], [1.0], [1.0], [0.0], [0.0], [0.0], [0.0], [0.0]])
     with pytest.warns(DataWarning, match="class 0 has 1 member"):
-        model = LMNN(tol=tol).fit(X, [0] + [1] * 7)
+        model = LMNN(shrinkage=0, tol=tol).fit(X, [0] + [1] * 7)
     assert model.status_ == "converged"
     assert 3.25 <= model.objective_ * (1 + 1e-12) <= 3.25 * (1 + tol)
     np.testing.assert_allclose(model.components_, [[0.5]], rtol=np.sqrt(tol))
@@ -90,7 +90,7 @@ def test_many_points_at_few_places_in_more_features():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 30))[rng.integers(0, 20, 40)]
     with pytest.warns(DataWarning, match="equal points have different labels"):
-        model = LMNN().fit(X, rng.integers(0, 2, 40))
+        model = LMNN(shrinkage=0).fit(X, rng.integers(0, 2, 40))
     assert model.status_ == "converged"
     assert model.duality_gap_ <= 1e-3
     assert np.abs(model.components_).max() < 1e3
@@ -105,8 +105,8 @@ def test_features_that_sum_to_one_are_one_too_many():
     X /= X.sum(axis=1, keepdims=True)
     rows = np.arange(60)
     targets = np.array([rng.choice(rows[(y == y[row]) & (rows != row)], 3, False) for row in rows])
-    all_of_them = LMNN(tol=1e-6).fit(X, y, targets)
-    but_one = LMNN(tol=1e-6).fit(X[:, :-1], y, targets)
+    all_of_them = LMNN(shrinkage=0, tol=1e-6).fit(X, y, targets)
+    but_one = LMNN(shrinkage=0, tol=1e-6).fit(X[:, :-1], y, targets)
     assert all_of_them.status_ == but_one.status_ == "converged"
     assert all_of_them.objective_ == pytest.approx(but_one.objective_, rel=2e-6)
 
@@ -140,7 +140,7 @@ def test_several_metrics_on_repeated_rows(family, draw, partition):
     """The gap is a proof; a metric of a class whose targets coincide grows for free."""
     X, sizes = drawn(family, draw)
     y = np.repeat(np.arange(len(sizes)), sizes)
-    model = MultiMetricLMNN(random_state=0, **partition).fit(X, y)
+    model = MultiMetricLMNN(shrinkage=0, random_state=0, **partition).fit(X, y)
     assert model.status_ == "converged"
     assert model.duality_gap_ <= model.tol
 
@@ -148,12 +148,15 @@ def test_several_metrics_on_repeated_rows(family, draw, partition):
 def test_several_metrics_where_all_targets_coincide():
     """Without pull every metric is free: all margins are kept."""
     X = np.repeat([[0.0], [1.0], [2.0]], 4, axis=0)
-    model = MultiMetricLMNN().fit(X, np.repeat([0, 1, 0], 4))
+    model = MultiMetricLMNN(shrinkage=0).fit(X, np.repeat([0, 1, 0], 4))
     assert model.objective_ == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
-@pytest.mark.parametrize("learner", [KernelLMNN(), LMNN(n_passes=3), LMNN(n_components=1)])
+@pytest.mark.parametrize(
+    "learner",
+    [KernelLMNN(shrinkage=0), LMNN(shrinkage=0, n_passes=3), LMNN(shrinkage=0, n_components=1)],
+)
 @pytest.mark.parametrize("draw", range(3))
 def test_other_learners_of_the_family(learner, draw):
     X, sizes = drawn("few places in many features", draw)
@@ -164,7 +167,7 @@ def test_other_learners_of_the_family(learner, draw):
 def test_a_map_of_one_row_where_classes_have_no_variance():
     """Their variance is a rounding error, of which discriminants must not be made."""
     places = np.array([[0.1, 0.7, 0.3], [0.9, 0.2, 1.1]])
-    model = LMNN(n_components=1).fit(places[np.arange(14) % 2], np.arange(14) % 2)
+    model = LMNN(shrinkage=0, n_components=1).fit(places[np.arange(14) % 2], np.arange(14) % 2)
     assert model.objective_ == pytest.approx(0, abs=1e-9)
     assert np.abs(model.components_).max() < 100
 
@@ -176,7 +179,10 @@ def test_steps_do_not_stay_as_short_as_the_first_one():
     steps is forgotten there. The optimum is the one found from another start."""
     X = [[0, 1, 2, 1, 1], [0, 0, 1, 1, 1], [1, 1, 0, 2, 2], [0, 0, 1, 1, 1], [0, 2, 1, 1, 0]]
     options = {"n_neighbors": 1, "push_weight": 0.9, "tol": TOL}
-    found = [LMNN(init=init, **options).fit(X, [0, 1, 2, 0, 1]) for init in ("auto", "identity")]
+    found = [
+        LMNN(shrinkage=0, init=init, **options).fit(X, [0, 1, 2, 0, 1])
+        for init in ("auto", "identity")
+    ]
     assert [model.status_ for model in found] == ["converged"] * 2
     assert found[1].n_iter_ < 100
     assert found[1].objective_ == pytest.approx(found[0].objective_, rel=TOL)

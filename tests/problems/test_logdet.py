@@ -33,9 +33,12 @@ class Quadratic:
         return float(0.5 * c @ np.linalg.solve(self.H, c) - c.sum())
 
 
-@pytest.fixture
-def posed(rng, backend):
-    X = rng.normal(size=(9, D))
+@pytest.fixture(params=[(0, 3), (0, 0), (20, 0)], ids=["held", "few points", "few edges"])
+def posed(request, rng, backend, monkeypatch):
+    """Edges are held as differences, or gathered from the points; then all, or some of them."""
+    more, few = request.param
+    monkeypatch.setattr("nearfar.problems.logdet.FEW_EDGES", few)
+    X = np.vstack([rng.normal(size=(9, D)), np.zeros((more, D))])
     edges = rng.integers(0, 5, M), rng.integers(5, 9, M)
     prior = rng.normal(size=(D, D)) + 2 * np.eye(D)
     loss = Quadratic(rng)

@@ -14,16 +14,27 @@ Y = np.repeat(np.arange(len(SIZES)), SIZES)
 N, D = len(Y), 3
 
 
-@pytest.fixture(params=[0.0, 0.4], ids=lambda value: f"lambda{value}")
+PROGRAMS = {
+    "the paper's": {},
+    "trace": {"regularization": 0.4},
+    "floor": {"regularization": 0.1, "floor": 0.2},
+    "weights": {"regularization": 0.1, "floor": 0.1, "weights": np.geomspace(0.2, 4, N)},
+}
+
+
+@pytest.fixture(params=PROGRAMS)
 def case(request, rng, mcml_by_loops):
     X = rng.normal(size=(N, D)) + rng.normal(size=(4, D))[Y]
-    return mcml_by_loops(X * [1.0, 3.0, 0.3], Y, request.param)
+    return mcml_by_loops(X * [1.0, 3.0, 0.3], Y, **PROGRAMS[request.param])
 
 
 def build(case):
     sizes = np.unique(case.y, return_counts=True)[1]
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    return MCMLProblem.build(case.X, case.X.mean(axis=0), starts, case.regularization)
+    floor = np.full(case.X.shape[1], case.floor)
+    masses = None if case.weights is None else case.masses
+    centre = case.X.mean(axis=0)
+    return MCMLProblem.build(case.X, centre, starts, case.regularization, floor, masses)
 
 
 def near_optimum(problem, accuracy):
@@ -126,7 +137,9 @@ def test_the_expected_gap_is_about_the_gap(case):
     for accuracy in (1.0, 1e-2):
         at = problem.evaluate(near_optimum(problem, accuracy))
         expected, gap = problem.expected_gap(at), problem.certify(at).gap
-        assert 0.05 * gap - 1e-6 <= expected <= 20 * gap + 1e-6
+        assert 0.05 * gap - 1e-6 <= expected
+        if not case.floor:  # there soft neighbours that are too wide have hardly any weight
+            assert expected <= 20 * gap + 1e-6
 
 
 def test_a_map_of_few_rows_proves_nothing_but_that_no_objective_is_below_zero(case):

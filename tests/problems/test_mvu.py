@@ -250,7 +250,7 @@ def test_weak_duality_for_all_points_that_are_feasible(graph, name, rng):
         A = rng.normal(size=(13, rng.integers(1, 8)))
         K = program.projected(A @ A.T) * rng.uniform(0.01, 3)
         state = State(K, y, None, None)
-        assert program.variance(state) - program.paid(state) <= program.bound(state)
+        assert program.variance(state) - program.slack_cost(state) <= program.bound(state)
 
 
 def test_what_is_paid_is_the_price_of_the_changes(graph, rng):
@@ -259,7 +259,7 @@ def test_what_is_paid_is_the_price_of_the_changes(graph, rng):
     K = program.projected(A @ A.T)
     state = State(K, program.first, None, None)
     expected = graph.objective(program.scale * K, **PROGRAMS["slack"])
-    assert program.variance(state) - program.paid(state) == pytest.approx(expected, rel=1e-10)
+    assert program.variance(state) - program.slack_cost(state) == pytest.approx(expected, rel=1e-10)
 
 
 @each
@@ -300,15 +300,15 @@ def test_the_gap_of_every_iterate_bounds_its_distance_from_the_optimum(name, num
         K, weights = host(program, state)
         y = weights * graph.squares
         change = graph.lengths(K) / graph.squares - 1
-        objective, bound, owed, violation = graph.objective(K, **options), y.sum(), 0.0, 0.0
+        objective, bound, cost, violation = graph.objective(K, **options), y.sum(), 0.0, 0.0
         if options["constraints"] == "equal":
             violation = np.abs(change).max()
-            owed = 2 * (np.abs(y) + np.abs(y).mean()) @ np.abs(change)
+            cost = 2 * (np.abs(y) + np.abs(y).mean()) @ np.abs(change)
         if options["constraints"] == "shrink":
             violation = max(change.max(), 0)
-            owed = objective * violation / (1 + violation)
+            cost = objective * violation / (1 + violation)
         unit = max(graph.squares.mean(), abs(bound))
-        gap = max((max(bound - objective, 0) + owed) / unit, violation)
+        gap = max((max(bound - objective, 0) + cost) / unit, violation)
         assert iterate.residual == pytest.approx(gap, rel=1e-6, abs=1e-12)
         assert abs(objective - optimum) <= gap * unit + 1e-6 * abs(optimum)
         narrowest = min(narrowest, gap)

@@ -65,6 +65,31 @@ def test_the_objective_is_that_of_the_paper_in_float64(kind, X, backend, nca_by_
     assert problem.objective(factor) == pytest.approx(exact, rel=1e-10)
 
 
+@pytest.mark.parametrize("kind", [NCAProblem, DiagonalNCAProblem])
+def test_shrinkage_and_weights(kind, X, backend, rng, nca_by_loops, mcml_by_loops):
+    """Σ mᵢ pᵢ of φI + A, less λ tr A, with λ and φ by the three nearest; and its gradient."""
+    points, weights = X / X.std(axis=0), rng.uniform(0.2, 4, 12)
+    masses, on_device = weights / weights.mean(), backend.asarray(points)
+    centre = kernels_for(on_device).double(on_device).mean(0)
+    problem = kind.shrunk(on_device, centre, STARTS, 0.3, masses)
+    case = mcml_by_loops.shrunk(points, Y, 0.3, weights, nearest=3)
+    factor = np.diag([0.7, 0.3, 1.1])
+    if kind is NCAProblem:
+        factor = factor + 0.3 * rng.normal(size=(3, 3))
+    L = problem.factor(factor)
+    images = points @ np.vstack([factor, case.floor**0.5 * np.eye(3)]).T
+    expected = nca_by_loops.objective(images, Y, weights)
+    expected -= case.regularization * np.sum(factor**2)
+    assert -problem.evaluate(L).value == pytest.approx(expected, rel=1e-9)
+    assert problem.objective(problem.returned(L)) == pytest.approx(expected, rel=1e-9)
+    change = rng.normal(size=L.shape)
+    ends = [problem.evaluate(L + sign * 1e-5 * change).value for sign in (1, -1)]
+    slope = np.vdot(problem.evaluate(L).gradient, change)
+    assert slope == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5)
+    above = problem.above_floor(problem.returned(L))
+    np.testing.assert_allclose(above.T @ above, factor.T @ factor, atol=1e-9)
+
+
 def test_a_point_alone_in_its_class_is_chosen_but_counts_for_nobody(X, nca_by_loops):
     """Without it the points of other classes choose it no more, and more of their own."""
     factor = np.diag(1 / X.std(axis=0))

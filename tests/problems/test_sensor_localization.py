@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar.problems.sensor_localization import ACROSS, Elasticity, core, mirrored
+from nearfar.problems.sensor_localization import ACROSS, Elasticity, core, has_mirror_image
 
 
 def complete(n):
@@ -49,7 +49,7 @@ def test_fixed_nodes_are_left_out(frame, rng):
     np.testing.assert_allclose(H[np.ix_(free, free)], whole[np.ix_(free, free)], atol=1e-12)
     np.testing.assert_array_equal(H[~free][:, free], 0)
     assert (held.moved_by(rng.normal(size=(len(heads), 2)))[fixed] == 0).all()
-    assert (held.shaken(np.random.RandomState(0), 2)[fixed] == 0).all()
+    assert (held.noise_forces(np.random.RandomState(0), 2)[fixed] == 0).all()
 
 
 def test_common_motions_are_those_that_lengths_do_not_feel(frame):
@@ -88,7 +88,7 @@ def test_tremors_have_the_covariance_of_the_resistance_across(frame):
     """Of right sides b the covariance is ε Σ 4w‖δ‖² (eᵢ − eⱼ)(eᵢ − eⱼ)ᵀ ⊗ I."""
     heads, tails, weights, Y = frame
     elasticity = Elasticity.build(heads, tails, weights, Y, np.zeros(15, dtype=bool))
-    b = elasticity.shaken(np.random.RandomState(0), 40000)[:, 0]
+    b = elasticity.noise_forces(np.random.RandomState(0), 40000)[:, 0]
     expected = np.zeros((15, 15))
     for i, j, w in zip(heads, tails, weights, strict=True):
         s = 4 * ACROSS * w * np.sum((Y[i] - Y[j]) ** 2)
@@ -101,7 +101,7 @@ def looseness(heads, tails, Y, fixed=(), most=True):
     elasticity = Elasticity.build(
         heads, tails, np.ones(len(heads)), Y, np.isin(np.arange(len(Y)), fixed)
     )
-    X = solved(elasticity, elasticity.shaken(np.random.RandomState(0), 200))
+    X = solved(elasticity, elasticity.noise_forces(np.random.RandomState(0), 200))
     random = np.random.RandomState(1)
     return elasticity.looseness(
         elasticity.squares_beside_most(X, random) if most else elasticity.squares(X)
@@ -160,10 +160,10 @@ def test_a_mirror_image_that_fits_as_well_is_told():
     Y = np.array([[0.0, 0], [1, 0], [2, 0], [3, 0], [4, 0], [2, 1]])
     heads, tails = complete(6)
     squares = np.sum((Y[heads] - Y[tails]) ** 2, axis=1)
-    assert mirrored(heads, tails, squares, Y)[5]
+    assert has_mirror_image(heads, tails, squares, Y)[5]
     Y[2, 1] = -1
     squares = np.sum((Y[heads] - Y[tails]) ** 2, axis=1)
-    assert not mirrored(heads, tails, squares, Y).any()
+    assert not has_mirror_image(heads, tails, squares, Y).any()
 
 
 def test_noise_hides_which_side_a_node_is_on():
@@ -171,5 +171,5 @@ def test_noise_hides_which_side_a_node_is_on():
     Y = np.array([[0.0, 0], [1, 0.02], [2, -0.02], [3, 0.01], [4, 0], [2, 1]])
     heads, tails = np.arange(5), np.full(5, 5)
     squares = np.sum((Y[heads] - Y[tails]) ** 2, axis=1)
-    assert not mirrored(heads, tails, squares, Y)[5]
-    assert mirrored(heads, tails, squares * [1.1, 0.9, 1.1, 0.9, 1.1], Y)[5]
+    assert not has_mirror_image(heads, tails, squares, Y)[5]
+    assert has_mirror_image(heads, tails, squares * [1.1, 0.9, 1.1, 0.9, 1.1], Y)[5]

@@ -246,14 +246,14 @@ def test_colours_views_and_the_legend_change_the_map(wine):
         "right or wrong after learning",
         "right or wrong before learning",
         "held out",
-        "proline",
+        "flavanoids",
     ]
     for name in names[1:5]:
         page.select_option("#colour", label=name)
         seen.add(tuple(settled(page)))
     assert len(seen) == 5
     ends = page.locator("#legend .ends span").all_inner_texts()
-    assert ends == ["278", "1680"]  # of proline
+    assert ends == ["0.34", "5.08"]  # of flavanoids
     page.select_option("#colour", label="cultivar")
     whole = settled(page)
     assert tuple(whole) in seen

@@ -7,38 +7,41 @@ from scipy.stats import binomtest
 from nearfar import MultiMetricLMNN
 from nearfar.analysis.comparison import compare_errors
 from nearfar.analysis.study import study
-from nearfar.evaluation import knn_error, knn_predict
+from nearfar.evaluation import Split, compare_fitted, knn_error, knn_predict
 from nearfar.report.material import gather
 
 
 def test_errors_are_those_of_the_library(wine_report_example):
     given = wine_report_example
     subject = study(given.model, given.X, given.y, test=given.test)
-    found = gather(subject, None, None, None, 0).comparison
+    tested_rows = gather(subject, None, None, None, 0).tested
+    found = tested_rows.comparison
     votes = given.X[~given.test], given.y[~given.test]
     tested = given.X[given.test], given.y[given.test]
-    assert found.before.error == knn_error(None, *votes, *tested, 3)
-    assert found.after.error == knn_error(given.model, *votes, *tested, 3)
+    expected = compare_fitted(given.model, Split(*votes, *tested)).rows
+    assert [row.method for row in found.rows] == [row.method for row in expected]
+    for row, other in zip(found.rows, expected, strict=True):
+        assert row.wrong.tolist() == other.wrong.tolist()
     scale = votes[0].std(axis=0)
     scaled = (votes[0] / scale, votes[1], tested[0] / scale, tested[1])
-    assert found.standardised.error == knn_error(None, *scaled, 3)
+    assert found.rows[1].error == knn_error(None, *scaled, 3)
     before = knn_predict(*votes, tested[0], 3) != tested[1]
     after = knn_predict(given.model.transform(votes[0]), votes[1], given.model.transform(tested[0]))
     after = after != tested[1]
-    changes = found.changes(found.before)
+    changes = found.changes(found.rows[0])
     assert changes.fixed == np.sum(before & ~after)
     assert changes.broken == np.sum(~before & after)
     assert changes.fixed > changes.broken
     expected = binomtest(changes.fixed, changes.fixed + changes.broken).pvalue
     assert changes.p_value == pytest.approx(expected)
-    assert found.changes(found.after)[:2] == (0, 0)
+    assert found.changes(found.model)[:2] == (0, 0)
 
 
 def test_without_held_out_rows_each_is_tested_by_the_others(wine_report_example):
     """Leave one out, by a loop."""
     given = wine_report_example
     subject = study(given.model, given.X, given.y, n_neighbors=1)
-    found = gather(subject, None, None, None, 0).comparison
+    found = gather(subject, None, None, None, 0).tested
     images = given.model.transform(given.X)
     for points, outcome in ((given.X, found.before), (images, found.after)):
         wrong = []
@@ -56,7 +59,7 @@ def test_a_classifier_decides_by_itself(wine_report_example):
     subject = study(model, X, y, test=test)
     queries = subject.tested
     found = compare_errors(subject, *subject.neighbors(queries, 3))
-    assert found.after.error == np.mean(model.predict(X[test]) != y[test])
+    assert found.after.wrong.mean() == np.mean(model.predict(X[test]) != y[test])
 
 
 def test_a_label_that_only_the_model_knows_is_wrong(wine_report_example):
@@ -67,4 +70,4 @@ def test_a_label_that_only_the_model_knows_is_wrong(wine_report_example):
     renamed = np.where(test, y + 10, y)
     subject = study(model, X, renamed, test=test)
     both = study(model, X, y, test=test).neighbors(subject.tested, 3)
-    assert compare_errors(subject, *both).after.error == 1
+    assert compare_errors(subject, *both).after.wrong.all()

@@ -7,8 +7,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import Normalizer, StandardScaler
 
 from nearfar import (
     LMNN,
@@ -17,7 +18,6 @@ from nearfar import (
     NearestNeighborClassifier,
     NeighborhoodGraph,
     VariationalMVU,
-    as_metric,
 )
 from nearfar.analysis import study as module
 from nearfar.analysis.models import sample_rows
@@ -99,9 +99,12 @@ def test_a_frozen_model_is_the_model_in_it(given):
         ({"test": [3, 3]}, "distinct row numbers from 0 to 177; got one of them twice"),
         ({"test": [0.5]}, "test must be row numbers or a mask of the 178 rows"),
         ({"test": [1], "train": [0, 1, 2]}, "row 1 stands in train and in test"),
-        ({"test": []}, "at least two rows that vote and one to test; got 178 and 0"),
-        ({"test": np.arange(177)}, "at least two rows that vote and one to test; got 1 and 177"),
-        ({"n_neighbors": 178}, "n_neighbors=178 must be at least 1 and below the 178 rows"),
+        ({"test": []}, "at least two training rows and one to test; got 178 and 0"),
+        ({"test": np.arange(177)}, "at least two training rows and one to test; got 1 and 177"),
+        (
+            {"n_neighbors": 178},
+            "n_neighbors=178 must be at least 1 and below the 178 training rows",
+        ),
         ({"feature_names": ["a"]}, "a name for each of the 13 features; got 1"),
     ],
 )
@@ -138,13 +141,35 @@ def test_an_unfolding_of_distances_or_a_graph_shows_its_places():
     np.testing.assert_array_equal(study(model, graph).X, ROLL)
 
 
-def test_of_a_pipeline_the_metric_is_asked_for(given):
+def test_a_pipeline_is_shown_among_the_features_that_come_to_it(given):
+    """L diag(1 / scale) is the map of the features, and images are those of the pipeline."""
     pipeline = make_pipeline(StandardScaler(), LMNN(max_iter=2, tol=10.0)).fit(given.X, given.y)
     for model in (pipeline, FrozenEstimator(pipeline)):
-        with pytest.raises(InvalidInputError, match=r"not a Pipeline\. Give as_metric\(pipeline\)"):
-            study(model, given.X, given.y)
-    metric = as_metric(pipeline)  # what the message names works
-    np.testing.assert_array_equal(study(metric, given.X).images, metric.transform(given.X))
+        shown = study(model, given.X, given.y)
+        np.testing.assert_array_equal(shown.images, pipeline.transform(given.X))
+        np.testing.assert_array_equal(shown.X, given.X)
+        expected = pipeline[-1].components_ / pipeline[0].scale_
+        np.testing.assert_allclose(shown.maps[0], expected, rtol=1e-6)
+        assert shown.learner is pipeline[-1]
+
+
+def test_a_pipeline_with_a_step_that_is_not_linear_has_no_map(given):
+    pipeline = make_pipeline(Normalizer(), LMNN(max_iter=2, tol=10.0)).fit(given.X, given.y)
+    shown = study(pipeline, given.X, given.y)
+    assert shown.maps is None
+    assert shown.feature_shares() is None
+    np.testing.assert_array_equal(shown.images, pipeline.transform(given.X))
+
+
+def test_a_pipeline_must_end_in_an_estimator_of_nearfar(given):
+    pipeline = make_pipeline(LMNN(max_iter=2, tol=10.0), KNeighborsClassifier())
+    pipeline.fit(given.X, given.y)
+    with pytest.raises(
+        NotFittedError, match=r"ends in a KNeighborsClassifier\. Give pipeline\[:-1"
+    ):
+        study(pipeline, given.X)
+    with pytest.raises(InvalidInputError, match="a pipeline does not keep the points"):
+        study(pipeline[:-1])
 
 
 def test_of_a_search_the_best_model_is_shown(given):

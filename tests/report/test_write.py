@@ -11,18 +11,14 @@ from scipy.stats import binomtest
 from sklearn.datasets import load_digits, load_wine
 from sklearn.decomposition import PCA
 from sklearn.metrics import pairwise_distances
-from sklearn.preprocessing import StandardScaler
 
 import nearfar
 from nearfar.analysis import study as study_module
-from nearfar.analysis.comparison import Changes
 from nearfar.errors import InvalidInputError, MissingExtraError
-from nearfar.evaluation import mcnemar
 from nearfar.registry import ENTRIES
 from nearfar.report import material as material_module
 from nearfar.report import write as write_module
 from nearfar.report import write_report
-from nearfar.report.sections import _verdict
 from tests.registered import instance
 
 SECTIONS = {"errors", "faithful", "spectrum", "features", "convergence", "neighbors"}
@@ -187,20 +183,20 @@ def test_numbers_on_the_page(written, wine_report_example):
     error = nearfar.evaluation.knn_error(given.model, *votes)
     before = nearfar.evaluation.knn_error(None, *votes)
     assert f"Error after learning {100 * error:.2f} % {100 * before:.2f} % before" in text
-    assert "118 vote, 60 held out; 3 classes" in text
+    assert "118 training rows, 60 held out; 3 classes" in text
     images = [given.model.transform(votes[i]) for i in (0, 2)]
     wrong_before = nearfar.evaluation.knn_predict(votes[0], votes[1], votes[2]) != votes[3]
     wrong_after = nearfar.evaluation.knn_predict(images[0], votes[1], images[1]) != votes[3]
     fixed, broken = (wrong_before & ~wrong_after).sum(), (~wrong_before & wrong_after).sum()
     low, high = binomtest(int(wrong_before.sum()), 60).proportion_ci(method="wilson")
     row = f"{wrong_before.sum()} {100 * low:.2f} % – {100 * high:.2f} % {fixed} {broken} < 0.0001"
-    assert f"Euclidean distance {100 * before:.2f} % {row}" in text
-    scaled = StandardScaler().fit(votes[0])
-    standard = [scaled.transform(votes[i]) for i in (0, 2)]
-    wrong = nearfar.evaluation.knn_predict(standard[0], votes[1], standard[1]) != votes[3]
-    counts = int((wrong & ~wrong_after).sum()), int((~wrong & wrong_after).sum())
-    over = "The gain over the Euclidean distance is more than chance would easily make."
-    assert f"{over} {_verdict(Changes(*counts, mcnemar(*counts)), 'standardised features')}" in text
+    assert f"Euclidean {100 * before:.2f} % {row}" in text
+    for name in ("standardised", "LDA", "shrunk LDA", "LMNN (this model)", "LMNN, standardised"):
+        assert f" {name} " in text
+    split = nearfar.evaluation.Split(*votes)
+    expected = nearfar.evaluation.compare_fitted(given.model, split).verdict
+    assert expected.kind == "keep"
+    assert text.count(expected.sentence) == 2
     assert f"objective is {given.model.objective_:.6g}" in text
     assert f"{given.model.n_iter_} iterations" in text
     assert "proline" in text
@@ -208,26 +204,20 @@ def test_numbers_on_the_page(written, wine_report_example):
         assert package.__version__ in text
 
 
-@pytest.mark.parametrize(
-    ("fixed", "broken", "sentence"),
-    [
-        (0, 0, "Standardised features and the model are wrong on the same rows."),
-        (2, 2, "Standardised features and the model are right equally often."),
-        (2, 1, "The gain over standardised features may be chance: few rows tell them apart."),
-        (0, 9, "The loss over standardised features is more than chance would easily make."),
-    ],
-)
-def test_the_verdict_names_what_is_compared(fixed, broken, sentence):
-    changes = Changes(fixed, broken, mcnemar(fixed, broken))
-    assert _verdict(changes, "standardised features") == sentence
-    assert _verdict(changes) == sentence.replace(
-        "Standardised features", "The Euclidean distance"
-    ).replace("standardised features", "the Euclidean distance")
+def test_a_harmful_model_looks_harmful(written):
+    random = np.random.default_rng(0)
+    X = np.r_[random.normal(0, 1, (100, 3)), random.normal(9, 1, (100, 3))]
+    model = nearfar.LinearMetric([[1.0, -1.0, 0.0]]).fit(X)
+    report = written(model, X, np.arange(200) // 100, test=np.arange(200) % 2 == 0)
+    assert "Do not use LinearMetric: learning makes it worse" in report.text
+    assert '<p class="verdict harmful">' in report.html
 
 
 def test_what_is_not_held_out_is_called_that(written, wine_report_example):
     given = wine_report_example
-    assert "No row was held out." in written(given.model, given.X, given.y).text
+    text = written(given.model, given.X, given.y).text
+    assert "No row was held out." in text
+    assert "No verdict: no row was held out." in text
     assert "No row was held out." not in written(given.model, given.X, given.y, test=[0, 1]).text
 
 

@@ -46,3 +46,16 @@ def test_it_ends_at_once_where_nothing_is_worth_its_price():
     iterates = list(column_generation(program(np.ones((3, 2)), 5.0)))
     assert [iterate.value for iterate in iterates] == [1.0]
     assert iterates[0].residual < 1e-12
+
+
+def test_rows_that_hold_are_left_out(monkeypatch, rng):
+    """One column that all rows but ten of a hundred satisfy from w = 1 on; ten need w = 2.
+
+    The optimum is that of all rows at once, and most of them are never in a program.
+    """
+    monkeypatch.setattr(module, "ROWS", 5)
+    F = np.where(np.arange(100) % 10 == 3, 0.5, 1.0)[:, None] + rng.uniform(0, 1e-3, (100, 1))
+    *_, last = column_generation(program(F, 1e-3))
+    assert last.residual < 1e-12
+    assert last.value == pytest.approx(min(program(F, 1e-3).value(1 / f) for f in F))
+    assert last.info["n_rows"] < 30

@@ -125,13 +125,13 @@ def test_where_rounding_stops_the_path_other_coordinates_go_on(monkeypatch):
     roll = angle * np.cos(angle), height, angle * np.sin(angle)
     graph = NeighborhoodGraph.from_points(np.column_stack([*roll, 0.05 * rng.randn(400, 5)]), 5)
     program = program_of(graph.heads, graph.tails, graph.lengths**2)
-    ends, scaled = [], module._Place.scaled
+    ends, scaled = [], module._InteriorPoint.scaled
 
     def watched(place):
         ends.append(place.iterate().residual)
         return scaled(place)
 
-    monkeypatch.setattr(module._Place, "scaled", watched)
+    monkeypatch.setattr(module._InteriorPoint, "scaled", watched)
     *_, last = until(interior_point(program), 3e-8)
     assert last.residual <= 3e-8 < ends[0]
     assert np.linalg.eigvalsh(last.state.K)[0] > -1e-9

@@ -187,46 +187,50 @@ def test_a_near_pair_of_a_point_with_itself_is_left_out_with_a_warning(points, m
 
 
 @pytest.mark.parametrize("merge", [True, False])
-def test_a_far_pair_of_a_point_with_itself_is_an_error(points, merge):
+def test_a_far_pair_of_a_point_with_itself_is_left_out_with_a_warning(points, merge):
     points[4] = points[1]
-    indices, near = np.array([[0, 1], [3, 3], [4, 1]]), np.array([True, False, False])
+    indices = np.array([[0, 1], [3, 3], [4, 1], [0, 2]])
     message = (
-        r"^a far pair needs two different points; pair 1 has the same point twice"
-        r" \(2 in all\), which no metric can separate\. Drop them\.$"
+        r"^far pairs of equal points are left out, since no metric can separate them: pair 1"
+        r" \(2 in all\)\. Drop them\.$"
     )
-    with pytest.raises(InvalidInputError, match=message) as caught:
-        pairs_of_tuples(points, indices, near, both=True, merge=merge)
-    assert caught.value.indices.tolist() == [1, 2]
+    with pytest.warns(DataWarning, match=message):
+        found = pairs_of_tuples(points, indices, np.arange(4) < 1, both=True, merge=merge)
+    assert found.near.tolist() == [True, False]
 
 
-def test_a_triplet_with_a_point_far_from_itself_is_an_error(points):
-    message = r"; triplet 1 has the same point twice \(1 in all\), which"
-    with pytest.raises(InvalidInputError, match=message) as caught:
-        pairs_of_tuples(points, np.array([[0, 1, 2], [3, 4, 3]]), None, both=True, merge=False)
-    assert caught.value.indices.tolist() == [1]
+def test_a_triplet_with_a_point_far_from_itself_is_a_near_pair(points):
+    triplets = np.array([[0, 1, 2], [3, 4, 3]])
+    with pytest.warns(DataWarning, match=r"^far pairs of .*: triplet 1 \(1 in all\)\."):
+        found = pairs_of_tuples(points, triplets, None, both=True, merge=False)
+    assert [edges.tolist() for edges in found.near_edges()] == [[0, 3], [1, 4]]
+    assert [edges.tolist() for edges in found.far_edges()] == [[0], [2]]
 
 
 @pytest.mark.parametrize("merge", [True, False])
 @pytest.mark.parametrize("again", [[1, 0], [0, 1], [1, 6]], ids=["turned", "same", "equal"])
 @pytest.mark.parametrize(("near", "far"), [(1, 3), (3, 1)])
-def test_contradictory_pairs_are_an_error(points, merge, again, near, far):
+def test_contradictory_pairs_are_kept_with_a_warning(points, merge, again, near, far):
     """The same two points near and far: in either order, and also by equal features."""
     points[6] = points[0]
     indices = np.array([[2, 3], [0, 1], [4, 5], again])
     kinds = np.isin(np.arange(4), [0, near])
     message = (
-        f"^two points must be either near or far; they are near in pair {near} and far in pair"
-        rf" {far} \(1 in all\)\. Keep one of each\.$"
+        "^1 pairs of points are given both as near and as far, such as those of"
+        rf" pair {near} and pair {far}: no metric can satisfy both\. They are learned from as they"
+        r" are\. Check them\.$"
     )
-    with pytest.raises(InvalidInputError, match=message) as caught:
-        pairs_of_tuples(points, indices, kinds, both=True, merge=merge)
-    assert caught.value.indices.tolist() == [1, 3]
+    with pytest.warns(DataWarning, match=message):
+        found = pairs_of_tuples(points, indices, kinds, both=True, merge=merge)
+    assert found.near.tolist() == kinds.tolist()
 
 
-def test_contradictory_triplets_are_an_error(points):
-    message = r"they are near in triplet 0 and far in triplet 1 \(1 in all\)"
-    with pytest.raises(InvalidInputError, match=message):
-        pairs_of_tuples(points, np.array([[0, 1, 2], [1, 3, 0]]), None, both=True, merge=False)
+def test_contradictory_triplets_are_kept_with_a_warning(points):
+    triplets = np.array([[0, 1, 2], [1, 3, 0], [4, 5, 6]])
+    message = r"^1 pairs .* triplet 0 and triplet 1: .* Take LMNN, SCML or LSML, which compare"
+    with pytest.warns(DataWarning, match=message):
+        found = pairs_of_tuples(points, triplets, None, both=True, merge=False)
+    assert len(found) == 6
 
 
 @pytest.mark.parametrize(("kind", "counts"), [(True, "2 near and 0 far"), (False, "0 near and 2")])

@@ -48,7 +48,7 @@ def test_counts_are_those_of_the_thresholds(sample):
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
-@pytest.mark.parametrize(("beta", "rate"), [(1.0, 0.5), (0.3, 0.9), (2.5, 1.0)])
+@pytest.mark.parametrize(("beta", "rate"), [(1.0, 0.5), (0.3, 0.9), (2.5, 1.0), (0.0, 0.5)])
 def test_no_other_threshold_is_better(sample, criterion, beta, rate):
     best = Cuts.of(*sample).best(criterion, beta, rate)
     assert isinstance(best, float)
@@ -100,3 +100,9 @@ def test_neighbouring_numbers_are_parted(dtype):
     cuts = Cuts.of(np.array([low, high]), np.array([True, False]))
     best = dtype(cuts.best("accuracy", 1.0, 0.95))
     assert low <= best < high
+
+
+def test_a_beta_of_zero_is_the_precision():
+    """The nearest pair alone has precision 1; without any pair there is none, not the best one."""
+    distances, near = np.array([1.0, 2.0, 3.0]), np.array([True, False, True])
+    assert Cuts.of(distances, near).best("f_beta", 0.0, 0.95) == 1.5

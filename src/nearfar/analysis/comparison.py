@@ -1,96 +1,81 @@
-"""Errors before and after learning, on the same rows, with confidence."""
+"""Errors of a model and of the usual methods on the same rows, with confidence."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.preprocessing import StandardScaler
 
-from nearfar.analysis.models import Index, take_rows
+from nearfar.analysis.models import Floats, Index, take_rows
 from nearfar.analysis.neighbors import Neighbors, nearest_rows
 from nearfar.analysis.study import Study
-from nearfar.evaluation.statistics import mcnemar, wilson_interval
+from nearfar.evaluation.compare import model_name, simple_rows, targets_for, with_companion
+from nearfar.evaluation.verdict import Comparison, Role, Row
 from nearfar.supervision.neighbors import vote
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The predictions of one method for the tested rows; ``predicted`` are class numbers."""
+class Outcome(NamedTuple):
+    """What one method predicts for the tested rows, as class numbers, and where it is wrong."""
 
-    name: str
     predicted: Index
     wrong: NDArray[np.bool_]
 
-    @property
-    def error(self) -> float:
-        """The share of wrong answers."""
-        return float(self.wrong.mean())
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Between which the true error lies, with a confidence of 95 %."""
-        return wilson_interval(int(self.wrong.sum()), len(self.wrong))
+class TestedRows(NamedTuple):
+    """The comparison on the tested rows, with the predictions before and after learning."""
 
-
-class Changes(NamedTuple):
-    """How many rows learning fixed and broke, and the p-value of McNemar's test."""
-
-    fixed: int
-    broken: int
-    p_value: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Errors on the same rows: before learning, with standardised features, and after learning."""
-
+    comparison: Comparison
     before: Outcome
-    standardised: Outcome
     after: Outcome
 
-    @property
-    def outcomes(self) -> tuple[Outcome, Outcome, Outcome]:
-        """All three."""
-        return self.before, self.standardised, self.after
 
-    def changes(self, other: Outcome) -> Changes:
-        """What learning does to the rows, compared with another method."""
-        fixed = int((other.wrong & ~self.after.wrong).sum())
-        broken = int((~other.wrong & self.after.wrong).sum())
-        return Changes(fixed, broken, mcnemar(fixed, broken))
-
-
-def compare_errors(study: Study, before: Neighbors | None, after: Neighbors) -> Comparison | None:
+def compare_errors(study: Study, before: Neighbors | None, after: Neighbors) -> TestedRows | None:
     """The comparison on the tested rows; None without labels or points.
 
     ``before`` and ``after`` are neighbours of rows that begin with the tested ones.
     """
-    labelled = study.classes
-    if labelled is None or before is None or study.X is None or not len(study.tested):
+    if study.classes is None or before is None or study.X is None or not len(study.tested):
         return None
-    classes, codes = labelled
+    X, y, voters = study.X, study.y, study.voters
+    assert y is not None  # there are classes
+    classes, codes = study.classes
     truth = codes[study.tested]
-
-    def outcome(name: str, predicted: Index) -> Outcome:
-        return Outcome(name, predicted, predicted != truth)
 
     def voted(found: Neighbors) -> Index:
         near = found.rows[: len(study.tested), : study.n_neighbors]
         return vote(codes[near], len(classes))
 
-    scaled = StandardScaler().fit(study.X[study.voters]).transform(study.X)
-    standardised = nearest_rows(scaled, study.tested, study.voters, study.n_neighbors)
+    def row(name: str, role: Role, images: Floats) -> Row:
+        near = nearest_rows(images, study.tested, voters, study.n_neighbors)
+        return Row(name, role, images.shape[1], voted(near) != truth)
+
+    def fitted(name: str, role: Role, transformer: Any) -> Row:
+        return row(name, role, transformer.fit(X[voters], y[voters]).transform(X))
+
+    def refit(copy: Any, name: str) -> Row:
+        copy.fit(X[voters], targets_for(copy, y[voters]))
+        if hasattr(copy, "transform"):
+            return row(name, "companion", copy.transform(X))
+        wrong = _codes(copy.predict(X[study.tested]), classes) != truth
+        return Row(name, "companion", X.shape[1], wrong)
+
+    predicted = voted(after)
     if study.decides and study.held_out:
-        answers = study.model.predict(take_rows(study.given, study.tested))
-        predicted = np.searchsorted(classes, answers).clip(0, len(classes) - 1)
-        predicted = np.where(classes[predicted] == answers, predicted, -1)
-    else:
-        predicted = voted(after)
-    return Comparison(
-        outcome("Euclidean distance", voted(before)),
-        outcome("standardised features", voted(standardised)),
-        outcome(type(study.model).__name__, predicted),
-    )
+        predicted = _codes(study.model.predict(take_rows(study.given, study.tested)), classes)
+    first, last = (Outcome(found, found != truth) for found in (voted(before), predicted))
+    width = X.shape[1] if study.images is None else study.images.shape[1]
+    own = Row(model_name(study.model), "model", width, last.wrong)
+    rows = [
+        Row("Euclidean", "unlearned", X.shape[1], first.wrong),
+        *simple_rows(X[voters], y[voters], fitted),
+        *([own] if study.unfolds else with_companion(study.model, own, refit)),
+    ]
+    caution = None if study.held_out else "no row was held out"
+    return TestedRows(Comparison(tuple(rows), caution), first, last)
+
+
+def _codes(answers: Any, classes: Any) -> Index:
+    """Class numbers of predicted labels, -1 for those that no row has."""
+    found = np.searchsorted(classes, answers).clip(0, len(classes) - 1)
+    return np.where(classes[found] == answers, found, -1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
 
 from nearfar.analysis.features import Features, feature_shares
 from nearfar.analysis.models import (
@@ -25,6 +26,9 @@ from nearfar.analysis.models import (
 )
 from nearfar.analysis.neighbors import Neighbors, nearest_by_own_metrics, nearest_rows
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._base import Estimator
+from nearfar.estimators.linear_metric import linear_map
+from nearfar.evaluation.compare import last_step
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import to_host
 
@@ -41,24 +45,28 @@ class Study:
 
     Attributes
     ----------
-    model : the estimator, without a wrapper
-    metric : the metric inside a classifier, else the model
+    model : the estimator or pipeline, without a wrapper
+    learner : the last step of a pipeline, else the model
+    metric : the metric inside a classifier, else the learner
     X : the points (n, d); None where the model was made of distances or a graph
     given : X as it was given, for the model's own methods
+    inner : what comes to the learner: X as given, or its images under the steps before it
     images : where the model puts the points (n, r), so that distances are Euclidean; None for
         several metrics, which have no common map
     y : labels (n,), or None
-    voters, tested : rows that vote, and rows whose error is measured
+    voters, tested : training rows, and rows whose error is measured
     n_test : how many rows could have been tested
-    held_out : whether the tested rows do not vote
+    held_out : whether the tested rows are no training rows
     n_neighbors : how many neighbours vote
     feature_names : d names
     """
 
     model: Any
+    learner: Any
     metric: Any
     X: Floats | None
     given: Any
+    inner: Any
     images: Floats | None
     y: NDArray[Any] | None
     voters: Index
@@ -81,18 +89,24 @@ class Study:
     @property
     def decides(self) -> bool:
         """Whether the model classifies by itself."""
-        return _decides(self.model)
+        return _decides(self.learner)
 
-    @property
+    @cached_property
     def maps(self) -> Floats | None:
         """The linear maps (m, r, d) of the metric, one or several; None if it has none."""
         linear = getattr(self.metric, "kernel", None) == "linear" and self.X is not None
         if self.unfolds or not (linear or hasattr(self.metric, "components_")):
             return None
-        return linear_maps(self.metric)
+        maps = linear_maps(self.metric)
+        if self.model is self.learner:
+            return maps
+        try:
+            return maps @ linear_map(self.model[:-1])[0]
+        except InvalidInputError:
+            return None  # a step such as Normalizer is not linear
 
     def neighbors(self, queries: Index, k: int) -> tuple[Neighbors | None, Neighbors | None]:
-        """The nearest rows that vote, before and after learning; None where it tells no distances.
+        """The nearest training rows, before and after learning; None without a distance.
 
         A row is not its own neighbour.
         """
@@ -102,7 +116,7 @@ class Study:
             return before, nearest_rows(self.images, queries, self.voters, k)
         if self.y is None:
             return before, None
-        own = (self.metric, self.given, self.y)
+        own = (self.metric, self.inner, self.y)
         return before, nearest_by_own_metrics(*own, queries, self.voters, k)
 
     def feature_shares(self) -> Features | None:
@@ -132,37 +146,39 @@ def study(
 ) -> Study:
     """Check what was given; the parameters are those of `write_report`."""
     model = unwrapped(model)
-    if isinstance(model, Pipeline):
-        raise InvalidInputError(
-            "a report shows an estimator of nearfar, not a Pipeline. Give as_metric(pipeline) if"
-            " all its steps are linear (without a classifier: as_metric(pipeline[:-1])), or the"
-            " last step with the points that come to it."
-        )
-    if not any(hasattr(model, name) for name in FITTED):
-        raise NotFittedError(
-            f"a report shows a fitted estimator of nearfar; this {type(model).__name__} is not"
-            " fitted or is none. Call fit first."
-        )
-    metric = getattr(model, "metric_", model)
-    X, y = _own_points(model, X, y)
-    points = _points(metric, X)
-    images = _images(metric, X, points)
+    learner = last_step(model)
+    if not any(hasattr(learner, name) for name in FITTED) or not isinstance(learner, Estimator):
+        raise NotFittedError(_not_shown(model, learner))
+    metric = getattr(learner, "metric_", learner)
+    if model is learner:
+        X, y = _own_points(learner, X, y)
+        points, inner = _points(metric, X, metric), X
+    else:
+        check_is_fitted(model)
+        if X is None:
+            raise InvalidInputError(
+                "a pipeline does not keep the points it was fitted to. Give X, and y if there are"
+                " labels."
+            )
+        points = _points(metric, X, model)
+        inner = model[:-1].transform(X)
+    images = _images(metric, inner, _points(metric, inner, metric))
     n = len(points if images is None else images)  # type: ignore[arg-type]  # one is there
-    labels = None if y is None else _labels(y, n, model)
+    labels = None if y is None else _labels(y, n, learner)
     voters, test_rows, held_out = _split(n, train, test)
     room = max(FEWEST_TESTED, PAIRS // max(1, len(voters)))
     tested = sample_rows(test_rows, min(TESTED, room), random_state)
     # An unfolding's number makes its graph, and has nothing to do with votes.
-    own = None if hasattr(model, "embedding_") else getattr(model, "n_neighbors", None)
-    if n_neighbors is not None and n_neighbors != own and _decides(model):
+    own = None if hasattr(learner, "embedding_") else getattr(learner, "n_neighbors", None)
+    if n_neighbors is not None and n_neighbors != own and _decides(learner):
         raise InvalidInputError(
-            f"n_neighbors={n_neighbors} does not go with a {type(model).__name__}, which classifies"
-            f" by itself with n_neighbors={own}. Leave it out."
+            f"n_neighbors={n_neighbors} does not go with a {type(learner).__name__}, which"
+            f" classifies by itself with n_neighbors={own}. Leave it out."
         )
     if n_neighbors is not None and not 1 <= n_neighbors < len(voters):
         raise InvalidInputError(
-            f"n_neighbors={n_neighbors} must be at least 1 and below the {len(voters)} rows that"
-            " vote. Lower it or give more rows."
+            f"n_neighbors={n_neighbors} must be at least 1 and below the {len(voters)} training"
+            " rows. Lower it or give more rows."
         )
     k = n_neighbors or min(own or N_NEIGHBORS, len(voters) - 1)
     if labels is None:
@@ -170,7 +186,34 @@ def study(
     d = 0 if points is None else points.shape[1]
     names = _names(model, feature_names, d)
     return Study(
-        model, metric, points, X, images, labels, voters, tested, len(test_rows), held_out, k, names
+        model=model,
+        learner=learner,
+        metric=metric,
+        X=points,
+        given=X,
+        inner=inner,
+        images=images,
+        y=labels,
+        voters=voters,
+        tested=tested,
+        n_test=len(test_rows),
+        held_out=held_out,
+        n_neighbors=k,
+        feature_names=names,
+    )
+
+
+def _not_shown(model: Any, learner: Any) -> str:
+    """Why there is nothing to report on a model."""
+    if model is not learner and not isinstance(learner, Estimator):
+        return (
+            f"a report shows a pipeline that ends in a fitted estimator of nearfar; this one ends"
+            f" in a {type(learner).__name__}. Give pipeline[:-1], or end it in"
+            " nearfar.NearestNeighborClassifier."
+        )
+    return (
+        f"a report shows a fitted estimator of nearfar; this {type(learner).__name__} is not"
+        " fitted or is none. Call fit first."
     )
 
 
@@ -198,16 +241,16 @@ def _own_points(model: Any, X: Any, y: Any) -> tuple[Any, Any]:
     )
 
 
-def _points(metric: Any, X: Any) -> Floats | None:
-    """X on the host where it holds points, else None."""
+def _points(metric: Any, X: Any, model: Any) -> Floats | None:
+    """X on the host where it holds points, with as many features as the model has, else None."""
     of_pairs = getattr(metric, "metric", "euclidean") != "euclidean"
     if X is None or of_pairs or getattr(metric, "kernel", None) == "precomputed":
         return None
     points: Floats = check_array(to_host(X), dtype=[np.float64, np.float32])
-    expected = getattr(metric, "n_features_in_", points.shape[1])
+    expected = getattr(model, "n_features_in_", points.shape[1])
     if points.shape[1] != expected:
         raise InvalidInputError(
-            f"the {type(metric).__name__} was fitted to {expected} features, and X has"
+            f"the {type(model).__name__} was fitted to {expected} features, and X has"
             f" {points.shape[1]}. Give the features of the fit."
         )
     return points
@@ -269,14 +312,14 @@ def _split(n: int, train: Any, test: Any) -> tuple[Index, Index, bool]:
         voters = everyone if test is None else np.setdiff1d(everyone, test_rows)
     if len(voters) < 2 or not len(test_rows):
         raise InvalidInputError(
-            f"a report needs at least two rows that vote and one to test; got {len(voters)} and"
+            f"a report needs at least two training rows and one to test; got {len(voters)} and"
             f" {len(test_rows)}. Give more rows, or set fewer apart."
         )
     both = np.intersect1d(voters, test_rows)
     if test is not None and len(both):
         raise InvalidInputError(
             f"row {both[0]} stands in train and in test ({len(both)} in all). A tested row must"
-            " not vote: leave it out of one of them.",
+            " not be a training row: leave it out of one of them.",
             both,
         )
     return voters, test_rows, test is not None

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nearfar import __version__
-from nearfar.cli.methods import METHODS, PARAMETERS
+from nearfar.cli.methods import MAPS, METHODS, PARAMETERS
 
 _FILE = click.Path(path_type=Path)
 _force = click.option("--force", is_flag=True, help="Replace the output file if it exists.")
@@ -52,7 +52,7 @@ def _auto_or_share(_: click.Context, __: click.Parameter, text: str | None) -> f
     try:
         number = float(text)
     except ValueError:
-        number = -1.0
+        number = -1
     if 0 <= number < 1:
         return number
     raise click.BadParameter(f"{text!r} is neither auto nor a number from 0 to below 1.")
@@ -88,7 +88,19 @@ def nearfar() -> None:
 @nearfar.command()
 @click.argument("table", type=_FILE, required=False)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels in TABLE.")
+@click.option(
+    "--drop",
+    metavar="COLUMN",
+    multiple=True,
+    help="Column to leave out, such as an identifier; may be repeated.",
+)
 @click.option("-o", "--output", type=_FILE, default=Path("model.nearfar"), help="Model file.")
+@click.option(
+    "--standardise/--no-standardise",
+    default=None,
+    help="Divide features by their standard deviations first"
+    "  [default: where units differ and it helps]",
+)
 @click.option(
     "--method", type=click.Choice(list(METHODS)), default="lmnn", help="Method to learn by."
 )
@@ -97,7 +109,7 @@ def nearfar() -> None:
     "--neighbors",
     type=click.IntRange(min=1),
     default=3,
-    help="Neighbours that vote in the comparison; for LMNN methods also the target neighbours.",
+    help="Neighbours that classify a row; for LMNN methods also the target neighbours.",
 )
 @click.option(
     "--test-share",
@@ -112,7 +124,7 @@ def nearfar() -> None:
     "--rows",
     type=click.IntRange(min=2),
     metavar="N",
-    help="Learn from N training rows drawn at random; all of them still vote.",
+    help="Learn from N training rows drawn at random; all of them classify test rows.",
 )
 @click.option(
     "--push-weight",
@@ -174,14 +186,9 @@ def nearfar() -> None:
 )
 @click.option(
     "--shrinkage",
-    metavar="auto|SHARE",
+    metavar="SHARE",
     callback=_auto_or_share,
-    help="How much of the inputs' distance to keep: auto, or from 0 to below 1.",
-)
-@click.option(
-    "--regularization",
-    type=_FiniteRange(min=0),
-    help="Strength of the regularisation; its meaning depends on the method.",
+    help="How much of the inputs' distance to keep: auto, or a number from 0 to below 1.",
 )
 @click.option(
     "--pairs",
@@ -191,7 +198,7 @@ def nearfar() -> None:
 @click.option(
     "--beta",
     type=_FiniteRange(min=0),
-    help="Largest loss that a pair may keep; epochs end when no loss is above it.",
+    help="Ignore pairs with a loss up to this; epochs end when no loss is above it.",
 )
 @click.option("--solver", metavar="NAME", help="Algorithm that finds the optimum.")
 @click.option(
@@ -202,6 +209,11 @@ def nearfar() -> None:
     "--max-seconds",
     type=_FiniteRange(min=0, min_open=True),
     help="Time limit of the fit in seconds.",
+)
+@click.option(
+    "--validation-fraction",
+    type=_FiniteRange(0, 1, min_open=True, max_open=True),
+    help="Share of the training rows held out to stop early, when their error no longer falls.",
 )
 @click.option(
     "--checkpoint",
@@ -229,6 +241,59 @@ def fit(**options: Any) -> int:
     return run(FitOptions(**options, given=given))
 
 
+@nearfar.command(name="map")
+@click.argument("table", type=_FILE)
+@click.option("-t", "--target", metavar="COLUMN", help="Column to colour points by.")
+@click.option(
+    "--drop", metavar="COLUMN", multiple=True, help="Column to leave out; may be repeated."
+)
+@click.option(
+    "-o", "--output", type=_FILE, default=Path("map.csv"), help="Coordinates, one row for each."
+)
+@click.option("--picture/--no-picture", default=True, help="Draw the map beside them, as PNG.")
+@click.option("--report/--no-report", default=True, help="Write a page beside them, as HTML.")
+@click.option("--model", type=_FILE, help="File in which to save the model.")
+@click.option(
+    "--method", type=click.Choice(list(MAPS)), default="variational", help="How to place points."
+)
+@click.option(
+    "--components", type=click.IntRange(min=1), default=2, metavar="R", help="Dimensions."
+)
+@click.option(
+    "-k",
+    "--neighbors",
+    type=click.IntRange(min=1),
+    help="Neighbours of each point whose distances are kept [the method's].",
+)
+@click.option("--standardise", is_flag=True, help="Divide features by their standard deviations.")
+@click.option(
+    "--image-shape",
+    metavar="RxC",
+    callback=_two_sizes,
+    help="Height and width, if the features are pixels of images.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of the fit.")
+@click.option(
+    "--max-seconds",
+    type=_FiniteRange(min=0, min_open=True),
+    help="Time limit of the fit in seconds.",
+)
+@_force
+@_debug
+def map_(**options: Any) -> int:
+    """Draw a map of the rows of TABLE.
+
+    Places the rows in the plane so that distances between neighbours are kept; labels are only
+    colours. Writes the coordinates, a picture of them, and a page to explore them, with thumbnails
+    if the columns are pixels.
+
+    TABLE is a file as for fit, or the name of a built-in set.
+    """
+    from nearfar.cli.map import MapOptions, run
+
+    return run(MapOptions(**options))
+
+
 @nearfar.command()
 @click.argument("model", type=_FILE)
 @click.argument("table", type=_FILE)
@@ -239,7 +304,9 @@ def fit(**options: Any) -> int:
 @_force
 @_debug
 def transform(model: Path, table: Path, output: Path, target: str | None, force: bool) -> None:
-    """Map the points of TABLE to a space where the learned distance is the Euclidean one.
+    """Map the points of TABLE with MODEL.
+
+    Euclidean distances between the mapped points are the learned distances.
 
     TABLE is a file as for fit, or the name of a built-in set.
     """
@@ -257,7 +324,7 @@ def transform(model: Path, table: Path, output: Path, target: str | None, force:
     "-k",
     "--neighbors",
     type=click.IntRange(min=1),
-    help="Neighbours that vote [the model's]; with --retrieval, rank up to which to look [10].",
+    help="Neighbours that classify a row [the model's]; with --retrieval, the rank k [10].",
 )
 @click.option(
     "--retrieval",
@@ -275,9 +342,10 @@ def evaluate(
     retrieval: bool,
     as_json: bool,
 ) -> None:
-    """Compare the kNN error of MODEL with that of the Euclidean distance.
+    """Compare MODEL with simple distances on a test table.
 
-    Rows of TEST are classified by their nearest rows of TRAIN.
+    Rows of TEST are classified by their nearest rows of TRAIN, under MODEL, the Euclidean distance,
+    standardised features and LDA. The last line is a verdict.
 
     Each is a file as for fit, or the name of a built-in set. With --retrieval and one
     table given twice, each row is searched for among the others.
@@ -313,7 +381,9 @@ def verify(model: Path, table: Path, target: str | None) -> int:
 @click.argument("table", type=_FILE, required=False)
 @click.option("-t", "--target", metavar="COLUMN", help="Column of class labels [the fit's].")
 @click.option("-o", "--output", type=_FILE, default=Path("report.html"), help="HTML file.")
-@click.option("--test", type=_FILE, help="Table of test rows; all rows of TABLE then vote.")
+@click.option(
+    "--test", type=_FILE, help="Table of test rows; all rows of TABLE are then training rows."
+)
 @click.option(
     "--test-share",
     type=_FiniteRange(0, 1, max_open=True),
@@ -321,7 +391,10 @@ def verify(model: Path, table: Path, target: str | None) -> int:
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of the split [the fit's].")
 @click.option(
-    "-k", "--neighbors", type=click.IntRange(min=1), help="Neighbours that vote [the model's]."
+    "-k",
+    "--neighbors",
+    type=click.IntRange(min=1),
+    help="Neighbours that classify a row [the model's].",
 )
 @click.option(
     "--rows", metavar="N,N,...", callback=_row_numbers, help="Rows whose neighbours are shown."
@@ -341,7 +414,9 @@ def verify(model: Path, table: Path, target: str | None) -> int:
 @_force
 @_debug
 def report(**options: Any) -> None:
-    """Write what MODEL has learned as one HTML file that needs no network.
+    """Write a report on MODEL as one HTML file.
+
+    It shows what was learned and needs no network.
 
     TABLE has the rows to show: a file as for fit, or the name of a built-in set. If it is the table
     of the fit, the rows that were held out then are tested. Without TABLE, the report shows the

@@ -15,6 +15,16 @@ from nearfar.registry import entries
 
 # The methods, and their classes at the top of nearfar.
 METHODS = {entry.method: entry.name for entry in entries(command=True)}
+# What ``nearfar map --method`` names, and the classes.
+MAPS = {
+    "variational": "VariationalMVU",
+    "mvu": "MVU",
+    "landmark": "LandmarkMVU",
+    "local-mds": "LocalMDS",
+    "mds": "MetricMDS",
+    "classical-mds": "ClassicalMDS",
+    "nonmetric-mds": "NonmetricMDS",
+}
 # The options that not every method takes, and the parameters that they set.
 PARAMETERS = {
     "push_weight": "push_weight",
@@ -30,13 +40,13 @@ PARAMETERS = {
     "max_directions": "max_directions",
     "pca": "pca_components",
     "shrinkage": "shrinkage",
-    "regularization": "regularization",
     "pairs": "n_pairs",
     "beta": "beta",
     "solver": "solver",
     "tol": "tol",
     "max_iter": "max_iter",
     "max_seconds": "max_seconds",
+    "validation_fraction": "validation_fraction",
     "checkpoint": "checkpoint",
 }
 
@@ -73,6 +83,33 @@ def make_model(method: str, given: Mapping[str, Any], neighbors: int, seed: int)
     shared = {"n_neighbors": neighbors, "random_state": seed}
     named = inspect.signature(cls).parameters
     parameters |= {name: value for name, value in shared.items() if name in named}
+    return cls(**parameters)
+
+
+def make_map(
+    method: str,
+    n_components: int,
+    neighbors: int | None,
+    max_seconds: float | None,
+    seed: int,
+) -> Any:
+    """An estimator that places points, with the options that were given."""
+    import nearfar
+    from nearfar.errors import InvalidInputError
+
+    cls = getattr(nearfar, MAPS[method])
+    named = inspect.signature(cls).parameters
+    given = {"n_neighbors": neighbors, "max_seconds": max_seconds}
+    for name, value in given.items():
+        if value is not None and name not in named:
+            raise InvalidInputError(
+                f"--{name.removeprefix('n_').replace('_', '-')} does not go with --method {method}."
+                " Leave it out, or choose another method."
+            )
+    parameters: dict[str, Any] = {"n_components": n_components}
+    parameters |= {name: value for name, value in given.items() if value is not None}
+    if "random_state" in named:
+        parameters["random_state"] = seed
     return cls(**parameters)
 
 

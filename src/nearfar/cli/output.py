@@ -20,9 +20,11 @@ from nearfar.cli import tell
 from nearfar.cli.text import printable
 from nearfar.datasets import BUILTIN_NAMES
 from nearfar.errors import InvalidInputError, MissingExtraError, NearfarWarning
-from nearfar.evaluation import Row
+from nearfar.evaluation import Comparison, Row, Verdict
+from nearfar.evaluation.compare import first_step
 from nearfar.files import atomic_writer, check_target
 
+WIDTH_OF_FILES = 200  # characters of a line where stdout is no terminal: nothing is cut
 POINT_SUFFIXES = (".csv", ".npy", ".npz", ".parquet")
 
 
@@ -88,15 +90,25 @@ def _show_warning(message: Warning | str, *_: Any) -> None:
     tell(f"warning: {' '.join(str(message).split())}")
 
 
+def without_names(model: Any) -> tuple[str, ...] | None:
+    """Take the names of its features from a model, which then sees plain arrays, and return them.
+
+    scikit-learn would warn that arrays have no names.
+    """
+    names = vars(first_step(model)).pop("feature_names_in_", None)
+    return None if names is None else tuple(names)
+
+
 def echo(text: str) -> None:
     """Print a line, or lines, of which a terminal obeys nothing."""
     click.echo(printable(text))
 
 
-def print_rows(rows: Sequence[Row], n_neighbors: int) -> None:
-    """Print one line for each method; a column that is empty for all is left out."""
+def print_comparison(comparison: Comparison, n_neighbors: int) -> None:
+    """Print one line for each method, then the verdict; an empty column is left out."""
+    rows = comparison.rows
     columns = {
-        "method": [row.method for row in rows],
+        "method": [_name(row, comparison) for row in rows],
         "dimensions": ["" if row.dimensions is None else str(row.dimensions) for row in rows],
         f"{n_neighbors}-NN error": [
             "not computed"
@@ -112,7 +124,19 @@ def print_rows(rows: Sequence[Row], n_neighbors: int) -> None:
     print_table({name: cells for name, cells in columns.items() if any(cells)})
     for row in rows:
         if row.reason is not None:
-            echo(f"{row.method} could not be computed: {row.reason}")
+            echo(f"{row.method} was not computed: {row.reason}")
+    echo(f"* {comparison.model.method} is this model")
+    print_verdict(comparison.verdict)
+
+
+def _name(row: Row, comparison: Comparison) -> str:
+    return f"{row.method} *" if row is comparison.model else row.method
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """Print the verdict, on a terminal in its colour: red for a model that does harm."""
+    colour = {"use": "green", "harmful": "red", "keep": None, "none": "yellow"}[verdict.kind]
+    click.secho(printable(verdict.sentence), fg=colour, bold=True)
 
 
 def print_table(columns: Mapping[str, Sequence[str]]) -> None:
@@ -127,7 +151,10 @@ def print_table(columns: Mapping[str, Sequence[str]]) -> None:
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*(Text(printable(cell)) for cell in cells))
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDTH_OF_FILES
+    console.print(table)
 
 
 def write_points(path: Path, X: np.ndarray, names: Sequence[str]) -> None:

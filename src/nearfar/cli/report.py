@@ -13,6 +13,7 @@ from nearfar.cli.use import check_width, load_model, model_in_use
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation import split_points
+from nearfar.evaluation.compare import model_name
 from nearfar.files import fingerprint
 from nearfar.io import read_provenance
 from nearfar.report import Origin, write_report
@@ -92,7 +93,7 @@ def run(options: ReportOptions) -> None:
     check_output(options.output, options.force, [options.model, options.table, options.test])
     model, names = load_model(options.model)
     fitted = Fitted.read(options.model)
-    title = type(model).__name__
+    title = model_name(model)
     data: dict[str, Any] = {"feature_names": names}
     facts = {"model file": str(options.model)}
     rows = Rows()
@@ -271,10 +272,11 @@ def _with_test_table(
 def _column(options: ReportOptions, name: str, names: tuple[str, ...] | None) -> Any:
     """A column of numbers or text that is not a feature."""
     paths = [path for path in (options.table, options.test) if path is not None]
-    return np.concatenate([_column_of(path, name, names) for path in paths])
+    return np.concatenate([column_of(path, name, names) for path in paths])
 
 
-def _column_of(path: Path, name: str, names: tuple[str, ...] | None) -> Any:
+def column_of(path: Path, name: str, names: tuple[str, ...] | None) -> Any:
+    """A column of a table by name, as numbers or else as text; ``names`` are features."""
     suffix = path.suffix.lower()
     if is_builtin(path) or suffix not in (*NAMED, ".npz"):
         raise InvalidInputError(

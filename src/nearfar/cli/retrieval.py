@@ -14,6 +14,7 @@ from nearfar.cli.output import echo, print_table, shown_warnings
 from nearfar.cli.use import load_model, model_in_use, read_tables
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation import RetrievalMeasures, retrieval_measures
+from nearfar.evaluation.compare import model_name
 from nearfar.evaluation.rankings import MEASURES
 
 DEFAULT_RANK = 10  # up to which precision, recall, hit rate and nDCG look
@@ -64,7 +65,7 @@ def evaluate_retrieval(
     model, names = load_model(model_path)
     if not hasattr(model, "transform"):
         raise InvalidInputError(
-            f"{model_path}: a {type(model).__name__} has no map of all points, among whose images "
+            f"{model_path}: a {model_name(model)} has no map of all points, among whose images "
             "to search. Leave --retrieval out, or give the model of another method, such as lmnn."
         )
     train, test = read_tables(model, names, (train_path, test_path), target)
@@ -81,7 +82,7 @@ def evaluate_retrieval(
         rows = [
             row("as they are", None),
             row("standardised", StandardScaler().fit(train.X)),
-            row(type(model).__name__, model),
+            row(model_name(model), model),
         ]
     left_out = rows[0].found.n_without_relevant
     if as_json:

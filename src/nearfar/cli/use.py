@@ -5,28 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nearfar.cli import tell
+from nearfar.cli.fit import KEPT_HASHES
 from nearfar.cli.output import (
     POINT_SUFFIXES,
     check_output,
     echo,
     is_builtin,
-    print_rows,
+    print_comparison,
     refuse_target,
     shown_warnings,
+    without_names,
     write_points,
 )
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.estimators.pair_classifier import PairClassifier
-from nearfar.evaluation import Split, measure
-from nearfar.io import load
+from nearfar.evaluation import Split, compare_fitted
+from nearfar.evaluation.compare import last_step, model_name
+from nearfar.files import row_hashes
+from nearfar.io import load, read_provenance
 
+TOO_MANY_SEEN = 0.2  # share of test rows that the model or the vote has seen; some rows are alike
 DEFAULT_NEIGHBORS = 3  # that vote where a model has no number of its own
 
 
@@ -43,7 +48,7 @@ def transform_table(
     model, names = load_model(model_path)
     if not hasattr(model, "transform"):
         raise InvalidInputError(
-            f"{model_path}: a {type(model).__name__} has no map of all points that could be "
+            f"{model_path}: a {model_name(model)} has no map of all points that could be "
             "written. Give the model of another method, such as lmnn."
         )
     if is_builtin(table_path):
@@ -66,11 +71,11 @@ def evaluate_model(
     neighbors: int | None,
     as_json: bool,
 ) -> None:
-    """Print the kNN error of the Euclidean distance and of the model on the same tables."""
+    """Print the kNN errors of the model and of the usual distances on the same tables."""
     model, names = load_model(model_path)
     if not (hasattr(model, "transform") or hasattr(model, "predict")):
         raise InvalidInputError(
-            f"{model_path}: a {type(model).__name__} places the points of its fit and no others, "
+            f"{model_path}: a {model_name(model)} places the points of its fit and no others, "
             "so that there is no error to measure. Give the model of another method, such as lmnn."
         )
     train, test = read_tables(model, names, (train_path, test_path), target)
@@ -78,17 +83,46 @@ def evaluate_model(
     n_neighbors = _voters(model, neighbors)
     _check_labels(model, split.y_test, test_path)
     with shown_warnings(), model_in_use(model_path):
-        rows = [measure(transformer, split, n_neighbors) for transformer in (None, model)]
+        compared = compare_fitted(
+            model, split, n_neighbors, caution=_caution(model_path, split, test_path)
+        )
     if as_json:
         report = {
             "n_neighbors": n_neighbors,
             "n_train": len(train.X),
             "n_test": len(test.X),
-            "rows": [asdict(row) for row in rows],
+            "rows": [row.as_dict() for row in compared.rows],
+            "verdict": compared.verdict._asdict(),
         }
         echo(json.dumps(report, indent=2))
     else:
-        print_rows(rows, n_neighbors)
+        print_comparison(compared, n_neighbors)
+
+
+def _caution(model_path: Path, split: Split, test_path: Path) -> str | None:
+    """Why the test rows cannot judge the model, with a warning, or None."""
+    tested = row_hashes(split.X_test)
+    voting = float(np.isin(tested, row_hashes(split.X_train)).mean())
+    learned = _learned_hashes(model_path)
+    # The smallest hashes of the learned rows are known: of these hashes we can tell.
+    told = tested[tested <= learned.max()] if len(learned) == KEPT_HASHES else tested
+    seen = float(np.isin(told, learned).mean()) if len(told) and len(learned) else 0.0
+    if max(voting, seen) < TOO_MANY_SEEN:
+        return None
+    rows = f"{max(voting, seen):.0%} of the test rows"
+    reason = f"{rows} are training rows" if voting >= seen else f"the model learned from {rows}"
+    tell(
+        f"warning: {test_path}: {reason}, and errors on them are too small. Give rows that the"
+        " model has not seen."
+    )
+    return reason
+
+
+def _learned_hashes(path: Path) -> Any:
+    """Hashes of learned rows in a model file; none if it says nothing that makes sense."""
+    said = (read_provenance(path) or {}).get("learned_rows", [])
+    sound = isinstance(said, list) and all(type(h) is int and 0 <= h < 2**64 for h in said)
+    return np.array(said if sound else [], dtype=np.uint64)
 
 
 def read_tables(
@@ -106,14 +140,12 @@ def read_tables(
 def load_model(path: Path) -> tuple[Any, tuple[str, ...] | None]:
     """The model and the names of its features; of a classifier of pairs, its metric.
 
-    The tables are read by these names, in this order; the model then sees plain arrays, for which
-    scikit-learn would warn that they carry no names.
+    The tables are read by these names, in this order; the model then sees plain arrays.
     """
     model = load(path)
     if isinstance(model, PairClassifier):
         model = model.metric_
-    names = vars(model).pop("feature_names_in_", None)
-    return model, None if names is None else tuple(names)
+    return model, without_names(model)
 
 
 @contextmanager
@@ -143,10 +175,10 @@ def _read(
 
 def _voters(model: Any, asked: int | None) -> int:
     """The number of voting neighbours: as asked for, else the model's own, else 3."""
-    own: int | None = getattr(model, "n_neighbors", None)
+    own: int | None = getattr(last_step(model), "n_neighbors", None)
     if asked is not None and asked != own and not hasattr(model, "transform"):
         raise InvalidInputError(
-            f"--neighbors {asked} does not go with a {type(model).__name__}, which classifies by "
+            f"--neighbors {asked} does not go with a {model_name(model)}, which classifies by "
             "itself. Leave it out."
         )
     return asked or own or DEFAULT_NEIGHBORS

@@ -12,6 +12,7 @@ from nearfar.cli.report import Fitted
 from nearfar.cli.use import check_width, load_model
 from nearfar.datasets import load_builtin, load_table
 from nearfar.evaluation import split_points
+from nearfar.evaluation.compare import last_step
 from nearfar.proofs import verify
 
 
@@ -19,7 +20,7 @@ def verify_model(model_path: Path, table_path: Path, target: str | None) -> int:
     """Print what holds, and return the exit code."""
     model, names = load_model(model_path)
     fitted = Fitted.read(model_path)
-    labelled = not hasattr(model, "graph_")
+    labelled = not hasattr(last_step(model), "graph_")
     if is_builtin(table_path):
         refuse_target(target, str(table_path))
         table = load_builtin(str(table_path))

@@ -22,6 +22,7 @@ def load_table(
     *,
     features: Sequence[str] | None = None,
     labelled: bool = True,
+    drop: Sequence[str] = (),
 ) -> Table:
     """Read a table of numbers, and the class labels in it.
 
@@ -39,6 +40,8 @@ def load_table(
     labelled : bool
         False reads no labels and needs no target; one that is given is only left out of the
         features.
+    drop : sequence of str
+        Columns to leave out, where ``features`` is None.
 
     Returns
     -------
@@ -56,7 +59,12 @@ def load_table(
         A Parquet file without pyarrow.
     """
     path = Path(path)
-    request = Request(target, features, labelled)
+    if drop and path.suffix.lower() in (".npy", ".npz"):
+        raise InvalidInputError(
+            f"{path}: its columns have no names, so that {', '.join(drop)} cannot be left out."
+            " Convert the table to CSV, or write it without that column."
+        )
+    request = Request(target, features, labelled, drop)
     try:
         match path.suffix.lower():
             case ".csv" | ".tsv":

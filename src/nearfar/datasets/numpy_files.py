@@ -18,7 +18,7 @@ _ARRAY, _ARCHIVE = b"\x93N", b"PK"  # how files begin
 
 def read_npy(path: os.PathLike[str], request: Request) -> Table:
     """Read one matrix; the target is the number of a column, from 0, or from -1 backwards."""
-    with _opened(path) as (stream, start):
+    with _open_file(path) as (stream, start):
         if start == _ARCHIVE:
             Archive(stream, LIMIT, compressed=True)
             raise _no_matrix("an archive")
@@ -39,7 +39,7 @@ def read_npz(path: os.PathLike[str], request: Request) -> Table:
     """Read the arrays ``X`` and ``y``, and no others; the target names another array of labels."""
     target = "y" if request.target is None else request.target
     wanted = ["X", target] if request.labelled else ["X"]
-    with _opened(path) as (stream, start):
+    with _open_file(path) as (stream, start):
         if start == _ARRAY:
             _read_whole(stream)
             raise InvalidInputError(
@@ -78,7 +78,7 @@ def _read_whole(stream: IO[bytes]) -> np.ndarray:
 
 
 @contextmanager
-def _opened(path: os.PathLike[str]) -> Iterator[tuple[IO[bytes], bytes]]:
+def _open_file(path: os.PathLike[str]) -> Iterator[tuple[IO[bytes], bytes]]:
     """A file and its first two bytes; what its parsers raise is told as InvalidInputError."""
     with open(path, "rb") as stream:
         try:

@@ -14,7 +14,7 @@ from nearfar.files import MIB, Limit
 
 # What a table may need in memory: tables compress well, but a small file must not fill a machine.
 LIMIT = Limit(256 * MIB, 100)
-_NAMES_SHOWN = 12
+_NAMES_SHOWN = 12  # half of them from the end, where the target often stands
 _NO_FEATURES = "there are no feature columns. Give at least one besides the target."
 
 
@@ -40,12 +40,14 @@ def suggest(name: str, choices: Sequence[str]) -> str:
     """The names that exist, and the one that was perhaps meant."""
     close = difflib.get_close_matches(name, choices, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"Choose from: {_listed(choices)}{hint}"
+    return f"Choose from: {_format_names(choices)}{hint}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    return ", ".join(names[:_NAMES_SHOWN]) + more
+def _format_names(names: Sequence[str]) -> str:
+    if len(names) <= _NAMES_SHOWN:
+        return ", ".join(names)
+    half = _NAMES_SHOWN // 2
+    return f"{', '.join(names[:half])}, ..., {', '.join(names[-half:])} ({len(names)} columns)"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Request:
     target: str | None = None
     features: Sequence[str] | None = None
     labelled: bool = True
+    drop: Sequence[str] = ()
 
 
 def select_columns(names: Sequence[str], request: Request) -> tuple[list[int], int | None]:
@@ -63,7 +66,7 @@ def select_columns(names: Sequence[str], request: Request) -> tuple[list[int], i
     if target is None and request.labelled:
         raise InvalidInputError(
             "no target is named, and one column must hold the class labels. Choose the target "
-            f"from: {_listed(names)}"
+            f"from: {_format_names(names)}"
         )
     for number, name in enumerate(names, start=1):
         if not name.strip():
@@ -78,11 +81,11 @@ def select_columns(names: Sequence[str], request: Request) -> tuple[list[int], i
             "put a line of names on top if there is none."
         )
     position = {name: i for i, name in enumerate(names)}
-    for wanted in [target, *(features or [])]:
+    for wanted in [target, *(features or []), *request.drop]:
         if wanted is not None and wanted not in position:
             raise InvalidInputError(f"there is no column {wanted!r}. {suggest(wanted, names)}")
     if features is None:
-        features = [name for name in names if name != target]
+        features = [name for name in names if name != target and name not in request.drop]
     if not features:
         raise InvalidInputError(_NO_FEATURES)
     return [position[name] for name in features], None if target is None else position[target]

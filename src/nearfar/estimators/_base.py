@@ -5,23 +5,33 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._deploy import faiss_index, onnx_model
+from nearfar.estimators._deploy import (
+    QueryIndex,
+    compiled_distance,
+    faiss_index,
+    onnx_model,
+    query_index,
+)
 from nearfar.estimators._input import (
     check_device,
     floating_tensor,
     validated_points,
+    validated_rows,
 )
 from nearfar.estimators._training import CallbackSupportMixin
 from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas, to_host
 from nearfar.supervision import Tuples
+from nearfar.validation import check_in_memory
 
 if TYPE_CHECKING:
     import faiss
@@ -98,11 +108,13 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
         Returns
         -------
         ndarray or torch.Tensor of shape (n_pairs,)
-            The length of the difference of the images, not squared.
+            The length of the difference of the images, not squared. The gradient of a tensor is
+            kept.
         """
         check_is_fitted(self, self._fitted_by)
+        check_in_memory(pairs, "pairs")
         if is_torch(pairs):
-            pairs = floating_tensor(pairs, type(self).__name__)
+            pairs = floating_tensor(pairs, type(self).__name__, differentiable=True)
         elif not isinstance(pairs, Tuples):
             pairs = check_array(pairs, dtype=[np.float64, np.float32], allow_nd=True)
         if pairs.ndim != 3 or tuple(pairs.shape[1:]) != (2, self.n_features_in_):
@@ -111,10 +123,10 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
                 f" {tuple(pairs.shape)}. Stack them with numpy.stack([a, b], axis=1)."
             )
         if isinstance(pairs, Tuples):
-            points = validated_points(self, pairs.points, reset=False)
+            points = validated_points(self, pairs.points, reset=False, differentiable=True)
             return self._edge_distances(points, *pairs.indices.T)
         difference = self._image_differences(pairs[:, 0], pairs[:, 1])
-        return (difference * difference).sum(1) ** 0.5
+        return kernels_for(difference).sqrt((difference * difference).sum(1))
 
     def _edge_distances(self, points: Array, heads: Index, tails: Index) -> Array:
         """Learned distances between rows of points.
@@ -123,7 +135,7 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
         """
         kernels, images = kernels_for(points), self._image_differences(points, points[:1])
         edges = (kernels.index(rows, points) for rows in (heads, tails))
-        return kernels.sq_lengths(images, *edges) ** 0.5
+        return kernels.sqrt(kernels.sq_lengths(images, *edges))
 
     def pair_score(self, pairs: Any) -> Any:
         """Minus the learned distance within each pair: larger means more alike."""
@@ -153,21 +165,23 @@ class MetricLearner(Metric):
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
-            The points.
+        X : array-like, sparse array or torch.Tensor of shape (n_samples, n_features)
+            The points; sparse rows are not made dense.
 
         Returns
         -------
         ndarray or torch.Tensor of shape (n_samples, n_components)
-            ``X @ components_.T``, of the dtype of X.
+            ``X @ components_.T``, of the dtype of X. The gradient of a tensor is kept.
         """
         check_is_fitted(self, "components_")
-        return self._images(validated_points(self, X, reset=False))
+        return self._images(validated_rows(self, X))
 
     def get_metric(self) -> Callable[..., float]:
         """The learned distance as a function of two vectors, for scikit-learn's ``metric=``.
 
-        The function takes ``squared=True`` to return the squared distance.
+        The function takes ``squared=True`` to return the squared distance. It can be pickled, and
+        code that numba compiles, such as that of pynndescent and umap, can call it. ``transform``
+        with ``metric="euclidean"`` is faster everywhere.
         """
         check_is_fitted(self, "components_")
         return LinearDistance(to_host(self.components_).astype(np.float64))
@@ -215,6 +229,97 @@ class MetricLearner(Metric):
         points = None if X is None else validated_points(self, X, reset=False)
         return faiss_index(self.components_, points, index)
 
+    @single_threaded_blas()
+    def map_queries(self, queries: Any) -> Any:
+        """Mq for each query q, to search documents that stay as they are.
+
+        D(q, x)² = qᵀMq − 2 [(Mq)·x − ½ xᵀMx]: the nearest document has the largest inner product
+        with Mq after its own offset, ½ xᵀMx (`document_offsets`), is subtracted.
+
+        Parameters
+        ----------
+        queries : array-like, sparse array or torch.Tensor of shape (n_queries, n_features)
+            What is searched for.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_queries, n_features)
+            ``queries @ components_.T @ components_``, of the dtype of the queries.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.datasets import load_iris
+        >>> from nearfar import LMNN
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = LMNN().fit(X, y)
+        >>> scores = model.map_queries(X[:1]) @ X.T - model.document_offsets(X)
+        >>> pairs = np.stack([np.repeat(X[:1], len(X), axis=0), X], axis=1)
+        >>> bool(scores[0].argmax() == model.pair_distance(pairs).argmin())
+        True
+        """
+        check_is_fitted(self, "components_")
+        images = self._images(validated_rows(self, queries))
+        return kernels_for(images).apply(images, self.components_.T)
+
+    @single_threaded_blas()
+    def document_offsets(self, X: Any) -> Any:
+        """½ xᵀMx for each document x: the one number to store beside it for `map_queries`.
+
+        Parameters
+        ----------
+        X : array-like, sparse array or torch.Tensor of shape (n_samples, n_features)
+            The documents.
+
+        Returns
+        -------
+        ndarray or torch.Tensor of shape (n_samples,)
+            Half the squared lengths of the images, in float64.
+        """
+        check_is_fitted(self, "components_")
+        images = self._images(validated_rows(self, X))
+        images = kernels_for(images).double(images)
+        return (images * images).sum(1) / 2
+
+    def query_index(self, index: faiss.Index, offsets: Any = None) -> QueryIndex:
+        """Search a faiss index of untouched documents by the learned distance.
+
+        Only queries are mapped. The index, which may be large or belong to someone else, is neither
+        changed nor copied, and serves several metrics at a time, each with its own offsets.
+
+        Parameters
+        ----------
+        index : faiss.Index
+            Documents as they are, by inner product: ``faiss.IndexFlatIP`` or another with
+            ``METRIC_INNER_PRODUCT``.
+        offsets : array-like of shape (n_documents,)
+            ``document_offsets(X)`` of the documents, in their order in the index. Required.
+
+        Returns
+        -------
+        QueryIndex
+            Its ``search(queries, k)`` returns *squared* learned distances and row numbers, as that
+            of `to_faiss` does, exactly if the index is exact. It asks the index for candidates,
+            and for more until their number is proved to suffice.
+
+        Examples
+        --------
+        >>> import faiss
+        >>> from sklearn.datasets import load_iris
+        >>> from nearfar import LMNN
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = LMNN().fit(X, y)
+        >>> index = faiss.IndexFlatIP(4)
+        >>> index.add(X.astype("float32"))
+        >>> squared_distances, rows = model.query_index(index, model.document_offsets(X)).search(
+        ...     X[:2], 3
+        ... )
+        >>> rows[:, 0].tolist()
+        [0, 1]
+        """
+        check_is_fitted(self, "components_")
+        return query_index(self.components_, index, offsets)
+
     def to_onnx(
         self, path: str | os.PathLike[str] | None = None, *, dtype: DTypeLike | None = None
     ) -> onnx.ModelProto:
@@ -259,11 +364,16 @@ class MetricLearner(Metric):
     def _images(self, X: Array) -> Array:
         """X Lᵀ in the dtype of X, which must be on the device of L."""
         check_device(self, X, self.components_)
+        if sparse.issparse(X):
+            return X @ np.ascontiguousarray(self.components_.T, dtype=X.dtype)
         return kernels_for(X).apply(X, self.components_)
 
 
 class Distance:
     """A learned distance as a function of two vectors; it can be pickled."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} between vectors of {self._n_features} features>"
 
     def __call__(self, u: Any, v: Any, squared: bool = False) -> float:
         """The distance between two vectors of numbers of any type, or its square."""
@@ -286,8 +396,16 @@ class Distance:
         """The image of u minus that of v."""
         raise NotImplementedError
 
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba asks of an argument of compiled code, such as that of pynndescent and umap."""
+        raise TypeError(  # numba hides a ValueError
+            f"code that numba compiles cannot call a {type(self).__name__}; it was given one as"
+            " metric. Give it the images transform(X), with metric='euclidean'."
+        )
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False, repr=False)  # as functions, equal only to itself
 class LinearDistance(Distance):
     """‖L(u − v)‖."""
 
@@ -301,6 +419,19 @@ class LinearDistance(Distance):
         # Row by row: the digits of a matrix product depend on the threads of BLAS.
         images: Vector = np.vecdot(self.components, u - v)
         return images
+
+    @property
+    def _numba_type_(self) -> Any:
+        from numba import typeof
+
+        return typeof(self._compiled)
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return compiled_distance(self.components)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"components": self.components}  # compiled again where it is needed
 
 
 def fit_facts(estimator: Any) -> list[str]:

@@ -22,7 +22,7 @@ from nearfar.estimators._training import Training
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.neighborhood import CONNECT
 from nearfar.graphs.ordering import in_near_order
-from nearfar.graphs.report import listed
+from nearfar.graphs.report import format_sizes
 from nearfar.kernels import Array, as_dtype_of, is_torch, kernels_for
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.validation import check_choice, check_number
@@ -135,7 +135,7 @@ def _connected(
     if linked is not graph:
         sizes, added = graph.component_sizes(), linked.n_edges - graph.n_edges
         warn(
-            f"the neighbourhood graph has {len(sizes)} components, of {listed(sizes)} points;"
+            f"the neighbourhood graph has {len(sizes)} components, of {format_sizes(sizes)} points;"
             f" {name} linked them by {added} edge{'s' * (added > 1)} between near points."
             f" {more_edges}, or set on_disconnected='separate' or 'error'.",
             DataWarning,

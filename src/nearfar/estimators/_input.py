@@ -7,24 +7,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._start import without_dead_features
-from nearfar.kernels import Array, is_torch, take_rows, to_host
+from nearfar.kernels import Array, is_torch, kernels_for, take_rows, to_host
 from nearfar.registry import entries
 from nearfar.supervision import ClassOrder, Pairs, Tuples
 from nearfar.supervision.labels import check_class_pairs, class_order, shown
 from nearfar.supervision.pairs import (
+    equal_points,
     labelled_edges,
     near_kinds,
     pairs_of_labels,
     pairs_of_tuples,
+    warn_of_far_and_equal,
     weighted_by_points,
 )
-from nearfar.validation import check_choice, check_number
+from nearfar.validation import check_choice, check_in_memory, check_number
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -37,11 +40,13 @@ BLOCK = 1 << 14  # pairs whose points are compared at a time
 # -- points ----------------------------------------------------------------------------------------
 
 
-def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
+def validated_points(estimator: Any, X: Any, reset: bool, *, differentiable: bool = False) -> Array:
     """Points of shape (n, d) in float32 or float64, all finite.
 
     ``reset`` stores the number and the names of the features; otherwise they must be those of fit.
+    ``differentiable`` is for results of which torch may take the gradient.
     """
+    check_in_memory(X)
     if reset and getattr(X, "ndim", None) == 3 and get_tags(estimator).target_tags.required:
         *others, last = (entry.name for entry in entries(learns_from="pairs", kernel=False))
         name = type(estimator).__name__
@@ -50,11 +55,28 @@ def validated_points(estimator: Any, X: Any, reset: bool) -> Array:
             f"{name} learns from points with {'numbers' if regresses else 'labels'}, of shape"
             f" (n, d); got {tuple(X.shape)}. For pairs take {', '.join(others)} or {last}."
         )
+    if sparse.issparse(X):
+        gigabytes = np.prod(X.shape, dtype=float) * 8 / 1e9
+        raise InvalidInputError(
+            f"{type(estimator).__name__} needs dense points; got a sparse array of shape {X.shape},"
+            f" which would take {gigabytes:.2g} GB. Reduce it first, for example with"
+            " sklearn.decomposition.TruncatedSVD, which does not make it dense; docs/large_data.md"
+            " shows how the two become one map."
+        )
     if not is_torch(X):
         return validate_data(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=1
         )
-    return _validated_tensor(estimator, X, reset)
+    return _validated_tensor(estimator, X, reset, differentiable)
+
+
+def validated_rows(estimator: Any, X: Any) -> Array:
+    """Points of shape (n, d) with the features of fit, dense, or sparse in CSR form."""
+    if not sparse.issparse(X):
+        return validated_points(estimator, X, reset=False, differentiable=True)
+    return validate_data(
+        estimator, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32]
+    )
 
 
 def check_device(estimator: Any, X: Array, fitted: Array) -> None:
@@ -67,14 +89,18 @@ def check_device(estimator: Any, X: Array, fitted: Array) -> None:
         )
 
 
-def floating_tensor(X: Any, name: str) -> Array:
-    """A dense real tensor in float32 or float64, all finite; ``name`` is the estimator's."""
+def floating_tensor(X: Any, name: str, differentiable: bool) -> Array:
+    """A dense real tensor in float32 or float64, all finite; ``name`` is the estimator's.
+
+    Only if it is ``differentiable`` does it keep its gradient and its subclass.
+    """
     if str(X.layout) != "torch.strided" or X.is_complex():
         raise InvalidInputError(
             f"{name} needs a dense tensor of real numbers; got {X.layout} of {X.dtype}."
             " Convert it, for example with X.to_dense() or X.real."
         )
-    X = X.detach()
+    if not differentiable:
+        X = kernels_for(X).detached(X)
     if not X.is_floating_point():
         X = X.double()
     if X.element_size() < 4:
@@ -91,10 +117,10 @@ def _device(X: Array) -> str:
     return f"torch device {X.device}" if is_torch(X) else "NumPy"
 
 
-def _validated_tensor(estimator: Any, X: Any, reset: bool) -> Array:
+def _validated_tensor(estimator: Any, X: Any, reset: bool, differentiable: bool) -> Array:
     """What scikit-learn's ``validate_data`` does, for a tensor, without moving it."""
     name = type(estimator).__name__
-    X = floating_tensor(X, name)
+    X = floating_tensor(X, name, differentiable)
     if X.ndim != 2 or X.shape[0] < 1 or X.shape[1] < 1:
         raise InvalidInputError(
             f"{name} expects a tensor of shape (n_samples, n_features), each at least 1;"
@@ -289,6 +315,30 @@ def validated_tuples(estimator: Any, X: Any, reset: bool) -> tuple[Array, Index]
     return points, np.arange(m * size).reshape(m, size)
 
 
+def validated_triplets(estimator: Any, X: Any, y: Any, reset: bool) -> tuple[Array, Index]:
+    """Points, all finite, and the rows (m, 3) of triplets, which have no y.
+
+    Equal points of dense triplets have the same row.
+    """
+    name = type(estimator).__name__
+    X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
+    m, size, d = X.shape
+    if size != 3:
+        raise InvalidInputError(
+            f"{name} takes triplets of shape (n_triplets, 3, n_features); got {tuple(X.shape)}."
+            " For pairs take ITML, for quadruplets LSML."
+        )
+    if y is not None:
+        raise InvalidInputError(
+            f"{name} takes triplets without y: the first point is nearer to the second than to"
+            " the third. Pass y=None."
+        )
+    if isinstance(X, Tuples):
+        return validated_points(estimator, X.points, reset), X.indices
+    points = validated_points(estimator, X.reshape((m * size, d)), reset)
+    return points, equal_points(points).reshape(m, size)
+
+
 def validated_kinds(estimator: Any, indices: Index, y: Any) -> Mask | None:
     """Which pairs are near, from y of +1 and −1; None for triplets, which have no y."""
     name = type(estimator).__name__
@@ -404,13 +454,10 @@ def validated_stream(
         near = np.tile([True, False], len(indices))
         indices = np.column_stack([indices[rows, 0], indices[:, 1:].ravel()])
     pairs = Pairs(points, indices[:, 0], indices[:, 1], near)
-    wrong = rows[_far_and_equal(pairs)]
-    if len(wrong):
-        raise InvalidInputError(
-            f"a far pair needs two different points; tuple {wrong[0]} has the same point twice"
-            f" ({len(wrong)} in all), which no metric can separate. Drop them.",
-            wrong,
-        )
+    wrong = _far_and_equal(pairs)
+    if wrong.any():
+        warn_of_far_and_equal(rows[wrong], "tuple")
+        pairs = Pairs(points, pairs.heads[~wrong], pairs.tails[~wrong], pairs.near[~wrong])
     return pairs
 
 

@@ -396,10 +396,10 @@ class KernelMetricLearner(Metric):
         -------
         ndarray or torch.Tensor of shape (n_samples, n_components)
             Kernel values to ``X_fit_``, times ``dual_coef_.T``, of the dtype of X; all images may
-            be shifted by a common vector.
+            be shifted by a common vector. The gradient of a tensor is kept.
         """
         check_is_fitted(self, "dual_coef_")
-        X = validated_points(self, X, reset=False)
+        X = validated_points(self, X, reset=False, differentiable=True)
         return as_dtype_of(X, self._mapped(X, self.dual_coef_))
 
     def get_metric(self) -> Callable[..., float]:
@@ -468,7 +468,7 @@ class KernelMetricLearner(Metric):
         return self._mapped(X, kernels_for(X).like(coefficients, self.dual_coef_))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class KernelDistance(Distance):
     """‖C(k_u − k_v)‖; if ``points`` is None, the vectors are kernel values already."""
 

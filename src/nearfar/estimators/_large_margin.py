@@ -16,7 +16,7 @@ from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._start import projection
 from nearfar.estimators._training import Arrays, Attributes, Saved, Training, check_limits, settled
 from nearfar.files import fingerprint
-from nearfar.kernels import Array, to_host
+from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.solvers import Iterate, Solution, Status
@@ -27,7 +27,7 @@ from nearfar.solvers.multipliers import (
     at_best_scale,
     descend_in_both_precisions,
 )
-from nearfar.supervision import ClassOrder, class_order
+from nearfar.supervision import ClassOrder, class_order, nearest_targets
 from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
@@ -84,6 +84,17 @@ def margin_checkpoint(
     return Checkpoint(estimator.checkpoint, fingerprint(*parts))
 
 
+def targets_under(
+    components: Matrix | None, points: Array, centre: Array, labels: ClassOrder, n_neighbors: int
+) -> tuple[Array, Array]:
+    """Edges to the nearest of the same class under a map; None is for the points as they are."""
+    if components is None:
+        return nearest_targets(points, labels, n_neighbors)
+    kernels = kernels_for(points)
+    images = kernels.apply(kernels.double(points) - centre, components)
+    return nearest_targets(images, labels, n_neighbors)
+
+
 # -- the descent -------------------------------------------------------------------------------
 
 
@@ -127,11 +138,15 @@ class Descent:
         return Start(projection(self.points, self.labels, init, rows or d))
 
     def better_guess(self, error: Callable[[Matrix], float]) -> Start:
-        """Of the closed form and the inputs as they are, the one with the smaller held-out error.
+        """Of the closed form and the distance to keep, the one with the smaller held-out error.
 
         The closed form does not depend on units, but it fits the training rows where they are few.
         """
-        guesses = (self.first_guess("auto"), self.first_guess("identity"))
+        kept = self.problem.prior
+        guesses = (
+            self.first_guess("auto"),
+            Start(kept) if len(kept) else self.first_guess("identity"),
+        )
         return min(guesses, key=lambda start: error(start.components))
 
     def in_geometry_of(self, start: Start) -> Descent:

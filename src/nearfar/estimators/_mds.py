@@ -214,7 +214,8 @@ def validated_distances(estimator: Any, X: Any, *, missing: bool = True) -> Any:
     """Validate a matrix of distances where it lives, and set ``n_features_in_``."""
     if is_torch(X):
         set_features(estimator, int(X.shape[-1]))
-        X = X.detach() if X.is_floating_point() else X.double()
+        X = kernels_for(X).detached(X)
+        X = X if X.is_floating_point() else X.double()
     else:
         X = validate_data(
             estimator,

@@ -7,21 +7,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg as scipy_linalg
 from sklearn.metrics import roc_auc_score
 
-from nearfar.errors import InvalidInputError
+from nearfar.errors import InvalidInputError, WorseThanInputsWarning, warn
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
+from nearfar.problems.discriminant import discriminant_frame
 from nearfar.supervision import vote
 from nearfar.supervision.pairs import equal_points
 from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Floats = NDArray[np.float64]
+Prior = tuple[Matrix, Matrix]  # coordinates W, (k, features), and their inverse
 
-SCALE_ROWS = 2000  # that are enough to tell whether features should be scaled
+PRIOR_ROWS = 10_000  # that are enough for the distance to keep,
+SCALE_ROWS = 2000  # and to choose it
 SCALE_PAIRS = 10_000  # the same of near and of far pairs
+FOLDS = 5  # of which each is left out once
 MOST_POWERS = 60  # of two by which a feature is scaled, so that float32 holds its squares
+MOST_FEATURES = 5000  # whose full metric is still a small matrix: 0.2 GB
 AUTO = 4  # rows for each feature at which "auto" is one half
 
 
@@ -38,9 +44,12 @@ def check_shrinkage(shrinkage: Any) -> None:
         )
 
 
-def chosen_shrinkage(shrinkage: float | str, points: Array) -> float:
-    """The shrinkage that was given, or the one for so many points and features."""
-    return shrinkage_for(shrinkage, *points.shape)
+def chosen_shrinkage(shrinkage: float | str, points: Array, n_metrics: int = 1) -> float:
+    """The shrinkage that was given, or the one for so many points and features a metric."""
+    n, d = points.shape
+    if shrinkage == "auto" and d > MOST_FEATURES:
+        return 0.0
+    return shrinkage_for(shrinkage, n / n_metrics, d)
 
 
 def shrinkage_for(shrinkage: float | str, n: float, d: int, rows: int = AUTO) -> float:
@@ -66,31 +75,59 @@ def one_scale(points: Array) -> Array | None:
     return kernels_for(points).like(2.0**-powers, points)
 
 
+def warn_if_worse(
+    votes: Index,
+    input_votes: Index,
+    truth: Index,
+    *,
+    n_rows: int,
+    n_features: int,
+    n_classes: int,
+) -> None:
+    """Warn if rows that were not learned from err more often under a map than as they are.
+
+    ``votes`` are the class numbers that nearest neighbours give them under the map, and
+    ``input_votes`` those under the inputs; ``truth`` are the true ones. The map was learned from
+    ``n_rows`` rows of ``n_features`` features in ``n_classes`` classes. A difference of at most one
+    standard error is chance and not warned of.
+    """
+    wrong, wrong_before = votes != truth, input_votes != truth
+    if not _more(wrong, wrong_before):
+        return
+    cause = ""
+    if n_rows - n_classes < n_features:
+        cause = (
+            f" {n_rows} rows minus {n_classes} classes are fewer than {n_features} features: the"
+            " learned distance fits noise."
+        )
+    warn(
+        f"the learned distance is worse than the inputs: of {len(truth)} rows that were not learned"
+        f" from, nearest neighbours misclassify {100 * wrong.mean():.1f} % under it, and"
+        f" {100 * wrong_before.mean():.1f} % with the inputs as they are.{cause} Use the inputs, a"
+        " larger shrinkage, more rows, or fewer features.",
+        WorseThanInputsWarning,
+    )
+
+
 def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
-    """What brings features to about one scale, if nearest neighbours then err less; else None.
+    """What brings features to one scale, if nearest neighbours then misclassify fewer; else None.
 
     The scales are powers of two, so that maps of scaled points are maps of the inputs to the last
-    digit. The error is that of leaving one row out, in a sample.
+    digit. Rows of a sample are left out once each, and the gain must be more than chance.
     """
-    kernels, step = kernels_for(points), -(-len(points) // SCALE_ROWS)
+    step = -(-len(points) // SCALE_ROWS)
     sample, truth = points[::step], codes[::step]
     scale = one_scale(sample)
-    if scale is None:
+    if scale is None or len(sample) < FOLDS:
         return None
-    k = min(n_neighbors, len(sample) - 1)
-
-    def error(X: Array) -> float:
-        near = to_host(kernels.nearest(X, X, k + 1)[0])
-        others = near != np.arange(len(X))[:, None]
-        others[others.all(axis=1), -1] = False  # of many equal points the row itself may be missing
-        voters = near[others].reshape(len(X), k)
-        return float(np.mean(vote(truth[voters], int(codes.max()) + 1) != truth))
-
-    return scale if error(sample * scale) < error(sample) else None
+    X = np.asarray(to_host(sample), dtype=np.float64)
+    wrong = _misclassified(X, truth, n_neighbors)
+    found = _misclassified(X * to_host(scale), truth, n_neighbors)
+    return scale if _more(wrong, found) else None
 
 
 def scale_of_pairs(
-    points: Array, heads: Index, tails: Index, near: Mask, weights: Floats | None = None
+    points: Array, heads: Index, tails: Index, near: Mask, weights: Matrix | None = None
 ) -> Array | None:
     """As `better_scale`, for near and far pairs: by the area under the ROC curve of distances."""
     used = np.unique(equal_points(points)[np.concatenate([heads, tails])])
@@ -107,3 +144,65 @@ def scale_of_pairs(
         return float(roc_auc_score(near[few], -squares, sample_weight=w))
 
     return scale if area(points * scale) > area(points) else None
+
+
+def chosen_prior(points: Array, codes: Index, n_neighbors: int) -> Prior | None:
+    """The distance to keep: W with its inverse on features that vary, or None for the inputs.
+
+    It begins with the inputs. Features brought to one scale, and then shrunk discriminant analysis,
+    take their place if nearest neighbours misclassify fewer of the training rows, each left out
+    once, by more than chance. All have closed forms, so that this costs little beside a fit.
+    """
+    step = -(-len(points) // PRIOR_ROWS)
+    X, truth = np.asarray(to_host(points[::step]), dtype=np.float64), codes[::step]
+    X = X - X.mean(axis=0)
+    live = np.flatnonzero(to_host(abs(points - points[:1]).sum(0)) > 0)
+    sample = slice(None, None, -(-len(X) // SCALE_ROWS))
+    if not 0 < len(live) <= X.shape[1] <= MOST_FEATURES or len(X[sample]) < FOLDS:
+        return None
+    scale, scaled = np.ones(len(live)), one_scale(X[:, live])
+    wrong = _misclassified(X[sample][:, live], truth[sample], n_neighbors)
+    if scaled is not None:
+        found = _misclassified(X[sample][:, live] * scaled, truth[sample], n_neighbors)
+        if _more(wrong, found):
+            scale, wrong = scaled, found
+    X, d = X[:, live] * scale, len(live)
+    basis = None if len(X) >= d else scipy_linalg.svd(X, full_matrices=False)[2].T
+    spanned = X if basis is None else X @ basis
+    found = _misclassified(spanned[sample], truth[sample], n_neighbors, discriminant_of=d)
+    frame = discriminant_frame(spanned, truth, d) if _more(wrong, found) else None
+    if frame is None and (scale == 1).all():
+        return None
+    A, inverse = np.eye(d), np.eye(d)
+    if frame is not None:
+        A, inverse = (frame.A, frame.inverse) if basis is None else frame.lifted(basis)
+    W, W_inverse = np.zeros((d, points.shape[1])), np.zeros((points.shape[1], d))
+    W[:, live], W_inverse[live] = A * scale, inverse / scale[:, None]
+    return W, W_inverse
+
+
+def _more(wrong: Mask, other: Mask) -> bool:
+    """Whether the first has more mistakes on the same rows, by more than one standard error."""
+    broken, mended = int((wrong & ~other).sum()), int((other & ~wrong).sum())
+    return bool(broken - mended > (broken + mended) ** 0.5)
+
+
+def _misclassified(
+    X: Matrix, truth: Index, n_neighbors: int, discriminant_of: int | None = None
+) -> Mask:
+    """Which rows their nearest neighbours misclassify, each fold left out; sorted by class.
+
+    With ``discriminant_of`` so many features, distances are those of the discriminant frame of the
+    rows that are left; else of X.
+    """
+    kernels, folds = kernels_for(X), np.arange(len(X)) % FOLDS
+    wrong = np.zeros(len(X), dtype=bool)
+    for fold in range(FOLDS):
+        known, new = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        images = X
+        if discriminant_of is not None:
+            frame = discriminant_frame(X[known], truth[known], discriminant_of)
+            images = X if frame is None else X @ frame.A.T
+        near = kernels.nearest(images[new], images[known], min(n_neighbors, len(known)))[0]
+        wrong[new] = vote(truth[known][near], int(truth.max()) + 1) != truth[new]
+    return wrong

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._input import validated_labels, validated_points, warn_of_coinciding
-from nearfar.estimators._start import projection
+from nearfar.estimators._input import (
+    drop_rows_without_weight,
+    validated_labels,
+    validated_points,
+    validated_weights,
+    warn_of_coinciding,
+)
+from nearfar.estimators._proofs import Proof
+from nearfar.estimators._shrinkage import better_scale, chosen_shrinkage
+from nearfar.estimators._start import projection, robust_centre, without_dead_features
 from nearfar.estimators._training import Training
 from nearfar.files import fingerprint
-from nearfar.kernels import Array, kernels_for, to_host
+from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.linalg import pad_or_trim_rows
-from nearfar.problems.soft_neighbors import SoftNeighborsProblem
+from nearfar.problems.soft_neighbors import SoftNeighborsProblem, varying
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.solvers.quasi_newton import Memory
@@ -30,20 +38,63 @@ Arrays = dict[str, NDArray[Any]]
 
 INITS = ("auto", "identity", "pca", "lda")
 LEAST_DISTANCE = 1e-12  # squared; below it, rounding hides what a descent could gain
+VOTERS = 3  # neighbours whose error chooses the scale of features
 REMAINS = 10  # a step of a descent gains about a tenth of what remains to be gained
 
 
 # -- input and start -------------------------------------------------------------------------------
 
 
-def validated_labelled_points(estimator: Any, X: Any, y: Any) -> tuple[Array, ClassOrder]:
+@dataclass(frozen=True)
+class LabelledPoints:
+    """What a fit learns from: the rows of positive weight, in the order of X."""
+
+    X: Array
+    labels: ClassOrder
+    weights: Matrix | None  # (n,) of these rows; None if all are 1
+    row_weights: Matrix | None  # of all rows of X, with zeros
+
+    @property
+    def masses(self) -> Matrix | None:
+        """The weights of the points sorted by class, scaled to a mean of 1."""
+        if self.weights is None:
+            return None
+        scaled = self.weights / self.weights.max()
+        return np.asarray((scaled / scaled.mean())[self.labels.order])
+
+    @property
+    def proof(self) -> Proof:
+        """What a proof holds of the weights."""
+        return {} if self.row_weights is None else {"sample_weight": self.row_weights}
+
+
+def validated_labelled_points(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None
+) -> LabelledPoints:
     """Points and labels, with two points of one class and two classes at least."""
     X = validated_points(estimator, X, reset=True)
     labels = validated_labels(estimator, X, y)
+    row_weights = validated_weights(estimator, len(X), sample_weight, labels)
+    X, labels, weights = drop_rows_without_weight(estimator, X, labels, row_weights)
     check_class_pairs(labels, type(estimator).__name__)
     if bool((X[:1] != X).any()):  # otherwise another warning says that all points are equal
         warn_of_coinciding(n_coinciding(X, labels.codes))
-    return X, labels
+    return LabelledPoints(X, labels, weights, row_weights)
+
+
+def points_to_shrink(estimator: Any, X: Array, labels: ClassOrder) -> Array:
+    """The points sorted by class, in the units of the distance that ``shrinkage`` keeps.
+
+    Sets ``shrinkage_`` and ``feature_scale_``. Features that hardly vary are zero.
+    """
+    points, scale = take_rows(without_dead_features(X), labels.order), None
+    if estimator.shrinkage == "auto":
+        robust_centre(points)  # refuses what leaves the range of float64
+        scale = better_scale(points, labels.codes[labels.order], VOTERS)
+    n_varying = int(varying(points).sum())
+    estimator.shrinkage_ = chosen_shrinkage(estimator.shrinkage, points[:, :n_varying])
+    estimator.feature_scale_ = None if scale is None else to_host(scale)
+    return points if scale is None else points * scale
 
 
 def check_init(init: Any) -> None:
@@ -66,6 +117,14 @@ def named_start(
     L = problem.factor(components)
     length = float(np.vdot(L @ problem.P, L))
     return L * (float(np.vdot(guess @ problem.P, guess)) / length) ** 0.5 if length > 0 else L
+
+
+def start_from(estimator: Any, problem: SoftNeighborsProblem, given: Matrix) -> Matrix:
+    """The factor of a map that was given, of the inputs, or that is left from the last fit."""
+    components = given if estimator.feature_scale_ is None else given / estimator.feature_scale_
+    if estimator.warm_start and hasattr(estimator, "components_"):
+        components = problem.above_floor(components)
+    return problem.factor(components)
 
 
 def check_start(problem: SoftNeighborsProblem, L: Matrix) -> None:
@@ -150,6 +209,12 @@ def expected_gain(gain: float, value: float, least: float) -> float:
 # -- the answer ------------------------------------------------------------------------------------
 
 
-def as_components(components: Matrix, rows: int | None, X: Array) -> Array:
-    """A map of so many rows, if they are given, in the dtype and on the device of X."""
-    return kernels_for(X).like(pad_or_trim_rows(components, rows), X)
+def as_components(
+    components: Matrix, rows: int | None, X: Array, scale: Matrix | None = None
+) -> Array:
+    """A map of so many rows, if they are given, in the dtype and on the device of X.
+
+    ``scale`` is what features were multiplied by, by powers of two, before they were mapped.
+    """
+    found = kernels_for(X).like(pad_or_trim_rows(components, rows), X)
+    return found if scale is None else found * kernels_for(X).like(scale, X)

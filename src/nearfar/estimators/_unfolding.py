@@ -94,7 +94,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
             )
         search = NewPoints.of(self, X, self.X_fit_, self.graph_.n_nodes)
         labels, nodes = self.component_labels_, self._first_copies()
-        near, squares = search.nearest(np.arange(len(search)), nodes, self._n_placing(nodes))
+        near, squares = search.nearest(np.arange(len(search)), nodes, self._n_neighbors_used(nodes))
         component, new = labels[near[:, 0]], squares[:, 0] > 0
         inside = (labels[near] == component[:, None]).all(axis=1)
         kernels = kernels_for(self.embedding_)
@@ -105,7 +105,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
                 neighbors = near[rows], squares[rows]
             else:
                 own = nodes[labels[nodes] == number]
-                neighbors = search.nearest(rows, own, self._n_placing(own))
+                neighbors = search.nearest(rows, own, self._n_neighbors_used(own))
             found = place_by_neighbors(self.embedding_, *neighbors, method or "sdp", self.X_fit_)
             places[kernels.index(rows, places)] = to_type_of(places, found)
         return as_dtype_of(search.new, places)
@@ -116,7 +116,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
             return np.arange(self.graph_.n_nodes)
         return np.unique(self.graph_.merged()[0], return_index=True)[1]
 
-    def _n_placing(self, nodes: Index) -> int:
+    def _n_neighbors_used(self, nodes: Index) -> int:
         """How many of the nodes place a new point: as in the graph, or enough to determine it."""
         return min(max(self.n_neighbors or 0, 2 * self.n_components + 1), len(nodes))
 

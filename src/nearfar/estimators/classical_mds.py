@@ -200,9 +200,9 @@ class ClassicalMDS(
             X = validated_points(self, X, reset=False)
             check_device(self, X, self.components_)
             return kernels_for(X).apply(X - as_dtype_of(X, self.mean_), self.components_)
-        return self._placed_by_distances(X)
+        return self._transform_distances(X)
 
-    def _placed_by_distances(self, X: Any) -> Array:
+    def _transform_distances(self, X: Any) -> Array:
         D = validated_points(self, X, reset=False)
         check_device(self, D, self.embedding_)
         kernels = kernels_for(D)

@@ -41,7 +41,9 @@ class EnergyClassifier(MetricClassifier):
     A new point is added to the training points, with each label in turn. Its energy is the increase
     of the objective: the pull to its target neighbours of that label, the hinges of points of other
     classes within its perimeter, and the hinges of points of other classes within whose perimeter
-    it is. See ``docs/algorithms/energy.md`` for the mathematics.
+    it is. By default the new point's own perimeter has no margin, as in the program of the paper's
+    authors; ``targets="input", query_margin=1`` is the paper's equation. See
+    ``docs/algorithms/energy.md`` for the mathematics.
 
     Parameters
     ----------
@@ -55,9 +57,14 @@ class EnergyClassifier(MetricClassifier):
     push_weight : float or None, default=None
         Weight of the hinges, between 0 and 1 (the papers' mu). None is that of the metric, or 0.5
         if it has none.
-    targets : {"input", "learned"}, default="input"
-        The space in which the target neighbours of a new point are the nearest of each class:
-        "input" as for the training points and in the paper, "learned" under the metric.
+    targets : {"learned", "input"}, default="learned"
+        The distance by which the target neighbours of a new point are the nearest of each class:
+        "learned" is the metric's, "input" the one that chose those of the training points, as in
+        the paper's equation.
+    query_margin : float, default=0.0
+        How much farther from a new point than its own targets a point of another class has to be
+        to cost nothing. The paper's equation has 1; the program that its authors published has 0,
+        with the targets of new points under the metric, and errs less.
     probability : bool, default=False
         Whether to calibrate probabilities, for ``predict_proba``. A fifth of each class is held out
         for it; a metric that is not fitted is then fitted twice.
@@ -114,7 +121,8 @@ class EnergyClassifier(MetricClassifier):
         *,
         n_neighbors: int | None = None,
         push_weight: float | None = None,
-        targets: str = "input",
+        targets: str = "learned",
+        query_margin: float = 0.0,
         probability: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -122,6 +130,7 @@ class EnergyClassifier(MetricClassifier):
         self.n_neighbors = n_neighbors
         self.push_weight = push_weight
         self.targets = targets
+        self.query_margin = query_margin
         self.probability = probability
         self.random_state = random_state
 
@@ -216,6 +225,7 @@ class EnergyClassifier(MetricClassifier):
         if self.push_weight is not None:
             check_number("push_weight", self.push_weight, Real, 0, 1, open_ends=True)
         check_choice("targets", self.targets, ("input", "learned"))
+        check_number("query_margin", self.query_margin, Real, 0, None)
 
     def _given_or_learned(self, name: str, default: Any) -> Any:
         """A parameter, or that of the metric if it is None, or the default."""
@@ -236,6 +246,7 @@ class EnergyClassifier(MetricClassifier):
                 self.push_weight_,
                 self._maps,
                 None if metric_of is None else metric_of[labels.order],
+                self.query_margin,
             )
 
     @single_threaded_blas()
@@ -260,6 +271,7 @@ class EnergyClassifier(MetricClassifier):
             n_neighbors=self.n_neighbors_,
             push_weight=self.push_weight_,
             targets=self.targets,
+            query_margin=self.query_margin,
         ).fit(self.points_[kernels.index(rows, self.points_)], self.labels_[rows])
         energy = part._energy(self.points_[kernels.index(held_out, self.points_)])
         return inverse_temperature(kernels.to_host(energy), labels.codes[held_out])

@@ -175,11 +175,9 @@ class ITML(PairLearner, MetricLearner):
                 L = pad_or_trim_rows(problem.components(iterate.point), self.n_components)
                 return {"components_": kernels.like(L, points)}
 
-            training = Training(self, X, y)
+            training, start = Training(self, X, y), problem.start
             solution = training.run(
-                newton_cg(problem, problem.start),
-                attributes,
-                start=Iterate(problem.start, np.inf),
+                newton_cg(problem, start), attributes, start=Iterate(start, np.inf)
             )
             self.components_ = attributes(solution.iterate)["components_"]
             L = rounded_like(problem.components(solution.iterate.point), points)

@@ -19,6 +19,7 @@ from nearfar.estimators._large_margin import (
     objective_without_variation,
 )
 from nearfar.estimators._proofs import Proof, margin_proof
+from nearfar.estimators._shrinkage import check_shrinkage, chosen_shrinkage, warn_if_worse
 from nearfar.estimators._training import Training, store_ending, with_callbacks
 from nearfar.kernels import single_threaded_blas, take_rows
 from nearfar.problems.lmnn import LMNNProblem
@@ -39,9 +40,9 @@ class KernelLMNN(KernelMetricLearner):
     is `LMNN`. See ``docs/algorithms/kernel_lmnn.md`` for the mathematics.
 
     With a kernel matrix of full rank, such as that of an RBF kernel, some metric maps every class
-    of the training points to one point: the objective falls to zero whatever the labels are. Keep
-    few directions (``rank``), few rows (``n_components``) or hold rows out
-    (``validation_fraction``).
+    of the training points to one point: the papers' objective falls to zero whatever the labels
+    are. ``shrinkage`` keeps some of the kernel's own distance; or keep few directions (``rank``),
+    few rows (``n_components``) or hold rows out (``validation_fraction``).
 
     Parameters
     ----------
@@ -63,6 +64,11 @@ class KernelLMNN(KernelMetricLearner):
         fewer members uses fewer.
     push_weight : float, default=0.5
         Weight of the push against impostors, between 0 and 1 (the papers' mu).
+    shrinkage : float or "auto", default="auto"
+        How much of the kernel's own distance to keep, from 0, the papers' program, to below 1,
+        towards which the metric becomes that of the kernel. "auto" is 4 r / (4 r + n) for n rows in
+        r directions, or 0 for more than 5000 of them. A full metric has rank r then; for a map of
+        few rows only the pull is shrunk.
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
         has rank. A smaller number learns a map of so many rows, which is not convex.
@@ -96,6 +102,8 @@ class KernelLMNN(KernelMetricLearner):
         Their vectors, the principal directions in feature space.
     gamma_ : float or None
         The gamma that was used; None for kernels without one.
+    shrinkage_ : float
+        The shrinkage that was used.
     objective_ : float or None
         The papers' objective, over all impostors, computed in float64.
         None, like the gap, if it could not be computed within twice ``max_seconds``.
@@ -157,6 +165,7 @@ class KernelLMNN(KernelMetricLearner):
         rank: int | float | None = None,
         n_neighbors: int = 3,
         push_weight: float = 0.5,
+        shrinkage: float | str = "auto",
         n_components: int | None = None,
         validation_fraction: float | None = None,
         tol: float = 1e-3,
@@ -171,6 +180,7 @@ class KernelLMNN(KernelMetricLearner):
         self.rank = rank
         self.n_neighbors = n_neighbors
         self.push_weight = push_weight
+        self.shrinkage = shrinkage
         self.n_components = n_components
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -200,11 +210,13 @@ class KernelLMNN(KernelMetricLearner):
         X = validated_points(self, X, reset=True)
         labels = validated_labels(self, X, y)
         check_margin_parameters(self)
+        check_shrinkage(self.shrinkage)
         self._checked_kernel(X)
         check_class_sizes(labels, self.n_neighbors, type(self).__name__)
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
 
         points = self._expansion(X, np.sort(split.order))
+        self.shrinkage_ = chosen_shrinkage(self.shrinkage, points.coordinates)
         training = Training(self, X, y)
         if len(points.span.values) == 0:
             self._store_without_variation(points, split.labels)
@@ -234,6 +246,10 @@ class KernelLMNN(KernelMetricLearner):
             objective = certificate.objective
             warn_of_coinciding(certificate.n_coinciding)
         store_ending(self, status, objective, descent.gap(certificate), training.history)
+        if split.held_out is not None:
+            self._warn_if_worse(
+                descent.components(solution.iterate), points, labels, split.held_out
+            )
         training.finish(status, attributes(solution.iterate))
         return self
 
@@ -241,12 +257,20 @@ class KernelLMNN(KernelMetricLearner):
         """The problem on the features of the points."""
         E = take_rows(points.coordinates, labels.order)
         edges = nearest_targets(E, labels, self.n_neighbors)
-        problem = LMNNProblem.build(E, E[0] * 0, edges, labels.starts, self.push_weight)
+        learns = self.n_components is not None and self.n_components < E.shape[1]
+        problem = LMNNProblem.build(
+            E,
+            E[0] * 0,
+            edges,
+            labels.starts,
+            self.push_weight,
+            self.shrinkage_,
+            floored=not learns,
+        )
         problem = replace(
             problem,
             images=lambda components: take_rows(points.images(components), labels.order),
         )
-        learns = self.n_components is not None and self.n_components < E.shape[1]
         return Descent(problem, E, labels, self.tol, self.n_components if learns else None)
 
     def _early_stopping(
@@ -258,6 +282,24 @@ class KernelLMNN(KernelMetricLearner):
         return EarlyStopping(
             lambda iterate: votes_under(descent.components(iterate), old, known, new, k),
             codes[held_out],
+        )
+
+    def _warn_if_worse(
+        self, components: Matrix, points: Expansion, labels: ClassOrder, held_out: Index
+    ) -> None:
+        """Warn if the held-out rows are classified better by the kernel's own distance."""
+        old, new, known = points.features(points.rows), points.features(held_out), labels.codes
+        learned, before = (
+            votes_under(L, old, known[points.rows], new, self.n_neighbors)
+            for L in (components, np.eye(components.shape[1]))
+        )
+        warn_if_worse(
+            learned,
+            before,
+            known[held_out],
+            n_rows=len(points.rows),
+            n_features=components.shape[1],
+            n_classes=len(labels.classes),
         )
 
     def _store_without_variation(self, points: Expansion, labels: ClassOrder) -> None:

@@ -47,13 +47,13 @@ class KernelMCML(KernelMetricLearner):
 
     Learns ``A = Σ W_lm φ(x_l) φ(x_m)ᵀ`` with W ⪰ 0 over the training points: the metric of `MCML`
     after the map φ of a kernel, which is used through kernel values only. It is the minimum of
-    ``Σ KL[p0(·|i) ‖ p(·|i)] + regularization · trace(A)``. The problem is convex, and
-    ``duality_gap_`` proves how close the answer is to the optimum. With the linear kernel it is
-    `MCML`. See ``docs/algorithms/kernel_mcml.md`` for the mathematics.
+    ``Σ KL[p0(·|i) ‖ p(·|i)] + λ · trace(A)``, with λ as ``shrinkage`` says. The problem is convex,
+    and ``duality_gap_`` proves how close the answer is to the optimum. With the linear kernel and
+    without shrinkage it is `MCML`. See ``docs/algorithms/kernel_mcml.md`` for the mathematics.
 
     With a kernel matrix of full rank, such as that of an RBF kernel, some metrics map every class
-    to one point, whatever the labels are, and without regularization there is no optimum. The
-    trace keeps the metric small; choose its weight and ``gamma`` by cross-validation.
+    to one point, whatever the labels are, and without shrinkage there is no optimum. The trace
+    keeps the metric small; choose ``shrinkage`` and ``gamma`` by cross-validation.
 
     Parameters
     ----------
@@ -70,9 +70,11 @@ class KernelMCML(KernelMetricLearner):
     rank : int, float or None, default=None
         Number of leading principal directions in feature space to learn on; a number below 1 is the
         share of the variance that they carry. None takes all that are not rounding errors.
-    regularization : float, default=0.1
-        Weight of the trace of the metric in feature space (the paper's lambda). It has the units
-        of the kernel values, which are at most 1 for an RBF kernel.
+    shrinkage : float or "auto", default="auto"
+        From 0 to below 1: how much the trace of the metric in feature space weighs (the paper's
+        lambda, here in units of the squared distances within classes). "auto" is d / (d + n) for n
+        points and d directions, one half for most RBF kernels. With 0 there is no price on it, as
+        in the paper's first program.
     n_components : int or None, default=None
         Rows of the map. None keeps the full metric; its map then has as many rows as the metric
         has rank. If the rank of the metric is lower, the last rows are zero.
@@ -106,6 +108,8 @@ class KernelMCML(KernelMetricLearner):
         Their vectors, the principal directions in feature space.
     gamma_ : float or None
         The gamma that was used; None for kernels without one.
+    shrinkage_ : float
+        The shrinkage that was used.
     objective_ : float or None
         The paper's objective with the trace, computed in float64; with ``reduce="project"`` that
         of the full metric.
@@ -162,7 +166,7 @@ class KernelMCML(KernelMetricLearner):
         *,
         kernel_params: dict[str, Any] | None = None,
         rank: int | float | None = None,
-        regularization: float = 0.1,
+        shrinkage: float | str = "auto",
         n_components: int | None = None,
         reduce: str = "project",
         tol: float = 1e-3,
@@ -175,7 +179,7 @@ class KernelMCML(KernelMetricLearner):
         self.gamma = gamma
         self.kernel_params = kernel_params
         self.rank = rank
-        self.regularization = regularization
+        self.shrinkage = shrinkage
         self.n_components = n_components
         self.reduce = reduce
         self.tol = tol
@@ -202,18 +206,21 @@ class KernelMCML(KernelMetricLearner):
         KernelMCML
             The fitted estimator.
         """
-        X, labels = validated_labelled_points(self, X, y)
+        given_rows = validated_labelled_points(self, X, y)
+        X, labels = given_rows.X, given_rows.labels
         check_parameters(self, len(X))
         points = self._expansion(X)
         E = take_rows(points.coordinates, labels.order)
         rank = E.shape[1]
+        auto = rank / (rank + len(X))
+        self.shrinkage_ = auto if self.shrinkage == "auto" else float(self.shrinkage)
         if rank == 0:
             return self._store_without_variation(points, labels)
 
         problem = KernelMCMLProblem.of(
             E,
             labels.starts,
-            float(self.regularization),
+            self.shrinkage_,
             lambda components: take_rows(points.images(components), labels.order),
             points.trace,
         )
@@ -230,7 +237,7 @@ class KernelMCML(KernelMetricLearner):
         def attributes(components: Matrix) -> dict[str, Any]:
             return self._map(points, components)
 
-        settings = [self.n_components, self.reduce, self.regularization]
+        settings = [self.n_components, self.reduce, self.shrinkage_]
         checkpoint = open_checkpoint(
             self.checkpoint, E, labels.starts, type(self).__name__, *settings
         )

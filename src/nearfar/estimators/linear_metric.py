@@ -1,24 +1,36 @@
-"""A linear map as a metric: one that is given, or that of a fitted transformer."""
+"""A linear map as a metric: one that is given, or that of a fitted transformer or pipeline.
+
+A scaler, PCA or another linear step before a learned linear map makes, together with it, one map
+x -> Lx + b. The offset b changes no distance; exports hold it, so that their images are those of
+``transform``.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
-from sklearn.utils.validation import check_is_fitted
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._deploy import faiss_index, onnx_model
 from nearfar.estimators._input import validated_points
 from nearfar.estimators._start import given_map
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
-from nearfar.kernels import kernels_for
+from nearfar.kernels import kernels_for, to_host
 from nearfar.linalg import canonical_factor, signed
 from nearfar.solvers import Status
+
+if TYPE_CHECKING:
+    import faiss
+    import onnx
 
 Matrix = NDArray[np.float64]
 
@@ -93,8 +105,10 @@ class LinearMetric(MetricLearner):
         """
         X = validated_points(self, X, reset=True)
         callbacks = Callbacks(self, X, y)
-        L, d = np.eye(self.n_features_in_), self.n_features_in_
-        if self.components is not None:
+        d = self.n_features_in_
+        if self.components is None:
+            L = np.eye(d)
+        else:
             L = given_map(self.components, None, d, "components", "Transpose or correct it.")
         self.components_ = kernels_for(X).like(_canonical(L), X)
         store_ending(self, Status.CONVERGED, None, None, [])
@@ -146,13 +160,115 @@ def as_metric(transformer: Any) -> LinearMetric:
             f"as_metric needs a fitted transformer such as PCA().fit(X); got {transformer!r}."
         )
     check_is_fitted(transformer)
-    metric = LinearMetric(_linear_map(transformer))
+    metric = LinearMetric(linear_map(transformer)[0])
     metric.components_ = _canonical(np.asarray(metric.components))
     metric.n_features_in_ = metric.components_.shape[1]
     if hasattr(transformer, "feature_names_in_"):
         metric.feature_names_in_ = np.asarray(transformer.feature_names_in_, dtype=object)
     store_ending(metric, Status.CONVERGED, None, None, [])
     return metric
+
+
+def affine_map(model: Any) -> tuple[Matrix, Matrix]:
+    """L (r, d) and b (r,) with ``model.transform(x) = Lx + b``, of any fitted linear transformer.
+
+    The map of one linear metric is read off; that of anything else is computed from the images of
+    unit vectors and tested on random points, as `as_metric` does.
+    """
+    if not isinstance(model, Pipeline) and hasattr(model, "components_"):
+        components = to_host(model.components_).astype(np.float64)
+        if components.ndim == 2:
+            return components, np.zeros(len(components))
+    return linear_map(model)
+
+
+def to_faiss(model: Any, X: Any = None, index: str | faiss.Index | None = None) -> faiss.Index:
+    """A faiss index that takes vectors as they are and searches by the distance of a model.
+
+    Needs the extra ``faiss``. It is ``model.to_faiss`` for a metric, and does the same for a
+    pipeline of linear steps, such as ``make_pipeline(StandardScaler(), LMNN())``, whose map it
+    holds as one matrix and one offset.
+
+    Parameters
+    ----------
+    model : fitted metric learner or pipeline
+        All its steps are linear up to a shift.
+    X : array-like of shape (n_samples, n_features) or None, default=None
+        Points to add; an index that needs training is trained on them first.
+    index : str, faiss.Index or None, default=None
+        What searches among the images; see `LMNN.to_faiss`.
+
+    Returns
+    -------
+    faiss.IndexPreTransform
+        Its ``search`` returns *squared* distances between images.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> import nearfar
+    >>> X, y = load_wine(return_X_y=True)
+    >>> pipeline = make_pipeline(StandardScaler(), nearfar.LMNN()).fit(X, y)
+    >>> squared_distances, rows = nearfar.to_faiss(pipeline, X).search(X[:2], 3)
+    >>> rows[:, 0].tolist()
+    [0, 1]
+    """
+    components, offset = _exported(model, "to_faiss")
+    points = None
+    if X is not None:
+        points = check_array(to_host(X), dtype=[np.float64, np.float32])
+        if points.shape[1] != components.shape[1]:
+            raise InvalidInputError(
+                f"X has {points.shape[1]} features, the model has {components.shape[1]}. Give the"
+                " features of the fit."
+            )
+    return faiss_index(components, points, index, offset)
+
+
+def to_onnx(
+    model: Any,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+) -> onnx.ModelProto:
+    """``model.transform`` as an ONNX model: one MatMul, and one Add if there is an offset.
+
+    Needs the extra ``onnx``. It is ``model.to_onnx`` for a metric, and does the same for a pipeline
+    of linear steps.
+
+    Parameters
+    ----------
+    model : fitted metric learner or pipeline
+        All its steps are linear up to a shift.
+    path : path-like or None, default=None
+        File to write, completely or not at all; one that exists is replaced.
+    dtype : float32, float64 or None, default=None
+        Type of the input, of the output and of the map. By default that of ``components_``.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Input "features" of shape (rows, n_features), output "transformed" of shape
+        (rows, n_components); opset 13. See `LMNN.to_onnx`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> import nearfar
+    >>> pipeline = make_pipeline(StandardScaler(), nearfar.LMNN()).fit(*load_wine(return_X_y=True))
+    >>> [node.op_type for node in nearfar.to_onnx(pipeline).graph.node]
+    ['MatMul', 'Add']
+    """
+    components, offset = _exported(model, "to_onnx")
+    last = model.steps[-1][1] if isinstance(model, Pipeline) else model
+    if dtype is None:
+        dtype = to_host(last.components_).dtype if hasattr(last, "components_") else np.float64
+    names = getattr(model, "feature_names_in_", None)
+    return onnx_model(components, type(last).__name__, names, path, dtype, offset)
 
 
 def _canonical(L: Matrix) -> Matrix:
@@ -177,8 +293,8 @@ def _without_negligible_rows(L: Matrix) -> Matrix:
     return np.asarray(L[kept])
 
 
-def _linear_map(transformer: Any) -> Matrix:
-    """L (r, d) with transform(x) = Lx + b, tested on random points.
+def linear_map(transformer: Any) -> tuple[Matrix, Matrix]:
+    """L (r, d) and b (r,) with transform(x) = Lx + b, tested on random points.
 
     If b is large compared with the image of a unit vector, differences would lose digits, so that a
     longer step is taken.
@@ -202,7 +318,7 @@ def _linear_map(transformer: Any) -> Matrix:
             f"this {type(transformer).__name__} maps all points to the same image: there is no"
             " distance. Check how it was fitted."
         )
-    return columns
+    return columns, offset
 
 
 def _steps_taken(transformer: Any, steps: Matrix, offset: Matrix) -> Matrix:
@@ -263,3 +379,37 @@ def _images(transformer: Any, X: Matrix) -> NDArray[Any]:
         )
     images = images[:-1]
     return images if images.dtype in (np.float32, np.float64) else images.astype(np.float64)
+
+
+def _exported(model: Any, function: str) -> tuple[Matrix, Matrix]:
+    """The affine map, or an error that says which step has none."""
+    if isinstance(model, type) or not hasattr(model, "transform"):
+        raise InvalidInputError(
+            f"{function} needs a fitted metric learner or pipeline with transform; got"
+            f" {type(model).__name__}. Of a pipeline that ends in a classifier give"
+            " pipeline[:-1]."
+        )
+    check_is_fitted(model)
+    try:
+        return affine_map(model)
+    except InvalidInputError as error:
+        bad = next((name for name in _step_names(model) if not _is_linear(model, name)), None)
+        if bad is None:
+            raise
+        raise InvalidInputError(
+            f"{function} folds a pipeline into one matrix and one offset, and its step {bad!r} is"
+            " not linear. Apply that step to the vectors first, and export the steps after it:"
+            " pipeline[1:] if it is the first."
+        ) from error
+
+
+def _step_names(model: Any) -> list[str]:
+    return [name for name, _ in model.steps] if isinstance(model, Pipeline) else []
+
+
+def _is_linear(model: Pipeline, name: str) -> bool:
+    try:
+        affine_map(model.named_steps[name])
+    except InvalidInputError:
+        return False
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -12,7 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
-from nearfar.estimators._input import validated_labels, validated_points, warn_of_coinciding
+from nearfar.estimators._given_triplets import check_no_labels_needed, with_different_ends
+from nearfar.estimators._input import (
+    holds_tuples,
+    validated_labels,
+    validated_points,
+    validated_triplets,
+    warn_of_coinciding,
+)
 from nearfar.estimators._large_margin import (
     Descent,
     Split,
@@ -20,9 +27,17 @@ from nearfar.estimators._large_margin import (
     check_margin_parameters,
     margin_checkpoint,
     objective_without_variation,
+    targets_under,
 )
+from nearfar.estimators._passes import Ending, Pass, packed, unpacked
 from nearfar.estimators._proofs import Proof, margin_proof
-from nearfar.estimators._shrinkage import better_scale, check_shrinkage, chosen_shrinkage
+from nearfar.estimators._shrinkage import (
+    Prior,
+    check_shrinkage,
+    chosen_prior,
+    chosen_shrinkage,
+    warn_if_worse,
+)
 from nearfar.estimators._start import (
     central_point,
     given_start,
@@ -30,13 +45,14 @@ from nearfar.estimators._start import (
     robust_centre,
     without_dead_features,
 )
-from nearfar.estimators._training import Arrays, Saved, Training, store_ending, with_callbacks
+from nearfar.estimators._training import Saved, Training, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
 from nearfar.problems.lmnn import LMNNProblem
+from nearfar.problems.lmnn_given import GivenLMNNProblem
 from nearfar.solvers import Status
-from nearfar.supervision import ClassOrder, given_targets, nearest_targets
+from nearfar.supervision import ClassOrder, class_order, given_targets
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.validation import check_choice, check_number
 
@@ -59,7 +75,7 @@ class Rows:
     order: Index  # the row of X of each point
     targets: tuple[Array, Array] | None  # edges to target neighbours that the user gave
     held_out: tuple[Array, Index] | None  # points to validate on, and their class numbers
-    scale: Array | None  # (features,) by which all these points were multiplied
+    prior: Prior | None  # the distance that a shrinkage keeps; None for that of the inputs
 
     @property
     def codes(self) -> Index:
@@ -72,38 +88,14 @@ class Rows:
         return len(self.points) + (0 if self.held_out is None else len(self.held_out[1]))
 
 
-@dataclass(frozen=True)
-class Pass:
-    """What a pass leaves behind."""
-
-    components: Matrix  # (rows, features), longest first
-    target_components: Matrix | None  # the map that chose the targets; None for the inputs
-    number: int
-    status: Status
-    objective: float | None  # None if there was no time to compute it
-    duality_gap: float | None
-    n_coinciding: int
-    error: float  # on the held-out rows; infinite if there are none
-    proof: Proof
-    unrounded: float | None = None  # objective before the map was rounded, if it is known
-
-
-@dataclass(frozen=True)
-class Ending:
-    """The pass that is kept, why there is no other, and what was not reached, in words."""
-
-    kept: Pass
-    status: Status
-    unreached: str | None = None  # None if it is just the tolerance
-
-
 class LMNN(MetricLearner):
     """Large margin nearest neighbours: a metric for k-nearest-neighbour classification.
 
     Pulls each point's target neighbours close and pushes points of other classes out of a unit
     margin around them: the minimum over M = LᵀL of
     ``(1 - push_weight) Σ D(i, j) + push_weight Σ [1 + D(i, j) - D(i, l)]₊`` with D the squared
-    learned distance, j the target neighbours of i, and l all points of other classes.
+    learned distance, j the target neighbours of i, and l all points of other classes. Instead of
+    labels it takes triplets (i, j, l), which say that i is nearer to j than to l.
 
     For a square metric the problem is convex, and ``duality_gap_`` proves how close the answer is
     to the optimum. See ``docs/algorithms/lmnn.md`` for the mathematics.
@@ -111,20 +103,23 @@ class LMNN(MetricLearner):
     Parameters
     ----------
     n_neighbors : int, default=3
-        Target neighbours of each point. A class with fewer members uses what it has.
+        Target neighbours of each point. A class with fewer members uses what it has. Not used for
+        triplets.
     push_weight : float, default=0.5
         Weight of the push against impostors, between 0 and 1 (the papers' mu).
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
         has rank. If the metric has less rank than asked for, the last rows are zero.
-    shrinkage : float or "auto", default=0.0
-        How much of the Euclidean distance of the inputs to keep, from 0 to below 1. With few rows
-        for the number of features, the papers' program (0) stretches noise; shrinkage pulls its
-        answer back to the inputs, and towards 1 the metric becomes theirs. "auto" is
-        4 d / (4 d + n) for n rows and d features; it keeps the distance of features brought to one
-        scale where the nearest neighbours of training rows are then of their class more often (see
-        ``feature_scale_``). For a number, bring features to one scale first. A full metric has
-        full rank then; for a learned rectangular map only the pull is shrunk.
+    shrinkage : float or "auto", default="auto"
+        How much of a known distance to keep, from 0, the papers' program, to below 1. With few rows
+        for the number of features the papers' program stretches noise; shrinkage pulls its answer
+        back, and towards 1 the metric becomes the known one. A number keeps the Euclidean distance
+        of the inputs; bring features to one scale first. "auto" is 4 d / (4 d + n) for n rows and d
+        features, and keeps the distance of the inputs, of features at one scale, or of shrunk
+        discriminant analysis, whichever classifies training rows that are left out (see
+        ``prior_components_``). A full metric has full rank then; for a learned rectangular map
+        only the pull is shrunk. With more than 5000 features "auto" is 0, since a metric of full
+        rank would be too large: project them first, for example by PCA.
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the points that
         the full metric has transformed on their principal components (the papers' LMNN-S).
@@ -167,9 +162,9 @@ class LMNN(MetricLearner):
         variance of the transformed points.
     shrinkage_ : float
         The shrinkage that was used.
-    feature_scale_ : ndarray of shape (n_features,) or None
-        What ``shrinkage="auto"`` multiplied features by for the distance that it keeps, and that
-        chooses the target neighbours: powers of two. None for the inputs as they are.
+    prior_components_ : ndarray of shape (rows, n_features) or None
+        The map whose distance ``shrinkage="auto"`` keeps, and that chooses the target neighbours;
+        None for the inputs as they are.
     objective_ : float or None
         The papers' objective, with the shrinkage, over all impostors, computed in float64; with
         ``reduce="project"`` that of the full metric. It belongs to the target neighbours of the
@@ -181,7 +176,7 @@ class LMNN(MetricLearner):
     proof_ : dict or None
         What proves ``duality_gap_``, for `nearfar.verify`: the target neighbours, and the triplets
         whose dual weight is not zero with these weights, as arrays of row numbers. None where all
-        points are equal. It takes 20 bytes a triplet.
+        points are equal, and for given triplets. It takes 20 bytes a triplet.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback), "early_stopped" (by validation) or "interrupted".
@@ -200,7 +195,7 @@ class LMNN(MetricLearner):
         active_triplets, searched (whether all pairs were searched), pass, and at some iterations
         rank and validation_error.
     classes_ : ndarray
-        The labels.
+        The labels, if y held any.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
@@ -229,13 +224,15 @@ class LMNN(MetricLearner):
     150
     """
 
+    proof_: Proof | None
+
     def __init__(
         self,
         n_neighbors: int = 3,
         push_weight: float = 0.5,
         n_components: int | None = None,
         *,
-        shrinkage: float | str = 0.0,
+        shrinkage: float | str = "auto",
         reduce: str = "learn",
         n_passes: int = 1,
         init: str | ArrayLike = "auto",
@@ -266,15 +263,17 @@ class LMNN(MetricLearner):
 
     @with_callbacks
     @single_threaded_blas()
-    def fit(self, X: Any, y: Any, target_neighbors: ArrayLike | None = None) -> LMNN:
+    def fit(self, X: Any, y: Any = None, target_neighbors: ArrayLike | None = None) -> LMNN:
         """Learn the metric.
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
-            The points. Float32 stays float32; tensors are computed on their device.
-        y : array-like of shape (n_samples,)
-            Class labels: numbers, strings, booleans or categories.
+        X : array-like, torch.Tensor or Tuples
+            Points of shape (n_samples, n_features), or triplets (n_triplets, 3, n_features) of a
+            point, a near and a far one. Float32 stays float32; tensors are computed on their
+            device.
+        y : array-like of shape (n_samples,) or None, default=None
+            Class labels of points: numbers, strings, booleans or categories. None for triplets.
         target_neighbors : array-like of int of shape (n_samples, k) or None, default=None
             Row numbers of the neighbours that each point should have, of its own class; -1 for
             none. By default the ``n_neighbors`` nearest of the same class, as always after the
@@ -285,6 +284,9 @@ class LMNN(MetricLearner):
         LMNN
             The fitted estimator.
         """
+        self.__dict__.pop("classes_", None)
+        if holds_tuples(X):
+            return self._fit_triplets(X, y, target_neighbors)
         X = validated_points(self, X, reset=True)
         labels = validated_labels(self, X, y)
         targets = None if target_neighbors is None else to_host(target_neighbors)
@@ -293,13 +295,11 @@ class LMNN(MetricLearner):
 
         rows = self._rows(X, labels, targets)
         self.shrinkage_ = chosen_shrinkage(self.shrinkage, rows.points)
-        self.feature_scale_ = None if rows.scale is None else to_host(rows.scale)
-        if given is not None and self.feature_scale_ is not None:
-            given = replace(given, components=given.components / self.feature_scale_)
+        self.prior_components_ = None if rows.prior is None else rows.prior[0]
         settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
         checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings)
         training = Training(self, X, y, checkpoint=checkpoint)
-        before = None if training.saved is None else _unpacked(*training.saved)
+        before = None if training.saved is None else unpacked(*training.saved)
         descent = self._descent(rows, before)
         if descent.problem.P.size == 0:
             self._store_without_variation(rows, descent.problem.edges[0])
@@ -309,9 +309,35 @@ class LMNN(MetricLearner):
         training.finish(self.status_, {"components_": self.components_})
         return self
 
+    def _fit_triplets(self, X: Any, y: Any, targets: Any) -> LMNN:
+        """Learn from given triplets, all of which are at hand: one problem, and no passes."""
+        points, triplets = validated_triplets(self, X, y, reset=True)
+        self._check_own_parameters()
+        check_no_labels_needed(self, targets)
+        points = without_dead_features(points)
+        triplets = with_different_ends(points, triplets, type(self).__name__)
+        given = self._given_start()
+        self.shrinkage_ = chosen_shrinkage(self.shrinkage, points)
+        self.prior_components_ = None
+
+        centre, n = central_point(points), len(points)
+        floored = self._learns_rows is None
+        problem = GivenLMNNProblem.of(
+            points, centre, triplets, self.push_weight, self.shrinkage_, floored=floored
+        )
+        alike = class_order(np.zeros(n, dtype=np.intp), type(self).__name__)
+        rows = Rows(points, centre, alike, np.arange(n), None, None, None)
+        descent = Descent(problem, points, alike, self.tol, self._learns_rows)
+        training = Training(self, X, y)
+        self._store(points, self._learned(training, rows, descent, None, given), rows, training)
+        self.proof_ = None  # `verify` takes labelled points only
+        training.finish(self.status_, {"components_": self.components_})
+        return self
+
     # -- before ------------------------------------------------------------------------------
 
-    def _check_parameters(self, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
+    def _check_own_parameters(self) -> None:
+        """Validate the parameters by themselves."""
         check_margin_parameters(self)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
@@ -320,6 +346,9 @@ class LMNN(MetricLearner):
         check_number("n_passes", self.n_passes, Integral, 1, None)
         if isinstance(self.init, str) or self.init is None:
             check_choice("init", self.init, INITS, or_else=" or an array")
+
+    def _check_parameters(self, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
+        self._check_own_parameters()
         if targets is not None and self.validation_fraction is not None:
             raise InvalidInputError(
                 "target_neighbors and validation_fraction cannot be used together: held-out rows"
@@ -348,12 +377,10 @@ class LMNN(MetricLearner):
         """The rows to learn from and to validate on."""
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
         live = without_dead_features(X)
-        points, held_out, scale = take_rows(live, split.order), None, None
+        points, held_out, prior = take_rows(live, split.order), None, None
         if self.shrinkage == "auto":
             robust_centre(points)  # refuses what leaves the range of float64
-            scale = better_scale(points, split.codes, self.n_neighbors)
-        if scale is not None:
-            live, points = live * scale, points * scale
+            prior = chosen_prior(points, split.codes, self.n_neighbors)
         if split.held_out is not None:
             held_out = take_rows(live, split.held_out), labels.codes[split.held_out]
         return Rows(
@@ -363,7 +390,7 @@ class LMNN(MetricLearner):
             split.order,
             None if targets is None else given_targets(targets, split.labels, points),
             held_out,
-            scale,
+            prior,
         )
 
     # -- passes ------------------------------------------------------------------------------
@@ -403,14 +430,12 @@ class LMNN(MetricLearner):
     def _descent(self, rows: Rows, before: Pass | None) -> Descent:
         """The problem of a pass: its target neighbours, and the points whitened by these."""
         points, labels = rows.points, rows.labels
+        chosen_by = None if rows.prior is None else rows.prior[0]
         if before is not None:
-            kernels = kernels_for(points)
-            images = kernels.apply(kernels.double(points) - rows.centre, before.components)
-            edges = nearest_targets(images, labels, self.n_neighbors)
-        elif rows.targets is not None:
-            edges = rows.targets
-        else:
-            edges = nearest_targets(points, labels, self.n_neighbors)
+            chosen_by = before.components
+        edges = rows.targets
+        if before is not None or edges is None:
+            edges = targets_under(chosen_by, points, rows.centre, labels, self.n_neighbors)
         problem = LMNNProblem.build(
             points,
             rows.centre,
@@ -419,6 +444,7 @@ class LMNN(MetricLearner):
             self.push_weight,
             self.shrinkage_,
             floored=self._learns_rows is None,
+            prior=rows.prior,
         )
         return Descent(problem, points, labels, self.tol, self._learns_rows)
 
@@ -454,7 +480,7 @@ class LMNN(MetricLearner):
             lambda iterate: {"components_": self._placed(descent.components(iterate), rows)},
             stopping=stopping,
             marks={"pass": number},
-            saved_with=_packed(before),
+            saved_with=packed(before),
         )
         certificate = descent.certificate(solution.iterate)
         proved = certificate if descent.rows is None else None
@@ -519,21 +545,19 @@ class LMNN(MetricLearner):
         if self.reduce == "project" and self.n_components is not None:
             components = principal_rows(components, rows.points)
         asked = pad_or_trim_rows(components, self.n_components)
-        return self._of_inputs(asked, rows)
-
-    def _of_inputs(self, components: Matrix, rows: Rows) -> Array:
-        """A map of the inputs for one of the points, which may be scaled by powers of two."""
-        found = kernels_for(rows.points).like(components, rows.points)
-        return found if rows.scale is None else found * rows.scale
+        return kernels_for(rows.points).like(asked, rows.points)
 
     def _store(self, X: Array, ending: Ending, rows: Rows, training: Training) -> None:
         kept, chosen_by = ending.kept, ending.kept.target_components
-        if chosen_by is None and rows.scale is not None:
-            chosen_by = np.eye(self.n_features_in_)
+        if chosen_by is None:
+            chosen_by = self.prior_components_
         self.components_ = self._placed(kept.components, rows)
         self.n_passes_ = kept.number
-        self.target_components_ = None if chosen_by is None else self._of_inputs(chosen_by, rows)
-        self.proof_: Proof | None = kept.proof
+        self._warn_if_worse(rows)
+        self.target_components_ = None
+        if chosen_by is not None:
+            self.target_components_ = kernels_for(rows.points).like(chosen_by, rows.points)
+        self.proof_ = kept.proof
         warn_of_coinciding(kept.n_coinciding)
         store_ending(
             self,
@@ -546,6 +570,20 @@ class LMNN(MetricLearner):
             points=X,
         )
 
+    def _warn_if_worse(self, rows: Rows) -> None:
+        """Warn if the held-out rows, where there are any, are classified better by the inputs."""
+        if rows.held_out is None:
+            return
+        new, truth = rows.held_out
+        warn_if_worse(
+            self._votes(rows, to_host(self.components_), new),
+            self._votes(rows, np.eye(self.n_features_in_), new),
+            truth,
+            n_rows=len(rows.points),
+            n_features=self.n_features_in_,
+            n_classes=len(self.classes_),
+        )
+
     def _store_without_variation(self, rows: Rows, heads: Array) -> None:
         """All points are equal: the identity is as good as any other metric."""
         objective = objective_without_variation(self.push_weight, rows.labels, heads)
@@ -554,6 +592,11 @@ class LMNN(MetricLearner):
         self.n_passes_, self.target_components_, self.proof_ = 1, None, None
         gap = 0.0 if self._learns_rows is None else None
         store_ending(self, Status.CONVERGED, objective, gap, [])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
 
     def _target_space(self, X: Array) -> Array:
         """Points whose Euclidean distances choose the target neighbours."""
@@ -569,31 +612,3 @@ def principal_rows(components: Matrix, points: Array) -> Matrix:
     images = images - images.mean(0)
     _, axes = eigh(symmetric(kernels.gram(images, images)))
     return signed(axes.T[::-1] @ components)
-
-
-# -- what a checkpoint holds of the pass before --------------------------------------------------
-
-MATRICES = ("components", "target_components")
-PROOF = "before_proof_"  # begins the names of the arrays of its proof
-
-
-def _packed(before: Pass | None) -> Saved:
-    """A pass as arrays and plain values."""
-    if before is None:
-        return {}, {}
-    values = {field.name: getattr(before, field.name) for field in fields(before)}
-    matrices = {f"before_{name}": values.pop(name) for name in MATRICES}
-    arrays = {name: matrix for name, matrix in matrices.items() if matrix is not None}
-    proof: Proof = values.pop("proof")
-    return arrays | {PROOF + name: array for name, array in proof.items()}, {"before": values}
-
-
-def _unpacked(arrays: Arrays, values: dict[str, Any]) -> Pass | None:
-    """The pass before, from all that a checkpoint holds."""
-    if "before" not in values:
-        return None
-    parts: dict[str, Any] = dict(values["before"])
-    parts["status"] = Status(parts["status"])
-    parts |= {name: arrays.get(f"before_{name}") for name in MATRICES}
-    proof = {name.removeprefix(PROOF): arrays[name] for name in arrays if name.startswith(PROOF)}
-    return Pass(**parts, proof=proof)

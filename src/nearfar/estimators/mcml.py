@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -15,22 +15,21 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._proofs import Proof, map_proof
+from nearfar.estimators._shrinkage import check_shrinkage
 from nearfar.estimators._soft_neighbors import (
+    LabelledPoints,
     as_components,
     check_init,
     check_start,
     expected_gain,
     named_start,
     open_checkpoint,
+    points_to_shrink,
     run_descent,
+    start_from,
     validated_labelled_points,
 )
-from nearfar.estimators._start import (
-    central_point,
-    given_start,
-    learned_rows,
-    without_dead_features,
-)
+from nearfar.estimators._start import central_point, given_start, learned_rows
 from nearfar.estimators._training import (
     Training,
     check_limits,
@@ -38,7 +37,8 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import Array, single_threaded_blas, take_rows
+from nearfar.estimators.lmnn import principal_rows
+from nearfar.kernels import single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.problems.mcml import Certificate, CollapsePoint, MCMLProblem
 from nearfar.solvers import Iterate, Status
@@ -61,7 +61,8 @@ class MCML(MetricLearner):
     Every point chooses a neighbour at random, near ones more likely:
     ``p(j|i) ∝ exp(-D(i, j))`` with D the squared learned distance. The metric is the one under
     which this choice is as close as possible to a uniform choice among the other points of the
-    class: the minimum of ``Σ KL[p0(·|i) ‖ p(·|i)] + regularization · trace(M)`` over M = LᵀL.
+    class: the minimum of ``Σ KL[p0(·|i) ‖ p(·|i)]`` over M = LᵀL, with a price on the trace of M
+    and some of the old distance kept, as ``shrinkage`` says.
 
     For a square metric the problem is convex, and ``duality_gap_`` proves how close the answer is
     to the optimum. See ``docs/algorithms/mcml.md`` for the mathematics.
@@ -73,10 +74,18 @@ class MCML(MetricLearner):
         has rank. If the rank of the metric is lower, the last rows are zero.
     reduce : {"learn", "project"}, default="project"
         How to get fewer rows: "project" the full metric on its leading directions, as the paper
-        does, or "learn" a rectangular map (not convex).
-    regularization : float, default=0.0
-        Weight of the trace of the metric (the paper's lambda). It keeps the metric finite if
-        classes are perfectly separable.
+        does (with shrinkage, the images on their principal components), or "learn" a rectangular
+        map (not convex).
+    shrinkage : float or "auto", default="auto"
+        From 0 to below 1: how much of the distance of the inputs is kept. With few points for the
+        number of features the paper's program (0) fits noise; shrinkage puts a price on the
+        trace of the metric and, for a full one, keeps it above a multiple of the identity (see
+        ``docs/algorithms/mcml.md``). "auto" is 4d / (4d + n) for n points and d features, and
+        brings features to one scale if nearest neighbours then err less (``feature_scale_``). For
+        a number, bring features to one scale first.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of classes, by which those of their rows are multiplied: "balanced" gives all
+        classes the same weight, and classes that a dict does not name have the weight 1.
     init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
         Where to start. It decides the speed for a full metric, and the answer for a learned
         rectangular map. "auto" would be the optimum if differences were Gaussian; the other words
@@ -101,17 +110,22 @@ class MCML(MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
+    shrinkage_ : float
+        The shrinkage that was used.
+    feature_scale_ : ndarray of shape (n_features,) or None
+        What ``shrinkage="auto"`` multiplied features by for the distance that it keeps: powers of
+        two, or None if they were left as they are. ``components_`` are for the inputs themselves.
     objective_ : float or None
-        The paper's objective, computed from the data in float64; with ``reduce="project"`` that
-        of the full metric.
+        The paper's objective with the shrinkage, for weights of mean 1, computed from the data in
+        float64; with ``reduce="project"`` that of the full metric.
         None, like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
     proof_ : dict or None
         What proves ``duality_gap_``, for `nearfar.verify`: the maps, at most two, whose soft
-        neighbours are the dual point. None for a learned rectangular map, and if all points are
-        equal.
+        neighbours are the dual point, and the weights of the rows. Without weights, None for a
+        learned rectangular map, and if all points are equal.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -157,7 +171,8 @@ class MCML(MetricLearner):
         n_components: int | None = None,
         *,
         reduce: str = "project",
-        regularization: float = 0.0,
+        shrinkage: float | str = "auto",
+        class_weight: str | dict[Any, float] | None = None,
         init: str | ArrayLike = "auto",
         solver: str = "quasi-newton",
         tol: float = 1e-3,
@@ -168,7 +183,8 @@ class MCML(MetricLearner):
     ) -> None:
         self.n_components = n_components
         self.reduce = reduce
-        self.regularization = regularization
+        self.shrinkage = shrinkage
+        self.class_weight = class_weight
         self.init = init
         self.solver = solver
         self.tol = tol
@@ -179,7 +195,7 @@ class MCML(MetricLearner):
 
     @with_callbacks
     @single_threaded_blas()
-    def fit(self, X: Any, y: Any) -> MCML:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MCML:
         """Learn the metric.
 
         Parameters
@@ -188,13 +204,17 @@ class MCML(MetricLearner):
             The points. Float32 stays float32; tensors are computed on their device.
         y : array-like of shape (n_samples,)
             Class labels: numbers, strings, booleans or categories.
+        sample_weight : array-like of shape (n_samples,) or None, default=None
+            Weights of the rows, of which only ratios matter; a row of weight 0 is dropped. A row
+            counts by its weight as a point and as a neighbour of others.
 
         Returns
         -------
         MCML
             The fitted estimator.
         """
-        X, labels = validated_labelled_points(self, X, y)
+        given_rows = validated_labelled_points(self, X, y, sample_weight)
+        X, labels = given_rows.X, given_rows.labels
         check_parameters(self, self.n_features_in_)
         check_init(self.init)
         check_choice("solver", self.solver, SOLVERS)
@@ -203,15 +223,17 @@ class MCML(MetricLearner):
         solver = self.solver if convex else "quasi-newton"
         given = given_start(self, rows)
 
-        points = take_rows(without_dead_features(X), labels.order)
-        centre = central_point(points)
-        problem = MCMLProblem.build(points, centre, labels.starts, float(self.regularization))
+        points = points_to_shrink(self, X, labels)
+        scale, centre = self.feature_scale_, central_point(points)
+        problem = MCMLProblem.shrunk(
+            points, centre, labels.starts, self.shrinkage_, given_rows.masses, floored=convex
+        )
         if problem.P.size == 0:
-            return self._store_without_variation(X, problem, rows)
+            return self._store_without_variation(given_rows, problem, rows)
         if given is None:
             start = named_start(problem, points, labels, str(self.init), rows)
         else:
-            start = problem.factor(given)
+            start = start_from(self, problem, given)
         if convex:
             start = problem.opened(start)
         elif given is not None:
@@ -221,9 +243,11 @@ class MCML(MetricLearner):
             return collapse(problem, L, memory, self.tol, convex, solver)
 
         def attributes(components: Matrix) -> dict[str, Any]:
-            return {"components_": as_components(components, self.n_components, X)}
+            if problem.floor.any() and self.n_components is not None:
+                components = principal_rows(components, points)
+            return {"components_": as_components(components, self.n_components, X, scale)}
 
-        settings = [self.n_components, self.reduce, self.regularization, solver]
+        settings = [self.n_components, self.reduce, self.shrinkage_, solver, problem.masses]
         checkpoint = open_checkpoint(
             self.checkpoint, points, labels.starts, type(self).__name__, *settings
         )
@@ -234,9 +258,11 @@ class MCML(MetricLearner):
         fitted = attributes(problem.returned(L))
         self.components_ = fitted["components_"]
         ending = certified_ending(problem, L, solution.status, self.tol, convex)
-        self.proof_: Proof | None = None
+        self.proof_: Proof | None = given_rows.proof or None
         if ending.dual_factors is not None:
-            self.proof_ = map_proof(map(problem.components, ending.dual_factors))
+            maps = (problem.dual_map(L) for L in ending.dual_factors)
+            maps = (L if scale is None else L * scale for L in maps)
+            self.proof_ = map_proof(maps) | given_rows.proof
         store_ending(
             self,
             ending.status,
@@ -250,13 +276,14 @@ class MCML(MetricLearner):
         training.finish(ending.status, fitted)
         return self
 
-    def _store_without_variation(self, X: Array, problem: MCMLProblem, rows: int | None) -> MCML:
-        """All points are equal: keep the identity, or zero if there is a price on the trace."""
+    def _store_without_variation(
+        self, given: LabelledPoints, problem: MCMLProblem, rows: int | None
+    ) -> MCML:
+        """All points are equal: keep the identity."""
         warn_of_no_variation()
         d = self.n_features_in_
-        components = np.eye(rows or d, d) if self.regularization == 0 else np.zeros((rows or d, d))
-        self.components_ = as_components(components, self.n_components, X)
-        self.proof_ = None
+        self.components_ = as_components(np.eye(rows or d, d), self.n_components, given.X)
+        self.proof_ = given.proof or None
         objective = problem.in_double().evaluate(np.zeros((0, 0))).value
         store_ending(self, Status.CONVERGED, objective, 0.0 if rows is None else None, [])
         return self
@@ -268,7 +295,7 @@ class MCML(MetricLearner):
 def check_parameters(estimator: Any, n_features: int) -> None:
     """Raise if a parameter is out of range; the map has at most ``n_features`` rows."""
     check_limits(estimator)
-    check_number("regularization", estimator.regularization, Real, 0, None)
+    check_shrinkage(estimator.shrinkage)
     if estimator.n_components is not None:
         check_number("n_components", estimator.n_components, Integral, 1, n_features)
     check_choice("reduce", estimator.reduce, ("learn", "project"))
@@ -359,9 +386,9 @@ def bounded_from_inside(
 
 def remedy_of_stalling(estimator: Any) -> str | None:
     """What to do if rounding errors ended the fit; None for what holds for all estimators."""
-    if estimator.regularization > 0:
+    if estimator.shrinkage_ > 0:
         return None
     return (
-        "Set regularization, for example to 0.01: without it the best metric may be infinite,"
-        " or the bound too weak to prove that it was found."
+        "Set shrinkage, for example to 0.1: without it the best metric may be infinite, or the"
+        " bound too weak to prove that it was found."
     )

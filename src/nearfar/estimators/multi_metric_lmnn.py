@@ -30,8 +30,15 @@ from nearfar.estimators._large_margin import (
     check_margin_parameters,
     margin_checkpoint,
     objective_without_variation,
+    targets_under,
 )
 from nearfar.estimators._proofs import Proof, margin_proof
+from nearfar.estimators._shrinkage import (
+    check_shrinkage,
+    chosen_prior,
+    chosen_shrinkage,
+    warn_if_worse,
+)
 from nearfar.estimators._start import central_point, without_dead_features
 from nearfar.estimators._training import (
     Attributes,
@@ -48,7 +55,7 @@ from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
 from nearfar.solvers import Iterate, Solution, Status
-from nearfar.supervision import ClassOrder, nearest_targets
+from nearfar.supervision import ClassOrder
 from nearfar.supervision.clusters import codes_of, made_clusters, nearest_row
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.supervision.neighbors import nearest_under, vote
@@ -105,6 +112,12 @@ class MultiMetricLMNN(CallbackSupportMixin, ClassifierMixin, Estimator):
         Target neighbours of each point, and neighbours that vote.
     push_weight : float, default=0.5
         Weight of the push against impostors, between 0 and 1 (the papers' mu).
+    shrinkage : float or "auto", default="auto"
+        How much of one metric for all to keep, from 0, the papers' program, to below 1, towards
+        which all metrics become that one. It is learned first, as `LMNN` with this shrinkage does
+        it. "auto" is 4 d / (4 d + m) for d features and m rows a metric, or 0 for more than 5000
+        features. With ``init`` given, the distance that `LMNN` would keep takes the place of the
+        one metric.
     decision : {"knn", "energy"}, default="knn"
         How ``predict`` decides: by the vote of the nearest neighbours, or by the least energy; see
         `NearestNeighborClassifier` and `EnergyClassifier`.
@@ -136,6 +149,12 @@ default=None
         where a metric has less rank than others.
     metric_of_ : ndarray of shape (n_samples,)
         The metric of each row.
+    shrinkage_ : float
+        The shrinkage of the joint program.
+    prior_components_ : ndarray of shape (rows, n_features) or None
+        The map whose distance the shrinkage keeps: that of one metric for all. None for the inputs.
+    target_components_ : ndarray of shape (rows, n_features) or None
+        The map under which target neighbours are the nearest of the class; None for the inputs.
     centers_ : ndarray of shape (n_metrics, n_features) or None
         The centres of the clusters of "kmeans". A new point has the metric of the nearest one; for
         other clusters, of the nearest row.
@@ -205,6 +224,7 @@ default=None
         *,
         n_neighbors: int = 3,
         push_weight: float = 0.5,
+        shrinkage: float | str = "auto",
         decision: str = "knn",
         init: Any = None,
         validation_fraction: float | None = None,
@@ -218,6 +238,7 @@ default=None
         self.n_metrics = n_metrics
         self.n_neighbors = n_neighbors
         self.push_weight = push_weight
+        self.shrinkage = shrinkage
         self.decision = decision
         self.init = init
         self.validation_fraction = validation_fraction
@@ -254,18 +275,18 @@ default=None
         rows = self._rows(X, labels, clusters)
 
         points, part = rows.points, rows.split.labels
-        centre = central_point(points)  # refuses what leaves the range of float64
-        edges = nearest_targets(points, part, self.n_neighbors)
-        single = LMNNProblem.build(points, centre, edges, part.starts, self.push_weight)
-        checkpoint = margin_checkpoint(self, points, part, rows.metric_of)
+        single = self._single(rows)
+        settings = [rows.metric_of, self.shrinkage]
+        checkpoint = margin_checkpoint(self, points, part, *settings)
         training = Training(self, X, y, checkpoint=checkpoint)
         if single.P.size == 0:
-            self._store_without_variation(rows, edges[0])
+            self._store_without_variation(rows, single.edges[0])
             training.finish(self.status_, {"components_": self.components_})
             return self
 
         components, ended = self._start(training, rows, single)
-        descent, solution = self._solved(training, rows, single, components, ended)
+        joint = self._shrunk_towards(components, rows, single)
+        descent, solution = self._solved(training, rows, joint, components, ended)
         certificate = descent.certificate(solution.iterate)
 
         self.components_ = self._placed(descent.problem, solution.iterate)
@@ -285,6 +306,7 @@ default=None
             unrounded=solution.iterate.value if solution.iterate.exact else None,
             points=X,
         )
+        self._warn_if_worse(rows)
         training.finish(status, {"components_": self.components_})
         return self
 
@@ -343,6 +365,7 @@ default=None
 
     def _check_parameters(self, labels: ClassOrder, clusters: Any) -> None:
         check_margin_parameters(self)
+        check_shrinkage(self.shrinkage)
         check_choice("partition", self.partition, PARTITIONS)
         check_choice("decision", self.decision, ("knn", "energy"))
         if self.n_metrics is not None:
@@ -403,6 +426,43 @@ default=None
 
     # -- one metric, then all ----------------------------------------------------------------
 
+    def _single(self, rows: Rows) -> LMNNProblem:
+        """The problem with one metric for all."""
+        points, part, prior = rows.points, rows.split.labels, None
+        centre = central_point(points)  # refuses what leaves the range of float64
+        if self.shrinkage == "auto":
+            prior = chosen_prior(points, rows.split.codes, self.n_neighbors)
+        self.shrinkage_ = chosen_shrinkage(self.shrinkage, points)
+        self.prior_components_ = self.target_components_ = None if prior is None else prior[0]
+        chosen_by = self.target_components_
+        edges = targets_under(chosen_by, points, centre, part, self.n_neighbors)
+        return LMNNProblem.build(
+            points, centre, edges, part.starts, self.push_weight, self.shrinkage_, prior=prior
+        )
+
+    def _shrunk_towards(self, components: Matrix, rows: Rows, single: LMNNProblem) -> LMNNProblem:
+        """The problem of one metric that keeps the distance of a learned one, to be divided.
+
+        A start that was given need not have full rank: the distance that ``single`` keeps stays.
+        """
+        self.shrinkage_ = chosen_shrinkage(self.shrinkage, rows.points, self._n_metrics)
+        if not single.ridge:
+            return single
+        prior = single.prior, single.prior_inverse
+        if self.init is None:
+            inverse = single.prior_inverse @ np.linalg.inv(components @ single.prior_inverse)
+            prior = components, inverse
+            self.prior_components_ = components
+        return LMNNProblem.build(
+            rows.points,
+            central_point(rows.points),
+            single.edges,
+            single.starts,
+            self.push_weight,
+            self.shrinkage_,
+            prior=prior,
+        )
+
     def _start(
         self, training: Training, rows: Rows, single: LMNNProblem
     ) -> tuple[Matrix, Status | None]:
@@ -433,6 +493,8 @@ default=None
         status: Status | None = solution.status
         if status in (Status.CONVERGED, Status.STALLED, Status.EARLY_STOPPED):
             status = Status.MAX_ITER if len(training.history) >= self.max_iter else None
+        if single.kept is not None:
+            return descent.components(solution.iterate), status
         return descent.problem.components(solution.iterate.point), status
 
     def _solved(
@@ -451,7 +513,7 @@ default=None
         problem = MultiMetricProblem.of(single, rows.metric_of, self._n_metrics, whiten=not early)
         descent = Descent(problem, rows.points, rows.split.labels, self.tol)
         start = Start.near(components, START_WIDTH, START_MARGIN)
-        if self.init is not None:  # of any scale
+        if self.init is not None or single.kept is not None:  # of any scale
             start = replace(start, options=start.options | {"warm": False})
         n_single = len(training.history)  # iterations for the one metric
         if training.saved is not None:
@@ -511,16 +573,22 @@ default=None
         ``began`` iterations were made before.
         """
         assert rows.truth is not None
-        codes, k = rows.split.codes, min(self.n_neighbors, len(rows.points))
 
         def predict(iterate: Iterate) -> Index:
-            maps, metric_of = problem.components(iterate.point), rows.metric_of
+            point, metric_of = iterate.point, rows.metric_of
+            floored = problem.kept is not None
+            maps = problem.returned(point) if floored else problem.components(point)
             if maps.ndim == 2:
                 maps, metric_of = maps[None], np.zeros_like(metric_of)
-            nearest = nearest_under(rows.held_out, rows.points, maps, metric_of, k)
-            return vote(codes[nearest], len(self.classes_))
+            return self._votes(rows, maps, metric_of)
 
         return EarlyStopping(predict, rows.truth, began)
+
+    def _votes(self, rows: Rows, maps: Matrix, metric_of: Index) -> Index:
+        """The class numbers that the nearest points under these maps give to the held-out rows."""
+        k = min(self.n_neighbors, len(rows.points))
+        nearest = nearest_under(rows.held_out, rows.points, maps, metric_of, k)
+        return vote(rows.split.codes[nearest], len(self.classes_))
 
     # -- after -------------------------------------------------------------------------------
 
@@ -532,6 +600,20 @@ default=None
         maps = problem.returned(iterate.point)
         maps = np.array(np.broadcast_to(maps, (self._n_metrics, *maps.shape[-2:])))
         return kernels_for(self.points_).like(maps, self.points_)
+
+    def _warn_if_worse(self, rows: Rows) -> None:
+        """Warn if the held-out rows, where there are any, are classified better by the inputs."""
+        if rows.held_out is None or rows.truth is None:
+            return
+        identity, one = np.eye(self.n_features_in_)[None], np.zeros_like(rows.metric_of)
+        warn_if_worse(
+            self._votes(rows, to_host(self.components_), rows.metric_of),
+            self._votes(rows, identity, one),
+            rows.truth,
+            n_rows=len(rows.points),
+            n_features=self.n_features_in_,
+            n_classes=len(self.classes_),
+        )
 
     def _store_without_variation(self, rows: Rows, heads: Array) -> None:
         """All points are equal: identities are as good as any other metrics."""

@@ -18,6 +18,7 @@ from nearfar.estimators._input import holds_tuples, validated_kinds, validated_t
 from nearfar.estimators._metric_classifier import is_fitted
 from nearfar.estimators.mmc import MMC
 from nearfar.kernels import Array, kernels_for
+from nearfar.registry import ENTRIES
 from nearfar.supervision.pairs import check_both_kinds
 from nearfar.supervision.thresholds import CRITERIA, Cuts
 from nearfar.validation import check_choice, check_number
@@ -254,7 +255,7 @@ class PairClassifier(ClassifierMixin, Estimator):
                 f"validation_fraction={self.validation_fraction} holds pairs out from learning, but"
                 " metric is fitted already. Set validation_fraction=None."
             )
-        if not fitted and not get_tags(metric).input_tags.three_d_array:
+        if not fitted and not _learns_from_pairs(metric):
             raise InvalidInputError(
                 f"metric={metric!r} does not learn from pairs. Fit it to labelled points first, or"
                 " take a learner that does, such as MMC()."
@@ -298,6 +299,13 @@ class PairClassifier(ClassifierMixin, Estimator):
         host = kernels_for(distances).to_host(distances)
         self.threshold_ = Cuts.of(host, near).best(calibrate, beta, rate)
         return self
+
+
+def _learns_from_pairs(metric: Any) -> bool:
+    """Whether ``fit`` takes pairs; some of our learners take other tuples only."""
+    known = {entry.name: entry.learns_from for entry in ENTRIES}
+    others = known.get(type(metric).__name__, "pairs") not in ("pairs", "chunklets")
+    return bool(get_tags(metric).input_tags.three_d_array) and not others
 
 
 def _check_criterion(calibrate: Any, beta: Any, rate: Any) -> None:

@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._input import holds_tuples, validated_labels, validated_points
+from nearfar.estimators._input import (
+    holds_tuples,
+    validated_labels,
+    validated_points,
+    validated_triplets,
+)
 from nearfar.estimators._start import robust_centre, without_dead_features
 from nearfar.estimators._training import (
     Training,
@@ -19,16 +24,15 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas, to_host
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.scml import SCMLProblem
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.column_generation import column_generation
-from nearfar.supervision import Tuples, make_triplets
+from nearfar.supervision import make_triplets
 from nearfar.supervision.labels import check_near_and_far
-from nearfar.supervision.pairs import equal_points
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
@@ -90,7 +94,8 @@ class SCML(MetricLearner):
         Number of iterations.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective, residual (the gap), duality_gap (the same,
-        since every iterate is certified) and n_columns (vectors in the program).
+        since every iterate is certified), n_columns (vectors in the program) and n_rows (triplets
+        in it).
     classes_ : ndarray
         The labels, if y were class labels.
     n_features_in_ : int
@@ -262,22 +267,7 @@ class SCML(MetricLearner):
                     " points are equal. Check the features."
                 )
             return points, found.indices
-        if y is not None:
-            raise InvalidInputError(
-                f"{name} takes triplets without y: the first point is nearer to the second than to"
-                " the third. Pass y=None."
-            )
-        X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
-        m, size, d = X.shape
-        if size != 3:
-            raise InvalidInputError(
-                f"{name} takes triplets of shape (n_triplets, 3, n_features); got"
-                f" {tuple(X.shape)}. For pairs take ITML, for quadruplets LSML."
-            )
-        if isinstance(X, Tuples):
-            return validated_points(self, X.points, reset), X.indices
-        points = validated_points(self, X.reshape((m * size, d)), reset)
-        return points, equal_points(points).reshape(m, size)
+        return validated_triplets(self, X, y, reset)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -54,7 +54,7 @@ from nearfar.problems.sensor_localization import (
     affine_rank,
     align_to_anchors,
     core,
-    mirrored,
+    has_mirror_image,
 )
 from nearfar.problems.stress import Stress
 from nearfar.problems.variational_mvu import VariationalProgram
@@ -437,12 +437,12 @@ def measure_firmness(
     def solve(right: Matrix, tol: float) -> Matrix:
         return conjugate_gradients(elasticity.product, right, precondition, tol, STEPS)
 
-    shaken = solve(elasticity.shaken(random, SAMPLES), TREMBLING)
-    looseness = elasticity.looseness(elasticity.squares_beside_most(shaken, random))
+    displacements = solve(elasticity.noise_forces(random, SAMPLES), TREMBLING)
+    looseness = elasticity.looseness(elasticity.squares_beside_most(displacements, random))
     moved = solve(elasticity.moved_by(inflated[:, None] * signs), SOLVED)
     errors = scaled.unit * np.sqrt(elasticity.squares(moved))
     kept = core(n, graph.heads, graph.tails, r + 1, fixed)
-    twofold = mirrored(graph.heads, graph.tails, squares, Y)
+    twofold = has_mirror_image(graph.heads, graph.tails, squares, Y)
     pinned = fixed | (kept & (looseness <= LOOSE) & ~twofold)
     return Firmness(np.where(pinned, errors, np.inf), looseness, pinned)
 

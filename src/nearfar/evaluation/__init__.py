@@ -1,6 +1,6 @@
 """How good a metric or an embedding is, in numbers."""
 
-from nearfar.evaluation.compare import Row, baselines, compare, measure
+from nearfar.evaluation.compare import baselines, compare, compare_fitted, measure
 from nearfar.evaluation.embeddings import (
     EmbeddingMeasures,
     alignment_error,
@@ -29,6 +29,8 @@ from nearfar.evaluation.relevance import RankedRelevance, ranked_relevance
 from nearfar.evaluation.retrieval import retrieval_measures
 from nearfar.evaluation.split import Split, split_points, with_fewer_tests
 from nearfar.evaluation.statistics import mcnemar, standard_error, wilson_interval
+from nearfar.evaluation.targets import TargetChoice, TargetTrial, choose_targets
+from nearfar.evaluation.verdict import Comparison, Row, Verdict
 from nearfar.evaluation.verification import (
     best_threshold,
     equal_error_rate,
@@ -37,6 +39,7 @@ from nearfar.evaluation.verification import (
 )
 
 __all__ = [
+    "Comparison",
     "EmbeddingMeasures",
     "NeighborChoice",
     "NeighborTrial",
@@ -44,12 +47,17 @@ __all__ = [
     "RetrievalMeasures",
     "Row",
     "Split",
+    "TargetChoice",
+    "TargetTrial",
+    "Verdict",
     "alignment_error",
     "baselines",
     "best_threshold",
     "choose_n_neighbors",
+    "choose_targets",
     "compare",
     "compare_embeddings",
+    "compare_fitted",
     "equal_error_rate",
     "hit_rate_at_k",
     "knn_error",

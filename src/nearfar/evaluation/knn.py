@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import check_array
 
 from nearfar.errors import InvalidInputError
@@ -37,6 +38,13 @@ def knn_error(
     error : float
         Between 0 and 1.
     """
+    return float(knn_mistakes(model, X_train, y_train, X_test, y_test, n_neighbors).mean())
+
+
+def knn_mistakes(
+    model: Any, X_train: Any, y_train: Any, X_test: Any, y_test: Any, n_neighbors: int = 3
+) -> NDArray[np.bool_]:
+    """Which test points their nearest training points classify wrongly; see `knn_error`."""
     y_train, y_test = np.asarray(y_train), np.asarray(y_test)
     if (y_train.dtype.kind in "biuf") != (y_test.dtype.kind in "biuf"):
         raise InvalidInputError(
@@ -50,7 +58,7 @@ def knn_error(
     if model is not None:
         X_train, X_test = model.transform(X_train), model.transform(X_test)
     predicted = knn_predict(X_train, y_train, X_test, n_neighbors)
-    return float(np.mean(predicted != y_test))
+    return np.asarray(predicted != y_test)
 
 
 def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -> np.ndarray:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
 from nearfar.errors import DisconnectedGraphError, InvalidInputError, NearfarWarning
 from nearfar.evaluation.embeddings import EmbeddingMeasures, measure_embedding
@@ -151,6 +151,12 @@ def choose_n_neighbors(
     from nearfar.estimators.mvu import MVU
 
     unfolding = MVU() if unfolding is None else unfolding
+    if isinstance(X, BaseEstimator) or not isinstance(unfolding, BaseEstimator):
+        raise InvalidInputError(
+            "choose_n_neighbors takes the points first and the unfolding second; got"
+            f" {type(X).__name__} and {type(unfolding).__name__}. Write"
+            " choose_n_neighbors(X, MVU())."
+        )
     if isinstance(X, NeighborhoodGraph):
         raise InvalidInputError(
             "a graph has its neighbours already. Pass the points or distances it was made of."

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from nearfar.errors import DisconnectedGraphError
-from nearfar.graphs.report import listed
+from nearfar.graphs.report import format_sizes
 
 Index = NDArray[np.intp]
 
@@ -41,7 +41,7 @@ def check_one_component(labels: Index, name: str, remedy: str) -> None:
     shown = np.sort(sizes)[::-1].tolist()
     raise DisconnectedGraphError(
         f"{name} needs a connected neighbourhood graph; this one has {len(sizes)} components,"
-        f" of {listed(shown)} nodes. {remedy}",
+        f" of {format_sizes(shown)} nodes. {remedy}",
         np.flatnonzero(labels != sizes.argmax()),
         shown,
     )

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, is_torch, kernels_for
-from nearfar.validation import check_number
+from nearfar.validation import check_in_memory, check_number
 
 Index = NDArray[np.intp]
 Lengths = NDArray[np.float64]
@@ -121,9 +121,10 @@ class PointDistances:
 
 def checked_points(X: Any) -> Array:
     """Validate points (n, d) on their device: real, finite numbers."""
+    check_in_memory(X)
     if not is_torch(X):
         return check_array(X, dtype=[np.float64, np.float32])
-    X = X.detach()
+    X = kernels_for(X).detached(X)
     if X.ndim != 2 or not bool(X.isfinite().all()):
         raise InvalidInputError(
             "points must be a tensor of shape (n_samples, n_features) without NaN or infinity;"
@@ -236,7 +237,7 @@ class SparseDistances:
 
     @classmethod
     def of(cls, D: Any) -> SparseDistances:
-        """Validate a sparse matrix of distances. Time O(m log m)."""
+        """Validate a sparse matrix of distances; one direction suffices. Time O(m log m)."""
         _check_square(D.shape, D.dtype)
         n = D.shape[0]
         entries = D.tocoo(copy=True)
@@ -257,9 +258,17 @@ class SparseDistances:
         there = place < len(keys)
         there[there] = keys[place[there]] == mirrored[order][there]
         other[there] = values[place[there]]
-        bad = np.flatnonzero(~there | (np.abs(values - other) > rounding))
+        bad = np.flatnonzero(there & (np.abs(values - other) > rounding))
         _refuse_entries(bad, origins, targets, values, _ASYMMETRIC, other)
-        return cls(n, origins, targets, 0.5 * (values + other))
+        values[there] = 0.5 * (values + other)[there]
+        one_way = ~there  # as in a graph of nearest neighbours, which need not be mutual
+        origins, targets, values = (
+            np.concatenate([origins, targets[one_way]]),
+            np.concatenate([targets, origins[one_way]]),
+            np.concatenate([values, values[one_way]]),
+        )
+        order = np.argsort(origins * n + targets)
+        return cls(n, origins[order], targets[order], values[order])
 
     def neighbors(self, n_neighbors: int | None, radius: float | None) -> tuple[Index, Index]:
         """Directed edges from each node to its nearest, to all within the radius, or to all."""

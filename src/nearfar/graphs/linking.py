@@ -17,7 +17,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from nearfar.errors import DisconnectedGraphError
 from nearfar.graphs.distances import DenseDistances, Distances, PointDistances, SparseDistances
-from nearfar.graphs.report import listed
+from nearfar.graphs.report import format_sizes
 from nearfar.kernels import kernels_for
 
 Index = NDArray[np.intp]
@@ -99,8 +99,9 @@ class _KnownLinker:
 def _refuse(members: list[Index], labels: Index) -> None:
     sizes = sorted(map(len, members), reverse=True)
     raise DisconnectedGraphError(
-        f"no known distance joins the {len(members)} components of the graph, of {listed(sizes)}"
-        " nodes. Give more distances, or set on_disconnected='separate' to unfold each by itself.",
+        f"no known distance joins the {len(members)} components of the graph, of"
+        f" {format_sizes(sizes)} nodes. Give more distances, or set on_disconnected='separate' to"
+        " unfold each by itself.",
         np.flatnonzero(labels != labels[members[-1][0]]),
         sizes,
     )

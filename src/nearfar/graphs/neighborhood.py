@@ -29,7 +29,7 @@ from nearfar.graphs.edges import ANGLE, BOTH, angle_edges, undirected
 from nearfar.graphs.landmarks import farthest_first
 from nearfar.graphs.linking import links
 from nearfar.graphs.report import GraphReport
-from nearfar.graphs.walks import holding, low_outliers, walk_probabilities
+from nearfar.graphs.walks import connecting_edges, low_outliers, walk_probabilities
 from nearfar.kernels import kernels_for
 from nearfar.validation import check_number
 
@@ -152,8 +152,10 @@ class NeighborhoodGraph:
         ----------
         D : array-like, torch.Tensor or sparse array of shape (n_samples, n_samples)
             Symmetric matrix of distances, not squared. Dense: NaN or infinity marks unknown
-            distances. Sparse: the stored entries, zeros included, are the known distances. Tensors
-            are copied to the host.
+            distances. Sparse: the stored entries, zeros included, are the known distances; one
+            direction suffices, so that graphs of nearest neighbours by scikit-learn
+            (``kneighbors_graph`` or ``KNeighborsTransformer``) can be given. Tensors are copied to
+            the host.
         n_neighbors : int or None, default=None
             Number of neighbours of a node, or fewer if fewer of its distances are known. None means
             all nodes with a known distance.
@@ -453,7 +455,7 @@ class NeighborhoodGraph:
         q = np.full(direct.n_edges, np.inf)
         q[walked] = direct._part(walked).edge_probabilities(steps, sigma)
         doubtful = walked & low_outliers(q, threshold)
-        held = holding(self.n_nodes, direct.heads, direct.tails, q, doubtful)
+        held = connecting_edges(self.n_nodes, direct.heads, direct.tails, q, doubtful)
         return np.flatnonzero(self._directions() != ANGLE)[doubtful & ~held]
 
     def cut_bad_edges(

@@ -45,7 +45,9 @@ class GraphReport:
 
     def __str__(self) -> str:
         sizes = self.component_sizes
-        pieces = "connected" if self.connected else f"{len(sizes)} components: {listed(sizes)}"
+        pieces = (
+            "connected" if self.connected else f"{len(sizes)} components: {format_sizes(sizes)}"
+        )
         return "\n".join(
             [
                 f"nodes       {self.n_nodes} ({pieces})",
@@ -58,7 +60,7 @@ class GraphReport:
         )
 
 
-def listed(sizes: Sequence[int]) -> str:
+def format_sizes(sizes: Sequence[int]) -> str:
     """A list of numbers as text: "5, 3 and 2"; of many, the first and how many more there are."""
     few = list(sizes[:MOST_LISTED])
     if len(sizes) > MOST_LISTED:

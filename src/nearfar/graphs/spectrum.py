@@ -60,28 +60,28 @@ def bottom_spectrum(
         except ArpackNoConvergence:  # eigenvalues are clustered near zero
             if _sample_fill(A) < DENSE:
                 break
-    solve = factored(A)
+    solve = pseudoinverse(A)
     if n <= SMALL or count >= n - 1:
         values, vectors = linalg.eigh(A.toarray(), subset_by_index=[0, min(count, n - 1)])
         return Spectrum(values[1:], _centred(vectors[:, 1:]), solve)
     check_time()
-    inverse = LinearOperator((n, n), matvec=_timed(solve), dtype=np.float64)
+    inverse = LinearOperator((n, n), matvec=_with_time_check(solve), dtype=np.float64)
     inverses, vectors = eigsh(inverse, count, which="LA", v0=_centred(start), tol=ACCURACY)
     order = np.argsort(-inverses)
     return Spectrum(1 / inverses[order], _centred(vectors[:, order]), solve)
 
 
-def _timed(product: Callable[[Matrix], Matrix]) -> Callable[[Matrix], Matrix]:
+def _with_time_check(product: Callable[[Matrix], Matrix]) -> Callable[[Matrix], Matrix]:
     """A product that raises once the time of the fit is up."""
 
-    def timed(x: Matrix) -> Matrix:
+    def checked(x: Matrix) -> Matrix:
         check_time()
         return product(x)
 
-    return timed
+    return checked
 
 
-def factored(A: Any) -> Callable[[Matrix], Matrix]:
+def pseudoinverse(A: Any) -> Callable[[Matrix], Matrix]:
     """The pseudoinverse of a sparse A ⪰ 0 with the constants as null space, by a factor."""
     shift = SHIFT * float(A.diagonal().mean())
     factor = symmetric_factor(A + shift * sparse.eye_array(A.shape[0]))
@@ -122,7 +122,7 @@ def _by_products(A: Any, count: int, start: Matrix, restarts: int) -> Spectrum:
         return image
 
     values, vectors = eigsh(
-        LinearOperator(A.shape, matvec=_timed(product), dtype=np.float64),
+        LinearOperator(A.shape, matvec=_with_time_check(product), dtype=np.float64),
         found,
         which="SA",
         v0=start,

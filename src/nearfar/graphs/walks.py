@@ -111,7 +111,7 @@ def low_outliers(q: Floats, threshold: float) -> NDArray[np.bool_]:
     return outliers
 
 
-def holding(
+def connecting_edges(
     n: int, heads: Index, tails: Index, q: Floats, doubtful: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Doubtful edges that are needed to connect the graph: the most likely of those that do."""

@@ -15,6 +15,7 @@ class, and class c holds the rows ``starts[c]:starts[c + 1]``.
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -46,8 +47,9 @@ Array = Any
 
 
 def is_torch(X: Any) -> bool:
-    """Tell whether X is a torch tensor, without importing torch."""
-    return type(X).__module__.partition(".")[0] == "torch"
+    """Tell whether X is a torch tensor, of whatever subclass, without importing torch."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    return tensor is not None and isinstance(X, tensor)
 
 
 def kernels_for(X: Any) -> ModuleType:

@@ -48,10 +48,14 @@ THREADED_BYTES = 1 << 24  # bytes touched below which threads cost more than the
 TABLE_ENTRIES = 1 << 22  # distances held at a time where each query needs those to all points
 GROUP = 32  # distances in a group; the maxima of the groups bound the k-th nearest distance
 CENTRE_ROWS = 4096  # rows that are enough for a centre
+ROUGH = 1e-8  # a squared distance, relative to the largest, that a matrix product has lost
 SOFTMAX_BYTES = 1 << 19  # bytes of a block of soft neighbours, which should stay in the cache
 # Exponents below it count as it: exp(−60) is lost in any sum of probabilities, but smaller ones
 # become subnormal numbers, with which processors compute a hundred times slower.
 NEGLIGIBLE = -60
+# Exponents below which a weight is negligible unless all are, and totals that tell the latter: the
+# smallest normal numbers are about exp(-87) in float32 and exp(-708) in float64.
+VANISHING = {np.float32: (-80.0, 1e-25), np.float64: (-700.0, 1e-280)}
 SOFTMAX_ROWS = 64  # rows of such a block at least
 SOFTMAX_SHARES = 16  # partial sums over columns; at most this many threads can work
 
@@ -59,6 +63,11 @@ SOFTMAX_SHARES = 16  # partial sums over columns; at most this many threads can 
 def to_host(x: Any) -> NDArray[Any]:
     """Return x as a NumPy array."""
     return np.asarray(x)
+
+
+def detached(x: NDArray[Any]) -> NDArray[Any]:
+    """Return x: arrays have no gradient."""
+    return x
 
 
 def like(x: Any, reference: Floats) -> Floats:
@@ -79,6 +88,12 @@ def double(x: Floats) -> NDArray[np.float64]:
 def single(x: Floats) -> NDArray[np.float32]:
     """Return x in float32."""
     return np.asarray(x, dtype=np.float32)
+
+
+def sqrt(x: NDArray[Any]) -> NDArray[Any]:
+    """√x."""
+    root: NDArray[Any] = np.sqrt(x)
+    return root
 
 
 def flatnonzero(mask: NDArray[np.bool_]) -> Index:
@@ -173,6 +188,38 @@ def _first_equal(X: Floats) -> Index:
     if not same:
         _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
     return first[group]
+
+
+def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
+    """Squared distances to the k-th nearest others of the class (n,), in float64.
+
+    A point of a smaller class has the largest, and one alone has 0. Distances come from a matrix
+    product; points for which it may have lost digits are compared with their whole class. Time
+    O(Σ m² d), memory O(SOFTMAX_BYTES).
+    """
+    out = np.zeros(len(X))
+    for first, last in pairwise(starts.tolist()):
+        near = min(k, last - first - 1)
+        if near == 0:
+            continue
+        points = X[first:last].astype(np.float64)
+        points -= np.median(points, axis=0)  # an outlier would take digits from the others
+        squares = np.einsum("ij,ij->i", points, points)
+        rough = ROUGH * 2 * squares.max()
+        step = max(SOFTMAX_ROWS, SOFTMAX_BYTES // (8 * len(points)))
+        for begin in range(0, len(points), step):
+            check_time()
+            rows = slice(begin, min(begin + step, len(points)))
+            table = np.matmul(-2 * points[rows], points.T)
+            table += squares
+            table[np.arange(len(table)), np.arange(rows.start, rows.stop)] = np.inf
+            table.partition(near - 1, axis=1)
+            found = table[:, near - 1] + squares[rows]
+            for row in np.flatnonzero(found < rough):
+                exact = ((points - points[begin + row]) ** 2).sum(axis=1)
+                found[row] = np.partition(exact, near)[near]  # after the point itself
+            out[first + rows.start : first + rows.stop] = found
+    return out
 
 
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
@@ -732,7 +779,12 @@ def similarities(
 
 
 def softmax_neighbors(
-    Z: Floats, Y: Floats, starts: Index, own: bool = False, both: bool = False
+    Z: Floats,
+    Y: Floats,
+    starts: Index,
+    own: bool = False,
+    both: bool = False,
+    masses: NDArray[np.float64] | None = None,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats | None]:
     """Sums over the soft neighbours p_ij = exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} exp(−‖zᵢ − z_l‖²), j ≠ i.
 
@@ -741,11 +793,15 @@ def softmax_neighbors(
     Σⱼ (w_ij + w_ji) (n,), the product W Y (n, c), and Wᵀ Y (n, c) if ``both``, else None. A point
     alone in its class has weights of zero. All but the products are in float64; n is at least 2.
 
+    With ``masses`` m (n,), which are positive, point j counts m_j times as a neighbour, so that
+    p_ij = m_j exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} m_l exp(−‖zᵢ − z_l‖²), and w_ij is multiplied by mᵢ.
+
     Distances come from a matrix product in the dtype of Z, so that Z should be centred. Time
     O(n² (r + c)), memory O(SOFTMAX_BYTES) a thread and SOFTMAX_SHARES times the column sums.
     """
     n, columns = len(Z), Y.shape[1]
     squares = np.einsum("ij,ij->i", Z, Z)
+    heights = squares if masses is None else squares - np.log(masses).astype(Z.dtype)
     logs, shares = np.empty(n), np.empty(n)
     forward = np.empty((n, columns), Y.dtype)
     step = min(n, max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize)))
@@ -762,13 +818,15 @@ def softmax_neighbors(
             check_time()
             rows = slice(first, min(first + step, part.stop))
             W = np.matmul(2 * Z[rows], Z.T, out=buffer[: rows.stop - rows.start])
-            W -= squares
+            W -= heights
             logs[rows] = _softmax(W, rows) - squares[rows]
             shares[rows] = _weighted(W, rows, starts, own)
+            if masses is not None:
+                W *= masses[rows, None].astype(W.dtype)
             np.matmul(W, Y, out=forward[rows])
             degrees += np.ones(len(W), W.dtype) @ W
             if not own:
-                degrees[rows] += 1
+                degrees[rows] += 1 if masses is None else masses[rows]
             if backward is not None:
                 backward += W.T @ Y[rows]
         buffers.append(buffer)
@@ -782,7 +840,8 @@ def softmax_neighbors(
         if backward is not None and products is not None:
             backward += products
     if not own:
-        degrees[starts[:-1][np.diff(starts) == 1]] -= 1
+        alone = starts[:-1][np.diff(starts) == 1]
+        degrees[alone] -= 1 if masses is None else masses[alone]
     return logs, shares, degrees, forward, backward
 
 
@@ -816,6 +875,63 @@ def _weighted(table: Floats, rows: slice, starts: Index, own: bool) -> NDArray[n
             table[members] *= -share[:, None].astype(table.dtype)
             table[members, first:last] = kept
     return shares
+
+
+def kernel_regression(
+    Z: Floats, U: Floats, y: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Leave-one-out estimates from soft neighbours, and the scatter in the gradient of their error.
+
+    Returns ŷᵢ = Σⱼ p_ij yⱼ (n,), with the p_ij of `softmax_neighbors`, and the scatter
+    Σᵢⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ (s, s) with w_ij = 2 (ŷᵢ − yᵢ)(ŷᵢ − yⱼ) p_ij. These and y (n,) are
+    in float64, on the host; n is at least 2.
+
+    Exponents come from one matrix product in the dtype of Z, so that Z should be centred; rows are
+    shifted by their largest only where all weights of one would vanish. Time O(n² (r + s)), memory
+    O(SOFTMAX_BYTES) a thread and SOFTMAX_SHARES times 2 n numbers.
+    """
+    (n, s), dtype = U.shape, Z.dtype
+    squares, one = np.einsum("ij,ij->i", Z, Z)[:, None], np.ones((n, 1), dtype)
+    left, right = np.hstack([2 * Z, -one, -squares]), np.hstack([Z, squares, one])
+    column = y[:, None].astype(dtype)
+    moments = np.hstack([U, column * U, column, one])
+    lowest, least = VANISHING[dtype.type]
+    deep = -4 * float(squares.max()) < lowest  # no exponent is below this
+    estimates = np.empty(n)
+    step = min(n, max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize)))
+    size = max(step, -(-n // SOFTMAX_SHARES))
+    parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
+    buffers = [np.empty((step, n), dtype) for _ in range(min(n_threads(), len(parts)))]
+
+    def sums(part: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        backward, across, buffer = np.zeros((2, n)), np.zeros((s, s)), buffers.pop()
+        for first in range(part.start, part.stop, step):
+            check_time()
+            rows = slice(first, min(first + step, part.stop))
+            itself = np.arange(rows.stop - first), np.arange(first, rows.stop)
+            W = np.matmul(left[rows], right.T, out=buffer[: rows.stop - first])
+            if deep:
+                np.maximum(W, lowest, out=W)
+            np.exp(W, out=W)
+            W[itself] = 0
+            found = (W @ moments).astype(np.float64)
+            if found[:, -1].min() < least:
+                _softmax(np.matmul(left[rows], right.T, out=W), rows)
+                found = (W @ moments).astype(np.float64)
+            total = found[:, -1]
+            estimates[rows] = found[:, -2] / total
+            b = 2 * (estimates[rows] - y[rows]) / total
+            a = b * estimates[rows]
+            inside = a[:, None] * found[:, :s] - b[:, None] * found[:, s : 2 * s]
+            across += U[rows].T @ inside
+            backward += np.stack([a, b]).astype(dtype) @ W
+        buffers.append(buffer)
+        return backward, across
+
+    found = _in_threads(sums, parts, n * n * (Z.shape[1] + 2 * s) * Z.itemsize)
+    (first, second), across = (np.sum(part, axis=0) for part in zip(*found, strict=True))
+    columns = (first - y * second)[:, None]
+    return estimates, U.T @ (columns * U) - across - across.T
 
 
 def local_laplacian(Z: Floats, scales: Floats, starts: Index) -> Floats:

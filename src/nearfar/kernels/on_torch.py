@@ -37,6 +37,11 @@ def to_host(x: Any) -> NDArray[Any]:
     return x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
 
 
+def detached(x: Tensor) -> Tensor:
+    """Return the values of x as a plain tensor, without its gradient and its subclass."""
+    return x.detach().as_subclass(Tensor)
+
+
 def like(x: Any, reference: Tensor) -> Tensor:
     """Return host array x with the dtype and device of the reference."""
     return torch.as_tensor(np.asarray(x), dtype=reference.dtype, device=reference.device)
@@ -55,6 +60,14 @@ def double(x: Tensor) -> Tensor:
 def single(x: Tensor) -> Tensor:
     """Return x in float32."""
     return x.to(torch.float32)
+
+
+def sqrt(x: Tensor) -> Tensor:
+    """√x, whose derivative at 0 counts as 1: times that of a square, it is 0 and not 0 · ∞."""
+    if not x.requires_grad:
+        return x.sqrt()
+    zero = x == 0
+    return torch.where(zero, x, torch.where(zero, 1.0, x).sqrt())
 
 
 def flatnonzero(mask: Tensor) -> Tensor:
@@ -131,6 +144,24 @@ def _first_of_group(group: Tensor) -> Tensor:
     """For each row the first row of the same group."""
     rows = torch.arange(len(group), device=group.device)
     return torch.empty_like(rows).scatter_reduce_(0, group, rows, "amin", include_self=False)[group]
+
+
+def kth_squares(X: Tensor, starts: Index, k: int) -> Tensor:
+    """Squared distances to the k-th nearest others of the class (n,), in float64.
+
+    A point of a smaller class has the largest, and one alone has 0. Distances come from
+    differences. Time O(Σ m² d).
+    """
+    out = torch.zeros(len(X), dtype=torch.float64, device=X.device)
+    for first, last in pairwise(starts.tolist()):
+        near = min(k, last - first - 1)
+        points = X[first:last].double()
+        for rows in _tables(points, len(points) if near else 0):
+            table = torch.cdist(points[rows], points, compute_mode="donot_use_mm_for_euclid_dist")
+            # The point itself is the first, at a distance of 0.
+            found = table.kthvalue(near + 1, dim=1).values ** 2
+            out[first + rows.start : first + rows.stop] = found
+    return out
 
 
 def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
@@ -480,7 +511,12 @@ def similarities(
 
 
 def softmax_neighbors(
-    Z: Tensor, Y: Tensor, starts: Index, own: bool = False, both: bool = False
+    Z: Tensor,
+    Y: Tensor,
+    starts: Index,
+    own: bool = False,
+    both: bool = False,
+    masses: NDArray[np.float64] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """Sums over the soft neighbours p_ij = exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} exp(−‖zᵢ − z_l‖²), j ≠ i.
 
@@ -489,16 +525,23 @@ def softmax_neighbors(
     Σⱼ (w_ij + w_ji) (n,), the product W Y (n, c), and Wᵀ Y (n, c) if ``both``, else None. A point
     alone in its class has weights of zero. All but the products are in float64; n is at least 2.
 
+    With ``masses`` m (n,), which are positive, point j counts m_j times as a neighbour, so that
+    p_ij = m_j exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} m_l exp(−‖zᵢ − z_l‖²), and w_ij is multiplied by mᵢ.
+
     As in `nearfar.kernels.on_numpy`, which computes it for many points on the host.
     """
     if Z.device.type == "cpu" and len(Z) >= MANY_ON_HOST:
         logs, shares, degrees, forward, backward = (
             None if part is None else torch.from_numpy(part)
-            for part in on_numpy.softmax_neighbors(to_host(Z), to_host(Y), starts, own, both)
+            for part in on_numpy.softmax_neighbors(
+                to_host(Z), to_host(Y), starts, own, both, masses
+            )
         )
         return logs, shares, degrees, forward, backward
     n = len(Z)
     squares = (Z * Z).sum(1)
+    mass = torch.as_tensor(np.ones(n) if masses is None else masses, device=Z.device)
+    heights = squares if masses is None else squares - mass.log().to(Z.dtype)
     logs = torch.empty(n, dtype=torch.float64, device=Z.device)
     shares, degrees = torch.empty_like(logs), torch.zeros_like(logs)
     forward = torch.empty_like(Y)
@@ -507,7 +550,7 @@ def softmax_neighbors(
     sizes = np.diff(starts)
     alone = torch.as_tensor(np.repeat(sizes == 1, sizes), device=Z.device)
     for rows in _tables(Z, n):
-        W = torch.addmm(-squares, Z[rows], Z.T, alpha=2)
+        W = torch.addmm(-heights, Z[rows], Z.T, alpha=2)
         W[everyone[: len(W)], everyone[rows]] = -torch.inf
         top = W.amax(1)
         W.sub_(top[:, None]).exp_()
@@ -523,13 +566,52 @@ def softmax_neighbors(
                 W[members].mul_(-share[:, None])
                 W[members, first:last] = kept
         W[alone[rows]] = 0
+        if masses is not None:
+            W.mul_(mass[rows, None].to(W.dtype))
         forward[rows] = W @ Y
         degrees += W.sum(0, dtype=torch.float64)
         if not own:
-            degrees[rows] += (~alone[rows]).double()
+            degrees[rows] += ~alone[rows] * mass[rows]
         if backward is not None:
             backward.addmm_(W.T, Y[rows])
     return logs, shares, degrees, forward, backward
+
+
+def kernel_regression(
+    Z: Tensor, U: Tensor, y: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Leave-one-out estimates from soft neighbours, and the scatter in the gradient of their error.
+
+    Returns ŷᵢ = Σⱼ p_ij yⱼ (n,), with the p_ij of `softmax_neighbors`, and the scatter
+    Σᵢⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ (s, s) with w_ij = 2 (ŷᵢ − yᵢ)(ŷᵢ − yⱼ) p_ij. These and y (n,) are
+    in float64, on the host; n is at least 2.
+
+    As in `nearfar.kernels.on_numpy`, which computes it for many points on the host.
+    """
+    if Z.device.type == "cpu" and len(Z) >= MANY_ON_HOST:
+        return on_numpy.kernel_regression(to_host(Z), to_host(U), y)
+    n, s = U.shape
+    squares, everyone = (Z * Z).sum(1), torch.arange(n, device=Z.device)
+    targets = torch.as_tensor(y, device=Z.device)
+    column = targets[:, None].to(Z.dtype)
+    moments = torch.hstack([U, column * U, column])
+    estimates = torch.empty_like(targets)
+    backward = torch.zeros((2, n), dtype=torch.float64, device=Z.device)
+    across = torch.zeros((s, s), dtype=torch.float64, device=Z.device)
+    for rows in _tables(Z, n):
+        W = torch.addmm(-squares, Z[rows], Z.T, alpha=2)
+        W[everyone[: len(W)], everyone[rows]] = -torch.inf
+        W = torch.softmax(W, dim=1)
+        found = (W @ moments).double()
+        estimates[rows] = found[:, 2 * s]
+        b = 2 * (estimates[rows] - targets[rows])
+        a = b * estimates[rows]
+        inside = a[:, None] * found[:, :s] - b[:, None] * found[:, s : 2 * s]
+        across += U[rows].T.double() @ inside
+        backward += (torch.stack([a, b]).to(W.dtype) @ W).double()
+    columns = (backward[0] - targets * backward[1])[:, None]
+    scatter = U.T.double() @ (columns * U.double()) - across - across.T
+    return to_host(estimates), to_host(scatter)
 
 
 def local_laplacian(Z: Tensor, scales: Tensor, starts: Index) -> Tensor:

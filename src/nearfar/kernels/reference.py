@@ -16,6 +16,19 @@ def first_equal(X: Floats) -> Index:
     return np.array([next(j for j in range(i + 1) if (X[j] == X[i]).all()) for i in range(len(X))])
 
 
+def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
+    """Squared distances to the k-th nearest others of the class (n,), in float64.
+
+    A point of a smaller class has the largest, and one alone has 0.
+    """
+    X, out = X.astype(np.float64), np.zeros(len(X))
+    for first, last in pairwise(starts):
+        for i in range(first, last):
+            squares = sorted(np.sum((X[i] - X[j]) ** 2) for j in range(first, last) if j != i)
+            out[i] = squares[min(k, len(squares)) - 1] if squares else 0.0
+    return out
+
+
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
     """Edges from each point to its k nearest others of its class, nearest first, ties by number.
 
@@ -172,7 +185,12 @@ def similarities(
 
 
 def softmax_neighbors(
-    Z: Floats, Y: Floats, starts: Index, own: bool = False, both: bool = False
+    Z: Floats,
+    Y: Floats,
+    starts: Index,
+    own: bool = False,
+    both: bool = False,
+    masses: NDArray[np.float64] | None = None,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats | None]:
     """Sums over the soft neighbours p_ij = exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} exp(−‖zᵢ − z_l‖²), j ≠ i.
 
@@ -180,22 +198,45 @@ def softmax_neighbors(
     the weights w_ij = p_ij, or with ``own`` w_ij = p_ij ([yᵢ = yⱼ] − shareᵢ), the degrees
     Σⱼ (w_ij + w_ji) (n,), the product W Y (n, c), and Wᵀ Y (n, c) if ``both``, else None. A point
     alone in its class has weights of zero. All but the products are in float64; n is at least 2.
+
+    With ``masses`` m (n,), which are positive, point j counts m_j times as a neighbour, so that
+    p_ij = m_j exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} m_l exp(−‖zᵢ − z_l‖²), and w_ij is multiplied by mᵢ.
     """
     n, labels = len(Z), np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    Z = Z.astype(np.float64)
+    Z, masses = Z.astype(np.float64), np.ones(n) if masses is None else masses
     logs, shares, W = np.empty(n), np.empty(n), np.zeros((n, n))
     for i in range(n):
         others = [j for j in range(n) if j != i]
-        exponents = np.array([-np.sum((Z[i] - Z[j]) ** 2) for j in others])
+        exponents = np.array([np.log(masses[j]) - np.sum((Z[i] - Z[j]) ** 2) for j in others])
         logs[i] = exponents.max() + np.log(np.exp(exponents - exponents.max()).sum())
         p = np.exp(exponents - logs[i])
         same = labels[others] == labels[i]
         shares[i] = p[same].sum()
         if same.any():
-            W[i, others] = p * (same - shares[i]) if own else p
+            W[i, others] = masses[i] * (p * (same - shares[i]) if own else p)
     degrees = W.sum(axis=0) + W.sum(axis=1)
     forward = (W @ Y).astype(Y.dtype)
     return logs, shares, degrees, forward, (W.T @ Y).astype(Y.dtype) if both else None
+
+
+def kernel_regression(
+    Z: Floats, U: Floats, y: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Leave-one-out estimates from soft neighbours, and the scatter in the gradient of their error.
+
+    Returns ŷᵢ = Σⱼ p_ij yⱼ (n,), with the p_ij of `softmax_neighbors`, and the scatter
+    Σᵢⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ (s, s) with w_ij = 2 (ŷᵢ − yᵢ)(ŷᵢ − yⱼ) p_ij. These and y (n,) are
+    in float64, on the host; n is at least 2.
+    """
+    n = len(Z)
+    P = softmax_neighbors(Z, np.eye(n), np.array([0, n]))[3]
+    estimates, U = P @ y, U.astype(np.float64)
+    scatter = np.zeros((U.shape[1], U.shape[1]))
+    for i in range(n):
+        for j in range(n):
+            weight = 2 * (estimates[i] - y[i]) * (estimates[i] - y[j]) * P[i, j]
+            scatter += weight * np.outer(U[i] - U[j], U[i] - U[j])
+    return estimates, scatter
 
 
 def local_laplacian(Z: Floats, scales: Floats, starts: Index) -> Floats:

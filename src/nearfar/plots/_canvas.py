@@ -71,7 +71,7 @@ def several_axes(ax: Any, names: Sequence[str], size: tuple[float, float]) -> ND
     return given
 
 
-def tidied(ax: Axes) -> Axes:
+def hide_outer_spines(ax: Axes) -> Axes:
     """Axes without the lines above and beside the picture."""
     ax.spines[["top", "right"]].set_visible(False)
     return ax
@@ -169,7 +169,7 @@ def legend_above(ax: Axes, title: str = "") -> None:
     ax.set_title(title, fontsize="medium", pad=24)
 
 
-def outlined(text: Any) -> None:
+def add_outline(text: Any) -> None:
     """Give a text a rim of the background, so that it can be read over points."""
     from matplotlib import patheffects
 

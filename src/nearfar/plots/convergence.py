@@ -11,7 +11,7 @@ import numpy as np
 from nearfar.analysis.convergence import Line, Trace
 from nearfar.analysis.models import metric_of, name_of, unwrapped, without_classifier
 from nearfar.errors import InvalidInputError
-from nearfar.plots._canvas import COLOURS, FAINT, Axes, Floats, several_axes, tidied
+from nearfar.plots._canvas import COLOURS, FAINT, Axes, Floats, hide_outer_spines, several_axes
 from nearfar.validation import check_choice
 
 USUAL = ("objective", "active_triplets", "duality_gap", "residual", "validation_error")
@@ -136,7 +136,7 @@ class ConvergenceDisplay:
         self.axes_ = several_axes(ax, self.panels_, (3.6, 3.2))
         self.figure_ = self.axes_[0].figure
         for axes, panel in zip(self.axes_, self.panels_, strict=True):
-            self._draw(tidied(axes), panel, x, color, label)
+            self._draw(hide_outer_spines(axes), panel, x, color, label)
         if label is not None:
             self.axes_[0].legend(frameon=False)
         if ax is None:

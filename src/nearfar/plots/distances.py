@@ -23,9 +23,9 @@ from nearfar.plots._canvas import (
     NEAR,
     Axes,
     Floats,
+    hide_outer_spines,
     ink,
     several_axes,
-    tidied,
 )
 from nearfar.supervision import Tuples
 
@@ -197,8 +197,8 @@ class DistancesDisplay:
         self.axes_ = several_axes(ax, [*self.distances, "ROC"], (3.9, 3.4))
         self.figure_ = self.axes_[0].figure
         for axes, name in zip(self.axes_, self.distances, strict=False):
-            self._draw_distribution(tidied(axes), name, bins)
-        self._draw_curves(tidied(self.axes_[-1]))
+            self._draw_distribution(hide_outer_spines(axes), name, bins)
+        self._draw_curves(hide_outer_spines(self.axes_[-1]))
         return self
 
     def _draw_distribution(self, ax: Axes, name: str, bins: int) -> None:

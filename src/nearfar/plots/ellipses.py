@@ -20,22 +20,21 @@ from nearfar.analysis.models import (
     known_points,
     metric_of,
     name_of,
-    unwrapped,
-    without_classifier,
 )
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators.linear_metric import as_metric
 from nearfar.kernels import to_host
 from nearfar.plots._canvas import (
     RASTERISED,
     Axes,
     Floats,
     Kinds,
+    hide_outer_spines,
     ink,
     legend_beside,
     map_axes,
     spread_rows,
-    tidied,
 )
 from nearfar.validation import check_number
 
@@ -106,8 +105,8 @@ class EllipsesDisplay:
         Parameters
         ----------
         estimator : fitted estimator
-            `MultiMetricLMNN`, a linear metric learner, whose one metric is drawn around every
-            class, or a classifier around one.
+            `MultiMetricLMNN`, a linear metric learner or a pipeline of linear steps, whose one
+            metric is drawn around every class, or a classifier around one.
         X : array-like or torch.Tensor of shape (n_samples, n_features), or None, default=None
             The points. None is those that the model keeps.
         y : array-like of shape (n_samples,) or None, default=None
@@ -122,8 +121,9 @@ class EllipsesDisplay:
         EllipsesDisplay
             The display.
         """
-        _refuse_pipeline(unwrapped(estimator))
         model = metric_of(estimator)
+        if hasattr(model, "steps"):
+            model = as_metric(model)
         if not has_several_metrics(model) and not isinstance(model, MetricLearner):
             raise InvalidInputError(
                 f"ellipses are drawn of linear metrics; {name_of(model)} is none. Use"
@@ -164,7 +164,7 @@ class EllipsesDisplay:
         """
         if radius is not None:
             check_number("radius", radius, Real, 0, None, open_ends=True)
-        ax = self.ax_ = tidied(map_axes(ax, self.points))
+        ax = self.ax_ = hide_outer_spines(map_axes(ax, self.points))
         self.figure_ = ax.figure
         names, codes = np.unique(self.groups, return_inverse=True)
         kinds = Kinds(names, codes.reshape(-1))
@@ -190,13 +190,3 @@ class EllipsesDisplay:
         ax.set_title(f"{self.name}: distance {self.radius_:.2g} from each middle".lstrip(": "))
         legend_beside(ax, kinds.handles())
         return self
-
-
-def _refuse_pipeline(model: Any) -> None:
-    if hasattr(model, "steps"):
-        ends = without_classifier(model) is model
-        step, k = ("last step", 1) if ends else ("step before the classifier", 2)
-        raise InvalidInputError(
-            f"ellipses are drawn of one model, not of a pipeline. Give its {step}, pipeline[-{k}],"
-            f" with X=pipeline[:-{k}].transform(X)."
-        )

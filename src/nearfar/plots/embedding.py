@@ -30,15 +30,15 @@ from nearfar.plots._canvas import (
     Floats,
     Index,
     Kinds,
+    add_outline,
     as_images,
     grey_levels,
+    hide_outer_spines,
     kinds_or_scale,
     legend_beside,
     map_axes,
-    outlined,
     pyplot,
     spread_rows,
-    tidied,
 )
 from nearfar.validation import check_choice, check_number
 
@@ -237,7 +237,7 @@ class EmbeddingDisplay:
         check_number("max_thumbnails", max_thumbnails, Integral, 0, None)
         check_number("thumbnail_size", thumbnail_size, Real, 0, 1, open_ends=True)
         places = self._places()
-        ax = self.ax_ = tidied(map_axes(ax, places))
+        ax = self.ax_ = hide_outer_spines(map_axes(ax, places))
         self.figure_ = ax.figure
         rows = spread_rows(len(places), max_points)
         kinds = None if self.labels is None else kinds_or_scale(self.labels)
@@ -248,7 +248,7 @@ class EmbeddingDisplay:
         self.thumbnails_ = np.empty(0, dtype=np.intp)
         if pictured:
             box = thumbnail_size * self._box(places)
-            self.thumbnails_ = _spaced(places, rows, 1.1 * box, max_thumbnails)
+            self.thumbnails_ = _non_overlapping(places, rows, 1.1 * box, max_thumbnails)
             self._draw_thumbnails(ax, kinds, box, image_cmap)
         if isinstance(kinds, Kinds):
             self._name(ax, places, kinds, names, label_name)
@@ -310,10 +310,12 @@ class EmbeddingDisplay:
             legend_beside(ax, kinds.handles(), title)
         elif names == "map":
             middles = [np.median(places[kinds.codes == c], axis=0) for c in range(len(kinds))]
-            for name, middle in zip(kinds.names, _parted(np.array(middles), places), strict=True):
+            for name, middle in zip(
+                kinds.names, _separate_labels(np.array(middles), places), strict=True
+            ):
                 text = ax.text(*middle, str(name), ha="center", va="center", zorder=5)
                 text.set_fontweight("bold")
-                outlined(text)
+                add_outline(text)
 
     def _describe(self, ax: Axes, drawn: int, unknown: int) -> None:
         ax.set_xlabel(self.axis_labels[0])
@@ -392,7 +394,7 @@ def _unknown_first(scale: Floats, rows: Index) -> tuple[Index, Index]:
     return rows[~known], rows[known]
 
 
-def _spaced(places: Floats, rows: Index, box: Floats, most: int) -> Index:
+def _non_overlapping(places: Floats, rows: Index, box: Floats, most: int) -> Index:
     """Rows whose pictures of this width and height do not overlap, the first in this order."""
     chosen: list[int] = []
     free = rows
@@ -402,7 +404,7 @@ def _spaced(places: Floats, rows: Index, box: Floats, most: int) -> Index:
     return np.array(chosen, dtype=np.intp)
 
 
-def _parted(middles: Floats, places: Floats) -> Floats:
+def _separate_labels(middles: Floats, places: Floats) -> Floats:
     """Middles of classes, moved where their names would hide each other."""
     least = APART * np.ptp(places, axis=0).max()
     moved: Floats = middles + 1e-3 * least * np.random.default_rng(0).normal(size=middles.shape)

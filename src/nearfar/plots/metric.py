@@ -19,7 +19,16 @@ from nearfar.estimators.linear_metric import as_metric
 from nearfar.evaluation.spectra import principal_axes
 from nearfar.kernels import to_host
 from nearfar.linalg import canonical_factor
-from nearfar.plots._canvas import AFTER, BEFORE, Axes, Floats, blank, legend_above, one_axes, tidied
+from nearfar.plots._canvas import (
+    AFTER,
+    BEFORE,
+    Axes,
+    Floats,
+    blank,
+    hide_outer_spines,
+    legend_above,
+    one_axes,
+)
 from nearfar.validation import check_choice, check_number
 
 KINDS = ("matrix", "features", "images")
@@ -267,7 +276,7 @@ class MetricDisplay:
         ax.set_title(self.name)
 
     def _draw_features(self, ax: Axes, count: int) -> None:
-        self.ax_ = tidied(ax)
+        self.ax_ = hide_outer_spines(ax)
         after = 100 * self.contributions()
         order = np.argsort(-after, kind="stable")[:count]
         places, shown = np.arange(count), after[order]

@@ -296,7 +296,7 @@ class NeighborsDisplay:
             The display itself.
         """
         check_number("n_rows", n_rows, Integral, 1, None)
-        chosen = self._chosen(show, n_rows)
+        chosen = self._select_queries(show, n_rows)
         if not len(chosen):
             raise InvalidInputError(
                 f"no query was {show}, so that there is nothing to draw. Choose another show."
@@ -330,7 +330,7 @@ class NeighborsDisplay:
             return WORDS
         return PICTURE, PICTURE * float(self.images.shape[1] / self.images.shape[2])
 
-    def _gained(self) -> Index:
+    def _label_gain(self) -> Index:
         """How many more neighbours of a query have its label after learning."""
         assert self.labels is not None
         own = self.labels[self.queries][:, None]
@@ -340,7 +340,7 @@ class NeighborsDisplay:
     def _both(self) -> tuple[Index, Index]:
         return self.before, self.after
 
-    def _chosen(self, show: Any, n_rows: int) -> Index:
+    def _select_queries(self, show: Any, n_rows: int) -> Index:
         """Places among the queries."""
         if not isinstance(show, str):
             rows = _some_rows("show", show, int(self.queries.max()) + 1)
@@ -357,11 +357,11 @@ class NeighborsDisplay:
         if show == "changed":
             score = np.array([len(np.setdiff1d(*both)) for both in zip(*self._both(), strict=True)])
             if self.labels is not None:  # among equals, changes of the label tell more
-                score = score + np.abs(self._gained()) / (1 + self.before.shape[1])
+                score = score + np.abs(self._label_gain()) / (1 + self.before.shape[1])
         else:
             if self.labels is None:
                 raise InvalidInputError(f"show={show!r} needs labels. Give y.")
-            score = self._gained() if show == "helped" else -self._gained()
+            score = self._label_gain() if show == "helped" else -self._label_gain()
         best = np.argsort(-score, kind="stable")[:n_rows]
         return best if show == "changed" else np.asarray(best[score[best] > 0])
 

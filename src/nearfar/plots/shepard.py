@@ -28,9 +28,9 @@ from nearfar.plots._canvas import (
     RASTERISED,
     Axes,
     Floats,
+    hide_outer_spines,
     legend_above,
     several_axes,
-    tidied,
 )
 from nearfar.validation import check_choice, check_number
 
@@ -223,9 +223,9 @@ class ShepardDisplay:
         panels = ["distances"] if self.edges is None else ["distances", "edges"]
         self.axes_ = several_axes(ax, panels, (4.4, 4.0))
         self.figure_ = self.axes_[0].figure
-        self._draw_diagram(tidied(self.axes_[0]))
+        self._draw_diagram(hide_outer_spines(self.axes_[0]))
         if self.edges is not None:
-            self._draw_changes(tidied(self.axes_[1]), *self.edges, bins)
+            self._draw_changes(hide_outer_spines(self.axes_[1]), *self.edges, bins)
         return self
 
     def _draw_diagram(self, ax: Axes) -> None:

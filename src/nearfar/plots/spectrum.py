@@ -13,7 +13,7 @@ from nearfar.analysis.models import holds, images_of, known_points, metric_of, n
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation.spectra import input_spectrum, principal_axes, variance_shares
 from nearfar.kernels import to_host
-from nearfar.plots._canvas import AFTER, BEFORE, COLOURS, Axes, Floats, one_axes, tidied
+from nearfar.plots._canvas import AFTER, BEFORE, COLOURS, Axes, Floats, hide_outer_spines, one_axes
 from nearfar.validation import check_choice, check_number
 
 KINDS = ("bars", "stacked", "cumulative")
@@ -137,7 +137,7 @@ class SpectrumDisplay:
         check_choice("kind", kind, KINDS)
         check_number("n_values", n_values, Integral, 1, None)
         heights = {"stacked": 0.8 + 0.7 * len(self.spectra)}
-        ax = self.ax_ = tidied(one_axes(ax, (6.0, heights.get(kind, 3.6))))
+        ax = self.ax_ = hide_outer_spines(one_axes(ax, (6.0, heights.get(kind, 3.6))))
         self.figure_ = ax.figure
         longest = max(int((shares >= SHOWN).sum()) for shares in self.spectra.values())
         count = min(n_values, longest + 1)

@@ -51,7 +51,7 @@ from nearfar.problems.near_pairs import (
     steadily_whitened,
     whitened_by_near_pairs,
 )
-from nearfar.problems.whitening import floored_map, returned_map, varying
+from nearfar.problems.whitening import map_above, returned_map, varying
 from nearfar.supervision import Pairs
 
 Index = NDArray[np.intp]
@@ -179,7 +179,7 @@ class DMLEigProblem:
         """The map on the features that a fit returns for a factor L of a multiple of M."""
         L = (self.trace / float(np.vdot(L, L))) ** 0.5 * L
         if self.floor is not None:
-            return floored_map(self.components(L), self.trace * self.floor.diagonal, self.points)
+            return map_above(self.components(L), self.trace * self.floor.diagonal, self.points)
         return returned_map(self.components(L), L, self.points)
 
     # -- the far pairs -----------------------------------------------------------------------

@@ -6,9 +6,11 @@ class y:
 
 (1) distance  D(a, b) = ‖L_c (x_a − x_b)‖², where c is the metric of b        [JMLR09, eq. 16]
 (2) energy    E_t(y) = (1−μ) Σ_{j⇝t} D(t, j)
-                     + μ Σ_{j⇝t} Σ_{l: y_l ≠ y} [1 + D(t, j) − D(t, l)]₊
+                     + μ Σ_{j⇝t} Σ_{l: y_l ≠ y} [m_t + D(t, j) − D(t, l)]₊
                      + μ Σ_{i: y_i ≠ y} Σ_{j⇝i} [1 + D(i, j) − D(i, t)]₊      [JMLR09, eq. 15]
 (3) decision  y_t = argmin_y E_t(y)
+
+The margin m_t of the new point is 1 in the paper, and 0 in the program that its authors published.
 
 In the last distance, t has the metric that it would have with the label y. A class of fewer than k
 points gives t fewer targets.
@@ -50,6 +52,7 @@ class Energy:
     starts: Index
     n_neighbors: int
     push_weight: float
+    query_margin: float  # m_t
     components: Matrix | None  # (M, r, d) on the host; None if D is Euclidean on the points
     metric_of: Index  # (n,) on the host
     radius: Array  # (n, k) 1 + D(i, j) for each target of i; −inf where there are fewer
@@ -64,6 +67,7 @@ class Energy:
         push_weight: float,
         components: Array | None = None,
         metric_of: Array | None = None,
+        query_margin: float = 1.0,
     ) -> Energy:
         """Choose the targets of the training points and measure them.
 
@@ -74,9 +78,8 @@ class Energy:
             components = np.asarray(kernels.to_host(components), dtype=np.float64)
         metrics = np.zeros(n, dtype=np.intp) if metric_of is None else kernels.to_host(metric_of)
         radius = kernels.double(kernels.like(np.full((n, n_neighbors), -np.inf), points))
-        energy = cls(
-            points, space, starts, n_neighbors, float(push_weight), components, metrics, radius
-        )
+        mu, margin = float(push_weight), float(query_margin)
+        energy = cls(points, space, starts, n_neighbors, mu, margin, components, metrics, radius)
         heads, tails = kernels.nearest_in_class(space, starts, n_neighbors)
         place = kernels.arange(len(heads), heads) - kernels.searchsorted(heads, heads)
         radius[heads, place] = 1 + energy._squares(points, heads, tails)
@@ -120,7 +123,7 @@ class Energy:
         heads = kernels.arange(m * n_classes * k, tails) // (n_classes * k)
         lengths = self._squares(points, heads, tails.clip(0, None)).reshape(targets.shape)
         lengths[targets < 0] = -np.inf
-        reach = 1 + lengths  # (m, C, k)
+        reach = self.query_margin + lengths  # (m, C, k)
         if self.components is None:
             hinges = kernels.hinge_sums(points, self.points, self.starts, reach, self.radius)
             invading, invaded = hinges

@@ -25,6 +25,10 @@ Why (7): the optimum has few rows, fewer than there are classes if λ is not sma
 n − 1 columns. With few rows an evaluation costs O(n²) per row. All of S(p) is needed only for the
 proof, O(n² r), which also shows whether rows are missing, and along which directions.
 
+λ = r T / 8r' with T = ⟨S(p₀), I⟩ on E of r' columns and r = ρ / (1 − ρ): a *shrinkage* ρ does not
+depend on the units of the kernel. There is no floor φI, as on points: beyond the span of the
+training points it is no function of kernel values, and new points differ there, too.
+
 If the centred K has full rank and λ = 0, f has no minimum: every placement of the points is an
 image of E, and f falls to zero as classes collapse and move apart, whatever the labels are.
 
@@ -61,16 +65,17 @@ class KernelMCMLProblem(MCMLProblem):
         cls,
         E: Array,
         starts: Index,
-        regularization: float,
+        shrinkage: float,
         images: Callable[[Matrix], Array],
         trace: Callable[[Matrix], float],
     ) -> Self:
         """The problem on features E (n, r).
 
+        ``shrinkage`` is that of (5) of `nearfar.problems.soft_neighbors`, without a floor.
         ``images`` are those of the points under C of (5), from kernel values, for a map L on E, and
         ``trace`` is (3).
         """
-        built = cls.build(E, E.mean(0), starts, regularization)
+        built = cls.shrunk(E, E.mean(0), starts, shrinkage, floored=False)
         return replace(built, images=images, trace=trace)
 
     def whole(self, L: Matrix, U: Array | None = None) -> CollapsePoint:

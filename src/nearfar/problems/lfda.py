@@ -79,9 +79,7 @@ class LFDAProblem:
         centred = centred / size
         single = str(points.dtype).endswith("float32")
         Z = kernels.single(centred) if single else centred
-        heads, tails = kernels.nearest_in_class(Z, labels.starts, k)
-        squares = kernels.segment_max(heads, kernels.sq_lengths(Z, heads, tails), n)  # (1)
-        scales = squares.clip(0, None) ** 0.5
+        scales = kernels.kth_squares(Z, labels.starts, k) ** 0.5  # (1)
         scales = scales.clip(LEAST_SCALE * max(float(scales.max()), LEAST_SCALE), None)
         laplacian = kernels.local_laplacian(Z, as_dtype_of(Z, scales), labels.starts)  # (2)
         laplacian = kernels.double(laplacian)

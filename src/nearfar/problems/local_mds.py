@@ -27,7 +27,7 @@ import numpy as np
 
 from nearfar.kernels import Array, kernels_for
 from nearfar.kernels.all_pairs import pair_forces
-from nearfar.problems.mds import Placed, SomePairs, centred, stress_law
+from nearfar.problems.mds import Evaluation, SomePairs, centred, stress_law
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class LocalProblem:
         """The value of an embedding with all points in one place."""
         return self.pairs.total(2)
 
-    def evaluate(self, Y: Array) -> Placed:
+    def evaluate(self, Y: Array) -> Evaluation:
         """Value (1), slope (3) and step (4) at an embedding."""
         kernels, pairs, t = kernels_for(Y), self.pairs, self.push
         Y = centred(Y)
@@ -62,7 +62,7 @@ class LocalProblem:
         if t:
             total, pull = pair_forces(Y, _apart)
             value, slope = value - t * total, slope - 0.5 * t * pull
-        return Placed(Y, value, slope, -pairs.solve(slope))
+        return Evaluation(Y, value, slope, -pairs.solve(slope))
 
 
 def _apart(_: slice, squares: Array) -> tuple[Array, Array]:

@@ -15,8 +15,10 @@ The dual follows from inf_B tr(BK) − log det B = s + log det K and from ℓ(q)
 the slopes of ℓ the latter is an equality, and K = C⁻¹(I + G)C⁻ᵀ, which gives the gap. It is
 quadratic in the gradient near the optimum. P >= 0, so that the gap is never more than P itself.
 
-With n points, m edges and s coordinates, a value, a gradient or a product (7) costs
-O(n s² + m s + s³) time and O(n s + m) memory.
+Only edges with a slope enter the gradient and, since ℓ is flat elsewhere, the curvature.
+
+With n points, m edges and s coordinates, a value costs O(n s² + m s + s³) time and O(n s + m)
+memory, and a gradient or a product (7) with k such edges O(min(k, n) s² + k s) and O(min(k, n) s).
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 LOGARITHMS = (-650.0, 50.0)  # of the multiples of a prior that a start may be
+FEW_EDGES = 3  # times the points: fewer are held as differences, which need no gathering
+START_ACCURACY = 0.05  # of such a logarithm
 
 
 class Loss(Protocol):
@@ -65,6 +69,8 @@ class LogDetProblem:
     loss: Loss
     prior: Matrix  # (s, d) the map to these coordinates
     inverse: Matrix  # (d, s) its pseudo-inverse
+    lengths: Matrix  # (m,) squared, under the prior
+    differences: Array | None  # (m, s) of the edges, if they are not many more than the points
 
     @classmethod
     def build(
@@ -81,28 +87,33 @@ class LogDetProblem:
         """
         white = kernels.apply(points, prior)
         heads, tails = (kernels.index(rows, points) for rows in edges)
-        lengths = kernels.to_host(kernels.sq_lengths(white, heads, tails))
+        differences = white[heads] - white[tails] if len(heads) <= FEW_EDGES * len(white) else None
+        lengths = _squares(kernels, white, heads, tails, differences)
         inverse = np.asarray(linalg.pinv(prior))
-        return cls(kernels, white, heads, tails, make_loss(lengths), prior, inverse)
+        loss = make_loss(lengths)
+        return cls(kernels, white, heads, tails, loss, prior, inverse, lengths, differences)
 
     @property
     def start(self) -> Matrix:
         """The factor of the best multiple of the prior, which may be in other units."""
-        s = len(self.prior)
-        at = self.place(np.eye(s)).lengths
+        s, at = len(self.prior), self.lengths
 
         def value(t: float) -> float:
             return float(s * (np.exp(t) - t) + self.loss.value(np.exp(t) * at))
 
-        found = minimize_scalar(value, bounds=LOGARITHMS, method="bounded")
+        found = minimize_scalar(
+            value, bounds=LOGARITHMS, method="bounded", options={"xatol": START_ACCURACY}
+        )
         better = value(found.x) < value(0.0)
         return np.asarray(np.exp(0.5 * found.x if better else 0.0) * np.eye(s))
 
     def place(self, C: Matrix) -> Place:
         """The problem at a factor C (s, s) of B."""
-        images = self.kernels.apply(self.points, C)
-        lengths = self.kernels.sq_lengths(images, self.heads, self.tails)
-        return Place(self, C, images, np.asarray(self.kernels.to_host(lengths)))  # (1)
+        held = self.points if self.differences is None else self.differences
+        images = self.kernels.apply(held, C)
+        differences = None if self.differences is None else images
+        lengths = _squares(self.kernels, images, self.heads, self.tails, differences)
+        return Place(self, C, images, lengths)  # (1)
 
     def components(self, C: Matrix) -> Matrix:
         """The canonical map (s, d) on the features."""
@@ -117,11 +128,62 @@ class LogDetProblem:
         at = self.at_map(L)
         return at.value, at.gap
 
-    def scatter(self, images: Array, weights: Matrix) -> Matrix:
+
+def _squares(
+    kernels: ModuleType, images: Array, heads: Array, tails: Array, differences: Array | None
+) -> Matrix:
+    """The squared lengths of edges between images, of their differences if there are any."""
+    if differences is None:
+        return np.asarray(kernels.to_host(kernels.sq_lengths(images, heads, tails)))
+    return np.asarray(kernels.to_host((differences * differences).sum(1)))
+
+
+@dataclass(frozen=True)
+class ActiveEdges:
+    """Some edges between the images of points.
+
+    Few edges are held as their differences, so that a sum over them does not visit all points.
+    """
+
+    kernels: ModuleType
+    edges: Index  # (k,) their numbers
+    slopes: Matrix  # (k,)
+    images: Array  # (n, s) of the points, or (m, s) of all edges
+    heads: Array  # (k,)
+    tails: Array  # (k,)
+    differences: Array | None  # (k, s), if all edges are held, or these are fewer than the points
+
+    @classmethod
+    def of(cls, problem: LogDetProblem, images: Array, slopes: Matrix) -> ActiveEdges:
+        """Those with a slope."""
+        edges = np.flatnonzero(slopes)
+        rows = problem.kernels.index(edges, images)
+        heads, tails = problem.heads[rows], problem.tails[rows]
+        differences = None
+        if problem.differences is not None:
+            differences = images[rows]
+        elif len(edges) < len(images):
+            differences = images[heads] - images[tails]
+        return cls(problem.kernels, edges, slopes[edges], images, heads, tails, differences)
+
+    def scatter(self, weights: Matrix) -> Matrix:
         """Σ_e weights_e (C v_e)(C v_e)ᵀ."""
-        weighted = self.kernels.like(weights, images)
-        product = self.kernels.laplacian_matmul(self.heads, self.tails, weighted, images)
-        return symmetric(self.kernels.gram(images, product))
+        given = self.kernels.like(weights, self.images)
+        if self.differences is not None:
+            weighted = given[:, None] * self.differences
+            return symmetric(self.kernels.gram(self.differences, weighted))
+        product = self.kernels.laplacian_matmul(self.heads, self.tails, given, self.images)
+        return symmetric(self.kernels.gram(self.images, product))
+
+    def crossed(self, S: Matrix) -> Matrix:
+        """(C v_e)ᵀ S (C v_e) for each edge."""
+        if self.differences is not None:
+            moved = self.kernels.apply(self.differences, S)
+            found = (moved * self.differences).sum(1)
+        else:
+            moved = self.kernels.apply(self.images, S)
+            found, _ = self.kernels.edge_products(self.images, moved, self.heads, self.tails)
+        return np.asarray(self.kernels.to_host(found))
 
 
 @dataclass(frozen=True)
@@ -130,7 +192,7 @@ class Place:
 
     problem: LogDetProblem
     C: Matrix  # (s, s)
-    images: Array  # (n, s) of the points
+    images: Array  # (n, s) of the points, or (m, s) of the edges if these are held
     lengths: Matrix  # (m,) of (1)
 
     @cached_property
@@ -141,23 +203,24 @@ class Place:
         return float(divergence + self.problem.loss.value(self.lengths))
 
     @cached_property
+    def active(self) -> ActiveEdges:
+        """The edges with a slope: no other enters the gradient or the curvature."""
+        return ActiveEdges.of(self.problem, self.images, self.problem.loss.slopes(self.lengths))
+
+    @cached_property
     def gradient(self) -> Matrix:
         """G of (5)."""
-        slopes = self.problem.loss.slopes(self.lengths)
-        scatter = self.problem.scatter(self.images, slopes)
+        scatter = self.active.scatter(self.active.slopes)
         return symmetric(self.C @ self.C.T) - np.eye(len(self.C)) + scatter
 
     def product(self) -> Callable[[Matrix], Matrix]:
         """S → (7)."""
-        problem, curvature = self.problem, self.problem.loss.curvature(self.lengths)
+        active, curvature = self.active, self.problem.loss.curvature(self.lengths)
 
         def apply(S: Matrix) -> Matrix:
-            moved = problem.kernels.apply(self.images, S)
-            crossed, _ = problem.kernels.edge_products(
-                self.images, moved, problem.heads, problem.tails
-            )
-            weights = curvature(np.asarray(problem.kernels.to_host(crossed)))
-            return S + problem.scatter(self.images, weights)
+            crossed = np.zeros(len(self.lengths))
+            crossed[active.edges] = active.crossed(S)
+            return S + active.scatter(curvature(crossed)[active.edges])
 
         return apply
 

@@ -18,6 +18,17 @@ points that are not alone in their class:
 (8) limit     p keeps to the pairs that agree in the null space N of P, as the soft neighbours of
               A + t NNᵀ do for a large t: A may grow there for free, but S(p) must vanish
 
+(9) shrinkage minimise Σᵢ KL[p₀(·|i) ‖ p(·|i)] + λ tr(M − φI)  over M ⪰ φI, with p of D_M, and λ
+              and φ of (5) of `nearfar.problems.soft_neighbors`
+(10) weights  mᵢ of mean 1: p(j|i) ∝ m_j exp(−D(i, j)), p₀(j|i) = m_j / (Nᵢ − mᵢ) in a class of
+              weight Nᵢ, sums over i count mᵢ times, H[p] = −Σⱼ p(j) log(p(j) / m_j)
+
+With A = M − φI ⪰ 0, (9) is (2) with φ‖xᵢ − xⱼ‖² added to D_A and the constant φT = φ tr S(p₀) to f.
+The bound (4) becomes Σ H[p] − Σ log(nᵢ − 1) + φ tr(S(p₀) − S(p)). By (5), whose right side gains
+φ tr S(p), it is again ⟨A, S(p)⟩ + Σ log Zᵢ − Σ log(nᵢ − 1), and φT; p₀ proves 0, and (6) to (8)
+stay. With (10), integer weights are points that are repeated so often, whose copies do not choose
+each other: log m_j cancels in the divergence, and log(nᵢ − 1) becomes log(Nᵢ − mᵢ).
+
 The paper assumes classes of equal size for simplicity; here p₀ depends on the size. The soft
 neighbours of the optimum are feasible in (4), and those of a metric near it almost feasible. The
 repair (6) costs at most about η⟨P, A⟩, and less if the directions that are too wide have little
@@ -41,7 +52,12 @@ from scipy import linalg
 
 from nearfar.kernels import Array
 from nearfar.linalg import range_and_null, symmetric
-from nearfar.problems.soft_neighbors import Point, SoftNeighborsProblem, within_classes
+from nearfar.problems.soft_neighbors import (
+    Point,
+    SoftNeighborsProblem,
+    masses_of_others,
+    within_classes,
+)
 
 Matrix = NDArray[np.float64]
 
@@ -75,7 +91,7 @@ class Certificate:
 
 
 class MCMLProblem(SoftNeighborsProblem):
-    """Equations (1) to (8) for points sorted by class."""
+    """Equations (1) to (10) for points sorted by class; L is a factor of A."""
 
     def with_less_pull(self, share: float) -> MCMLProblem:
         """The problem with (1 − share) P for P.
@@ -87,10 +103,20 @@ class MCMLProblem(SoftNeighborsProblem):
 
     @cached_property
     def _constant(self) -> float:
-        """Σᵢ log(nᵢ − 1)."""
-        sizes = np.diff(self.starts)
-        sizes = sizes[sizes > 1]
-        return float(sizes @ np.log(sizes - 1))
+        """Σᵢ mᵢ log(Nᵢ − mᵢ), less the pull of φI."""
+        counted = self.counted > 0
+        others = masses_of_others(self.starts, self.masses)[counted]
+        return float(self.counted[counted] @ np.log(others)) - self._pull_of_floor
+
+    @cached_property
+    def _pull_of_floor(self) -> float:
+        """⟨S(p₀), φI⟩."""
+        return self._pull(self.kept) if self.floor.any() else 0.0
+
+    def _pull(self, Z: Array) -> float:
+        """Σᵢⱼ mᵢ p₀(j|i) D(i, j) of images."""
+        within = within_classes(Z, self.starts, self.masses)
+        return float((within * within).sum())
 
     @cached_property
     def _range(self) -> tuple[Matrix, Matrix]:
@@ -106,7 +132,7 @@ class MCMLProblem(SoftNeighborsProblem):
         """
         sums = self.sums(L, U)
         LP = L @ self.P
-        normaliser = float(sums.logs[self.counted].sum()) - self._constant
+        normaliser = float(sums.logs @ self.counted) - self._constant
         return CollapsePoint(
             L,
             value=float(np.vdot(LP, L)) + normaliser + sums.rounding,  # (2)
@@ -150,10 +176,9 @@ class MCMLProblem(SoftNeighborsProblem):
     def objective(self, components: Matrix) -> float:
         """(2) of a map on the features, in float64."""
         Z, logs, _ = self.soft_neighbors_of(components)
-        within = within_classes(Z, self.starts)
-        pull = float((within * within).sum())
-        trace = self.trace(components)
-        normaliser = float(logs[self.counted].sum()) - self._constant
+        trace = self.trace(components) - float(self.floor.sum())
+        normaliser = float(logs @ self.counted) - self._constant
+        pull = self._pull(Z) - self._pull_of_floor
         return pull + self.regularization * trace + normaliser
 
     def prove(self, L: Matrix) -> Certificate:

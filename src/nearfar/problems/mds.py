@@ -49,7 +49,7 @@ MANY = 0.25  # share of all pairs above which matrices are dense
 
 
 @dataclass(frozen=True)
-class Placed:
+class Evaluation:
     """An embedding, its value, its slope and its step."""
 
     Y: Array  # (n, r), centred
@@ -181,11 +181,11 @@ class StressProblem:
         scale = pairs.total(4)
         return cls(pairs, squared_stress_law, scale, 4 * scale / pairs.total(2))
 
-    def evaluate(self, Y: Array) -> Placed:
+    def evaluate(self, Y: Array) -> Evaluation:
         """Value, slope (3) and step (5) at an embedding."""
         Y = centred(Y)
         value, slope = self.pairs.forces(Y, self.law)
-        return Placed(Y, value, slope, self.pairs.solve(slope) / -self.caution)
+        return Evaluation(Y, value, slope, self.pairs.solve(slope) / -self.caution)
 
 
 def centred(Y: Array) -> Array:

@@ -94,7 +94,8 @@ class MLKRProblem:
         The width is somewhat less than that of the least error among some.
         """
         s = len(self.white)
-        slope = self.kernels.gram(self.U, self._column(self.targets))[:, 0]
+        column = self.kernels.like(self.targets[:, None], self.U)
+        slope = self.kernels.gram(self.U, column)[:, 0]
         turned = linalg.qr(np.column_stack([slope, np.eye(s)]), mode="economic")[0].T[:rows].copy()
         turned[0] *= LIFT
         turned /= np.sqrt(2 * (turned**2).sum())  # random white points have a mean D of 1
@@ -104,21 +105,10 @@ class MLKRProblem:
 
     def evaluate(self, L: Matrix) -> Point:
         """(3) and (5)."""
-        kernels, U, y = self.kernels, self.U, self.targets
-        Z, everyone = kernels.apply(U, L), np.array([0, len(y)])
-        moments = kernels.concatenate([U.T, (self._column(y) * U).T, self._column(y).T]).T
-        products = kernels.softmax_neighbors(Z, moments, everyone)[3]
-        s = U.shape[1]
-        estimates = self._host(products[:, 2 * s])  # (2)
-        b = 2 * (estimates - y)
-        a = b * estimates
-        columns = self._columns(a, b)
-        backward = self._host(kernels.softmax_neighbors(Z, columns, everyone, both=True)[4])
-        c = backward[:, 0] - y * backward[:, 1]
-        WU = self._column(a) * products[:, :s] - self._column(b) * products[:, s : 2 * s]
-        across = kernels.gram(U, WU)
-        spread = symmetric(kernels.gram(U, self._column(c) * U)) - across - across.T  # (5)
-        return Point(L, float(((estimates - y) ** 2).sum()), 2 * L @ spread)
+        Z = self.kernels.apply(self.U, L)
+        estimates, spread = self.kernels.kernel_regression(Z, self.U, self.targets)
+        value = float(((estimates - self.targets) ** 2).sum())  # (3)
+        return Point(L, value, 2 * L @ symmetric(spread))  # (5)
 
     def objective(self, components: Matrix) -> float:
         """(3) of a map on the features, in float64 and in units of the targets."""
@@ -127,17 +117,7 @@ class MLKRProblem:
 
     def _residuals(self, points: Array, L: Matrix) -> Matrix:
         """ŷ − y under a map of the points."""
-        kernels = self.kernels
-        Z = kernels.apply(points, L)
-        column = kernels.like(self.targets[:, None], Z)
-        found = kernels.softmax_neighbors(Z, column, np.array([0, len(self.targets)]))[3]
-        return self._host(found)[:, 0] - self.targets
-
-    def _columns(self, *vectors: Matrix) -> Array:
-        return self.kernels.like(np.column_stack(vectors), self.U)
-
-    def _column(self, vector: Matrix) -> Array:
-        return self._columns(vector)
-
-    def _host(self, x: Array) -> Matrix:
-        return np.asarray(self.kernels.to_host(x), dtype=np.float64)
+        Z = self.kernels.apply(points, L)
+        return np.asarray(
+            self.kernels.kernel_regression(Z, Z[:, :0], self.targets)[0] - self.targets
+        )

@@ -54,7 +54,7 @@ from nearfar.problems.near_pairs import (
     refuse_unbounded,
     whitened_by_near_pairs,
 )
-from nearfar.problems.whitening import floored_map, returned_map, returned_weights, varying
+from nearfar.problems.whitening import map_above, returned_map, returned_weights, varying
 from nearfar.supervision import Pairs
 
 Index = NDArray[np.intp]
@@ -255,7 +255,7 @@ class MMCProblem:
         """The map on the features that a fit returns for a factor."""
         if self.floor is None:
             return returned_map(self.above_floor(L), L, self.U)
-        return floored_map(self.above_floor(L), self.floor.diagonal, self.U)
+        return map_above(self.above_floor(L), self.floor.diagonal, self.U)
 
     def start(self, rows: int | None = None, components: Matrix | None = None) -> Matrix:
         """An initial factor L: a first guess, or the given ``components`` of the features.

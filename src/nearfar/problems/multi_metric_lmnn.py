@@ -38,8 +38,9 @@ from scipy import linalg
 from nearfar.kernels import Array
 from nearfar.kernels.tiles import labels_of
 from nearfar.linalg import pad_or_trim_rows, range_and_null, symmetric
-from nearfar.problems.lmnn import LMNNProblem, Matrix, Triplets
-from nearfar.problems.whitening import FLOOR, returned_map, rotated_map
+from nearfar.problems.lmnn import LMNNProblem, Matrix
+from nearfar.problems.lmnn_triplets import Triplets
+from nearfar.problems.whitening import FLOOR, floored_map, returned_map, rotated_map
 
 STEADY = 1e-3  # share of the pull of all metrics in the whitening of each
 
@@ -49,6 +50,7 @@ class MultiMetricProblem(LMNNProblem):
     """The objective (2). Factors have the shape (C, r, d); P holds P_c in the coordinates F_c U."""
 
     metric_of: Array  # (n,) metric of each row of U
+    shares: Matrix  # (C,) of the target edges that each metric measures; of one edge at least
     frames: Matrix  # (C, d, d): F_c
     inverse_frames: Matrix  # (C, d, d)
 
@@ -67,15 +69,18 @@ class MultiMetricProblem(LMNNProblem):
         """
         kernels, U = single.kernels, single.exact()
         on_device = kernels.index(metric_of, single.U)
-        pulls, frames, inverses = [], [], []
+        pulls, frames, inverses, shares = [], [], [], []
         for metric in range(n_metrics):
             mine = kernels.flatnonzero(on_device[single.edges[1]] == metric)
             # From differences, so that it vanishes where all edges do, in all coordinates.
             scatter = kernels.edge_scatter(U, single.edges[0][mine], single.edges[1][mine])
-            P = (1 - single.push_weight) * symmetric(scatter)
             share = max(len(mine), 1) / len(single.edges[0])
+            P = (1 - single.push_weight) * symmetric(scatter)
+            if single.ridge:
+                P = P + share * single.ridge * single.trace_form
             steadied = P + STEADY * share * (single.P + FLOOR * single.Q)
             frame, inverse = _whitening(steadied) if whiten else (np.eye(len(P)), np.eye(len(P)))
+            shares.append(share)
             frames.append(frame)
             inverses.append(inverse)
             pulls.append(symmetric(frame @ P @ frame.T))
@@ -83,6 +88,7 @@ class MultiMetricProblem(LMNNProblem):
         return cls(
             **inherited | {"P": np.array(pulls)},
             metric_of=on_device,
+            shares=np.array(shares),
             frames=np.array(frames),
             inverse_frames=np.array(inverses),
         )
@@ -100,14 +106,22 @@ class MultiMetricProblem(LMNNProblem):
         """The maps of the features, (C, r, features), of factors."""
         return L @ self.frames @ self.basis.T
 
+    def above_floor(self, components: Matrix) -> Matrix:
+        """Maps of M'_c for those of M_c = φWᵀW + M'_c, or one for all metrics."""
+        if components.ndim == 2:
+            return super().above_floor(components)
+        return _padded([super(MultiMetricProblem, self).above_floor(L) for L in components])
+
     def returned(self, L: Matrix) -> Matrix:
         """The maps of the features that a fit returns, padded with rows of zeros."""
+        if self.kept is not None:
+            above = self.components(L) @ self.prior_inverse
+            return np.array([floored_map(A, self.floor, self.prior, self.U) for A in above])
         maps = [
             returned_map(components, factor, self.U)
             for components, factor in zip(self.components(L), L @ self.frames, strict=True)
         ]
-        rows = max(len(components) for components in maps)
-        return np.array([pad_or_trim_rows(components, rows) for components in maps])
+        return _padded(maps)
 
     # -- images under all metrics --------------------------------------------------------------
 
@@ -122,6 +136,18 @@ class MultiMetricProblem(LMNNProblem):
         images = self.images(maps.reshape(-1, maps.shape[2]))
         return self._map(rotations @ L, U), images.reshape(-1, maps.shape[1])
 
+    def _images_of(self, components: Matrix) -> Array:
+        images = self.images(components.reshape(-1, components.shape[2]))
+        return images.reshape(-1, components.shape[1])
+
+    @property
+    def _ridge_of_floor(self) -> float:
+        return self.ridge * self.floor * len(self.prior) * float(self.shares.sum())
+
+    def _ridge_of(self, components: Matrix) -> float:
+        framed = components @ self.prior_inverse
+        return self.ridge * float(self.shares @ (framed * framed).sum(axis=(1, 2)))
+
     def _pulled_back(self, W: Array) -> Matrix:
         rows = W.shape[1]
         product = self.kernels.gram(W.reshape(len(self.U), -1), self.U)
@@ -132,21 +158,23 @@ class MultiMetricProblem(LMNNProblem):
         metric = self.metric_of[tails]
         return heads * self.n_metrics + metric, tails * self.n_metrics + metric
 
-    def _impostor_pairs(self, Z: Array, reach: Array, screen: Array | None) -> tuple[Array, Array]:
+    def _impostor_pairs(
+        self, Z: Array, kept: Array | None, reach: Array, *, screened: bool
+    ) -> tuple[Array, Array]:
         kernels, n = self.kernels, len(self.U)
         labels = kernels.index(labels_of(self.starts), self.U)
         codes = [labels[:0]]
         for metric in range(self.n_metrics):
             points = kernels.flatnonzero(self.metric_of == metric)
-            images = Z[metric :: self.n_metrics]
-            cheap = None if screen is None else screen[metric :: self.n_metrics]
+            images = self._with_kept(Z[metric :: self.n_metrics], kept)
+            screen = kernels.single(images) if screened else None
             heads, tails = kernels.cross_impostor_pairs(
                 images,
                 reach,
                 images[points],
                 labels,
                 labels[points],
-                None if cheap is None else (cheap, cheap[points]),
+                None if screen is None else (screen, screen[points]),
             )
             codes.append(heads * n + points[tails])
         code = kernels.unique(kernels.concatenate(codes))
@@ -199,6 +227,12 @@ class MultiMetricProblem(LMNNProblem):
         """For each metric the positions of the pairs that it measures."""
         of_pair = self.metric_of[tails]
         return (self.kernels.flatnonzero(of_pair == metric) for metric in range(self.n_metrics))
+
+
+def _padded(maps: list[Matrix]) -> Matrix:
+    """Maps with as many rows as the longest has, the last of them zero."""
+    rows = max(len(components) for components in maps)
+    return np.array([pad_or_trim_rows(components, rows) for components in maps])
 
 
 def _whitening(pull: Matrix) -> tuple[Matrix, Matrix]:

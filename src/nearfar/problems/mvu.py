@@ -300,7 +300,7 @@ class MVUProgram:
         """σ tr K."""
         return self.scale * self.sign * float(state.K.diagonal().sum())
 
-    def paid(self, state: State) -> float:
+    def slack_cost(self, state: State) -> float:
         """Cost of the slacks that K needs; x itself is larger, or K inexact."""
         excess = self.lengths(state.K) - 1
         above, below = excess.clip(0, None), -excess.clip(None, 0)
@@ -313,11 +313,11 @@ class MVUProgram:
     def gap(self, state: State) -> float:
         """The width of (8) relative to the bound, or the violation if that is larger."""
         bound, value = self.bound(state), self.variance(state)
-        value -= self.paid(state) if self.priced else 0.0
-        width = max(bound - value, 0.0) + self.owed(state)  # (8)
+        value -= self.slack_cost(state) if self.priced else 0.0
+        width = max(bound - value, 0.0) + self.violation_cost(state)  # (8)
         return max(width / max(self.mean_square, abs(bound)), self.violation(state))
 
-    def owed(self, state: State) -> float:
+    def violation_cost(self, state: State) -> float:
         """c of (8): the optimum may lie this far below the variance, due to violated lengths."""
         if self.priced:
             return 0.0
@@ -330,7 +330,7 @@ class MVUProgram:
     def gap_with_slack(self, state: State) -> float:
         """The gap between (2), including the cost of slack, and the bound."""
         bound = self.bound(state)
-        return abs(bound - self.variance(state) + self.paid(state)) / max(
+        return abs(bound - self.variance(state) + self.slack_cost(state)) / max(
             self.mean_square, abs(bound)
         )
 
@@ -378,7 +378,7 @@ class MVUProgram:
         into their cones.
         """
         kernels, gram, unit, n = kernels_for(state.K), self.gram, self.scale, self.n
-        objective = self.variance(state) - (self.paid(state) if self.priced else 0.0)
+        objective = self.variance(state) - (self.slack_cost(state) if self.priced else 0.0)
         S = self.dual_slack(state.y)
         least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
         bound, below = self.bound(state), max(0.0, -float(eigenvalues.min()) / unit)

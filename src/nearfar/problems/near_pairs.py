@@ -297,7 +297,7 @@ def refuse_unbounded(
         )
     if len(apart):
         raise InvalidInputError(
-            "the objective has no largest value: near pairs must differ in every direction in"
+            "the problem is unbounded: near pairs must differ in every direction in"
             f" which far pairs do; {len(apart)} of {len(part)} far pairs differ where no near"
             f" pair does. {remedy}",
             apart,

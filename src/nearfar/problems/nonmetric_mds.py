@@ -30,7 +30,7 @@ from scipy.optimize import isotonic_regression
 
 from nearfar.kernels import kernels_for
 from nearfar.limits import check_time
-from nearfar.problems.mds import Placed, SomePairs, centred
+from nearfar.problems.mds import Evaluation, SomePairs, centred
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -86,7 +86,7 @@ class NonmetricProblem:
         """From pairs on the host."""
         return cls(pairs, Order.of(pairs.lengths, pairs.weights, ties))
 
-    def evaluate(self, Y: Floats) -> Placed:
+    def evaluate(self, Y: Floats) -> Evaluation:
         """F, slope (3) and step (4) at an embedding, which is rescaled."""
         kernels, pairs = kernels_for(Y), self.pairs
         Y, w, c = centred(Y), pairs.weights, pairs.weights.sum()
@@ -97,4 +97,4 @@ class NonmetricProblem:
         F = float(w @ (distances - fitted) ** 2 / c)  # (2)
         ratios = np.divide(fitted, distances, out=np.zeros_like(fitted), where=distances > 0)
         slope = kernels.laplacian_matmul(pairs.heads, pairs.tails, w * (1 - F - ratios), Y)  # (3)
-        return Placed(Y, F, slope / c, -pairs.solve(slope))  # (4)
+        return Evaluation(Y, F, slope / c, -pairs.solve(slope))  # (4)

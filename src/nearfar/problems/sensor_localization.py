@@ -81,7 +81,7 @@ class Elasticity:
         pull = 2 * self.weights[:, None] * self.differences
         return np.stack([self._summed(pull * one[:, None]) for one in errors.T], axis=2)
 
-    def shaken(self, random: RandomState, count: int) -> Matrix:
+    def noise_forces(self, random: RandomState, count: int) -> Matrix:
         """Right sides b (n, r, count) of (3)."""
         e, r = self.differences.shape
         lengths = np.sqrt((self.differences**2).sum(axis=1))
@@ -165,7 +165,7 @@ def core(n: int, heads: Index, tails: Index, least: int, fixed: Mask) -> Mask:
         kept[few] = False
 
 
-def mirrored(heads: Index, tails: Index, squares: Matrix, Y: Matrix) -> Mask:
+def has_mirror_image(heads: Index, tails: Index, squares: Matrix, Y: Matrix) -> Mask:
     """Nodes for which a mirror image (5) fits the lengths D nearly as well; σ from all misfits."""
     n, r = Y.shape
     ends, others = np.concatenate([heads, tails]), np.concatenate([tails, heads])

@@ -1,20 +1,28 @@
 """Shared by MCML and NCA: points in whitened coordinates, and sums over soft neighbours.
 
-With D(i, j) = ‖L(uᵢ − uⱼ)‖² and rows sorted by class:
+With D(i, j) = φ‖xᵢ − xⱼ‖² + ‖L(uᵢ − uⱼ)‖², weights mᵢ of points (of mean 1), and rows sorted by
+class:
 
-(1) soft neighbours  p(j|i) = exp(−D(i, j)) / Zᵢ,  Zᵢ = Σ_{l≠i} exp(−D(i, l)),  j ≠ i
+(1) soft neighbours  p(j|i) = m_j exp(−D(i, j)) / Zᵢ,  Zᵢ = Σ_{l≠i} m_l exp(−D(i, l)),  j ≠ i
 (2) share            pᵢ = Σ p(j|i) over the others of i's class
-(3) spread           S(w) = Σᵢ Σⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ  with w_ij = p(j|i), or with the weights
-                     w_ij = p(j|i) ([yᵢ = yⱼ] − pᵢ), minus the slope of pᵢ along D(i, j)
+(3) spread           S(w) = Σᵢ mᵢ Σⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ  with w_ij = p(j|i), or with the
+                     weights w_ij = p(j|i) ([yᵢ = yⱼ] − pᵢ), minus the slope of pᵢ along D(i, j)
 (4) Gaussian guess   A = ¼ n (1 − 1/τ) v vᵀ, summed over the directions v in which random points are
                      τ times as far apart as those of a class (squared), vᵀPv = 1
+(5) shrinkage        φ = r N / T and a price λ tr A with λ = r T / 8d,  r = ρ / (1 − ρ)
+
+In (5), N is the weight of the points that are not alone in their class, d the number of features
+that vary, and T = Σᵢ mᵢ Σⱼ m_j ‖xᵢ − xⱼ‖² / (Nᵢ − mᵢ) over pairs of a class of weight Nᵢ, so that
+T / N is the mean squared distance within classes: in other units of X the program is the same. The
+metric is φI + A: the distance of the inputs stays in, whatever the labels do not mention. ρ = 0 is
+the papers' program, and towards ρ = 1 the metric becomes that of the inputs.
 
 (4) is half of the A that minimises ⟨P, A⟩ + n log E exp(−D) in closed form if differences of random
 points are Gaussian: half, since the nearest points dominate Z. If classes are far apart (τ large),
 less is enough to separate them: D = ¼ WIDE between random points in all such directions together.
 
 Coordinates: U = (X − centre) B, where B whitens the pull P of `nearfar.problems.whitening` with the
-pairs of each class as near pairs, of weights 1/(n_c − 1); L acts on U, and L Bᵀ on X.
+pairs of each class as near pairs, of weights mᵢ m_j/(Nᵢ − mᵢ); L acts on U, and L Bᵀ on X.
 
 A sum (3) costs O(n² (r + d)); its product with a map of few rows, O(n² r).
 """
@@ -32,12 +40,13 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import range_and_null, squared_norm, symmetric
-from nearfar.problems.whitening import FLOOR, returned_map, whitened
+from nearfar.linalg import factor_psd, range_and_null, squared_norm, symmetric
+from nearfar.problems.whitening import FLOOR, map_above, returned_map, whitened
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+TRACE = 0.125  # share of r T/d in λ of (5)
 LEAST = 0.02  # least 1 − 1/τ in (4), so that a descent can use every direction
 WIDE = 400.0  # τ above which (4) is shortened
 OPENING = 0.03  # share of the guess that is added in directions that a start lacks
@@ -77,26 +86,35 @@ class SoftNeighborsProblem:
     ridge: Matrix  # λBᵀB
     Q: Matrix  # what the pull would be if near pairs joined random points
     regularization: float  # λ
+    floor: Matrix  # (features,) the diagonal of φI; zero for features that do not vary
+    masses: Matrix | None  # (n,) weights of the points, of mean 1; None if all are 1
     exact: Callable[[], Array]  # U in float64
     images: Callable[[Matrix], Array]  # of the points under a map on the features, in float64
     trace: Callable[[Matrix], float] = squared_norm  # of the metric of such a map
 
     @classmethod
-    def build(cls, X: Array, centre: Array, starts: Index, regularization: float = 0.0) -> Self:
+    def build(
+        cls,
+        X: Array,
+        centre: Array,
+        starts: Index,
+        regularization: float = 0.0,
+        floor: Matrix | None = None,
+        masses: Matrix | None = None,
+    ) -> Self:
         """Whiten the points X, sorted by class, of any floating type.
 
         ``centre`` is one of the points or their mean: relative to any other vector, n points span n
         directions instead of n − 1.
         """
         kernels = kernels_for(X)
-        sizes = np.diff(starts)
 
         def pull(U: Array) -> Matrix:
-            within = within_classes(U, starts)
+            within = within_classes(U, starts, masses)
             pulled: Matrix = kernels.gram(within, within)
             return pulled
 
-        points, weight = kernels.double(X) - centre, float(sizes[sizes > 1].sum())
+        points, weight = kernels.double(X) - centre, float(counted_masses(starts, masses).sum())
         basis, dual, U, P, Q = whitened(kernels, points, pull, weight, regularization)
         return cls(
             U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
@@ -107,9 +125,40 @@ class SoftNeighborsProblem:
             ridge=regularization * (basis.T @ basis),
             Q=Q,
             regularization=regularization,
+            floor=np.zeros(X.shape[1]) if floor is None else floor,
+            masses=masses,
             exact=lambda: kernels.apply(kernels.double(X) - centre, basis.T),
             images=lambda components: kernels.apply(kernels.double(X) - centre, components),
         )
+
+    @classmethod
+    def shrunk(
+        cls,
+        X: Array,
+        centre: Array,
+        starts: Index,
+        shrinkage: float,
+        masses: Matrix | None = None,
+        *,
+        floored: bool = True,
+    ) -> Self:
+        """As `build`, with λ and φ of (5), whose φ is 0 unless ``floored``."""
+        regularization, floor = 0.0, np.zeros(X.shape[1])
+        if shrinkage:
+            kernels = kernels_for(X)
+            points = kernels.double(X) - centre
+            total, varies = cls.near_squares(points, starts, masses), varying(X)
+            r = shrinkage / (1 - shrinkage)
+            regularization = TRACE * r * total / max(int(varies.sum()), 1)
+            if floored and total > 0:
+                floor[varies] = r * float(counted_masses(starts, masses).sum()) / total
+        return cls.build(X, centre, starts, regularization, floor, masses)
+
+    @classmethod
+    def near_squares(cls, points: Array, starts: Index, masses: Matrix | None) -> float:
+        """T of (5)."""
+        within = within_classes(points, starts, masses)
+        return float((within * within).sum())
 
     @property
     def kernels(self) -> ModuleType:
@@ -126,10 +175,19 @@ class SoftNeighborsProblem:
         return replace(self, U=self.exact())
 
     @cached_property
-    def counted(self) -> NDArray[np.bool_]:
-        """The points that are not alone in their class, (n,)."""
-        sizes = np.diff(self.starts)
-        return np.repeat(sizes > 1, sizes)
+    def counted(self) -> Matrix:
+        """The weights of the points that are not alone in their class, else 0, (n,)."""
+        return counted_masses(self.starts, self.masses)
+
+    @cached_property
+    def kept(self) -> Array:
+        """Points (n, k) whose squared distances are those of φI, in float64; k = 0 for φ = 0."""
+        return self.images(np.diag(self.floor**0.5)[self.floor > 0])
+
+    @cached_property
+    def _kept_as_points(self) -> Array:
+        """The same in the precision of U."""
+        return self.kernels.single(self.kept) if self.is_single else self.kept
 
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""
@@ -139,9 +197,22 @@ class SoftNeighborsProblem:
         """The factor on the features of a factor on U."""
         return L @ self.basis.T
 
+    def above_floor(self, components: Matrix) -> Matrix:
+        """A map of A for one of φI + A, both on the features."""
+        if not self.floor.any():
+            return components
+        return factor_psd(components.T @ components - np.diag(self.floor))
+
+    def dual_map(self, L: Matrix) -> Matrix:
+        """A map on the features with the distances of a factor on U above the floor."""
+        live = self.floor > 0
+        return np.vstack([self.components(L), np.diag(self.floor**0.5)[live]])
+
     def returned(self, L: Matrix) -> Matrix:
         """The map on the features that a fit returns for a factor on U."""
-        return returned_map(self.components(L), L, self.U)
+        if not self.floor.any():
+            return returned_map(self.components(L), L, self.U)
+        return map_above(self.components(L), self.floor, self.U)
 
     def mean_distance(self, L: Matrix) -> float:
         """The mean of D between random points under a factor."""
@@ -169,13 +240,16 @@ class SoftNeighborsProblem:
 
     def sums(self, L: Matrix, U: Array | None = None, own: bool = False) -> Sums:
         """The sums at a factor, over other points U if they are given."""
-        U = self.U if U is None else U
+        exact, U = U is not None, self.U if U is None else U
         kernels = kernels_for(U)
-        Z = kernels.apply(U, L)
-        squares = kernels.to_host(kernels.double((Z * Z).sum(1)))
+        whole = Z = kernels.apply(U, L)
+        if self.floor.any():
+            kept = _as(U, self.kept, kernels) if exact else self._kept_as_points
+            whole = kernels.concatenate([Z.T, kept.T]).T
+        squares = kernels.to_host(kernels.double((whole * whole).sum(1)))
         narrow = len(L) < NARROW * L.shape[1]
         logs, shares, degrees, forward, backward = kernels.softmax_neighbors(
-            Z, Z if narrow else U, self.starts, own=own, both=narrow
+            whole, Z if narrow else U, self.starts, own=own, both=narrow, masses=self.masses
         )
         if narrow:
             flow = degrees[:, None] * Z - forward - backward
@@ -192,24 +266,54 @@ class SoftNeighborsProblem:
             kernels.to_host(shares),
             product,
             spread,
-            rounding=ROUNDINGS * precision * float(np.linalg.norm(squares)),
+            rounding=ROUNDINGS * precision * float(np.linalg.norm(self.counted * squares)),
         )
 
     def soft_neighbors_of(self, components: Matrix) -> tuple[Array, Matrix, Matrix]:
         """Images of the points under a map on the features, log Zᵢ and pᵢ of (2), in float64."""
         kernels, Z = self.kernels, self.images(components)
-        logs, shares = kernels.softmax_neighbors(Z, Z[:, :0], self.starts)[:2]
+        logs, shares = kernels.softmax_neighbors(Z, Z[:, :0], self.starts, masses=self.masses)[:2]
         return Z, np.asarray(kernels.to_host(logs)), np.asarray(kernels.to_host(shares))
 
 
-def within_classes(U: Array, starts: Index) -> Array:
-    """Points minus the mean of their class, scaled so that their Gram matrix is the pull P."""
+def varying(X: Array) -> NDArray[np.bool_]:
+    """The features in which points differ, (d,)."""
+    return np.asarray(kernels_for(X).to_host((X[:1] != X).any(0)))
+
+
+def counted_masses(starts: Index, masses: Matrix | None) -> Matrix:
+    """The weights of the points that are not alone in their class, else 0, (n,)."""
+    sizes = np.diff(starts)
+    counted = np.repeat(sizes > 1, sizes).astype(np.float64)
+    return counted if masses is None else counted * masses
+
+
+def masses_of_others(starts: Index, masses: Matrix | None) -> Matrix:
+    """The weight of the others of each point's class, (n,)."""
+    sizes = np.diff(starts)
+    if masses is None:
+        return np.repeat(sizes - 1.0, sizes)
     parts = []
     for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        size = last - first
-        scale = (2 * size / (size - 1)) ** 0.5 if size > 1 else 0.0
-        parts.append((U[first:last] - U[first:last].mean(0)) * scale)
-    return kernels_for(U).concatenate(parts)
+        padded = np.concatenate([[0.0], masses[first:last], [0.0]])
+        parts.append(np.cumsum(padded)[:-2] + np.cumsum(padded[::-1])[::-1][2:])  # W - m rounds
+    return np.concatenate(parts)
+
+
+def within_classes(U: Array, starts: Index, masses: Matrix | None = None) -> Array:
+    """Points minus the mean of their class, scaled so that their Gram matrix is the pull P."""
+    kernels, others, parts = kernels_for(U), masses_of_others(starts, masses), []
+    for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        own = np.ones(last - first) if masses is None else masses[first:last]
+        shares = np.divide(own, others[first:last], where=last - first > 1, out=np.zeros(len(own)))
+        scales = np.sqrt(own.sum() * shares + shares.sum() * own)
+        mean = own / own.sum()
+        if masses is None:
+            centred = U[first:last] - U[first:last].mean(0)
+        else:
+            centred = U[first:last] - (U[first:last] * kernels.like(mean, U)[:, None]).sum(0)
+        parts.append(centred * kernels.like(scales, U)[:, None])
+    return kernels.concatenate(parts)
 
 
 def _as(reference: Array, values: Array, kernels: ModuleType) -> Array:

@@ -34,7 +34,7 @@ FLOOR = 1e-10  # share of Σ wD² below which a misfit counts as none
 
 
 @dataclass(frozen=True)
-class Place:
+class Evaluation:
     """Points on the host, with (1) and (2)."""
 
     Y: Matrix  # (n, r)
@@ -52,11 +52,11 @@ class Stress:
     pull: float = 0.0  # 2ρλ
     free: Matrix | None = None  # (n, 1), 0 for fixed nodes and 1 for the others
 
-    def place(self, Y: Matrix) -> Place:
+    def place(self, Y: Matrix) -> Evaluation:
         """Evaluate (1) and (2)."""
-        return self._place(Y, self.edges.excess(self._beside(Y)))
+        return self._evaluate(Y, self.edges.excess(self._beside(Y)))
 
-    def _place(self, Y: Matrix, excess: Array) -> Place:
+    def _evaluate(self, Y: Matrix, excess: Array) -> Evaluation:
         edges = self.edges
         misfit = float(edges.weights @ (excess * excess))
         centred = Y - Y.mean(axis=0)
@@ -66,9 +66,9 @@ class Stress:
         if self.free is not None:
             gradient = self.free * gradient
         none = FLOOR * float(edges.weights @ (edges.squares * edges.squares))
-        return Place(Y, excess, misfit - variance, gradient, misfit + variance + none)
+        return Evaluation(Y, excess, misfit - variance, gradient, misfit + variance + none)
 
-    def line(self, at: Place, direction: Matrix) -> tuple[Matrix, Ray]:
+    def line(self, at: Evaluation, direction: Matrix) -> tuple[Matrix, Ray]:
         """Coefficients of t⁴ … t¹ of F(Y + tP) − F(Y), and the line for `moved`."""
         edges = self.edges
         cross, square = kernels_for(at.excess).edge_products(
@@ -88,10 +88,10 @@ class Stress:
         )
         return coefficients, (direction, slope, square)
 
-    def moved(self, at: Place, line: Ray, t: float) -> Place:
+    def moved(self, at: Evaluation, line: Ray, t: float) -> Evaluation:
         """The place Y + tP on a `line`."""
         direction, slope, square = line
-        return self._place(at.Y + t * direction, at.excess + t * slope + t * t * square)  # (3)
+        return self._evaluate(at.Y + t * direction, at.excess + t * slope + t * t * square)  # (3)
 
     def _beside(self, Y: Matrix) -> Array:
         """Y on the device of the edges."""

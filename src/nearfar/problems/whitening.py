@@ -139,17 +139,22 @@ def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:
     return np.asarray(found[kept])
 
 
-def floored_map(components: Matrix, floor: Matrix, points: Array) -> Matrix:
-    """The map of a metric that stays above diag(floor), as `returned_map`.
+def floored_map(above: Matrix, floor: float, prior: Matrix, points: Array) -> Matrix:
+    """The map of the metric Wᵀ(φI + AᵀA)W with A = ``above`` and W = ``prior``, as `returned_map`.
 
-    ``components`` are a factor of what is above.
+    Its rows are sorted by the lengths that they have for W x.
     """
-    live = np.flatnonzero(floor)
-    stack = np.vstack([components[:, live], np.diag(np.sqrt(floor[live]))])
-    _, lengths, directions = linalg.svd(stack, full_matrices=False)
-    found = np.zeros((len(live), len(floor)))
-    found[:, live] = signed(lengths[:, None] * directions)
+    _, lengths, directions = linalg.svd(above, full_matrices=True)
+    squares = np.zeros(len(prior))
+    squares[: len(lengths)] = lengths**2
+    found = signed(np.sqrt(floor + squares)[:, None] * directions @ prior)
     return rounded_like(found, points)
+
+
+def map_above(components: Matrix, diagonal: Matrix, points: Array) -> Matrix:
+    """The map of diag(φ) + AᵀA with A = ``components``, where φ is one number or zero, likewise."""
+    live = diagonal > 0
+    return floored_map(components[:, live], diagonal.max(), np.eye(len(diagonal))[live], points)
 
 
 def rotated_map(components: Matrix, L: Matrix, points: Array) -> tuple[Matrix, Matrix]:

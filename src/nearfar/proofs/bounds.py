@@ -27,11 +27,11 @@ def lmnn(
     X: Matrix, Z: Matrix, metric: Index, codes: Index, mu: float, claim: sums.Claim
 ) -> tuple[float, float, float]:
     """Also the smallest eigenvalue of (1.2). Distances to l are those of images Z[metric[l]]."""
-    targets, dual, ridge = claim.targets, claim.dual, claim.ridge
+    targets, dual = claim.targets, claim.dual
     i, slot = np.nonzero(targets >= 0)
     j, D, frames, least = targets[i, slot], np.full(targets.shape, -np.inf), [], 0.0
     D[i, slot] = ((Z[metric[j], i] - Z[metric[j], j]) ** 2).sum(axis=1)
-    objective = (1 - mu) * (D[i, slot].sum() + ridge * claim.trace)
+    objective = (1 - mu) * (D[i, slot].sum() + claim.ridges @ claim.traces)
     (at, near, far), alpha = dual[0].T, dual[1].copy()
     for number, images in enumerate(Z):
         points, mine = np.flatnonzero(metric == number), metric[j] == number
@@ -41,8 +41,8 @@ def lmnn(
             for column in D[rows].T:
                 objective += mu * np.maximum(1 + column[:, None] - table, 0).sum()  # (1.1)
         B = np.sqrt(1 - mu) * (X[i[mine]] - X[j[mine]])
-        B = sums.with_ridge(B, (1 - mu) * ridge)  # BᵀB = P (1.4)
-        T, null = sums.coordinates(X, B, shortest=ridge > 0)
+        B = sums.with_ridge(B, (1 - mu) * claim.ridges[number])  # BᵀB = P (1.4)
+        T, null = sums.coordinates(X, B, shortest=bool(claim.ridges[number] > 0))
         alpha[(metric[far] == number) & sums.differ_along(null, T, X, at, far)] = 0
         frames.append((X @ T, B @ T))
     for number, (U, B) in enumerate(frames):
@@ -55,27 +55,27 @@ def lmnn(
 
 
 def mcml(
-    X: Matrix, codes: Index, ridge: float, Z: Matrix, trace: float, duals: list[Matrix]
+    X: Matrix, codes: Index, claim: sums.Collapse, Z: Matrix, duals: list[Matrix]
 ) -> tuple[float, float]:
-    """``duals`` are the images whose soft neighbours are p and q of (2.4), of p alone, or none."""
-    others = np.bincount(codes)[codes] - 1  # n_i − 1
-    counted, constant, found = others > 0, np.log(others[others > 0]).sum(), []
-    objective, others = ridge * trace - constant, np.maximum(others, 1)
-    for rows, D, _, logs in sums.soft_neighbors(Z):
-        near = (D * (codes[rows][:, None] == codes)).sum(axis=1) / others[rows]
-        objective += (near + logs)[counted[rows]].sum()  # (2.1)
-    own = np.sqrt(2 + 2 / others)[:, None] * sums.about_means(X, codes)  # of S(p₀)
-    B = sums.with_ridge(own, ridge)
+    """``duals`` are images whose soft neighbours are p and q of (2.4), of p alone, or none."""
+    m, ridge, kept = claim.masses, claim.ridge, X * np.sqrt(claim.floor)  # (2.5)
+    counted, found = np.bincount(codes)[codes] > 1, []
+    others = np.where(counted, sums.masses_of_others(codes, m), 1)  # N_i − m_i
+    objective = ridge * claim.trace - (constant := m @ np.log(others))
+    for rows, D, _, logs in sums.soft_neighbors(Z, m):
+        near = (D * (codes[rows][:, None] == codes)) @ m / others[rows]
+        objective += (m[rows] * (near + logs))[counted[rows]].sum()  # (2.1)
+    B, lift = sums.with_ridge(own := sums.pulled(X, codes, m), ridge), (own**2 @ claim.floor).sum()
     T, null = sums.coordinates(X, B, shortest=ridge > 0)
     U, V, B, own = X @ T, 1e8 * (X @ null), B @ T, own @ T  # p keeps to V, which has no limit
     for dual in duals:
-        entropy, S = -constant, np.zeros((U.shape[1],) * 2)
-        for rows, D, p, logs in sums.soft_neighbors(np.hstack([dual, V])):
-            p = p * counted[rows][:, None]
-            entropy += (p * D).sum() + logs[counted[rows]].sum()
+        entropy, S = lift - constant, np.zeros((U.shape[1],) * 2)
+        for rows, D, p, logs in sums.soft_neighbors(np.hstack([dual, V]), m):
+            p, D = p * (m * counted)[rows][:, None], D - cdist(kept[rows], kept, "sqeuclidean")
+            entropy += (p * D).sum() + (m * counted)[rows] @ logs
             S += sums.scatter(U, rows[np.nonzero(p)[0]], np.nonzero(p)[1], p[p > 0])
         found.append((entropy, S))
-    mixes = [mixed(found[0], q, B) for q in [*found[1:], (0.0, own.T @ own)]] if found else []
+    mixes = (mixed(found[0], q, B) for q in [*found[1:], (0.0, own.T @ own)] if found)
     return float(objective), float(max([0.0, *mixes]))  # (2.2)
 
 
@@ -102,7 +102,7 @@ def mmc(
         total, kept, W = 0.0, 0.0, 0.0 * (T.T @ T)
         for pairs, w in far():
             v = w / (ell := np.maximum(np.sqrt(sums.lengths(dual, *pairs)), floor))  # (3.2)
-            total, kept = total + w @ ell, kept + v @ sums.lengths(X * limits.root, *pairs)
+            total, kept = total + w @ ell, kept + v @ limits.kept(X, pairs)
             W += sums.scatter(X @ T, *pairs, v)
         bound = min(bound, (total * (largest_ratio(W, B @ T, diagonal) + kept)) ** 0.5)  # (3.3)
     return float(objective / max(1, limits.size) ** 0.5), bound
@@ -114,10 +114,9 @@ def dml_eig(
     """BᵀB is H' of (4.1), and alpha are weights of some far pairs."""
     (T, null), d = sums.coordinates(X, B, shortest=True), X.shape[1]
     shortest = min(sums.lengths(Z, *part).min(initial=np.inf) for part, _ in far())  # (4.1)
-    top = largest_ratio(sums.scatter(X @ T, *pairs, alpha / alpha.sum()), B @ T)  # (4.2)
-    top += alpha @ sums.lengths(X * limits.root, *pairs) / alpha.sum()
-    free = sums.differ_along(null, T, X, *pairs).any()
-    return float(shortest * d / limits.size), np.inf if free else d * top  # (4.3)
+    top = largest_ratio(sums.scatter(X @ T, *pairs, alpha), B @ T)  # (4.2)
+    kept = np.inf if sums.differ_along(null, T, X, *pairs).any() else alpha @ limits.kept(X, pairs)
+    return float(shortest * d / limits.size), d * float(top + kept) / alpha.sum()  # (4.3)
 
 
 def mvu(
@@ -135,7 +134,7 @@ def mvu(
     y = y / scale if feasible else np.full(len(y), np.inf)
     change = np.maximum(change, 0) if kind == "shrink" else np.abs(change)
     bound, worst = y.sum(), 0.0 if kind == "slack" else change.max()  # (5.3)
-    owed = 2 * (np.abs(y) + np.abs(y).mean()) @ change if kind in ("equal", "exact") else 0.0
-    owed = value * worst / (1 + worst) if kind == "shrink" else owed  # c of (5.4)
-    width = max(bound - value, 0.0) + owed + lift  # (5.4)
+    cost = 2 * (np.abs(y) + np.abs(y).mean()) @ change if kind in ("equal", "exact") else 0.0
+    cost = value * worst / (1 + worst) if kind == "shrink" else cost  # c of (5.4)
+    width = max(bound - value, 0.0) + cost + lift  # (5.4)
     return value - sign * lift, bound, max(width, worst * max(D.mean(), abs(bound))), worst

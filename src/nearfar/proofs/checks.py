@@ -57,11 +57,12 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         if len(np.unique(rows)) < len(rows):
             raise Refuted("the proof is damaged: it names a row twice")
     space, n = Space.of(model, X, rows), len(rows)
-    scale = getattr(model, "feature_scale_", None)
-    if scale is not None:  # the program is about scaled features, the map about the inputs
-        scale = claims.finite_array({"scale": scale}, "scale", (X.shape[1],))
-        points = space.points * scale
-        space = Space(space.maps / scale, points, points)
+    inputs, framed = space.points, space.maps
+    prior = getattr(model, "prior_components_", None)
+    if prior is not None:  # the program is about the points W x, the map about the inputs
+        W = claims.finite_array({"prior": prior}, "prior", (None, X.shape[1]))
+        framed = space.maps @ sums.right_inverse(W)
+        space = Space(space.maps, space.points @ W.T, space.points)
     if not proof and not space.points.any():
         sizes = np.bincount(codes)
         near = np.minimum(sizes - 1, int(model.n_neighbors))
@@ -77,8 +78,7 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         raise Refuted(f"{OTHER}it has {len(X)} rows, the proof is about {len(targets)}")
     if given is None:
         chose = getattr(model, "target_components_", None)
-        chose = chose if chose is None or scale is None else claims.as_float64(chose) / scale
-        where = space.points if chose is None else space.image(chose)
+        where = inputs if chose is None else space.image(chose)
         noise = 0.0 if space.gram is None else n * sums.EPS * np.abs(where).max(initial=0.0)
         ties = tolerance(model), noise**2  # eigenvectors of a kernel matrix are rounded
         for row in _not_nearest(where, codes, targets, int(model.n_neighbors), ties):
@@ -91,11 +91,17 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         triplets = claims.row_numbers(proof, "triplets", 3, 0, n)
         dual = triplets, claims.finite_array(proof, "weights", (len(triplets),))
         _check_triplets(*dual, codes, targets)
-    ridge, floor = sums.shrunk(space.points, targets, float(getattr(model, "shrinkage_", 0.0)))
-    if ridge:
-        _check_floor(space.maps[0], floor, tolerance(model))
-    trace = space.trace() if ridge else 0.0
-    claim = sums.Claim(targets, dual, ridge, floor, trace)
+    rho = float(getattr(model, "shrinkage_", 0.0))
+    ridge, floor = sums.shrunk(space.points, targets, rho, framed=prior is not None)
+    if ridge and space.gram is not None:  # the map in the coordinates of the points
+        framed = np.linalg.lstsq(space.points, images[0] - images[0].mean(axis=0))[0].T[None]
+    if ridge and proves and getattr(model, "n_components", None) is None:  # else it is projected
+        for L in framed:
+            _check_floor(L, floor, tolerance(model))
+    traces = (framed * framed).sum(axis=(1, 2))
+    tails = metric[rows][targets[targets >= 0]]
+    shares = np.maximum(np.bincount(tails, minlength=len(framed)), 1) / max(len(tails), 1)
+    claim = sums.Claim(targets, dual, ridge * shares, floor, traces)
     objective, bound, least = bounds.lmnn(space.points, images, metric[rows], codes, mu, claim)
     note = f" (dual point infeasible: smallest eigenvalue {least:.0e})" if least < -SOLVED else ""
     note += f", of the {n} rows that were not held out" if n < len(X) else ""
@@ -143,25 +149,52 @@ def _check_triplets(triplets: Index, weights: Matrix, codes: Index, targets: Ind
 
 def check_mcml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     """MCML and KernelMCML."""
-    X = points_of(X, model)
-    codes, space = claims.codes_of(y, len(X)), Space.of(model, X, np.arange(len(X)))
-    if not space.points.any():
-        return no_variation(bounds.mcml(space.points, codes, 0.0, space.points, 0.0, [])[0])
+    few = model.reduce == "learn" and model.n_components is not None
+    floored = not hasattr(model, "dual_coef_") and (
+        not few or model.n_components >= model.n_features_in_
+    )
+    space, points, codes, claim = _collapse(model, proof, X, y, floored=floored)
+    if not points.any():
+        return no_variation(bounds.mcml(points, codes, claim, points, [])[0])
     names, shape = ("components", "nearer"), (None, space.operand.shape[1])
     duals = [
         space.image(claims.finite_array(proof, name, shape)) for name in names if name in proof
     ]
-    ridge, Z = float(model.regularization), space.images()[0]
-    objective, bound = bounds.mcml(space.points, codes, ridge, Z, space.trace(), duals)
+    objective, bound = bounds.mcml(points, codes, claim, space.images()[0], duals)
     return Found(objective, bound if duals else None)
 
 
-def check_nca(model: Any, _: Proof, X: Any, y: Any, __: Any) -> Found:
+def check_nca(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     """NCA, of which the objective alone can be checked: how many points get their class."""
+    full = model.diagonal or model.n_components in (None, model.n_features_in_)
+    space, _points, codes, claim = _collapse(model, proof, X, y, floored=full, nearest=sums.NEAREST)
+    objective, m = -claim.ridge * claim.trace, claim.masses
+    for rows, _D, p, _logs in sums.soft_neighbors(space.images()[0], m):
+        objective += m[rows] @ ((codes[rows][:, None] == codes) * p).sum(axis=1)
+    return Found(float(objective), None)
+
+
+def _collapse(
+    model: Any, proof: Proof, X: Any, y: Any, *, floored: bool, nearest: int | None = None
+) -> tuple[Space, Matrix, Index, sums.Collapse]:
+    """The space of MCML or NCA, its points in the units of the program, and the program."""
     X = points_of(X, model)
-    codes, Z = claims.codes_of(y, len(X)), Space.of(model, X, np.arange(len(X))).images()[0]
-    parts = ((codes[rows][:, None] == codes, p) for rows, _, p, _ in sums.soft_neighbors(Z))
-    return Found(float(sum((same * p).sum() for same, p in parts)), None)
+    codes, masses = claims.codes_of(y, len(X)), claims.masses_of(proof, len(X))
+    rows = np.flatnonzero(masses)
+    space, codes, masses = Space.of(model, X, rows), codes[rows], masses[rows]
+    points, L, scale = space.points, space.maps[0], getattr(model, "feature_scale_", None)
+    trace = space.trace()
+    if scale is not None:  # the program is about scaled features, the map about the inputs
+        scale = claims.finite_array({"scale": scale}, "scale", (X.shape[1],))
+        points, L = points * scale, L / scale
+        trace = float((L * L).sum())
+    rho = float(getattr(model, "shrinkage_", 0.0))
+    rank = len(model.eigenvalues_) if space.gram is not None else None
+    claim = sums.Collapse.of(points, codes, masses, rho, trace, floored, rank, nearest)
+    cut = hasattr(model, "reduce") and model.n_components is not None  # rows of the whole metric
+    if claim.floor.any() and not cut:
+        _check_floor(L, claim.floor, tolerance(model))
+    return space, points, codes, claim
 
 
 class PairProblem:

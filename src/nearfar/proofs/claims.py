@@ -148,6 +148,13 @@ def weights_of(proof: Proof, n: int) -> Matrix:
     return weights
 
 
+def masses_of(proof: Proof, n: int) -> Matrix:
+    """The weights of n rows, of mean 1 over those that have any; all are 1 if none are given."""
+    weights = weights_of(proof, n)
+    weights = weights / weights.max()
+    return np.asarray(weights / weights[weights > 0].mean())
+
+
 def row_numbers(proof: Proof, name: str, columns: int | None, low: int, n: int) -> Index:
     """A table (·, columns) of row numbers from low to n − 1 of a proof."""
     array: Any = proof.get(name)

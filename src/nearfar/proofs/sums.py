@@ -22,6 +22,8 @@ MANY = 32  # pairs to a point
 DEAD, RANK = 1e-12, 1e-13  # spread of a feature, variance of a direction, that count as rounding
 NULL, REACH = 1e-10, 1e-20  # eigenvalue of BᵀB, square outside of its range, that count as zero
 FLOOR = 0.5  # F of (1.4)
+TRACE = 0.125  # share of the trace in (2.5)
+NEAREST = 3  # of the class, in T of NCA
 SHARE = 2e-4  # of the scatter of all points, beside BᵀB
 
 
@@ -49,22 +51,96 @@ def scatter(U: Matrix, heads: Index, tails: Index, weights: Matrix) -> Matrix:
     return total
 
 
-def about_means(U: Matrix, codes: Index) -> Matrix:
+def about_means(U: Matrix, codes: Index, masses: Matrix | None = None) -> Matrix:
     """Each point less the mean of its class."""
     rows = U.copy()
     for code in np.unique(codes):
-        rows[codes == code] -= U[codes == code].mean(axis=0)
+        mine = codes == code
+        rows[mine] -= np.average(U[mine], axis=0, weights=None if masses is None else masses[mine])
     return rows
 
 
-def soft_neighbors(Z: Matrix) -> Iterator[tuple[Index, Matrix, Matrix, Matrix]]:
-    """Rows i in parts, with D(i, j) = ‖z_i − z_j‖², p(j|i) = exp(−D(i, j)) / Zᵢ and log Zᵢ."""
+def masses_of_others(codes: Index, masses: Matrix) -> Matrix:
+    """The weight of the others of each point's class; no difference, which would round to zero."""
+    found = np.empty(len(codes))
+    for code in np.unique(codes):
+        mine = np.flatnonzero(codes == code)
+        padded = np.concatenate([[0.0], masses[mine], [0.0]])
+        found[mine] = np.cumsum(padded)[:-2] + np.cumsum(padded[::-1])[::-1][2:]
+    return found
+
+
+def soft_neighbors(Z: Matrix, masses: Matrix) -> Iterator[tuple[Index, Matrix, Matrix, Matrix]]:
+    """Rows i in parts, with D(i, j) = ‖z_i − z_j‖², p(j|i) = m_j exp(−D(i, j)) / Zᵢ and log Zᵢ."""
     for rows in blocks(len(Z), len(Z)):
         D, itself = cdist(Z[rows], Z, "sqeuclidean"), (np.arange(len(rows)), rows)
         D[itself] = np.inf
         least = D.min(axis=1, keepdims=True)
-        p, D[itself] = np.exp(least - D), 0
+        p, D[itself] = masses * np.exp(least - D), 0
         yield rows, D, p / p.sum(axis=1, keepdims=True), np.log(p.sum(axis=1)) - least[:, 0]
+
+
+class Collapse(NamedTuple):
+    """What a fit of MCML or NCA says of its program."""
+
+    masses: Matrix  # (n,) weights of the points
+    ridge: float  # λ of (2.5)
+    floor: Matrix  # (d,) the diagonal of φI
+    trace: float  # tr M − tr φI
+
+    @classmethod
+    def of(
+        cls,
+        X: Matrix,
+        codes: Index,
+        masses: Matrix,
+        rho: float,
+        trace: float,
+        floored: bool,
+        rank: int | None = None,
+        nearest: int | None = None,
+    ) -> Collapse:
+        """λ and φ of (2.5) for a shrinkage, from the points and their weights.
+
+        ``rank`` is d for points in the feature space of a kernel, of which rounding hides some;
+        T is over so many ``nearest`` of the class, or over all of it.
+        """
+        none = np.zeros(X.shape[1])
+        if nearest is None:
+            total = float((pulled(X, codes, masses) ** 2).sum())
+        else:
+            total = float(masses @ nearest_means(X, codes, nearest))
+        if rho == 0 or total == 0:
+            return cls(masses, 0.0, none, trace)
+        live = varying(X)
+        r, counted = rho / (1 - rho), masses[np.bincount(codes)[codes] > 1].sum()
+        floor = live * (r * counted / total) if floored else none
+        ridge = TRACE * r * total / (live.sum() if rank is None else rank)
+        return cls(masses, float(ridge), floor, trace - floor.sum())
+
+
+def pulled(X: Matrix, codes: Index, masses: Matrix) -> Matrix:
+    """Rows whose squares add up to S(p₀)."""
+    sizes, share = np.bincount(codes)[codes], masses_of_others(codes, masses)
+    share = np.divide(masses, share, where=sizes > 1, out=np.zeros(len(X)))
+    whole, shares = (np.bincount(codes, weights)[codes] for weights in (masses, share))
+    return np.asarray(
+        np.sqrt(whole * share + shares * masses)[:, None] * about_means(X, codes, masses)
+    )
+
+
+def nearest_means(X: Matrix, codes: Index, nearest: int) -> Matrix:
+    """The mean squared distance of each point to the nearest of its class that differ, (n,)."""
+    means = np.zeros(len(X))
+    for code in np.unique(codes):
+        mine = np.flatnonzero(codes == code)
+        different, which = np.unique(X[mine], axis=0, return_inverse=True)
+        k, found = min(nearest + 1, len(different)), np.zeros(len(different))
+        for rows in blocks(len(different), len(different)) if k > 1 else ():
+            table = cdist(different[rows], different, "sqeuclidean")
+            found[rows] = np.partition(table, k - 1, axis=1)[:, :k].sum(axis=1) / (k - 1)
+        means[mine] = found[which]
+    return means
 
 
 class Claim(NamedTuple):
@@ -72,9 +148,9 @@ class Claim(NamedTuple):
 
     targets: Index  # (n, k), -1 for none
     dual: Dual
-    ridge: float  # r T/d of (1.4)
+    ridges: Matrix  # (c,) r T/d of (1.4), of each metric its share
     floor: Matrix  # (d,) the diagonal of φI
-    trace: float  # tr M
+    traces: Matrix  # (c,) tr M of each metric
 
     def margins(self, X: Matrix) -> Matrix:
         """1 + φ(‖x_i − x_j‖² − ‖x_i − x_l‖²) of the triplets."""
@@ -85,7 +161,7 @@ class Claim(NamedTuple):
         """φ tr P / (1 − μ)."""
         heads, slot = np.nonzero(self.targets >= 0)
         kept = lengths(X * np.sqrt(self.floor), heads, self.targets[heads, slot])
-        return float(kept.sum() + self.ridge * self.floor.sum())
+        return float(kept.sum() + self.ridges.sum() * self.floor.sum())
 
 
 class Limits(NamedTuple):
@@ -94,16 +170,32 @@ class Limits(NamedTuple):
     size: float  # ⟨S, M⟩ of (3.1), ⟨H, M⟩ of (4.1)
     root: Matrix  # (d,) √φ of (3.1), and of (4.1) divided by d
 
+    def kept(self, X: Matrix, pairs: Pairs) -> Matrix:
+        """φ‖x‖² of pairs."""
+        return lengths(X * self.root, *pairs)
 
-def shrunk(X: Matrix, targets: Index, rho: float) -> tuple[float, Matrix]:
-    """rT/d and the diagonal of φI of (1.4), from the points and their targets."""
+
+def shrunk(X: Matrix, targets: Index, rho: float, *, framed: bool) -> tuple[float, Matrix]:
+    """rT/d and the diagonal of φI of (1.4), from the points and their targets.
+
+    Points that are ``framed`` by a W count in all coordinates, others in those that vary.
+    """
     heads, slot = np.nonzero(targets >= 0)
     squares = lengths(X, heads, targets[heads, slot])
     if rho == 0 or not squares.any():
         return 0.0, np.zeros(X.shape[1])
-    live = varying(X)
+    live = varying(X) | framed
     r = rho / (1 - rho)
     return float(r * squares.sum() / live.sum()), live * (FLOOR * r / squares.mean())
+
+
+def right_inverse(W: Matrix) -> Matrix:
+    """The inverse of W on the features that it does not leave out, whatever their units."""
+    units = np.abs(W).max(axis=0, initial=0.0)
+    live = units > 0
+    inverse = np.zeros(W.T.shape)
+    inverse[live] = np.linalg.pinv(W[:, live] / units[live]) / units[live][:, None]
+    return inverse
 
 
 def varying(X: Matrix) -> NDArray[np.bool_]:

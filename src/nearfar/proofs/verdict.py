@@ -65,8 +65,8 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     Parameters
     ----------
     model : estimator or path
-        A fitted LMNN, MultiMetricLMNN, MCML, MMC, DMLEig, MVU, a kernel version of these, or a
-        model file of one.
+        A fitted LMNN, MultiMetricLMNN, MCML, MMC, DMLEig, MVU, a kernel version of these, a
+        pipeline that ends in one, or a model file of any of them.
     X : array-like, torch.Tensor, Tuples or NeighborhoodGraph
         What the model was fitted to, with the rows in that order.
     y : array-like or None, default=None
@@ -89,6 +89,8 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     """
     if isinstance(model, str | os.PathLike):
         model = load(model)
+    if hasattr(model, "steps"):  # a pipeline: its last step learned from the images of the others
+        X, model = (model[:-1].transform(X) if len(model.steps) > 1 else X), model.steps[-1][1]
     model = getattr(model, "metric_", model)  # of a classifier around a metric
     name = type(model).__name__
     if name not in CHECKS:
@@ -102,7 +104,7 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     proof = getattr(model, "proof_", None) or {}
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return _judged(model, CHECKS[name](model, proof, X, y, target_neighbors))
+            return _compare_with_model(model, CHECKS[name](model, proof, X, y, target_neighbors))
     except InvalidInputError:
         raise
     except Refuted as error:
@@ -112,7 +114,7 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     return _verdict(f"not proved: {said}", violations=(said,))
 
 
-def _judged(model: Any, found: Found) -> Verification:
+def _compare_with_model(model: Any, found: Found) -> Verification:
     """Compare what was found with what the model says."""
     objective, said, claim = found.objective, float(model.objective_), model.duality_gap_
     rows, same, violations = _projected_rows(model), tolerance(model), []

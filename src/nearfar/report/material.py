@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.analysis.comparison import Comparison, compare_errors
+from nearfar.analysis.comparison import TestedRows, compare_errors
 from nearfar.analysis.models import Index, row_numbers, sample_rows
 from nearfar.analysis.neighbors import Neighbors
 from nearfar.analysis.study import Study
@@ -45,8 +45,8 @@ def gather(
     sample = np.random.default_rng(random_state).permutation(sample)
     queries = _in_order(study.tested, asked, sample)
     before, after = study.neighbors(queries, k)
-    comparison = None if after is None else compare_errors(study, before, after)
-    chosen = asked if len(asked) else _telling(study, comparison, sample, random_state)
+    tested = None if after is None else compare_errors(study, before, after)
+    chosen = asked if len(asked) else _telling(study, tested, sample, random_state)
     at = _places(chosen, queries)
     near = [found.rows[at].ravel() for found in (before, after) if found is not None]
     shown = _in_order(chosen, *near, sample)
@@ -62,7 +62,7 @@ def gather(
         views(study, shown, random_state),
         before and before.of_queries(at),
         after and after.of_queries(at),
-        comparison,
+        tested,
         {**_given_columns(columns, n), **_features(study)},
         checked_image_shape(image_shape, study.feature_names if study.X is not None else ()),
     )
@@ -78,13 +78,11 @@ def _joined(pair: tuple[Neighbors | None, Neighbors | None]) -> Neighbors | None
     )
 
 
-def _telling(
-    study: Study, comparison: Comparison | None, sample: Index, random_state: int
-) -> Index:
+def _telling(study: Study, tested: TestedRows | None, sample: Index, random_state: int) -> Index:
     """Rows that learning fixed or broke, that stayed wrong, and that were right all along."""
-    if comparison is None:
+    if tested is None:
         return sample[:CHOSEN]
-    was, is_wrong = comparison.before.wrong, comparison.after.wrong
+    was, is_wrong = tested.before.wrong, tested.after.wrong
     kinds = [(was & ~is_wrong, 2), (~was & is_wrong, 2), (was & is_wrong, 1), (~was & ~is_wrong, 6)]
     chosen = [sample_rows(study.tested[mask], count, random_state) for mask, count in kinds]
     return np.concatenate(chosen)[:CHOSEN]

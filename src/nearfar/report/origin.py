@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nearfar.analysis.study import Study
+from nearfar.estimators._base import Estimator
 from nearfar.files import fingerprint
 from nearfar.report.payload import clipped
 from nearfar.report.versions import versions
@@ -38,14 +39,10 @@ class Origin:
 def reproduce(study: Study, origin: Origin, random_state: int) -> dict[str, Any]:
     """What is needed to make model and page again."""
     now = versions()
-    parameters = ", ".join(
-        f"{name}={clipped(repr(value), VALUE)}"
-        for name, value in study.model.get_params(deep=False).items()
-    )
     then = origin.fit_versions
     return {
         "commands": [(clipped(k), clipped(v, COMMAND)) for k, v in origin.commands.items()],
-        "code": f"nearfar.{type(study.model).__name__}({parameters})",
+        "code": _code(study),
         "facts": [
             *((clipped(k), clipped(v, VALUE)) for k, v in (origin.facts or _facts(study)).items()),
             ("seed of the samples on this page", str(random_state)),
@@ -55,6 +52,23 @@ def reproduce(study: Study, origin: Origin, random_state: int) -> dict[str, Any]
         ],
         "fit_known": bool(then),
     }
+
+
+def _code(study: Study) -> str:
+    """The model as Python, with all parameters of each step."""
+    if study.model is study.learner:
+        return _call(study.learner, "nearfar.")
+    steps = [step for _, step in study.model.steps]
+    calls = [_call(step, "nearfar." if isinstance(step, Estimator) else "") for step in steps]
+    return f"make_pipeline({', '.join(calls)})"
+
+
+def _call(step: Any, package: str) -> str:
+    parameters = ", ".join(
+        f"{name}={clipped(repr(value), VALUE)}"
+        for name, value in step.get_params(deep=False).items()
+    )
+    return f"{package}{type(step).__name__}({parameters})"
 
 
 def _facts(study: Study) -> dict[str, str]:

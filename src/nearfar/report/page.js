@@ -70,7 +70,7 @@
     );
     colours.push(results("after"), results("before"));
     if (tested.heldOut) {
-      colours.push(category("held out", ["votes", "held out"], tested.after.map((v) => (v === null ? 0 : 1))));
+      colours.push(category("held out", ["training", "held out"], tested.after.map((v) => (v === null ? 0 : 1))));
     }
   }
   for (const column of columns) {

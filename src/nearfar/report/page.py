@@ -21,13 +21,14 @@ def describe(
     study: Study, material: Material, title: str, target: str, origin: Origin, random_state: int
 ) -> dict[str, Any]:
     """All of the page that does not depend on how many rows are drawn."""
-    comparison = material.comparison
+    tested = material.tested
     return {
         "title": clipped(title, VALUE),
         "summary": sections.summary(study),
         "learned": sections.learned(study),
-        "cards": sections.cards(study, comparison),
-        "errors": comparison and sections.errors(study, comparison, origin),
+        "verdict": sections.verdict(study, tested),
+        "cards": sections.cards(study, tested),
+        "errors": tested and sections.errors(study, tested, origin),
         "faithful": sections.faithful(study, random_state),
         "target": clipped(target),
         "labelled": study.y is not None,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.analysis.comparison import Comparison
+from nearfar.analysis.comparison import TestedRows
 from nearfar.analysis.models import Floats, Index
 from nearfar.analysis.neighbors import Neighbors
 from nearfar.analysis.study import Study
@@ -42,7 +42,7 @@ class Material:
     views: list[View]
     before: Neighbors | None
     after: Neighbors | None
-    comparison: Comparison | None
+    tested: TestedRows | None
     columns: Mapping[str, NDArray[Any]]  # of all rows: those of the caller, then the features
     image_shape: tuple[int, int] | None
 
@@ -141,19 +141,19 @@ def _labels(study: Study, stored: Index, target: str) -> dict[str, Any] | None:
 
 def _tested(study: Study, material: Material) -> dict[str, Any] | None:
     """Of each drawn row what was predicted: a label, or none where it was not tested."""
-    comparison, classes = material.comparison, study.classes
-    if comparison is None or classes is None:
+    tested, classes = material.tested, study.classes
+    if tested is None or classes is None:
         return None
     place = {row: i for i, row in enumerate(study.tested.tolist())}
     at = np.array([place.get(row, UNKNOWN) for row in material.shown.tolist()], dtype=np.intp)
     names = np.append(classes[0].astype(str), "unknown")
     predicted = {
         name: [None if i == UNKNOWN else clipped(names[outcome.predicted[i]]) for i in at]
-        for name, outcome in (("before", comparison.before), ("after", comparison.after))
+        for name, outcome in (("before", tested.before), ("after", tested.after))
     }
     wrong = {
         f"{name}Wrong": [0 if i == UNKNOWN else int(outcome.wrong[i]) for i in at]
-        for name, outcome in (("before", comparison.before), ("after", comparison.after))
+        for name, outcome in (("before", tested.before), ("after", tested.after))
     }
     return {"heldOut": study.held_out, **predicted, **wrong}
 

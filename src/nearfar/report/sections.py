@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.analysis.comparison import Changes, Comparison
+from nearfar.analysis.comparison import TestedRows
 from nearfar.analysis.convergence import Trace, ending
 from nearfar.analysis.features import learned_axes
 from nearfar.analysis.models import sample_rows
@@ -15,6 +15,7 @@ from nearfar.analysis.spectrum import COUNTED, spectra
 from nearfar.analysis.study import Study
 from nearfar.analysis.views import metric_name
 from nearfar.evaluation.embeddings import measure_embedding
+from nearfar.evaluation.verdict import Comparison, Row, Verdict
 from nearfar.report.charts import Line, interval_bar, line_chart, number, paired_bars, picture
 from nearfar.report.origin import Origin
 from nearfar.report.payload import Material, clipped
@@ -29,22 +30,25 @@ DIRECTIONS = 6  # of the learned space that are shown as pictures
 
 def traced(study: Study) -> Any:
     """The estimator that has a trace: the model, or the metric inside it."""
-    return study.model if hasattr(study.model, "status_") else study.metric
+    return study.learner if hasattr(study.learner, "status_") else study.metric
 
 
 def summary(study: Study) -> str:
     """The first line of the class's documentation."""
-    return (inspect.getdoc(type(study.model)) or "").split("\n")[0]
+    return (inspect.getdoc(type(study.learner)) or "").split("\n")[0]
 
 
 def learned(study: Study) -> str:
     """What the model is, in a sentence or two."""
-    name, inner = type(study.model).__name__, type(study.metric).__name__
-    around = "" if study.model is study.metric else f"{name} decides by a {inner}. "
+    name, inner = type(study.learner).__name__, type(study.metric).__name__
+    around = "" if study.learner is study.metric else f"{name} decides by a {inner}. "
+    if study.model is not study.learner:
+        before = [type(step).__name__ for _, step in study.model.steps[:-1]]
+        around = f"The features go through {' and '.join(before)} first. {around}"
     metric = study.metric
     if study.unfolds:
         n, r = metric.embedding_.shape
-        return f"{inner} laid out {n:,} points in {_dimensions(r)}."
+        return f"{around}{inner} laid out {n:,} points in {_dimensions(r)}."
     components = getattr(metric, "components_", None)
     if components is None:
         r, n = metric.dual_coef_.shape
@@ -69,15 +73,21 @@ def _dimensions(r: int) -> str:
     return "1 dimension" if r == 1 else f"{r:,} dimensions"
 
 
-def cards(study: Study, comparison: Comparison | None) -> list[tuple[str, str, str]]:
+def verdict(study: Study, tested: TestedRows | None) -> Verdict | None:
+    """Whether to use the model; None where it learns no distance from labels."""
+    return None if tested is None or study.unfolds else tested.comparison.verdict
+
+
+def cards(study: Study, tested: TestedRows | None) -> list[tuple[str, str, str]]:
     """Heading, large figure and what it means."""
     cards = []
-    if comparison is not None:
+    if tested is not None:
+        before, after = (float(outcome.wrong.mean()) for outcome in (tested.before, tested.after))
         cards.append(
             (
                 "Error after learning" if study.held_out else "Error after, not held out",
-                _error(comparison.after.error),
-                f"{_error(comparison.before.error)} before, by {study.n_neighbors} neighbours",
+                _error(after),
+                f"{_error(before)} before, by {study.n_neighbors} neighbours",
             )
         )
     fitted = traced(study)
@@ -113,7 +123,7 @@ def _rows_card(study: Study) -> str:
     kinds = f"{classes:,} classes"
     if not study.held_out:
         return kinds
-    return f"{len(study.voters):,} vote, {study.n_test:,} held out; {kinds}"
+    return f"{len(study.voters):,} training rows, {study.n_test:,} held out; {kinds}"
 
 
 def sample(study: Study, material: Material) -> str:
@@ -123,15 +133,15 @@ def sample(study: Study, material: Material) -> str:
         return f"All {n:,} rows are drawn."
     return (
         f"{shown:,} of the {n:,} rows are drawn, at random but for chosen rows and their"
-        " neighbours; the page holds no others. Neighbours were searched among all rows that vote."
+        " neighbours; the page holds no others. Neighbours were searched among all training rows."
     )
 
 
-def errors(study: Study, comparison: Comparison, origin: Origin) -> dict[str, Any]:
-    """Errors of all methods, and what they mean."""
-    most = max(outcome.interval[1] for outcome in comparison.outcomes)
-    tested = len(study.tested)
-    drawn_from = "" if tested == study.n_test else f", drawn from {study.n_test:,} at random"
+def errors(study: Study, tested: TestedRows, origin: Origin) -> dict[str, Any]:
+    """Errors of all methods, and on which rows."""
+    comparison, count = tested.comparison, len(study.tested)
+    most = max(row.interval[1] for row in comparison.rows if row.interval is not None)
+    drawn_from = "" if count == study.n_test else f", drawn from {study.n_test:,} at random"
     held_out = (
         origin.held_out
         if origin.held_out is not None
@@ -140,53 +150,38 @@ def errors(study: Study, comparison: Comparison, origin: Origin) -> dict[str, An
         else None
     )
     return {
-        "rows": [
-            {
-                "name": outcome.name,
-                "error": _error(outcome.error),
-                "wrong": f"{int(outcome.wrong.sum()):,}",
-                "interval": "{} – {}".format(*map(_error, outcome.interval)),
-                "bar": interval_bar(outcome.error, *outcome.interval, most),
-                "changes": None
-                if outcome is comparison.after
-                else _changes(comparison.changes(outcome)),
-            }
-            for outcome in comparison.outcomes
-        ],
-        "tested": f"{tested:,} row{'s' * (tested != 1)}{drawn_from}",
+        "rows": [_error_row(row, comparison, most) for row in comparison.rows],
+        "tested": f"{count:,} row{'s' * (count != 1)}{drawn_from}",
         "held_out": study.held_out,
         "note": held_out,
         "voters": f"{len(study.voters):,}",
         "n_neighbors": study.n_neighbors,
         "by_itself": study.decides,
-        "verdict": " ".join(
-            [
-                _verdict(comparison.changes(comparison.before)),
-                _verdict(comparison.changes(comparison.standardised), "standardised features"),
-            ]
-        ),
-        "classes": _by_class(study, comparison),
+        "classes": _by_class(study, tested),
     }
 
 
-def _changes(changes: Changes) -> tuple[str, str, str]:
-    return f"{changes.fixed:,}", f"{changes.broken:,}", _probability(changes.p_value)
+def _error_row(row: Row, comparison: Comparison, most: float) -> dict[str, Any]:
+    is_model = row is comparison.model
+    name = f"{row.method} (this model)" if is_model else row.method
+    if row.wrong is None or row.error is None or row.interval is None:
+        return {"name": name, "reason": row.reason}
+    found = comparison.changes(row)
+    return {
+        "name": name,
+        "reason": None,
+        "error": _error(row.error),
+        "wrong": f"{int(row.wrong.sum()):,}",
+        "interval": "{} – {}".format(*map(_error, row.interval)),
+        "bar": interval_bar(row.error, *row.interval, most),
+        "is_model": is_model,
+        "changes": None
+        if is_model
+        else (f"{found.fixed:,}", f"{found.broken:,}", _probability(found.p_value)),
+    }
 
 
-def _verdict(changes: Changes, over: str = "the Euclidean distance") -> str:
-    """What the comparison with another method says."""
-    both = f"{over[0].upper()}{over[1:]} and the model are"
-    if changes.fixed + changes.broken == 0:
-        return f"{both} wrong on the same rows."
-    if changes.fixed == changes.broken:
-        return f"{both} right equally often."
-    which = "gain" if changes.fixed > changes.broken else "loss"
-    if changes.p_value >= 0.05:
-        return f"The {which} over {over} may be chance: few rows tell them apart."
-    return f"The {which} over {over} is more than chance would easily make."
-
-
-def _by_class(study: Study, comparison: Comparison) -> list[dict[str, Any]]:
+def _by_class(study: Study, tested: TestedRows) -> list[dict[str, Any]]:
     """Errors of each class, the worst first."""
     if study.classes is None:
         return []
@@ -196,8 +191,8 @@ def _by_class(study: Study, comparison: Comparison) -> list[dict[str, Any]]:
         np.bincount(truth[mask], minlength=len(classes))
         for mask in (
             np.ones(len(truth), dtype=bool),
-            comparison.before.wrong,
-            comparison.after.wrong,
+            tested.before.wrong,
+            tested.after.wrong,
         )
     )
     present = np.flatnonzero(counts)

@@ -8,6 +8,7 @@ from typing import Any
 
 from nearfar.analysis.study import study
 from nearfar.errors import InvalidInputError
+from nearfar.evaluation.compare import model_name
 from nearfar.files import atomic_writer, check_target
 from nearfar.report.material import gather
 from nearfar.report.origin import Origin
@@ -43,7 +44,8 @@ def write_report(
     Parameters
     ----------
     model : estimator
-        Any fitted estimator of nearfar.
+        Any fitted estimator of nearfar, or a pipeline that ends in one, such as
+        ``make_pipeline(StandardScaler(), LMNN())``.
     path : path-like
         The file to write, completely or not at all; one that exists is replaced.
     X : array-like or torch.Tensor of shape (n_samples, n_features) or None, default=None
@@ -53,11 +55,11 @@ def write_report(
     y : array-like of shape (n_samples,) or None, default=None
         Labels. Without them there are no errors.
     train, test : array-like of row numbers, or masks of shape (n_samples,), default=None
-        Rows that vote, and rows whose error is measured. Where ``train`` is None all rows vote that
-        are not tested. Where ``test`` is None every row is tested by the others, and the page says
-        that none was held out.
+        Training rows, among which neighbours are searched, and rows whose error is measured. Where
+        ``train`` is None, these are all rows that are not tested. Where ``test`` is None every row
+        is tested by the others, and the page says that none was held out.
     n_neighbors : int or None, default=None
-        How many neighbours vote; None is the model's own number, or 3.
+        How many neighbours decide; None is the model's own number, or 3.
     feature_names : sequence of str or None, default=None
         Names of the features; None are those of the fit, if it had any.
     target_name : str, default="label"
@@ -110,7 +112,7 @@ def write_report(
         random_state=random_state,
     )
     material = gather(subject, columns, rows, image_shape, random_state)
-    heading = title or type(subject.model).__name__
+    heading = title or model_name(subject.model)
     origin = origin or Origin()
     description = describe(subject, material, heading, target_name, origin, random_state)
     count = len(material.shown)

@@ -1,7 +1,9 @@
-"""Linear programs with many columns of which few are used, solved with ever more of them.
+"""Linear programs of which few rows and columns matter, solved with ever more of them.
 
 For minimise 1/m Σ [1 − Fw]₊ + β Σ w over w >= 0, such as `nearfar.problems.scml`. Each program with
-some of the columns is solved by HiGHS. Its dual prices the others: those that are too cheap join.
+some of the rows and columns is solved by HiGHS. Rows that its answer breaks join, and so do columns
+that its dual prices too cheaply. A row that is left out has a dual weight of 0, so that the dual
+point of a part is one of the whole.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from nearfar.solvers.run import Iterate
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-COLUMNS = 20  # that a program begins with, and that join at a time
-ROUNDING = 1e-9  # of a price, relative to β
+COLUMNS = 80  # that a program begins with, and that join at a time
+ROWS = 150  # the same
+ROUNDING = 1e-9  # of a price, relative to β, and of a margin
 
 
 class ColumnProgram(Protocol):
@@ -42,37 +45,47 @@ def column_generation(program: ColumnProgram) -> Iterator[Iterate]:
 
     The certificate of an iterate is the dual point. It ends where no column is too cheap.
     """
+    F, m = program.F, len(program.F)
     columns = np.argsort(-program.first_prices, kind="stable")[:COLUMNS]
+    rows = np.argsort(F[:, columns].mean(axis=1), kind="stable")[:ROWS]  # of small margins
     while True:
         check_time()
-        found, alpha = _solved(program.F[:, columns], program.penalty)
-        w = np.zeros(program.F.shape[1])
-        w[columns] = found
+        found, weights = _solved(F[np.ix_(rows, columns)], program.penalty, 1 / m)
+        w, alpha = np.zeros(F.shape[1]), np.zeros(m)
+        w[columns], alpha[rows] = found, weights
         value, bound = program.value(w), program.bound(alpha)
         gap = max(value - bound, 0.0) / max(value, 1.0)
-        info = {"n_columns": len(columns)}
+        info = {"n_columns": len(columns), "n_rows": len(rows)}
         yield Iterate(w, value, gap, True, info, certified=True, certificate=alpha)
+        more_rows = _largest(1 - F @ w, rows, ROUNDING, ROWS)
         prices = program.prices(alpha)
-        prices[columns] = -np.inf
-        order = np.argsort(-prices, kind="stable")[:COLUMNS]
-        cheap = order[prices[order] > program.penalty * (1 + ROUNDING)]
-        if not len(cheap):
+        more_columns = _largest(prices, columns, program.penalty * (1 + ROUNDING), COLUMNS)
+        if not len(more_rows) and not len(more_columns):
             return
-        columns = np.concatenate([columns, cheap])
+        rows, columns = np.append(rows, more_rows), np.append(columns, more_columns)
 
 
-def _solved(F: Matrix, penalty: float) -> tuple[Matrix, Matrix]:
-    """w and α of the program with the columns F.
+def _largest(values: Matrix, known: Index, least: float, count: int) -> Index:
+    """The places of the largest values above the least, without the known ones."""
+    values = values.copy()
+    values[known] = -np.inf
+    order = np.argsort(-values, kind="stable")[:count]
+    return order[values[order] > least]
 
-    HiGHS is given the dual, maximise Σ α over 0 <= α <= 1/m with Fᵀα <= β: it has few rows.
+
+def _solved(F: Matrix, penalty: float, most: float) -> tuple[Matrix, Matrix]:
+    """w and α of the program with some rows and columns of F.
+
+    HiGHS is given the dual, maximise Σ α over 0 <= α <= most with Fᵀα <= β: it has few rows.
     """
     m, count = F.shape
     found = linprog(
         -np.ones(m),
         A_ub=F.T,
         b_ub=np.full(count, penalty),
-        bounds=(0, 1 / m),
+        bounds=(0, most),
         method="highs-ds",
+        options={"presolve": False},  # F is dense: there is nothing to remove
     )
     assert found.status == 0, found.message  # α = 0 is feasible, and the range is bounded
     return np.maximum(-found.ineqlin.marginals, 0.0), np.asarray(found.x)

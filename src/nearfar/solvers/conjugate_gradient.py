@@ -24,7 +24,7 @@ Matrix = NDArray[np.float64]
 RECENT = 10  # steps; their gain estimates how much is left
 
 
-class Placed(Protocol):
+class Evaluated(Protocol):
     """A point, and the objective there."""
 
     @property
@@ -37,21 +37,21 @@ class Placed(Protocol):
     def size(self) -> float: ...  # noqa: D102
 
 
-Place = TypeVar("Place", bound=Placed)
+Point = TypeVar("Point", bound=Evaluated)
 Line = TypeVar("Line")
 
 
-class Polynomial(Protocol[Place, Line]):
+class Polynomial(Protocol[Point, Line]):
     """What the solver needs of a problem; see `nearfar.problems.stress`."""
 
-    def place(self, Y: Matrix) -> Place: ...  # noqa: D102
-    def line(self, at: Place, direction: Matrix) -> tuple[Matrix, Line]: ...  # noqa: D102
-    def moved(self, at: Place, line: Line, t: float) -> Place: ...  # noqa: D102
+    def place(self, Y: Matrix) -> Point: ...  # noqa: D102
+    def line(self, at: Point, direction: Matrix) -> tuple[Matrix, Line]: ...  # noqa: D102
+    def moved(self, at: Point, line: Line, t: float) -> Point: ...  # noqa: D102
 
 
 def conjugate_gradient(
-    problem: Polynomial[Place, Line], start: Matrix, precondition: Callable[[Matrix], Matrix]
-) -> Iterator[Iterate[Place, None]]:
+    problem: Polynomial[Point, Line], start: Matrix, precondition: Callable[[Matrix], Matrix]
+) -> Iterator[Iterate[Point, None]]:
     """Iterates of a descent; it ends where no step lowers the value.
 
     ``precondition`` multiplies by M⁻¹, symmetric and positive definite on gradients. The residual
@@ -86,7 +86,7 @@ def conjugate_gradient(
         values.append(at.value)
 
 
-def _step(problem: Polynomial[Place, Line], at: Place, direction: Matrix) -> tuple[float, Line]:
+def _step(problem: Polynomial[Point, Line], at: Point, direction: Matrix) -> tuple[float, Line]:
     """The best step length along a direction, 0 if there is none, and the line."""
     coefficients, line = problem.line(at, direction)
     return quartic_step(coefficients), line

@@ -144,7 +144,7 @@ def solve_covering_sdp(problem: ManyConstraints, tol: float) -> Iterator[Iterate
     beta = np.full(len(V), 0.5 / (linalg.norm(V) ** 2 + b.sum()))
     at, n_steps = Interior(V, b, 2 * np.eye(size), beta), 0
     L = V[:1]
-    value, _ = _measured(problem, L, unit)
+    value, _ = _value_and_lengths(problem, L, unit)
     bound, weights = 1 / float(V[0] @ V[0] + b[0]), Weights(np.ones(1), numbers[:1])
 
     def iterate() -> Iterate[None, Weights]:
@@ -161,12 +161,12 @@ def solve_covering_sdp(problem: ManyConstraints, tol: float) -> Iterator[Iterate
         if at.bound > bound:
             bound, weights = at.bound, Weights(at.beta, numbers)
         factor = _factor(at.N)
-        tried, lengths = _measured(problem, factor, unit)
+        tried, lengths = _value_and_lengths(problem, factor, unit)
         if tried < value:
             value, L = tried, factor
         for share in PRUNED if value <= (1 + tol) * bound else ():
             pruned = _pruned(factor, at.Z, share)
-            tried, _ = _measured(problem, pruned, unit)
+            tried, _ = _value_and_lengths(problem, pruned, unit)
             if tried <= (1 + tol) * bound:
                 value, L = tried, pruned
                 break
@@ -189,7 +189,7 @@ def solve_covering_sdp(problem: ManyConstraints, tol: float) -> Iterator[Iterate
             numbers = np.concatenate([numbers, violated])
 
 
-def _measured(problem: ManyConstraints, L: Matrix, unit: float) -> tuple[float, Array]:
+def _value_and_lengths(problem: ManyConstraints, L: Matrix, unit: float) -> tuple[float, Array]:
     """tr N of the smallest feasible multiple of N = LᵀL, and all lengths uᵀNu."""
     lengths = problem.lengths(L)
     smallest = float(lengths.min()) / unit**2

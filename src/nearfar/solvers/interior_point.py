@@ -118,7 +118,7 @@ def interior_point(program: Program[State]) -> Iterator[Iterate[State]]:
     The value and the residual of an iterate are the value and the certified gap of the program; its
     state is a point of the program.
     """
-    place: _Place[State] | None = _Place.at(program, program.start())
+    place: _InteriorPoint[State] | None = _InteriorPoint.at(program, program.start())
     means: list[float] = []
     while place is not None:
         iterate, mu = place.iterate(), place.mu
@@ -139,7 +139,7 @@ def interior_point(program: Program[State]) -> Iterator[Iterate[State]]:
 
 
 @dataclass(frozen=True)
-class _Place(Generic[State]):
+class _InteriorPoint(Generic[State]):
     """A point inside the cones, in the coordinates of its program."""
 
     program: Program[State]
@@ -149,7 +149,7 @@ class _Place(Generic[State]):
     is_scaled: bool = False
 
     @classmethod
-    def at(cls, program: Program[State], state: State) -> _Place[State]:
+    def at(cls, program: Program[State], state: State) -> _InteriorPoint[State]:
         S = program.dual_slack(state.y)
         return cls(program, state, S, (program.cholesky(state.K), program.cholesky(S)))
 
@@ -194,7 +194,7 @@ class _Place(Generic[State]):
         best = predictor_corrector(system, SHARE, CORRECTORS)
         return system.limited(system.refined(best), SHARE)
 
-    def scaled(self) -> _Place[State] | None:
+    def scaled(self) -> _InteriorPoint[State] | None:
         """The same place in coordinates in which K is the identity."""
         program = self.program.scaled(self.factors[0])
         unit = program.gram.eye(program.n, self.S)
@@ -203,9 +203,9 @@ class _Place(Generic[State]):
         if factor is None:
             return None
         state = program.point(unit, self.state.y, self.state.above, self.state.below)
-        return _Place(program, state, S, (unit, factor), is_scaled=True)
+        return _InteriorPoint(program, state, S, (unit, factor), is_scaled=True)
 
-    def moved(self, step: Step) -> _Place[State] | None:
+    def moved(self, step: Step) -> _InteriorPoint[State] | None:
         """The place after a step, which is shortened if rounding takes a matrix out of its cone."""
         program, state, primal, dual = self.program, self.state, step.primal, step.dual
         for _ in range(20):
@@ -224,7 +224,7 @@ class _Place(Generic[State]):
         if first is None or second is None:
             return None
         above, below = state.above + primal * step.above, state.below + primal * step.below
-        place = _Place(program, program.point(K, y, above, below), S, (first, second))
+        place = _InteriorPoint(program, program.point(K, y, above, below), S, (first, second))
         return place.scaled() if self.is_scaled else place
 
 
@@ -232,7 +232,7 @@ class _Newton(Generic[State]):
     """Equations (2) to (4) at a place."""
 
     def __init__(
-        self, place: _Place[State], inverse: Array, M: Array, weights: tuple[Array, Array]
+        self, place: _InteriorPoint[State], inverse: Array, M: Array, weights: tuple[Array, Array]
     ) -> None:
         self._place, self._inverse, self._M, self._weights = place, inverse, M, weights
         self._program, self._state, self._slacks = place.program, place.state, place.slacks
@@ -252,17 +252,17 @@ class _Newton(Generic[State]):
             up = up + predictor.above * predictor.y / zp
             down = down - predictor.below * predictor.y / zm
         first = Step(R, 0 * up, 0.0, up, down)
-        return self._solved(first, self._left(first))
+        return self._solve(first, self._residual(first))
 
     def refined(self, step: Step) -> Step:
         """Refine a direction while the residual of the constraints falls enough."""
-        left = self._left(step)
+        left = self._residual(step)
         size = float(abs(left).max())
         for _ in range(CORRECTIONS):
             if size <= ACCURATE:
                 break
-            better = self._solved(step, left)
-            left = self._left(better)
+            better = self._solve(step, left)
+            left = self._residual(better)
             before, size = size, float(abs(left).max())
             if size < before:
                 step = better
@@ -270,11 +270,11 @@ class _Newton(Generic[State]):
                 break
         return step
 
-    def _left(self, step: Step) -> Array:
+    def _residual(self, step: Step) -> Array:
         """The residual of the constraints after a full step along the direction."""
         return self._program.lengths(step.K) - step.above + step.below - self._lack
 
-    def _solved(self, step: Step, left: Array) -> Step:
+    def _solve(self, step: Step, left: Array) -> Step:
         """The direction, corrected by the solution of (4) for its residual."""
         change = self._program.gram.solve_factored(self._M, left)
         S = self._program.change(change)

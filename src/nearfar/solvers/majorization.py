@@ -29,7 +29,7 @@ SUFFICIENT = 1e-4  # share of the decrease predicted by the slope that a step mu
 HALVINGS = 30  # largest number of halvings of a step
 
 
-class Placed(Protocol):
+class Evaluated(Protocol):
     """A point, its objective, its slope and its majorisation step."""
 
     @property
@@ -49,15 +49,15 @@ class Placed(Protocol):
         """The majorisation step −V⁻¹ slope."""
 
 
-Place = TypeVar("Place", bound=Placed)
+Point = TypeVar("Point", bound=Evaluated)
 
 
 def majorize(
-    evaluate: Callable[[Array], Place],
+    evaluate: Callable[[Array], Point],
     start: Array,
-    residual: Callable[[Place, float], float],
-    info: Callable[[Place], dict[str, Any]] = lambda _: {},
-) -> Iterator[Iterate[Place, None]]:
+    residual: Callable[[Point, float], float],
+    info: Callable[[Point], dict[str, Any]] = lambda _: {},
+) -> Iterator[Iterate[Point, None]]:
     """Iterates of a descent; it ends where no step lowers the value.
 
     ``residual(place, gain)`` is compared with the tolerance of `run`; ``gain`` is the expected gain
@@ -67,7 +67,7 @@ def majorize(
     memory = LBFGS(MEMORY)
     at, gain = evaluate(start), np.inf
 
-    def make_iterate(gain: float) -> Iterate[Place, None]:
+    def make_iterate(gain: float) -> Iterate[Point, None]:
         return Iterate(at.Y, at.value, residual(at, gain), exact=True, info=info(at), state=at)
 
     while True:
@@ -77,11 +77,11 @@ def majorize(
             memory.forget()
             continue
         yield make_iterate(max(promise, gain))
-        new = _stepped(evaluate, at, direction)
+        new = _backtrack(evaluate, at, direction)
         if new is None and len(memory):  # it is misleading
             memory.forget()
             direction = at.step
-            new = _stepped(evaluate, at, direction)
+            new = _backtrack(evaluate, at, direction)
         if new is None:
             yield make_iterate(_promise(at, direction))
             return
@@ -89,16 +89,16 @@ def majorize(
         at, gain = new, at.value - new.value
 
 
-def _promise(at: Placed, direction: Array) -> float:
+def _promise(at: Evaluated, direction: Array) -> float:
     """Half of the decrease that the slope predicts for a step along a direction."""
     return float(-(at.slope * direction).sum())
 
 
-def _stepped(evaluate: Callable[[Array], Place], at: Place, direction: Array) -> Place | None:
+def _backtrack(evaluate: Callable[[Array], Point], at: Point, direction: Array) -> Point | None:
     """The point after a step along a direction, or None if none lowers the value."""
     promise = _promise(at, direction)
 
-    def lower(t: float) -> Place | None:
+    def lower(t: float) -> Point | None:
         new = evaluate(at.Y + t * direction)
         enough = at.value - 2 * SUFFICIENT * t * promise
         return new if new.value < at.value and new.value <= enough else None

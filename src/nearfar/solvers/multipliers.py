@@ -101,7 +101,7 @@ class Triplets(Protocol):
     def __len__(self) -> int: ...
 
 
-class Placed(Protocol):
+class EvaluatedFactor(Protocol):
     """A factor and the triplets at hand, with everything that the objective depends on."""
 
     @property
@@ -125,7 +125,7 @@ class Certificate(Bounded, Protocol):
     def free(self) -> tuple[Matrix, ...]: ...  # noqa: D102
 
 
-At = TypeVar("At", bound=Placed)
+At = TypeVar("At", bound=EvaluatedFactor)
 Known = TypeVar("Known", bound=Triplets)
 Along = TypeVar("Along", bound=LineSearchable)
 

@@ -219,14 +219,14 @@ class Bounded(Protocol):
     def gap(self) -> float: ...  # noqa: D102
 
 
-class Placed(Protocol):
+class EvaluatedFactor(Protocol):
     """A factor with everything that its objective depends on."""
 
     @property
     def L(self) -> Matrix: ...  # noqa: D102
 
 
-Place = TypeVar("Place", bound=Placed)
+Place = TypeVar("Place", bound=EvaluatedFactor)
 Proof = TypeVar("Proof", bound=Bounded)
 Proof_co = TypeVar("Proof_co", bound=Bounded, covariant=True)
 
@@ -292,7 +292,7 @@ def _exact(problem: LineProblem[Place, Proof], at: Place, direction: Matrix) -> 
 
 
 def _bounded(
-    at: Placed, certificate: Proof, residual: float, certified: bool
+    at: EvaluatedFactor, certificate: Proof, residual: float, certified: bool
 ) -> Iterate[None, Proof]:
     objective = certificate.objective
     info = {"objective": objective}

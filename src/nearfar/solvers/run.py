@@ -146,7 +146,7 @@ def run(
             )
             if not np.isfinite(iterate.value):
                 break  # keep the last sound iterate
-            ended = _ended(iterate, n_iter, tol, max_iter)
+            ended = _final_status(iterate, n_iter, tol, max_iter)
             if ended is None and clock.is_up:
                 ended = Status.MAX_SECONDS
             best = best or iterate.start
@@ -187,7 +187,7 @@ def _better(new: Iterate, best: Iterate) -> bool:
     return not best.exact or (new.exact and new.value <= best.value)
 
 
-def _ended(iterate: Iterate, n_iter: int, tol: float, max_iter: int) -> Status | None:
+def _final_status(iterate: Iterate, n_iter: int, tol: float, max_iter: int) -> Status | None:
     if iterate.residual is not None and iterate.residual <= tol:
         return Status.CONVERGED
     if n_iter >= max_iter:

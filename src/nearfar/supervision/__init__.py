@@ -8,18 +8,21 @@ from nearfar.supervision.labels import ClassOrder, class_order
 from nearfar.supervision.neighbors import nearest_under, vote
 from nearfar.supervision.pairs import Pairs
 from nearfar.supervision.quadruplets import make_quadruplets
+from nearfar.supervision.relevance import RelevantTargets, make_relevant_targets
 from nearfar.supervision.targets import given_targets, nearest_targets
 from nearfar.supervision.tuples import Tuples
 
 __all__ = [
     "ClassOrder",
     "Pairs",
+    "RelevantTargets",
     "Tuples",
     "class_order",
     "given_targets",
     "make_chunklets",
     "make_pairs",
     "make_quadruplets",
+    "make_relevant_targets",
     "make_triplets",
     "nearest_targets",
     "nearest_under",

@@ -14,7 +14,7 @@ from nearfar.kernels import is_torch, kernels_for
 from nearfar.supervision.labels import ClassOrder, check_near_and_far, class_order
 from nearfar.supervision.pairs import LabelledPairs, check_count, drawn, equal_points
 from nearfar.supervision.tuples import Tuples
-from nearfar.validation import check_number
+from nearfar.validation import check_in_memory, check_number
 
 Index = NDArray[np.intp]
 
@@ -138,8 +138,9 @@ def make_triplets(
 
 def labelled_points(X: Any, y: Any, name: str) -> tuple[ClassOrder, Index]:
     """The labels in order, and for each point the first one with the same features."""
+    check_in_memory(X)
     if is_torch(X):
-        points = kernels_for(X).double(X)
+        points = kernels_for(X).double(kernels_for(X).detached(X))
     else:
         points = check_array(X, dtype=[np.float64, np.float32])
     labels = class_order(kernels_for(y).to_host(y), name)

@@ -216,9 +216,9 @@ def pairs_of_tuples(
 ) -> Pairs:
     """Validate pairs (m, 2) with their kinds, or triplets (m, 3), each a near and a far pair.
 
-    Points with equal features are the same point. A near pair of a point with itself is left out
-    with a warning. A far pair of a point with itself raises, and so does a pair that is given both
-    as near and as far.
+    Points with equal features are the same point. Pairs of a point with itself are left out with a
+    warning: they say nothing if they are near, and ask for the impossible if they are far. Pairs
+    that are given both as near and as far are kept, with a warning that counts them.
 
     Parameters
     ----------
@@ -254,22 +254,11 @@ def pairs_of_tuples(
         tails = np.concatenate([tails, indices[:, 2]])
     low, high = np.minimum(same[heads], same[tails]), np.maximum(same[heads], same[tails])
     itself = low == high
-    wrong = np.unique(rows[itself & ~near])
-    if len(wrong):
-        raise InvalidInputError(
-            f"a far pair needs two different points; {one} {wrong[0]} has the same point twice"
-            f" ({len(wrong)} in all), which no metric can separate. Drop them.",
-            wrong,
-        )
-    _refuse_contradictions(low * len(same) + high, near, rows, one)
     if itself.any():
-        warn(
-            "near pairs of a point with itself say nothing and are left out:"
-            f" {one} {rows[itself][0]} ({itself.sum()} in all). Drop them.",
-            DataWarning,
-        )
-        heads, tails, near = heads[~itself], tails[~itself], near[~itself]
-        rows = rows[~itself]
+        warn_of_far_and_equal(rows[itself & ~near], one)
+        _warn_of_near_and_equal(rows[itself & near], one)
+        heads, tails, near, rows = heads[~itself], tails[~itself], near[~itself], rows[~itself]
+    _warn_of_contradictions((low * len(same) + high)[~itself], near, rows, one)
     if both:
         check_both_kinds(near, "Add pairs of the other kind.")
     kept = None if weights is None else weights[rows]
@@ -288,20 +277,39 @@ def weighted_by_points(pairs: Pairs, weights: Floats | None) -> Pairs:
     return Pairs(pairs.points, heads, tails, near, pairs.labels, products[kept], weights)
 
 
-def _refuse_contradictions(codes: Index, near: Mask, rows: Index, one: str) -> None:
-    """Raise if a pair is given as near and as far."""
-    also_far = near & np.isin(codes, codes[~near])
-    if not also_far.any():
+def warn_of_far_and_equal(rows: Index, one: str) -> None:
+    """Warn of the far pairs of equal points in these rows, if there are any."""
+    if len(rows):
+        warn(
+            "far pairs of equal points are left out, since no metric can separate them:"
+            f" {one} {rows[0]} ({len(rows)} in all). Drop them.",
+            DataWarning,
+        )
+
+
+def _warn_of_near_and_equal(rows: Index, one: str) -> None:
+    if len(rows):
+        warn(
+            "near pairs of a point with itself say nothing and are left out:"
+            f" {one} {rows[0]} ({len(rows)} in all). Drop them.",
+            DataWarning,
+        )
+
+
+def _warn_of_contradictions(codes: Index, near: Mask, rows: Index, one: str) -> None:
+    """Warn of pairs, numbered by ``codes``, that are given both as near and as far."""
+    both = np.intersect1d(codes[near], codes[~near])
+    if len(both) == 0:
         return
-    clash = np.isin(codes, codes[also_far])
-    first = np.flatnonzero(clash)[0]
-    other = np.flatnonzero((codes == codes[first]) & (near != near[first]))[0]
-    raise InvalidInputError(
-        "two points must be either near or far; they are near in"
-        f" {one} {rows[first if near[first] else other]} and far in"
-        f" {one} {rows[other if near[first] else first]}"
-        f" ({len(np.unique(codes[clash]))} in all). Keep one of each.",
-        np.unique(rows[clash]),
+    is_near, is_far = near & (codes == both[0]), ~near & (codes == both[0])
+    remedy = "Check them."
+    if one == "triplet":
+        remedy = "Take LMNN, SCML or LSML, which compare distances within a triplet."
+    warn(
+        f"{len(both)} pairs of points are given both as near and as far, such as those of"
+        f" {one} {rows[is_near][0]} and {one} {rows[is_far][0]}: no metric can satisfy both."
+        f" They are learned from as they are. {remedy}",
+        DataWarning,
     )
 
 

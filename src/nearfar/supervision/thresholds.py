@@ -5,7 +5,7 @@ threshold makes the first k of them near, for any k = 0 … m at which the next 
 there are P near and N far pairs, TP near and FP far ones among the first k, the criteria are::
 
     accuracy             (TP + N − FP) / m, the largest
-    f_beta               (1 + β²) TP / (TP + FP + β² P), the largest
+    f_beta               (1 + β²) TP / (TP + FP + β² P), the largest; 0 if TP = 0
     true_positive_rate   TP / P at least the rate, with the smallest k
     equal_error          FP / N and 1 − TP / P, the nearest to each other
 
@@ -69,7 +69,9 @@ class Cuts:
         if criterion == "accuracy":
             place = (TP - FP).argmax()
         elif criterion == "f_beta":
-            place = ((1 + beta**2) * TP / (TP + FP + beta**2 * TP[-1])).argmax()
+            # At least 1 for all k > 0, so that only 0 / 0, for k = 0 and β = 0, becomes 0 / 1.
+            denominator = np.maximum(TP + FP + beta**2 * TP[-1], 1)
+            place = ((1 + beta**2) * TP / denominator).argmax()
         elif criterion == "true_positive_rate":
             place = np.searchsorted(TP, rate * TP[-1] * (1 - 4 * np.finfo(np.float64).eps))
         else:

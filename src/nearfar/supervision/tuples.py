@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.validation import check_in_memory
 
 Index = NDArray[np.intp]
 
@@ -43,6 +44,7 @@ class Tuples:
     ndim = 3
 
     def __init__(self, points: Any, indices: Any) -> None:
+        check_in_memory(points, "points")
         self.points = points if hasattr(points, "shape") else np.asarray(points)
         if len(self.points.shape) != 2:
             raise InvalidInputError(

@@ -1,0 +1,242 @@
+"""The page of ``benchmarks.never_worse``, from its records."""
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks import tables
+
+INTRODUCTION = """\
+# Never worse?
+
+Is a distance that was learned at its default ever worse than the inputs as they are? Written by
+`python -m benchmarks.never_worse` from its record.
+
+A *case* is a real data set with 5, 10, 20 or 50 labelled rows a class, or all that may be learned
+from, raw or standardised. Wide sets are reduced by a PCA that is fitted to the training rows. In
+every split all learners get the same rows. Errors are those of 3-NN on at most 500 other rows;
+`MultiMetricLMNN` classifies by its own rule. A learner is *worse* in a case if its error exceeds
+that of the same inputs by more than one standard error of the paired differences over the splits.
+Where there is no difference at all, chance alone makes about one case in six worse by that measure,
+and one in forty by two standard errors.
+"""
+SHOWN = 8  # cases of a learner in the list
+BEST = "LMNN"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Errors of a learner minus those of another in one case, in points, over the splits."""
+
+    case: dict
+    mean: float
+    deviation: float  # standard error of the mean
+    errors: tuple[float, float]
+
+    @property
+    def worse(self):
+        return self.mean > 0 and self.mean > self.deviation
+
+    @property
+    def clearly_worse(self):
+        return self.mean > 0 and self.mean > 2 * self.deviation
+
+
+def errors(case, learner):
+    """{split: error in %} of the splits that did not fail."""
+    found = {number: split.get(learner) for number, split in case["splits"].items()}
+    return {n: 100 * value[0] for n, value in found.items() if isinstance(value, list)}
+
+
+def compare(case, learner, other):
+    """The two learners on the splits that both have; None if there are fewer than two."""
+    ours, theirs = errors(case, learner), errors(case, other)
+    both = [number for number in ours if number in theirs]
+    if len(both) < 2:
+        return None
+    a, b = (np.array([found[number] for number in both]) for found in (ours, theirs))
+    difference = a - b
+    deviation = difference.std(ddof=1) / np.sqrt(len(both))
+    return Comparison(case, difference.mean(), deviation, (a.mean(), b.mean()))
+
+
+def best_linear(case, linear):
+    """The linear method with the least mean error; of equal ones the first."""
+    means = {
+        name: np.mean(list(found.values())) for name in linear if (found := errors(case, name))
+    }
+    return min(means, key=means.get)
+
+
+def page(records, learners, linear, most_rows):
+    cases = merged(records)
+    if not cases:
+        return INTRODUCTION
+    parts = [INTRODUCTION, _data(records, cases), "## Worse than the inputs\n"]
+    parts.append(_summary(cases, learners, linear, most_rows))
+    parts += [_by_size(cases, linear), _errors(cases, learners), _worse(cases, learners)]
+    parts += [_failures(cases), _machines(records)]
+    return "\n".join(part for part in parts if part)
+
+
+def merged(records):
+    """The cases of all records; of a case that several have, the one with the most splits."""
+    cases = {}
+    for record in records:
+        for case in record["cases"]:
+            key = case["data"], case["size"], case["inputs"]
+            if key not in cases or len(case["splits"]) > len(cases[key]["splits"]):
+                cases[key] = case
+    return list(cases.values())
+
+
+def title(case):
+    size = case["size"] if case["size"] == "all" else f"{case['size']} a class"
+    return f"{case['data']}, {size}, {case['inputs']}"
+
+
+def _data(records, cases):
+    sets = {case["data"]: case for case in cases}
+    splits = sorted({len(case["splits"]) for case in cases})
+    number = f"{splits[0]}" if len(splits) == 1 else f"{splits[0]} to {splits[-1]}"
+    rows = max(record["max_rows"] for record in records)
+    return (
+        f"{len(sets)} sets, {len(cases)} cases, {number} splits, at most {rows} rows to learn"
+        f" from: {', '.join(sets)}.\n"
+    )
+
+
+def _share(part, whole):
+    return f"{part} ({100 * part / whole:.0f} %)"
+
+
+def _summary(cases, learners, linear, most_rows):
+    rows = []
+    for learner in learners:
+        found = [c for case in cases if (c := compare(case, learner, "inputs"))]
+        if learner == "inputs" or not found:
+            continue
+        worst = max(found, key=lambda c: c.mean)
+        limit = most_rows(learner)
+        rows.append(
+            [
+                learner + (f", up to {limit} rows" if limit < sys.maxsize else ""),
+                str(len(found)),
+                _share(sum(c.worse for c in found), len(found)),
+                _share(sum(c.clearly_worse for c in found), len(found)),
+                f"{np.mean([c.mean for c in found]):+.1f}",
+                f"{worst.mean:+.1f} ({title(worst.case)})" if worst.mean > 0 else "none",
+                near_best(cases, learner, linear) if learner in linear else "",
+            ]
+        )
+    header = ["learner", "cases", "worse", "worse by two standard errors", "mean change, points"]
+    header += ["worst case, points", "best linear method or within one standard error"]
+    return tables.markdown(header, rows)
+
+
+def near_best(cases, learner, linear):
+    """In how many of its cases a method is not worse than the best linear one."""
+    found = [compare(case, learner, best_linear(case, linear)) for case in cases]
+    found = [c for c in found if c]
+    return _share(sum(not c.worse for c in found), len(found)) if found else ""
+
+
+def _by_size(cases, linear):
+    groups = {}
+    for case in cases:
+        groups.setdefault((case["size"], case["inputs"]), []).append(case)
+    rows = []
+    for (size, inputs), some in groups.items():
+        found = [c for case in some if (c := compare(case, BEST, "inputs"))]
+        if found:
+            worse = _share(sum(c.worse for c in found), len(found))
+            rows.append([size, inputs, str(len(found)), worse, near_best(some, BEST, linear)])
+    if not rows:
+        return ""
+    rows.sort(key=lambda row: (row[0] == "all", row[0].zfill(3), row[1]))
+    header = ["labels a class", "inputs", "cases", "worse", "best or within one standard error"]
+    return f"## {BEST} by the number of labels\n\n{tables.markdown(header, rows)}"
+
+
+def _errors(cases, learners):
+    """Mean errors where all rows are learned from, and with five a class."""
+    parts = []
+    for size, name in (("all", "all rows"), ("5", "five labels a class")):
+        some = [case for case in cases if case["size"] == size]
+        present = [n for n in learners if any(errors(case, n) for case in some)]
+        rows = []
+        for case in some:
+            means = {n: np.mean(list(e.values())) for n in present if (e := errors(case, n))}
+            best = min(means.values())
+            cells = [
+                "" if n not in means else f"**{v:.1f}**" if (v := means[n]) == best else f"{v:.1f}"
+                for n in present
+            ]
+            shape = f"{case['rows']} × {case['columns']}, {case['classes']}"
+            rows.append([f"{case['data']}, {case['inputs']}", shape, *cells])
+        if rows:
+            header = ["data", "rows × columns, classes", *present]
+            parts.append(f"## 3-NN test errors in %, {name}\n\n{tables.markdown(header, rows)}")
+    return "\n".join(parts)
+
+
+def _worse(cases, learners):
+    """The cases in which each learner is worse, the largest differences first."""
+    lines = []
+    for learner in learners:
+        found = [c for case in cases if (c := compare(case, learner, "inputs")) and c.worse]
+        if learner == "inputs" or not found:
+            continue
+        found.sort(key=lambda c: -c.mean)
+        some = found if learner == BEST else found[:SHOWN]
+        shown = "; ".join(f"{title(c.case)}: {c.mean:+.1f} ± {c.deviation:.1f}" for c in some)
+        rest = f"; and {len(found) - len(some)} more" if len(found) > len(some) else ""
+        lines.append(f"- **{learner}**, {len(found)}: {shown}{rest}.")
+    if not lines:
+        return ""
+    return (
+        "## Which cases\n\nPoints of error above the inputs, with their standard error; of each"
+        f" learner the {SHOWN} largest, of {BEST} all.\n\n" + "\n".join(lines) + "\n"
+    )
+
+
+def _failures(cases):
+    """Fits that raised: how many, in which cases, and the first message."""
+    found = {}
+    for case in cases:
+        for split in case["splits"].values():
+            for learner, value in split.items():
+                if isinstance(value, str):
+                    key = learner, value.partition(":")[0]
+                    found.setdefault(key, []).append((title(case), value))
+    if not found:
+        return "## Failures\n\nNo fit failed.\n"
+    rows = []
+    for (learner, kind), entries in found.items():
+        places = sorted({place for place, _ in entries})
+        rest = f" and {len(places) - 3} more cases" if len(places) > 3 else ""
+        message = " ".join(entries[0][1].split()).replace("|", "\\|")
+        rows.append([learner, kind, str(len(entries)), "; ".join(places[:3]) + rest, message])
+    header = ["learner", "error", "fits", "cases", "the first message"]
+    return f"## Failures\n\n{tables.markdown(header, rows)}"
+
+
+def _machines(records):
+    lines = ["## Machines\n"]
+    for record in records:
+        machine, versions = record["machine"], record["versions"]
+        seconds = sum(
+            value[1]
+            for case in record["cases"]
+            for split in case["splits"].values()
+            for value in split.values()
+            if isinstance(value, list)
+        )
+        lines.append(
+            f"- {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB,"
+            f" {machine['system']}; {', '.join(f'{name} {v}' for name, v in versions.items())};"
+            f" {seconds / 60:.0f} minutes of processor time; commits and dates:"
+            f" {'; '.join(record['stamps'])}."
+        )
+    return "\n".join(lines) + "\n"

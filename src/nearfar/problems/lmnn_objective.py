@@ -1,0 +1,314 @@
+"""The objective of LMNN over a working set of triplets: search, value, gradient and lines.
+
+Equation numbers are those of `nearfar.problems.lmnn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.kernels import Array, check_memory
+from nearfar.kernels.tiles import labels_of
+from nearfar.problems.lmnn_points import LMNNPoints
+from nearfar.problems.lmnn_triplets import STEP_LIMIT, Line, Placement, Triplets
+
+Matrix = NDArray[np.float64]
+
+PAIR_BYTES, TRIPLET_BYTES = 140, 150  # of all arrays that hold pairs and triplets at a time
+
+
+@dataclass(frozen=True)
+class LMNNObjective(LMNNPoints):
+    """f of (2) and (7), smoothed as in (4), over the triplets at hand."""
+
+    # -- the working set ---------------------------------------------------------------------
+
+    def search(
+        self,
+        L: Matrix,
+        margin: float,
+        width: float,
+        previous: Triplets | None = None,
+        *,
+        keep: bool = False,
+    ) -> Triplets:
+        """All triplets with slack above −margin at L, and those of ``previous`` in use.
+
+        ``keep`` also keeps the triplets of all pairs of ``previous``.
+        """
+        return self.survey(L, margin, width, previous, keep=keep).triplets
+
+    def survey(
+        self,
+        L: Matrix,
+        margin: float,
+        width: float,
+        previous: Triplets | None = None,
+        *,
+        keep: bool = False,
+    ) -> Placement:
+        """L placed with the triplets that `search` finds."""
+        Z = self._map(L, self.U)
+        return self._survey(L, Z, self.kept, margin, width, previous, keep=keep)
+
+    def _survey(
+        self,
+        L: Matrix,
+        Z: Array,
+        kept: Array | None,
+        margin: float,
+        width: float,
+        previous: Triplets | None,
+        *,
+        keep: bool = False,
+        screened: bool = False,
+        components: Matrix | None = None,
+    ) -> Placement:
+        """L placed at images under M', with points for φWᵀW; or under M, whose ``components`` are.
+
+        ``screened`` searches in float32 first.
+        """
+        kernels, n = self.kernels, len(self.U)
+        edge_lengths = self._lengths(Z, *self.edges, kept)
+        reach = kernels.segment_max(self.edges[0], edge_lengths, n) + (1 + margin)
+        heads, tails = self._impostor_pairs(Z, kept, reach, screened=screened)
+        known = heads[:0]
+        if previous is not None:
+            known = previous.heads * n + previous.tails
+            if not keep:  # only pairs whose multipliers are not zero
+                known = known[previous.pair[kernels.flatnonzero(previous.prox > 0)]]
+            code = kernels.unique(kernels.concatenate([heads * n + tails, known]))
+            heads, tails = code // n, code % n
+        count = self.first_edge[heads + 1] - self.first_edge[heads]
+        self._check_memory(len(heads), int(count.sum()))
+        pair_lengths = self._lengths(Z, heads, tails, kept)
+        pair = kernels.repeat(kernels.arange(len(heads), heads), count)
+        offset = kernels.cumsum(count) - count
+        edge = kernels.arange(len(pair), heads) - offset[pair] + self.first_edge[heads[pair]]
+        slack = 1 + edge_lengths[edge] - pair_lengths[pair]
+        prox = slack * 0
+        if previous is not None:
+            prox = self._carried(previous, edge * n + tails[pair], prox)
+        wanted = (slack > -margin) | (prox > 0)
+        if keep and len(known):
+            known = kernels.unique(known)
+            code = heads * n + tails
+            at = kernels.searchsorted(known, code).clip(0, len(known) - 1)
+            wanted = wanted | (known[at] == code)[pair]
+        at = kernels.flatnonzero(wanted)
+        triplets = self._triplets(heads, tails, pair[at], edge[at], prox[at], width)
+        pull = self._pull_of(edge_lengths, L, components)
+        return Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
+
+    def _impostor_pairs(
+        self, Z: Array, kept: Array | None, reach: Array, *, screened: bool
+    ) -> tuple[Array, Array]:
+        """All pairs of points of different classes that are closer than the first one's reach."""
+        kernels = self.kernels
+        images = self._with_kept(Z, kept)
+        screen = kernels.single(images) if screened else None
+        rows = kernels.flatnonzero(reach > -np.inf)
+        if 2 * len(rows) > len(reach):
+            pairs: tuple[Array, Array] = kernels.impostor_pairs(images, reach, self.starts, screen)
+            return pairs
+        labels = kernels.index(labels_of(self.starts), Z)
+        rounded = None if screen is None else (screen[rows], screen)
+        heads, tails = kernels.cross_impostor_pairs(
+            images[rows], reach[rows], images, labels[rows], labels, rounded
+        )
+        return rows[heads], tails
+
+    def _pull_of(self, edge_lengths: Array, L: Matrix, components: Matrix | None = None) -> float:
+        """The pull of (7) from the lengths of all target edges; components are those of M."""
+        pull = (1 - self.push_weight) * float(edge_lengths.sum())
+        if not self.ridge:
+            return pull
+        if components is None:
+            return pull + self._ridge_of_floor + self._ridge_of(self.components(L))
+        return pull + self._ridge_of(components)
+
+    def _check_memory(self, n_pairs: int, n_triplets: int) -> None:
+        """Refuse more pairs and triplets than memory holds."""
+        check_memory(
+            PAIR_BYTES * n_pairs + TRIPLET_BYTES * n_triplets,
+            f"learning from {len(self.U)} points with {n_triplets} triplets at a time",
+            "Fit to fewer rows, lower n_neighbors",
+            self.U,
+        )
+
+    def _triplets(
+        self, heads: Array, tails: Array, pair: Array, edge: Array, prox: Array, width: float
+    ) -> Triplets:
+        """Triplets with the edges that occur in them."""
+        kernels = self.kernels
+        occurs = self.edges[0] < 0
+        occurs[edge] = True
+        near = (kernels.cumsum(occurs) - 1)[edge]
+        return Triplets(heads, tails, pair, edge, kernels.flatnonzero(occurs), near, prox, width)
+
+    def _carried(self, previous: Triplets, code: Array, prox: Array) -> Array:
+        """The multipliers of ``previous`` at the triplets given by code = edge n + tail."""
+        kernels, n = self.kernels, len(self.U)
+        used = kernels.flatnonzero(previous.prox > 0)
+        if len(used) == 0:
+            return prox
+        known = previous.edge[used] * n + previous.tails[previous.pair[used]]
+        order = known.argsort()
+        known, values = known[order], previous.prox[used][order]
+        at = kernels.searchsorted(known, code).clip(0, len(known) - 1)
+        return prox + values[at] * (known[at] == code)
+
+    def multipliers(self, triplets: Triplets) -> dict[str, NDArray[Any]]:
+        """The multipliers that are not zero, on the host: enough to continue from them."""
+        kernels = self.kernels
+        used = kernels.flatnonzero(triplets.prox > 0)
+        found = {
+            "edge": triplets.edge[used],
+            "tail": triplets.tails[triplets.pair[used]],
+            "prox": triplets.prox[used],
+        }
+        return {name: kernels.to_host(values) for name, values in found.items()}
+
+    def with_multipliers(self, found: dict[str, NDArray[Any]], width: float) -> Triplets:
+        """Triplets that hold the given multipliers, and no others."""
+        kernels = self.kernels
+        edge, tails = (kernels.index(found[name], self.U) for name in ("edge", "tail"))
+        prox = kernels.like(found["prox"], kernels.double(self.U[:0]))
+        pair = kernels.arange(len(edge), edge)
+        return self._triplets(self.edges[0][edge], tails, pair, edge, prox, width)
+
+    # -- objective, gradient and line ----------------------------------------------------------
+
+    def place(self, L: Matrix, triplets: Triplets) -> Placement:
+        """Compute all lengths at L."""
+        Z, kept = self._map(L, self.U), self.kept
+        edge_lengths = self._lengths(Z, *self._near_edges(triplets), kept)
+        pair_lengths = self._lengths(Z, triplets.heads, triplets.tails, kept)
+        pull = self._pull(L, L) + self._constant
+        return Placement(L, Z, pull, edge_lengths, pair_lengths, triplets)
+
+    def _near_edges(self, triplets: Triplets) -> tuple[Array, Array]:
+        """The target edges that occur in triplets."""
+        return self.edges[0][triplets.edges], self.edges[1][triplets.edges]
+
+    @cached_property
+    def _root(self) -> Matrix:
+        """F with FFᵀ = P: where targets hardly differ, rounding must not make ⟨P, M⟩ negative."""
+        values, vectors = np.linalg.eigh(self.P)
+        root: Matrix = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
+        return root
+
+    def _pull(self, L: Matrix, other: Matrix) -> float:
+        """⟨P, LᵀL'⟩."""
+        return float(np.vdot(L @ self._root, other @ self._root))
+
+    def objective(self, at: Placement) -> tuple[float, int]:
+        """f of (2) over the triplets at hand, and how many of them are active."""
+        slack = at.slack
+        value = at.pull + self.push_weight * float(slack.clip(0, None).sum())
+        return value, int((slack > 0).sum())
+
+    def complementarity(self, at: Placement) -> float:
+        """The second term of (6) with α of (4)."""
+        slack = at.slack
+        return self.push_weight * float((slack.clip(0, None) - at.alpha * slack).sum())
+
+    def gradient(self, at: Placement) -> Matrix:
+        """(5) with α of (4)."""
+        lap = self._laplacian(at.triplets, at.alpha, at.Z)
+        pull = at.L @ self._root @ np.swapaxes(self._root, -1, -2)
+        return 2 * (pull + self._pulled_back(lap))
+
+    def _weights(self, triplets: Triplets, alpha: Array) -> tuple[Array, Array]:
+        """Multiples of C_e and C_p in −S(α)."""
+        kernels, mu = self.kernels, self.push_weight
+        return (
+            mu * kernels.segment_sum(triplets.near, alpha, len(triplets.edges)),
+            -mu * kernels.segment_sum(triplets.pair, alpha, len(triplets.heads)),
+        )
+
+    def _links(self, triplets: Triplets, alpha: Array) -> tuple[Array, Array, Array]:
+        """Heads and tails of the edges and pairs in triplets, and their weights in −S(α)."""
+        kernels, near = self.kernels, self._near_edges(triplets)
+        heads = kernels.concatenate([near[0], triplets.heads])
+        tails = kernels.concatenate([near[1], triplets.tails])
+        return heads, tails, kernels.concatenate(list(self._weights(triplets, alpha)))
+
+    def _laplacian(self, triplets: Triplets, alpha: Array, Z: Array) -> Array:
+        """Lap(ω) Z with the weights of −S(α)."""
+        heads, tails, weights = self._links(triplets, alpha)
+        return self.kernels.laplacian_matmul(*self._nodes(heads, tails), weights, Z)
+
+    def curvature(self, at: Placement, rows: Matrix) -> Callable[[Matrix], Matrix]:
+        """The Hessian of the smoothed objective in Y at Y = 0, for M + RᵀYR with R = rows · L.
+
+        Y is mapped to μ/w Σ_t ⟨A_t, Y⟩ A_t over the triplets with 0 < α < 1, A_t = R(C_p − C_e)Rᵀ.
+        With c of these and k rows it costs O(c k²), and O(n k r) before.
+        """
+        kernels, triplets = self.kernels, at.triplets
+        curved = kernels.flatnonzero((at.alpha > 0) & (at.alpha < 1))
+        pair, edge = triplets.pair[curved], triplets.edge[curved]
+        images = kernels.apply(at.Z, rows)
+        far = images[triplets.heads[pair]] - images[triplets.tails[pair]]
+        near = images[self.edges[0][edge]] - images[self.edges[1][edge]]
+        weight = self.push_weight / triplets.width
+
+        def product(Y: Matrix) -> Matrix:
+            placed = kernels.like(Y, images)
+            change = ((far @ placed * far).sum(1) - (near @ placed * near).sum(1))[:, None]
+            total: Matrix = kernels.gram(far, change * far) - kernels.gram(near, change * near)
+            return weight * total
+
+        return product
+
+    def line(self, at: Placement, direction: Matrix) -> Line:
+        """The smoothed objective along L + t · direction."""
+        triplets, mu = at.triplets, self.push_weight
+        map_ = self._map(direction, self.U)
+        e1, e2 = self._products(at.Z, map_, *self._near_edges(triplets))
+        p1, p2 = self._products(at.Z, map_, triplets.heads, triplets.tails)
+        near, pair = triplets.near, triplets.pair
+        s0, s1, s2 = at.slack, 2 * (e1[near] - p1[pair]), e2[near] - p2[pair]
+        highest = s0 + STEP_LIMIT * (s1.clip(0, None) + STEP_LIMIT * s2.clip(0, None))
+        matter = self.kernels.flatnonzero(highest > -triplets.width * triplets.prox)
+        prox = triplets.prox[matter]
+        left_out = float(triplets.prox @ triplets.prox) - float(prox @ prox)  # their α stays 0
+        return Line(
+            direction=direction,
+            map=map_,
+            edge_change=(e1, e2),
+            pair_change=(p1, p2),
+            pull=(at.pull, 2 * self._pull(at.L, direction), self._pull(direction, direction)),
+            left_out=mu * triplets.width / 2 * left_out,
+            slack=(s0[matter], s1[matter], s2[matter]),
+            prox=prox,
+            width=triplets.width,
+            push_weight=mu,
+        )
+
+    def move(self, at: Placement, line: Line, t: float) -> Placement:
+        """The placement at L + tΔ; lengths follow without touching the points again."""
+        (e1, e2), (p1, p2) = line.edge_change, line.pair_change
+        pull, pull1, pull2 = line.pull
+        return Placement(
+            at.L + t * line.direction,
+            at.Z + t * line.map,
+            pull + t * (pull1 + t * pull2),
+            at.edge_lengths + t * (2 * e1 + t * e2),
+            at.pair_lengths + t * (2 * p1 + t * p2),
+            at.triplets,
+        )
+
+    def advance_multipliers(self, at: Placement, width: float) -> Placement:
+        """Replace a of (4) by α, and set the width."""
+        return replace(at, triplets=replace(at.triplets, prox=at.alpha, width=width))
+
+    def narrow(self, at: Placement, width: float) -> Placement:
+        """Set the width of (4) and leave its multipliers."""
+        return replace(at, triplets=replace(at.triplets, width=width))

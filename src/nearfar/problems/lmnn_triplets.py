@@ -1,0 +1,93 @@
+"""Triplets of LMNN, a factor placed with them, and the objective along a line.
+
+Equation numbers are those of `nearfar.problems.lmnn`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.kernels import Array
+
+Matrix = NDArray[np.float64]
+
+STEP_LIMIT = 4.0  # steps along a direction that a line search may take
+
+
+@dataclass(frozen=True)
+class Triplets:
+    """The triplets at hand, over pairs (head, tail); ``prox`` holds a of (4) and ``width`` w."""
+
+    heads: Array  # (p,) anchors of the pairs
+    tails: Array  # (p,) their impostors
+    pair: Array  # (t,) pair of each triplet
+    edge: Array  # (t,) target edge of each triplet
+    edges: Array  # (q,) the edges that occur, ascending
+    near: Array  # (t,) place of each triplet's edge among these
+    prox: Array  # (t,) float64
+    width: float
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A factor L with all that its objective depends on."""
+
+    L: Matrix  # (r, d) on the host
+    Z: Array  # (n, r) = U Lᵀ
+    pull: float  # (1−μ) Σ_e D(e)
+    edge_lengths: Array  # (q,) float64, of the edges that occur in triplets
+    pair_lengths: Array  # (p,) float64
+    triplets: Triplets
+
+    @cached_property
+    def slack(self) -> Array:
+        """s of (1), (t,)."""
+        return 1 + self.edge_lengths[self.triplets.near] - self.pair_lengths[self.triplets.pair]
+
+    @cached_property
+    def alpha(self) -> Array:
+        """α of (4), (t,)."""
+        return (self.triplets.prox + self.slack / self.triplets.width).clip(0, 1)
+
+
+@dataclass(frozen=True)
+class Line:
+    """The smoothed objective along L + tΔ: all lengths are quadratic in t, so it costs O(t)."""
+
+    direction: Matrix
+    map: Array  # (n, r) = U Δᵀ
+    edge_change: tuple[Array, Array]  # lengths change by 2t·first + t²·second
+    pair_change: tuple[Array, Array]
+    pull: tuple[float, float, float]  # (1−μ) Σ_e D(e), a polynomial in t
+    left_out: float  # to subtract from it: what does not change with t
+    slack: tuple[Array, Array, Array]  # s_t as a polynomial in t, where it can matter
+    prox: Array
+    width: float
+    push_weight: float
+    limit: ClassVar[float] = STEP_LIMIT
+
+    def at(self, t: float) -> tuple[float, float, float]:
+        """Value, slope and curvature at t, 0 ≤ t ≤ limit."""
+        s0, s1, s2 = self.slack
+        slack = s0 + t * (s1 + t * s2)
+        rate = s1 + (2 * t) * s2
+        alpha = (self.prox + slack / self.width).clip(0, 1)
+        offset = alpha - self.prox
+        inside = (alpha > 0) & (alpha < 1)
+        mu, (p0, p1, p2) = self.push_weight, self.pull
+        value = alpha @ slack - (self.width / 2) * (offset @ offset)
+        slope = alpha @ rate
+        curvature = 2 * (alpha @ s2) + (rate * rate * inside).sum() / self.width
+        return (
+            p0 + t * (p1 + t * p2) - self.left_out + mu * float(value),
+            p1 + 2 * t * p2 + mu * float(slope),
+            2 * p2 + mu * float(curvature),
+        )

@@ -1,0 +1,118 @@
+"""MCML and NCA with a shrinkage, the default: what is kept of the inputs' distance."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_wine
+from sklearn.neighbors import KNeighborsClassifier
+
+import nearfar
+from nearfar import MCML, NCA
+from nearfar.errors import InvalidInputError
+
+each_class = pytest.mark.parametrize("cls", [MCML, NCA])
+
+
+def error(model, X, y, new, truth):
+    """3-NN test error; of the inputs for None."""
+    known, new = (X, new) if model is None else (model.transform(X), model.transform(new))
+    return 1 - KNeighborsClassifier(3).fit(known, y).score(new, truth)
+
+
+@each_class
+def test_auto_is_the_default_and_follows_rows_and_features(cls, wine):
+    X, y = wine
+    assert cls().shrinkage == "auto"
+    assert cls().fit(X, y).shrinkage_ == 4 * 13 / (4 * 13 + 178)
+    constant = np.column_stack([X, np.ones(178)])
+    assert cls().fit(constant, y).shrinkage_ == 4 * 13 / (4 * 13 + 178)
+    assert cls().fit(X[::2], y[::2]).shrinkage_ == 4 * 13 / (4 * 13 + 89)
+
+
+@each_class
+def test_few_points_of_many_features(cls):
+    """Where the paper's program is worse than the inputs, the shrunk one is not."""
+    X, y = load_digits(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(X))
+    data = (X[rows[:200]], y[rows[:200]], X[rows[200:1200]], y[rows[200:1200]])
+    inputs, shrunk, paper = (
+        error(None if model is None else model.fit(*data[:2]), *data)
+        for model in (None, cls(), cls(shrinkage=0))
+    )
+    assert paper > inputs + 0.02
+    assert shrunk < inputs + 0.01
+
+
+@each_class
+def test_features_in_different_units_are_brought_to_one_scale(cls):
+    """Proline of wine varies by 300, hue by 0.2: nearest neighbours see the former alone."""
+    X, y = load_wine(return_X_y=True)
+    model = cls().fit(X, y)
+    powers = np.log2(model.feature_scale_)
+    assert np.array_equal(powers, np.round(powers))
+    assert np.ptp(powers) > 5
+    scaled = cls(shrinkage=model.shrinkage_).fit(X * model.feature_scale_, y)
+    np.testing.assert_allclose(model.components_, scaled.components_ * model.feature_scale_)
+    assert scaled.feature_scale_ is None
+    found = nearfar.verify(model, X, y)
+    assert not found.violations
+
+
+@each_class
+def test_a_warm_start_from_other_units(cls):
+    X, y = load_wine(return_X_y=True)
+    model = cls(warm_start=True).fit(X, y)
+    before, steps = model.objective_, model.n_iter_
+    model.fit(X, y)
+    assert model.objective_ == pytest.approx(before, rel=1e-3)
+    assert model.n_iter_ <= steps
+
+
+@pytest.mark.parametrize("learner", [MCML(), NCA(), NCA(diagonal=True)], ids=repr)
+def test_the_metric_stays_above_its_floor(learner, wine, mcml_by_loops):
+    X, y = wine
+    model = clone(learner).set_params(shrinkage=0.3).fit(X, y)
+    nearest = 3 if isinstance(model, NCA) else None
+    floor = mcml_by_loops.shrunk(X, y, 0.3, nearest=nearest).floor
+    assert np.linalg.eigvalsh(model.get_mahalanobis_matrix())[0] >= floor * (1 - 1e-9)
+    model.components_ = 0.9 * model.components_
+    assert nearfar.verify(model, X, y).violations
+
+
+@each_class
+@pytest.mark.parametrize("scale", [1e-100, 1e100])
+def test_the_scale_of_all_inputs_does_not_matter(cls, scale, wine):
+    X, y = wine
+    model, scaled = (cls(tol=1e-6, max_iter=500).fit(points, y) for points in (X, scale * X))
+    assert scaled.objective_ == pytest.approx(model.objective_, rel=1e-4)
+    assert scaled.shrinkage_ == model.shrinkage_
+
+
+@each_class
+def test_zero_has_no_floor_and_no_scale(cls, wine):
+    model = cls(shrinkage=0).fit(*wine)
+    assert (model.shrinkage_, model.feature_scale_) == (0, None)
+
+
+@each_class
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (1, "shrinkage must be below 1, which would be the distance of the inputs; got 1"),
+        (-0.1, r"shrinkage must be a number from 0 to 1; got -0\.1"),
+        (np.nan, "shrinkage must be a number from 0 to 1; got nan"),
+        ("much", r"shrinkage must be one of 'auto' or a number from 0 to below 1; got 'much'"),
+    ],
+)
+def test_what_is_no_shrinkage(cls, value, message, wine):
+    with pytest.raises(InvalidInputError, match=message):
+        cls(shrinkage=value).fit(*wine)
+
+
+def test_all_of_a_class_at_one_place():
+    """There is no distance within classes to measure the floor by: the paper's program is left."""
+    X, y = np.repeat([[0.0, 0], [1, 0], [0, 1]], 3, axis=0), np.repeat([0, 1, 2], 3)
+    model = MCML().fit(X, y)
+    assert model.status_ == "converged"
+    assert model.objective_ <= 1e-3
+    assert not nearfar.verify(model, X, y).violations

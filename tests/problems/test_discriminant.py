@@ -1,0 +1,67 @@
+"""Coordinates of shrunk discriminant analysis, against their definition."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from nearfar.problems.discriminant import KEPT, discriminant_frame
+
+
+@pytest.fixture
+def wine():
+    X, y = load_wine(return_X_y=True)
+    return (X - X.mean(0)) / X.std(0), y
+
+
+def within(X, y):
+    centred = X - np.array([X[y == c].mean(0) for c in np.unique(y)])[y]
+    return centred.T @ centred / len(X)
+
+
+def test_the_shrunk_scatter_is_white_but_for_the_directions_without_means(wine):
+    """A S_rho Aᵀ = D², with rho = d / (d + n)."""
+    X, y = wine
+    n, d = X.shape
+    S, rho = within(X, y), d / (d + n)
+    shrunk = (1 - rho) * S + rho * np.trace(S) / d * np.eye(d)
+    frame = discriminant_frame(X, y, d)
+    expected = np.where(np.arange(d) < 2, 1.0, KEPT**2)
+    np.testing.assert_allclose(frame.A @ shrunk @ frame.A.T, np.diag(expected), atol=1e-12)
+    np.testing.assert_allclose(frame.A @ frame.inverse, np.eye(d), atol=1e-12)
+
+
+def test_only_the_leading_directions_part_the_means(wine):
+    X, y = wine
+    images = X @ discriminant_frame(X, y, X.shape[1]).A.T
+    means = np.array([images[y == c].mean(0) for c in range(3)])
+    np.testing.assert_allclose(means[:, 2:], np.broadcast_to(means[:1, 2:], (3, 11)), atol=1e-12)
+
+
+def test_the_leading_directions_are_those_of_shrunk_lda(wine):
+    X, y = wine
+    n, d = X.shape
+    lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage=d / (d + n)).fit(X, y)
+    # scikit-learn shrinks standardised classes one by one; here the pooled scatter is shrunk.
+    ours, theirs = X @ discriminant_frame(X, y, d).A[:2].T, lda.transform(X)
+    correlations = np.linalg.svd(
+        np.linalg.qr(ours - ours.mean(0))[0].T @ np.linalg.qr(theirs - theirs.mean(0))[0]
+    )[1]
+    assert correlations.min() > 0.99
+
+
+def test_points_that_span_less_than_the_features():
+    """In coordinates of their span, and lifted: as in all features, where the scatter is zero."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 30)), np.arange(12) % 3
+    X -= X.mean(0)
+    whole = discriminant_frame(X, y, 30)
+    basis = np.linalg.svd(X, full_matrices=False)[2].T
+    A, inverse = discriminant_frame(X @ basis, y, 30).lifted(basis)
+    np.testing.assert_allclose(A.T @ A, whole.A.T @ whole.A, atol=1e-9)
+    np.testing.assert_allclose(A @ inverse, np.eye(30), atol=1e-9)
+
+
+def test_classes_without_variation_have_no_frame():
+    y = np.arange(10) % 2
+    assert discriminant_frame(y[:, None] * np.ones(3), y, 3) is None
