@@ -417,7 +417,7 @@ def _held_out_choice(points: Array, codes: Index, least: float) -> float:
     for number in range(FOLDS):
         held_out, others = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
         most = max(COMPARED // max(len(others), 1), FEWEST_HELD_OUT)
-        held_out = held_out[:: -(-len(held_out) // most)]
+        held_out = held_out[:: max(1, -(-len(held_out) // most))]
         known_codes = np.unique(codes[others], return_inverse=True)[1]
         problem = RCAProblem.in_features(kernels, points, others, known_codes)
         if not problem.C.any():
