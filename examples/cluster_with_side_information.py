@@ -14,7 +14,7 @@ data sets of four.
 #
 # As many near and as many far pairs are told as three tenths of the points. The adjusted Rand index
 # is 1 for clusters that are the true classes, and 0 for chance. No parameter is chosen for a data
-# set; the regularization is needed where there are fewer near pairs than features.
+# set; shrinkage is needed where there are fewer near pairs than features.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -45,7 +45,7 @@ def told(X, y, seed):
     """Standardised points, and MMC fitted on some pairs of them."""
     standardised = StandardScaler().fit_transform(X)
     pairs, kinds = make_pairs(standardised, y, round(0.3 * len(X)), random_state=seed)
-    return standardised, MMC(regularization=0.1).fit(pairs, kinds)
+    return standardised, MMC(shrinkage=0.1).fit(pairs, kinds)
 
 
 def compared(X, y, seed):

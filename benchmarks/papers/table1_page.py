@@ -93,7 +93,7 @@ REASONS = """\
   a multiple that makes near ones about as likely it learns.
 - **MMC**: the optimum, which is certified here, is better than the paper's figures on three sets,
   so that these may not be of the optimum. On Olivetti it is too much for 840 near pairs in 200
-  dimensions; six splits with `regularization=0.1` give 22.6 %.
+  dimensions; six splits with a ridge of a tenth of the variances give 22.6 %.
 - **balance**, several passes: eight passes on every split give 5.8 %; held-out rows often choose
   fewer.
 - **RCA** is L = C^(-1/2), as in section 2.2.3. The paper ran its authors' code, and its figures are

@@ -84,12 +84,14 @@ def test_kernel_mcml(X, kernel):
 @pytest.mark.filterwarnings("ignore:.*stopped before tol:nearfar.errors.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:.*equal points:nearfar.errors.DataWarning")
 def test_kernel_mmc(X, kernel):
-    """Σ_far D under Σ_near D² + regularization (T / r) tr(K CᵀC) = 1."""
+    """Σ_far D under (1 − ρ) Σ_near D² + ρ (T / r) tr(K CᵀC) = 1."""
     model = KernelMMC(kernel, tol=1e-4).fit(X, Y)
     D = squares(model.transform(X))
     assert model.objective_ == pytest.approx(np.sqrt(D[~SAME]).sum() / 2, rel=1e-9)
-    ridge = 0.1 * near_total(model, X) / len(model.eigenvalues_)
-    assert D[MATES].sum() / 2 + ridge * trace(model, X) == pytest.approx(1, rel=1e-9)
+    rho = model.shrinkage_
+    ridge = rho * near_total(model, X) / len(model.eigenvalues_)
+    size = (1 - rho) * D[MATES].sum() / 2 + ridge * trace(model, X)
+    assert size == pytest.approx(1, rel=1e-8)  # of many small directions
 
 
 @pytest.mark.filterwarnings("ignore:class 1 has 1 member:nearfar.errors.DataWarning")
@@ -99,9 +101,9 @@ def test_near_pairs_that_hardly_differ_have_their_ridge(last):
     pairs have lengths 2e6 but for ½ Σ last, and three near pairs have T = 3‖last‖² in all."""
     X, y = np.zeros((5, 4)), np.array([1, 0, 0, 0, 0])
     X[0], X[4] = 1e6, last
-    model = KernelMMC("linear", regularization=0.1).fit(X, y)
+    model = KernelMMC("linear", shrinkage=0.1).fit(X, y)
     along, total = np.sum(last) / 2, 3 * np.sum(np.square(last))
-    size = 3 * along**2 + 0.1 * total  # of the constraint, for a metric of trace 1
+    size = 0.9 * 3 * along**2 + 0.1 * total  # of the constraint, for a metric of trace 1
     expected = (4 * 2e6 - along) / np.sqrt(size)
     assert len(model.eigenvalues_) == 1
     assert model.objective_ == pytest.approx(expected, rel=1e-6)
@@ -113,6 +115,6 @@ def test_near_pairs_that_differ_elsewhere_have_their_ridge():
     """The near pair differs in the second feature alone, which the first one hides: a metric of
     trace 1 along the first has lengths of 1e6, and the constraint is 0.1 · T = 0.1."""
     X = np.array([[1e6, 0], [0, 0], [0, 1]])
-    model = KernelMMC("linear", regularization=0.1).fit(X, [1, 0, 0])
+    model = KernelMMC("linear", shrinkage=0.1).fit(X, [1, 0, 0])
     assert model.objective_ == pytest.approx(2e6 / np.sqrt(0.1), rel=1e-9)
     assert str(verify(model, X, [1, 0, 0])).startswith("proved")

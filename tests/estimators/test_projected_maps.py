@@ -9,7 +9,7 @@ from nearfar import MCML, MMC, DMLEig, KernelMCML
 LEARNERS = [
     MCML(reduce="project", shrinkage=0),
     MCML(reduce="project", solver="projected-gradient", shrinkage=0),
-    MMC(reduce="project", regularization=0.1),
+    MMC(reduce="project", shrinkage=0.1),
     DMLEig(),
     KernelMCML(reduce="project"),
 ]

@@ -112,10 +112,10 @@ LEARNERS = [
     (MCML(n_components=2, reduce="learn", shrinkage=0), mcml),
     (NCA(shrinkage=0), nca),
     (NCA(diagonal=True, shrinkage=0), nca),
-    (MMC(regularization=0.1), mmc),
-    (MMC(diagonal=True), mmc),
-    (DMLEig(regularization=0.1), dml_eig),
-    (RCA(), rca),
+    (MMC(shrinkage=0.1), mmc),
+    (MMC(diagonal=True, shrinkage=0), mmc),
+    (DMLEig(shrinkage=0.1), dml_eig),
+    (RCA(shrinkage=0), rca),
 ]
 
 

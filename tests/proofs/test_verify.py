@@ -51,9 +51,9 @@ LEARNERS = {
     "mcml papers": MCML(shrinkage=0),
     "kernel mcml": KernelMCML(),
     "mmc": MMC(),
-    "mmc ridge": MMC(regularization=0.1),
+    "mmc ridge": MMC(shrinkage=0.1),
     "mmc diagonal": MMC(diagonal=True),
-    "mmc drawn": MMC(n_pairs=200, regularization=0.01, random_state=0),
+    "mmc drawn": MMC(n_pairs=200, shrinkage=0.01, random_state=0),
     "kernel mmc": KernelMMC(n_pairs=200, random_state=0),
     "dml-eig": DMLEig(),
     "dml-eig lecture": DMLEig(solver="lecture", max_iter=5),
@@ -192,7 +192,7 @@ def test_pairs_and_triplets():
     X, y = IRIS
     pairs, kinds = make_pairs(X, y, 100, random_state=0)
     triplets = make_triplets(X, y, 100, random_state=0)
-    for learner in (MMC(regularization=0.01), DMLEig()):
+    for learner in (MMC(shrinkage=0.01), DMLEig()):
         for tuples, kind in ((pairs, kinds), (triplets, None)):
             dense = tuples.points[tuples.indices] if isinstance(tuples, Tuples) else tuples
             for given in (tuples, dense):
@@ -485,7 +485,7 @@ def test_a_dual_point_of_dml_eig_must_be_one():
 
 def test_drawn_pairs_must_be_near_and_far():
     X, y = IRIS
-    model = MMC(n_pairs=50, regularization=0.01, random_state=0).fit(X, y)
+    model = MMC(n_pairs=50, shrinkage=0.01, random_state=0).fit(X, y)
     assert ", for the 50 near and 50 far pairs that were drawn" in verify(model, X, y).sentence
     model.proof_["far"][0] = [0, 1]
     refuted(model, X, y, "pairs that were drawn are near in different classes, or far in one")

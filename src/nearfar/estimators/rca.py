@@ -25,6 +25,7 @@ from nearfar.estimators._pairs import PairLearner, score_of_labels
 from nearfar.estimators._shrinkage import (
     better_scale,
     check_shrinkage,
+    scale_of_pairs,
     shrinkage_for,
 )
 from nearfar.estimators._start import check_spread, without_dead_features
@@ -73,8 +74,8 @@ class RCA(PairLearner, MetricLearner):
         which needs points that differ within chunklets in every direction in which points differ.
         "auto" starts from 4 d / (4 d + n) for n points more than chunklets, and goes from there
         towards the inputs as far as nearest neighbours of held-out rows err less. It also brings
-        features to one scale where nearest neighbours then err less, unless ``pca_components`` is
-        given (see ``feature_scale_``).
+        features to one scale where points of a chunklet are then nearer to each other than to
+        others more often, unless ``pca_components`` is given (see ``feature_scale_``).
     class_weight : dict, "balanced" or None, default=None
         Weights of the chunklets of labelled points, by which ``sample_weight`` is multiplied:
         "balanced" gives all labels the same weight, and labels that a dict does not name have the
@@ -209,7 +210,7 @@ class RCA(PairLearner, MetricLearner):
             members = take_rows(points, rows)
             different = np.flatnonzero(equal_points(members) == np.arange(len(members)))
             own = codes[different]  # copies of a row are one row
-            scale = better_scale(take_rows(members, different), own, _neighbors(own))
+            scale = _scale_of_chunklets(take_rows(members, different), own)
         self.feature_scale_ = None if scale is None else to_host(scale)
         return scale
 
@@ -374,6 +375,23 @@ def _centred(points: Array, weights: Matrix | None) -> Array:
     return X - (w * X).sum(0)
 
 
+def _scale_of_chunklets(points: Array, codes: Index) -> Array | None:
+    """What brings features to one scale, if neighbours are then more often of one chunklet.
+
+    Chunklets too small for a vote of three neighbours are compared by pairs: of points that follow
+    each other in a chunklet, and of points half the rows apart.
+    """
+    if _neighbors(codes) == 3:
+        return better_scale(points, codes, 3)
+    order = np.argsort(codes, kind="stable")
+    heads = np.concatenate([order, order])
+    tails = np.concatenate([np.roll(order, -1), np.roll(order, -(len(order) // 2))])
+    near = codes[heads] == codes[tails]
+    half = np.arange(len(heads)) < len(order)
+    used = np.flatnonzero(near == half)
+    return scale_of_pairs(points, heads[used], tails[used], near[used])
+
+
 def _neighbors(codes: Index, most: int = 3) -> int:
     """How many neighbours vote: three, or fewer where chunklets are smaller."""
     return int(np.clip(np.median(np.bincount(codes)) - 1, 1, most))
@@ -399,7 +417,7 @@ def _held_out_choice(points: Array, codes: Index, least: float) -> float:
     for number in range(FOLDS):
         held_out, others = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
         most = max(COMPARED // max(len(others), 1), FEWEST_HELD_OUT)
-        held_out = held_out[:: -(-len(held_out) // most)]
+        held_out = held_out[:: max(1, -(-len(held_out) // most))]
         known_codes = np.unique(codes[others], return_inverse=True)[1]
         problem = RCAProblem.in_features(kernels, points, others, known_codes)
         if not problem.C.any():

@@ -7,8 +7,6 @@ return objective, bound, and what else there is to say. Any coordinates T that s
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import coo_array
@@ -16,13 +14,6 @@ from scipy.spatial.distance import cdist
 
 from nearfar.proofs import sums
 from nearfar.proofs.sums import Index, Matrix, Pairs, Parts
-
-
-class Limits(NamedTuple):
-    """What near pairs and a shrinkage ρ say of a metric M."""
-
-    size: float  # ⟨S, M⟩ of (3.1), ⟨H, M⟩ of (4.1)
-    root: Matrix  # (d,) √φ of (3.1), and of (4.1) divided by d
 
 
 def largest_ratio(S: Matrix, B: Matrix, diagonal: bool = False) -> float:
@@ -100,35 +91,32 @@ def mixed(p: tuple[float, Matrix], q: tuple[float, Matrix], B: Matrix) -> float:
 
 
 def mmc(
-    X: Matrix, B: Matrix, far: Parts, Z: Matrix, limits: Limits, dual: Matrix, diagonal: bool
+    X: Matrix, B: Matrix, far: Parts, Z: Matrix, limits: sums.Limits, dual: Matrix, diagonal: bool
 ) -> tuple[float, float]:
     """BᵀB is S' of (3.1), and ℓ are the distances of the images ``dual``."""
     (T, null), bound = sums.coordinates(X, B, diagonal, shortest=True), np.inf
-    objective = sum((w * np.sqrt(sums.lengths(Z, *pairs))).sum() for pairs, w in far())  # (3.1)
-    counts = ((np.sqrt(sums.lengths(dual, *pairs)).sum(), len(w)) for pairs, w in far())
-    mean = np.divide(*np.sum(list(counts), axis=0))
+    objective = sum(w @ np.sqrt(sums.lengths(Z, *pairs)) for pairs, w in far())  # (3.1)
+    mean = np.mean(np.concatenate([np.sqrt(sums.lengths(dual, *pairs)) for pairs, _ in far()]))
     free = any(sums.differ_along(null, T, X, *pairs).any() for pairs, _ in far())
     for floor in () if free or not mean > 0 else (1e-9 * mean, 0.03 * mean):
-        total, W, kept = 0.0, np.zeros((T.shape[1],) * 2), 0.0
+        total, kept, W = 0.0, 0.0, 0.0 * (T.T @ T)
         for pairs, w in far():
-            ell = np.maximum(np.sqrt(sums.lengths(dual, *pairs)), floor)
-            total, W = total + (w * ell).sum(), W + sums.scatter(X @ T, *pairs, w / ell)  # (3.2)
-            kept += (w / ell * sums.lengths(X * limits.root, *pairs)).sum()
+            v = w / (ell := np.maximum(np.sqrt(sums.lengths(dual, *pairs)), floor))  # (3.2)
+            total, kept = total + w @ ell, kept + v @ limits.kept(X, pairs)
+            W += sums.scatter(X @ T, *pairs, v)
         bound = min(bound, (total * (largest_ratio(W, B @ T, diagonal) + kept)) ** 0.5)  # (3.3)
     return float(objective / max(1, limits.size) ** 0.5), bound
 
 
 def dml_eig(
-    X: Matrix, B: Matrix, far: Parts, Z: Matrix, limits: Limits, pairs: Pairs, alpha: Matrix
+    X: Matrix, B: Matrix, far: Parts, Z: Matrix, limits: sums.Limits, pairs: Pairs, alpha: Matrix
 ) -> tuple[float, float]:
     """BᵀB is H' of (4.1), and alpha are weights of some far pairs."""
     (T, null), d = sums.coordinates(X, B, shortest=True), X.shape[1]
     shortest = min(sums.lengths(Z, *part).min(initial=np.inf) for part, _ in far())  # (4.1)
-    W = sums.scatter(X @ T, *pairs, alpha / alpha.sum())  # (4.2)
-    kept = float(alpha @ sums.lengths(X * limits.root, *pairs)) / alpha.sum()
-    free = sums.differ_along(null, T, X, *pairs).any()
-    bound = np.inf if free else d * (largest_ratio(W, B @ T) + kept)  # (4.3)
-    return float(shortest * d / limits.size), bound
+    top = largest_ratio(sums.scatter(X @ T, *pairs, alpha), B @ T)  # (4.2)
+    kept = np.inf if sums.differ_along(null, T, X, *pairs).any() else alpha @ limits.kept(X, pairs)
+    return float(shortest * d / limits.size), d * float(top + kept) / alpha.sum()  # (4.3)
 
 
 def mvu(

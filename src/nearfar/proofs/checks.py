@@ -231,17 +231,20 @@ class PairProblem:
         rows_learned = getattr(model, "duality_gap_", None) is None
         kept = (1 - rho) * spread + rho * total
         root = np.sqrt(rho / kept) * live if rho and kept > 0 else np.zeros(len(live))
-        self.limits = bounds.Limits((1 - rho) * size, root * (not rows_learned))
+        self.limits = sums.Limits((1 - rho) * size, root * (not rows_learned))
 
     def check_floor(self, model: Any, d: float) -> None:
         """Refute a metric below φI, where d is the budget of near pairs."""
         if self.limits.root.any() and getattr(model, "n_components", None) is None:
-            L = np.linalg.lstsq(self.points, self.Z, rcond=None)[0].T
-            on = sums.span(self.points, diagonal=False, shortest=True)
-            on = np.linalg.qr(on)[0]
-            floor = on.T @ ((d * self.limits.root**2)[:, None] * on)
-            least = float(np.linalg.eigvalsh((L @ on).T @ (L @ on) - floor)[0])
-            if least < -tolerance(model) * float(np.linalg.norm(L @ on) ** 2):
+            kept = np.sqrt(d) * self.points * self.limits.root
+            if self.space.squares is None and len(kept) > kept.shape[1]:  # as much, on the span
+                L = self.space.maps[0][:, self.limits.root > 0]
+                above = L.T @ L - d * np.diag(self.limits.root[self.limits.root > 0] ** 2)
+            else:  # between the points
+                Z, kept = self.Z - self.Z.mean(axis=0), kept - kept.mean(axis=0)
+                above = Z @ Z.T - kept @ kept.T
+            least = float(np.linalg.eigvalsh(above)[0])
+            if least < -tolerance(model) * max(float(np.trace(above)), 0.0):
                 raise Refuted(f"the metric is below its floor: smallest eigenvalue {least:.0e}")
 
     def near(self, U: Matrix) -> Matrix:

@@ -164,6 +164,17 @@ class Claim(NamedTuple):
         return float(kept.sum() + self.ridges.sum() * self.floor.sum())
 
 
+class Limits(NamedTuple):
+    """What near pairs and a shrinkage ρ say of a metric M."""
+
+    size: float  # ⟨S, M⟩ of (3.1), ⟨H, M⟩ of (4.1)
+    root: Matrix  # (d,) √φ of (3.1), and of (4.1) divided by d
+
+    def kept(self, X: Matrix, pairs: Pairs) -> Matrix:
+        """φ‖x‖² of pairs."""
+        return lengths(X * self.root, *pairs)
+
+
 def shrunk(X: Matrix, targets: Index, rho: float, *, framed: bool) -> tuple[float, Matrix]:
     """rT/d and the diagonal of φI of (1.4), from the points and their targets.
 
