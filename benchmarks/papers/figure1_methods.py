@@ -78,7 +78,7 @@ def mcml_whitened(_, split):
 
 def mmc(_, split):
     """All pairs of a class are near, all others far."""
-    return _learned(split, MMC())
+    return _learned(split, MMC(shrinkage=0))
 
 
 def pca_whitened(_, split):

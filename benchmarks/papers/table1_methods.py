@@ -198,7 +198,7 @@ def rca(learners):
 
 def mmc(learners):
     """All pairs of a class are near, all others far."""
-    return _learned(learners, MMC())
+    return _learned(learners, MMC(shrinkage=0))
 
 
 def nca(learners):
