@@ -235,7 +235,7 @@ class _LMNN(_LargeMargin):
         )
 
     def build(self, setting: Setting, tol: float) -> Any:
-        return LMNN(**setting.parameters, tol=tol)
+        return LMNN(**setting.parameters, shrinkage=0, tol=tol)
 
     def arguments(self, setting: Setting) -> tuple[Any, ...]:
         return (setting.data.y, setting.target_table if setting.given else None)
@@ -258,7 +258,7 @@ class _OfAllNeighbours(_LargeMargin):
 
 class _MultiMetricLMNN(_OfAllNeighbours):
     def build(self, setting: Setting, tol: float) -> Any:
-        return MultiMetricLMNN(**setting.parameters, tol=tol)
+        return MultiMetricLMNN(**setting.parameters, shrinkage=0, tol=tol)
 
     def judged(self, setting: Setting, model: Any) -> Judged:
         data = setting.data
@@ -499,7 +499,7 @@ class _KernelLMNN(_OfKernelValues, _OfAllNeighbours):
         return Setting(data, parameters, tuple(judges.all_of_class(data.y)))
 
     def build(self, setting: Setting, tol: float) -> Any:
-        return KernelLMNN(**setting.parameters, tol=tol)
+        return KernelLMNN(**setting.parameters, shrinkage=0, tol=tol)
 
     def judged(self, setting: Setting, model: Any) -> Judged:
         return self.judge(setting).judged(feature_lengths(setting, model))
