@@ -24,15 +24,12 @@ Messages have four parts: what is wrong, what was expected, what was found, what
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import inspect
 import json
 import shlex
 import warnings
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import numpy as np
 import sklearn.exceptions
@@ -109,6 +106,9 @@ def install_command(extra: str | None = None) -> str:
     pip notes in ``direct_url.json`` [PEP 610] if a package came from a folder or an address;
     without it, it came from an index.
     """
+    from urllib.parse import urlsplit  # these load modules for networks, which few need
+    from urllib.request import url2pathname
+
     brackets = "" if extra is None else f"[{extra}]"
     origin = _origin()
     url, folder = str(origin.get("url", "")), origin.get("dir_info")
@@ -132,6 +132,8 @@ def upgrade_command() -> str:
 
 def _origin() -> dict[str, Any]:
     """Where pip installed nearfar from; empty for an index, or if it is not installed at all."""
+    import importlib.metadata
+
     try:
         noted = importlib.metadata.distribution("nearfar").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

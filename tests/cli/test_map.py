@@ -1,6 +1,5 @@
 """``nearfar map``: coordinates, a picture and a page."""
 
-import inspect
 import re
 from pathlib import Path
 
@@ -114,11 +113,6 @@ def test_an_existing_picture_needs_force(fails):
     Path("map.html").write_text("precious")
     assert "map.html exists" in fails("map", "iris")
     assert Path("map.html").read_text() == "precious"
-
-
-def test_mvu_has_the_number_of_neighbours_of_the_others():
-    for name in ("MVU", "VariationalMVU", "LandmarkMVU"):
-        assert inspect.signature(getattr(nearfar, name)).parameters["n_neighbors"].default == 5
 
 
 def test_without_matplotlib_nothing_is_begun(fails, monkeypatch):

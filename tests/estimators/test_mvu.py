@@ -210,7 +210,7 @@ def test_every_kind_of_input_gives_the_same_kernel(roll):
     atol = 1e-4 * np.trace(K)
     np.testing.assert_allclose(MVU(metric="precomputed").fit(D).kernel_, K, atol=atol)
     np.testing.assert_allclose(MVU(metric="kernel").fit(centred @ centred.T).kernel_, K, atol=atol)
-    graph = NeighborhoodGraph.from_points(roll, 5)
+    graph = NeighborhoodGraph.from_points(roll, 4)
     np.testing.assert_allclose(MVU().fit(graph).kernel_, K, atol=atol)
 
 
@@ -304,7 +304,7 @@ def test_slack_that_is_too_cheap_is_refused_with_the_least_weight(roll):
     with pytest.raises(InvalidInputError, match="grows without bound") as caught:
         MVU(constraints="slack", slack_weight=0.01).fit(roll)
     least = float(re.search(r"must be above (\d\.\d+)", str(caught.value)).group(1))
-    graph = NeighborhoodGraph.from_points(roll, 5)
+    graph = NeighborhoodGraph.from_points(roll, 4)
     second = np.linalg.eigvalsh(graph.laplacian(np.ones(graph.n_edges)).toarray())[1]
     assert least == pytest.approx(1 / (1 + second), rel=1e-4)
     assert MVU(constraints="slack", slack_weight=0.01, variance="min").fit(roll).n_iter_ > 1
@@ -345,7 +345,7 @@ def test_too_little_memory_is_refused_before_any_work(roll, monkeypatch):
     with pytest.raises(InvalidInputError) as caught:
         MVU(memory_limit=1e-4).fit(roll)
     text = str(caught.value)
-    m = NeighborhoodGraph.from_points(roll, 5).n_edges
+    m = NeighborhoodGraph.from_points(roll, 4).n_edges
     needed = (8 * m**2 + 24 * m * 100 + 100 * 100**2) / 1e9
     assert f"100 points and {m} edges needs about {needed:.2g} GB, above the limit of" in text
     assert "VariationalMVU or LandmarkMVU" in text

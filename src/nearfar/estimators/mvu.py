@@ -60,7 +60,7 @@ class MVU(Unfolding):
     ----------
     n_components : int, default=2
         Dimensions of the embedding. The program itself does not depend on it.
-    n_neighbors : int, default=5
+    n_neighbors : int, default=4
         Neighbours of each point in the graph. Too few leave it loose, too many lock it up.
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
@@ -175,7 +175,7 @@ class MVU(Unfolding):
     def __init__(
         self,
         n_components: int = 2,
-        n_neighbors: int | None = 5,
+        n_neighbors: int | None = 4,
         *,
         angles: bool = True,
         constraints: str = "equal",
