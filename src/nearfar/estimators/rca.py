@@ -383,7 +383,7 @@ def _scale_of_chunklets(points: Array, codes: Index) -> Array | None:
     """
     if _neighbors(codes) == 3:
         return better_scale(points, codes, 3)
-    order = np.argsort(codes, kind="stable")
+    order = _ordered(points, codes)
     heads = np.concatenate([order, order])
     tails = np.concatenate([np.roll(order, -1), np.roll(order, -(len(order) // 2))])
     near = codes[heads] == codes[tails]
@@ -397,6 +397,16 @@ def _neighbors(codes: Index, most: int = 3) -> int:
     return int(np.clip(np.median(np.bincount(codes)) - 1, 1, most))
 
 
+def _ordered(points: Array, codes: Index) -> Index:
+    """Rows by chunklet, in an order that depends on their values and not on that of the rows."""
+    kernels = kernels_for(points)
+    X = kernels.double(points)
+    keys = to_host((X - X.mean(0)) @ kernels.like(np.sqrt(np.arange(2.0, X.shape[1] + 2)), X))
+    least = np.full(int(codes.max()) + 1, np.inf)
+    np.minimum.at(least, codes, keys)
+    return np.lexsort((keys, codes, least[codes]))
+
+
 def _held_out_choice(points: Array, codes: Index, least: float) -> float:
     """The shrinkage between ``least`` and 1 by which neighbours of held-out rows are right most.
 
@@ -408,10 +418,8 @@ def _held_out_choice(points: Array, codes: Index, least: float) -> float:
     kept = np.flatnonzero(equal_points(points) == np.arange(len(points)))
     points, codes = kernels.double(take_rows(points, kept)), codes[kept]
     points = points - points.mean(0)
-    n, d = points.shape
-    keys = to_host(points @ kernels.like(np.sqrt(np.arange(2.0, d + 2)), points))
-    fold = np.empty(n, dtype=np.intp)
-    fold[np.lexsort((keys, codes))] = np.arange(n) % FOLDS
+    fold = np.empty(len(codes), dtype=np.intp)
+    fold[_ordered(points, codes)] = np.arange(len(codes)) % FOLDS
     k, path = _neighbors(codes, 10), 1 - (1 - least) * np.array(PATH)
     wrong = np.zeros(len(path))
     for number in range(FOLDS):
