@@ -46,6 +46,7 @@ NONE = -1  # the number of points that are in no chunklet
 FEW_ROWS = 1000  # rows among which two mostly differ if any two rows do
 PATH = (1.0, 0.5, 0.25, 0.1, 0.01)  # shares of 1 − ρ among which held-out rows choose
 FOLDS = 5  # of held-out rows
+SHIFTS = 20  # far pairs of a row that compare scales
 COMPARED = 1 << 21  # pairs of held-out and other rows that are enough for a choice
 FEWEST_HELD_OUT = 200  # rows of a fold, however many others there are
 
@@ -379,16 +380,17 @@ def _scale_of_chunklets(points: Array, codes: Index) -> Array | None:
     """What brings features to one scale, if neighbours are then more often of one chunklet.
 
     Chunklets too small for a vote of three neighbours are compared by pairs: of points that follow
-    each other in a chunklet, and of points half the rows apart.
+    each other in a chunklet, and of points of different ones.
     """
     if _neighbors(codes) == 3:
         return better_scale(points, codes, 3)
     order = _ordered(points, codes)
-    heads = np.concatenate([order, order])
-    tails = np.concatenate([np.roll(order, -1), np.roll(order, -(len(order) // 2))])
+    n = len(order)
+    shifts = np.unique(np.linspace(1, n - 1, min(n - 1, SHIFTS)).astype(np.intp))
+    heads = np.tile(order, len(shifts))
+    tails = np.concatenate([np.roll(order, -shift) for shift in shifts])
     near = codes[heads] == codes[tails]
-    half = np.arange(len(heads)) < len(order)
-    used = np.flatnonzero(near == half)
+    used = np.flatnonzero(~near | (np.arange(len(heads)) < n))
     return scale_of_pairs(points, heads[used], tails[used], near[used])
 
 
