@@ -16,7 +16,7 @@ from nearfar.estimators._input import (
     validated_points,
     validated_tuples,
 )
-from nearfar.estimators._shrinkage import better_scale, scale_of_pairs, shrinkage_for
+from nearfar.estimators._shrinkage import AUTO, better_scale, scale_of_pairs, shrinkage_for
 from nearfar.estimators._start import check_spread
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.linalg import canonical_factor
@@ -91,8 +91,8 @@ def _area_under_roc(learner: Any, points: Array, heads: Index, tails: Index, nea
 def shrunk_pairs(estimator: Any, pairs: Pairs, rows: int) -> tuple[Pairs, Matrix | None]:
     """The pairs, with features at one scale if "auto" finds that better, and the scale.
 
-    "auto" is one half at so many ``rows`` for each feature. Sets ``shrinkage_`` and
-    ``feature_scale_`` of the estimator.
+    For labels "auto" is one half at so many ``rows`` for each feature, for pairs at 4. Sets
+    ``shrinkage_`` and ``feature_scale_`` of the estimator.
     """
     points, labels, scale = pairs.points, pairs.labels, None
     if isinstance(estimator.shrinkage, str):
@@ -104,6 +104,7 @@ def shrunk_pairs(estimator: Any, pairs: Pairs, rows: int) -> tuple[Pairs, Matrix
     if scale is not None:
         pairs = replace(pairs, points=points * scale)
     d = int(np.count_nonzero(varying(kernels_for(points), points)))
+    rows = AUTO if labels is None else rows  # pairs are told apart by distances, not by neighbours
     estimator.shrinkage_ = shrinkage_for(estimator.shrinkage, count_of(pairs), d, rows)
     estimator.feature_scale_ = None if scale is None else to_host(scale)
     return pairs, estimator.feature_scale_

@@ -58,8 +58,8 @@ class DMLEig(PairLearner, MetricLearner):
         ``(1 - shrinkage) H + shrinkage (T / d) I``, and A stays above ``shrinkage d / T`` times
         the identity. 0 is the lecture's program, up to 1e-9 of the mean of H on its diagonal; a
         warning says where nothing else limits the metric. "auto" is 100 d / (100 d + n) for n
-        labelled points, or for the number of near pairs or of points, if that is smaller; it also
-        brings features to one scale where that separates near from far better (see
+        labelled points; from pairs it is 4 d / (4 d + n) for n near pairs, or points, if these are
+        fewer. It also brings features to one scale where that separates near from far better (see
         ``feature_scale_``).
     solver : {"interior-point", "lecture"}, default="interior-point"
         "interior-point" adds far pairs as they are needed, and reaches small gaps in few

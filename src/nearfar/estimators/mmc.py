@@ -60,9 +60,9 @@ class MMC(PairLearner, MetricLearner):
         ``(1 - shrinkage) Σ ‖a - b‖²_A + shrinkage (T / d) trace(A) <= 1``, and A stays above
         ``shrinkage / T`` times the identity, unless a map of few rows is learned. 0 is the paper's
         program, which needs near pairs that differ in all directions in which far pairs differ.
-        "auto" is 100 d / (100 d + n) for n labelled points, or for the number of near pairs or of
-        points, if that is smaller; it also brings features to one scale where that separates near
-        from far better (see ``feature_scale_``).
+        "auto" is 100 d / (100 d + n) for n labelled points; from pairs it is 4 d / (4 d + n) for n
+        near pairs, or points, if these are fewer. It also brings features to one scale where that
+        separates near from far better (see ``feature_scale_``).
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes of labelled points, by which ``sample_weight`` is multiplied:
         "balanced" gives all classes the same weight, and classes that a dict does not name have

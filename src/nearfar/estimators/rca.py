@@ -46,6 +46,7 @@ NONE = -1  # the number of points that are in no chunklet
 FEW_ROWS = 1000  # rows among which two mostly differ if any two rows do
 PATH = (1.0, 0.5, 0.25, 0.1, 0.01)  # shares of 1 − ρ among which held-out rows choose
 FOLDS = 5  # of held-out rows
+SHIFTS = 20  # far pairs of a row that compare scales
 COMPARED = 1 << 21  # pairs of held-out and other rows that are enough for a choice
 FEWEST_HELD_OUT = 200  # rows of a fold, however many others there are
 
@@ -379,22 +380,33 @@ def _scale_of_chunklets(points: Array, codes: Index) -> Array | None:
     """What brings features to one scale, if neighbours are then more often of one chunklet.
 
     Chunklets too small for a vote of three neighbours are compared by pairs: of points that follow
-    each other in a chunklet, and of points half the rows apart.
+    each other in a chunklet, and of points of different ones.
     """
     if _neighbors(codes) == 3:
         return better_scale(points, codes, 3)
-    order = np.argsort(codes, kind="stable")
-    heads = np.concatenate([order, order])
-    tails = np.concatenate([np.roll(order, -1), np.roll(order, -(len(order) // 2))])
+    order = _ordered(points, codes)
+    n = len(order)
+    shifts = np.unique(np.linspace(1, n - 1, min(n - 1, SHIFTS)).astype(np.intp))
+    heads = np.tile(order, len(shifts))
+    tails = np.concatenate([np.roll(order, -shift) for shift in shifts])
     near = codes[heads] == codes[tails]
-    half = np.arange(len(heads)) < len(order)
-    used = np.flatnonzero(near == half)
+    used = np.flatnonzero(~near | (np.arange(len(heads)) < n))
     return scale_of_pairs(points, heads[used], tails[used], near[used])
 
 
 def _neighbors(codes: Index, most: int = 3) -> int:
     """How many neighbours vote: three, or fewer where chunklets are smaller."""
     return int(np.clip(np.median(np.bincount(codes)) - 1, 1, most))
+
+
+def _ordered(points: Array, codes: Index) -> Index:
+    """Rows by chunklet, in an order that depends on their values and not on that of the rows."""
+    kernels = kernels_for(points)
+    X = kernels.double(points)
+    keys = to_host((X - X.mean(0)) @ kernels.like(np.sqrt(np.arange(2.0, X.shape[1] + 2)), X))
+    least = np.full(int(codes.max()) + 1, np.inf)
+    np.minimum.at(least, codes, keys)
+    return np.lexsort((keys, codes, least[codes]))
 
 
 def _held_out_choice(points: Array, codes: Index, least: float) -> float:
@@ -408,10 +420,8 @@ def _held_out_choice(points: Array, codes: Index, least: float) -> float:
     kept = np.flatnonzero(equal_points(points) == np.arange(len(points)))
     points, codes = kernels.double(take_rows(points, kept)), codes[kept]
     points = points - points.mean(0)
-    n, d = points.shape
-    keys = to_host(points @ kernels.like(np.sqrt(np.arange(2.0, d + 2)), points))
-    fold = np.empty(n, dtype=np.intp)
-    fold[np.lexsort((keys, codes))] = np.arange(n) % FOLDS
+    fold = np.empty(len(codes), dtype=np.intp)
+    fold[_ordered(points, codes)] = np.arange(len(codes)) % FOLDS
     k, path = _neighbors(codes, 10), 1 - (1 - least) * np.array(PATH)
     wrong = np.zeros(len(path))
     for number in range(FOLDS):
