@@ -253,7 +253,7 @@ def test_limits_keep_the_best_and_warn(estimator, points, limit, status):
 def test_an_interruption_keeps_the_best_so_far(estimator, points, monkeypatch):
     from nearfar.solvers import majorization
 
-    stepped, calls = majorization._stepped, []
+    stepped, calls = majorization._backtrack, []
 
     def interrupt(*arguments):
         calls.append(1)
@@ -261,7 +261,7 @@ def test_an_interruption_keeps_the_best_so_far(estimator, points, monkeypatch):
             raise KeyboardInterrupt
         return stepped(*arguments)
 
-    monkeypatch.setattr(majorization, "_stepped", interrupt)
+    monkeypatch.setattr(majorization, "_backtrack", interrupt)
     with pytest.warns(ConvergenceWarning, match="was interrupted; the best map so far is kept"):
         model = clone(estimator).fit(points)
     assert model.status_ == "interrupted"

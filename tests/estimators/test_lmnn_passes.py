@@ -10,7 +10,7 @@ from sklearn.base import clone
 import nearfar
 from nearfar import LMNN, limits
 from nearfar.errors import CheckpointError, ConvergenceWarning, InvalidInputError
-from nearfar.estimators import lmnn as _lmnn_module
+from nearfar.estimators import _large_margin
 from nearfar.estimators._early_stopping import held_out_rows, votes_under
 from nearfar.supervision import class_order
 from tests.callbacks import Recorder, interrupt, needs_callbacks
@@ -300,7 +300,7 @@ def test_the_second_pass_can_be_left(act, status, overlapping, nearest_of_class,
 
 def test_an_interruption_between_passes_keeps_the_pass_before(overlapping, monkeypatch):
     one = LMNN(shrinkage=0).fit(*overlapping)
-    choose = _lmnn_module.nearest_targets
+    choose = _large_margin.nearest_targets
 
     def interrupted(points, *arguments):
         if calls:
@@ -309,7 +309,7 @@ def test_an_interruption_between_passes_keeps_the_pass_before(overlapping, monke
         return choose(points, *arguments)
 
     calls = []
-    monkeypatch.setattr(_lmnn_module, "nearest_targets", interrupted)
+    monkeypatch.setattr(_large_margin, "nearest_targets", interrupted)
     with pytest.warns(ConvergenceWarning, match="LMNN was interrupted"):
         model = LMNN(shrinkage=0, n_passes=2).fit(*overlapping)
     assert len(calls) == 1

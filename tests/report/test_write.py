@@ -92,6 +92,7 @@ SPECIAL = {
     "NonmetricMDS": (laid_out("NonmetricMDS", **QUICK), {"X": X, "y": Y}, UNFOLDED | {"errors"}),
     "POLA": (learned("POLA", max_iter=2, n_pairs=50), LABELLED, LINEAR),
     "PairClassifier": (pairs, LABELLED, LINEAR),
+    "SCML": (learned("SCML", random_state=0), LABELLED, LINEAR),
     "SensorLocalization": (sensors, {}, PLACED),
     "VariationalMVU": (laid_out("VariationalMVU", n_neighbors=8), {"X": X[:20]}, UNFOLDED),
 }
@@ -380,7 +381,8 @@ def test_without_jinja2_the_error_says_how_to_install_it(tmp_path, monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", fail)
-    with pytest.raises(MissingExtraError, match=r"pip install 'nearfar\[report\]'"):
+    message = r"^jinja2 is not installed; run: pip install .*report"
+    with pytest.raises(MissingExtraError, match=message):
         write_report(nearfar.RCA().fit(X, Y), tmp_path / "report.html", X)
 
 
