@@ -104,7 +104,7 @@ FITS = {
     "dml-eig wine": ("DMLEig", {"shrinkage": 0}, lambda: standardised("wine")),
     "dml-eig digits": (
         "DMLEig",
-        {"n_pairs": 5000, "regularization": 0.1, "random_state": 0},
+        {"n_pairs": 5000, "shrinkage": 0.1, "random_state": 0},
         digits,
     ),
     "dml-eig lecture": (

@@ -92,7 +92,8 @@ def fit_nearfar(method, data):
         model = nearfar.SCML(sparsity_weight=weight)
         arguments = (nearfar.Tuples(X, data["indices"]),)
     else:
-        options = {"lfda": {"n_components": 5}}.get(method, {})
+        papers = {"shrinkage": 0.0}  # nothing of the inputs' distance is kept
+        options = {"lfda": {"n_components": 5, **papers}, "gmml": papers}.get(method, {})
         names = {"covariance": "Covariance"}
         model = getattr(nearfar, names.get(method, method.upper()))(**options)
         arguments = (X, y)

@@ -81,7 +81,7 @@ def randomized_search():
     """RandomizedSearchCV of MMC on pairs by their own score."""
     pairs, kinds = nearfar.make_pairs(*WINE, 100, random_state=0)
     search = RandomizedSearchCV(
-        nearfar.MMC(), {"regularization": np.logspace(-3, 0, 20)}, n_iter=3, random_state=0
+        nearfar.MMC(), {"shrinkage": np.linspace(0, 0.95, 20)}, n_iter=3, random_state=0
     )
     assert search.set_params(error_score="raise").fit(pairs, kinds).best_score_ > 0.7
 
@@ -107,7 +107,7 @@ def search_on_triplets():
 def threshold_search():
     """GridSearchCV of PairClassifier and its inner learner."""
     pairs, kinds = nearfar.make_pairs(*WINE, 100, random_state=0)
-    grid = {"metric__regularization": [0.0, 0.1], "calibrate": ["accuracy", "equal_error"]}
+    grid = {"metric__shrinkage": [0.0, 0.1], "calibrate": ["accuracy", "equal_error"]}
     search = GridSearchCV(
         nearfar.PairClassifier(nearfar.MMC()), grid, scoring="roc_auc", error_score="raise"
     )

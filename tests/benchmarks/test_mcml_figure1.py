@@ -138,7 +138,7 @@ def test_a_curve_ends_where_the_whole_map_does(method):
         deviations = np.linalg.cholesky(np.linalg.inv(np.cov(split.X_train.T)))
         train, test = split.X_train @ deviations, split.X_test @ deviations
     else:
-        learner = MCML(shrinkage=0) if method == "mcml" else MMC()
+        learner = MCML(shrinkage=0) if method == "mcml" else MMC(shrinkage=0)
         learner.fit(split.X_train, split.y_train)
         train, test = learner.transform(split.X_train), learner.transform(split.X_test)
     nearest = ((test[:, None] - train) ** 2).sum(2).argmin(1)

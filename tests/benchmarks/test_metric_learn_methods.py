@@ -27,7 +27,7 @@ def test_objectives_are_those_that_the_models_report(method):
     X, y = data["X"], data["y"]
     model = {
         "covariance": lambda: Covariance().fit(X),
-        "lfda": lambda: LFDA(n_components=5).fit(X, y),
+        "lfda": lambda: LFDA(n_components=5, shrinkage=0).fit(X, y),
         "itml": lambda: ITML(bounds=data["bounds"]).fit(Tuples(X, data["indices"]), data["kinds"]),
         "lsml": lambda: LSML().fit(Tuples(X, data["indices"])),
         "scml": lambda: SCML(

@@ -600,8 +600,6 @@ def test_a_limit_met_at_the_tolerance_is_none(learn, recwarn):
 
 # -- checkpoints ---
 
-# Slowed down while it learns several metrics, so that it is still running when it is killed.
-
 
 @pytest.fixture
 def path(tmp_path):
@@ -617,7 +615,7 @@ def saved_records(path):
 def test_a_killed_fit_resumes_and_reaches_the_same_answer(path, wine):
     X, y = wine
     kill_fit(
-        MultiMetricLMNN(tol=1e-3, checkpoint=path),
+        MultiMetricLMNN(shrinkage=0, tol=1e-3, checkpoint=path),
         X,
         y,
         lambda: [record["metrics"] for record in saved_records(path)].count(3) >= 10,

@@ -235,6 +235,7 @@ def test_complex_tensors_are_an_error(overlapping, tensor):
 
 
 @each_device
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # torch, of its backward thread
 @pytest.mark.parametrize("learner", [LMNN(), KernelLMNN(kernel="rbf"), LFDA()], ids=repr)
 def test_images_and_distances_keep_the_gradient(learner, device, overlapping, tensor, torch):
     """Against central differences, in float64."""

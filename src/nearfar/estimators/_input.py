@@ -202,12 +202,12 @@ def validated_weights(
         with np.errstate(over="ignore"):  # the check of the largest tells
             weights = weights * _weights_of_classes(estimator, class_weight, weights, labels)
     name = type(estimator).__name__
-    if not weights.any():
+    if n and not weights.any():
         raise InvalidInputError(
             f"{name} needs a row of positive weight; all {n} weights are zero."
             " Correct sample_weight and class_weight, or leave them out."
         )
-    if weights.max() > LARGEST_WEIGHT:
+    if weights.max(initial=0.0) > LARGEST_WEIGHT:
         raise InvalidInputError(
             f"{name} needs weights of at most {LARGEST_WEIGHT:g}; the largest is"
             f" {weights.max():g}. Only ratios of weights matter: divide them all by the largest."

@@ -38,6 +38,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp
 
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import factor_psd, range_and_null, squared_norm, symmetric
@@ -51,6 +53,8 @@ LEAST = 0.02  # least 1 − 1/τ in (4), so that a descent can use every directi
 WIDE = 400.0  # τ above which (4) is shortened
 OPENING = 0.03  # share of the guess that is added in directions that a start lacks
 ROUNDINGS = 4  # error of a sum over images, in roundings of a squared length, about
+INEXACT = 1e-9  # error of D between images, above which it is computed from differences
+TABLE_ENTRIES = 1 << 22  # of such distances that are held at a time
 NARROW = 0.5  # a map with fewer rows than this share of d is narrow: sums over images are cheaper
 
 
@@ -272,8 +276,26 @@ class SoftNeighborsProblem:
     def soft_neighbors_of(self, components: Matrix) -> tuple[Array, Matrix, Matrix]:
         """Images of the points under a map on the features, log Zᵢ and pᵢ of (2), in float64."""
         kernels, Z = self.kernels, self.images(components)
+        largest = float((Z * Z).sum(1).max())
+        if ROUNDINGS * np.finfo(np.float64).eps * largest > INEXACT:
+            images = np.asarray(kernels.to_host(Z), dtype=np.float64)
+            return Z, *_by_differences(images, self.starts, self.masses)
         logs, shares = kernels.softmax_neighbors(Z, Z[:, :0], self.starts, masses=self.masses)[:2]
         return Z, np.asarray(kernels.to_host(logs)), np.asarray(kernels.to_host(shares))
+
+
+def _by_differences(Z: Matrix, starts: Index, masses: Matrix | None) -> tuple[Matrix, Matrix]:
+    """log Zᵢ and pᵢ of (2) from differences, for images too far apart for a matrix product."""
+    logs, shares = np.empty(len(Z)), np.empty(len(Z))
+    codes = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    weights = np.ones(len(Z)) if masses is None else masses
+    for rows in np.array_split(np.arange(len(Z)), 1 + len(Z) ** 2 // TABLE_ENTRIES):
+        exponents = np.log(weights) - cdist(Z[rows], Z, "sqeuclidean")
+        exponents[np.arange(len(rows)), rows] = -np.inf
+        logs[rows] = logsumexp(exponents, axis=1)
+        parts = np.exp(exponents - logs[rows, None])
+        shares[rows] = (parts * (codes[rows, None] == codes)).sum(axis=1)
+    return logs, shares
 
 
 def varying(X: Array) -> NDArray[np.bool_]:

@@ -43,7 +43,10 @@ from nearfar.compat.metric_learn._input import (
     initial_metric,
 )
 from nearfar.compat.metric_learn.constraints import Constraints, wrap_pairs
+from nearfar.errors import DataWarning, warn
 from nearfar.supervision import Tuples
+
+STEADYING = 0.1  # shrinkage where chunklets leave directions open
 
 __version__ = "0.7.0"  # of metric-learn, whose interface this is
 
@@ -224,7 +227,24 @@ class RCA(SupervisedLearner):
     def _fit_chunks(self, X: Matrix, chunks: Any) -> Any:
         rows, grouped = check_n_components(X.shape[1], self.n_components), chunks >= 0
         learner = papers_program(nearfar.RCA, n_components=rows)
+        within = _about_means(X[grouped], chunks[grouped])
+        if np.linalg.matrix_rank(within) < np.linalg.matrix_rank(X - X.mean(axis=0)):
+            warn(
+                "points do not differ within chunklets in all directions, so that they cannot be"
+                f" whitened; shrinkage={STEADYING:g} is used. Reduce the dimensions, or add"
+                " chunklets.",
+                DataWarning,
+            )
+            learner.set_params(shrinkage=STEADYING)
         return self._keep(learner.fit(X[grouped], chunks[grouped]), rows)
+
+
+def _about_means(X: Matrix, chunks: Any) -> Matrix:
+    """Each point less the mean of its chunklet."""
+    _, which = np.unique(chunks, return_inverse=True)
+    sums = np.zeros((which.max(initial=-1) + 1, X.shape[1]))
+    np.add.at(sums, which, X)
+    return X - (sums / np.bincount(which)[:, None])[which]
 
 
 @parameters
