@@ -193,7 +193,8 @@ def test_at_a_large_scale_every_map_is_a_local_optimum(iris):
     model = nca(init=1e6 * np.eye(4)).fit(X, y)
     assert model.status_ == "converged"
     assert model.n_iter_ <= 2
-    assert model.objective_ == pytest.approx(shares(1e6 * X, y), abs=1e-6)
+    # Squared distances up to 1e13 are rounded by 1e-3, and that divides neighbours that are tied.
+    assert model.objective_ == pytest.approx(shares(1e6 * X, y), abs=1e-3)
 
 
 @pytest.mark.parametrize("learner", [nca(), nca(1), nca(diagonal=True)], ids=repr)
