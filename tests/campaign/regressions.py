@@ -172,4 +172,9 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
             np.array([0, 1, 1, 1]),
         ),
     ),
+    "a constant feature hid that squares leave the range": (
+        "DMLEig",
+        {"shrinkage": 0.0},
+        data([[3, -1.32e-301], [3, 1.05e-301], [3, 3.62e-301], [3, 9.47e-301]], [0, 1, 0, 1]),
+    ),
 }
