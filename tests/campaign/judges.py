@@ -279,14 +279,18 @@ class Collapse:
 class FarPairs:
     """Pairs of one class are near, of two far; far pairs of equal points are left out.
 
-    ``ridge`` is ρ: near(A) = Σ_near D² + ρ (T / d) tr A, with T the sum of their squared distances
-    before learning and d the number of directions.
+    With ρ the shrinkage, r a ridge, T the sum of squared distances of the near pairs before
+    learning, d the number of directions, and b the ``limit`` of near(A):
+
+    near(A) = (1 − ρ) Σ_near D² + (ρ + r) (T / d) tr A,  and A ⪰ φI with φ = ρ b / T
     """
 
     y: np.ndarray
     before: Any  # (n, n) squared distances before learning
     directions: int
-    ridge: float
+    shrinkage: float
+    limit: float = 1.0
+    ridge: float = 0.0
     sense = -1
 
     @cached_property
@@ -296,30 +300,72 @@ class FarPairs:
         same = self.y[:, None] == self.y
         return above & same, above & ~same & (self.before > 0)
 
-    @property
-    def price(self) -> float:
-        """ρ T / d, of the trace."""
-        return self.ridge * self.before[self.pairs[0]].sum() / self.directions
+    @cached_property
+    def total(self) -> Any:
+        """T"""
+        return self.before[self.pairs[0]].sum()
 
-    def is_steady(self, points: np.ndarray, unit: float = 1.0) -> bool:
-        """Whether near pairs hold every direction, so that a general solver can be believed."""
+    @property
+    def price(self) -> Any:
+        """(ρ + r) T / d, of the trace."""
+        return (self.shrinkage + self.ridge) * self.total / self.directions
+
+    @property
+    def floor(self) -> Any:
+        """φ; 0 where all near pairs are of equal points."""
+        return self.shrinkage * self.limit / self.total if self.total > 0 else self.total
+
+    def scatter(self, points: np.ndarray) -> np.ndarray:
+        """S with near(A) = ⟨S, A⟩, for A on the points."""
         i, j = np.argwhere(self.pairs[0]).T
-        scatter = (points[i] - points[j]).T @ (points[i] - points[j])
-        values = np.linalg.eigvalsh(scatter + float(self.price) / unit * np.eye(len(scatter)))
+        near = points[i] - points[j]
+        price = float(self.price) * np.eye(points.shape[1])
+        return np.asarray((1 - self.shrinkage) * near.T @ near + price)
+
+    def is_steady(self, points: np.ndarray) -> bool:
+        """Whether near pairs hold every direction, so that a general solver can be believed."""
+        values = np.linalg.eigvalsh(self.scatter(points))
         return bool(values[0] > 1e-5 * values[-1])
 
     def near_sum(self, lengths: Lengths, trace: float) -> Judged:
         """near(A)"""
-        near = self.pairs[0]
-        value = lengths.squares[near].sum() + self.price * trace
-        rounding = lengths.square_errors[near].sum() + lengths.eps * self.price * trace
-        return Judged(float(value), float(rounding))
+        errors = self.near_of(lengths.square_errors, lengths.eps * trace)
+        return Judged(float(self.near_of(lengths.squares, trace)), float(errors))
+
+    def near_of(self, squares: Any, trace: float) -> Any:
+        """near(A) from the squared distances (n, n) and the trace of A."""
+        return (1 - self.shrinkage) * squares[self.pairs[0]].sum() + self.price * trace
+
+    def above_floor(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, Any]:
+        """A program over B = A − φI on the points: (far pairs, svec S, limit of ⟨S, B⟩, kept).
+
+        φI takes up the share ρ of the limit, also where the points do not span all directions, and
+        keeps φ times the squared distance of each far pair.
+        """
+        far = np.argwhere(self.pairs[1])
+        kept = (self.floor * self.before[self.pairs[1]]).astype(np.float64)
+        return far, svec(self.scatter(points)), (1 - self.shrinkage) * self.limit, kept
+
+
+def lack_of_floor(L: np.ndarray, floor: Any) -> float:
+    """By which share LᵀL is below φI, beyond the rounding of L, for L of as many rows as columns.
+
+    L = DQ with D the lengths of the rows: the least eigenvalue is 1 / ‖Q⁻¹D⁻¹‖². Rows of a learned
+    map are orthogonal, so that this is accurate even if their lengths differ enormously.
+    """
+    eps = float(np.finfo(L.dtype).eps)
+    if L.shape[0] < L.shape[1]:
+        return 1.0
+    L = L.astype(Wide)
+    lengths = np.sqrt((L**2).sum(axis=1, keepdims=True))
+    unit = (L / lengths).astype(np.float64)
+    shares = (np.sqrt(floor) / lengths).astype(np.float64)
+    most = np.linalg.norm(np.linalg.inv(unit) * shares.T, 2)
+    return max(0.0, 1 - 1 / float(most) ** 2 - ROUNDINGS * eps * len(L))
 
 
 class SumOfFar(FarPairs):
     """Maximise Σ_far D with near(A) ≤ 1."""
-
-    limit = 1.0
 
     def judged(self, lengths: Lengths) -> Judged:
         """What learned distances are worth."""
@@ -328,38 +374,31 @@ class SumOfFar(FarPairs):
 
     def at_best_multiple(self, squares: Any, trace: float) -> float:
         """Of distances (n, n): as long as allowed."""
-        near, far = self.pairs
-        return float(np.sqrt(squares[far] / (squares[near].sum() + self.price * trace)).sum())
+        share = self.limit / self.near_of(squares, trace)
+        return float(np.sqrt(squares[self.pairs[1]] * share).sum())
 
-    def optimum(self, points: np.ndarray, unit: float = 1.0) -> float | None:
-        """Variables: svec A, t_p with t_p² ≤ D²(p), that is |(2 t_p, D² − 1)| ≤ D² + 1."""
+    def optimum(self, points: np.ndarray) -> float | None:
+        """Variables: svec B, t_p with t_p² ≤ D²(p), that is |(2 t_p, D² − 1)| ≤ D² + 1."""
         size = points.shape[1]
         width = size * (size + 1) // 2
-        near, far = (np.argwhere(mask) for mask in self.pairs)
+        far, scatter, limit, kept = self.above_floor(points)
         total = width + len(far)
         program = ConeProgram(np.append(np.zeros(width), -np.ones(len(far))))
-        scatter = sum(_square(points, i, j) for i, j in near)
-        scatter = scatter + float(self.price) / unit * svec(np.eye(size))
         row = np.zeros((1, total))
         row[0, :width] = -scatter
-        program.nonnegative(row, np.ones(1))
+        program.nonnegative(row, np.array([limit]))
         program.semidefinite(0, size)
         for number, (i, j) in enumerate(far):
             rows = np.zeros((3, total))
             rows[:2, :width] = _square(points, i, j)
             rows[2, width + number] = 2
-            program.second_order(rows, np.array([1.0, -1, 0]))
+            program.second_order(rows, np.array([kept[number] + 1, kept[number] - 1, 0]))
         found = program.minimum()
         return None if found is None else -found
 
 
 class ClosestFar(FarPairs):
-    """Maximise min_far D² with near(A) = d, the number of features."""
-
-    @property
-    def limit(self) -> float:
-        """What near(A) should be."""
-        return float(self.directions)
+    """Maximise min_far D² with near(A) equal to the limit."""
 
     def judged(self, lengths: Lengths) -> Judged:
         """What learned distances are worth."""
@@ -371,21 +410,18 @@ class ClosestFar(FarPairs):
 
     def at_best_multiple(self, squares: Any, trace: float) -> float:
         """Of distances (n, n): as long as allowed."""
-        near, far = self.pairs
-        share = self.limit / (squares[near].sum() + self.price * trace)
-        return float(squares[far].min() * share)
+        share = self.limit / self.near_of(squares, trace)
+        return float(squares[self.pairs[1]].min() * share)
 
-    def optimum(self, points: np.ndarray, unit: float = 1.0) -> float | None:
-        """Variables: svec A, t with t ≤ D²(p)."""
+    def optimum(self, points: np.ndarray) -> float | None:
+        """Variables: svec B, t with t ≤ D²(p)."""
         size = points.shape[1]
         width = size * (size + 1) // 2
-        near, far = (np.argwhere(mask) for mask in self.pairs)
+        far, scatter, limit, kept = self.above_floor(points)
         program = ConeProgram(np.append(np.zeros(width), -1.0))
-        scatter = sum(_square(points, i, j) for i, j in near)
-        scatter = scatter + float(self.price) / unit * svec(np.eye(size))
-        program.nonnegative(np.append(-scatter, 0.0)[None], np.array([self.limit]))
+        program.nonnegative(np.append(-scatter, 0.0)[None], np.array([limit]))
         squares = np.array([_square(points, i, j) for i, j in far])
-        program.nonnegative(np.column_stack([squares, -np.ones(len(far))]), np.zeros(len(far)))
+        program.nonnegative(np.column_stack([squares, -np.ones(len(far))]), kept)
         program.semidefinite(0, size)
         found = program.minimum()
         return None if found is None else -found
@@ -396,15 +432,15 @@ class ClosestFar(FarPairs):
 
 @dataclass(frozen=True)
 class Chunklets:
-    """N (⟨C_ρ, B⟩ − log det B), C_ρ = C + ρ diag(T): in rational numbers, without any rounding.
+    """N (⟨C_ρ, B⟩ − log det B), C_ρ = (1 − ρ) C + ρ (tr C / d) I: in rational numbers, unrounded.
 
-    C is the covariance about the means of the classes of two or more, of their N points; T that
-    of all points about their mean. The determinant is on the row space of the map.
+    C is the covariance about the means of the classes of two or more, of their N points, for the d
+    features that are live. The determinant is on the row space of the map.
     """
 
-    X: np.ndarray
+    X: np.ndarray  # (n, d), live features only
     y: np.ndarray
-    regularization: float
+    shrinkage: float
     sense = 1
 
     @cached_property
@@ -419,11 +455,9 @@ class Chunklets:
             centred.append([X[i][j] - sum(X[k][j] for k in mates) / len(mates) for j in range(d)])
         count = len(members)
         C = [[sum(row[i] * row[j] for row in centred) / count for j in range(d)] for i in range(d)]
-        rho = Fraction(self.regularization)
-        for j in range(d):
-            column = [row[j] for row in X]
-            mean = sum(column) / len(column)
-            C[j][j] += rho * sum((value - mean) ** 2 for value in column) / len(column)
+        rho = Fraction(self.shrinkage)
+        ridge = rho * sum(C[j][j] for j in range(d)) / d
+        C = [[(1 - rho) * C[i][j] + ridge * (i == j) for j in range(d)] for i in range(d)]
         return C, count
 
     def judged(self, L: np.ndarray) -> Judged:

@@ -33,6 +33,8 @@ HARDLY = 1e-12, 1e-3  # share of the longest direction, between which another on
 DIFFERENT = 1e-4  # length of an edge, relative to the longest, that an unfolding must not lose
 SPAN = 1e-6, 1e-12  # share of a direction that near pairs may miss, and that far pairs then have
 
+WELL_POSED = 1e-9  # ridge of DML-eig without shrinkage
+
 Parameters = dict[str, Any]
 
 
@@ -338,7 +340,9 @@ class _PairLearner(Learner):
             return bool(same[data.y[:, None] != data.y].all())
         if "problem is unbounded" in str(error):
             near = live_squares(data)[data.y[:, None] == data.y].sum()
-            return bool(setting.parameters["regularization"] * near == 0) and _near_miss_far(data)
+            judge = self.judge(setting, None)
+            ridge = judge.shrinkage + judge.ridge
+            return bool(ridge * near == 0) and _near_miss_far(data)
         return super().may_refuse(setting, error)
 
     def lengths(self, setting: Setting, model: Any) -> Lengths:
@@ -353,8 +357,13 @@ class _PairLearner(Learner):
     def excess(self, setting: Setting, model: Any) -> float:
         judge = self.judge(setting, model)
         near = judge.near_sum(self.lengths(setting, model), self.trace(setting, model))
-        limit = judge.limit  # type: ignore[attr-defined]
-        return max(0.0, near.value - limit - near.rounding) / limit
+        excess = max(0.0, near.value - judge.limit - near.rounding) / judge.limit
+        return max(excess, self.lack(setting, model) if judge.shrinkage else 0.0)
+
+    def lack(self, setting: Setting, model: Any) -> float:
+        """By which share the metric is below its floor."""
+        floor = self.judge(setting, model).floor
+        return judges.lack_of_floor(model.components_[:, setting.data.live], floor)
 
     def starts(self, setting: Setting, model: Any) -> dict[str, float]:
         judge = self.judge(setting, model)
@@ -386,32 +395,31 @@ def _near_miss_far(data: Data) -> bool:
 
 class _MMC(_PairLearner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
-        return st.fixed_dictionaries({"regularization": st.sampled_from([0.01, 0.0])})
+        return st.fixed_dictionaries({"shrinkage": st.sampled_from([0.05, 0.0, 0.7])})
 
     def build(self, setting: Setting, tol: float) -> Any:
         return MMC(**setting.parameters, tol=tol)
 
     def judge(self, setting: Setting, model: Any) -> judges.FarPairs:  # noqa: ARG002
-        data, ridge = setting.data, setting.parameters["regularization"]
-        return judges.SumOfFar(data.y, live_squares(data), data.X.shape[1], ridge)
-
-    def with_dead_column(self, setting: Setting) -> float:
-        return 1.0 if setting.parameters["regularization"] == 0 else np.nan
+        data, rho = setting.data, setting.parameters["shrinkage"]
+        return judges.SumOfFar(data.y, live_squares(data), max(1, int(data.live.sum())), rho)
 
 
 class _DMLEig(_PairLearner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
-        return st.fixed_dictionaries({"regularization": st.sampled_from([1e-9, 0.01])})
+        return st.fixed_dictionaries({"shrinkage": st.sampled_from([0.0, 0.05, 0.7])})
 
     def build(self, setting: Setting, tol: float) -> Any:
         return DMLEig(**setting.parameters, tol=tol)
 
     def judge(self, setting: Setting, model: Any) -> judges.FarPairs:  # noqa: ARG002
-        data, ridge = setting.data, setting.parameters["regularization"]
-        return judges.ClosestFar(data.y, live_squares(data), data.X.shape[1], ridge)
+        data, rho = setting.data, setting.parameters["shrinkage"]
+        d, ridge = max(1, int(data.live.sum())), 0.0 if rho else WELL_POSED
+        return judges.ClosestFar(data.y, live_squares(data), d, rho, data.X.shape[1], ridge)
 
-    def with_dead_column(self, setting: Setting) -> float:  # noqa: ARG002
-        return np.nan  # both the sum over near pairs and the ridge depend on the number of features
+    def with_dead_column(self, setting: Setting) -> float:
+        d = setting.data.X.shape[1]  # the limit of the sum over near pairs
+        return (d + 1) / d
 
 
 # -- the maps in feature space ---------------------------------------------------------------------
@@ -555,16 +563,30 @@ class _KernelMCML(_OfKernelValues, Learner):
 class _KernelMMC(_OfKernelValues, _PairLearner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
         return st.fixed_dictionaries(
-            {"kernel": KERNELS, "regularization": st.sampled_from([0.1, 0.001])}
+            {"kernel": KERNELS, "shrinkage": st.sampled_from([0.1, 0.001, 0.7])}
         )
 
     def build(self, setting: Setting, tol: float) -> Any:
         return KernelMMC(**setting.parameters, tol=tol)
 
     def judge(self, setting: Setting, model: Any) -> judges.FarPairs:
-        y, ridge = setting.data.y, setting.parameters["regularization"]
-        rank = max(1, len(model.eigenvalues_))
-        return judges.SumOfFar(y, feature_squares(setting), rank, ridge)
+        y, rho = setting.data.y, setting.parameters["shrinkage"]
+        rank = max(1, len(model.eigenvalues_)) if model is not None else 1
+        return judges.SumOfFar(y, feature_squares(setting), rank, rho)
+
+    def lack(self, setting: Setting, model: Any) -> float:
+        """Of the directions that kernel values resolve, as far as they do."""
+        values = model.eigenvalues_
+        if len(values) == 0 or not is_resolved(setting):
+            return 0.0
+        C, K = model.dual_coef_.astype(judges.Wide), kernel_matrix(setting)
+        C = C - C.mean(axis=1, keepdims=True)
+        if len(C) < len(values):
+            return 1.0
+        floor = self.judge(setting, model).floor
+        least = np.linalg.eigvalsh(((C @ K @ C.T) / floor).astype(np.float64))[-len(values)]
+        rounding = judges.ROUNDINGS * np.finfo(float).eps * len(K) * values.max() / values.min()
+        return max(0.0, 1 - float(least) - float(rounding))
 
     def lengths(self, setting: Setting, model: Any) -> Lengths:
         return feature_lengths(setting, model)
@@ -588,7 +610,7 @@ class _KernelMMC(_OfKernelValues, _PairLearner):
 
 class _RCA(Learner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
-        return st.fixed_dictionaries({"regularization": st.sampled_from([0.0, 0.1])})
+        return st.fixed_dictionaries({"shrinkage": st.sampled_from([0.0, 0.05, 0.7])})
 
     def build(self, setting: Setting, tol: float) -> Any:  # noqa: ARG002
         return RCA(**setting.parameters)
@@ -601,22 +623,27 @@ class _RCA(Learner):
         if "points that differ within a chunklet" in text:
             same = data.y[:, None] == data.y
             return bool((live_squares(data)[same] == 0).all())  # a dead feature has no weight
+        if "shrinkage=0 needs points that differ within chunklets" in text:
+            return setting.parameters["shrinkage"] == 0 and _near_miss_far(data)
         return super().may_refuse(setting, error)
 
-    def judge(self, setting: Setting, model: Any) -> judges.Chunklets:
-        return judges.Chunklets(setting.data.X, setting.data.y, model.regularization_)
+    def judge(self, setting: Setting) -> judges.Chunklets:
+        data, rho = setting.data, setting.parameters["shrinkage"]
+        return judges.Chunklets(data.X[:, data.live], data.y, rho)
 
     def judged(self, setting: Setting, model: Any) -> Judged:
-        L = model.components_
-        return self.judge(setting, model).judged(L[np.abs(L).max(axis=1) > 0])
+        live = setting.data.live
+        assert not model.components_[:, ~live].any(), "a dead feature has weight"
+        L = model.components_[:, live]
+        return self.judge(setting).judged(L[np.abs(L).max(axis=1) > 0])
 
     def starts(self, setting: Setting, model: Any) -> dict[str, float]:  # noqa: ARG002
         return {}
 
     def optimum(self, setting: Setting, model: Any) -> float | None:
-        if len(model.components_) < setting.data.X.shape[1]:  # of the directions of the points
+        if len(model.components_) < setting.data.live.sum():  # of the directions of the points
             return None
-        return self.judge(setting, model).optimum()
+        return self.judge(setting).optimum()
 
     def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
         return np.nan  # N log det adds to it

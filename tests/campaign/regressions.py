@@ -82,12 +82,12 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "a far pair that differs in a dead feature only": (
         "DMLEig",
-        {"regularization": 1e-9},
+        {"shrinkage": 0.0},
         data(np.column_stack([DEAD, [7, 6, 5, 8, 8, 7, 8, 5]]), RARE),
     ),
     "a ridge beside a dead and a constant feature": (
         "MMC",
-        {"regularization": 0.01},
+        {"shrinkage": 0.01 / 1.01},
         data(
             np.column_stack([DEAD, [0, 2, 3, 4, 3, 0, 2, 0], [4, 4, 0, 1, 1, 4, 0, 0], [3] * 8])
             * [1e-267, 1e-12, 1e9, 1],
@@ -96,7 +96,7 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "a ridge in units of 1e66 of most features": (
         "MMC",
-        {"regularization": 0.01},
+        {"shrinkage": 0.01 / 1.01},
         data(
             np.random.default_rng(0).normal(size=(4, 13)).round(3)
             * ([1e-301] * 9 + [1e-33] * 3 + [1e33]),
@@ -105,7 +105,7 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "one column dead": (
         "RCA",
-        {"regularization": 0.0},
+        {"shrinkage": 0.0},
         data(np.column_stack([DEAD, [1, 2, 1, 2, 3, 1, 2, 3]]), [1, 3, 2, 0, 1, 2, 0, 1]),
     ),
     "a first step that overflowed": (
@@ -115,22 +115,22 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "a gamma from a mean far from the origin": (
         "KernelMMC",
-        {"kernel": "rbf", "regularization": 0.1},
+        {"kernel": "rbf", "shrinkage": 0.1 / 1.1},
         data(2.0**40 + np.random.default_rng(0).normal(size=(9, 3)), [1, 2, 0] * 3),
     ),
     "a far pair that an origin far away made equal": (
         "DMLEig",
-        {"regularization": 1e-9},
+        {"shrinkage": 0.0},
         data([[1e33], [2e33], [0], [1e33], [0], [1e6]], [0, 1, 2, 0, 1, 2]),
     ),
     "an outlier, and more features than points": (
         "RCA",
-        {"regularization": 0.0},
+        {"shrinkage": 0.0},
         data(np.vstack([np.pad(WIDE, [(0, 0), (0, 4)], "wrap"), np.full(15, 1e6)]), [0, 1, 2] * 3),
     ),
     "features whose squares are denormal": (
         "RCA",
-        {"regularization": 0.1},
+        {"shrinkage": 0.1},
         data(
             np.random.default_rng(0).normal(size=(9, 3)).round(3) * [1e-135, 1e-150, 1e-160],
             [0, 1, 2] * 3,
@@ -138,7 +138,7 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "a feature whose squares are zero was left out unsaid": (
         "RCA",
-        {"regularization": 0.0},
+        {"shrinkage": 0.0},
         data(
             np.random.default_rng(0).normal(size=(9, 3)).round(3) * [1e-139, 1e-151, 1e-162],
             [0, 1, 2] * 3,
@@ -146,7 +146,7 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "near pairs of equal points, whose mean is rounded": (
         "DMLEig",
-        {"regularization": 1e-9},
+        {"shrinkage": 0.0},
         data(
             np.repeat([[-0.502, -0.282], [0.646, -0.128], [0.1, 0.841]], 3, axis=0),
             [0] * 3 + [1] * 3 + [2] * 3,
@@ -159,7 +159,7 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "a ridge so small that rounding hid it": (
         "DMLEig",
-        {"regularization": 1e-9},
+        {"shrinkage": 0.0},
         Data(
             np.array(
                 [
@@ -171,5 +171,10 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
             ),
             np.array([0, 1, 1, 1]),
         ),
+    ),
+    "a constant feature hid that squares leave the range": (
+        "DMLEig",
+        {"shrinkage": 0.0},
+        data([[3, -1.32e-301], [3, 1.05e-301], [3, 3.62e-301], [3, 9.47e-301]], [0, 1, 0, 1]),
     ),
 }

@@ -291,6 +291,16 @@ def test_squares_beyond_float64_are_an_error(scale, overlapping):
         LMNN(shrinkage=0).fit(scale * X, y)
 
 
+@pytest.mark.parametrize("name", ["DMLEig", "MMC", "RCA", "GMML", "LFDA", "Covariance", "MLKR"])
+def test_a_constant_feature_does_not_hide_squares_beyond_float64(name, overlapping):
+    X, y = overlapping
+    X = np.column_stack([1e-160 * X, np.full(len(X), 3.0)])
+    with pytest.raises(
+        InvalidInputError, match=r"spread of X is .*leave the range of float64\. Scale your data"
+    ):
+        getattr(nearfar, name)().fit(X, y)
+
+
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e8, 1e12])
 def test_one_outlier_does_not_blind_the_metric(
     size, dtype, iris, nearest_of_class, paper_objective

@@ -17,7 +17,7 @@ from nearfar.estimators._input import (
     validated_tuples,
 )
 from nearfar.estimators._shrinkage import AUTO, better_scale, scale_of_pairs, shrinkage_for
-from nearfar.estimators._start import check_spread
+from nearfar.estimators._start import check_range
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.linalg import canonical_factor
 from nearfar.problems.whitening import varying
@@ -96,7 +96,7 @@ def shrunk_pairs(estimator: Any, pairs: Pairs, rows: int) -> tuple[Pairs, Matrix
     """
     points, labels, scale = pairs.points, pairs.labels, None
     if isinstance(estimator.shrinkage, str):
-        check_spread(float(points.max()) - float(points.min()))
+        check_range(points)
         if labels is None:
             scale = scale_of_pairs(points, pairs.heads, pairs.tails, pairs.near, pairs.weights)
         else:

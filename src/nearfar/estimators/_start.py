@@ -17,6 +17,7 @@ from nearfar.supervision import ClassOrder
 Matrix = NDArray[np.float64]
 
 SAMPLE_ROWS = 10_000  # rows that are enough for a centre and for a first guess
+FEW_ROWS = 1000  # rows among which two mostly differ if any two rows do
 ROUNDING = 1e-12  # share of the spread of the data below which a class does not vary
 SCALE_LIMIT = 1e140  # beyond it, squares leave the range of float64
 DEAD = 1e-12  # spread relative to that of the median feature, up to which a feature is dead
@@ -113,6 +114,15 @@ def check_spread(spread: float) -> None:
         "spread of X",
         "Scale your data, for example with sklearn.preprocessing.StandardScaler.",
     )
+
+
+def check_range(X: Array) -> None:
+    """`check_spread` of points: a constant feature must not hide that the others hardly vary."""
+    check_spread(float(X.max()) - float(X.min()))
+    kernels, step = kernels_for(X), -(-len(X) // FEW_ROWS)
+    first = kernels.double(X[:1])
+    if not float(abs(kernels.double(X[::step]) - first).max()) > 1 / SCALE_LIMIT:
+        check_spread(float(abs(kernels.double(X) - first).max()))
 
 
 def check_power(size: float, power: int, what: str, remedy: str) -> None:

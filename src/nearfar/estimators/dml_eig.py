@@ -13,7 +13,7 @@ from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner, in_inputs, shrunk_pairs
 from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows, weights_proof
 from nearfar.estimators._shrinkage import check_shrinkage
-from nearfar.estimators._start import check_spread
+from nearfar.estimators._start import check_range
 from nearfar.estimators._training import (
     Training,
     check_limits,
@@ -201,7 +201,7 @@ class DMLEig(PairLearner, MetricLearner):
             drop_dead=True,
         )
         self._check_parameters()
-        check_spread(float(pairs.points.max()) - float(pairs.points.min()))
+        check_range(pairs.points)
 
         pairs, scale = shrunk_pairs(self, pairs, AUTO_ROWS)
         points = pairs.points

@@ -25,7 +25,7 @@ from nearfar.estimators._shrinkage import (
     scale_of_pairs,
     shrinkage_for,
 )
-from nearfar.estimators._start import check_spread, without_dead_features
+from nearfar.estimators._start import check_range, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.linalg import canonical_factor, pad_or_trim_rows
@@ -244,7 +244,7 @@ class GMML(PairLearner, MetricLearner):
             self._check_parameters()
             weights = validated_weights(self, len(points), sample_weight, labels)
             check_class_pairs(labels, type(self).__name__)
-            check_spread(float(points.max()) - float(points.min()))
+            check_range(points)
             points, kernels = without_dead_features(points), kernels_for(points)
             if self._scales:
                 scale = scale_of_rows(points, labels.codes, weights)
@@ -263,7 +263,7 @@ class GMML(PairLearner, MetricLearner):
             )
             self._check_parameters()
             points = pairs.points
-            check_spread(float(points.max()) - float(points.min()))
+            check_range(points)
             if self._scales:
                 scale = scale_of_pairs(points, pairs.heads, pairs.tails, pairs.near, pairs.weights)
             scaled = replace(pairs, points=_times(points, scale))

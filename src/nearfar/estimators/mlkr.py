@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_points
-from nearfar.estimators._start import check_spread, given_map, without_dead_features
+from nearfar.estimators._start import check_range, check_spread, given_map, without_dead_features
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
@@ -193,5 +193,5 @@ def validated_numbers(estimator: Any, points: Array, y: Any) -> Matrix:
             f"{name} needs at least two points; got n_samples={len(numbers)}. Add points."
         )
     check_spread(float(np.ptp(numbers)))
-    check_spread(float(points.max()) - float(points.min()))
+    check_range(points)
     return numbers

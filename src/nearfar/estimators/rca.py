@@ -28,7 +28,7 @@ from nearfar.estimators._shrinkage import (
     scale_of_pairs,
     shrinkage_for,
 )
-from nearfar.estimators._start import check_spread, without_dead_features
+from nearfar.estimators._start import FEW_ROWS, check_range, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.linalg import canonical_factor, pad_or_trim_rows
@@ -43,7 +43,6 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 NONE = -1  # the number of points that are in no chunklet
-FEW_ROWS = 1000  # rows among which two mostly differ if any two rows do
 PATH = (1.0, 0.5, 0.25, 0.1, 0.01)  # shares of 1 − ρ among which held-out rows choose
 FOLDS = 5  # of held-out rows
 SHIFTS = 20  # far pairs of a row that compare scales
@@ -199,7 +198,7 @@ class RCA(PairLearner, MetricLearner):
 
     def _check_variation(self, X: Array) -> None:
         """Raise if squares leave the range of float64, or if all points are equal."""
-        check_spread(float(X.max()) - float(X.min()))
+        check_range(X)
         few = X[:: max(1, len(X) // FEW_ROWS)]
         if not bool((few != X[:1]).any()) and not bool((X[:1] != X).any()):
             raise self._equal_within_chunklets(0)  # before rounding of the mean makes them differ
