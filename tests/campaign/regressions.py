@@ -25,6 +25,7 @@ SHORT = [
     [0.292, 0.108, 1.104, -1.722, -0.409, 0.29],
     [-0.891, -1.778, -0.854, 0.62, -1.164, -0.961],
 ]
+WAVE = [-0.132, 0.105, 0.362, 0.947, -1.265, 0.041, -0.219, -0.732, -0.316, 1.043, 1.366]
 DEAD = 1e-33 * (1.7 + np.sin(1 + np.arange(8) ** 2))
 RARE = [1, 1, 0, 0, 0, 0, 0, 0]
 
@@ -176,5 +177,19 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         "DMLEig",
         {"shrinkage": 0.0},
         data([[3, -1.32e-301], [3, 1.05e-301], [3, 3.62e-301], [3, 9.47e-301]], [0, 1, 0, 1]),
+    ),
+    "a trace of directions that kernel values hardly resolve": (
+        "KernelMMC",
+        {"kernel": "rbf", "shrinkage": 0.7},
+        data([[x] for x in WAVE], [0, 1] * 5 + [0]),
+    ),
+    "a map whose rounding to float32 is all of the gap": (
+        "RCA",
+        {"shrinkage": 0.0},
+        data(
+            [*([0, 0, 1e-5 * np.sin(i**2)] for i in range(11)), [7, 1, 7.00001]],
+            [0, 1] * 6,
+            "float32",
+        ),
     ),
 }

@@ -54,7 +54,7 @@ def check_certificates(learner, case, parameters):
     judged, sign = {}, learner.sense
     for tol, fit in fits.items():
         model = fit.model
-        check_ending(fit, tol)
+        check_ending(learner, setting, fit, tol)
         note_event(model.status_)
         verdict = judged[tol] = learner.judged(setting, model)
         room = ROUNDING * learner.size(verdict.value) + verdict.rounding
