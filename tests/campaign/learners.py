@@ -353,10 +353,9 @@ class _PairLearner(Learner):
         return Lengths.under(model.components_, judges.differences(setting.data.exact))
 
     def trace(self, setting: Setting, model: Any) -> Judged:  # noqa: ARG002
-        value = float((model.components_.astype(judges.Wide) ** 2).sum())
-        return Judged(
-            value, judges.ROUNDINGS * float(np.finfo(model.components_.dtype).eps) * value
-        )
+        L = model.components_
+        value = float((L.astype(judges.Wide) ** 2).sum())
+        return Judged(value, judges.ROUNDINGS * float(np.finfo(L.dtype).eps) * value)
 
     def judged(self, setting: Setting, model: Any) -> Judged:
         return self.judge(setting, model).judged(self.lengths(setting, model))  # type: ignore[attr-defined]

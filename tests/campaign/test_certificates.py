@@ -65,7 +65,8 @@ def check_certificates(learner, case, parameters):
         excess = learner.excess(setting, model)
         assert excess <= ROUNDING, f"infeasible by {excess:g}"
         for name, value in learner.starts(setting, model).items():
-            room = (tol + ROUNDING) * learner.size(value) + verdict.rounding
+            size = max(learner.size(value), learner.size(verdict.value))  # a gap is of the answer
+            room = (tol + ROUNDING) * size + verdict.rounding
             assert sign * verdict.value <= sign * value + room, (
                 f"{name} is worth {value!r}, the answer {verdict.value!r} ({model.status_})"
             )
