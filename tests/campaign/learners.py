@@ -412,6 +412,12 @@ class _MMC(_PairLearner):
 
 
 class _DMLEig(_PairLearner):
+    def may_refuse(self, setting: Setting, error: NearfarError) -> bool:
+        if "are below the range of float64" in str(error):
+            judge = self.judge(setting, None)
+            return bool(judge.before[judge.pairs[1]].min() < 1e-290 * judge.total)
+        return super().may_refuse(setting, error)
+
     def parameters(self) -> st.SearchStrategy[Parameters]:
         return st.fixed_dictionaries({"shrinkage": st.sampled_from([0.0, 0.05, 0.7])})
 

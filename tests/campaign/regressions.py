@@ -26,6 +26,10 @@ SHORT = [
     [-0.891, -1.778, -0.854, 0.62, -1.164, -0.961],
 ]
 WAVE = [-0.132, 0.105, 0.362, 0.947, -1.265, 0.041, -0.219, -0.732, -0.316, 1.043, 1.366]
+UNITS = np.array(
+    [[1.26, -1.32, 6.4], [1.05, -5.36, 3.62], [13.0, 9.47, -7.04], [-12.6, -6.2, 0.41]]
+)
+UNITS = UNITS * [1e-204, 1e-67, 1e136]
 DEAD = 1e-33 * (1.7 + np.sin(1 + np.arange(8) ** 2))
 RARE = [1, 1, 0, 0, 0, 0, 0, 0]
 
@@ -191,5 +195,20 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
             [0, 1] * 6,
             "float32",
         ),
+    ),
+    "a ridge whose square root is in units of 1e203 of a feature (DML-eig)": (
+        "DMLEig",
+        {"shrinkage": 0.0},
+        data(UNITS, [0, 1, 0, 1]),
+    ),
+    "a ridge whose square root is in units of 1e203 of a feature (MMC)": (
+        "MMC",
+        {"shrinkage": 0.05},
+        data(UNITS, [0, 1, 0, 1]),
+    ),
+    "a far pair whose square is below the range of float64": (
+        "DMLEig",
+        {"shrinkage": 0.05},
+        data([[0, 0, 0], [0, 0, 0], [0, 1e-300, 0], [1e-300, 0, 1e33]], [0, 1, 0, 1]),
     ),
 }

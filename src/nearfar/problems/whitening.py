@@ -54,7 +54,7 @@ def whitened(
     if ridge and basis.size:
         # A ridge must not add costs outside the span of the points, nor vanish next to features in
         # larger units.
-        basis, dual = _orthogonal(dual)
+        basis, dual = _orthogonal(dual, ridge**0.5)
     for remaining in reversed(range(RIDGE_PASSES if ridge else PASSES)):
         U = kernels.apply(points, basis.T)
         P = symmetric(pull(U)) + ridge * (basis.T @ basis)
@@ -123,12 +123,12 @@ def _span(kernels: ModuleType, rows: Array) -> Matrix:
     return span
 
 
-def _orthogonal(dual: Matrix) -> tuple[Matrix, Matrix]:
+def _orthogonal(dual: Matrix, least: float) -> tuple[Matrix, Matrix]:
     """The basis and dual basis of (5), of the span of another dual basis.
 
     Features in the largest units come first, so that rounding in their rows does not spoil others,
-    and each direction is in units of the points along it: BᵀB is diagonal, however much units
-    differ.
+    and each direction is in units of the points along it, or in the ``least`` unit: BᵀB is
+    diagonal, however much units differ, and ρBᵀB stays in range for ``least`` = √ρ.
     """
     rows = np.flatnonzero(dual.any(axis=1))
     rows = rows[np.argsort(-np.abs(dual[rows]).max(axis=1), kind="stable")]
@@ -137,7 +137,8 @@ def _orthogonal(dual: Matrix) -> tuple[Matrix, Matrix]:
     known = lengths > 0
     directions = np.zeros((len(dual), int(known.sum())))
     directions[rows] = Q[:, known]
-    return directions / lengths[known], directions * lengths[known]
+    units = np.maximum(lengths[known], least)
+    return directions / units, directions * units
 
 
 def varying(kernels: ModuleType, points: Array) -> NDArray[np.bool_]:
