@@ -327,10 +327,10 @@ class FarPairs:
         values = np.linalg.eigvalsh(self.scatter(points))
         return bool(values[0] > 1e-5 * values[-1])
 
-    def near_sum(self, lengths: Lengths, trace: float) -> Judged:
+    def near_sum(self, lengths: Lengths, trace: Judged) -> Judged:
         """near(A)"""
-        errors = self.near_of(lengths.square_errors, lengths.eps * trace)
-        return Judged(float(self.near_of(lengths.squares, trace)), float(errors))
+        errors = self.near_of(lengths.square_errors, trace.rounding)
+        return Judged(float(self.near_of(lengths.squares, trace.value)), float(errors))
 
     def near_of(self, squares: Any, trace: float) -> Any:
         """near(A) from the squared distances (n, n) and the trace of A."""

@@ -25,6 +25,11 @@ SHORT = [
     [0.292, 0.108, 1.104, -1.722, -0.409, 0.29],
     [-0.891, -1.778, -0.854, 0.62, -1.164, -0.961],
 ]
+WAVE = [-0.132, 0.105, 0.362, 0.947, -1.265, 0.041, -0.219, -0.732, -0.316, 1.043, 1.366]
+UNITS = np.array(
+    [[1.26, -1.32, 6.4], [1.05, -5.36, 3.62], [13.0, 9.47, -7.04], [-12.6, -6.2, 0.41]]
+)
+UNITS = UNITS * [1e-204, 1e-67, 1e136]
 DEAD = 1e-33 * (1.7 + np.sin(1 + np.arange(8) ** 2))
 RARE = [1, 1, 0, 0, 0, 0, 0, 0]
 
@@ -176,5 +181,34 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         "DMLEig",
         {"shrinkage": 0.0},
         data([[3, -1.32e-301], [3, 1.05e-301], [3, 3.62e-301], [3, 9.47e-301]], [0, 1, 0, 1]),
+    ),
+    "a trace of directions that kernel values hardly resolve": (
+        "KernelMMC",
+        {"kernel": "rbf", "shrinkage": 0.7},
+        data([[x] for x in WAVE], [0, 1] * 5 + [0]),
+    ),
+    "a map whose rounding to float32 is all of the gap": (
+        "RCA",
+        {"shrinkage": 0.0},
+        data(
+            [*([0, 0, 1e-5 * np.sin(i**2)] for i in range(11)), [7, 1, 7.00001]],
+            [0, 1] * 6,
+            "float32",
+        ),
+    ),
+    "a ridge whose square root is in units of 1e203 of a feature (DML-eig)": (
+        "DMLEig",
+        {"shrinkage": 0.0},
+        data(UNITS, [0, 1, 0, 1]),
+    ),
+    "a ridge whose square root is in units of 1e203 of a feature (MMC)": (
+        "MMC",
+        {"shrinkage": 0.05},
+        data(UNITS, [0, 1, 0, 1]),
+    ),
+    "a far pair whose square is below the range of float64": (
+        "DMLEig",
+        {"shrinkage": 0.05},
+        data([[0, 0, 0], [0, 0, 0], [0, 1e-300, 0], [1e-300, 0, 1e33]], [0, 1, 0, 1]),
     ),
 }

@@ -54,7 +54,7 @@ def check_certificates(learner, case, parameters):
     judged, sign = {}, learner.sense
     for tol, fit in fits.items():
         model = fit.model
-        check_ending(fit, tol)
+        check_ending(learner, setting, fit, tol)
         note_event(model.status_)
         verdict = judged[tol] = learner.judged(setting, model)
         room = ROUNDING * learner.size(verdict.value) + verdict.rounding
@@ -65,7 +65,8 @@ def check_certificates(learner, case, parameters):
         excess = learner.excess(setting, model)
         assert excess <= ROUNDING, f"infeasible by {excess:g}"
         for name, value in learner.starts(setting, model).items():
-            room = (tol + ROUNDING) * learner.size(value) + verdict.rounding
+            size = max(learner.size(value), learner.size(verdict.value))  # a gap is of the answer
+            room = (tol + ROUNDING) * size + verdict.rounding
             assert sign * verdict.value <= sign * value + room, (
                 f"{name} is worth {value!r}, the answer {verdict.value!r} ({model.status_})"
             )

@@ -94,7 +94,7 @@ def check_relation(learner, case, parameters, relation, number):
         return
     sign, values, bounds, roundings = learner.sense, [], [], []
     for form, fit, share in zip((setting, other), fits, (factor, 1.0), strict=True):
-        check_ending(fit, TOL)
+        check_ending(learner, form, fit, TOL)
         verdict = learner.judged(form, fit.model)
         values.append(share * verdict.value)
         bounds.append(share * learner.bound(fit.model))

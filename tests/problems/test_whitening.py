@@ -24,9 +24,13 @@ def spoiled(kind, rng):
         X[:, 1], rank = 5.0, D - 1
     if kind == "mostly rounding errors":
         X[:, 1] = np.where(np.arange(N) < 6, X[:, 1], 1e-17 * X[:, 1])
+    if kind == "mostly noise":  # the others are 1e9 times as long, and differ in other features
+        X[2:, :3], X[2:, 3] = 0, 1e-9 * X[2:, 3]
+        X[1], rank = [0, X[0, 1], 0, 1], 3
+        X[0] = [X[0, 0], 0, 0, 1]
     if kind == "repeated feature":
         X[:, 1], rank = -30 * X[:, 0], D - 1
-    robust = "outlier" in kind or "rounding" in kind
+    robust = "outlier" in kind or "mostly" in kind
     return X - (np.median if robust else np.mean)(X, axis=0), rank
 
 
@@ -40,6 +44,7 @@ def spoiled(kind, rng):
         "constant feature",
         "repeated feature",
         "mostly rounding errors",
+        "mostly noise",
     ]
 )
 def points(request, rng):

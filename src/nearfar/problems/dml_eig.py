@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from nearfar.errors import DataWarning, warn
+from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import symmetric
 from nearfar.problems.near_pairs import (
@@ -152,6 +152,13 @@ class DMLEigProblem:
             # Outliers may hide that points differ from the origin.
             rows = _differences(kernels, X, pairs.far_edges())
             problem = replace(problem, rows=kernels.apply(rows, basis.T), edges=None)
+        lost = int((problem.lengths(np.eye(problem.size)) == 0).sum())
+        if lost:
+            raise InvalidInputError(
+                f"squared distances of {lost} of {len(pairs.far_edges()[0])} far pairs, relative to"
+                " those of near pairs, are below the range of float64. Bring all features to one"
+                " scale, for example with sklearn.preprocessing.StandardScaler, or drop the pairs."
+            )
         if shrinkage <= NEGLIGIBLE and free.shape[1]:
             problem._warn_of_ridge(free)
         return problem

@@ -29,6 +29,7 @@ Matrix = NDArray[np.float64]
 
 FLOOR = 1e-4  # share of the overall scatter that stabilises the whitening if P is near singular
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
+LOST = 1e-3  # share of a point's length that the directions of all points may not leave out
 ROUNDINGS = 16  # entries up to this many roundings of the largest entry are rounding errors
 ROW_TOLERANCE = 1e-12  # rows shorter than this on whitened points, relative to the longest, drop
 PASSES = 6  # largest number; two suffice unless the data are extreme
@@ -53,7 +54,7 @@ def whitened(
     if ridge and basis.size:
         # A ridge must not add costs outside the span of the points, nor vanish next to features in
         # larger units.
-        basis, dual = _orthogonal(dual)
+        basis, dual = _orthogonal(dual, ridge**0.5)
     for remaining in reversed(range(RIDGE_PASSES if ridge else PASSES)):
         U = kernels.apply(points, basis.T)
         P = symmetric(pull(U)) + ridge * (basis.T @ basis)
@@ -79,8 +80,12 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     may be zero, or rounding, for most others. Directions in which the rows then have a variance
     below RANK_TOLERANCE, relative to the largest, are rounding errors. Constant features are zero
     in the basis.
+
+    Where a feature is noise for most points, and its median that of the noise, a few points may be
+    other multiples of other features, and lose these. Then the directions of what they lose, in
+    units of the standard deviations, are added.
     """
-    n, d = points.shape
+    n = len(points)
     sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
     scale = np.median(sample, axis=0)
     deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
@@ -88,27 +93,42 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
     varies = deviation > 0
     unit = points * kernels.like(varies / scale, points)
-    norms = (unit * unit).sum(1) ** 0.5
-    unit = unit / (norms + (norms == 0))[:, None]
-    if d <= n:
+    span = np.where(varies[:, None], _span(kernels, unit), 0.0)
+    basis, dual = span / scale[:, None], span * scale[:, None]
+    if span.shape[1] == min(int(varies.sum()), int((unit != 0).any(1).sum())):
+        return basis, dual
+    inverse = kernels.like(varies / np.where(varies, deviation, 1.0), points)
+    lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * inverse
+    whole = ((points * inverse) ** 2).sum(1)
+    rows = kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)
+    if not len(rows):
+        return basis, dual
+    more = np.where(varies[:, None], _span(kernels, lost[rows]), 0.0)
+    read, added = more / np.where(varies, deviation, 1.0)[:, None], more * deviation[:, None]
+    return np.hstack([basis, read - basis @ (dual.T @ read)]), np.hstack([dual, added])
+
+
+def _span(kernels: ModuleType, rows: Array) -> Matrix:
+    """Orthonormal directions (d, k) of rows that count equally, whatever their length."""
+    norms = (rows * rows).sum(1) ** 0.5
+    unit = rows / (norms + (norms == 0))[:, None]
+    if unit.shape[1] <= len(unit):
         values, vectors = eigh(symmetric(kernels.gram(unit, unit)))
-        kept = values > RANK_TOLERANCE * values.max(initial=0.0)
-        span = vectors[:, kept]
-    else:  # the span is that of at most n rows: eigenvectors of unitᵀunit from those of unit unitᵀ
-        values, vectors = eigh(symmetric(kernels.gram(unit.T, unit.T)))
-        kept = values > RANK_TOLERANCE * values.max(initial=0.0)
-        lift = vectors[:, kept] / np.sqrt(values[kept])
-        span = kernels.gram(unit, kernels.like(lift, unit))
-    span = np.where(varies[:, None], span, 0.0)
-    return span / scale[:, None], span * scale[:, None]
+        return np.asarray(vectors[:, values > RANK_TOLERANCE * values.max(initial=0.0)])
+    # The span is that of few rows: eigenvectors of unitᵀunit from those of unit unitᵀ.
+    values, vectors = eigh(symmetric(kernels.gram(unit.T, unit.T)))
+    kept = values > RANK_TOLERANCE * values.max(initial=0.0)
+    lift = vectors[:, kept] / np.sqrt(values[kept])
+    span: Matrix = kernels.gram(unit, kernels.like(lift, unit))
+    return span
 
 
-def _orthogonal(dual: Matrix) -> tuple[Matrix, Matrix]:
+def _orthogonal(dual: Matrix, least: float) -> tuple[Matrix, Matrix]:
     """The basis and dual basis of (5), of the span of another dual basis.
 
     Features in the largest units come first, so that rounding in their rows does not spoil others,
-    and each direction is in units of the points along it: BᵀB is diagonal, however much units
-    differ.
+    and each direction is in units of the points along it, or in the ``least`` unit: BᵀB is
+    diagonal, however much units differ, and ρBᵀB stays in range for ``least`` = √ρ.
     """
     rows = np.flatnonzero(dual.any(axis=1))
     rows = rows[np.argsort(-np.abs(dual[rows]).max(axis=1), kind="stable")]
@@ -117,7 +137,8 @@ def _orthogonal(dual: Matrix) -> tuple[Matrix, Matrix]:
     known = lengths > 0
     directions = np.zeros((len(dual), int(known.sum())))
     directions[rows] = Q[:, known]
-    return directions / lengths[known], directions * lengths[known]
+    units = np.maximum(lengths[known], least)
+    return directions / units, directions * units
 
 
 def varying(kernels: ModuleType, points: Array) -> NDArray[np.bool_]:
