@@ -126,6 +126,7 @@ OTHER_VALUES = {
     "scale": 2.0,
 }
 MAX_PARAMETERS = 15
+ONE_MORE = {"LMNN"}  # for scikit-learn's class_weight
 
 each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
 each_linear = pytest.mark.parametrize("estimator", LINEAR, ids=repr)
@@ -181,7 +182,8 @@ def test_scikit_learn_checks(estimator, check):
 
 @each_class
 def test_few_parameters(cls):
-    assert len(inspect.signature(cls).parameters) <= MAX_PARAMETERS
+    most = MAX_PARAMETERS + (cls.__name__ in ONE_MORE)
+    assert len(inspect.signature(cls).parameters) <= most
 
 
 @one_of_each_class

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,17 @@ class Case:
     heads: np.ndarray
     tails: np.ndarray
     push_weight: float
+    masses: np.ndarray | None = field(default=None, kw_only=True)  # weights; None if all are 1
+
+    @cached_property
+    def m(self) -> np.ndarray:
+        return np.ones(len(self.X)) if self.masses is None else self.masses
+
+    @cached_property
+    def v(self) -> np.ndarray:
+        """The weights of all triplets."""
+        edge, impostor = self.triplets.T
+        return self.m[self.heads[edge]] * self.m[impostor]
 
     @cached_property
     def labels(self) -> np.ndarray:
@@ -41,15 +52,16 @@ class Case:
         )
 
     def objective(self, M: np.ndarray) -> float:
-        """(1−μ) Σ_ij D(i, j) + μ Σ_ijl [1 + D(i, j) − D(i, l)]₊ as three loops."""
-        X, labels = self.X.astype(np.float64), self.labels
+        """(1−μ) Σ_ij m_i D(i, j) + μ Σ_ijl m_i m_l [1 + D(i, j) − D(i, l)]₊ as three loops."""
+        X, labels, m = self.X.astype(np.float64), self.labels, self.m
         pull = push = 0.0
         for i, j in zip(self.heads, self.tails, strict=True):
             near = (X[i] - X[j]) @ M @ (X[i] - X[j])
-            pull += near
+            pull += m[i] * near
             for other in range(len(X)):
                 if labels[other] != labels[i]:
-                    push += max(0.0, 1 + near - (X[i] - X[other]) @ M @ (X[i] - X[other]))
+                    far = (X[i] - X[other]) @ M @ (X[i] - X[other])
+                    push += m[i] * m[other] * max(0.0, 1 + near - far)
         return (1 - self.push_weight) * pull + self.push_weight * push
 
     def differences(self, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
@@ -77,8 +89,8 @@ class Case:
         free = prox + slack / width
         inside = (free > 0) & (free < 1)
         best[inside] = (prox * slack + slack**2 / (2 * width))[inside]
-        pull = self.lengths(C, self.heads, self.tails).sum()
-        return (1 - self.push_weight) * pull + self.push_weight * best.sum()
+        pull = self.m[self.heads] @ self.lengths(C, self.heads, self.tails)
+        return (1 - self.push_weight) * pull + self.push_weight * (self.v @ best)
 
     def outer(self, heads: np.ndarray, tails: np.ndarray, weights: Any) -> np.ndarray:
         """Σ w (x_h − x_t)(x_h − x_t)ᵀ."""
@@ -87,11 +99,12 @@ class Case:
 
     @property
     def P(self) -> np.ndarray:
-        return (1 - self.push_weight) * self.outer(self.heads, self.tails, 1)
+        return (1 - self.push_weight) * self.outer(self.heads, self.tails, self.m[self.heads])
 
     def S(self, alpha: np.ndarray) -> np.ndarray:
-        """μ Σ α (C_il − C_ij), α of all triplets."""
+        """μ Σ v α (C_il − C_ij), α of all triplets."""
         edge, impostor = self.triplets.T
+        alpha = self.v * alpha
         pushed = self.outer(self.heads[edge], impostor, alpha)
         return self.push_weight * (pushed - self.outer(self.heads[edge], self.tails[edge], alpha))
 
@@ -124,7 +137,7 @@ def build(case, backend=None):
     kernels = kernels_for(X)
     edges = kernels.index(case.heads, X), kernels.index(case.tails, X)
     centre = kernels.double(X).mean(0)
-    return LMNNProblem.build(X, centre, edges, case.starts, case.push_weight)
+    return LMNNProblem.build(X, centre, edges, case.starts, case.push_weight, masses=case.masses)
 
 
 def svec(A):
@@ -135,7 +148,7 @@ def svec(A):
 
 
 def by_clarabel(case):
-    """min ⟨P, M⟩ + μ Σ ξ over M ⪰ 0, ξ ≥ 0, ξ_t ≥ 1 − ⟨A_t, M⟩ with A_t = C_il − C_ij.
+    """min ⟨P, M⟩ + μ Σ v ξ over M ⪰ 0, ξ ≥ 0, ξ_t ≥ 1 − ⟨A_t, M⟩ with A_t = C_il − C_ij.
 
     Clarabel wants b − A x in a cone, here for x = (svec M, ξ): first ξ + ⟨A, M⟩ − 1 ≥ 0, then
     ξ ≥ 0, then M ⪰ 0.
@@ -150,7 +163,7 @@ def by_clarabel(case):
     eye = sparse.eye(m)
     constraints = sparse.bmat([[-A, -eye], [None, -eye], [-sparse.eye(size), None]], format="csc")
     constants = np.concatenate([-np.ones(m), np.zeros(m + size)])
-    cost = np.concatenate([svec(case.P[None])[0], np.full(m, case.push_weight)])
+    cost = np.concatenate([svec(case.P[None])[0], case.push_weight * case.v])
     cones = [
         clarabel.NonnegativeConeT(2 * m),
         clarabel.PSDTriangleConeT(case.X.shape[1]),
@@ -199,9 +212,12 @@ def points(rng):
     return X * [1.0, 30.0, 0.1, 2.0] + [5.0, -100.0, 0.0, 1.0], sizes
 
 
-@pytest.fixture
-def case(points, push_weight):
-    return make_case(*points, push_weight)
+@pytest.fixture(params=[False, True], ids=["", "weighted"])
+def case(points, push_weight, request):
+    """Also with weights of the points, of mean 1."""
+    found = make_case(*points, push_weight)
+    masses = np.random.default_rng(1).uniform(0.1, 4, len(found.X))
+    return replace(found, masses=masses / masses.mean()) if request.param else found
 
 
 @pytest.fixture

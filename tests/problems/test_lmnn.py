@@ -50,11 +50,11 @@ def test_objective_is_that_of_the_papers(case, problem, factor, rows):
 
 
 def test_the_factor_of_zero_violates_every_margin(case, problem):
-    """D = 0: the objective is mu times the number of triplets."""
+    """D = 0: the objective is mu times the number of triplets, or their weight."""
     L = np.zeros((2, problem.basis.shape[1]))
     value, n_active = problem.objective(problem.place(L, problem.search(L, 0.0, WIDTH)))
     assert n_active == len(case.triplets)
-    assert value == pytest.approx(case.push_weight * len(case.triplets))
+    assert value == pytest.approx(case.push_weight * case.v.sum())
 
 
 def central_differences(function, at, step):
@@ -84,20 +84,20 @@ def test_the_smoothed_objective_is_below_the_objective_by_at_most_half_a_width(c
     C = factor()
     exact, slack = case.objective(C.T @ C), case.slacks(C)
     prox = np.linspace(0, 1, len(slack))
-    room = case.push_weight * len(slack) * WIDTH / 2
+    room = case.push_weight * case.v.sum() * WIDTH / 2
     assert exact - room <= case.smoothed(C, prox, WIDTH) <= exact
     assert case.smoothed(C, (slack > 0).astype(float), WIDTH) == pytest.approx(exact)
 
 
 def test_alpha_and_complementarity(case, problem, factor, with_prox, host):
-    """α = clip(a + s/w, 0, 1), and μ Σ [s]₊ − αs."""
+    """α = clip(a + s/w, 0, 1), and μ Σ v ([s]₊ − αs)."""
     C = factor()
     at = problem.place(problem.factor(C), with_prox)
     slack = case.slacks(C)
     alpha = np.clip(case.spread(with_prox, host(with_prox.prox)) + slack / WIDTH, 0, 1)
     np.testing.assert_allclose(case.spread(with_prox, host(at.slack)), slack, rtol=0, atol=1e-10)
     np.testing.assert_allclose(case.spread(with_prox, host(at.alpha)), alpha, rtol=0, atol=1e-9)
-    expected = case.push_weight * (np.maximum(slack, 0) - alpha * slack).sum()
+    expected = case.push_weight * (case.v @ (np.maximum(slack, 0) - alpha * slack))
     assert problem.complementarity(at) == pytest.approx(expected)
     advanced = problem.advance_multipliers(at, 0.1)
     assert advanced.triplets.width == 0.1
@@ -163,7 +163,7 @@ def test_only_edges_that_occur_have_lengths(case, problem, factor, host):
     np.testing.assert_array_equal(edges[host(at.triplets.near)], host(at.triplets.edge))
     lengths = case.lengths(C, case.heads, case.tails)
     np.testing.assert_allclose(host(at.edge_lengths), lengths[edges], rtol=1e-9)
-    assert at.pull == pytest.approx((1 - case.push_weight) * lengths.sum())
+    assert at.pull == pytest.approx((1 - case.push_weight) * (case.m[case.heads] @ lengths))
     assert problem.place(L, at.triplets).pull == pytest.approx(at.pull)
 
 
@@ -192,7 +192,8 @@ def test_a_sample_has_the_edges_of_some_rows(case, problem, factor, host):
     sampled = problem.sampled(rows)
     kept = case.heads % 3 == 0
     np.testing.assert_array_equal(host(sampled.edges[1]), case.tails[kept])
-    np.testing.assert_allclose(sampled.P, kept.mean() * problem.P)
+    share = np.average(kept, weights=case.m[case.heads])
+    np.testing.assert_allclose(sampled.P, share * problem.P)
     C = factor()
     found = sampled.survey(problem.factor(C), 0.0, WIDTH)
     slack = case.slacks(C)[kept[case.triplets[:, 0]]]
@@ -203,7 +204,7 @@ def test_a_sample_has_the_edges_of_some_rows(case, problem, factor, host):
 def test_normalised_gives_target_edges_a_mean_squared_length_of_one(case, problem, factor):
     L = problem.normalised(problem.factor(factor()))
     lengths = case.lengths(problem.components(L), case.heads, case.tails)
-    assert lengths.mean() == pytest.approx(1)
+    assert np.average(lengths, weights=case.m[case.heads]) == pytest.approx(1)
 
 
 def test_normalised_leaves_a_factor_that_maps_all_targets_to_one_point(problem):

@@ -33,13 +33,13 @@ def scale_of(case, alpha):
 
 
 def test_the_bound_is_that_of_the_scaled_multipliers(case, certified):
-    """μθΣα with the largest θ that keeps P − θS ⪰ 0, all summed from the original features."""
+    """μθΣvα with the largest θ that keeps P − θS ⪰ 0, all summed from the original features."""
     _, certificate, alpha = certified
     assert (alpha >= 0).all()
     assert (alpha <= 1).all()
     theta = scale_of(case, alpha)
     assert theta < 1, "the scaling is not tested"
-    assert certificate.bound == pytest.approx(case.push_weight * theta * alpha.sum(), rel=1e-9)
+    assert certificate.bound == pytest.approx(case.push_weight * theta * (case.v @ alpha), rel=1e-9)
     assert smallest_eigenvalue(case, theta, alpha) == pytest.approx(0, abs=1e-9)
     assert smallest_eigenvalue(case, 1.01 * theta, alpha) < -1e-4
 
@@ -50,16 +50,16 @@ def smallest_eigenvalue(case, theta, alpha):
 
 
 def test_the_gap_is_its_formula(case, certified):
-    """f(M) − μΣα = ⟨P − S, M⟩ + μΣ([s]₊ − αs), and the gap is relative to f or to one margin."""
+    """f(M) − μΣvα = ⟨P − S, M⟩ + μΣv([s]₊ − αs), and the gap is relative to f or to one margin."""
     C, certificate, alpha = certified
     M = C.T @ C
     slack = case.slacks(C)
-    complementarity = case.push_weight * (np.maximum(slack, 0) - alpha * slack).sum()
+    complementarity = case.push_weight * (case.v @ (np.maximum(slack, 0) - alpha * slack))
     assert certificate.complementarity == pytest.approx(complementarity, rel=1e-9)
     objective = case.objective(M)
     assert certificate.objective == pytest.approx(objective, rel=1e-11)
     product = np.vdot(case.P - case.S(alpha), M)
-    dual = case.push_weight * alpha.sum()
+    dual = case.push_weight * (case.v @ alpha)
     assert objective - dual == pytest.approx(product + complementarity, rel=1e-9)
     gap = (objective - certificate.bound) / max(objective, 1)
     assert certificate.gap == pytest.approx(gap, rel=1e-9)
@@ -122,7 +122,7 @@ def test_float32_is_certified_from_the_data_in_float64(case, build, backend, fac
     certificate, triplets = problem.certify(L, problem.search(L, 0.1, WIDTH))
     assert certificate.objective == pytest.approx(single.objective(C.T @ C), rel=1e-11)
     alpha = np.clip(single.slacks(C) / WIDTH, 0, 1)
-    expected = scale_of(single, alpha) * case.push_weight * alpha.sum()
+    expected = scale_of(single, alpha) * case.push_weight * (case.v @ alpha)
     assert certificate.bound == pytest.approx(expected, rel=1e-9)
     assert backend.to_numpy(triplets.prox).dtype == np.float64
 

@@ -1,5 +1,7 @@
 """The optimum of LMNN against an independent semidefinite solver, to 1e-5."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,9 +20,13 @@ def data(request):
     return X[:, [0, 1, 4, 9]] if X.shape[1] > 4 else X, np.bincount(y)
 
 
-@pytest.fixture(params=[0.3, 0.8], ids=lambda value: f"mu{value}")
-def small(request, data, make_case):
-    return make_case(*data, request.param)
+@pytest.fixture(params=[(0.3, False), (0.8, False), (0.3, True), (0.8, True)], ids=str)
+def small(request, data, make_case, rng):
+    """A push weight, and whether points have weights, from a tenth to three, of mean 1."""
+    push_weight, weighted = request.param
+    case = make_case(*data, push_weight)
+    masses = rng.uniform(0.1, 3, len(case.X))
+    return replace(case, masses=masses / masses.mean()) if weighted else case
 
 
 def test_the_optimum_is_that_of_a_semidefinite_solver(small, build, by_clarabel):

@@ -37,6 +37,11 @@ def push_weight(setting):
     return setting[0]
 
 
+@pytest.fixture
+def case(points, push_weight, make_case):
+    return make_case(*points, push_weight)
+
+
 def several_of(case, metric_of):
     """The case with a metric for each point, whose numbers may have gaps.
 

@@ -13,11 +13,16 @@ from nearfar.supervision.pairs import equal_points, warn_of_far_and_equal
 
 Index = NDArray[np.intp]
 
-NEED_LABELS = {"n_passes": 1, "validation_fraction": None, "checkpoint": None}  # unless these
+NEED_LABELS = {
+    "n_passes": 1,
+    "validation_fraction": None,
+    "checkpoint": None,
+    "class_weight": None,
+}  # unless these
 
 
-def check_no_labels_needed(estimator: Any, targets: Any) -> None:
-    """Raise if a parameter needs class labels."""
+def check_no_labels_needed(estimator: Any, **arguments: Any) -> None:
+    """Raise if a parameter, or an argument of ``fit`` that is not None, needs class labels."""
     needing = {
         name: getattr(estimator, name)
         for name, neutral in NEED_LABELS.items()
@@ -25,12 +30,11 @@ def check_no_labels_needed(estimator: Any, targets: Any) -> None:
     }
     if isinstance(estimator.init, str) and estimator.init == "lda":
         needing["init"] = estimator.init
-    if targets is not None:
-        needing["target_neighbors"] = "…"
-    if needing:
-        name, value = next(iter(needing.items()))
+    shown = {name: repr(value) for name, value in needing.items()}
+    shown |= {name: "…" for name, value in arguments.items() if value is not None}
+    for name, value in shown.items():
         raise InvalidInputError(
-            f"{name}={value!r} needs points with labels, but X holds triplets. Leave it out."
+            f"{name}={value} needs points with labels, but X holds triplets. Leave it out."
         )
 
 

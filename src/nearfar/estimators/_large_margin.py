@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from nearfar.errors import InvalidInputError
 from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
 from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._start import projection
@@ -27,7 +28,7 @@ from nearfar.solvers.multipliers import (
     at_best_scale,
     descend_in_both_precisions,
 )
-from nearfar.supervision import ClassOrder, class_order, nearest_targets
+from nearfar.supervision import ClassOrder, class_order, given_targets, nearest_targets
 from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
@@ -93,6 +94,30 @@ def targets_under(
     kernels = kernels_for(points)
     images = kernels.apply(kernels.double(points) - centre, components)
     return nearest_targets(images, labels, n_neighbors)
+
+
+def given_edges(
+    targets: NDArray[Any], labels: ClassOrder, X: Array, weights: Matrix | None
+) -> tuple[Array, Array]:
+    """Edges of the target neighbours that a user gave, of rows of positive weight sorted by class.
+
+    ``targets`` and ``labels`` are about all rows of X; edges that begin or end at a row without
+    weight are left out.
+    """
+    edges = given_targets(targets, labels, X)
+    if weights is None:
+        return edges
+    counted = weights[labels.order] > 0
+    place = np.cumsum(counted) - 1
+    heads, tails = (to_host(end) for end in edges)
+    both = np.flatnonzero(counted[heads] & counted[tails])
+    if len(both) == 0:
+        raise InvalidInputError(
+            "target_neighbors names no two rows of positive weight. Name other neighbours, or"
+            " correct sample_weight and class_weight."
+        )
+    kernels = kernels_for(X)
+    return kernels.index(place[heads[both]], X), kernels.index(place[tails[both]], X)
 
 
 # -- the descent -------------------------------------------------------------------------------
@@ -283,8 +308,15 @@ class Descent:
 # -- after -------------------------------------------------------------------------------------
 
 
-def objective_without_variation(push_weight: float, labels: ClassOrder, heads: Array) -> float:
-    """All points are equal, so that every triplet has a slack of 1 whatever the metric."""
+def objective_without_variation(
+    push_weight: float, labels: ClassOrder, heads: Array, masses: Matrix | None = None
+) -> float:
+    """All points are equal, so that every triplet has a slack of 1 whatever the metric.
+
+    ``masses`` are the weights of the points, sorted by class; None if all are 1.
+    """
     warn_of_no_variation()
-    others = len(labels.codes) - np.repeat(labels.sizes, labels.sizes)[to_host(heads)]
-    return float(push_weight * others.sum())
+    m = np.ones(len(labels.codes)) if masses is None else masses
+    classes = np.add.reduceat(m, labels.starts[:-1])
+    others = m * (m.sum() - np.repeat(classes, labels.sizes))
+    return float(push_weight * others[to_host(heads)].sum())

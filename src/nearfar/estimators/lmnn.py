@@ -14,10 +14,12 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
 from nearfar.estimators._given_triplets import check_no_labels_needed, with_different_ends
 from nearfar.estimators._input import (
+    drop_rows_without_weight,
     holds_tuples,
     validated_labels,
     validated_points,
     validated_triplets,
+    validated_weights,
     warn_of_coinciding,
 )
 from nearfar.estimators._large_margin import (
@@ -25,6 +27,7 @@ from nearfar.estimators._large_margin import (
     Split,
     Start,
     check_margin_parameters,
+    given_edges,
     margin_checkpoint,
     objective_without_variation,
     targets_under,
@@ -52,7 +55,7 @@ from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_given import GivenLMNNProblem
 from nearfar.solvers import Status
-from nearfar.supervision import ClassOrder, class_order, given_targets
+from nearfar.supervision import ClassOrder, class_order
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.validation import check_choice, check_number
 
@@ -76,6 +79,8 @@ class Rows:
     targets: tuple[Array, Array] | None  # edges to target neighbours that the user gave
     held_out: tuple[Array, Index] | None  # points to validate on, and their class numbers
     prior: Prior | None  # the distance that a shrinkage keeps; None for that of the inputs
+    n_rows: int  # of X
+    weights: Matrix | None  # of all rows of X, with zeros; None if all are 1
 
     @property
     def codes(self) -> Index:
@@ -83,9 +88,17 @@ class Rows:
         return self.labels.codes[self.labels.order]
 
     @property
-    def n_rows(self) -> int:
-        """How many rows X has."""
-        return len(self.points) + (0 if self.held_out is None else len(self.held_out[1]))
+    def masses(self) -> Matrix | None:
+        """The weights of the points, scaled to a mean of 1."""
+        if self.weights is None:
+            return None
+        scaled = self.weights[self.order] / self.weights[self.order].max()
+        return np.asarray(scaled / scaled.mean())
+
+    @property
+    def proof(self) -> Proof:
+        """What a proof holds of the weights."""
+        return {} if self.weights is None else {"sample_weight": self.weights}
 
 
 class LMNN(MetricLearner):
@@ -120,6 +133,10 @@ class LMNN(MetricLearner):
         ``prior_components_``). A full metric has full rank then; for a learned rectangular map
         only the pull is shrunk. With more than 5000 features "auto" is 0, since a metric of full
         rank would be too large: project them first, for example by PCA.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of classes, by which those of their rows are multiplied: "balanced" gives all
+        classes the same weight, and classes that a dict does not name have the weight 1. Not for
+        triplets.
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the points that
         the full metric has transformed on their principal components (the papers' LMNN-S).
@@ -166,17 +183,18 @@ class LMNN(MetricLearner):
         The map whose distance ``shrinkage="auto"`` keeps, and that chooses the target neighbours;
         None for the inputs as they are.
     objective_ : float or None
-        The papers' objective, with the shrinkage, over all impostors, computed in float64; with
-        ``reduce="project"`` that of the full metric. It belongs to the target neighbours of the
-        pass whose map is kept, and so does ``duality_gap_``.
-        None, like the gap, if it could not be computed within twice ``max_seconds``.
+        The papers' objective, with the shrinkage, for weights of mean 1, over all impostors,
+        computed in float64; with ``reduce="project"`` that of the full metric. It belongs to the
+        target neighbours of the pass whose map is kept, and so does ``duality_gap_``. None,
+        like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
         None for a learned rectangular map.
     proof_ : dict or None
         What proves ``duality_gap_``, for `nearfar.verify`: the target neighbours, and the triplets
-        whose dual weight is not zero with these weights, as arrays of row numbers. None where all
-        points are equal, and for given triplets. It takes 20 bytes a triplet.
+        whose dual weight is not zero with these weights, as arrays of row numbers; and the weights
+        of the rows. Without these, None where all points are equal, and for given triplets. It
+        takes 20 bytes a triplet.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback), "early_stopped" (by validation) or "interrupted".
@@ -233,6 +251,7 @@ class LMNN(MetricLearner):
         n_components: int | None = None,
         *,
         shrinkage: float | str = "auto",
+        class_weight: str | dict[Any, float] | None = None,
         reduce: str = "learn",
         n_passes: int = 1,
         init: str | ArrayLike = "auto",
@@ -249,6 +268,7 @@ class LMNN(MetricLearner):
         self.push_weight = push_weight
         self.n_components = n_components
         self.shrinkage = shrinkage
+        self.class_weight = class_weight
         self.reduce = reduce
         self.n_passes = n_passes
         self.init = init
@@ -263,7 +283,13 @@ class LMNN(MetricLearner):
 
     @with_callbacks
     @single_threaded_blas()
-    def fit(self, X: Any, y: Any = None, target_neighbors: ArrayLike | None = None) -> LMNN:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        target_neighbors: ArrayLike | None = None,
+        sample_weight: Any = None,
+    ) -> LMNN:
         """Learn the metric.
 
         Parameters
@@ -278,6 +304,9 @@ class LMNN(MetricLearner):
             Row numbers of the neighbours that each point should have, of its own class; -1 for
             none. By default the ``n_neighbors`` nearest of the same class, as always after the
             first pass.
+        sample_weight : array-like of shape (n_samples,) or None, default=None
+            Weights of the rows, of which only ratios matter; a row of weight 0 is dropped. A row
+            counts by its weight as a point and as an impostor of others. Not for triplets.
 
         Returns
         -------
@@ -286,18 +315,21 @@ class LMNN(MetricLearner):
         """
         self.__dict__.pop("classes_", None)
         if holds_tuples(X):
-            return self._fit_triplets(X, y, target_neighbors)
+            return self._fit_triplets(X, y, target_neighbors, sample_weight)
         X = validated_points(self, X, reset=True)
         labels = validated_labels(self, X, y)
+        weights = validated_weights(self, len(X), sample_weight, labels)
         targets = None if target_neighbors is None else to_host(target_neighbors)
-        self._check_parameters(labels, targets)
+        counted = drop_rows_without_weight(self, X, labels, weights)[:2]
+        self._check_parameters(counted[1], targets)
         given = self._given_start()
 
-        rows = self._rows(X, labels, targets)
+        edges = None if targets is None else given_edges(targets, labels, X, weights)
+        rows = self._rows(*counted, edges, len(X), weights)
         self.shrinkage_ = margin_shrinkage(self.shrinkage, rows.points)
         self.prior_components_ = None if rows.prior is None else rows.prior[0]
         settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
-        checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings)
+        checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings, rows.masses)
         training = Training(self, X, y, checkpoint=checkpoint)
         before = None if training.saved is None else unpacked(*training.saved)
         descent = self._descent(rows, before)
@@ -309,11 +341,11 @@ class LMNN(MetricLearner):
         training.finish(self.status_, {"components_": self.components_})
         return self
 
-    def _fit_triplets(self, X: Any, y: Any, targets: Any) -> LMNN:
+    def _fit_triplets(self, X: Any, y: Any, targets: Any, sample_weight: Any) -> LMNN:
         """Learn from given triplets, all of which are at hand: one problem, and no passes."""
         points, triplets = validated_triplets(self, X, y, reset=True)
         self._check_own_parameters()
-        check_no_labels_needed(self, targets)
+        check_no_labels_needed(self, target_neighbors=targets, sample_weight=sample_weight)
         points = without_dead_features(points)
         triplets = with_different_ends(points, triplets, type(self).__name__)
         given = self._given_start()
@@ -326,7 +358,7 @@ class LMNN(MetricLearner):
             points, centre, triplets, self.push_weight, self.shrinkage_, floored=floored
         )
         alike = class_order(np.zeros(n, dtype=np.intp), type(self).__name__)
-        rows = Rows(points, centre, alike, np.arange(n), None, None, None)
+        rows = Rows(points, centre, alike, np.arange(n), None, None, None, n, None)
         descent = Descent(problem, points, alike, self.tol, self._learns_rows)
         training = Training(self, X, y)
         self._store(points, self._learned(training, rows, descent, None, given), rows, training)
@@ -373,8 +405,15 @@ class LMNN(MetricLearner):
             return Start.near(start, width)
         return Start(start / np.abs(start).max())
 
-    def _rows(self, X: Array, labels: ClassOrder, targets: NDArray[Any] | None) -> Rows:
-        """The rows to learn from and to validate on."""
+    def _rows(
+        self,
+        X: Array,
+        labels: ClassOrder,
+        targets: tuple[Array, Array] | None,
+        n_rows: int,
+        weights: Matrix | None,
+    ) -> Rows:
+        """The rows to learn from and to validate on: X are those of n_rows that have a weight."""
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
         live = without_dead_features(X)
         points, held_out, prior = take_rows(live, split.order), None, None
@@ -383,14 +422,17 @@ class LMNN(MetricLearner):
             prior = chosen_prior(points, split.codes, self.n_neighbors)
         if split.held_out is not None:
             held_out = take_rows(live, split.held_out), labels.codes[split.held_out]
+        counted = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
         return Rows(
             points,
             central_point(points),
             split.labels,
-            split.order,
-            None if targets is None else given_targets(targets, split.labels, points),
+            counted[split.order],
+            targets,
             held_out,
             prior,
+            n_rows,
+            weights,
         )
 
     # -- passes ------------------------------------------------------------------------------
@@ -445,6 +487,7 @@ class LMNN(MetricLearner):
             self.shrinkage_,
             floored=self._learns_rows is None,
             prior=rows.prior,
+            masses=rows.masses,
         )
         return Descent(problem, points, labels, self.tol, self._learns_rows)
 
@@ -493,7 +536,7 @@ class LMNN(MetricLearner):
             duality_gap=descent.gap(certificate),
             n_coinciding=0 if certificate is None else certificate.n_coinciding,
             error=np.inf if stopping is None else stopping.error,
-            proof=margin_proof(descent.problem, proved, rows.order, rows.n_rows),
+            proof=margin_proof(descent.problem, proved, rows.order, rows.n_rows) | rows.proof,
             unrounded=solution.iterate.value if solution.iterate.exact else None,
         )
 
@@ -586,10 +629,10 @@ class LMNN(MetricLearner):
 
     def _store_without_variation(self, rows: Rows, heads: Array) -> None:
         """All points are equal: the identity is as good as any other metric."""
-        objective = objective_without_variation(self.push_weight, rows.labels, heads)
+        objective = objective_without_variation(self.push_weight, rows.labels, heads, rows.masses)
         d = self.n_features_in_
         self.components_ = self._placed(np.eye(self.n_components or d, d), rows)
-        self.n_passes_, self.target_components_, self.proof_ = 1, None, None
+        self.n_passes_, self.target_components_, self.proof_ = 1, None, rows.proof or None
         gap = 0.0 if self._learns_rows is None else None
         store_ending(self, Status.CONVERGED, objective, gap, [])
 

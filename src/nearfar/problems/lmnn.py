@@ -23,6 +23,12 @@ With M = φWᵀW + M', M' ⪰ 0, it is (2) again, with P = (1−μ) [Σ_e C_e + 
 φ ⟨P, WᵀW⟩, and margins b_t = 1 + φ(‖We‖² − ‖Wp‖²) in place of 1; so the bound is that constant plus
 μ Σ_t α_t b_t. ρ = 0 is (2), and towards ρ = 1 the metric becomes WᵀW. L below is a factor of M'.
 
+With weights of the rows, of mean 1, a target edge (i, j) counts m_i times, and a triplet, or pair
+(i, l), as often as there would be pairs of copies of its point and its impostor:
+
+(8) weights   m_i in place of 1 in Σ_e, T and m of (2), (3), (7);  v_t = m_i m_l times [s_t]₊, α_t
+              in every Σ_t: α stays in [0, 1], and (4) and the slacks stay as they are
+
 The multipliers a of (4) start at zero and are replaced by α from time to time, which makes (4)
 exact in the limit at a fixed width w (a proximal method on the dual). Any α in [0, 1] proves a
 bound once scaled by the largest θ ≤ 1 with P − θS ⪰ 0; (6) is how far it is from the objective.
@@ -72,7 +78,7 @@ class Certificate:
     ratios: tuple[Matrix, ...]  # of each metric: eigenvalues of S against P, descending; dual
     directions: tuple[Matrix, ...]  # feasible where all are <= 1; and their vectors (d, ·)
     triplets: Triplets
-    dual: Array  # (t,) the feasible α of the triplets whose sum is the bound
+    dual: Array  # (t,) the feasible α of the triplets whose weighted sum is the bound
     free: tuple[Matrix, ...]  # of each metric: directions (d, ·) without pull that part impostors
 
     @property
@@ -173,13 +179,14 @@ class LMNNProblem(LMNNObjective):
         equal = self._equal_pairs(at.triplets)
         fixed = alpha * self._within(equal, at)[at.triplets.pair]
         dual = fixed + self._feasible(at.triplets, alpha - fixed, scales, U)
-        bound = mu * float((dual * self._margins(at.triplets, kept)).sum())
+        weighted = at.triplets.weighted
+        bound = mu * float((weighted(dual) * self._margins(at.triplets, kept)).sum())
         if bound < 0:  # α = 0 proves more
             dual, bound = 0 * dual, 0.0
         return Certificate(
             objective=objective,
             bound=self._constant + bound,
-            complementarity=mu * float((slack.clip(0, None) - alpha * slack).sum()),
+            complementarity=mu * float(weighted(slack.clip(0, None) - alpha * slack).sum()),
             n_active=n_active,
             n_coinciding=self._n_different(at.triplets, equal),
             ratios=ratios,
@@ -236,9 +243,12 @@ class LMNNProblem(LMNNObjective):
         The directions are so long that they move the impostors by a margin, on average over α.
         """
         nulls = [null for _, null in self._ranges]
-        if not any(null.shape[1] for null in nulls) or not float(alpha.sum()) > 0:
+        if not any(null.shape[1] for null in nulls):
             return tuple(null[:, :0] for null in nulls)
-        pushes, weight = self._pushes(triplets, alpha, U), self.push_weight * float(alpha.sum())
+        weight = self.push_weight * float(triplets.weighted(alpha).sum())
+        if not weight > 0:
+            return tuple(null[:, :0] for null in nulls)
+        pushes = self._pushes(triplets, alpha, U)
         return tuple(
             weight**0.5 * null @ range_and_null(symmetric(null.T @ S @ null))[0]
             for null, S in zip(nulls, pushes, strict=True)

@@ -21,6 +21,7 @@ from nearfar.problems.lmnn_triplets import STEP_LIMIT, Line, Placement, Triplets
 Matrix = NDArray[np.float64]
 
 PAIR_BYTES, TRIPLET_BYTES = 140, 150  # of all arrays that hold pairs and triplets at a time
+WEIGHT_BYTES = 16  # more of each where rows have weights
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class LMNNObjective(LMNNPoints):
 
     def _pull_of(self, edge_lengths: Array, L: Matrix, components: Matrix | None = None) -> float:
         """The pull of (7) from the lengths of all target edges; components are those of M."""
-        pull = (1 - self.push_weight) * float(edge_lengths.sum())
+        pull = self._edge_pull(edge_lengths)
         if not self.ridge:
             return pull
         if components is None:
@@ -135,8 +136,9 @@ class LMNNObjective(LMNNPoints):
 
     def _check_memory(self, n_pairs: int, n_triplets: int) -> None:
         """Refuse more pairs and triplets than memory holds."""
+        more = 0 if self.masses is None else WEIGHT_BYTES
         check_memory(
-            PAIR_BYTES * n_pairs + TRIPLET_BYTES * n_triplets,
+            (PAIR_BYTES + more) * n_pairs + (TRIPLET_BYTES + more) * n_triplets,
             f"learning from {len(self.U)} points with {n_triplets} triplets at a time",
             "Fit to fewer rows, lower n_neighbors",
             self.U,
@@ -150,7 +152,9 @@ class LMNNObjective(LMNNPoints):
         occurs = self.edges[0] < 0
         occurs[edge] = True
         near = (kernels.cumsum(occurs) - 1)[edge]
-        return Triplets(heads, tails, pair, edge, kernels.flatnonzero(occurs), near, prox, width)
+        edges, masses = kernels.flatnonzero(occurs), self.masses
+        weights = None if masses is None else masses[heads] * masses[tails]
+        return Triplets(heads, tails, pair, edge, edges, near, prox, width, weights)
 
     def _carried(self, previous: Triplets, code: Array, prox: Array) -> Array:
         """The multipliers of ``previous`` at the triplets given by code = edge n + tail."""
@@ -211,13 +215,15 @@ class LMNNObjective(LMNNPoints):
     def objective(self, at: Placement) -> tuple[float, int]:
         """f of (2) over the triplets at hand, and how many of them are active."""
         slack = at.slack
-        value = at.pull + self.push_weight * float(slack.clip(0, None).sum())
+        push = float(at.triplets.weighted(slack.clip(0, None)).sum())
+        value = at.pull + self.push_weight * push
         return value, int((slack > 0).sum())
 
     def complementarity(self, at: Placement) -> float:
         """The second term of (6) with α of (4)."""
         slack = at.slack
-        return self.push_weight * float((slack.clip(0, None) - at.alpha * slack).sum())
+        lost = at.triplets.weighted(slack.clip(0, None) - at.alpha * slack)
+        return self.push_weight * float(lost.sum())
 
     def gradient(self, at: Placement) -> Matrix:
         """(5) with α of (4)."""
@@ -227,7 +233,7 @@ class LMNNObjective(LMNNPoints):
 
     def _weights(self, triplets: Triplets, alpha: Array) -> tuple[Array, Array]:
         """Multiples of C_e and C_p in −S(α)."""
-        kernels, mu = self.kernels, self.push_weight
+        kernels, mu, alpha = self.kernels, self.push_weight, triplets.weighted(alpha)
         return (
             mu * kernels.segment_sum(triplets.near, alpha, len(triplets.edges)),
             -mu * kernels.segment_sum(triplets.pair, alpha, len(triplets.heads)),
@@ -248,8 +254,8 @@ class LMNNObjective(LMNNPoints):
     def curvature(self, at: Placement, rows: Matrix) -> Callable[[Matrix], Matrix]:
         """The Hessian of the smoothed objective in Y at Y = 0, for M + RᵀYR with R = rows · L.
 
-        Y is mapped to μ/w Σ_t ⟨A_t, Y⟩ A_t over the triplets with 0 < α < 1, A_t = R(C_p − C_e)Rᵀ.
-        With c of these and k rows it costs O(c k²), and O(n k r) before.
+        Y is mapped to μ/w Σ_t v_t ⟨A_t, Y⟩ A_t over the triplets with 0 < α < 1, where
+        A_t = R(C_p − C_e)Rᵀ. With c of these and k rows it costs O(c k²), and O(n k r) before.
         """
         kernels, triplets = self.kernels, at.triplets
         curved = kernels.flatnonzero((at.alpha > 0) & (at.alpha < 1))
@@ -258,10 +264,12 @@ class LMNNObjective(LMNNPoints):
         far = images[triplets.heads[pair]] - images[triplets.tails[pair]]
         near = images[self.edges[0][edge]] - images[self.edges[1][edge]]
         weight = self.push_weight / triplets.width
+        weights = None if triplets.weights is None else triplets.weights[pair]
 
         def product(Y: Matrix) -> Matrix:
             placed = kernels.like(Y, images)
-            change = ((far @ placed * far).sum(1) - (near @ placed * near).sum(1))[:, None]
+            change = (far @ placed * far).sum(1) - (near @ placed * near).sum(1)
+            change = (change if weights is None else change * weights)[:, None]
             total: Matrix = kernels.gram(far, change * far) - kernels.gram(near, change * near)
             return weight * total
 
@@ -277,8 +285,13 @@ class LMNNObjective(LMNNPoints):
         s0, s1, s2 = at.slack, 2 * (e1[near] - p1[pair]), e2[near] - p2[pair]
         highest = s0 + STEP_LIMIT * (s1.clip(0, None) + STEP_LIMIT * s2.clip(0, None))
         matter = self.kernels.flatnonzero(highest > -triplets.width * triplets.prox)
-        prox = triplets.prox[matter]
-        left_out = float(triplets.prox @ triplets.prox) - float(prox @ prox)  # their α stays 0
+        prox, weights = triplets.prox[matter], None
+        left_out = float(triplets.weighted(triplets.prox) @ triplets.prox)  # their α stays 0
+        if triplets.weights is None:
+            left_out -= float(prox @ prox)
+        else:
+            weights = triplets.weights[pair[matter]]
+            left_out -= float(weights * prox @ prox)
         return Line(
             direction=direction,
             map=map_,
@@ -288,6 +301,7 @@ class LMNNObjective(LMNNPoints):
             left_out=mu * triplets.width / 2 * left_out,
             slack=(s0[matter], s1[matter], s2[matter]),
             prox=prox,
+            weights=weights,
             width=triplets.width,
             push_weight=mu,
         )

@@ -35,6 +35,7 @@ class LMNNPoints:
     edges: tuple[Array, Array]  # target edges (heads, tails), sorted by head
     first_edge: Array  # (n + 1,) the edges of row i are first_edge[i]:first_edge[i + 1]
     starts: NDArray[np.intp]
+    masses: Array | None  # (n,) m of (8), float64; None if all are 1
     push_weight: float
     ridge: float  # (1−μ) r T/k of (7)
     floor: float  # φ of (7)
@@ -61,11 +62,13 @@ class LMNNPoints:
         *,
         floored: bool = True,
         prior: tuple[Matrix, Matrix] | None = None,
+        masses: Matrix | None = None,
     ) -> Self:
         """Whiten the points X (sorted by class, any floating type) by their target edges.
 
         ``shrinkage`` is ρ of (7), whose φ is 0 unless ``floored``; ``prior`` is W with its inverse
-        on the features that vary, or None for the distance of the inputs.
+        on the features that vary, or None for the distance of the inputs. ``masses`` are the
+        weights m of (8), or None if all are 1.
 
         ``centre`` is one of the points or their mean: from elsewhere, n points would seem to differ
         in n directions instead of n − 1.
@@ -73,18 +76,20 @@ class LMNNPoints:
         kernels = kernels_for(X)
         points = kernels.double(X) - centre
         weight = 1 - float(push_weight)
-        ones = kernels.double(edges[0]) * 0 + 1
+        placed = None if masses is None else kernels.like(masses, kernels.double(X[:0]))
+        edge_weights = _edge_weights(placed, edges)
+        total = float(edge_weights.sum())
         if not shrinkage:
             prior = None
         W, inverse = _identity(points, shrinkage > 0) if prior is None else prior
         framed = points if prior is None else kernels.apply(points, W)
-        unit, floor = _ridge_and_floor(framed, edges, len(W), shrinkage)
+        unit, floor = _ridge_and_floor(framed, edges, edge_weights, len(W), shrinkage)
         ridge = weight * unit
         if not floored:
             floor = 0.0
 
         def pull(U: Array) -> Matrix:
-            pulled: Matrix = kernels.gram(U, kernels.laplacian_matmul(*edges, ones, U))
+            pulled: Matrix = kernels.gram(U, kernels.laplacian_matmul(*edges, edge_weights, U))
             return weight * pulled
 
         first = kernels.first_equal(X)
@@ -94,7 +99,7 @@ class LMNNPoints:
         def images(components: Matrix) -> Array:
             return _with_equal_rows(kernels.apply(kernels.double(X) - centre, components), first)
 
-        basis, dual, U, P, Q = whitened(kernels, framed, pull, weight * len(ones), ridge)
+        basis, dual, U, P, Q = whitened(kernels, framed, pull, weight * total, ridge)
         if prior is not None:
             basis, dual = W.T @ basis, inverse @ dual
         U = _with_equal_rows(U, first)
@@ -106,6 +111,7 @@ class LMNNPoints:
             edges=edges,
             first_edge=kernels.index(np.concatenate([[0], np.cumsum(counts)]), X),
             starts=starts,
+            masses=placed,
             push_weight=float(push_weight),
             ridge=ridge,
             floor=floor,
@@ -154,6 +160,8 @@ class LMNNPoints:
             return self
         heads, tails = self.edges[0][kept], self.edges[1][kept]
         share = len(kept) / len(self.edges[0])
+        if self.masses is not None:
+            share = float(self.masses[heads].sum() / self.masses[self.edges[0]].sum())
         return replace(
             self,
             edges=(heads, tails),
@@ -221,7 +229,9 @@ class LMNNPoints:
 
     def normalised(self, L: Matrix) -> Matrix:
         """L scaled so that target edges have a mean squared length of 1."""
-        pull = np.vdot(L @ self.P, L) / ((1 - self.push_weight) * len(self.edges[0]))
+        heads = self.edges[0]
+        total = len(heads) if self.masses is None else float(self.masses[heads].sum())
+        pull = np.vdot(L @ self.P, L) / ((1 - self.push_weight) * total)
         return L / np.sqrt(pull) if pull > 0 else L
 
     # -- what several metrics do otherwise (`nearfar.problems.multi_metric_lmnn`) ----------------
@@ -244,8 +254,12 @@ class LMNNPoints:
         if self.kept is None:
             return 0.0
         lengths = self.kernels.sq_lengths(self.kernels.double(self.kept), *self.edges)
-        pull = (1 - self.push_weight) * float(lengths.sum())
-        return pull + self._ridge_of_floor
+        return self._edge_pull(lengths) + self._ridge_of_floor
+
+    def _edge_pull(self, lengths: Array) -> float:
+        """The first term of the pull, from the squared lengths of all target edges."""
+        total = lengths.sum() if self.masses is None else self.masses[self.edges[0]] @ lengths
+        return (1 - self.push_weight) * float(total)
 
     @property
     def _ridge_of_floor(self) -> float:
@@ -304,15 +318,24 @@ def _identity(points: Array, shrunk: bool) -> tuple[Matrix, Matrix]:
     return W, W.T
 
 
+def _edge_weights(masses: Array | None, edges: tuple[Array, Array]) -> Array:
+    """m_i of each target edge (i, j), in float64."""
+    if masses is None:
+        return kernels_for(edges[0]).double(edges[0]) * 0 + 1
+    return masses[edges[0]]
+
+
 def _ridge_and_floor(
-    framed: Array, edges: tuple[Array, Array], n_kept: int, shrinkage: float
+    framed: Array, edges: tuple[Array, Array], weights: Array, n_kept: int, shrinkage: float
 ) -> tuple[float, float]:
-    """r T/k and φ of (7), from the points WX."""
-    total = float(kernels_for(framed).sq_lengths(framed, *edges).sum()) if shrinkage else 0.0
+    """r T/k and φ of (7), from the points WX and the weights of the edges."""
+    if not shrinkage:
+        return 0.0, 0.0
+    total = float((weights * kernels_for(framed).sq_lengths(framed, *edges)).sum())
     if not total > 0:
         return 0.0, 0.0
     r = shrinkage / (1 - shrinkage)
-    return r * total / n_kept, FLOOR * r * len(edges[0]) / total
+    return r * total / n_kept, FLOOR * r * float(weights.sum()) / total
 
 
 def _with_equal_rows(U: Array, first: Array | None) -> Array:

@@ -31,9 +31,14 @@ class Triplets:
     near: Array  # (t,) place of each triplet's edge among these
     prox: Array  # (t,) float64
     width: float
+    weights: Array | None = None  # (p,) float64, v of (8) of the pairs; None if all are 1
 
     def __len__(self) -> int:
         return len(self.pair)
+
+    def weighted(self, values: Array) -> Array:
+        """Values of the triplets, (t,), times v of (8): those to be summed."""
+        return values if self.weights is None else values * self.weights[self.pair]
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class Line:
     left_out: float  # to subtract from it: what does not change with t
     slack: tuple[Array, Array, Array]  # s_t as a polynomial in t, where it can matter
     prox: Array
+    weights: Array | None  # v of (8) of these triplets; None if all are 1
     width: float
     push_weight: float
     limit: ClassVar[float] = STEP_LIMIT
@@ -81,11 +87,14 @@ class Line:
         rate = s1 + (2 * t) * s2
         alpha = (self.prox + slack / self.width).clip(0, 1)
         offset = alpha - self.prox
-        inside = (alpha > 0) & (alpha < 1)
+        curved = rate * rate * ((alpha > 0) & (alpha < 1))
         mu, (p0, p1, p2) = self.push_weight, self.pull
-        value = alpha @ slack - (self.width / 2) * (offset @ offset)
-        slope = alpha @ rate
-        curvature = 2 * (alpha @ s2) + (rate * rate * inside).sum() / self.width
+        push, moved = alpha, offset
+        if self.weights is not None:
+            push, moved, curved = (self.weights * values for values in (alpha, offset, curved))
+        value = push @ slack - (self.width / 2) * (moved @ offset)
+        slope = push @ rate
+        curvature = 2 * (push @ s2) + curved.sum() / self.width
         return (
             p0 + t * (p1 + t * p2) - self.left_out + mu * float(value),
             p1 + 2 * t * p2 + mu * float(slope),

@@ -27,20 +27,20 @@ def lmnn(
     X: Matrix, Z: Matrix, metric: Index, codes: Index, mu: float, claim: sums.Claim
 ) -> tuple[float, float, float]:
     """Also the smallest eigenvalue of (1.2). Distances to l are those of images Z[metric[l]]."""
-    targets, dual = claim.targets, claim.dual
+    targets, m = claim.targets, claim.masses
     i, slot = np.nonzero(targets >= 0)
     j, D, frames, least = targets[i, slot], np.full(targets.shape, -np.inf), [], 0.0
     D[i, slot] = ((Z[metric[j], i] - Z[metric[j], j]) ** 2).sum(axis=1)
-    objective = (1 - mu) * (D[i, slot].sum() + claim.ridges @ claim.traces)
-    (at, near, far), alpha = dual[0].T, dual[1].copy()
+    objective = (1 - mu) * (m[i] @ D[i, slot] + claim.ridges @ claim.traces)
+    (at, near, far), alpha = claim.dual[0].T, claim.weighted()
     for number, images in enumerate(Z):
         points, mine = np.flatnonzero(metric == number), metric[j] == number
         for rows in sums.blocks(len(X), len(points)):
             table = cdist(images[rows], images[points], "sqeuclidean")
             table[codes[rows][:, None] == codes[points]] = np.inf
-            for column in D[rows].T:
-                objective += mu * np.maximum(1 + column[:, None] - table, 0).sum()  # (1.1)
-        B = np.sqrt(1 - mu) * (X[i[mine]] - X[j[mine]])
+            for edges in D[rows].T[:, :, None]:
+                objective += mu * m[rows] @ np.maximum(1 + edges - table, 0) @ m[points]  # (1.1)
+        B = np.sqrt((1 - mu) * m[i[mine]])[:, None] * (X[i[mine]] - X[j[mine]])
         B = sums.with_ridge(B, (1 - mu) * claim.ridges[number])  # BᵀB = P (1.4)
         T, null = sums.coordinates(X, B, shortest=bool(claim.ridges[number] > 0))
         alpha[(metric[far] == number) & sums.differ_along(null, T, X, at, far)] = 0

@@ -49,13 +49,17 @@ def no_variation(objective: float) -> Found:
 def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
     """LMNN, KernelLMNN and MultiMetricLMNN."""
     X = points_of(X, model)
-    codes, rows, mu = claims.codes_of(y, len(X)), np.arange(len(X)), float(model.push_weight)
+    codes, weights = claims.codes_of(y, len(X)), claims.weights_of(proof, len(X))
+    rows, mu = np.flatnonzero(weights), float(model.push_weight)
     if "rows" in proof:
         rows = claims.row_numbers({"rows": np.atleast_2d(proof["rows"])}, "rows", None, 0, len(X))[
             0
         ]
         if len(np.unique(rows)) < len(rows):
             raise Refuted("the proof is damaged: it names a row twice")
+        if not weights[rows].all():
+            raise Refuted("the proof is damaged: it names a row without weight")
+    masses = claims.with_mean_one(weights[rows])
     space, n = Space.of(model, X, rows), len(rows)
     inputs, framed = space.points, space.maps
     prior = getattr(model, "prior_components_", None)
@@ -63,12 +67,12 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         W = claims.finite_array({"prior": prior}, "prior", (None, X.shape[1]))
         framed = space.maps @ sums.right_inverse(W)
         space = Space(space.maps, space.points @ W.T, space.points)
-    if not proof and not space.points.any():
-        sizes = np.bincount(codes)
-        near = np.minimum(sizes - 1, int(model.n_neighbors))
-        return no_variation(float(mu * (sizes * near * (n - sizes)).sum()))
-    codes, targets, images = (
-        codes[rows],
+    codes = codes[rows]
+    if "targets" not in proof and not space.points.any():
+        near = np.minimum(np.bincount(codes) - 1, int(model.n_neighbors))
+        mass = np.bincount(codes, masses)
+        return no_variation(float(mu * (mass * near * (mass.sum() - mass)).sum()))
+    targets, images = (
         claims.row_numbers(proof, "targets", None, -1, n),
         space.images(),
     )
@@ -84,7 +88,7 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         for row in _not_nearest(where, codes, targets, int(model.n_neighbors), ties):
             what = f"the target neighbours of row {rows[row]} are not the nearest of its class"
             raise Refuted(OTHER + what)
-    elif not np.array_equal(np.sort(targets, axis=1), np.sort(claims.to_host(given), axis=1)):
+    elif not _same_targets(targets, claims.to_host(given), rows, len(X)):
         raise Refuted("the target neighbours of the proof are not those that were given")
     dual, proves = (np.empty((0, 3), dtype=np.intp), np.empty(0)), "triplets" in proof
     if proves:
@@ -92,7 +96,7 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         dual = triplets, claims.finite_array(proof, "weights", (len(triplets),))
         _check_triplets(*dual, codes, targets)
     rho = float(getattr(model, "shrinkage_", 0.0))
-    ridge, floor = sums.shrunk(space.points, targets, rho, framed=prior is not None)
+    ridge, floor = sums.shrunk(space.points, masses, targets, rho, framed=prior is not None)
     if ridge and space.gram is not None:  # the map in the coordinates of the points
         framed = np.linalg.lstsq(space.points, images[0] - images[0].mean(axis=0))[0].T[None]
     if ridge and proves and getattr(model, "n_components", None) is None:  # else it is projected
@@ -101,11 +105,28 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
     traces = (framed * framed).sum(axis=(1, 2))
     tails = metric[rows][targets[targets >= 0]]
     shares = np.maximum(np.bincount(tails, minlength=len(framed)), 1) / max(len(tails), 1)
-    claim = sums.Claim(targets, dual, ridge * shares, floor, traces)
+    claim = sums.Claim(masses, targets, dual, ridge * shares, floor, traces)
     objective, bound, least = bounds.lmnn(space.points, images, metric[rows], codes, mu, claim)
     note = f" (dual point infeasible: smallest eigenvalue {least:.0e})" if least < -SOLVED else ""
-    note += f", of the {n} rows that were not held out" if n < len(X) else ""
+    note += f", of the {n} rows that were learned from" if n < len(X) else ""
     return Found(objective, bound if proves else None, note)
+
+
+def _same_targets(targets: Index, given: Any, rows: Index, n: int) -> bool:
+    """Whether targets, numbered among the rows, are those of a table of n rows between them."""
+    if given.ndim != 2 or len(given) != n or given.dtype.kind not in "iu":
+        return False
+    if given.min(initial=-1) < -1 or given.max(initial=-1) >= n:
+        return False
+    place = np.full(n + 1, -1)  # the last is of -1: none
+    place[rows] = np.arange(len(rows))
+    return np.array_equal(_edge_codes(targets), _edge_codes(place[given[rows]]))
+
+
+def _edge_codes(targets: Index) -> Index:
+    """A number for each edge of a table of targets, ascending."""
+    heads, slot = np.nonzero(targets >= 0)
+    return np.sort(heads * len(targets) + targets[heads, slot])
 
 
 def _check_floor(L: Matrix, floor: Matrix, share: float) -> None:

@@ -150,7 +150,11 @@ def weights_of(proof: Proof, n: int) -> Matrix:
 
 def masses_of(proof: Proof, n: int) -> Matrix:
     """The weights of n rows, of mean 1 over those that have any; all are 1 if none are given."""
-    weights = weights_of(proof, n)
+    return with_mean_one(weights_of(proof, n))
+
+
+def with_mean_one(weights: Matrix) -> Matrix:
+    """Weights scaled to a mean of 1 over those above zero."""
     weights = weights / weights.max()
     return np.asarray(weights / weights[weights > 0].mean())
 

@@ -146,11 +146,17 @@ def nearest_means(X: Matrix, codes: Index, nearest: int) -> Matrix:
 class Claim(NamedTuple):
     """What a fit of the LMNN family says of its program and its dual point."""
 
+    masses: Matrix  # (n,) weights of the points
     targets: Index  # (n, k), -1 for none
     dual: Dual
     ridges: Matrix  # (c,) r T/d of (1.4), of each metric its share
     floor: Matrix  # (d,) the diagonal of φI
     traces: Matrix  # (c,) tr M of each metric
+
+    def weighted(self) -> Matrix:
+        """vα of the triplets."""
+        at, _, far = self.dual[0].T
+        return np.asarray(self.masses[at] * self.masses[far] * self.dual[1])
 
     def margins(self, X: Matrix) -> Matrix:
         """1 + φ(‖x_i − x_j‖² − ‖x_i − x_l‖²) of the triplets."""
@@ -161,7 +167,7 @@ class Claim(NamedTuple):
         """φ tr P / (1 − μ)."""
         heads, slot = np.nonzero(self.targets >= 0)
         kept = lengths(X * np.sqrt(self.floor), heads, self.targets[heads, slot])
-        return float(kept.sum() + self.ridges.sum() * self.floor.sum())
+        return float(self.masses[heads] @ kept + self.ridges.sum() * self.floor.sum())
 
 
 class Limits(NamedTuple):
@@ -175,18 +181,20 @@ class Limits(NamedTuple):
         return lengths(X * self.root, *pairs)
 
 
-def shrunk(X: Matrix, targets: Index, rho: float, *, framed: bool) -> tuple[float, Matrix]:
-    """rT/d and the diagonal of φI of (1.4), from the points and their targets.
+def shrunk(
+    X: Matrix, masses: Matrix, targets: Index, rho: float, *, framed: bool
+) -> tuple[float, Matrix]:
+    """rT/d and the diagonal of φI of (1.4), from the points, their weights and their targets.
 
     Points that are ``framed`` by a W count in all coordinates, others in those that vary.
     """
     heads, slot = np.nonzero(targets >= 0)
-    squares = lengths(X, heads, targets[heads, slot])
-    if rho == 0 or not squares.any():
+    total = float(masses[heads] @ lengths(X, heads, targets[heads, slot]))
+    if rho == 0 or not total > 0:
         return 0.0, np.zeros(X.shape[1])
     live = varying(X) | framed
     r = rho / (1 - rho)
-    return float(r * squares.sum() / live.sum()), live * (FLOOR * r / squares.mean())
+    return r * total / float(live.sum()), live * (FLOOR * r * masses[heads].sum() / total)
 
 
 def right_inverse(W: Matrix) -> Matrix:
