@@ -27,7 +27,7 @@ PAIRS = {nearfar.PairClassifier}
 # Of two equal rows each is a neighbour of the other; one row of weight 2 is not its own.
 EXPECTED = {
     cls: {"check_sample_weight_equivalence_on_dense_data": "a row is not its own neighbour"}
-    for cls in (nearfar.LMNN, nearfar.MCML, nearfar.NCA)
+    for cls in (nearfar.LMNN, nearfar.MultiMetricLMNN, nearfar.MCML, nearfar.NCA)
 } | {
     # 15 points in 30 features: rows of a map beyond their span are of one length, and any rotation
     # of them has the same distances, which tests/estimators/test_weighted_pairs.py compares.

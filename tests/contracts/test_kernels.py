@@ -607,6 +607,17 @@ def test_edge_scatter(make, edges, spoil):
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13 * np.abs(expected).max())
 
 
+@any_layout
+def test_edge_scatter_with_weights(make, edges, backend, rng):
+    sample, weights = make(), rng.uniform(0, 3, len(edges[0]))
+    got = sample.kernels.edge_scatter(
+        sample.on_device, *map(sample.index, edges), backend.asarray(weights)
+    )
+    assert got.dtype == np.float64
+    expected = reference.edge_scatter(sample.Z, *edges, weights)
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13 * np.abs(expected).max())
+
+
 @layouts_and_spoils
 def test_group_scatter(make, rng, sizes, spoil):
     """Groups in any order, not of all rows; far from the origin the means still have their digits.

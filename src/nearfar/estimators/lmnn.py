@@ -29,6 +29,7 @@ from nearfar.estimators._large_margin import (
     check_margin_parameters,
     given_edges,
     margin_checkpoint,
+    masses_of,
     objective_without_variation,
     targets_under,
 )
@@ -90,10 +91,7 @@ class Rows:
     @property
     def masses(self) -> Matrix | None:
         """The weights of the points, scaled to a mean of 1."""
-        if self.weights is None:
-            return None
-        scaled = self.weights[self.order] / self.weights[self.order].max()
-        return np.asarray(scaled / scaled.mean())
+        return masses_of(self.weights, self.order)
 
     @property
     def proof(self) -> Proof:

@@ -19,8 +19,10 @@ from nearfar.estimators._base import Estimator
 from nearfar.estimators._early_stopping import EarlyStopping
 from nearfar.estimators._input import (
     check_device,
+    drop_rows_without_weight,
     validated_labels,
     validated_points,
+    validated_weights,
     warn_of_coinciding,
 )
 from nearfar.estimators._large_margin import (
@@ -29,6 +31,7 @@ from nearfar.estimators._large_margin import (
     Start,
     check_margin_parameters,
     margin_checkpoint,
+    masses_of,
     objective_without_variation,
     targets_under,
 )
@@ -80,6 +83,7 @@ class Rows:
     metric_of: Index  # the metric of each point
     held_out: Array | None  # points to validate on
     truth: Index | None  # their class numbers
+    masses: Matrix | None  # weights of the points, of mean 1; None if all are 1
 
 
 def _decides_by(decision: str) -> Any:
@@ -148,7 +152,7 @@ default=None
         The maps L of the metrics, the rows of each sorted by decreasing length; the last are zero
         where a metric has less rank than others.
     metric_of_ : ndarray of shape (n_samples,)
-        The metric of each row.
+        The metric of each row; here and below, without the rows of weight 0.
     shrinkage_ : float
         The shrinkage of the joint program.
     prior_components_ : ndarray of shape (rows, n_features) or None
@@ -165,8 +169,8 @@ default=None
         Proved bound on (objective − optimum) of the joint program, relative to the objective, or
         to 1 if that is larger.
     proof_ : dict or None
-        What proves ``duality_gap_``, for `nearfar.verify`: as of `LMNN`. None where all points are
-        equal.
+        What proves ``duality_gap_``, for `nearfar.verify`: as of `LMNN`. Without weights, None
+        where all points are equal.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback), "early_stopped" (by validation) or "interrupted".
@@ -210,6 +214,7 @@ default=None
     """
 
     components_: Array
+    proof_: Proof | None
     _axes: ClassVar[dict[str, str]] = {
         "components_": "mrd",
         "metric_of_": "n",
@@ -250,7 +255,9 @@ default=None
 
     @with_callbacks
     @single_threaded_blas()
-    def fit(self, X: Any, y: Any, clusters: ArrayLike | None = None) -> MultiMetricLMNN:
+    def fit(
+        self, X: Any, y: Any, clusters: ArrayLike | None = None, sample_weight: Any = None
+    ) -> MultiMetricLMNN:
         """Learn the metrics.
 
         Parameters
@@ -261,26 +268,37 @@ default=None
             Class labels: numbers, strings, booleans or categories.
         clusters : array-like of shape (n_samples,) or None, default=None
             The cluster of each row, of any labels, for ``partition="given"``.
+        sample_weight : array-like of shape (n_samples,) or None, default=None
+            Weights of the rows, of which only ratios matter; a row of weight 0 is dropped. A row
+            counts by its weight as a point and as an impostor of others; in ``predict`` all rows
+            that are left have one vote.
 
         Returns
         -------
         MultiMetricLMNN
             The fitted estimator.
         """
-        X = validated_points(self, X, reset=True)
-        labels = validated_labels(self, X, y)
+        table = validated_points(self, X, reset=True)
+        labels = validated_labels(self, table, y)
+        weights = validated_weights(self, len(table), sample_weight, labels)
+        counted = np.arange(len(table)) if weights is None else np.flatnonzero(weights)
+        X, labels, learned = drop_rows_without_weight(self, table, labels, weights)
         self._check_parameters(labels, clusters)
+        if clusters is not None:
+            clusters = codes_of(clusters, len(table))[counted]
         self.__dict__.pop("components_", None)
         self._classifiers: dict[str, Any] = {}  # by decision, each made when it is first asked
-        rows = self._rows(X, labels, clusters)
+        rows = self._rows(X, labels, clusters, learned)
 
         points, part = rows.points, rows.split.labels
+        weights_given: Proof = {} if weights is None else {"sample_weight": weights}
         single = self._single(rows)
-        settings = [rows.metric_of, self.shrinkage]
+        settings = [rows.metric_of, self.shrinkage, rows.masses]
         checkpoint = margin_checkpoint(self, points, part, *settings)
-        training = Training(self, X, y, checkpoint=checkpoint)
+        training = Training(self, table, y, checkpoint=checkpoint)
         if single.P.size == 0:
             self._store_without_variation(rows, single.edges[0])
+            self.proof_ = weights_given or None
             training.finish(self.status_, {"components_": self.components_})
             return self
 
@@ -294,9 +312,8 @@ default=None
         if certificate is not None:
             objective = certificate.objective
             warn_of_coinciding(certificate.n_coinciding)
-        self.proof_: Proof | None = margin_proof(
-            descent.problem, certificate, rows.split.order, len(X)
-        )
+        order = counted[rows.split.order]
+        self.proof_ = margin_proof(descent.problem, certificate, order, len(table)) | weights_given
         store_ending(
             self,
             status,
@@ -304,7 +321,7 @@ default=None
             descent.gap(certificate),
             training.history,
             unrounded=solution.iterate.value if solution.iterate.exact else None,
-            points=X,
+            points=table,
         )
         self._warn_if_worse(rows)
         training.finish(status, {"components_": self.components_})
@@ -383,7 +400,7 @@ default=None
             )
         check_class_sizes(labels, self.n_neighbors, type(self).__name__)
 
-    def _rows(self, X: Array, labels: ClassOrder, clusters: Any) -> Rows:
+    def _rows(self, X: Array, labels: ClassOrder, clusters: Any, weights: Matrix | None) -> Rows:
         """The rows to learn from and to validate on; stores what votes in ``predict``."""
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
         points = take_rows(without_dead_features(X), split.order)
@@ -392,7 +409,8 @@ default=None
         held_out = truth = None
         if split.held_out is not None:
             held_out, truth = take_rows(X, split.held_out), labels.codes[split.held_out]
-        return Rows(points, split, self.metric_of_[split.order], held_out, truth)
+        masses = masses_of(weights, split.order)
+        return Rows(points, split, self.metric_of_[split.order], held_out, truth, masses)
 
     def _partitioned(
         self, X: Array, labels: ClassOrder, learned: Index, clusters: Any
@@ -437,7 +455,14 @@ default=None
         chosen_by = self.target_components_
         edges = targets_under(chosen_by, points, centre, part, self.n_neighbors)
         return LMNNProblem.build(
-            points, centre, edges, part.starts, self.push_weight, self.shrinkage_, prior=prior
+            points,
+            centre,
+            edges,
+            part.starts,
+            self.push_weight,
+            self.shrinkage_,
+            prior=prior,
+            masses=rows.masses,
         )
 
     def _shrunk_towards(self, components: Matrix, rows: Rows, single: LMNNProblem) -> LMNNProblem:
@@ -461,6 +486,7 @@ default=None
             self.push_weight,
             self.shrinkage_,
             prior=prior,
+            masses=rows.masses,
         )
 
     def _start(
@@ -617,8 +643,8 @@ default=None
 
     def _store_without_variation(self, rows: Rows, heads: Array) -> None:
         """All points are equal: identities are as good as any other metrics."""
-        objective = objective_without_variation(self.push_weight, rows.split.labels, heads)
+        labels, mu = rows.split.labels, self.push_weight
+        objective = objective_without_variation(mu, labels, heads, rows.masses)
         identities = np.array([np.eye(self.n_features_in_)] * self._n_metrics)
         self.components_ = kernels_for(rows.points).like(identities, rows.points)
-        self.proof_ = None
         store_ending(self, Status.CONVERGED, objective, 0.0, [])

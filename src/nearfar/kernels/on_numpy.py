@@ -533,8 +533,13 @@ def gram(A: Floats, B: Floats) -> NDArray[np.float64]:
     return _summed(lambda rows: A[rows].T @ B[rows], _blocks(len(A)), shape, work)
 
 
-def edge_scatter(Z: Floats, heads: Index, tails: Index) -> NDArray[np.float64]:
-    """Σ (z_h − z_t)(z_h − z_t)ᵀ over the edges, on the host in float64. Time O(m d²)."""
+def edge_scatter(
+    Z: Floats, heads: Index, tails: Index, weights: Floats | None = None
+) -> NDArray[np.float64]:
+    """Σ w (z_h − z_t)(z_h − z_t)ᵀ over the edges, on the host in float64. Time O(m d²).
+
+    Weights are not negative; None for w = 1.
+    """
     d = Z.shape[1]
 
     def scatter(part: slice) -> NDArray[np.float64]:
@@ -543,6 +548,8 @@ def edge_scatter(Z: Floats, heads: Index, tails: Index) -> NDArray[np.float64]:
             edges = slice(first, min(first + SCATTER_ROWS, part.stop))
             difference = double(np.take(Z, heads[edges], axis=0))
             difference -= np.take(Z, tails[edges], axis=0)
+            if weights is not None:
+                difference *= np.sqrt(weights[edges])[:, None]
             total += difference.T @ difference
         return total
 

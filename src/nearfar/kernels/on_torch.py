@@ -357,9 +357,16 @@ def gram(A: Tensor, B: Tensor) -> NDArray[np.float64]:
     return product
 
 
-def edge_scatter(Z: Tensor, heads: Tensor, tails: Tensor) -> NDArray[np.float64]:
-    """Σ (z_h − z_t)(z_h − z_t)ᵀ over the edges, on the host in float64. Time O(m d²)."""
+def edge_scatter(
+    Z: Tensor, heads: Tensor, tails: Tensor, weights: Tensor | None = None
+) -> NDArray[np.float64]:
+    """Σ w (z_h − z_t)(z_h − z_t)ᵀ over the edges, on the host in float64. Time O(m d²).
+
+    Weights are not negative; None for w = 1.
+    """
     difference = double(Z[heads]) - Z[tails]
+    if weights is not None:
+        difference *= double(weights).sqrt()[:, None]
     return gram(difference, difference)
 
 

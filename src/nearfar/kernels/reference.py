@@ -93,12 +93,15 @@ def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> 
     return out
 
 
-def edge_scatter(Z: Floats, heads: Index, tails: Index) -> NDArray[np.float64]:
-    """Σ (z_h − z_t)(z_h − z_t)ᵀ over the edges, in float64."""
+def edge_scatter(
+    Z: Floats, heads: Index, tails: Index, weights: Floats | None = None
+) -> NDArray[np.float64]:
+    """Σ w (z_h − z_t)(z_h − z_t)ᵀ over the edges, in float64; w = 1 without weights."""
     total = np.zeros((Z.shape[1],) * 2)
-    for h, t in zip(heads, tails, strict=True):
+    for edge, (h, t) in enumerate(zip(heads, tails, strict=True)):
         difference = Z[h].astype(np.float64) - Z[t]
-        total += np.outer(difference, difference)
+        weight = 1.0 if weights is None else weights[edge]
+        total += weight * np.outer(difference, difference)
     return total
 
 

@@ -10,9 +10,10 @@ measures the distance from a to b, which is therefore not symmetric:
               P_c = (1−μ) Σ_{e: c(j)=c} C_e,  S_c(α) = μ Σ_t α_t ([c(l)=c] C_p − [c(j)=c] C_e)
 (4) gap       f(M) − μ Σα = Σ_c ⟨P_c − S_c(α), M_c⟩ + μ Σ_t ([s_t]₊ − α_t s_t)
 
-Everything else is as for one metric (`nearfar.problems.lmnn`), on images of the points under all
-metrics: row i C + c of Z is L_c F_c u_i. A pair (a, b) is the edge between rows a C + c(b) and
-b C + c(b), so lengths, gradients and lines are those of one metric on C n points.
+Everything else, weights of the rows included, is as for one metric (`nearfar.problems.lmnn`), on
+images of the points under all metrics: row i C + c of Z is L_c F_c u_i. A pair (a, b) is the edge
+between rows a C + c(b) and b C + c(b), so lengths, gradients and lines are those of one metric on
+C n points.
 
 F_c determines the path, not the optimum. It whitens P_c (stabilised by a share of the pull of all
 metrics), which is the fastest way to the optimum. Or it is the identity on a problem in the
@@ -50,7 +51,7 @@ class MultiMetricProblem(LMNNProblem):
     """The objective (2). Factors have the shape (C, r, d); P holds P_c in the coordinates F_c U."""
 
     metric_of: Array  # (n,) metric of each row of U
-    shares: Matrix  # (C,) of the target edges that each metric measures; of one edge at least
+    shares: Matrix  # (C,) of the target edges that each metric measures; that of one if of none
     frames: Matrix  # (C, d, d): F_c
     inverse_frames: Matrix  # (C, d, d)
 
@@ -70,11 +71,16 @@ class MultiMetricProblem(LMNNProblem):
         kernels, U = single.kernels, single.exact()
         on_device = kernels.index(metric_of, single.U)
         pulls, frames, inverses, shares = [], [], [], []
+        masses = single.masses
         for metric in range(n_metrics):
             mine = kernels.flatnonzero(on_device[single.edges[1]] == metric)
             # From differences, so that it vanishes where all edges do, in all coordinates.
-            scatter = kernels.edge_scatter(U, single.edges[0][mine], single.edges[1][mine])
+            heads, tails = (end[mine] for end in single.edges)
+            weights = None if masses is None else masses[heads]
+            scatter = kernels.edge_scatter(U, heads, tails, weights)
             share = max(len(mine), 1) / len(single.edges[0])
+            if masses is not None and len(mine):
+                share = float(masses[heads].sum() / masses[single.edges[0]].sum())
             P = (1 - single.push_weight) * symmetric(scatter)
             if single.ridge:
                 P = P + share * single.ridge * single.trace_form
@@ -210,7 +216,7 @@ class MultiMetricProblem(LMNNProblem):
         scaled = alpha * own[self.metric_of[triplets.tails[triplets.pair]]]
         rest = min(scale for scale, _, _ in self._scales(triplets, scaled, U))
         found = min(scales) * alpha, rest * scaled
-        return max(found, key=lambda dual: float(dual.sum()))
+        return max(found, key=lambda dual: float(triplets.weighted(dual).sum()))
 
     def _annihilate_null_space(self, triplets: Triplets, alpha: Array, U: Array) -> Array:
         kernels = self.kernels

@@ -50,7 +50,8 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
     """LMNN, KernelLMNN and MultiMetricLMNN."""
     X = points_of(X, model)
     codes, weights = claims.codes_of(y, len(X)), claims.weights_of(proof, len(X))
-    rows, mu = np.flatnonzero(weights), float(model.push_weight)
+    rows = counted = np.flatnonzero(weights)
+    mu = float(model.push_weight)
     if "rows" in proof:
         rows = claims.row_numbers({"rows": np.atleast_2d(proof["rows"])}, "rows", None, 0, len(X))[
             0
@@ -76,10 +77,11 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         claims.row_numbers(proof, "targets", None, -1, n),
         space.images(),
     )
-    metric = np.asarray(getattr(model, "metric_of_", np.zeros(len(X), dtype=np.intp)))
-    known = metric.shape == (len(X),) and np.isin(metric, np.arange(len(images))).all()
+    own = np.asarray(getattr(model, "metric_of_", np.zeros(len(counted), dtype=np.intp)))
+    known = own.shape == (len(counted),) and np.isin(own, np.arange(len(images))).all()
     if len(targets) != n or not known:
         raise Refuted(f"{OTHER}it has {len(X)} rows, the proof is about {len(targets)}")
+    metric = own[np.searchsorted(counted, rows)]  # rows without weight have none
     if given is None:
         chose = getattr(model, "target_components_", None)
         where = inputs if chose is None else space.image(chose)
@@ -103,13 +105,23 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
         for L in framed:
             _check_floor(L, floor, tolerance(model))
     traces = (framed * framed).sum(axis=(1, 2))
-    tails = metric[rows][targets[targets >= 0]]
-    shares = np.maximum(np.bincount(tails, minlength=len(framed)), 1) / max(len(tails), 1)
+    shares = _shares(metric, masses, targets, len(framed))
     claim = sums.Claim(masses, targets, dual, ridge * shares, floor, traces)
-    objective, bound, least = bounds.lmnn(space.points, images, metric[rows], codes, mu, claim)
+    objective, bound, least = bounds.lmnn(space.points, images, metric, codes, mu, claim)
     note = f" (dual point infeasible: smallest eigenvalue {least:.0e})" if least < -SOLVED else ""
     note += f", of the {n} rows that were learned from" if n < len(X) else ""
     return Found(objective, bound if proves else None, note)
+
+
+def _shares(metric: Index, masses: Matrix, targets: Index, n_metrics: int) -> Matrix:
+    """Of each metric the share of the edges that end at its points; that of one if of none."""
+    heads, slot = np.nonzero(targets >= 0)
+    if len(heads) == 0:
+        return np.ones(n_metrics)
+    tails, weights = metric[targets[heads, slot]], masses[heads]
+    count = np.bincount(tails, minlength=n_metrics)
+    shares = np.bincount(tails, weights, minlength=n_metrics) / weights.sum()
+    return np.where(count > 0, shares, 1 / len(heads))
 
 
 def _same_targets(targets: Index, given: Any, rows: Index, n: int) -> bool:
