@@ -28,7 +28,9 @@ from tests.variants import checks_of_variants
 
 SPECIAL = [
     EnergyClassifier(),
-    EnergyClassifier(LMNN(n_components=1), n_neighbors=2, probability=True, random_state=0),
+    EnergyClassifier(
+        LMNN(n_components=1), n_neighbors=2, targets="input", probability=True, random_state=0
+    ),
     EnergyClassifier(targets="learned"),
     MultiMetricLMNN(),
     MultiMetricLMNN("kmeans", 2, decision="energy", random_state=0),

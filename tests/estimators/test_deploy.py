@@ -427,7 +427,7 @@ def test_unfitted_queries_are_an_error(method):
 @pytest.mark.parametrize("package", ["faiss", "onnx"])
 def test_a_missing_package_is_named_with_the_line_that_installs_it(fitted, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=rf"pip install 'nearfar\[{package}\]'"):
+    with pytest.raises(MissingExtraError, match=rf"pip install .*\[{package}\]"):
         getattr(fitted, f"to_{package}")()
 
 

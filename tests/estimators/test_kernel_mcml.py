@@ -285,8 +285,8 @@ def test_a_function_is_the_kernel(overlapping, tmp_path):
     def kernel(a, b, width=1.0):
         return np.exp(-np.sum((a - b) ** 2) / width)
 
-    model = KernelMCML(kernel, kernel_params={"width": 10.0}).fit(X[::2], y[::2])
-    named = KernelMCML("rbf", 0.1).fit(X[::2], y[::2])
+    model = KernelMCML(kernel, kernel_params={"width": 10.0}, tol=1e-8).fit(X[::2], y[::2])
+    named = KernelMCML("rbf", 0.1, tol=1e-8).fit(X[::2], y[::2])
     assert model.gamma_ is None
     np.testing.assert_allclose(squared(model.transform(X)), squared(named.transform(X)), atol=1e-6)
     with pytest.raises(ModelFileError, match=r"^kernel cannot be saved: .* found a function"):

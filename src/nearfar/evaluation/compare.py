@@ -63,7 +63,7 @@ def compare(
     >>> [row.method for row in found.rows]
     ['Euclidean', 'standardised', 'LDA', 'shrunk LDA', 'LMNN', 'LMNN, standardised']
     >>> found.verdict.kind, found.verdict.method
-    ('keep', 'standardised')
+    ('keep', 'shrunk LDA')
     """
     start = time.perf_counter()
     model.fit(split.X_train, targets_for(model, split.y_train))
