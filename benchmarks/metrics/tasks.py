@@ -79,8 +79,8 @@ TASKS = {
         methods=(
             ("metric-learn, 100 iterations", "metric-learn", {}),
             ("metric-learn, 1000 iterations", "metric-learn", {"max_iter": 1000, "tol": 1e-6}),
-            ("nearfar, tol 1e-2", "nearfar", {"tol": 1e-2}),
-            ("nearfar, tol 1e-3", "nearfar", {"tol": 1e-3}),
+            ("nearfar, tol 1e-2", "nearfar", {"tol": 1e-2, "shrinkage": 0}),
+            ("nearfar, tol 1e-3", "nearfar", {"tol": 1e-3, "shrinkage": 0}),
         ),
         large=("isolet", "mnist5000"),
     ),
@@ -93,8 +93,8 @@ TASKS = {
         methods=(
             ("pyDML, 25 iterations", "pydml", {}),
             ("pyDML, 100 iterations", "pydml", {"max_it": 100}),
-            ("nearfar, tol 1e-2", "nearfar", {"tol": 1e-2}),
-            ("nearfar, tol 1e-3", "nearfar", {"tol": 1e-3}),
+            ("nearfar, tol 1e-2", "nearfar", {"tol": 1e-2, "shrinkage": 0}),
+            ("nearfar, tol 1e-3", "nearfar", {"tol": 1e-3, "shrinkage": 0}),
         ),
     ),
     "dml-eig-one": Task(
@@ -106,7 +106,7 @@ TASKS = {
         methods=(
             ("one eigendecomposition", "eigh", {"whole": False}),
             ("the same with its scatter", "eigh", {"whole": True}),
-            ("nearfar, tol 1e-3", "nearfar", {"tol": 1e-3}),
+            ("nearfar, tol 1e-3", "nearfar", {"tol": 1e-3, "shrinkage": 0}),
         ),
     ),
     "rca": Task(
@@ -120,7 +120,7 @@ TASKS = {
             ("one eigendecomposition", "eigh", {"whole": False}),
             ("the same with its scatter", "eigh", {"whole": True}),
             ("metric-learn", "metric-learn", {}),
-            ("nearfar", "nearfar", {}),
+            ("nearfar", "nearfar", {"shrinkage": 0}),
         ),
         slack=1e-9,
     ),
