@@ -339,7 +339,7 @@ def test_callbacks_see_a_usable_map_and_may_interrupt(solver, pairs):
 
 def test_parameters_out_of_range_are_an_error(pairs):
     for parameters, message in [
-        ({"shrinkage": -0.1}, "shrinkage must be a number from 0 to 1; got -0.1"),
+        ({"shrinkage": -0.1}, "shrinkage must be a number from 0 to below 1, or 'auto'; got -0.1"),
         ({"n_components": 6}, "n_components must be an integer from 1 to 5; got 6"),
         ({"n_components": 0}, "n_components must be an integer from 1 to 5; got 0"),
         ({"solver": "newton"}, "solver must be one of 'interior-point', 'lecture'; got 'newton'"),

@@ -127,7 +127,7 @@ def test_equal_points_in_all_near_pairs_are_an_error():
     [
         ({"t": 1.5}, "t must be a number from 0 to 1; got 1.5"),
         ({"t": True}, "t must be a number"),
-        ({"shrinkage": -1}, "shrinkage must be a number from 0 to 1"),
+        ({"shrinkage": -1}, "shrinkage must be a number from 0 to below 1"),
         ({"prior": "random"}, "prior must be one of 'identity', 'covariance' or an array"),
         ({"prior": np.eye(3)}, r"prior must be a matrix of numbers of shape \(5, 5\); got shape"),
         ({"prior": -np.eye(5)}, "prior must be symmetric and positive definite"),

@@ -361,7 +361,7 @@ def test_callbacks_see_a_usable_map_and_may_interrupt(overlapping):
         ({"kernel_params": {"degree": 2}}, "kernel='rbf' may hold nothing; got 'degree'"),
         ({"rank": 0}, "rank must be an integer of at least 1; got 0"),
         ({"rank": 1.0}, "rank, if it is not an integer, must be a number between 0 and 1; got 1.0"),
-        ({"shrinkage": -1}, "shrinkage must be a number from 0 to 1; got -1"),
+        ({"shrinkage": -1}, "shrinkage must be a number from 0 to below 1, or 'auto'; got -1"),
         ({"shrinkage": None}, "shrinkage must be a number"),
         ({"n_components": 61}, "n_components must be an integer from 1 to 60"),
         ({"n_components": 0}, "n_components must be an integer"),

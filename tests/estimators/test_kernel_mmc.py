@@ -221,7 +221,7 @@ def test_callbacks_see_a_usable_map_and_may_interrupt(overlapping):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"shrinkage": -1}, "shrinkage must be a number from 0 to 1; got -1"),
+        ({"shrinkage": -1}, "shrinkage must be a number from 0 to below 1, or 'auto'; got -1"),
         ({"kernel": "rbg"}, "kernel must be one of 'linear', 'poly'.*got 'rbg'"),
         ({"gamma": -1.0}, "gamma must be a number"),
         ({"rank": 0}, "rank must be an integer of at least 1; got 0"),

@@ -105,7 +105,7 @@ def test_copies_and_classes_of_one_point(overlapping):
         ({"n_neighbors": 0}, "n_neighbors must be an integer of at least 1; got 0"),
         ({"n_components": 6}, "n_components must be an integer from 1 to 5; got 6"),
         ({"embedding_type": "other"}, "embedding_type must be one of 'weighted', 'orthonormalized"),
-        ({"shrinkage": -1}, "shrinkage must be a number from 0 to 1"),
+        ({"shrinkage": -1}, "shrinkage must be a number from 0 to below 1"),
     ],
 )
 def test_parameters_that_cannot_be_used_are_an_error(overlapping, parameters, message):

@@ -358,7 +358,10 @@ def test_classes_of_different_sizes_have_their_own_targets(tiny, mcml_by_loops):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"shrinkage": -0.1}, r"shrinkage must be a number from 0 to 1; got -0\.1"),
+        (
+            {"shrinkage": -0.1},
+            r"shrinkage must be a number from 0 to below 1, or 'auto'; got -0\.1",
+        ),
         ({"shrinkage": 1}, r"shrinkage must be below 1, which would be the distance of the inputs"),
         ({"shrinkage": "lasso"}, r"shrinkage must be one of 'auto' or a number from 0 to below 1"),
         ({"class_weight": "even"}, r"class_weight must be one of 'balanced', a dict or None; got"),

@@ -321,7 +321,7 @@ def test_bad_pairs(overlapping):
             "pca_components, if it is not an integer, must be a number between",
         ),
         ({"pca_components": "mle"}, "pca_components, if it is not an integer, must be a number"),
-        ({"shrinkage": -1}, "shrinkage must be a number from 0 to 1; got -1"),
+        ({"shrinkage": -1}, "shrinkage must be a number from 0 to below 1, or 'auto'; got -1"),
         ({"shrinkage": None}, "shrinkage must be a number"),
         ({"shrinkage": 1}, "shrinkage must be below 1"),
         ({"shrinkage": "most"}, "shrinkage must be one of 'auto' or a number"),

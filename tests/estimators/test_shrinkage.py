@@ -253,8 +253,8 @@ def test_a_warm_start_and_a_given_start_are_of_the_inputs():
 @pytest.mark.parametrize(
     ("shrinkage", "message"),
     [
-        (-0.1, "shrinkage must be a number from 0 to 1; got -0.1"),
-        (1.5, "shrinkage must be a number from 0 to 1; got 1.5"),
+        (-0.1, "shrinkage must be a number from 0 to below 1, or 'auto'; got -0.1"),
+        (1.5, "shrinkage must be a number from 0 to below 1, or 'auto'; got 1.5"),
         (1, "shrinkage must be below 1"),
         (np.nan, "shrinkage must be"),
         ("oas", "shrinkage must be one of 'auto' or a number from 0 to below 1; got 'oas'"),

@@ -99,8 +99,8 @@ def test_zero_has_no_floor_and_no_scale(cls, wine):
     ("value", "message"),
     [
         (1, "shrinkage must be below 1, which would be the distance of the inputs; got 1"),
-        (-0.1, r"shrinkage must be a number from 0 to 1; got -0\.1"),
-        (np.nan, "shrinkage must be a number from 0 to 1; got nan"),
+        (-0.1, r"shrinkage must be a number from 0 to below 1, or 'auto'; got -0\.1"),
+        (np.nan, "shrinkage must be a number from 0 to below 1, or 'auto'; got nan"),
         ("much", r"shrinkage must be one of 'auto' or a number from 0 to below 1; got 'much'"),
     ],
 )

@@ -15,7 +15,7 @@ from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.problems.discriminant import discriminant_frame
 from nearfar.supervision import vote
 from nearfar.supervision.pairs import equal_points
-from nearfar.validation import check_choice, check_number
+from nearfar.validation import check_choice
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -36,7 +36,11 @@ def check_shrinkage(shrinkage: Any) -> None:
     if isinstance(shrinkage, str):
         check_choice("shrinkage", shrinkage, ("auto",), or_else=" or a number from 0 to below 1")
         return
-    check_number("shrinkage", shrinkage, Real, 0, 1)
+    number = float(shrinkage) if isinstance(shrinkage, Real) else np.nan
+    if isinstance(shrinkage, bool) or not 0 <= number <= 1:
+        raise InvalidInputError(
+            f"shrinkage must be a number from 0 to below 1, or 'auto'; got {shrinkage!r}."
+        )
     if shrinkage == 1:
         raise InvalidInputError(
             "shrinkage must be below 1, which would be the distance of the inputs; got 1. To learn"

@@ -58,7 +58,7 @@ class Covariance(MetricLearner):
     -----
     With n points and d features the time is O(n d² + d³), most of it one eigendecomposition and one
     singular value decomposition, and the memory O(n d + d²). For d > n the squares of d become n d.
-    Sparse input is refused.
+    `fit` refuses sparse input.
 
     References
     ----------

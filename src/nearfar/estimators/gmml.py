@@ -109,7 +109,7 @@ class GMML(PairLearner, MetricLearner):
     -----
     With m pairs, or n labelled points, and d features the time is O(m d² + d³) or O(n d² + d³), and
     the memory O(n d + d² + m). The metric depends on the units of the features: standardise them.
-    Sparse input is refused.
+    `fit` refuses sparse input.
 
     References
     ----------

@@ -98,7 +98,7 @@ class ITML(PairLearner, MetricLearner):
     -----
     With n points, d features and m pairs a product with the Hessian costs O(n d² + m d + d³) in
     float64, an iteration takes some ten to a hundred of these, and a fit some twenty iterations.
-    Memory is O(n d + d² + m). Sparse input is refused.
+    Memory is O(n d + d² + m). `fit` refuses sparse input.
 
     References
     ----------

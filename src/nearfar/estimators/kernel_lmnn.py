@@ -137,7 +137,7 @@ class KernelLMNN(KernelMetricLearner):
     eigenvectors O(n³), and the learning what `LMNN` costs on ``rank`` features. Memory is O(n²).
     A new point costs O(n d). The number of features matters only for the kernel, so that few
     points of many features are cheap. Kernel values are float64 in any case, since small
-    eigenvalues need their digits; float32 in gives float32 out. Sparse input is refused.
+    eigenvalues need their digits; float32 in gives float32 out. `fit` refuses sparse input.
 
     References
     ----------

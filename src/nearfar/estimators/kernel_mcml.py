@@ -141,7 +141,7 @@ class KernelMCML(KernelMetricLearner):
     With n points and d features, the kernel matrix costs O(n² d) for the named kernels, its
     eigenvectors O(n³), and an iteration O(n² rank). Memory is O(n²). A new point costs O(n d).
     Kernel values are always float64, since small eigenvalues need the digits; float32 input gives
-    float32 output. Sparse input is refused.
+    float32 output. `fit` refuses sparse input.
 
     References
     ----------

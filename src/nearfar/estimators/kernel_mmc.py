@@ -123,7 +123,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
     With n points in pairs and d features, the kernel matrix costs O(n² d) for the named kernels,
     its eigenvectors O(n³), and the learning what `MMC` costs on ``rank`` features. Memory is O(n²).
     A new point costs O(n d). Kernel values are always float64; float32 input gives float32 output.
-    Sparse input is refused.
+    `fit` refuses sparse input.
 
     References
     ----------

@@ -83,7 +83,7 @@ class LFDA(MetricLearner):
     Notes
     -----
     With classes of m points and d features the time is O(Σ m² d + n d² + d³), and the memory
-    O(n d + d²): pairs are taken in blocks. Sparse input is refused.
+    O(n d + d²): pairs are taken in blocks. `fit` refuses sparse input.
 
     References
     ----------

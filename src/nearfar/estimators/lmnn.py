@@ -221,7 +221,7 @@ class LMNN(MetricLearner):
     -----
     With n points, d features, rank r and m pairs at hand: an iteration costs O(m r + n d r), a
     look at the gap every few iterations O(m d + n d² + d³), and a full search, ever more rarely,
-    O(n² r). Memory is O(n d + d² + m). Sparse input is refused.
+    O(n² r). Memory is O(n d + d² + m). `fit` refuses sparse input.
 
     References
     ----------

@@ -98,7 +98,7 @@ class LSML(MetricLearner):
     -----
     With n points, d features and m quadruplets a product with the Hessian costs
     O(n d² + m d + d³) in float64, and a fit takes some hundred of these. Memory is
-    O(n d + d² + m). Sparse input is refused.
+    O(n d + d² + m). `fit` refuses sparse input.
 
     References
     ----------

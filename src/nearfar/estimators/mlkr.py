@@ -76,7 +76,7 @@ class MLKR(MetricLearner):
     Notes
     -----
     With n points, d features and r rows an evaluation costs O(n² (r + d)) time, in blocks, and
-    O(n d) memory. Sparse input is refused.
+    O(n d) memory. `fit` refuses sparse input.
 
     References
     ----------

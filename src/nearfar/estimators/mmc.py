@@ -126,7 +126,7 @@ class MMC(PairLearner, MetricLearner):
     -----
     With n points, d features and m far pairs an iteration costs O(m d² + d³) for few features, and
     O(m d + n d² + d³) for many; a fit takes about ten. Memory is O(n d + d² + m), and up to 100 MB
-    more for few features. A diagonal metric costs O(m d) an iteration. Sparse input is refused.
+    more for few features. A diagonal metric costs O(m d) an iteration. `fit` refuses sparse input.
 
     References
     ----------

@@ -125,7 +125,7 @@ class POLA(PairLearner, MetricLearner):
     A pair costs O(d²), a near pair with a loss O(d³) for one eigenvector: about 4 and 70
     microseconds at d = 50. Memory is O(d²) beside the pairs. The work is sequential and happens on
     the host in float64; torch tensors are brought there a few megabytes at a time, and the map goes
-    back to their device. Sparse input is refused.
+    back to their device. `fit` refuses sparse input.
 
     References
     ----------

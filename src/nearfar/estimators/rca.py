@@ -113,7 +113,7 @@ class RCA(PairLearner, MetricLearner):
     -----
     With n points and d features the time is O(n d² + d³), most of it one eigendecomposition, and
     the memory O(n d + d²); ``shrinkage="auto"`` costs about five times as much. For
-    ``shrinkage=0`` and d > n the squares of d become n d. Sparse input is refused.
+    ``shrinkage=0`` and d > n the squares of d become n d. `fit` refuses sparse input.
 
     References
     ----------

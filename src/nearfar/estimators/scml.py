@@ -107,7 +107,7 @@ class SCML(MetricLearner):
     -----
     With n points, d features, m triplets and K vectors the table of margins takes O(n d K + m K)
     time and O(m K) memory. A linear program of m variables and a few rows follows, some times.
-    Sparse input is refused.
+    `fit` refuses sparse input.
 
     References
     ----------

@@ -109,7 +109,7 @@ class SDML(PairLearner, MetricLearner):
     -----
     With m pairs and d features the scatter takes O(m d²), and a sweep of the graphical lasso O(d³),
     less if features fall into groups that are not linked. Memory is O(n d + d² + m). The metric
-    depends on the units of the features: standardise them. Sparse input is refused.
+    depends on the units of the features: standardise them. `fit` refuses sparse input.
 
     References
     ----------

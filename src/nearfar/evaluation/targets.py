@@ -9,6 +9,7 @@ one.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -19,7 +20,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from nearfar.errors import InvalidInputError
+from nearfar.errors import InvalidInputError, NearfarWarning
 from nearfar.evaluation.knn import knn_error
 from nearfar.evaluation.split import split_points
 from nearfar.kernels import is_torch, take_rows, to_host
@@ -136,6 +137,13 @@ def choose_targets(
             "the learner has a validation_fraction of its own, which would hold rows out twice. Set"
             " it to None."
         )
+    tried: dict[str, Any] = {"n_neighbors": n_neighbors, "push_weight": push_weight}
+    for name, values in tried.items():
+        if not isinstance(values, Iterable) or isinstance(values, str):
+            raise InvalidInputError(
+                f"{name} must hold the numbers to try; got {values!r}. Pass a tuple, such as"
+                f" {name}=({values!r},)."
+            )
     numbers, weights = sorted(set(n_neighbors)), sorted(set(push_weight))
     if not numbers or not weights:
         raise InvalidInputError(
@@ -180,7 +188,10 @@ def _path(
     X_train, X_test = take_rows(X, drawn.X_train), take_rows(X, drawn.X_test)
     model = clone(learner).set_params(tol=max(learner.tol, LOOSE), checkpoint=None)
     for k, weight in grid:
-        model.set_params(n_neighbors=k, push_weight=weight).fit(X_train, drawn.y_train)
+        model.set_params(n_neighbors=k, push_weight=weight)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NearfarWarning)  # the fit to all rows warns of the same
+            model.fit(X_train, drawn.y_train)
         mapped, new = (to_host(model.transform(part)) for part in (X_train, X_test))
         voters = min(k, len(mapped))
         error = knn_error(None, mapped, drawn.y_train, new, drawn.y_test, voters)
