@@ -358,7 +358,7 @@ def test_classes_of_different_sizes_have_their_own_targets(tiny, mcml_by_loops):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"shrinkage": -0.1}, r"shrinkage must be a number from 0 to below 1, or 'auto'; got -0"),
+        (
             {"shrinkage": -0.1},
             r"shrinkage must be a number from 0 to below 1, or 'auto'; got -0\.1",
         ),
