@@ -49,6 +49,7 @@ TABLE_ENTRIES = 1 << 22  # distances held at a time where each query needs those
 GROUP = 32  # distances in a group; the maxima of the groups bound the k-th nearest distance
 CENTRE_ROWS = 4096  # rows that are enough for a centre
 ROUGH = 1e-8  # a squared distance, relative to the largest, that a matrix product has lost
+MIDDLE_ROWS = 32  # whose median is in the middle of a class, unless half of them are outliers
 SOFTMAX_BYTES = 1 << 19  # bytes of a block of soft neighbours, which should stay in the cache
 # Exponents below it count as it: exp(−60) is lost in any sum of probabilities, but smaller ones
 # become subnormal numbers, with which processors compute a hundred times slower.
@@ -203,7 +204,8 @@ def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
         if near == 0:
             continue
         points = X[first:last].astype(np.float64)
-        points -= np.median(points, axis=0)  # an outlier would take digits from the others
+        # In the middle: an outlier would take digits from the others.
+        points -= np.median(points[:: -(-len(points) // MIDDLE_ROWS)], axis=0)
         squares = np.einsum("ij,ij->i", points, points)
         rough = ROUGH * 2 * squares.max()
         step = max(SOFTMAX_ROWS, SOFTMAX_BYTES // (8 * len(points)))

@@ -73,10 +73,10 @@ class LFDAProblem:
         """The problem of points (n, d), some of which differ, with ρ = shrinkage."""
         n = len(points)
         order = kernels.index(labels.order, points)
-        centred = kernels.double(points)
-        centred = (centred - centred.mean(0))[order]
-        size = float(abs(centred).max())
-        centred = centred / size
+        centred = kernels.double(points[order])
+        centred -= centred.mean(0)
+        size = max(float(centred.max()), -float(centred.min()))
+        centred /= size
         single = str(points.dtype).endswith("float32")
         Z = kernels.single(centred) if single else centred
         scales = kernels.kth_squares(Z, labels.starts, k) ** 0.5  # (1)
@@ -88,8 +88,11 @@ class LFDAProblem:
         )
         S, local = np.zeros((2, points.shape[1], points.shape[1]))
         for members, numbers in classes_by_size(in_order):
-            of_class = kernels.index(numbers, points)
-            product = symmetric(kernels.gram(centred[of_class], laplacian[of_class]))
+            parts = centred, laplacian
+            if len(numbers) < n:
+                of_classes = kernels.index(numbers, points)
+                parts = centred[of_classes], laplacian[of_classes]
+            product = symmetric(kernels.gram(*parts))
             S += product / members  # (8)
             local += product
         near, far = scatters_of_labels(kernels, centred, in_order)
