@@ -11,8 +11,8 @@ from the map that the process leaves, by the definitions of the pages: neither l
 are used. LFDA's is to be large and all others small. Closed forms stand beside what each of them
 needs at least: the product XᵀX, and one eigendecomposition of it. They are also timed on data of
 more features, where calls and checks do not outweigh that: normal classes, and, from the folder
-NEARFAR_DATA, MNIST and isolet. GMML and the default form of rows need an eigendecomposition each,
-and LFDA needs the distances of all pairs of a class. MLKR has a tolerance of 1e-8.
+NEARFAR_DATA, MNIST and isolet. GMML needs two eigendecompositions, for the geometric mean and for
+orthogonal rows, and LFDA the distances of all pairs of a class. MLKR has a tolerance of 1e-8.
 """
 
 from __future__ import annotations
