@@ -1,7 +1,7 @@
 """Wrong labels that are found: ``NEARFAR_DATA=DIR python -m benchmarks.suspicious_labels``.
 
-Of each set 2 % of the labels are replaced by others, drawn at random; LMNN learns from all rows, and
-rankings are compared by the share of the wrong labels among the first 4 % of the rows.
+Of each set 2 % of the labels are replaced by others, drawn at random. LMNN learns from all rows,
+and rankings are compared by the share of the wrong labels among the first 4 % of the rows.
 """
 
 import argparse
