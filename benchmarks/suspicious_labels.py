@@ -37,7 +37,7 @@ RANKINGS = {
 def load(name):
     """Points and labels, standardised where features have different units."""
     if name in SAMPLED:
-        with np.load(common.data_file(f"{name}.npz"), allow_pickle=True) as arrays:
+        with np.load(common.data_file(name), allow_pickle=True) as arrays:
             X, y = arrays["X"], arrays["y"]
         rows = np.random.default_rng(0).permutation(len(X))[: SAMPLED[name]]
         X, y = X[rows].astype(np.float64), y[rows]
