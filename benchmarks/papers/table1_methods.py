@@ -24,7 +24,7 @@ from nearfar import (
     NearestNeighborClassifier,
 )
 from nearfar.evaluation import choose_targets, knn_error
-from nearfar.supervision import class_order, nearest_targets
+from nearfar.supervision import class_order, target_table
 
 N_NEIGHBORS = 3
 PUSH_WEIGHT = 0.5
@@ -116,7 +116,7 @@ class Learners:
             errors.append(np.mean(vote.predict(new) != y[held_out]))
             if len(errors) == MOST_PASSES:
                 return 1 + int(np.argmin(errors))
-            targets = target_neighbors(metric.transform(X), y[rows], N_NEIGHBORS)
+            targets = target_table(metric.transform(X), class_order(y[rows], "LMNN"), N_NEIGHBORS)
             following = LMNN(init=metric.components_, **self.options)
             metric = following.fit(X, y[rows], target_neighbors=targets)
 
@@ -164,16 +164,6 @@ class Learners:
         error = float(np.mean(predicted != self.y_test))
         chosen = learned is vars(self).get("multi_pass")
         return Result(error, seconds, predicting, _remark(metric, chosen))
-
-
-def target_neighbors(Z, y, k):
-    """Row numbers of the nearest of the same class, (n, k)."""
-    labels = class_order(y, "LMNN")
-    _, tails = nearest_targets(Z[labels.order], labels, k)
-    targets = np.empty((len(y), k), dtype=np.int64)
-    tails = tails if isinstance(tails, np.ndarray) else tails.cpu().numpy()
-    targets[labels.order] = labels.order[tails.reshape(len(y), k)]
-    return targets
 
 
 def _remark(metric, chosen):
