@@ -45,7 +45,7 @@ CONTRADICTION = 1e-3  # change of a length that equal lengths would need, above 
 KEPT = 1e-6  # change of a squared length that is none
 NAMED = 5  # edges that a message names
 FLAT = 0.01  # share of the variance that may be lost without a warning
-SPECTRUM = 20  # eigenvalues among which the gap is looked for
+HELD = 0.95  # share of the variance along the axes that count as dimensions, at least
 SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
 
 
@@ -60,8 +60,9 @@ class MVU(Unfolding):
     ----------
     n_components : int, default=2
         Dimensions of the embedding. The program itself does not depend on it.
-    n_neighbors : int, default=4
-        Neighbours of each point in the graph. Too few leave it loose, too many lock it up.
+    n_neighbors : int, default=5
+        Neighbours of each point in the graph. Too few leave it loose, too many lock it up or tie
+        layers together. ``choose_n_neighbors`` compares several.
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
     constraints : {"equal", "exact", "shrink", "slack"}, default="equal"
@@ -102,7 +103,8 @@ class MVU(Unfolding):
         Eigenvalues of the solution, largest first, summed over components: as many as the largest
         component has different points.
     intrinsic_dimension_ : int
-        The number of eigenvalues before the widest gap in the spectrum.
+        The number of axes along which the points of the largest component vary by more than the
+        length of an edge (root mean square), or that hold 95 % of the variance if that is more.
     kernel_ : ndarray or torch.Tensor of shape (n_samples, n_samples)
         The solution K, in float64; copies of a point have the same rows, and it is centred over
         different points.
@@ -153,7 +155,7 @@ class MVU(Unfolding):
     -----
     With n points and m edges an iteration takes O(m³ + n³) time, and 8 m² + 24 m n + 100 n² bytes
     (16 m² on a GPU); some 15 to 25 iterations are needed, twice as many where the graph turns out
-    to be stiff. With 4 neighbours m is about 4 n. Everything is computed in float64, where the data
+    to be stiff. With 5 neighbours m is about 6 n. Everything is computed in float64, where the data
     is. Points that coincide are unfolded as one.
 
     References
@@ -175,7 +177,7 @@ class MVU(Unfolding):
     def __init__(
         self,
         n_components: int = 2,
-        n_neighbors: int | None = 4,
+        n_neighbors: int | None = 5,
         *,
         angles: bool = True,
         constraints: str = "equal",
@@ -319,7 +321,8 @@ class MVU(Unfolding):
     def _store_answers(self, answers: list[Answer], layout: Layout) -> None:
         """Store what only MVU has; the first answer is that of the largest component."""
         spectrum = layout.found[0][1].eigenvalues
-        self.intrinsic_dimension_ = _dimension(spectrum)
+        graph = answers[0].component.graph if answers else self.graph_
+        self.intrinsic_dimension_ = _dimension(spectrum, graph)
         self.dimacs_ = answers[0].certificate.dimacs if answers else {}
         self.thickness_ = max((answer.program.thickness for answer in answers), default=0.0)
         self.locked_up_ = (
@@ -451,14 +454,10 @@ def _too_different(graph: NeighborhoodGraph) -> InvalidInputError:
     )
 
 
-def _dimension(spectrum: Matrix) -> int:
-    """How many eigenvalues stand before the widest gap, relative, in the spectrum."""
-    leading = spectrum[: SPECTRUM + 1]
-    if len(leading) < 2 or leading[0] <= 0:
-        return 1
-    floor = 1e-9 * leading[0]
-    ratios = np.maximum(leading[:-1], floor) / np.maximum(leading[1:], floor)
-    return int(ratios.argmax()) + 1
+def _dimension(spectrum: Matrix, graph: NeighborhoodGraph) -> int:
+    """How many axes are longer than an edge, or hold all but a small share of the variance."""
+    long = int((spectrum >= (graph.lengths**2).mean() * graph.n_nodes).sum())
+    return max(long, 1 + int(np.searchsorted(np.cumsum(spectrum), HELD * spectrum.sum())))
 
 
 def _is_locked_up(points: Any, spectrum: Matrix, n_components: int) -> bool:

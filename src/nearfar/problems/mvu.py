@@ -374,19 +374,22 @@ class MVUProgram:
     def certificate(self, state: State, eigenvalues: Matrix) -> Certificate:
         """Objective, gap and error measures of a point; ``eigenvalues`` are those of K.
 
-        Rounding may leave K or S slightly indefinite. The gap includes the cost of moving both back
-        into their cones.
+        Rounding may leave K or S slightly indefinite. The gap is that of the point after both are
+        moved back into their cones, S by what rounding may have hidden of its least eigenvalue,
+        too: y of a stiff graph is large, and so is that.
         """
         kernels, gram, unit, n = kernels_for(state.K), self.gram, self.scale, self.n
         objective = self.variance(state) - (self.slack_cost(state) if self.priced else 0.0)
         S = self.dual_slack(state.y)
         least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
+        hidden = n * np.finfo(float).eps * float((S * S).sum()) ** 0.5
         bound, below = self.bound(state), max(0.0, -float(eigenvalues.min()) / unit)
-        inside = replace(state, K=state.K + below * (gram.eye(n, state.K) - 1 / n))
+        inside = replace(
+            state,
+            K=state.K + below * (gram.eye(n, state.K) - 1 / n),
+            y=state.y / (1 + self.sign * min(least - hidden, 0.0)),
+        )
         gap = self.gap(inside) + (n - 1) * below * unit / max(self.mean_square, abs(bound))
-        if least < 0:  # y is scaled back into the cone
-            moved = abs(bound / (1 + self.sign * least) - bound)
-            gap += moved / max(self.mean_square, abs(bound))
         given = kernels.to_host(self.squares)
         lack = self.forbidden(kernels.to_host(self.lengths(state.K)) - 1) * given
         size, total = 1 + float(given.max()), 1 + (abs(objective) + abs(bound)) / unit
