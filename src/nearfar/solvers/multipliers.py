@@ -42,7 +42,9 @@ class Tuning:
     """Constants of the descent. They change its speed, not its result."""
 
     # steps
-    memory: int = 30  # pairs that the quasi-Newton method remembers
+    memory: int = 30  # pairs that the quasi-Newton method remembers,
+    least_memory: int = 5  # or fewer, down to this number, for a map of fixed rank
+    memory_entries: int = 1 << 25  # so that they hold at most so many numbers
     first_step: float = 0.1  # length of a step without memory, relative to L
     least_scale: float = 0.02  # share of the norm of LLᵀ that is added to it before it scales steps
     # Newton's method
@@ -219,7 +221,12 @@ def proximal_factor_descent(
         L = at_best_scale(problem, L, warm=warm, width=width)
     else:
         width = triplets.width
-    state = _State(problem, problem.survey(L, margin, width, triplets), tol, fixed_rank, margin)
+    memory = LBFGS(TUNING.memory)
+    if fixed_rank:  # L may be as wide as a vocabulary
+        most = TUNING.memory_entries // (2 * L.size)
+        memory = LBFGS(max(TUNING.least_memory, min(TUNING.memory, most)))
+    at = problem.survey(L, margin, width, triplets)
+    state = _State(problem, at, tol, fixed_rank, margin, memory)
     start: Iterate[Known] | None = state.start()
     while True:
         state.step()
@@ -302,7 +309,7 @@ class _State(Generic[At, Known, Along]):
     tol: float
     fixed_rank: bool
     margin: InitVar[float]  # of the first search
-    memory: LBFGS = field(default_factory=lambda: LBFGS(TUNING.memory))
+    memory: LBFGS
     n_iter: int = 0
     close: bool = False  # whether Newton's method precedes the next look
     level: float = np.inf  # smoothed objective at the last look
