@@ -7,7 +7,7 @@ const hover = (i) => {
   tip.hidden = i < 0;
   if (i >= 0) {
     tip.replaceChildren(...[sized(picture(i), 72)].filter(Boolean), element("strong", { textContent: heading(i) }));
-    if (heldOut && heldOut[i]) tip.append(element("span", { className: "small", textContent: " held out" }));
+    if (heldOut && heldOut[i]) tip.append(element("div", { className: "small", textContent: "held out" }));
     const words = outcome(i);
     if (words) tip.append(element("div", { textContent: words }));
     if (!images) tip.append(values(i, 6));
@@ -144,9 +144,11 @@ const search = () => {
 byId("search").addEventListener("input", search);
 byId("search").addEventListener("keydown", (event) => {
   if (event.key === "Enter") {
-    const found = state.subset && state.subset.name === "found" ? state.subset.order : search();
-    if (found && found.length) {
-      select(found[(found.indexOf(state.selected) + 1) % found.length], true);
+    if (!state.subset || state.subset.name !== "found") search();
+    const found = state.subset;
+    if (found && found.order.length) {
+      found.at = ((found.at ?? -1) + 1) % found.order.length;
+      select(found.order[found.at], true);
       showMap();
     }
     event.preventDefault();
