@@ -208,6 +208,7 @@ themeButton.addEventListener("click", () => {
   repaint();
 });
 dark.addEventListener("change", repaint);
+if (heldOut) byId("rings").textContent = n > FEW ? "Colour by “held out” to see which rows were held out." : "Rows with a ring were held out.";
 measure();
 repaint();
 tellView();
