@@ -40,6 +40,11 @@ def progress(model: Any, write: Callable[[str], None] | None = None) -> Iterator
         model.set_callbacks(*others)
 
 
+def announce(line: str) -> None:
+    """Write a line to stderr."""
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 (`verbose` asked for it)
+
+
 class Display(Protocol):
     """Where iterations are shown."""
 
@@ -109,7 +114,7 @@ class Lines:
     """A line every ten seconds, on stderr unless there is something else that writes."""
 
     def __init__(self, write: Callable[[str], None] | None = None) -> None:
-        self._write = write or (lambda line: print(line, file=sys.stderr))  # noqa: T201 (asked for)
+        self._write = write or announce
 
     def start(self) -> None:
         """Start the clock."""

@@ -28,7 +28,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from nearfar.linalg import symmetric
 from nearfar.solvers.line_search import Line, exact_step
-from nearfar.solvers.quasi_newton import LBFGS, Bounded, LineSearchable
+from nearfar.solvers.quasi_newton import LBFGS, Bounded, LineSearchable, pairs_in_memory
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
@@ -42,9 +42,7 @@ class Tuning:
     """Constants of the descent. They change its speed, not its result."""
 
     # steps
-    memory: int = 30  # pairs that the quasi-Newton method remembers,
-    least_memory: int = 5  # or fewer, down to this number, for a map of fixed rank
-    memory_entries: int = 1 << 25  # so that they hold at most so many numbers
+    memory: int = 30  # pairs that the quasi-Newton method remembers, at most
     first_step: float = 0.1  # length of a step without memory, relative to L
     least_scale: float = 0.02  # share of the norm of LLᵀ that is added to it before it scales steps
     # Newton's method
@@ -221,10 +219,7 @@ def proximal_factor_descent(
         L = at_best_scale(problem, L, warm=warm, width=width)
     else:
         width = triplets.width
-    memory = LBFGS(TUNING.memory)
-    if fixed_rank:  # L may be as wide as a vocabulary
-        most = TUNING.memory_entries // (2 * L.size)
-        memory = LBFGS(max(TUNING.least_memory, min(TUNING.memory, most)))
+    memory = LBFGS(pairs_in_memory(TUNING.memory, L.size) if fixed_rank else TUNING.memory)
     at = problem.survey(L, margin, width, triplets)
     state = _State(problem, at, tol, fixed_rank, margin, memory)
     start: Iterate[Known] | None = state.start()
