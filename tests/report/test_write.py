@@ -435,8 +435,8 @@ def test_pictures_of_a_linear_kernel_are_of_its_own_map(written):
 
 
 def test_verbose_says_what_is_done(tmp_path, capsys):
-    X, y = load_iris(return_X_y=True)
-    model = LMNN().fit(X, y)
+    X, y = load_wine(return_X_y=True)
+    model = nearfar.LMNN().fit(X, y)
     write_report(model, tmp_path / "quiet.html", X, y)
     assert capsys.readouterr() == ("", "")
     write_report(model, tmp_path / "told.html", X, y, verbose=1)

@@ -131,7 +131,7 @@ def explore(
     >>> from nearfar.report import explore
     >>> X, y = load_iris(return_X_y=True)
     >>> explore(LMNN().fit(X, y), X, y)
-    Report(0.... MB of HTML)
+    Report(... MB of HTML)
     """
     page = template()
     say = announce if verbose else lambda _: None
