@@ -172,6 +172,8 @@ class LMNN(MetricLearner):
         Largest number of iterations, of all passes together.
     max_seconds : float or None, default=None
         Largest time in seconds, of all passes together.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     memory_limit : float or None, default=None
         Gigabytes that may be used; None is all memory of the machine or the device. What needs
         more is refused before it is allocated.
@@ -277,6 +279,7 @@ class LMNN(MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         memory_limit: float | None = None,
         warm_start: bool = False,
         checkpoint: Any = None,
@@ -295,6 +298,7 @@ class LMNN(MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.memory_limit = memory_limit
         self.warm_start = warm_start
         self.checkpoint = checkpoint
