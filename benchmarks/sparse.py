@@ -69,7 +69,7 @@ def load(smoke=False):
         train, test = np.arange(120), np.arange(120, 200)
         X = sparse.csr_array(X)
     else:
-        with np.load(common.data_file("newsgroups20.npz")) as file:
+        with np.load(common.data_file("newsgroups20")) as file:
             parts = file["data"].astype(np.float64), file["indices"], file["indptr"]
             X = sparse.csr_array(parts, shape=tuple(file["shape"]))
             y, train, test = file["y"], file["train"], file["test"]
@@ -175,7 +175,7 @@ def main(arguments=None):
         command += ["--smoke"] if options.smoke else []
         environment = common.threads_environment(1)
         done = subprocess.run(
-            command, env=environment, check=True, capture_output=True, text=True, cwd=common.ROOT
+            command, env=environment, check=True, stdout=subprocess.PIPE, text=True, cwd=common.ROOT
         )
         record["runs"].append(json.loads(done.stdout))
         print(done.stdout.strip(), flush=True)
