@@ -216,9 +216,7 @@ def validated_weights(
     "balanced" counts rows with their ``sample_weight``, and classes that a dict does not name have
     the weight 1. ``labels`` are the classes of the rows, or None for tuples, which have none.
     """
-    weights = (
-        np.ones(n) if sample_weight is None else _numbers_for_rows(estimator, n, sample_weight)
-    )
+    weights = np.ones(n) if sample_weight is None else numbers_for_rows(estimator, n, sample_weight)
     class_weight = getattr(estimator, "class_weight", None)
     if class_weight is not None:
         with np.errstate(over="ignore"):  # the check of the largest tells
@@ -249,7 +247,7 @@ def drop_rows_without_weight(
     return take_rows(X, rows), labels, weights[rows]
 
 
-def _numbers_for_rows(estimator: Any, n: int, sample_weight: Any) -> Floats:
+def numbers_for_rows(estimator: Any, n: int, sample_weight: Any) -> Floats:
     """A finite number of at least zero for each row."""
     name, given = type(estimator).__name__, to_host(sample_weight)
     if given.shape != (n,):

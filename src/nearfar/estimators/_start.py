@@ -46,7 +46,7 @@ def without_dead_features(X: Array) -> Array:
     They hold only noise, like outputs of an embedding that are never used. A learned metric would
     have to stretch them by many powers of ten to see them at all, so they get no weight.
     """
-    kernels, step = kernels_for(X), -(-X.shape[0] // SAMPLE_ROWS)
+    kernels, step = kernels_for(X), -(-X.shape[0] // FEW_ROWS)
     spreads = _spreads(kernels, X[::step])
     if (spreads > step * DEAD * _median(spreads)).all():  # all rows spread 1/step as much at least
         return X
@@ -65,6 +65,12 @@ def without_dead_features(X: Array) -> Array:
     if sparse.issparse(X):
         return X @ sparse.diags_array(~dead, dtype=X.dtype)
     return X * kernels.like(~dead, X)
+
+
+def all_equal(X: Array) -> bool:
+    """Whether all points are the same."""
+    few = X[:: -(-len(X) // FEW_ROWS)]
+    return not bool((few != X[:1]).any()) and not bool((X[:1] != X).any())
 
 
 def _spreads(kernels: ModuleType, X: Array) -> Matrix:

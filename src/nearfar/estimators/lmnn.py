@@ -52,6 +52,7 @@ from nearfar.estimators._start import (
     without_dead_features,
 )
 from nearfar.estimators._training import Saved, Training, store_ending, with_callbacks
+from nearfar.estimators._unlabeled import with_spread_labels
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
@@ -140,6 +141,13 @@ class LMNN(MetricLearner):
         Weights of classes, by which those of their rows are multiplied: "balanced" gives all
         classes the same weight, and classes that a dict does not name have the weight 1. Not for
         triplets.
+    unlabeled_weight : float or None, default=None
+        Whether to learn from rows without a label, whose y is -1 as in scikit-learn. None: -1 is a
+        class like any other. A number, 1 to begin with: a metric is learned from the labelled rows;
+        their labels are spread over the graph of nearest neighbours under it; and the metric is
+        learned again from all rows, those without a label weighted by this number times the
+        confidence in the label that they got. Not with ``validation_fraction`` or
+        ``target_neighbors``, nor for triplets.
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the points that
         the full metric has transformed on their principal components (the papers' LMNN-S).
@@ -218,6 +226,8 @@ class LMNN(MetricLearner):
         rank and validation_error.
     classes_ : ndarray
         The labels, if y held any.
+    transduction_ : ndarray of shape (n_samples,) or None
+        With ``unlabeled_weight`` the label of each row, given or spread; -1 if no label reached it.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
@@ -249,6 +259,7 @@ class LMNN(MetricLearner):
     """
 
     proof_: Proof | None
+    transduction_: NDArray[Any] | None
 
     def __init__(
         self,
@@ -258,6 +269,7 @@ class LMNN(MetricLearner):
         *,
         shrinkage: float | str = "auto",
         class_weight: str | dict[Any, float] | None = None,
+        unlabeled_weight: float | None = None,
         reduce: str = "learn",
         n_passes: int = 1,
         init: str | ArrayLike = "auto",
@@ -275,6 +287,7 @@ class LMNN(MetricLearner):
         self.n_components = n_components
         self.shrinkage = shrinkage
         self.class_weight = class_weight
+        self.unlabeled_weight = unlabeled_weight
         self.reduce = reduce
         self.n_passes = n_passes
         self.init = init
@@ -305,7 +318,8 @@ class LMNN(MetricLearner):
             point, a near and a far one. Float32 stays float32; tensors are computed on their
             device. Points may be sparse if ``n_components`` rows are learned.
         y : array-like of shape (n_samples,) or None, default=None
-            Class labels of points: numbers, strings, booleans or categories. None for triplets.
+            Class labels of points: numbers, strings, booleans or categories; with
+            ``unlabeled_weight`` numbers, and -1 for a row without one. None for triplets.
         target_neighbors : array-like of int of shape (n_samples, k) or None, default=None
             Row numbers of the neighbours that each point should have, of its own class; -1 for
             none. By default the ``n_neighbors`` nearest of the same class, as always after the
@@ -320,10 +334,16 @@ class LMNN(MetricLearner):
             The fitted estimator.
         """
         self.__dict__.pop("classes_", None)
+        self.transduction_ = None
         if holds_tuples(X):
             return self._fit_triplets(X, y, target_neighbors, sample_weight)
         X = self._validated_points(X)
-        labels = validated_labels(self, X, y)
+        all_labels = y
+        if self.unlabeled_weight is not None:
+            all_labels, sample_weight = with_spread_labels(
+                self, X, y, sample_weight, target_neighbors
+            )
+        labels = validated_labels(self, X, all_labels)
         weights = validated_weights(self, X.shape[0], sample_weight, labels)
         targets = None if target_neighbors is None else to_host(target_neighbors)
         counted = drop_rows_without_weight(self, X, labels, weights)[:2]
