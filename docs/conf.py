@@ -22,7 +22,7 @@ extensions = [
     "myst_parser",
     "numpydoc",
     "repository",
-    "sphinx-mathjax-offline",
+    "formulas",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx_copybutton",
@@ -40,7 +40,6 @@ suppress_warnings = ["config.cache"]  # sphinx_gallery_conf holds functions
 
 myst_enable_extensions = ["amsmath", "attrs_inline", "dollarmath"]
 myst_heading_anchors = 4
-mathjax3_config = {"chtml": {"matchFontHeight": False, "scale": 1.1}}
 # The pages whose lists of links are the navigation; see _extensions/repository.py
 index_pages = ["index", "guide", "algorithms/index", "results/index", "development"]
 # What lies outside docs/ and is a page all the same

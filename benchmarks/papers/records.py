@@ -7,7 +7,10 @@ left out of the next run.
 import argparse
 import json
 import platform
+import sys
+import tempfile
 from importlib import metadata
+from pathlib import Path
 
 from benchmarks import common
 
@@ -52,6 +55,27 @@ class Records:
         common.write_text(
             self.path, json.dumps(self.facts)[:-1] + ', "rows": [\n' + body + "\n]}\n"
         )
+
+
+def run_script(arguments, stem, measure_all, page):
+    """What a script of records does: measure and write the page, or only write it (``--table``).
+
+    ``measure_all(arguments)`` measures what is missing and answers with what failed; a smoke run
+    keeps nothing and prints the page. The answer is the exit status.
+    """
+    if arguments.table:
+        common.write_page(arguments, stem, page)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.smoke:
+            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
+        failures = measure_all(arguments) or []
+        text = common.write_page(arguments, stem, page)
+        if arguments.smoke:
+            print(text)
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
 
 
 def open_records(arguments, stem, order):

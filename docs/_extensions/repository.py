@@ -20,7 +20,6 @@ from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
-from docutils import nodes
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
@@ -118,13 +117,6 @@ def _name_link(match: re.Match[str]) -> str:
     return f"{{py:obj}}{match[0]}" if public else match[0]
 
 
-def keep_formulas(_app: Sphinx, doctree: nodes.document) -> None:
-    """Leave formulas with a number as they are: in Sphinx' ``split`` they cannot have one."""
-    for formula in doctree.findall(nodes.math_block):
-        if r"\tag" in formula.astext():
-            formula["classes"].append("amsmath")  # what MyST does not wrap
-
-
 # -- source files as pages ---------------------------------------------------------------------
 
 
@@ -180,7 +172,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("shown_files", {}, "env")
     app.connect("env-before-read-docs", remember_listings)
     app.connect("source-read", read_page)
-    app.connect("doctree-read", keep_formulas)
     app.connect("html-collect-pages", listings)
     app.connect("autodoc-process-docstring", link_pages)
     app.connect("autodoc-skip-member", skip_member)

@@ -237,6 +237,7 @@ def test_control_c_ends_the_program_with_130(folder):
     assert process.returncode == 130
     assert b"Traceback" not in err
     assert b"lmnn: interrupted" in out
+    assert b"the fit of LMNN was interrupted" in out  # so that no other one follows
     assert load(folder / "model.nearfar").status_ == "interrupted"
 
 

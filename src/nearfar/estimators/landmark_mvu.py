@@ -27,9 +27,11 @@ from nearfar.estimators.variational_mvu import (
     ScaledGraph,
     check_stretch,
     lle_matrix_of,
+    program_status,
     refine,
     solve_program,
     store_program,
+    whole_bound,
 )
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import single_threaded_blas
@@ -101,7 +103,9 @@ class LandmarkMVU(Unfolding):
         ``2 * stretch * λ * trace - Σ weight * change²`` of the embedding, or of the program without
         ``refine``; in units in which the mean squared length is 1.
     duality_gap_ : float or None
-        Certified gap of the program; None after a refinement, which is not convex.
+        Certified gap of the embedding: how far its objective is at most from that of the best
+        points in any number of dimensions, relative as ``program_gap_``. None if there was no time
+        or memory for the proof.
     program_objective_ : float
         Objective of the program.
     program_gap_ : float
@@ -215,13 +219,14 @@ class LandmarkMVU(Unfolding):
             shape = solve_program(program, scaled, self.n_components, run)
             if self.refine and shape.status not in CUT_SHORT:
                 shape = refine(shape, self.stretch, self.n_components, self.tol, run)
-            layout.place(component, shape.unfolded(self.n_components, given.reference))
+            bound = whole_bound(shape, self.stretch, random)
+            layout.place(component, shape.unfolded(self.n_components, given.reference, bound))
             certificates.append(shape.certificate)
             landmarks.append(component.rows[chosen])
         store_layout(self, layout)
         store_program(self, certificates)
         self.landmarks_ = layout.first_copies[np.concatenate(landmarks)]
-        status, gap = layout.status(self.tol), layout.duality_gap
+        status, gap = program_status(self, layout), layout.duality_gap
         store_ending(self, status, layout.objective, gap, training.history)
         training.finish(status, layout.attributes())
         return self

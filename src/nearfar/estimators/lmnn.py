@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import MetricLearner
@@ -44,6 +45,7 @@ from nearfar.estimators._shrinkage import (
 )
 from nearfar.estimators._start import (
     central_point,
+    check_range,
     given_start,
     learned_rows,
     robust_centre,
@@ -56,8 +58,10 @@ from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_given import GivenLMNNProblem
+from nearfar.problems.lmnn_sparse import SparseLMNNProblem
+from nearfar.problems.sparse_points import SparsePoints
 from nearfar.solvers import Status
-from nearfar.supervision import ClassOrder, class_order
+from nearfar.supervision import ClassOrder, class_order, vote
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.validation import check_choice, check_number
 
@@ -75,7 +79,7 @@ class Rows:
     """What the passes of a fit learn from, and what they validate on."""
 
     points: Array  # to learn from, sorted by class
-    centre: Array
+    centre: Array | None  # None of sparse points
     labels: ClassOrder  # of the points
     order: Index  # the row of X of each point
     targets: tuple[Array, Array] | None  # edges to target neighbours that the user gave
@@ -131,7 +135,8 @@ class LMNN(MetricLearner):
         discriminant analysis, whichever classifies training rows that are left out (see
         ``prior_components_``). A full metric has full rank then; for a learned rectangular map
         only the pull is shrunk. With more than 5000 features "auto" is 0, since a metric of full
-        rank would be too large: project them first, for example by PCA.
+        rank would be too large: project them first, for example by PCA. Sparse rows keep the
+        distance of the inputs, at any number of features.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, by which those of their rows are multiplied: "balanced" gives all
         classes the same weight, and classes that a dict does not name have the weight 1. Not for
@@ -155,7 +160,8 @@ class LMNN(MetricLearner):
         metric, and the answer for a learned rectangular map. "auto" weighs directions by how far
         apart random points are compared with target neighbours for a full metric, or is the
         identity if held-out rows prefer that; for a rectangular map it is LDA where that has enough
-        directions, else PCA.
+        directions, else PCA, and for more than 100 sparse features discriminants of all of them, by
+        ridge regression, and PCA.
     validation_fraction : float or None, default=None
         Share of the rows of each class to hold out. Learning stops when their k-nearest-neighbour
         error no longer falls, and the map with the smallest error of all passes is kept.
@@ -231,7 +237,9 @@ class LMNN(MetricLearner):
     -----
     With n points, d features, rank r and m pairs at hand: an iteration costs O(m r + n d r), a
     look at the gap every few iterations O(m d + n d² + d³), and a full search, ever more rarely,
-    O(n² r). Memory is O(n d + d² + m). `fit` refuses sparse input.
+    O(n² r). Memory is O(n d + d² + m). CSR input, for a map of few rows that is learned, is never
+    made dense: a step costs O(m r + z r) for z numbers that are stored, and memory is
+    O(z + (n + d) (r + 200) + m).
 
     References
     ----------
@@ -305,10 +313,10 @@ class LMNN(MetricLearner):
 
         Parameters
         ----------
-        X : array-like, torch.Tensor or Tuples
+        X : array-like, sparse array, torch.Tensor or Tuples
             Points of shape (n_samples, n_features), or triplets (n_triplets, 3, n_features) of a
             point, a near and a far one. Float32 stays float32; tensors are computed on their
-            device.
+            device. Points may be sparse if ``n_components`` rows are learned.
         y : array-like of shape (n_samples,) or None, default=None
             Class labels of points: numbers, strings, booleans or categories; with
             ``unlabeled_weight`` numbers, and -1 for a row without one. None for triplets.
@@ -329,21 +337,21 @@ class LMNN(MetricLearner):
         self.transduction_ = None
         if holds_tuples(X):
             return self._fit_triplets(X, y, target_neighbors, sample_weight)
-        X = validated_points(self, X, reset=True)
+        X = self._validated_points(X)
         all_labels = y
         if self.unlabeled_weight is not None:
             all_labels, sample_weight = with_spread_labels(
                 self, X, y, sample_weight, target_neighbors
             )
         labels = validated_labels(self, X, all_labels)
-        weights = validated_weights(self, len(X), sample_weight, labels)
+        weights = validated_weights(self, X.shape[0], sample_weight, labels)
         targets = None if target_neighbors is None else to_host(target_neighbors)
         counted = drop_rows_without_weight(self, X, labels, weights)[:2]
         self._check_parameters(counted[1], targets)
         given = self._given_start()
 
         edges = None if targets is None else given_edges(targets, labels, X, weights)
-        rows = self._rows(*counted, edges, len(X), weights)
+        rows = self._rows(*counted, edges, X.shape[0], weights)
         self.shrinkage_ = margin_shrinkage(self.shrinkage, rows.points)
         self.prior_components_ = None if rows.prior is None else rows.prior[0]
         settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
@@ -385,6 +393,20 @@ class LMNN(MetricLearner):
         return self
 
     # -- before ------------------------------------------------------------------------------
+
+    def _validated_points(self, X: Any) -> Array:
+        """Points, which may be sparse if a map of few rows is learned."""
+        count: Any = self.n_components
+        rows = int(count) if isinstance(count, Integral) else None
+        few = sparse.issparse(X) and learned_rows(rows, self.reduce, X.shape[1]) is not None
+        return validated_points(
+            self,
+            X,
+            reset=True,
+            accept_sparse=few,
+            to_accept="A map of few rows is learned from sparse points: set n_components, and leave"
+            " reduce='learn'. ",
+        )
 
     def _check_own_parameters(self) -> None:
         """Validate the parameters by themselves."""
@@ -435,7 +457,10 @@ class LMNN(MetricLearner):
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
         live = without_dead_features(X)
         points, held_out, prior = take_rows(live, split.order), None, None
-        if self.shrinkage == "auto":
+        is_sparse = sparse.issparse(points)
+        if is_sparse:
+            check_range(points)
+        elif self.shrinkage == "auto":
             robust_centre(points)  # refuses what leaves the range of float64
             prior = chosen_prior(points, split.codes, self.n_neighbors)
         if split.held_out is not None:
@@ -443,7 +468,7 @@ class LMNN(MetricLearner):
         counted = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
         return Rows(
             points,
-            central_point(points),
+            None if is_sparse else central_point(points),
             split.labels,
             counted[split.order],
             targets,
@@ -496,6 +521,12 @@ class LMNN(MetricLearner):
         edges = rows.targets
         if before is not None or edges is None:
             edges = targets_under(chosen_by, points, rows.centre, labels, self.n_neighbors)
+        if sparse.issparse(points):
+            assert self._learns_rows is not None
+            source = SparsePoints(points, self._learns_rows)
+            settings = self.push_weight, self.shrinkage_, rows.masses
+            sparse_problem = SparseLMNNProblem.of(source, edges, labels.starts, *settings)
+            return Descent(sparse_problem, points, labels, self.tol, self._learns_rows)
         problem = LMNNProblem.build(
             points,
             rows.centre,
@@ -628,7 +659,7 @@ class LMNN(MetricLearner):
             training.history,
             ending.unreached,
             unrounded=kept.unrounded,
-            points=X,
+            points=None if sparse.issparse(X) else X,
         )
 
     def _warn_if_worse(self, rows: Rows) -> None:
@@ -636,11 +667,13 @@ class LMNN(MetricLearner):
         if rows.held_out is None:
             return
         new, truth = rows.held_out
+        k = min(self.n_neighbors, len(rows.codes))
+        near = to_host(kernels_for(new).nearest(new, rows.points, k)[0])
         warn_if_worse(
             self._votes(rows, to_host(self.components_), new),
-            self._votes(rows, np.eye(self.n_features_in_), new),
+            vote(rows.codes[near], int(rows.codes.max()) + 1),
             truth,
-            n_rows=len(rows.points),
+            n_rows=len(rows.codes),
             n_features=self.n_features_in_,
             n_classes=len(self.classes_),
         )
@@ -657,6 +690,7 @@ class LMNN(MetricLearner):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
+        tags.input_tags.sparse = self.n_components is not None and self.reduce == "learn"
         return tags
 
     def _target_space(self, X: Array) -> Array:

@@ -28,7 +28,7 @@ from nearfar.estimators._shrinkage import (
     scale_of_pairs,
     shrinkage_for,
 )
-from nearfar.estimators._start import FEW_ROWS, check_range, without_dead_features
+from nearfar.estimators._start import all_equal, check_range, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.linalg import canonical_factor, pad_or_trim_rows
@@ -199,8 +199,7 @@ class RCA(PairLearner, MetricLearner):
     def _check_variation(self, X: Array) -> None:
         """Raise if squares leave the range of float64, or if all points are equal."""
         check_range(X)
-        few = X[:: max(1, len(X) // FEW_ROWS)]
-        if not bool((few != X[:1]).any()) and not bool((X[:1] != X).any()):
+        if all_equal(X):
             raise self._equal_within_chunklets(0)  # before rounding of the mean makes them differ
 
     def _chosen_scale(self, points: Array, rows: Index, codes: Index) -> Array | None:
