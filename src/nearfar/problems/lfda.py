@@ -79,19 +79,10 @@ class LFDAProblem:
         centred = centred / size
         single = str(points.dtype).endswith("float32")
         Z = kernels.single(centred) if single else centred
-        scales = kernels.kth_squares(Z, labels.starts, k) ** 0.5  # (1)
-        scales = scales.clip(LEAST_SCALE * max(float(scales.max()), LEAST_SCALE), None)
-        laplacian = kernels.local_laplacian(Z, as_dtype_of(Z, scales), labels.starts)  # (2)
-        laplacian = kernels.double(laplacian)
-        sizes = np.repeat(labels.sizes, labels.sizes).astype(np.float64)
-        weighted = centred / kernels.like(sizes, centred)[:, None]
-        S = symmetric(kernels.gram(weighted, laplacian))  # (8)
-        local = symmetric(kernels.gram(centred, laplacian))
         in_order = ClassOrder(
             labels.classes, labels.codes[labels.order], np.arange(n), labels.starts
         )
-        _, D = scatters_of_labels(kernels, centred, in_order)
-        B = (D + local) / n - S  # (8)
+        S, B = local_scatters(kernels, centred, in_order, k, Z)
         if shrinkage:
             live = np.diag(S + B) > 0
             rows = np.eye(len(live))[live]
@@ -143,6 +134,26 @@ class LFDAProblem:
         objective = float(np.trace(linalg.solve(within, between, assume_a="pos")))
         best = float(self._directions[0][: len(L)].sum())
         return objective, max(best - objective, 0.0) / max(objective, 1.0)
+
+
+def local_scatters(
+    kernels: ModuleType, centred: Array, labels: ClassOrder, k: int, Z: Array | None = None
+) -> tuple[Matrix, Matrix]:
+    """S and B of (8) for centred points in float64, sorted by class.
+
+    ``Z`` are the same points in the precision of the affinities, if that is another one.
+    """
+    Z = centred if Z is None else Z
+    scales = kernels.kth_squares(Z, labels.starts, k) ** 0.5  # (1)
+    scales = scales.clip(LEAST_SCALE * max(float(scales.max()), LEAST_SCALE), None)
+    laplacian = kernels.local_laplacian(Z, as_dtype_of(Z, scales), labels.starts)  # (2)
+    laplacian = kernels.double(laplacian)
+    sizes = np.repeat(labels.sizes, labels.sizes).astype(np.float64)
+    weighted = centred / kernels.like(sizes, centred)[:, None]
+    S = symmetric(kernels.gram(weighted, laplacian))  # (8)
+    local = symmetric(kernels.gram(centred, laplacian))
+    _, D = scatters_of_labels(kernels, centred, labels)
+    return S, (D + local) / len(centred) - S  # (8)
 
 
 def _shrunk(A: Matrix, shrinkage: float) -> Matrix:
