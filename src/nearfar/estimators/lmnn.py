@@ -135,8 +135,8 @@ class LMNN(MetricLearner):
         discriminant analysis of both, weighted by how well each classifies training rows that are
         left out (see ``prior_components_``). A full metric has full rank then; for a learned
         rectangular map only the pull is shrunk. With more than 5000 features "auto" is 0, since a
-        metric of full rank would be too large: project them first, for example by PCA. Sparse rows keep the
-        distance of the inputs, at any number of features.
+        metric of full rank would be too large: project them first, for example by PCA.
+        Sparse rows keep the distance of the inputs, at any number of features.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, by which those of their rows are multiplied: "balanced" gives all
         classes the same weight, and classes that a dict does not name have the weight 1. Not for
