@@ -83,8 +83,8 @@ def _link(app: Sphinx, origin: Path, folder: Path, match: re.Match[str]) -> str:
     target = pages.get(target, target)
     if target.suffix == ".py" and target.is_relative_to(SOURCE):
         return f"]({_listing(app, folder, target)}){{.external}}"
-    if target.suffix == ".py" and target.parent == ROOT / "examples":
-        target = DOCS / "gallery" / f"{target.stem}.rst"
+    if target.suffix == ".py" and target.is_relative_to(ROOT / "examples"):
+        target = DOCS / "gallery" / target.relative_to(ROOT / "examples").with_suffix(".rst")
     return f"]({os.path.relpath(target, folder)}{match[2] or ''})"
 
 

@@ -104,11 +104,11 @@ def read(settings, monkeypatch):
 def test_links_lead_to_where_things_are_on_the_site(read):
     text = read(
         "algorithms/lmnn",
-        "[a](../../src/nearfar/linalg.py) [b](../../examples/flight_map.py) [c](../pairs.md#x)"
+        "[a](../../src/nearfar/linalg.py) [b](../../examples/maps/flight_map.py) [c](../pairs.md#x)"
         " [d](../../CHANGELOG.md) [e](#costs) [f](https://example.org)",
     )
     assert text == (
-        "[a](../listings/nearfar/linalg.html){.external} [b](../gallery/flight_map.rst)"
+        "[a](../listings/nearfar/linalg.html){.external} [b](../gallery/maps/flight_map.rst)"
         " [c](../pairs.md#x) [d](../changelog.md) [e](#costs) [f](https://example.org)"
     )
 

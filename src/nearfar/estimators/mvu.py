@@ -108,6 +108,8 @@ class MVU(Unfolding):
         Largest number of iterations of the program; a refinement may take ten times as many.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     memory_limit : float or None, default=None
         Gigabytes that may be used; None is all memory of the machine or the device. A problem that
         needs more is refused before any work.
@@ -216,6 +218,7 @@ class MVU(Unfolding):
         tol: float = 1e-6,
         max_iter: int = 100,
         max_seconds: float | None = None,
+        verbose: int = 0,
         memory_limit: float | None = None,
         random_state: Any = None,
     ) -> None:
@@ -231,6 +234,7 @@ class MVU(Unfolding):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.memory_limit = memory_limit
         self.random_state = random_state
 

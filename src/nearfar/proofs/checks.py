@@ -49,7 +49,8 @@ def no_variation(objective: float) -> Found:
 def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
     """LMNN, KernelLMNN and MultiMetricLMNN."""
     X = points_of(X, model)
-    codes, weights = claims.codes_of(y, len(X)), claims.weights_of(proof, len(X))
+    codes = claims.codes_of(claims.learned_labels(model, y), len(X))
+    weights = claims.weights_of(proof, len(X))
     rows = counted = np.flatnonzero(weights)
     mu = float(model.push_weight)
     if "rows" in proof:
