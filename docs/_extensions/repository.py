@@ -20,7 +20,6 @@ from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
-from docutils import nodes
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
@@ -84,8 +83,8 @@ def _link(app: Sphinx, origin: Path, folder: Path, match: re.Match[str]) -> str:
     target = pages.get(target, target)
     if target.suffix == ".py" and target.is_relative_to(SOURCE):
         return f"]({_listing(app, folder, target)}){{.external}}"
-    if target.suffix == ".py" and target.parent == ROOT / "examples":
-        target = DOCS / "gallery" / f"{target.stem}.rst"
+    if target.suffix == ".py" and target.is_relative_to(ROOT / "examples"):
+        target = DOCS / "gallery" / target.relative_to(ROOT / "examples").with_suffix(".rst")
     return f"]({os.path.relpath(target, folder)}{match[2] or ''})"
 
 
@@ -116,13 +115,6 @@ def _name_link(match: re.Match[str]) -> str:
     except (ImportError, AttributeError):
         public = False
     return f"{{py:obj}}{match[0]}" if public else match[0]
-
-
-def keep_formulas(_app: Sphinx, doctree: nodes.document) -> None:
-    """Leave formulas with a number as they are: in Sphinx' ``split`` they cannot have one."""
-    for formula in doctree.findall(nodes.math_block):
-        if r"\tag" in formula.astext():
-            formula["classes"].append("amsmath")  # what MyST does not wrap
 
 
 # -- source files as pages ---------------------------------------------------------------------
@@ -180,7 +172,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("shown_files", {}, "env")
     app.connect("env-before-read-docs", remember_listings)
     app.connect("source-read", read_page)
-    app.connect("doctree-read", keep_formulas)
     app.connect("html-collect-pages", listings)
     app.connect("autodoc-process-docstring", link_pages)
     app.connect("autodoc-skip-member", skip_member)

@@ -29,9 +29,8 @@ def whiten(pairs, regularization):
     return whitened_by_near_pairs(
         on_numpy,
         rows,
-        near_scatter(on_numpy, pairs),
+        pairs,
         lambda U: on_numpy.sq_lengths(U, *pairs.far_edges()),
-        int(pairs.near.sum()),
         regularization,
     )
 
@@ -51,19 +50,20 @@ def test_the_near_scatter_is_that_of_the_pairs(pairs, backend, monkeypatch):
     X = backend.asarray(pairs.points)
     kernels = kernels_for(X)
     there = Pairs(X, pairs.heads, pairs.tails, pairs.near, pairs.labels)
-    np.testing.assert_allclose(near_scatter(kernels, there)(X), expected, rtol=1e-10, atol=1e-10)
-    monkeypatch.setattr(near_pairs, "BLOCK_ROWS", 7)
-    np.testing.assert_allclose(near_scatter(kernels, there)(X), expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(near_scatter(kernels, there), expected, rtol=1e-10, atol=1e-10)
+    monkeypatch.setattr(near_pairs, "BLOCK_ENTRIES", 7 * X.shape[1])
+    np.testing.assert_allclose(near_scatter(kernels, there), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("regularization", [0.0, 1e-9, 0.1])
 def test_one_decomposition_and_the_careful_way_agree(pairs, regularization, monkeypatch):
-    """RᵀHR = I, and R Rᵀ = H⁻¹ does not depend on the way; G is the inverse of R."""
+    """RᵀHR = I, and R Rᵀ = H⁻¹ depends neither on the way nor on blocks; G is the inverse of R."""
     H = by_loops(pairs)
     H += regularization * np.trace(H) / 4 * np.eye(4)
     found = []
-    for steady in (near_pairs.STEADY, np.inf):
+    for steady, entries in ((near_pairs.STEADY, 1 << 22), (np.inf, 1 << 22), (np.inf, 28)):
         monkeypatch.setattr(near_pairs, "STEADY", steady)
+        monkeypatch.setattr(near_pairs, "BLOCK_ENTRIES", entries)
         R, G, free = whiten(pairs, regularization)
         np.testing.assert_allclose(R.T @ H @ R, np.eye(4), atol=1e-9)
         np.testing.assert_allclose(R.T @ G, np.eye(4), atol=1e-9)
@@ -72,7 +72,7 @@ def test_one_decomposition_and_the_careful_way_agree(pairs, regularization, monk
     scale = np.sqrt(np.outer(np.diag(inverse), np.diag(inverse)))
     for metric, _ in found:
         np.testing.assert_allclose(metric / scale, inverse / scale, atol=1e-8)
-    assert found[0][1] == found[1][1]
+    assert found[0][1] == found[1][1] == found[2][1]
 
 
 def test_directions_that_the_ridge_makes_are_told(rng):
@@ -108,3 +108,25 @@ def test_a_ridge_is_that_of_the_features(rng):
     H += 0.3 * np.trace(H) / 3 * np.eye(3)
     x = X[3] - X[8]
     assert np.sum((x @ R) ** 2) == pytest.approx(x @ np.linalg.inv(H) @ x, rel=1e-9)
+
+
+@pytest.mark.parametrize("of_labels", [True, False])
+@pytest.mark.parametrize("regularization", [1e-8, 0.05])
+def test_near_pairs_much_shorter_than_the_points_are_apart(rng, of_labels, regularization):
+    """Near pairs differ along (1, 2) only, by 1e-14 of the length of far pairs, along (1, 1).
+
+    Differences of the points as they were given are exact, and not those of any other coordinates.
+    R Rᵀ = H⁻¹ is compared in units of T, by cofactors.
+    """
+    X = np.repeat([[0.126, 0.126], [-0.132, -0.132]], 4, axis=0)
+    X += rng.normal(size=(8, 1)) * [1e-14, 2e-14]
+    heads, tails = np.triu_indices(8, 1)
+    near = (heads < 4) == (tails < 4)
+    order = class_order(np.repeat([0, 1], 4), "test")
+    pairs = Pairs(X, heads, tails, near, order if of_labels else None)
+    H = by_loops(pairs)
+    unit = np.trace(H)
+    H = H / unit + regularization / 2 * np.eye(2)
+    inverse = np.array([[H[1, 1], -H[0, 1]], [-H[1, 0], H[0, 0]]]) / np.linalg.det(H)
+    R, _, _ = whiten(pairs, regularization)
+    np.testing.assert_allclose(unit * R @ R.T, inverse, rtol=1e-6)

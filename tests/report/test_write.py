@@ -433,3 +433,16 @@ def test_pictures_of_a_linear_kernel_are_of_its_own_map(written):
     pixels, y = pixels[:60] / 16, y[:60] % 3
     model = nearfar.KernelLMNN(kernel="linear", max_iter=20, tol=10.0).fit(pixels, y)
     assert "axis 2" in written(model, pixels, y, image_shape=(8, 8)).text
+
+
+def test_verbose_says_what_is_done(tmp_path, capsys):
+    X, y = load_wine(return_X_y=True)
+    model = nearfar.LMNN().fit(X, y)
+    write_report(model, tmp_path / "quiet.html", X, y)
+    assert capsys.readouterr() == ("", "")
+    write_report(model, tmp_path / "told.html", X, y, verbose=1)
+    assert capsys.readouterr().err.splitlines() == [
+        "report: searching neighbours",
+        "report: measuring errors, with a second fit for comparison",
+        "report: writing the page",
+    ]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
+from scipy import sparse
 from sklearn.metrics import roc_auc_score
 
 from nearfar.errors import InvalidInputError, WorseThanInputsWarning, warn
@@ -55,8 +56,12 @@ def chosen_shrinkage(shrinkage: float | str, points: Array, n_metrics: int = 1) 
 
 
 def margin_shrinkage(shrinkage: float | str, points: Array, n_metrics: int = 1) -> float:
-    """As `chosen_shrinkage`, but "auto" is 0 where a metric of full rank would be too large."""
-    if shrinkage == "auto" and points.shape[1] > MOST_FEATURES:
+    """As `chosen_shrinkage`, but "auto" is 0 where a metric of full rank would be too large.
+
+    Sparse points have none: a map of few rows is learned.
+    """
+    large = points.shape[1] > MOST_FEATURES and not sparse.issparse(points)
+    if shrinkage == "auto" and large:
         return 0.0
     return chosen_shrinkage(shrinkage, points, n_metrics)
 

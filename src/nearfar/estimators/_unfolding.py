@@ -48,12 +48,12 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         """Lay out the points; each unfolding has its own."""
         raise NotImplementedError
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Any:
         """Fit, and return the embedding.
 
         Parameters
         ----------
-        X, y
+        X, y, **options
             As in `fit`.
 
         Returns
@@ -61,7 +61,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         ndarray or torch.Tensor of shape (n_samples, n_components)
             ``embedding_``.
         """
-        return self.fit(X, y).embedding_
+        return self.fit(X, y, **options).embedding_
 
     @single_threaded_blas()
     def transform(self, X: Any, *, method: str | None = None) -> Any:

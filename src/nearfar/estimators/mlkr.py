@@ -11,7 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_points
-from nearfar.estimators._start import check_range, check_spread, given_map, without_dead_features
+from nearfar.estimators._start import (
+    all_equal,
+    check_range,
+    check_spread,
+    given_map,
+    without_dead_features,
+)
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
@@ -50,6 +56,8 @@ class MLKR(MetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
 
     Attributes
     ----------
@@ -100,12 +108,14 @@ class MLKR(MetricLearner):
         tol: float = 1e-4,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.init = init
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> MLKR:
@@ -129,7 +139,7 @@ class MLKR(MetricLearner):
         with single_threaded_blas():
             points, kernels = without_dead_features(points), kernels_for(points)
             training = Training(self, X, y)
-            if not bool((points != points[:1]).any()) or not np.ptp(targets):
+            if all_equal(points) or not np.ptp(targets):
                 return self._without_variation(points, targets, training)
             problem = MLKRProblem.build(kernels, points, targets)
             start = self._start(problem)

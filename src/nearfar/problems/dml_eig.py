@@ -39,19 +39,18 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, check_memory, kernels_for
 from nearfar.linalg import symmetric
 from nearfar.problems.near_pairs import (
+    CANCELLED,
     Floor,
     central_origin,
     floor_of_pairs,
     measure_of_pairs,
-    near_scatter,
     ratio,
-    steadily_whitened,
     whitened_by_near_pairs,
 )
-from nearfar.problems.whitening import map_above, returned_map, varying
+from nearfar.problems.whitening import map_above, returned_map
 from nearfar.supervision import Pairs
 
 Index = NDArray[np.intp]
@@ -105,42 +104,20 @@ class DMLEigProblem:
         """
         X = pairs.points
         kernels = kernels_for(X)
-        n_near, weight, regularization = (
-            len(pairs.near_edges()[0]),
-            pairs.near_total,
-            ratio(shrinkage),
-        )
+        regularization = ratio(shrinkage)
+        edges = None
         if len(pairs) > len(X):
+            edges = tuple(kernels.index(end, X) for end in pairs.far_edges())
             rows = kernels.double(X) - central_origin(kernels, X)
-            far = edges = tuple(kernels.index(end, X) for end in pairs.far_edges())
-            basis, _, free = whitened_by_near_pairs(
-                kernels,
-                rows,
-                near_scatter(kernels, pairs),
-                lambda U: kernels.sq_lengths(U, *far),
-                weight,
-                regularization,
-            )
         else:
-            edges = None
-            scatter = near_scatter(kernels, pairs)(X)
-            found = steadily_whitened(scatter, regularization, None, ~varying(kernels, X))
-            if found is not None:
-                rows = _differences(kernels, X, pairs.far_edges())
-                basis, free = found[0], np.empty((len(found[0]), 0))
-            else:
-                rows = _differences(kernels, X, _near_first(pairs))
-                w = np.ones(n_near) if pairs.near_weights is None else pairs.near_weights
-                roots = kernels.like(np.sqrt(w), rows)[:, None]
-                basis, _, free = whitened_by_near_pairs(
-                    kernels,
-                    rows,
-                    lambda U: kernels.gram(roots * U[:n_near], roots * U[:n_near]),
-                    lambda U: (U[n_near:] * U[n_near:]).sum(1),
-                    weight,
-                    regularization,
-                )
-                rows = rows[n_near:]
+            rows = _differences(kernels, X, pairs.far_edges())
+        basis, _, free = whitened_by_near_pairs(
+            kernels,
+            rows,
+            pairs,
+            lambda U: kernels.sq_lengths(U, *edges) if edges else (U * U).sum(1),
+            regularization,
+        )
         measure = measure_of_pairs(pairs, regularization)
         floor = None
         if floored:
@@ -148,8 +125,16 @@ class DMLEigProblem:
             floor = floor_of_pairs(pairs, centred, shrinkage, None)
         share = shrinkage if floored else 0.0
         problem = cls(kernels.apply(rows, basis.T), edges, basis, X, measure, share, floor)
-        if edges is not None and not float(problem._own_lengths(np.eye(problem.size)).min()) > 0:
-            # Outliers may hide that points differ from the origin.
+        U = problem.rows
+        shortest, size = problem._own_lengths(np.eye(problem.size)).min(), (U * U).sum(1).max()
+        if edges is not None and float(shortest) <= CANCELLED * float(size):
+            # The difference of two points loses digits next to outliers, or of all points.
+            check_memory(
+                8.0 * len(edges[0]) * X.shape[1],
+                f"learning from {len(edges[0])} far pairs, some far shorter than others,",
+                "Remove outliers, set n_pairs to draw from the pairs",
+                X,
+            )
             rows = _differences(kernels, X, pairs.far_edges())
             problem = replace(problem, rows=kernels.apply(rows, basis.T), edges=None)
         lost = int((problem.lengths(np.eye(problem.size)) == 0).sum())
@@ -286,12 +271,6 @@ class DMLEigProblem:
                 " there. Set shrinkage='auto', standardise the features, or give more near pairs.",
                 DataWarning,
             )
-
-
-def _near_first(pairs: Pairs) -> tuple[Index, Index]:
-    """Heads and tails of the near pairs, and then of the far ones."""
-    near, far = pairs.near_edges(), pairs.far_edges()
-    return np.concatenate([near[0], far[0]]), np.concatenate([near[1], far[1]])
 
 
 def _differences(kernels: ModuleType, X: Array, edges: tuple[Index, Index]) -> Array:

@@ -48,7 +48,6 @@ from nearfar.problems.near_pairs import (
     Floor,
     floor_of_pairs,
     measure_of_pairs,
-    near_scatter,
     near_squares,
     ratio,
     refuse_unbounded,
@@ -206,9 +205,8 @@ class MMCProblem:
         return whitened_by_near_pairs(
             kernels,
             points,
-            near_scatter(kernels, pairs),
+            pairs,
             lambda U: kernels.sq_lengths(U, *far),
-            pairs.near_total,
             regularization,
             total,
         )[0]
@@ -395,7 +393,7 @@ class DiagonalMMCProblem(MMCProblem):
         regularization: float,
         total: float | None,
     ) -> Matrix:
-        scatter = near_squares(kernels, pairs, points)
+        scatter = near_squares(kernels, pairs, pairs.points)
         spread = scatter.sum() if total is None else total
         live = varying(kernels, points)
         scatter = scatter + regularization * spread / max(int(live.sum()), 1)

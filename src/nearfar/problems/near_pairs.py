@@ -35,7 +35,7 @@ from scipy import linalg
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import eigh, range_and_null, squared_norm, symmetric
-from nearfar.problems.whitening import SAMPLE_ROWS, varying, whitened
+from nearfar.problems.whitening import SAMPLE_ROWS, gram_under, varying, whitened
 from nearfar.supervision import Pairs
 
 Matrix = NDArray[np.float64]
@@ -52,38 +52,37 @@ BLOCK_ENTRIES = 1 << 22  # entries of differences that are held at a time, 32 MB
 def whitened_by_near_pairs(
     kernels: ModuleType,
     rows: Array,
-    scatter: Callable[[Array], Matrix],
+    pairs: Pairs,
     squares: Callable[[Array], Array],
-    n_near: float,
     regularization: float,
     total: float | None = None,
 ) -> tuple[Matrix, Matrix, Matrix]:
     """R of (2), its dual G, and directions (k, ·) in which the ridge dominates.
 
-    For rows in some coordinates, ``scatter`` gives Σ_near xxᵀ, and ``squares`` ‖x‖² of each far
-    pair. Directions in which no pair differs and constant features get no weight; apart from them,
-    rows are X = X R Gᵀ. ``total`` is T of (1), if it is given.
+    The rows are points, or differences of far pairs, and ``squares`` gives ‖x‖² of each far pair
+    for rows in some coordinates. Directions in which no pair differs and constant features get no
+    weight; apart from them, rows are X = X R Gᵀ. ``total`` is T of (1), if it is given.
     """
-    d = rows.shape[1]
-    constant = kernels.to_host(abs(rows).sum(0)) == 0
-    H = symmetric(scatter(rows))
+    constant = ~varying(kernels, pairs.points)
+    H = near_scatter(kernels, pairs)
     found = steadily_whitened(H, regularization, total, constant)
     if found is not None:
-        return *found, np.empty((d, 0))
-    ridge = _ridge(H, regularization, total, d - int(constant.sum()))
+        return *found, np.empty((len(H), 0))
+    ridge = _ridge(H, regularization, total, len(H) - int(constant.sum()))
     if not H.any() and not ridge:  # all near pairs are of equal points, so that nothing is a limit
         whole = squares(rows)
         refuse_unbounded(kernels, whole, whole, equal=regularization > 0)
-    basis, dual, U, H, _ = whitened(kernels, rows, scatter, n_near, ridge)
+    near = _near_rows(kernels, pairs)
+    basis, dual, _, H, _ = whitened(kernels, rows, near, pairs.near_total, ridge)
     for _ in range(RIDGE_PASSES if ridge else 0):  # no direction is free, however small the ridge
         values, vectors = eigh(H)
         lengths = np.sqrt(np.maximum(values, np.finfo(float).eps * values.max(initial=0.0)))
         basis, dual = basis @ (vectors / lengths), dual @ (vectors * lengths)
-        U = kernels.apply(rows, basis.T)
-        H = symmetric(scatter(U)) + ridge * (basis.T @ basis)
+        H = symmetric(gram_under(kernels, near, basis)) + ridge * (basis.T @ basis)
     inner, null = range_and_null(H)
     R = basis @ inner
     if null.shape[1]:
+        U = kernels.apply(rows, basis.T)
         part, whole = squares(kernels.apply(U, null.T)), squares(U)
         refuse_unbounded(kernels, part, whole, equal=regularization > 0 and not ridge)
         flat = linalg.orth(basis @ null)
@@ -144,82 +143,77 @@ def floor_of_pairs(
     if shrinkage == 0:
         return None
     kernels = kernels_for(points)
-    spread = float(near_squares(kernels, pairs, points).sum())
+    spread = float(near_squares(kernels, pairs, pairs.points).sum())
     whole = (1 - shrinkage) * spread + shrinkage * (spread if total is None else total)
     share = shrinkage / whole if whole > 0 else 0.0
     live = varying(kernels, points).astype(np.float64)
-    far = (kernels.index(end, points) for end in pairs.far_edges())
-    return Floor(share * live, share * kernels.sq_lengths(points, *far))
+    far = tuple(kernels.index(end, points) for end in pairs.far_edges())
+    return Floor(share * live, share * _far_squares(kernels, pairs.points, far, points))
 
 
-def near_scatter(kernels: ModuleType, pairs: Pairs) -> Callable[[Array], Matrix]:
-    """A function of points U in some coordinates: Σ_near uuᵀ, from differences to keep digits.
-
-    The sum over all pairs of a class is n_c times its scatter, so the pairs need not be visited.
-    """
-    if pairs.labels is not None:
-
-        def of_classes(U: Array) -> Matrix:
-            total = np.zeros((U.shape[1],) * 2)
-            for part, weight in _classes(kernels, pairs, U):
-                total += weight * kernels.gram(part, part)
-            return total
-
-        return of_classes
-    heads, tails = (kernels.index(end, pairs.points) for end in pairs.near_edges())
-    weights = pairs.near_weights
-
-    def of_pairs(U: Array) -> Matrix:
-        total = np.zeros((U.shape[1],) * 2)
-        for first in range(0, len(heads), BLOCK_ROWS):
-            part = slice(first, first + BLOCK_ROWS)
-            if weights is None:
-                total += kernels.edge_scatter(U, heads[part], tails[part])
-            else:
-                x = kernels.double(U[heads[part]]) - kernels.double(U[tails[part]])
-                x = x * kernels.like(np.sqrt(weights[part]), x)[:, None]
-                total += kernels.gram(x, x)
-        return total
-
-    return of_pairs
-
-
-def near_squares(kernels: ModuleType, pairs: Pairs, points: Array) -> Matrix:
-    """The diagonal of Σ_near xxᵀ; the sum over all pairs of a class is n_c times its scatter."""
-    total = np.zeros(points.shape[1])
-    if pairs.labels is not None:
-        for part, weight in _classes(kernels, pairs, points):
-            total += weight * kernels.to_host((part * part).sum(0))
-        return total
-    heads, tails = (kernels.index(end, points) for end in pairs.near_edges())
-    weights = pairs.near_weights
-    step = max(1, BLOCK_ENTRIES // len(total))
-    for first in range(0, len(heads), step):
-        part = points[heads[first : first + step]] - points[tails[first : first + step]]
-        part = part * part
-        if weights is not None:
-            part = part * kernels.like(weights[first : first + step], part)[:, None]
-        total += kernels.to_host(part.sum(0))
+def near_scatter(kernels: ModuleType, pairs: Pairs) -> Matrix:
+    """Σ_near xxᵀ, from differences to keep digits."""
+    total = np.zeros((pairs.points.shape[1],) * 2)
+    for part in _near_parts(kernels, pairs, pairs.points):
+        total += kernels.gram(part, part)
     return total
 
 
-def _classes(kernels: ModuleType, pairs: Pairs, U: Array) -> Iterator[tuple[Array, float]]:
-    """The points of each class about their mean, times the roots of their weights; their weight.
+def near_squares(
+    kernels: ModuleType, pairs: Pairs, points: Array, components: Matrix | None = None
+) -> Matrix:
+    """The diagonal of Σ_near xxᵀ, for the points of the pairs in some coordinates.
 
-    Σ w_i w_j (u_i − u_j)(u_i − u_j)ᵀ over the pairs of a class is Σ w times Σ w (u − m)(u − m)ᵀ.
+    If ``components`` are given, they map the differences, whose digits their images would lose.
     """
-    labels, weights = pairs.labels, pairs.given_weights
-    assert labels is not None
-    order = kernels.index(labels.order, U)
-    for first, last in pairwise(labels.starts.tolist()):
-        part = kernels.double(U[order[first:last]])
-        part = part - part[:1]  # exactly zero for equal points, whose mean may be rounded
-        if weights is None:
-            yield part - part.mean(0), float(last - first)
-        else:
-            own = weights[labels.order[first:last]]
-            w = kernels.like(own, part)[:, None]
-            yield (part - (w * part).sum(0) / w.sum()) * w**0.5, float(own.sum())
+    total = np.zeros(points.shape[1] if components is None else len(components))
+    for part in _near_parts(kernels, pairs, points):
+        image = part if components is None else kernels.apply(part, components)
+        total += kernels.to_host((image * image).sum(0))
+    return total
+
+
+def _near_rows(kernels: ModuleType, pairs: Pairs) -> Array:
+    """Rows whose Gram matrix is Σ_near xxᵀ, at most one for each point, or a block for pairs."""
+    parts = _near_parts(kernels, pairs, pairs.points)
+    if pairs.labels is not None:
+        return kernels.concatenate(list(parts))
+    rows = next(parts)
+    for part in parts:  # a triangular factor has the same Gram matrix, and keeps small features
+        both = np.vstack([kernels.to_host(rows), kernels.to_host(part)])
+        rows = kernels.like(np.linalg.qr(both, mode="r"), part)
+    return rows
+
+
+def _near_parts(kernels: ModuleType, pairs: Pairs, points: Array) -> Iterator[Array]:
+    """Blocks of rows whose Gram matrices add up to Σ_near xxᵀ, in float64.
+
+    These are the differences of the pairs, times the roots of their weights. All pairs of a class
+    need not be visited: Σ w_i w_j (x_i − x_j)(x_i − x_j)ᵀ is Σ w times Σ w (x − m)(x − m)ᵀ, with m
+    the mean.
+    """
+    labels = pairs.labels
+    if labels is not None:
+        weights = pairs.given_weights
+        order = kernels.index(labels.order, points)
+        for first, last in pairwise(labels.starts.tolist()):
+            part = kernels.double(points[order[first:last]])
+            part = part - part[:1]  # exactly zero for equal points, whose mean may be rounded
+            if weights is None:
+                yield (part - part.mean(0)) * (last - first) ** 0.5
+            else:
+                own = weights[labels.order[first:last]]
+                w = kernels.like(own, part)[:, None]
+                yield (part - (w * part).sum(0) / w.sum()) * (w * float(own.sum())) ** 0.5
+        return
+    heads, tails = (kernels.index(end, points) for end in pairs.near_edges())
+    step = max(1, BLOCK_ENTRIES // points.shape[1])
+    for first in range(0, len(heads), step):
+        rows = slice(first, first + step)
+        part = kernels.double(points[heads[rows]]) - kernels.double(points[tails[rows]])
+        if pairs.near_weights is not None:
+            part = part * kernels.like(np.sqrt(pairs.near_weights[rows]), part)[:, None]
+        yield part
 
 
 def central_origin(kernels: ModuleType, X: Array) -> Array:
@@ -254,22 +248,39 @@ def measure_of_pairs(
     def measure(components: Matrix) -> tuple[Array, float]:
         points = kernels.double(X) - origin
         mapped = kernels.apply(points, components) if images is None else images(components)
-        constraint = float(near_squares(kernels, pairs, mapped).sum())
+        if images is None:
+            constraint = float(near_squares(kernels, pairs, X, components).sum())
+        else:
+            constraint = float(near_squares(kernels, pairs, mapped).sum())
         if regularization:
-            spread = near_squares(kernels, pairs, points).sum() if total is None else total
+            spread = near_squares(kernels, pairs, X).sum() if total is None else total
             ridge = regularization * float(spread) / max(int(varying(kernels, points).sum()), 1)
             constraint += ridge * trace(components)
-        squares = kernels.sq_lengths(mapped, *far)
         if images is None:
-            size = float((mapped * mapped).sum(1).max())
-            lost = kernels.flatnonzero(squares < CANCELLED * size)
-            for first in range(0, len(lost), BLOCK_ROWS):
-                part = lost[first : first + BLOCK_ROWS]
-                x = kernels.double(X[far[0][part]]) - kernels.double(X[far[1][part]])
-                squares[part] = (kernels.apply(x, components) ** 2).sum(1)
-        return squares, constraint
+            return _far_squares(kernels, X, far, mapped, components), constraint
+        return kernels.sq_lengths(mapped, *far), constraint
 
     return measure
+
+
+def _far_squares(
+    kernels: ModuleType,
+    X: Array,
+    far: tuple[Array, ...],
+    images: Array,
+    components: Matrix | None = None,
+) -> Array:
+    """‖x‖² of each far pair from the images of X under a map, or X about some origin.
+
+    Where these would lose digits, it is from the differences.
+    """
+    squares = kernels.sq_lengths(images, *far)
+    lost = kernels.flatnonzero(squares < CANCELLED * float((images * images).sum(1).max()))
+    for first in range(0, len(lost), BLOCK_ROWS):
+        part = lost[first : first + BLOCK_ROWS]
+        x = kernels.double(X[far[0][part]]) - kernels.double(X[far[1][part]])
+        squares[part] = ((x if components is None else kernels.apply(x, components)) ** 2).sum(1)
+    return squares
 
 
 def ratio(shrinkage: float) -> float:

@@ -40,24 +40,27 @@ SAMPLE_ROWS = 10_000  # rows that are enough for a median
 def whitened(
     kernels: ModuleType,
     points: Array,
-    pull: Callable[[Array], Matrix],
+    pull: Callable[[Array], Matrix] | Array,
     weight: float,
     ridge: float = 0.0,
 ) -> tuple[Matrix, Matrix, Array, Matrix, Matrix]:
     """Basis, dual basis, U = points · basis, and P and Q in its coordinates, P being near I.
 
     ``pull`` gives the first term of P for points in some coordinates, and ``weight`` is the sum of
-    its weights. Where the lengths of pairs differ so much that one eigendecomposition cannot
-    resolve P (an outlier does that), it is repeated in the coordinates found so far.
+    its weights. Or ``pull`` holds rows (·, d) whose Gram matrix that term is: digits of differences
+    that are much shorter than the points are not lost in U, nor are their directions. Where the
+    lengths of pairs differ so much that one eigendecomposition cannot resolve P (an outlier does
+    that), it is repeated in the coordinates found so far.
     """
-    basis, dual = _row_space(kernels, points)
+    basis, dual = _row_space(kernels, points, None if callable(pull) else pull)
     if ridge and basis.size:
         # A ridge must not add costs outside the span of the points, nor vanish next to features in
         # larger units.
         basis, dual = _orthogonal(dual, ridge**0.5)
     for remaining in reversed(range(RIDGE_PASSES if ridge else PASSES)):
         U = kernels.apply(points, basis.T)
-        P = symmetric(pull(U)) + ridge * (basis.T @ basis)
+        P = pull(U) if callable(pull) else gram_under(kernels, pull, basis)
+        P = symmetric(P) + ridge * (basis.T @ basis)
         share = 2 * weight / len(points)
         total = kernels.to_host(U.sum(0))
         Q = share * symmetric(kernels.gram(U, U) - np.outer(total, total) / len(points))
@@ -71,8 +74,17 @@ def whitened(
     return basis, dual, U, P, Q
 
 
-def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
-    """A basis of the span of the points, and its dual.
+def gram_under(kernels: ModuleType, rows: Array, basis: Matrix) -> Matrix:
+    """The Gram matrix of rows in the coordinates of a basis."""
+    image = kernels.apply(rows, basis.T)
+    gram: Matrix = kernels.gram(image, image)
+    return gram
+
+
+def _row_space(
+    kernels: ModuleType, points: Array, more: Array | None = None
+) -> tuple[Matrix, Matrix]:
+    """A basis of the span of the points and ``more`` rows, and its dual.
 
     Features are scaled to robust unit scale and rows to unit length, so that neither a feature in
     other units nor an outlier hides the rest. The scale is the median, or the standard deviation
@@ -92,6 +104,8 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     dust = ROUNDINGS * np.finfo(float).eps * n**0.5 * deviation  # of the largest entry, at least
     scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
     varies = deviation > 0
+    if more is not None:
+        points = kernels.concatenate([points, more])
     unit = points * kernels.like(varies / scale, points)
     span = np.where(varies[:, None], _span(kernels, unit), 0.0)
     basis, dual = span / scale[:, None], span * scale[:, None]
@@ -103,8 +117,8 @@ def _row_space(kernels: ModuleType, points: Array) -> tuple[Matrix, Matrix]:
     rows = kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)
     if not len(rows):
         return basis, dual
-    more = np.where(varies[:, None], _span(kernels, lost[rows]), 0.0)
-    read, added = more / np.where(varies, deviation, 1.0)[:, None], more * deviation[:, None]
+    found = np.where(varies[:, None], _span(kernels, lost[rows]), 0.0)
+    read, added = found / np.where(varies, deviation, 1.0)[:, None], found * deviation[:, None]
     return np.hstack([basis, read - basis @ (dual.T @ read)]), np.hstack([dual, added])
 
 

@@ -138,6 +138,22 @@ def codes_of(y: Any, n: int) -> Index:
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
+def learned_labels(model: Any, y: Any) -> Any:
+    """The labels of the fit, y, and of rows without one the label that the model gave them."""
+    if getattr(model, "unlabeled_weight", None) is None:
+        return y
+    spread, given = to_host(model.transduction_), to_host(y)
+    if given.shape != spread.shape:
+        return y  # which is refused by its shape, or by the number of rows
+    other = np.flatnonzero((given != -1) & (given != spread))
+    if len(other):
+        raise Refuted(
+            f"the labels are not those of the fit: row {other[0]} has {given[other[0]]}, and was"
+            f" learned as {spread[other[0]]}"
+        )
+    return spread
+
+
 def weights_of(proof: Proof, n: int) -> Matrix:
     """The weights of n rows or tuples; all are 1 if none are given."""
     if "sample_weight" not in proof:

@@ -12,6 +12,7 @@ from nearfar.analysis.study import study
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation.compare import model_name
 from nearfar.files import atomic_writer, check_target
+from nearfar.progress import announce
 from nearfar.report.material import gather
 from nearfar.report.origin import Origin
 from nearfar.report.page import describe, render, template
@@ -66,6 +67,7 @@ def explore(
     title: str | None = None,
     origin: Origin | None = None,
     random_state: int = 0,
+    verbose: int = 0,
 ) -> Report:
     """Make a page on which to explore what a fitted model has learned.
 
@@ -108,6 +110,9 @@ def explore(
         Where model and rows come from; ``nearfar report`` fills it in.
     random_state : int, default=0
         Draws the samples.
+    verbose : int, default=0
+        1 says on stderr what is done now. The copy of the model that is fitted for comparison
+        shows its iterations if the model has ``verbose=1``.
 
     Returns
     -------
@@ -127,9 +132,11 @@ def explore(
     >>> from nearfar.report import explore
     >>> X, y = load_iris(return_X_y=True)
     >>> explore(LMNN().fit(X, y), X, y)
-    Report(0.... MB of HTML)
+    Report(... MB of HTML)
     """
     page = template()
+    say = announce if verbose else lambda _: None
+    say("report: searching neighbours")
     subject = study(
         model,
         X,
@@ -140,7 +147,9 @@ def explore(
         feature_names=feature_names,
         random_state=random_state,
     )
+    say("report: measuring errors, with a second fit for comparison")
     material = gather(subject, columns, rows, image_shape, random_state)
+    say("report: writing the page")
     heading = title or model_name(subject.model)
     origin = origin or Origin()
     description = describe(subject, material, heading, target_name, origin, random_state)
@@ -177,6 +186,7 @@ def write_report(
     title: str | None = None,
     origin: Origin | None = None,
     random_state: int = 0,
+    verbose: int = 0,
 ) -> None:
     """Write the page of `explore` as one HTML file that needs no network.
 
@@ -188,12 +198,13 @@ def write_report(
         The file to write, completely or not at all; one that exists is replaced.
     X, y, train, test, n_neighbors, feature_names, target_name, columns
         What is shown, which rows are tested, and what things are called.
-    rows, image_shape, title, origin, random_state
+    rows, image_shape, title, origin, random_state, verbose
         What is shown first, and how.
 
     Examples
     --------
-    >>>     >>> from tempfile import TemporaryDirectory
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
     >>> import numpy as np
     >>> from sklearn.datasets import load_iris
     >>> from nearfar import LMNN
@@ -222,5 +233,6 @@ def write_report(
         title=title,
         origin=origin,
         random_state=random_state,
+        verbose=verbose,
     )
     report.save(path)
