@@ -173,7 +173,7 @@ def page(records):
         " *Neighbourhoods of all rows* is another attempt, which is not in the library: LMNN of the"
         " labelled rows that keeps not the distance of the inputs, but the one whitened by the"
         f" scatter of mutual {GRAPH_NEIGHBORS}-nearest neighbours of all rows.\n",
-        "How labels spread and what counts as confidence was chosen on other draws of these sets.\n",
+        "How labels spread and what confidence is was chosen on other draws of these sets.\n",
         _summary(rows),
         "## The sets with many unlabelled rows\n",
         *(_table(name, rows) for name in NAMED),
