@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.decomposition import TruncatedSVD
 
 import nearfar
-from nearfar import LMNN, NCA, LinearMetric
+from nearfar import LMNN, NCA, RCA, LinearMetric
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.registry import entries
@@ -164,6 +164,48 @@ def test_nca_learns_from_many_words_without_making_them_dense(many_words, monkey
     expected = right - price * (model.components_**2).sum()
     np.testing.assert_allclose(model.objective_, expected, rtol=1e-9)
     assert right > 100
+
+
+@pytest.mark.parametrize("shrinkage", [0.1, 0.6])
+@pytest.mark.parametrize("n_words", [40, 130])
+def test_rca_of_sparse_rows_is_that_of_dense_ones(rng, shrinkage, n_words):
+    """Directly with 40 words, by Lanczos' method with 130; more directions than rows have zeros."""
+    y = np.arange(90) % 5 - 1  # a fifth is in no chunklet
+    X = rng.poisson(rng.gamma(0.3, size=(5, n_words))[y]).astype(np.float64)
+    weights = rng.integers(0, 3, len(y)).astype(float)
+    rca = RCA(n_components=4, shrinkage=shrinkage)
+    dense = clone(rca).fit(X, y, sample_weight=weights)
+    found = clone(rca).fit(sparse.csr_array(X), y, sample_weight=weights)
+    np.testing.assert_allclose(found.components_, dense.components_, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found.objective_, dense.objective_, rtol=1e-9)
+    assert found.duality_gap_ < 1e-9
+    assert found.n_chunklets_ == dense.n_chunklets_
+
+
+def test_rca_of_many_words_does_not_make_them_dense(many_words, monkeypatch):
+    X, y = many_words
+    never_dense(monkeypatch, 120)
+    model = RCA(n_components=5).fit(X.astype(np.float32), y)
+    assert (model.components_.shape, model.components_.dtype) == ((5, 2000), np.float32)
+    live = int((X.max(axis=0).toarray() > X.min(axis=0).toarray()).sum())
+    assert model.shrinkage_ == 4 * live / (4 * live + 120 - 3)
+    few = RCA(n_components=500).fit(X[:20], y[:20])  # 20 points vary in 19 directions
+    lengths = np.linalg.norm(few.components_, axis=1)
+    assert (np.count_nonzero(lengths), len(lengths)) == (19, 500)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"pca_components": 5}, {"shrinkage": 0}])
+def test_rca_says_how_to_learn_from_sparse_rows(words, rng, parameters):
+    message = r"needs dense points.*set n_components, leave pca_components=None.*TruncatedSVD"
+    settings = parameters and {"n_components": 4} | parameters
+    with pytest.raises(InvalidInputError, match=message):
+        RCA(**settings).fit(sparse.csr_array(words), rng.integers(0, 3, 60))
+
+
+def test_rca_needs_sparse_rows_that_differ_within_chunklets():
+    X = sparse.csr_array(np.repeat(np.eye(4, 30), 3, axis=0))
+    with pytest.raises(InvalidInputError, match="needs points that differ within a chunklet"):
+        RCA(n_components=2).fit(X, np.repeat(np.arange(4), 3))
 
 
 def test_lmnn_of_sparse_rows_keeps_weights_passes_and_targets(texts, rng):

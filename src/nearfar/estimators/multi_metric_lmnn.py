@@ -454,7 +454,7 @@ default=None
         centre = central_point(points)  # refuses what leaves the range of float64
         if self.shrinkage == "auto":
             prior = chosen_prior(points, rows.split.codes, self.n_neighbors)
-        self.shrinkage_ = margin_shrinkage(self.shrinkage, points)
+        self.shrinkage_ = margin_shrinkage(self.shrinkage, points, prior=prior)
         self.prior_components_ = self.target_components_ = None if prior is None else prior[0]
         chosen_by = self.target_components_
         edges = targets_under(chosen_by, points, centre, part, self.n_neighbors)
