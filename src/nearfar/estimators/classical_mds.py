@@ -38,8 +38,8 @@ class ClassicalMDS(
 
     Finds the points whose inner products are nearest to those of the input, in the sum of squares.
     For points these are the principal components, computed without any n × n matrix; for distances
-    they are the leading eigenvectors of −½ H D² H. The minimum is global. See ``docs/algorithms/mds.md`` for the
-    mathematics.
+    they are the leading eigenvectors of −½ H D² H. The minimum is global. See
+    ``docs/algorithms/mds.md`` for the mathematics.
 
     Parameters
     ----------
