@@ -10,6 +10,7 @@ from benchmarks import common
 from benchmarks.papers.mvu_figures_data import (
     NEIGHBORS,
     SEED,
+    Sets,
     centred,
     gaussian,
     kernels,
@@ -130,6 +131,8 @@ def out_of_sample(sets):
     found = {}
     for name in limits:
         X, k = sets.points(name), NEIGHBORS.get(name, 4)
+        if name == "roll":  # a third of it has to be dense enough to unfold
+            X = Sets(3 * sets.most).points(name)
         trials = [consistency(X, k, trial) for trial in range(TRIALS)]
         found[name] = {how: float(hmean([trial[how] for trial in trials])) for how in OUT_OF_SAMPLE}
     claims = []
@@ -142,7 +145,9 @@ def out_of_sample(sets):
                 Claim(
                     f"{name}, all three", "worst of all sets", text, min(ours.values()) > largest
                 ),
-                Claim(f"{name}, sdp+cg", "better than sdp", "", ours["sdp+cg"] < ours["sdp"]),
+                Claim(
+                    f"{name}, sdp+cg", "below sdp", _compared(ours), ours["sdp+cg"] < ours["sdp"]
+                ),
             ]
         else:
             below = max(ours.values()) < limit
@@ -150,6 +155,10 @@ def out_of_sample(sets):
         lowest = min(ours, key=ours.get)
         claims.append(Claim(f"{name}, lowest", "lle", lowest, lowest == "lle"))
     return claims, {name: rounded(list(ours.values())) for name, ours in found.items()}
+
+
+def _compared(ours):
+    return "below" if ours["sdp+cg"] < ours["sdp"] else "not below"
 
 
 def consistency(X, k, trial):
