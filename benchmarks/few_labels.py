@@ -140,7 +140,7 @@ def page(record):
         "*Embeddings and discriminants* is no learner: it is the distance of the embeddings plus"
         " that of their discriminants (LDA with the pooled covariance, shrunk) at the same total"
         f" variance. *LMNN that keeps both* learns on top of it with `shrinkage={SHRINKAGE}`;"
-        " `examples/adapt_embeddings.py` has the few lines.\n",
+        " `examples/search/adapt_embeddings.py` has the few lines.\n",
     ]
     for search, words in (("new", "New documents"), ("known", "Known documents")):
         parts += [

@@ -33,6 +33,17 @@ UNITS = UNITS * [1e-204, 1e-67, 1e136]
 DEAD = 1e-33 * (1.7 + np.sin(1 + np.arange(8) ** 2))
 TWINS = np.array([0.126, 0.126, -0.132, -0.132, 0.126, -0.132, -0.132])
 NOISE = np.array([0.0, 0.84, -0.76, 0.41, -0.29, -0.13, -0.99])
+FLOORED = [
+    [-1.611, -1.832, 0.458],
+    [-0.484, -1.717, 1.609],
+    [1.126, -1.273, -0.261],
+    [-0.7, 0.48, -0.449],
+    [-0.345, 0.739, 0.258],
+    [-0.584, -1.265, 0.937],
+    [0.484, -0.01, 1.17],
+    [1.454, -0.765, 0.802],
+    [-1.067, 0.822, -0.388],
+]
 RARE = [1, 1, 0, 0, 0, 0, 0, 0]
 
 REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
@@ -217,6 +228,11 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         "DMLEig",
         {"shrinkage": 0.05},
         data(np.outer(TWINS, [1, 1]) + np.outer(NOISE, [1e-14, 2e-14]), [0, 0, 1, 1, 0, 2, 1]),
+    ),
+    "Newton's step from a negligible metric, whose squares leave the range of float32": (
+        "LMNN",
+        {"n_neighbors": 2, "push_weight": 0.5, "shrinkage": "auto", "init": "auto"},
+        data(FLOORED, [0, 1] * 4 + [0], "float32"),
     ),
     "a far pair whose square is below the range of float64": (
         "DMLEig",

@@ -16,10 +16,10 @@ from sklearn.datasets import load_iris
 from nearfar import LMNN, LinearMetric
 from nearfar.cli import commands, fit
 from nearfar.cli.output import print_comparison
-from nearfar.cli.progress import Lines
 from nearfar.errors import TimeLimitError
 from nearfar.evaluation import compare_fitted, knn_error, split_points
 from nearfar.io import load
+from nearfar.progress import Lines
 
 pytestmark = pytest.mark.usefixtures("folder")
 X, Y = load_iris(return_X_y=True)

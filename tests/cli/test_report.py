@@ -150,7 +150,7 @@ def test_builtin_sets_and_pictures(run, reported):
     assert "LMNN on digits" in text
     assert SAME in text
     assert data["images"]["shape"] == [8, 8]
-    assert data["chosen"] == 2
+    assert data["lists"][0]["total"] == 2
     rows = np.frombuffer(base64.b64decode(data["rows"]), "<u4")
     assert rows[:2].tolist() == [3, 1]  # as they are numbered from 1
     table = load_builtin("digits")

@@ -27,6 +27,7 @@ from nearfar.supervision.neighbors import vote
 
 STEPS = np.linspace(0, 1, 11)  # of t; at most 16, for the outcomes of a row are 16 bits
 PAIRS = 100_000_000  # of a query and a training row, at most, that are compared between the ends
+PRODUCTS = 10_000_000_000  # of coordinates, at most, for these
 AXES_NUMBERS = 10_000_000  # of the sample whose principal directions are the axes
 BLOCK = 2**22  # numbers at a time: 32 MB
 ROUNDING = 1e-7  # of distances by products, relative to the largest among the nearest
@@ -87,7 +88,8 @@ def transition(
         return None
     c = spreads[0] / spreads[1]  # (2)
     places, shares = _planes(study, c, shown, random_state)
-    count = max(1, PAIRS // len(voters))
+    width = study.old.shape[1] + study.images.shape[1]
+    count = max(1, min(PAIRS, PRODUCTS // width) // len(voters))
     near = np.array(
         [
             before.rows[:count],

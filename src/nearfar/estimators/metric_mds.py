@@ -51,6 +51,8 @@ class MetricMDS(IterativeMDS):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws a random start, and separates points that start in the same place.
 
@@ -106,6 +108,7 @@ class MetricMDS(IterativeMDS):
         tol: float = 1e-6,
         max_iter: int = 300,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -115,6 +118,7 @@ class MetricMDS(IterativeMDS):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks

@@ -146,6 +146,8 @@ default=None
         Largest number of iterations, those for the one metric to start from included.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     checkpoint : path or None, default=None
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit ends by itself. It is begun after the one metric was learned.
@@ -245,6 +247,7 @@ default=None
         tol: float = 1e-2,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         checkpoint: Any = None,
         random_state: Any = None,
     ) -> None:
@@ -259,6 +262,7 @@ default=None
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.checkpoint = checkpoint
         self.random_state = random_state
 
@@ -510,7 +514,7 @@ default=None
         centre = central_point(points)  # refuses what leaves the range of float64
         if self.shrinkage == "auto":
             prior = chosen_prior(points, rows.split.codes, self.n_neighbors)
-        self.shrinkage_ = margin_shrinkage(self.shrinkage, points)
+        self.shrinkage_ = margin_shrinkage(self.shrinkage, points, prior=prior)
         self.prior_components_ = self.target_components_ = None if prior is None else prior[0]
         chosen_by = self.target_components_
         edges = targets_under(chosen_by, points, centre, part, self.n_neighbors)

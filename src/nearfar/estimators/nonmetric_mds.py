@@ -53,6 +53,8 @@ class NonmetricMDS(IterativeMDS):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws a random start, and separates points that start in the same place.
 
@@ -111,6 +113,7 @@ class NonmetricMDS(IterativeMDS):
         tol: float = 1e-6,
         max_iter: int = 300,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -120,6 +123,7 @@ class NonmetricMDS(IterativeMDS):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks

@@ -106,6 +106,8 @@ class SensorLocalization(Unfolding):
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the start of the eigenvector search, and the samples of ``standard_errors_``.
 
@@ -193,6 +195,7 @@ class SensorLocalization(Unfolding):
         tol: float = 1e-5,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -202,6 +205,7 @@ class SensorLocalization(Unfolding):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks

@@ -93,10 +93,13 @@ const drawShapes = () => {
 const rgbOf = (text) => (text[0] === "#" ? [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16)) : text.match(/\d+/g).map(Number));
 // Many rows: a stamp of pixels each, the denser the more opaque; no shapes and no rings.
 const drawPixels = () => {
-  const target = pixels.data;
+  const target = new Uint32Array(pixels.data.buffer); // alpha, blue, green and red, from the highest byte
   target.fill(0);
   const [wide, high, at, ratio] = [canvas.width, canvas.height, transform(), frame.ratio];
-  const paints = Uint8Array.from(Array.from({ length: TONES + 1 }, (_, tone) => rgbOf(paint(tone) || theme.soft)).flat());
+  const paints = Array.from({ length: TONES + 1 }, (_, tone) => {
+    const [red, green, blue] = rgbOf(paint(tone) || theme.soft);
+    return (blue << 16) | (green << 8) | red;
+  });
   const r = radius() * ratio;
   const stamp = [];
   for (let dy = -Math.ceil(r); dy <= r; dy++) for (let dx = -Math.ceil(r); dx <= r; dx++) if (dx * dx + dy * dy <= r * r) stamp.push(dy * wide + dx);
@@ -110,20 +113,11 @@ const drawPixels = () => {
       const x = ((at.x + now[2 * i] * at.scale) * ratio) | 0;
       const y = ((at.y - now[2 * i + 1] * at.scale) * ratio) | 0;
       if (x < edge || y < edge || x >= wide - edge || y >= high - edge) continue;
-      const tone = 3 * colour.tones[i];
+      const paintOf = paints[colour.tones[i]];
       for (let s = 0; s < stamp.length; s++) {
-        const p = 4 * (y * wide + x + stamp[s]);
-        const alpha = target[p + 3];
-        if (alpha === 0) {
-          target[p] = paints[tone];
-          target[p + 1] = paints[tone + 1];
-          target[p + 2] = paints[tone + 2];
-        } else {
-          target[p] = (target[p] + paints[tone]) >> 1;
-          target[p + 1] = (target[p + 1] + paints[tone + 1]) >> 1;
-          target[p + 2] = (target[p + 2] + paints[tone + 2]) >> 1;
-        }
-        target[p + 3] = alpha + add; // at most 255: the array is clamped
+        const p = y * wide + x + stamp[s];
+        const alpha = (target[p] >>> 24) + add;
+        target[p] = ((alpha > 255 ? 255 : alpha) << 24) | paintOf;
       }
     }
   }

@@ -41,10 +41,7 @@ def gather(
             f"rows names {len(asked)} rows whose neighbours are to be shown; at most {MOST_CHOSEN}"
             " have room. Name fewer: on the page every drawn row can be selected."
         )
-    known = np.arange(n)
-    if len(study.tested):
-        known = np.union1d(study.voters, study.tested)  # others would have no outcome
-    sample = sample_rows(known, SHOWN, random_state)
+    sample = sample_rows(np.arange(n), SHOWN, random_state)
     sample = np.random.default_rng(random_state).permutation(sample)
     suspects = suspicion(study, random_state)
     suspicious = sample[:0] if suspects is None else suspects.rows[:LISTED]

@@ -12,11 +12,13 @@ from nearfar.analysis.study import study
 from nearfar.errors import InvalidInputError
 from nearfar.evaluation.compare import model_name
 from nearfar.files import atomic_writer, check_target
+from nearfar.progress import announce
 from nearfar.report.material import gather
 from nearfar.report.origin import Origin
 from nearfar.report.page import describe, render, template
 
-MOST_BYTES = 12_000_000
+MOST_BYTES = 15_000_000
+SHRUNK = 0.8  # share of the rows that is kept where the page is too large
 FRAME_HEIGHT = 800  # pixels, in a notebook
 
 
@@ -65,13 +67,14 @@ def explore(
     title: str | None = None,
     origin: Origin | None = None,
     random_state: int = 0,
+    verbose: int = 0,
 ) -> Report:
     """Make a page on which to explore what a fitted model has learned.
 
     It is one HTML file that needs no network: a notebook shows what is returned inline, and
     `Report.save` writes it. What does not apply to a model is left out: a kernel has no features to
     stretch, an unfolding no errors to count, several metrics no common map. The page stays below
-    12 MB: of more than 100 000 rows a sample is drawn, and the page says how many rows it holds.
+    15 MB: of more than 100 000 rows a sample is drawn, and the page says how many rows it holds.
 
     Parameters
     ----------
@@ -107,6 +110,9 @@ def explore(
         Where model and rows come from; ``nearfar report`` fills it in.
     random_state : int, default=0
         Draws the samples.
+    verbose : int, default=0
+        1 says on stderr what is done now. The copy of the model that is fitted for comparison
+        shows its iterations if the model has ``verbose=1``.
 
     Returns
     -------
@@ -126,9 +132,11 @@ def explore(
     >>> from nearfar.report import explore
     >>> X, y = load_iris(return_X_y=True)
     >>> explore(LMNN().fit(X, y), X, y)
-    Report(0.... MB of HTML)
+    Report(... MB of HTML)
     """
     page = template()
+    say = announce if verbose else lambda _: None
+    say("report: searching neighbours")
     subject = study(
         model,
         X,
@@ -139,7 +147,9 @@ def explore(
         feature_names=feature_names,
         random_state=random_state,
     )
+    say("report: measuring errors, with a second fit for comparison")
     material = gather(subject, columns, rows, image_shape, random_state)
+    say("report: writing the page")
     heading = title or model_name(subject.model)
     origin = origin or Origin()
     description = describe(subject, material, heading, target_name, origin, random_state)
@@ -155,7 +165,7 @@ def explore(
                 f"the report would have {size} bytes; {MOST_BYTES} are the most."
                 " Shorten the names of features, labels or columns."
             )
-        count = max(1, count // 2)
+        count = max(1, min(count - 1, int(SHRUNK * count)))
     return Report(text)
 
 
@@ -176,6 +186,7 @@ def write_report(
     title: str | None = None,
     origin: Origin | None = None,
     random_state: int = 0,
+    verbose: int = 0,
 ) -> None:
     """Write the page of `explore` as one HTML file that needs no network.
 
@@ -187,12 +198,13 @@ def write_report(
         The file to write, completely or not at all; one that exists is replaced.
     X, y, train, test, n_neighbors, feature_names, target_name, columns
         What is shown, which rows are tested, and what things are called.
-    rows, image_shape, title, origin, random_state
+    rows, image_shape, title, origin, random_state, verbose
         What is shown first, and how.
 
     Examples
     --------
-    >>>     >>> from tempfile import TemporaryDirectory
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
     >>> import numpy as np
     >>> from sklearn.datasets import load_iris
     >>> from nearfar import LMNN
@@ -202,7 +214,7 @@ def write_report(
     >>> model = LMNN().fit(X[~test], y[~test])
     >>> with TemporaryDirectory() as folder:
     ...     write_report(model, Path(folder) / "iris.html", X, y, test=test)
-    ...     (Path(folder) / "iris.html").stat().st_size < 12_000_000
+    ...     (Path(folder) / "iris.html").stat().st_size < 15_000_000
     True
     """
     check_target(path)
@@ -221,5 +233,6 @@ def write_report(
         title=title,
         origin=origin,
         random_state=random_state,
+        verbose=verbose,
     )
     report.save(path)

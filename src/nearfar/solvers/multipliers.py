@@ -50,6 +50,7 @@ class Tuning:
     leading: float = 0.005  # share of the largest eigenvalue of M above which a direction leads
     newton_tol: float = 0.1  # tolerance of the conjugate gradients for its step,
     newton_steps: int = 20  # and their largest number
+    newton_reach: float = 1e6  # longest step, relative to L
     ridge: float = (
         1e-3  # that is added to its Hessian, relative to the curvature along the gradient
     )
@@ -489,7 +490,7 @@ def _row_scales(L: Matrix) -> Matrix:
 
 
 def _newton(problem: HingeProblem[At, Known, Along], at: At, gradient: Matrix) -> Matrix | None:
-    """Newton's direction for M in the span of the leading rows of L; None without curvature.
+    """Newton's direction for M in the span of the leading rows of L; None where it is no use.
 
     With orthonormal rows R of that span it is Δ with LᵀΔ + ΔᵀL = RᵀYR, where Y solves H Y = −G with
     the gradient G and the Hessian H of the smoothed objective in Y.
@@ -513,6 +514,8 @@ def _newton(problem: HingeProblem[At, Known, Along], at: At, gradient: Matrix) -
         G.shape
     )
     direction: Matrix = 0.5 * rows.T @ Y @ R
+    if not np.linalg.norm(direction) <= TUNING.newton_reach * np.linalg.norm(at.L):
+        return None  # M is negligible beside Y, and LᵀΔ + ΔᵀL beside ΔᵀΔ: no model of M + Y
     return direction
 
 
