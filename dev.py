@@ -204,7 +204,8 @@ def build_site(*, online: bool) -> None:
     if online:
         os.environ["NEARFAR_ONLINE"] = "1"
     output = ROOT / "docs" / "_build"
-    options = ("--fail-on-warning", "--quiet", "--doctree-dir", output / "doctrees")
+    quiet = [] if sys.stdout.isatty() else ["--quiet"]  # else a line of progress for each step
+    options = ("--fail-on-warning", *quiet, "--doctree-dir", output / "doctrees")
     for builder in ["html", "linkcheck"] if online else ["html"]:
         say(f"sphinx: {builder}")
         call(PYTHON, "-m", "sphinx", "-b", builder, *options, "docs", output / builder)

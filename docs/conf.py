@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import nearfar
 
@@ -22,13 +23,13 @@ extensions = [
     "myst_parser",
     "numpydoc",
     "repository",
-    "sphinx-mathjax-offline",
+    "formulas",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "_extensions", "_static", "_templates", "gallery/*.ipynb"]
+exclude_patterns = ["_build", "_extensions", "_static", "_templates", "gallery/**/*.ipynb"]
 templates_path = ["_templates"]
 highlight_language = "text"
 nitpicky = True
@@ -40,7 +41,6 @@ suppress_warnings = ["config.cache"]  # sphinx_gallery_conf holds functions
 
 myst_enable_extensions = ["amsmath", "attrs_inline", "dollarmath"]
 myst_heading_anchors = 4
-mathjax3_config = {"chtml": {"matchFontHeight": False, "scale": 1.1}}
 # The pages whose lists of links are the navigation; see _extensions/repository.py
 index_pages = ["index", "guide", "algorithms/index", "results/index", "development"]
 # What lies outside docs/ and is a page all the same
@@ -74,6 +74,14 @@ else:
 
 # -- the gallery -------------------------------------------------------------------------------
 
+
+def use_style(_settings: dict[str, Any], _file: str) -> None:
+    """Give the pictures of an example the style of all others."""
+    import matplotlib.pyplot as plt
+
+    plt.style.use(HERE / "images" / "style.mplstyle")
+
+
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
@@ -88,7 +96,12 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "show_signature": False,
     "min_reported_time": float("inf"),  # of seconds, which say more about the machine
+    "subsection_order": [f"../examples/{group}" for group in ("maps", "search", "pairs")],
     "within_subsection_order": "FileNameSortKey",
+    "nested_sections": False,
+    "image_srcset": ["2x"],
+    "thumbnail_size": (640, 448),
+    "reset_modules": ("matplotlib", use_style),
     "write_computation_times": False,
     "remove_config_comments": True,
     "image_scrapers": ("matplotlib",),

@@ -7,11 +7,14 @@ left out of the next run.
 import argparse
 import json
 import platform
+import sys
+import tempfile
 from importlib import metadata
+from pathlib import Path
 
 from benchmarks import common
 
-PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
+PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pymde")
 
 
 class Records:
@@ -52,6 +55,30 @@ class Records:
         common.write_text(
             self.path, json.dumps(self.facts)[:-1] + ', "rows": [\n' + body + "\n]}\n"
         )
+
+
+def run_script(arguments, stem, measure_all, page, draw=None):
+    """What a script of records does: measure and write the page, or only write it (``--table``).
+
+    ``measure_all(arguments)`` measures what is missing and answers with what failed; a smoke run
+    keeps nothing and prints the page. ``draw(records, folder)`` draws pictures into the folder
+    ``images`` beside that of the page. The answer is the exit status.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.smoke:
+            arguments.results, arguments.page = Path(folder), Path(folder) / "results" / "page.md"
+        failures = [] if arguments.table else measure_all(arguments) or []
+        text = common.write_page(arguments, stem, page)
+        records = common.read_records(arguments.results, stem)
+        if draw is not None and records:
+            images = arguments.page.parent.parent / "images"
+            images.mkdir(parents=True, exist_ok=True)
+            draw(records, images)
+        if arguments.smoke:
+            print(text)
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
 
 
 def open_records(arguments, stem, order):

@@ -35,6 +35,7 @@ LARGE = ("mnist", "mnist_smooth", "letters", "20news", "isolet")  # float32, on 
 OFFICIAL = ("mnist", "mnist_smooth", "isolet")  # have a split of their own
 BY_CLASS = ("yale", "olivetti")  # the same share of every class is drawn
 N_WORDS = 20000
+THESIS_YALE = 200  # components of the Yale faces in the thesis, the leading ones with the others
 ILLUMINATION = 5  # leading components of the Yale faces that are left out
 SUBSPACE_ITERATIONS, SPARE_DIRECTIONS = 6, 20  # of the PCA of sparse rows
 
@@ -78,7 +79,7 @@ class Task:
 
     data: str
     split: int
-    raw: tuple[Any, Any]
+    raw: tuple[Any, Any] | None
     reduced: tuple[Any, Any]
     labels: tuple[Any, Any]
     words: tuple[Any, Any] | None = None
@@ -90,8 +91,12 @@ def check(data):
         common.data_file(FILES[data])
 
 
-def load(data, split):
-    """The points of one split of a data set."""
+def load(data, split, *, thesis=False):
+    """The points of one split of a data set.
+
+    The thesis has Yale faces in 200 dimensions with the illumination, and no row for inputs that
+    are not reduced; else its data sets are those of the paper.
+    """
     X, y, official = _points(data)
     train, test = official if official is not None else _drawn(data, y, split)
     raw = X[train], X[test]
@@ -99,9 +104,12 @@ def load(data, split):
     if data == "20news":
         weighted = _weighted(*raw)
         reduced = tuple(map(normalize, _sparse_components(*weighted, PROTOCOLS[data].dimensions)))
-        raw = tuple(part.astype(np.float32).toarray() for part in raw)
+        raw = None if thesis else tuple(part.astype(np.float32).toarray() for part in raw)
         return Task(data, split, raw, reduced, labels, words=weighted)
-    return Task(data, split, raw, _reduced(data, *raw), labels)
+    if data == "yale" and thesis:
+        return Task(data, split, raw, _components(*raw, THESIS_YALE), labels)
+    dimensions, first = PROTOCOLS[data].dimensions, ILLUMINATION if data == "yale" else 0
+    return Task(data, split, raw, _components(*raw, dimensions, first), labels)
 
 
 @lru_cache(maxsize=2)
@@ -140,9 +148,8 @@ def _drawn(data, y, split):
     )
 
 
-def _reduced(data, train, test):
-    """The leading principal components of the training part."""
-    dimensions, first = PROTOCOLS[data].dimensions, ILLUMINATION if data == "yale" else 0
+def _components(train, test, dimensions, first=0):
+    """The leading principal components of the training part, from the number ``first`` on."""
     if dimensions == train.shape[1]:
         return train, test
     solver = "full" if len(train) < train.shape[1] else "covariance_eigh"

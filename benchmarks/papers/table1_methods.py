@@ -24,7 +24,7 @@ from nearfar import (
     NearestNeighborClassifier,
 )
 from nearfar.evaluation import choose_targets, knn_error
-from nearfar.supervision import class_order, nearest_targets
+from nearfar.supervision import class_order, target_table
 
 N_NEIGHBORS = 3
 PUSH_WEIGHT = 0.5
@@ -56,16 +56,20 @@ class Result:
 class Learners:
     """The learners of one split; those that several rows need are fitted once."""
 
-    def __init__(self, task: Task, device: str):
+    def __init__(
+        self, task: Task, device: str, n_neighbors: int = N_NEIGHBORS, *, stops: bool | None = None
+    ):
+        """``stops``: whether one metric is stopped early; None as in the paper."""
         self.task, self.device = task, device if task.data in LARGE else "cpu"
+        self.n_neighbors = n_neighbors
         self.train, self.test = (self.placed(part) for part in task.reduced)
         self.y_train, self.y_test = task.labels
         # shrinkage=0 is the program of the paper
-        self.options = {"n_neighbors": N_NEIGHBORS, "push_weight": PUSH_WEIGHT, "shrinkage": 0}
+        self.options = {"n_neighbors": n_neighbors, "push_weight": PUSH_WEIGHT, "shrinkage": 0}
         # Where learning is stopped early its path matters: the paper's begins at the identity.
         self.early = {"validation_fraction": VALIDATION, "random_state": task.split}
         self.single = self.options
-        if PROTOCOLS[task.data].validation is not None:
+        if PROTOCOLS[task.data].validation is not None if stops is None else stops:
             self.single = self.options | self.early | {"init": "identity"}
 
     def placed(self, points):
@@ -100,24 +104,26 @@ class Learners:
         if self.single is not self.options:
             return self.fitted(LMNN(n_passes=MOST_PASSES, **self.single))
         begin = time.perf_counter()
-        n_passes = self._best_passes()
+        n_passes = 1 + int(np.argmin(self.pass_errors()))
         choosing = time.perf_counter() - begin
         learner, seconds = self.fitted(LMNN(n_passes=n_passes, **self.options))
         return learner, choosing + seconds
 
-    def _best_passes(self):
-        """The number of passes after which the error on 30 % of the training part is smallest."""
+    def pass_errors(self, **options):
+        """The errors on 30 % of the training part after one pass, two passes and so on."""
         y, shares = self.y_train, {"test_size": VALIDATION, "random_state": self.task.split}
         rows, held_out = train_test_split(np.arange(len(y)), stratify=y, **shares)
         X, new = self.train[rows], self.train[held_out]
-        metric, errors = LMNN(**self.options).fit(X, y[rows]), []
+        options = self.options | options
+        metric, errors = LMNN(**options).fit(X, y[rows]), []
         while True:
             vote = self.vote(metric).fit(X, y[rows])
-            errors.append(np.mean(vote.predict(new) != y[held_out]))
+            errors.append(float(np.mean(vote.predict(new) != y[held_out])))
             if len(errors) == MOST_PASSES:
-                return 1 + int(np.argmin(errors))
-            targets = target_neighbors(metric.transform(X), y[rows], N_NEIGHBORS)
-            following = LMNN(init=metric.components_, **self.options)
+                return errors
+            labels = class_order(y[rows], "LMNN")
+            targets = target_table(metric.transform(X), labels, self.n_neighbors)
+            following = LMNN(init=metric.components_, **options)
             metric = following.fit(X, y[rows], target_neighbors=targets)
 
     @cached_property
@@ -152,7 +158,7 @@ class Learners:
         return self.fitted(MultiMetricLMNN())
 
     def vote(self, metric):
-        return NearestNeighborClassifier(metric, n_neighbors=N_NEIGHBORS)
+        return NearestNeighborClassifier(metric, n_neighbors=self.n_neighbors)
 
     def judged(self, classifier, learned, points=None):
         """The result of a classifier around a metric that is learned already."""
@@ -164,16 +170,6 @@ class Learners:
         error = float(np.mean(predicted != self.y_test))
         chosen = learned is vars(self).get("multi_pass")
         return Result(error, seconds, predicting, _remark(metric, chosen))
-
-
-def target_neighbors(Z, y, k):
-    """Row numbers of the nearest of the same class, (n, k)."""
-    labels = class_order(y, "LMNN")
-    _, tails = nearest_targets(Z[labels.order], labels, k)
-    targets = np.empty((len(y), k), dtype=np.int64)
-    tails = tails if isinstance(tails, np.ndarray) else tails.cpu().numpy()
-    targets[labels.order] = labels.order[tails.reshape(len(y), k)]
-    return targets
 
 
 def _remark(metric, chosen):
@@ -204,7 +200,7 @@ def pca_1nn(learners):
     return _neighbors(learners, learners.task.reduced, n_neighbors=1)
 
 
-def _discriminants(learners):
+def discriminants(learners):
     train, test = learners.task.reduced
     begin = time.perf_counter()
     lda = LinearDiscriminantAnalysis().fit(train, learners.y_train)
@@ -213,7 +209,7 @@ def _discriminants(learners):
 
 
 def lda(learners):
-    return _neighbors(learners, *_discriminants(learners))
+    return _neighbors(learners, *discriminants(learners))
 
 
 def rca(learners):
@@ -245,7 +241,7 @@ def lmnn_early(learners):
 
 
 def lmnn_lda(learners):
-    mapped, seconds = _discriminants(learners)
+    mapped, seconds = discriminants(learners)
     points = tuple(map(learners.placed, mapped))
     metric, more = learners.fitted(LMNN(**learners.single), points[0])
     return learners.judged(learners.vote(metric), (metric, seconds + more), points)

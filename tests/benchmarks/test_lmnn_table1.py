@@ -228,15 +228,6 @@ def test_every_method_has_a_title_and_every_data_set_a_note():
 # -- the methods ---
 
 
-def test_target_neighbors_are_the_nearest_of_the_class(rng):
-    Z, y = rng.normal(size=(30, 3)), np.arange(30) % 3
-    table = table1_methods.target_neighbors(Z, y, 3)
-    for i, found in enumerate(table):
-        others = [j for j in range(30) if j != i and y[j] == y[i]]
-        others.sort(key=lambda j: np.sum((Z[i] - Z[j]) ** 2))
-        assert set(found) == set(others[:3])
-
-
 def test_rca_whitens_within_classes():
     """The points that reach the neighbours have the identity as their covariance within classes."""
     learners = table1_methods.Learners(table1_data.load("wine", 0), "cpu")

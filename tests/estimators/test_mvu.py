@@ -16,6 +16,7 @@ import nearfar
 from nearfar import MVU, NeighborhoodGraph
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.estimators import mvu as module
+from nearfar.estimators._pair_limits import PairLimits
 from nearfar.solvers import Iterate, Status, run
 from nearfar.solvers.interior_point import interior_point
 from tests.problems.test_mvu import Graph, by_clarabel
@@ -64,7 +65,9 @@ def test_the_numbers_are_those_of_the_kernel(roll):
     assert model.max_distortion_ == pytest.approx(np.abs(change(model)).max(), abs=1e-12)
     assert model.max_distortion_ <= 1e-6
     assert model.duality_gap_ <= 1e-6
-    assert model.intrinsic_dimension_ == np.argmax(values[:20] / values[1:21]) + 1
+    wide = np.sqrt(values.clip(0) / 100) > np.sqrt(np.mean(model.graph_.lengths**2))
+    held = np.flatnonzero(np.cumsum(values) >= 0.95 * values.sum())[0] + 1
+    assert model.intrinsic_dimension_ == max(wide.sum(), held)
     assert not model.locked_up_
 
 
@@ -72,7 +75,7 @@ def test_the_certificate_by_the_multipliers_of_the_same_run(roll):
     """S of the final y is positive up to rounding; its bound and the gap are those reported."""
     model = MVU().fit(roll)
     graph = model.graph_
-    program = model._program(graph, np.zeros(0))
+    program = model._program(graph, np.zeros(0), PairLimits.of(None, None, 100))
     solution = run(interior_point(program), tol=1e-6, max_iter=100)
     weights = solution.iterate.state.y / program.squares  # as in Lap(w)
     W = np.zeros((100, 100))
@@ -107,6 +110,77 @@ def test_the_gap_bounds_the_distance_of_what_is_returned_from_the_optimum(constr
         assert abs(objective - optimum) <= model.duality_gap_ * unit + 1e-6 * optimum
         growth = {"equal": np.abs(change(model)), "shrink": change(model), "slack": np.zeros(1)}
         assert model.duality_gap_ >= growth[constraints].max() - 1e-12
+
+
+def laplacian(weights, graph):
+    W = np.zeros((graph.n_nodes, graph.n_nodes))
+    np.add.at(W, (graph.heads, graph.tails), weights)
+    return np.diag(W.sum(axis=0) + W.sum(axis=1)) - W - W.T
+
+
+@pytest.mark.parametrize(
+    ("constraints", "sign"),
+    [("equal", 1), ("shrink", 1), ("slack", 1), ("equal", -1), ("slack", -1)],
+)
+def test_forces_on_edges_balance_the_pull_on_points(roll, constraints, sign):
+    """S K = 0 with S = Lap(w) - P: the sum of w (yᵢ - yⱼ) over the edges of a point is yᵢ."""
+    model = MVU(n_neighbors=4, constraints=constraints, tol=1e-8)
+    model.set_params(variance="max" if sign > 0 else "min").fit(roll)
+    K, w = model.kernel_, model.edge_forces_
+    assert w.shape == (model.graph_.n_edges,)
+    np.testing.assert_allclose(
+        laplacian(w, model.graph_) @ K, sign * K, atol=1e-3 * np.abs(K).max()
+    )
+    if constraints != "slack":
+        return
+    grown, shrunk = change(model) > 1e-6, change(model) < -1e-6
+    np.testing.assert_allclose(w[grown], 99, rtol=1e-3)  # its price
+    np.testing.assert_allclose(w[shrunk], -99, rtol=1e-3)
+
+
+def test_forces_of_lengths_that_may_shrink_are_the_fastest_mixing_process(rng):
+    """Rates w >= 0 with D'w <= 1 and the largest second eigenvalue of Lap(w) [Sun et al., 2006]:
+    the forces divided by their D'w, the variance, by another solver of that problem itself."""
+    import clarabel
+    from scipy import sparse
+
+    X = rng.normal(size=(14, 5)) * [3, 2, 1, 0.5, 0.5]
+    model = MVU(n_neighbors=4, constraints="shrink", tol=1e-8).fit(X)
+    graph, D, n = model.graph_, model.graph_.lengths**2, 14
+    rates = model.edge_forces_ / (D @ model.edge_forces_)
+    assert rates.min() >= 0
+    second = np.linalg.eigvalsh(laplacian(rates, graph))[1]
+    assert second == pytest.approx(1 / np.trace(model.kernel_), rel=1e-6)
+    V = np.linalg.qr(np.c_[np.ones(n), np.eye(n)[:, 1:]])[0][:, 1:]
+    edges, m = V[graph.heads] - V[graph.tails], graph.n_edges
+    columns, rows = np.tril_indices(n - 1)
+    root = np.where(rows == columns, 1.0, np.sqrt(2))
+    A = np.block(  # maximise s: Lap(w) - s I psd, w >= 0, D'w <= 1
+        [
+            [-(edges[:, rows] * edges[:, columns] * root).T, 1.0 * (rows == columns)[:, None]],
+            [-np.eye(m), np.zeros((m, 1))],
+            [D[None], np.zeros((1, 1))],
+        ]
+    )
+    b = np.r_[np.zeros(len(rows) + m), 1.0]
+    cones = [clarabel.PSDTriangleConeT(n - 1), clarabel.NonnegativeConeT(m + 1)]
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    P, q = sparse.csc_matrix((m + 1, m + 1)), -np.eye(m + 1)[m]
+    found = clarabel.DefaultSolver(P, q, sparse.csc_matrix(A), b, cones, settings).solve()
+    assert -found.obj_val == pytest.approx(second, rel=1e-5)
+
+
+def test_forces_where_points_have_copies(roll):
+    """Edges of copies have none, and those that copies share are counted once."""
+    model = MVU(n_neighbors=4).fit(np.r_[roll, roll[:3]])
+    graph, first = model.graph_, np.r_[np.arange(100), np.arange(3)]
+    assert (model.edge_forces_[graph.lengths == 0] == 0).all()
+    W = np.zeros((100, 100))
+    np.add.at(W, (first[graph.heads], first[graph.tails]), model.edge_forces_)
+    W, K = W + W.T, model.kernel_[:100, :100]
+    L = np.diag(W.sum(axis=0)) - W
+    np.testing.assert_allclose(L @ K, K, atol=1e-2 * np.abs(K).max())
 
 
 def test_dimacs_measures(roll):
@@ -210,7 +284,7 @@ def test_every_kind_of_input_gives_the_same_kernel(roll):
     atol = 1e-4 * np.trace(K)
     np.testing.assert_allclose(MVU(metric="precomputed").fit(D).kernel_, K, atol=atol)
     np.testing.assert_allclose(MVU(metric="kernel").fit(centred @ centred.T).kernel_, K, atol=atol)
-    graph = NeighborhoodGraph.from_points(roll, 4)
+    graph = NeighborhoodGraph.from_points(roll, 5)
     np.testing.assert_allclose(MVU().fit(graph).kernel_, K, atol=atol)
 
 
@@ -304,7 +378,7 @@ def test_slack_that_is_too_cheap_is_refused_with_the_least_weight(roll):
     with pytest.raises(InvalidInputError, match="grows without bound") as caught:
         MVU(constraints="slack", slack_weight=0.01).fit(roll)
     least = float(re.search(r"must be above (\d\.\d+)", str(caught.value)).group(1))
-    graph = NeighborhoodGraph.from_points(roll, 4)
+    graph = NeighborhoodGraph.from_points(roll, 5)
     second = np.linalg.eigvalsh(graph.laplacian(np.ones(graph.n_edges)).toarray())[1]
     assert least == pytest.approx(1 / (1 + second), rel=1e-4)
     assert MVU(constraints="slack", slack_weight=0.01, variance="min").fit(roll).n_iter_ > 1
@@ -345,7 +419,7 @@ def test_too_little_memory_is_refused_before_any_work(roll, monkeypatch):
     with pytest.raises(InvalidInputError) as caught:
         MVU(memory_limit=1e-4).fit(roll)
     text = str(caught.value)
-    m = NeighborhoodGraph.from_points(roll, 4).n_edges
+    m = NeighborhoodGraph.from_points(roll, 5).n_edges
     needed = (8 * m**2 + 24 * m * 100 + 100 * 100**2) / 1e9
     assert f"100 points and {m} edges needs about {needed:.2g} GB, above the limit of" in text
     assert "VariationalMVU or LandmarkMVU" in text
@@ -520,3 +594,34 @@ def test_new_points_are_refused_after_a_fit_on_a_kernel(roll):
     model = MVU(metric="kernel").fit(centred @ centred.T)
     with pytest.raises(InvalidInputError, match=r"do not tell the distances.*'precomputed'"):
         model.transform(centred[:3] @ centred.T)
+
+
+# -- the dimension -----------------------------------------------------------------------------
+
+
+def full_roll(n, seed):
+    """The thesis' roll of two turns, as long as four times its width, with five noisy features."""
+    roll, _ = make_swiss_roll(n, random_state=seed)
+    noise = 0.05 * np.random.default_rng(seed).normal(size=(n, 5))
+    return np.concatenate([roll, noise], axis=1)
+
+
+def half_circle(n, seed, angle=np.pi):
+    random = np.random.default_rng(seed)
+    t = np.linspace(0, angle, n)
+    return np.c_[np.cos(t), np.sin(t), 0.01 * random.normal(size=(n, 10))]
+
+
+@pytest.mark.parametrize(
+    ("X", "k", "dimension"),
+    [
+        (full_roll(300, 0), 4, 2),  # shares 0.952 0.042 0.004: the widest gap is the first
+        (full_roll(300, 0), 5, 2),
+        (half_circle(100, 0), 4, 1),
+        (half_circle(100, 0, 2 * np.pi), 4, 2),  # a closed curve needs two dimensions
+        (np.random.default_rng(0).normal(size=(60, 6)), 4, 6),  # no sheet: 95 % of the variance
+    ],
+    ids=["roll, 4", "roll, 5", "half circle", "circle", "noise"],
+)
+def test_the_dimension_counts_axes_that_are_longer_than_an_edge(X, k, dimension):
+    assert MVU(n_neighbors=k, tol=1e-4).fit(X).intrinsic_dimension_ == dimension

@@ -80,8 +80,16 @@ def test_noisy_distances_give_places_within_a_hundredth_of_the_field(field):
     errors = field.errors(model.embedding_)
     assert np.median(errors) < 0.01
     assert model.status_ == "converged"
-    assert model.duality_gap_ is None
     assert model.pinned_.mean() > 0.97
+
+
+def test_the_gap_is_the_misfit_relative_to_that_of_one_place(field):
+    network = field.network(0.1)
+    model = SensorLocalization().fit(network)
+    squares = network.lengths**2
+    found = np.sum((model.embedding_[network.heads] - model.embedding_[network.tails]) ** 2, axis=1)
+    expected = np.sum((found - squares) ** 2) / np.sum(squares**2)
+    assert model.duality_gap_ == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_misfit_is_not_above_that_of_the_true_places(field):

@@ -7,10 +7,11 @@ import pytest
 from scipy.spatial.distance import pdist
 from sklearn.datasets import make_swiss_roll
 
-from nearfar import NeighborhoodGraph, VariationalMVU
-from nearfar.errors import InvalidInputError
+from nearfar import LandmarkMVU, NeighborhoodGraph, VariationalMVU
+from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators import variational_mvu as module
 from nearfar.limits import fit_clock
+from nearfar.problems.unfolding_bound import WholeProgram
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,38 @@ def test_the_refined_objective_is_that_of_the_embedding(unrolled):
     expected = objective_by_hand(unrolled.embedding_, unrolled.graph_, 0.01)
     assert unrolled.objective_ == pytest.approx(expected, rel=1e-3)  # λ is known to 1e-4
     assert unrolled.history_[-1]["objective"] == pytest.approx(unrolled.objective_, rel=1e-12)
-    assert unrolled.duality_gap_ is None
+
+
+@pytest.mark.parametrize("refine", [True, False])
+@pytest.mark.parametrize("estimator", [VariationalMVU, LandmarkMVU])
+def test_the_gap_bounds_the_best_points_of_any_dimension(roll, estimator, refine):
+    """The best of all are those of the program on all functions."""
+    graph = NeighborhoodGraph.from_points(roll[0][:24], 4).linked(random_state=0)
+    graph = NeighborhoodGraph.from_edges(graph.heads, graph.tails, graph.lengths, 24)
+    settings = {"stretch": 0.05, "random_state": 0}
+    model = estimator(2, refine=refine, **settings).fit(graph)
+    best = VariationalMVU(2, n_eigenvectors=23, refine=False, tol=1e-6, **settings).fit(graph)
+    none = -np.sum((graph.lengths**2 / np.mean(graph.lengths**2)) ** 2)
+    gap, objective = model.duality_gap_, model.objective_
+    bound = (objective - gap * none) / (1 - gap)
+    assert bound >= best.objective_
+    assert 1e-4 < gap < (0.2 if refine else 1)
+    assert best.duality_gap_ < 1e-3  # at the optimum of all the bound is tight
+
+
+def test_a_wide_refinement_has_a_small_gap(roll):
+    graph = NeighborhoodGraph.from_points(roll[0], 6).linked(random_state=0)
+    model = VariationalMVU(8, random_state=0).fit(graph)
+    assert model.duality_gap_ < 0.02
+
+
+def test_without_time_nothing_is_proved(roll, monkeypatch):
+    def late(*_args):
+        raise TimeLimitError("late")
+
+    monkeypatch.setattr(WholeProgram, "bound", late)
+    model = VariationalMVU(n_neighbors=6, random_state=0).fit(roll[0])
+    assert (model.duality_gap_, model.status_) == (None, "converged")
 
 
 def test_the_stages_and_their_records(unrolled):
@@ -95,7 +127,7 @@ def test_without_refinement_the_program_is_the_answer(roll, rng, weighted):
     model = VariationalMVU(6, n_eigenvectors=6, stretch=0.05, refine=False, tol=1e-7).fit(graph)
     expected = objective_by_hand(model.embedding_, graph, 0.05)
     assert model.objective_ == model.program_objective_ == pytest.approx(expected, rel=1e-3)
-    assert model.duality_gap_ == model.program_gap_ <= 1e-7
+    assert model.program_gap_ <= 1e-7 < model.duality_gap_
     values = np.linalg.eigvalsh(model.embedding_.T @ model.embedding_)[::-1]
     np.testing.assert_allclose(model.eigenvalues_, values, atol=1e-8 * values[0])
     squares = np.sum((model.embedding_[graph.heads] - model.embedding_[graph.tails]) ** 2, axis=1)

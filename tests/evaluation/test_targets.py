@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 from nearfar import LMNN, NCA
-from nearfar.errors import InvalidInputError
+from nearfar.errors import DataWarning, InvalidInputError
 from nearfar.evaluation import choose_targets, knn_error, split_points
 
 
@@ -28,9 +28,9 @@ def test_the_errors_are_those_of_separate_fits(iris):
             parts = X[rows.X_train], rows.y_train, X[rows.X_test], rows.y_test
             expected.append((k, weight, knn_error(model, *parts, n_neighbors=k)))
     assert [(t.n_neighbors, t.push_weight) for t in choice.trials] == [e[:2] for e in expected]
-    # To a gap of 1e-2 the maps differ a little, and so may one of the 45 rows.
+    # Trials are rough, so that a few of the 45 rows may differ.
     np.testing.assert_allclose(
-        [t.error for t in choice.trials], [e[2] for e in expected], atol=0.05
+        [t.error for t in choice.trials], [e[2] for e in expected], atol=0.07
     )
 
 
@@ -40,8 +40,69 @@ def test_the_best_is_fitted_to_all_rows(iris):
     direct = LMNN(choice.best.n_neighbors, choice.best.push_weight, shrinkage=0).fit(X, y)
     assert choice.best.error == min(trial.error for trial in choice.trials)
     assert choice.learner.get_params() == direct.get_params()
-    assert choice.learner.duality_gap_ <= choice.learner.tol
-    assert choice.learner.objective_ == pytest.approx(direct.objective_, rel=2e-3)
+    np.testing.assert_array_equal(choice.learner.components_, direct.components_)
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """What each fit of LMNN was given: its neighbours, tol, start, rows and targets."""
+    made, fit = [], LMNN.fit
+
+    def recorded(self, X, y, target_neighbors=None):
+        made.append((self.n_neighbors, self.tol, self.warm_start, len(X), target_neighbors))
+        return fit(self, X, y, target_neighbors)
+
+    monkeypatch.setattr(LMNN, "fit", recorded)
+    return made
+
+
+@pytest.mark.parametrize("shrinkage", [0, "auto"])
+def test_trials_are_cheap(iris, fits, shrinkage):
+    """A trial is rough, starts at the one before, and learns from three targets of each row."""
+    X, y = iris
+    choice = choose_targets(X, y, LMNN(shrinkage=shrinkage), (2, 5, 9), random_state=0)
+    assert [fit[:4] for fit in fits[:3]] == [
+        (2, 0.3, False, 105),
+        (5, 0.3, True, 105),
+        (9, 0.3, True, 105),
+    ]
+    assert [fit[:4] for fit in fits[3:]] == [(choice.best.n_neighbors, 1e-3, False, 150)]
+    first, *drawn, last = [fit[4] for fit in fits]
+    assert first is None
+    assert last is None
+    assert [table.shape for table in drawn] == [(105, 3), (105, 3)]
+
+
+def test_the_drawn_targets_are_among_the_nearest(iris, fits):
+    X, y = iris
+    choose_targets(X, y, LMNN(shrinkage=0), (1, 6), random_state=3)
+    rows = split_points(np.arange(len(y)), y, 0.3, np.random.RandomState(3).randint(2**31 - 1))
+    points, labels = X[rows.X_train], rows.y_train
+    for i, drawn in enumerate(fits[1][4]):
+        squares = np.sum((points - points[i]) ** 2, axis=1)
+        own = np.sort(squares[(labels == labels[i]) & (np.arange(len(labels)) != i)])
+        assert len(set(drawn) - {i}) == 3
+        assert np.all(labels[drawn] == labels[i])
+        assert np.all(squares[drawn] <= own[5])
+
+
+def test_a_class_with_few_members_draws_what_it_has(fits):
+    X = np.random.default_rng(0).normal(size=(43, 2))
+    y = np.repeat([0, 1, 2], [20, 20, 3])
+    with pytest.warns(DataWarning, match="class 2 has fewer than n_neighbors"):
+        choose_targets(X, y, LMNN(shrinkage=0), (1, 8), (0.5,), random_state=0)
+    few = [row for row in fits[1][4] if row.min() < 0]
+    assert len(few) == 2  # of three members two are left to learn from
+    assert all((row >= 0).sum() == 1 for row in few)
+
+
+def test_no_larger_numbers_after_one_that_is_clearly_worse():
+    """Pairs of points that alternate between classes: more than one neighbour is wrong."""
+    X = np.repeat(np.arange(400.0), 4)[:, None] + np.tile([0.0, 0.1, 0.2, 0.3], 400)[:, None]
+    y = np.repeat(np.arange(400) % 2, 4)
+    choice = choose_targets(X, y, LMNN(shrinkage=0), (1, 9, 15, 21), random_state=0)
+    assert [trial.n_neighbors for trial in choice.trials] == [1, 9]
+    assert choice.best.n_neighbors == 1
 
 
 def test_more_targets_where_a_class_is_a_cloud():
@@ -75,6 +136,7 @@ def test_as_text(iris):
     [
         ({"learner": NCA()}, "learner must be an LMNN; got NCA"),
         ({"learner": LMNN(validation_fraction=0.2)}, "hold rows out twice"),
+        ({"learner": LMNN(unlabeled_weight=0.5)}, "Set it to None and pass the labelled rows"),
         ({"n_neighbors": 5}, r"n_neighbors must hold the numbers to try; got 5.*\(5,\)"),
         ({"n_neighbors": ()}, "must each name at least one number"),
         ({"n_neighbors": (0,)}, "n_neighbors must be an integer of at least 1; got 0"),

@@ -5,7 +5,7 @@ import pytest
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import reference
-from nearfar.supervision import class_order, given_targets, nearest_targets
+from nearfar.supervision import class_order, given_targets, nearest_targets, target_table
 
 
 def test_the_nearest_of_the_same_class(rng, backend, dtype):
@@ -20,6 +20,16 @@ def test_the_nearest_of_the_same_class(rng, backend, dtype):
 
 
 Y = ["b", "a", "b", "a", "b"]  # in class order: rows 1 3 0 2 4
+
+
+def test_a_table_of_the_nearest_of_the_class(rng, backend):
+    """In the order of the rows, nearest first; the class of two has one neighbour for each."""
+    Z, y = rng.normal(size=(32, 3)), np.append(np.arange(30) % 3, [7, 7])
+    table = target_table(backend.asarray(Z), class_order(y, "LMNN"), 3)
+    for i, found in enumerate(table[:30]):
+        others = [j for j in range(30) if j != i and y[j] == y[i]]
+        assert list(found) == sorted(others, key=lambda j: np.sum((Z[i] - Z[j]) ** 2))[:3]
+    assert table[30:].tolist() == [[31, -1, -1], [30, -1, -1]]
 
 
 def test_given_targets_are_moved_to_the_class_order(backend):

@@ -27,9 +27,11 @@ from nearfar.estimators.variational_mvu import (
     ScaledGraph,
     check_stretch,
     lle_matrix_of,
+    program_status,
     refine,
     solve_program,
     store_program,
+    whole_bound,
 )
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import single_threaded_blas
@@ -44,8 +46,8 @@ Index = NDArray[np.intp]
 class LandmarkMVU(Unfolding):
     """Maximum variance unfolding of a few landmarks, which all points follow.
 
-    Every point is a combination of landmarks, with weights that reconstruct the points from their
-    neighbours as well as can be: K = Q L Qᵀ, with L the Gram matrix of the landmarks. The program
+    Every point is a combination of landmarks, with the weights that best reconstruct the points
+    from their neighbours: K = Q L Qᵀ, with L the Gram matrix of the landmarks. The program
     in L is tiny however many points there are; it trades the variance of all points against squared
     changes of squared lengths. Conjugate gradients then improve the points themselves.
 
@@ -82,6 +84,8 @@ class LandmarkMVU(Unfolding):
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the links of ``on_disconnected="link"``, the first landmark, and the start of the
         eigenvector search.
@@ -89,7 +93,7 @@ class LandmarkMVU(Unfolding):
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, along axes of decreasing variance.
+        Positions of the points, along axes of decreasing variance.
     landmarks_ : ndarray of int, of shape (n_landmarks,)
         The landmarks, as row numbers; those of all components.
     eigenvalues_ : ndarray
@@ -101,7 +105,9 @@ class LandmarkMVU(Unfolding):
         ``2 * stretch * λ * trace - Σ weight * change²`` of the embedding, or of the program without
         ``refine``; in units in which the mean squared length is 1.
     duality_gap_ : float or None
-        Certified gap of the program; None after a refinement, which is not convex.
+        Certified gap of the embedding: how far its objective is at most from that of the best
+        points in any number of dimensions, relative as ``program_gap_``. None if there was no time
+        or memory for the proof.
     program_objective_ : float
         Objective of the program.
     program_gap_ : float
@@ -164,6 +170,7 @@ class LandmarkMVU(Unfolding):
         tol: float = 1e-4,
         max_iter: int = 500,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -178,6 +185,7 @@ class LandmarkMVU(Unfolding):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks
@@ -215,13 +223,14 @@ class LandmarkMVU(Unfolding):
             shape = solve_program(program, scaled, self.n_components, run)
             if self.refine and shape.status not in CUT_SHORT:
                 shape = refine(shape, self.stretch, self.n_components, self.tol, run)
-            layout.place(component, shape.unfolded(self.n_components, given.reference))
+            bound = whole_bound(shape, self.stretch, random)
+            layout.place(component, shape.unfolded(self.n_components, given.reference, bound))
             certificates.append(shape.certificate)
             landmarks.append(component.rows[chosen])
         store_layout(self, layout)
         store_program(self, certificates)
         self.landmarks_ = layout.first_copies[np.concatenate(landmarks)]
-        status, gap = layout.status(self.tol), layout.duality_gap
+        status, gap = program_status(self, layout), layout.duality_gap
         store_ending(self, status, layout.objective, gap, training.history)
         training.finish(status, layout.attributes())
         return self

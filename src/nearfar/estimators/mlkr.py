@@ -59,6 +59,8 @@ class MLKR(MetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
 
     Attributes
     ----------
@@ -109,12 +111,14 @@ class MLKR(MetricLearner):
         tol: float = 1e-4,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.init = init
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> MLKR:

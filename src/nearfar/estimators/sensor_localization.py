@@ -57,6 +57,7 @@ from nearfar.problems.sensor_localization import (
     has_mirror_image,
 )
 from nearfar.problems.stress import Stress
+from nearfar.problems.unfolding_bound import Bound
 from nearfar.problems.variational_mvu import VariationalProgram
 from nearfar.solvers import Solution, Status
 from nearfar.solvers.batched import conjugate_gradients
@@ -105,6 +106,8 @@ class SensorLocalization(Unfolding):
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the start of the eigenvector search, and the samples of ``standard_errors_``.
 
@@ -129,8 +132,9 @@ class SensorLocalization(Unfolding):
         Largest relative misfit of a squared distance.
     objective_ : float
         Minus the sum of squared misfits of squared distances, in units in which their mean is 1.
-    duality_gap_ : None
-        There is no certificate: the problem is not convex.
+    duality_gap_ : float or None
+        Certified gap: the misfit relative to that of all nodes at one point. No positions, in any
+        dimension, have a misfit below zero, so this bounds how much better any could be.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -191,6 +195,7 @@ class SensorLocalization(Unfolding):
         tol: float = 1e-5,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -200,6 +205,7 @@ class SensorLocalization(Unfolding):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks
@@ -242,14 +248,16 @@ class SensorLocalization(Unfolding):
             Y = as_returned(unit * found.Y, given.reference) / unit
             place = found.problem.place(Y)
             excess = kernels_for(place.excess).to_host(place.excess)
+            bound = Bound.of_misfit(scaled.edges)
             firmness.put(rows, measure_firmness(scaled, Y, excess, fixed[rows], random))
             unfolded = Unfolded(
                 embedding=unit * Y,
                 eigenvalues=unit**2 * principal_axes(found.wide)[1],
                 max_distortion=max_distortion(unit * Y, graph),
                 objective=-place.value,
-                duality_gap=None,
+                duality_gap=bound.gap(-place.value),
                 status=found.status,
+                gap_unit=bound.reached,
             )
             layout.place(component, unfolded)
         store_layout(self, layout)

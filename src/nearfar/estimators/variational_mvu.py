@@ -41,8 +41,10 @@ from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.spectrum import Spectrum, bottom_spectrum
 from nearfar.kernels import Array, kernels_for, single_threaded_blas
+from nearfar.limits import fit_clock
 from nearfar.problems.landmark_mvu import lle_matrix, lle_weights
 from nearfar.problems.stress import Stress
+from nearfar.problems.unfolding_bound import Bound, WholeProgram
 from nearfar.problems.variational_mvu import Certificate, Edges, VariationalProgram
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.conjugate_gradient import conjugate_gradient
@@ -101,13 +103,15 @@ class VariationalMVU(Unfolding):
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the links of ``on_disconnected="link"`` and the start of the eigenvector search.
 
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, along axes of decreasing variance.
+        Positions of the points, along axes of decreasing variance.
     eigenvalues_ : ndarray
         Eigenvalues of the Gram matrix before the projection on ``n_components``, largest first.
         The number of large ones is an estimate of the dimension.
@@ -117,7 +121,9 @@ class VariationalMVU(Unfolding):
         ``2 * stretch * λ * trace - Σ weight * change²`` of the embedding, or of the program without
         ``refine``; in units in which the mean squared length is 1.
     duality_gap_ : float or None
-        Certified gap of the program; None after a refinement, which is not convex.
+        Certified gap of the embedding: how far its objective is at most from that of the best
+        points in any number of dimensions, relative as ``program_gap_``. None if there was no time
+        or memory for the proof.
     program_objective_ : float
         Objective of the program.
     program_gap_ : float
@@ -180,6 +186,7 @@ class VariationalMVU(Unfolding):
         tol: float = 1e-4,
         max_iter: int = 500,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -194,6 +201,7 @@ class VariationalMVU(Unfolding):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks
@@ -234,11 +242,12 @@ class VariationalMVU(Unfolding):
             shape = solve_program(program, scaled, self.n_components, run)
             if self.refine and shape.status not in CUT_SHORT:
                 shape = refine(shape, self.stretch, self.n_components, self.tol, run)
-            layout.place(component, shape.unfolded(self.n_components, given.reference))
+            bound = whole_bound(shape, self.stretch, random)
+            layout.place(component, shape.unfolded(self.n_components, given.reference, bound))
             certificates.append(shape.certificate)
         store_layout(self, layout)
         store_program(self, certificates)
-        status, gap = layout.status(self.tol), layout.duality_gap
+        status, gap = program_status(self, layout), layout.duality_gap
         store_ending(self, status, layout.objective, gap, training.history)
         training.finish(status, layout.attributes())
         return self
@@ -322,18 +331,21 @@ class Shape:
     certificate: Certificate  # of the program
     refined: Stress | None = None  # what a refinement minimised
 
-    def unfolded(self, n_components: int, reference: Array) -> Unfolded:
-        """The places of the nodes as they are returned, and their objective."""
-        certificate, unit, refined = self.certificate, self.scaled.unit, self.refined
+    def unfolded(self, n_components: int, reference: Array, bound: Bound | None) -> Unfolded:
+        """The places of the nodes as they are returned, their objective and its gap."""
+        unit, refined = self.scaled.unit, self.refined
         Y = as_returned(unit * self.Y[:, :n_components], reference)
+        objective = self.certificate.objective
+        if refined is not None:
+            objective = -refined.place(Y / unit).value
         return Unfolded(
             embedding=Y,
             eigenvalues=unit**2 * principal_axes(self.wide)[1],
             max_distortion=max_distortion(unit * self.wide, self.scaled.graph),
-            objective=certificate.objective if refined is None else -refined.place(Y / unit).value,
-            duality_gap=certificate.gap if refined is None else None,
+            objective=objective,
+            duality_gap=None if bound is None else bound.gap(objective),
             status=self.status,
-            gap_unit=certificate.reached,
+            gap_unit=self.certificate.reached if bound is None else bound.reached,
         )
 
 
@@ -412,6 +424,25 @@ def n_wide_axes(Y: Matrix, n_components: int) -> int:
     """Along how many axes points have variance; at least one more than ``n_components``."""
     variances = (Y * Y).sum(axis=0)
     return max(int((variances > FLAT * variances[0]).sum()), n_components + 1)
+
+
+def whole_bound(shape: Shape, stretch: float, random: RandomState) -> Bound | None:
+    """A bound on the program of all Gram matrices; None if time or memory do not suffice."""
+    scaled = shape.scaled
+    program = WholeProgram(scaled.edges, scaled.graph, scaled.spectrum, scaled.pull(stretch))
+    return fit_clock().in_time(lambda: program.bound(shape.wide, random))
+
+
+def program_status(estimator: Any, layout: Layout) -> Status:
+    """How the fit ended; a program that rounding ended has converged if its gap is small."""
+    status = layout.status(estimator.tol)
+    if (
+        status is Status.STALLED
+        and not estimator.refine
+        and estimator.program_gap_ <= estimator.tol
+    ):
+        return Status.CONVERGED
+    return status
 
 
 def store_program(estimator: Any, certificates: list[Certificate]) -> None:

@@ -29,6 +29,7 @@ from nearfar.evaluation.relevance import RankedRelevance, ranked_relevance
 from nearfar.evaluation.retrieval import retrieval_measures
 from nearfar.evaluation.split import Split, split_points, with_fewer_tests
 from nearfar.evaluation.statistics import mcnemar, standard_error, wilson_interval
+from nearfar.evaluation.suspicious import SuspiciousLabels, suspicious_labels
 from nearfar.evaluation.targets import TargetChoice, TargetTrial, choose_targets
 from nearfar.evaluation.verdict import Comparison, Row, Verdict
 from nearfar.evaluation.verification import (
@@ -47,6 +48,7 @@ __all__ = [
     "RetrievalMeasures",
     "Row",
     "Split",
+    "SuspiciousLabels",
     "TargetChoice",
     "TargetTrial",
     "Verdict",
@@ -81,6 +83,7 @@ __all__ = [
     "roc",
     "split_points",
     "standard_error",
+    "suspicious_labels",
     "true_positive_rate_at",
     "trustworthiness",
     "wilson_interval",

@@ -58,7 +58,7 @@ def bottom_spectrum(
         try:
             return _by_products(A, count, start, restarts)
         except ArpackNoConvergence:  # eigenvalues are clustered near zero
-            if _sample_fill(A) < DENSE:
+            if not has_dense_factor(A):
                 break
     solve = pseudoinverse(A)
     if n <= SMALL or count >= n - 1:
@@ -90,11 +90,12 @@ def pseudoinverse(A: Any) -> Callable[[Matrix], Matrix]:
 
 def symmetric_factor(A: Any) -> Callable[[Matrix], Matrix]:
     """The inverse of a sparse positive definite matrix, by a factor."""
-    solve: Callable[[Matrix], Matrix] = _factor(A).solve
+    solve: Callable[[Matrix], Matrix] = sparse_factor(A).solve
     return solve
 
 
-def _factor(A: Any) -> Any:
+def sparse_factor(A: Any) -> Any:
+    """SuperLU's factors of a sparse symmetric matrix, without exchanges unless a pivot is 0."""
     return splu(
         A.tocsc(),
         permc_spec="MMD_AT_PLUS_A",
@@ -103,11 +104,18 @@ def _factor(A: Any) -> Any:
     )
 
 
+def has_dense_factor(A: Any) -> bool:
+    """Whether the factor of a graph's matrix is dense, so that a sparse one does not pay."""
+    return bool(A.shape[0] > FACTORED) and _sample_fill(A) >= DENSE
+
+
 def _sample_fill(A: Any) -> float:
     """Entries per row of the factor of a part of the graph: FACTORED nodes around the first."""
     nodes = breadth_first_order(A, 0, directed=False, return_predecessors=False)[:FACTORED]
     part = A[nodes][:, nodes]
-    return float(_factor(part + SHIFT * sparse.diags_array(A.diagonal()[nodes])).nnz) / len(nodes)
+    return float(sparse_factor(part + SHIFT * sparse.diags_array(A.diagonal()[nodes])).nnz) / len(
+        nodes
+    )
 
 
 def _by_products(A: Any, count: int, start: Matrix, restarts: int) -> Spectrum:

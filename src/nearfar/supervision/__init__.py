@@ -10,7 +10,7 @@ from nearfar.supervision.numbers import make_ranked_triplets
 from nearfar.supervision.pairs import Pairs
 from nearfar.supervision.quadruplets import make_quadruplets
 from nearfar.supervision.relevance import RelevantTargets, make_relevant_targets
-from nearfar.supervision.targets import given_targets, nearest_targets
+from nearfar.supervision.targets import given_targets, nearest_targets, target_table
 from nearfar.supervision.tuples import Tuples
 
 __all__ = [
@@ -28,5 +28,6 @@ __all__ = [
     "make_triplets",
     "nearest_targets",
     "nearest_under",
+    "target_table",
     "vote",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.supervision.labels import ClassOrder
 
 Edges = tuple[Array, Array]
@@ -18,6 +18,18 @@ def nearest_targets(X: Array, labels: ClassOrder, n_neighbors: int) -> Edges:
     """Edges to the nearest points of the same class; rows of X are sorted by class."""
     edges: Edges = kernels_for(X).nearest_in_class(X, labels.starts, n_neighbors)
     return edges
+
+
+def target_table(X: Array, labels: ClassOrder, n_neighbors: int) -> NDArray[np.intp]:
+    """Row numbers of the nearest points of the same class, (n, n_neighbors); -1 for none.
+
+    Rows are in the user's order, and the nearest come first.
+    """
+    order = labels.order
+    heads, tails = map(to_host, nearest_targets(take_rows(X, order), labels, n_neighbors))
+    table = np.full((len(order), n_neighbors), -1, dtype=np.intp)
+    table[order[heads], np.arange(len(heads)) - np.searchsorted(heads, heads)] = order[tails]
+    return table
 
 
 def given_targets(targets: Any, labels: ClassOrder, X: Array) -> Edges:

@@ -1,0 +1,159 @@
+"""How far an unfolding is from the best one: a bound on all Gram matrices.
+
+With the edges e = (i, j), weights w and squares D of `nearfar.problems.variational_mvu`, c = ρλ,
+and K the Gram matrix of any points about their mean, not only of smooth functions:
+
+(1) maximise f(K) = 2c tr K − Σₑ wₑ (ℓₑ − Dₑ)²  over K ⪰ 0, K1 = 0
+(2) bound    f* ≤ Σₑ mₑ (2Dₑ + mₑ / wₑ)  for any m with Lap(m) ⪰ cI on vectors of mean zero
+(3) choice   m = w (ℓ − D + t) with the lengths ℓ of points Y, and the least t ≥ 0 allowed in (2)
+(4) least t  −t = min xᵀSx / xᵀLap(w)x over x of mean zero,  S = Lap(w(ℓ − D)) − cI
+(5) gap      (bound − f) / (bound − f(0)),  f(0) = −Σₑ wₑ Dₑ²
+
+To see (2), use wℓ² ≥ w(2ℓa − a²), which holds for any number a: with a = D + m/w, f(K) is at most
+the bound minus 2⟨Lap(m) − cI, K⟩. Any points Y give a bound. At a best Y with enough columns t is
+0, m is the dual solution, and the bound is the optimum [Boumal].
+
+LOBPCG estimates (4) from above, which proves nothing. So t is raised until a factor proves (2)
+[`nearfar.graphs.inertia`]; t = ρ + max(D − ℓ) is always enough. Rounding m does no harm, since (2)
+holds for any m, and its sum is rounded up.
+
+[Boumal] Boumal, Voroninski & Bandeira, Deterministic guarantees for Burer-Monteiro factorizations
+of smooth semidefinite programs, Communications on Pure and Applied Mathematics 73, 2020.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import NDArray
+from scipy import linalg
+from scipy.sparse.linalg import LinearOperator, lobpcg
+
+from nearfar.graphs import NeighborhoodGraph
+from nearfar.graphs.inertia import exceeds_identity
+from nearfar.graphs.spectrum import Spectrum, has_dense_factor
+from nearfar.kernels import gram_kernels_for, kernels_for
+from nearfar.limits import check_time
+from nearfar.problems.variational_mvu import Edges
+
+Matrix = NDArray[np.float64]
+
+SMALL = 300  # nodes up to which (4) is computed by dense matrices
+BLOCK = 4  # vectors of LOBPCG
+STEPS = 60  # of LOBPCG
+ACCURACY = 1e-4  # of its residuals, relative to c
+MARGIN = 1e-4  # δ of the proof, relative to c
+RAISED = (0.003, 0.03, 0.3, 1.0, 3.0, 10.0, 100.0)  # of t, before (4) is taken for wrong
+ROUNDED_UP = 1e-12  # relative, of the sum (2)
+DENSE_SHARE = 0.5  # of the memory, which a dense factor may take
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An upper bound on (1), and what a gap is relative to."""
+
+    value: float
+    reached: float  # bound − f(0)
+
+    @classmethod
+    def of_misfit(cls, edges: Edges) -> Bound:
+        """The bound 0 if c = 0, when f is minus a sum of squares."""
+        D, w = edges.on_host()
+        return cls(0.0, float(w @ (D * D)))
+
+    def gap(self, objective: float) -> float:
+        """(5)."""
+        return max(self.value - objective, 0.0) / max(self.reached, np.finfo(float).tiny)
+
+
+@dataclass(frozen=True)
+class WholeProgram:
+    """Equation (1) on the graph of the edges; matrices are on the host."""
+
+    edges: Edges
+    graph: NeighborhoodGraph
+    spectrum: Spectrum  # of Lap(w)
+    pull: float  # 2c
+
+    def bound(self, Y: Matrix, random: RandomState) -> Bound | None:
+        """(2) from points Y (n, r); None if a proof would need more memory than there is.
+
+        Time is that of some tens of products with Lap(w)⁺ and of a few factors of a matrix with its
+        sparsity; memory that of two.
+        """
+        none = Bound.of_misfit(self.edges)
+        if self.pull == 0:
+            return none
+        D, w = self.edges.on_host()
+        laplacian = self.graph.laplacian(w)
+        dense = has_dense_factor(laplacian)
+        if dense and 8.0 * self.graph.n_nodes**2 > DENSE_SHARE * gram_kernels_for(D).total_memory(
+            D
+        ):
+            return None
+        kernels, c = kernels_for(self.edges.squares), 0.5 * self.pull
+        excess = kernels.to_host(self.edges.excess(kernels.like(Y, self.edges.squares)))
+        for t in self._candidates(excess, laplacian, random):
+            m = w * (excess + t)  # (3)
+            if exceeds_identity(self.graph.laplacian(m), c, MARGIN * c, dense=dense):
+                terms = m * (2 * D + m / w)
+                value = float(terms.sum()) + ROUNDED_UP * float(abs(terms).sum())  # (2)
+                return Bound(value, value + none.reached)
+        return None
+
+    def _candidates(self, excess: Matrix, laplacian: Any, random: RandomState) -> Iterator[float]:
+        """Numbers t to try, from the estimate of (4) up to the one that is always feasible."""
+        c, least = 0.5 * self.pull, float(self.spectrum.values[0])
+        extra = 2 * MARGIN * c / least  # what δ needs
+        safe = c / least * (1 + MARGIN) + max(0.0, float(-excess.min())) + extra
+        estimate = self._least_shift(excess, laplacian, random)
+        for share in RAISED:
+            t = (1 + share) * estimate + extra
+            if t >= safe:
+                break
+            yield t
+        yield safe
+
+    def _least_shift(self, excess: Matrix, B: Any, random: RandomState) -> float:
+        """An estimate of t of (4), from below."""
+        n, c = self.graph.n_nodes, 0.5 * self.pull
+        _, w = self.edges.on_host()
+        A = self.graph.laplacian(w * excess)
+        if n <= SMALL:
+            ones = np.full((n, n), 1.0 / n)
+            pencil = A.toarray() - c * (np.eye(n) - ones), B.toarray() + ones
+            return max(0.0, -float(linalg.eigh(*pencil, eigvals_only=True)[0]))
+        large = float(B.diagonal().mean())
+
+        def slope(X: Matrix) -> Matrix:
+            check_time()
+            return np.asarray(A @ X - c * (X - X.mean(axis=0)))
+
+        def pencil_right(X: Matrix) -> Matrix:
+            return np.asarray(B @ X + large * X.mean(axis=0))
+
+        def inverse(X: Matrix) -> Matrix:
+            return np.asarray(self.spectrum.inverse(X) + X.mean(axis=0) / large)
+
+        start = random.normal(size=(n, BLOCK))
+        with warnings.catch_warnings():  # that it did not reach its accuracy
+            warnings.simplefilter("ignore", UserWarning)
+            values, _ = lobpcg(
+                _operator(slope, n),
+                start - start.mean(axis=0),
+                B=_operator(pencil_right, n),
+                M=_operator(inverse, n),
+                largest=False,
+                maxiter=STEPS,
+                tol=ACCURACY * c,
+            )
+        return max(0.0, -float(np.min(values)))
+
+
+def _operator(product: Any, n: int) -> LinearOperator:
+    return LinearOperator((n, n), matvec=product, matmat=product, dtype=np.float64)
