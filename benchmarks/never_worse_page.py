@@ -20,6 +20,10 @@ every split all learners get the same rows. Errors are those of 3-NN on at most 
 that of the same inputs by more than one standard error of the paired differences over the splits.
 Where there is no difference at all, chance alone makes about one case in six worse by that measure,
 and one in forty by two standard errors.
+
+The *best linear method* of a case is the one with the least mean error. It is so partly by luck: of
+methods that are all alike, one is the best of these splits, and the others seem to be worse. So a
+second column compares, in each split, with the method that is best in the other splits.
 """
 SHOWN = 8  # cases of a learner in the list
 BEST = "LMNN"
@@ -61,12 +65,33 @@ def compare(case, learner, other):
     return Comparison(case, difference.mean(), deviation, (a.mean(), b.mean()))
 
 
-def best_linear(case, linear):
-    """The linear method with the least mean error; of equal ones the first."""
-    means = {
-        name: np.mean(list(found.values())) for name in linear if (found := errors(case, name))
-    }
-    return min(means, key=means.get)
+def table_of(case, learner, linear):
+    """Errors (methods, splits) of the linear methods that have all splits of the learner.
+
+    The learner comes first; None if it has fewer than two splits.
+    """
+    found = {name: errors(case, name) for name in (learner, *linear)}
+    numbers = list(found[learner])
+    if len(numbers) < 2:
+        return None
+    complete = [name for name in found if all(number in found[name] for number in numbers)]
+    return np.array([[found[name][number] for number in numbers] for name in complete])
+
+
+def behind_best(table):
+    """What the first row of `table_of` lacks of the best row in each split, chosen by all."""
+    return table[0] - table[table.mean(axis=1).argmin()]
+
+
+def behind_best_of_others(table):
+    """The same, the best row of each split chosen by the other splits."""
+    sums = table.sum(axis=1, keepdims=True) - table
+    return table[0] - table[sums.argmin(axis=0), np.arange(table.shape[1])]
+
+
+def within_one(difference):
+    """Whether differences over the splits have a mean of at most their standard error, or zero."""
+    return difference.mean() <= max(difference.std(ddof=1) / np.sqrt(len(difference)), 0)
 
 
 def page(records, learners, linear, most_rows):
@@ -75,19 +100,21 @@ def page(records, learners, linear, most_rows):
         return INTRODUCTION
     parts = [INTRODUCTION, _data(records, cases), "## Worse than the inputs\n"]
     parts.append(_summary(cases, learners, linear, most_rows))
-    parts += [_by_size(cases, linear), _errors(cases, learners), _worse(cases, learners)]
+    parts += [_by_size(cases, linear), _by_set(cases, linear)]
+    parts += [_errors(cases, learners), _worse(cases, learners)]
     parts += [_failures(cases), _machines(records)]
     return "\n".join(part for part in parts if part)
 
 
 def merged(records):
-    """The cases of all records; of a case that several have, the one with the most splits."""
+    """The cases of all records; a split of a case has the learners of all of them."""
     cases = {}
     for record in records:
         for case in record["cases"]:
             key = case["data"], case["size"], case["inputs"]
-            if key not in cases or len(case["splits"]) > len(cases[key]["splits"]):
-                cases[key] = case
+            splits = cases.setdefault(key, {**case, "splits": {}})["splits"]
+            for number, found in case["splits"].items():
+                splits[number] = splits.get(number, {}) | found
     return list(cases.values())
 
 
@@ -127,19 +154,67 @@ def _summary(cases, learners, linear, most_rows):
                 _share(sum(c.clearly_worse for c in found), len(found)),
                 f"{np.mean([c.mean for c in found]):+.1f}",
                 f"{worst.mean:+.1f} ({title(worst.case)})" if worst.mean > 0 else "none",
-                near_best(cases, learner, linear) if learner in linear else "",
+                *(near_best(cases, learner, linear) if learner in linear else ("", "")),
             ]
         )
     header = ["learner", "cases", "worse", "worse by two standard errors", "mean change, points"]
     header += ["worst case, points", "best linear method or within one standard error"]
+    header += ["the same, the best chosen by other splits"]
     return tables.markdown(header, rows)
 
 
 def near_best(cases, learner, linear):
-    """In how many of its cases a method is not worse than the best linear one."""
-    found = [compare(case, learner, best_linear(case, linear)) for case in cases]
-    found = [c for c in found if c]
-    return _share(sum(not c.worse for c in found), len(found)) if found else ""
+    """In how many of its cases a method is not worse than the best linear one, in two senses."""
+    tables_ = [t for case in cases if (t := table_of(case, learner, linear)) is not None]
+    return [
+        _share(sum(within_one(behind(t)) for t in tables_), len(tables_)) if tables_ else ""
+        for behind in (behind_best, behind_best_of_others)
+    ]
+
+
+def mean_case(cases):
+    """One case with the mean errors of several, of learners that have a split in all of them."""
+    splits = {}
+    for number in cases[0]["splits"]:
+        found = [case["splits"].get(number, {}) for case in cases]
+        errors_of = {name: [each.get(name) for each in found] for name in found[0]}
+        splits[number] = {
+            name: [np.mean([value[0] for value in values]), 0.0]
+            for name, values in errors_of.items()
+            if all(isinstance(value, list) for value in values)
+        }
+    return {**cases[0], "splits": splits}
+
+
+def _by_set(cases, linear):
+    sets = {}
+    for case in cases:
+        sets.setdefault(case["data"], []).append(case)
+    rows, near = [], np.zeros(2, dtype=int)
+    for data, some in sets.items():
+        whole = mean_case(some)
+        table = table_of(whole, BEST, linear)
+        if table is None:
+            continue
+        verdicts = [within_one(f(table)) for f in (behind_best, behind_best_of_others)]
+        near += verdicts
+        found = {name: compare(whole, BEST, name) for name in linear if errors(whole, name)}
+        name, best = max(
+            ((name, c) for name, c in found.items() if c), key=lambda item: item[1].mean
+        )
+        behind = f"{best.mean:.2f} ± {best.deviation:.2f}" if best.mean > 0 else ""
+        rows.append([data, f"{best.errors[0]:.1f}", name, f"{best.errors[1]:.1f}", behind])
+        rows[-1] += ["yes" if verdict else "no" for verdict in verdicts]
+    if not rows:
+        return ""
+    header = ["data", BEST, "best linear method", "its error", f"{BEST} behind it, points"]
+    header += ["within one standard error", "the same, the best chosen by other splits"]
+    shares = " and ".join(_share(count, len(rows)) for count in near)
+    return (
+        f"## {BEST} by data set\n\nMean errors in % over the cases of a set, of methods that were"
+        f" measured in all of them. {BEST} is the best or within one standard error of the best in"
+        f" {shares} of {len(rows)} sets, in the two senses.\n\n{tables.markdown(header, rows)}"
+    )
 
 
 def _by_size(cases, linear):
@@ -151,11 +226,12 @@ def _by_size(cases, linear):
         found = [c for case in some if (c := compare(case, BEST, "inputs"))]
         if found:
             worse = _share(sum(c.worse for c in found), len(found))
-            rows.append([size, inputs, str(len(found)), worse, near_best(some, BEST, linear)])
+            rows.append([size, inputs, str(len(found)), worse, *near_best(some, BEST, linear)])
     if not rows:
         return ""
     rows.sort(key=lambda row: (row[0] == "all", row[0].zfill(3), row[1]))
     header = ["labels a class", "inputs", "cases", "worse", "best or within one standard error"]
+    header += ["the same, the best chosen by other splits"]
     return f"## {BEST} by the number of labels\n\n{tables.markdown(header, rows)}"
 
 

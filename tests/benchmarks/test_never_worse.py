@@ -260,9 +260,31 @@ def test_failed_splits_are_left_out_of_the_comparison():
     assert never_worse_page.compare(one, "LMNN", "inputs") is None
 
 
-def test_best_linear_method_is_not_a_kernel():
-    some = case(LMNN=[0.2, 0.2], LDA=[0.1, 0.2], KernelLMNN=[0.0, 0.0], inputs=[0.3, 0.3])
-    assert never_worse_page.best_linear(some, LINEAR) == "LDA"
+def test_best_linear_method_is_not_a_kernel_and_has_all_splits():
+    some = case(
+        LMNN=[0.2, 0.2], LDA=[0.1, 0.3], KernelLMNN=[0, 0], NCA=[0, "ValueError: no"], inputs=[1, 1]
+    )
+    table = never_worse_page.table_of(some, "LMNN", LINEAR)
+    assert table.tolist() == [[20, 20], [100, 100], [10, 30]]
+
+
+def test_the_best_method_of_a_split_may_be_chosen_by_the_others():
+    """Two methods alike but for luck: the best of all splits is better than either was expected.
+
+    In each split the other one wins, so that the choice by the two others has no luck.
+    """
+    table = np.array([[2.0, 2, 2], [1, 4, 1], [3, 1, 3]])
+    assert never_worse_page.behind_best(table).tolist() == [0, 0, 0]
+    table = np.array([[2.0, 2, 2], [0, 3, 0], [3, 1, 3]])
+    assert never_worse_page.behind_best(table).tolist() == [2, -1, 2]
+    assert never_worse_page.behind_best_of_others(table).tolist() == [2 - 0, 2 - 3, 2 - 0]
+    table = np.array([[5.0, 5, 5], [0, 6, 6], [6, 0, 6], [6, 6, 0]])
+    assert never_worse_page.behind_best(table).tolist() == [5, -1, -1]
+    assert never_worse_page.behind_best_of_others(table).tolist() == [-1, -1, -1]
+    assert never_worse_page.within_one(np.array([0.0, 2.0]))  # 1 ± 1
+    assert not never_worse_page.within_one(np.array([1.0, 2.0]))
+    assert not never_worse_page.within_one(np.array([1.0, 1.0]))
+    assert never_worse_page.within_one(np.array([0.0, 0.0]))
 
 
 def test_page_counts_worse_cases_and_names_them():
@@ -271,13 +293,18 @@ def test_page_counts_worse_cases_and_names_them():
     text = page(better, worse)
     assert "1 sets, 2 cases, 2 splits, at most 300 rows to learn from: iris.\n" in text
     row = "| LMNN | 2 | 1 (50 %) | 1 (50 %) | -5.0 | +10.0 (iris, all, standardised) | 1 (50 %) |"
-    assert row in text
-    assert "| 5 | raw | 1 | 0 (0 %) | 1 (100 %) |\n| all | standardised | 1 | 1 (100 %)" in text
+    assert f"{row} 1 (50 %) |" in text
+    both = "| 5 | raw | 1 | 0 (0 %) | 1 (100 %) | 1 (100 %) |\n| all | standardised | 1 | 1 (100 %)"
+    assert both in text
+    assert "in 1 (100 %) and 1 (100 %) of 1 sets, in the two senses." in text
+    assert "| iris | 30.0 | LMNN | 30.0 |  | yes | yes |" in text
     assert "- **LMNN**, 1: iris, all, standardised: +10.0 ± 0.0.\n" in text
     assert "| iris, raw | 15 × 4, 3 | 30.0 | **10.0** |" in text
     assert "No fit failed." in text
 
 
-def test_page_takes_the_record_with_more_splits():
-    few, many = case(inputs=[0.1, 0.1]), case(inputs=[0.2, 0.2, 0.2])
-    assert never_worse_page.merged([record(few), record(many), record(few)]) == [many]
+def test_page_joins_the_learners_of_several_records():
+    one, other = case(inputs=[0.1, 0.2]), case(LMNN=[0.3])
+    joined = case(inputs=[0.1, 0.2], LMNN=[0.3, 0.4])
+    del joined["splits"]["1"]["LMNN"]
+    assert never_worse_page.merged([record(one), record(other)]) == [joined]

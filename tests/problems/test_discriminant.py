@@ -5,7 +5,8 @@ import pytest
 from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from nearfar.problems.discriminant import KEPT, discriminant_frame
+from nearfar import LFDA
+from nearfar.problems.discriminant import KEPT, discriminant_frame, local_frame
 
 
 @pytest.fixture
@@ -28,7 +29,6 @@ def test_the_shrunk_scatter_is_white_but_for_the_directions_without_means(wine):
     frame = discriminant_frame(X, y, d)
     expected = np.where(np.arange(d) < 2, 1.0, KEPT**2)
     np.testing.assert_allclose(frame.A @ shrunk @ frame.A.T, np.diag(expected), atol=1e-12)
-    np.testing.assert_allclose(frame.A @ frame.inverse, np.eye(d), atol=1e-12)
 
 
 def test_only_the_leading_directions_part_the_means(wine):
@@ -50,18 +50,28 @@ def test_the_leading_directions_are_those_of_shrunk_lda(wine):
     assert correlations.min() > 0.99
 
 
-def test_points_that_span_less_than_the_features():
+@pytest.mark.parametrize("frame_of", [discriminant_frame, local_frame])
+def test_points_that_span_less_than_the_features(frame_of):
     """In coordinates of their span, and lifted: as in all features, where the scatter is zero."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(12, 30)), np.arange(12) % 3
     X -= X.mean(0)
-    whole = discriminant_frame(X, y, 30)
+    whole = frame_of(X, y, 30).metric(None)
     basis = np.linalg.svd(X, full_matrices=False)[2].T
-    A, inverse = discriminant_frame(X @ basis, y, 30).lifted(basis)
-    np.testing.assert_allclose(A.T @ A, whole.A.T @ whole.A, atol=1e-9)
-    np.testing.assert_allclose(A @ inverse, np.eye(30), atol=1e-9)
+    np.testing.assert_allclose(frame_of(X @ basis, y, 30).metric(basis), whole, atol=1e-9)
+
+
+def test_the_local_frame_is_that_of_lfda(wine):
+    """Weighted by its eigenvalues, in any order of the rows, with classes that have no rows."""
+    X, y = wine
+    n, d = X.shape
+    expected = LFDA(shrinkage=4 * d / (4 * d + n)).fit(X, y).get_mahalanobis_matrix()
+    rows = np.random.default_rng(0).permutation(n)
+    found = local_frame(X[rows], 2 * y[rows] + 1, d).metric(None)
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_classes_without_variation_have_no_frame():
     y = np.arange(10) % 2
     assert discriminant_frame(y[:, None] * np.ones(3), y, 3) is None
+    assert local_frame(y[:, None] * np.ones(3), y, 3) is None

@@ -38,7 +38,7 @@ NOT_POSITIVE = 1e-8  # of the largest kernel value: a squared distance may be so
 ORDERED = 20000  # nodes from which on their order matters to caches
 
 NO_LINKS = (
-    "It tells no distances by which to link them: fit on graph.linked(distances), or set"
+    "It has no distances by which to link them: fit on graph.linked(distances), or set"
     " on_disconnected='separate' to unfold each by itself."
 )
 ENDED = (Status.INTERRUPTED, Status.STOPPED)  # no further component is unfolded
@@ -357,18 +357,19 @@ def run_component(
     *,
     tol: float | None = None,
     stage: str | None = None,
+    times: int = 1,
 ) -> Solution:
     """Run a solver on a component; ``embedding`` gives its places at an iterate, for callbacks.
 
-    ``max_iter`` counts the iterations of this run alone. The records of the history hold the
-    number of the component, and the stage if there is one.
+    ``times`` the ``max_iter`` of the estimator limits the iterations of this run alone. The records
+    of the history hold the number of the component, and the stage if there is one.
     """
     marks: dict[str, Any] = {"component": component.number}
     return training.run(
         iterates,
         lambda iterate: layout.attributes(component, embedding(iterate)),
         tol=tol,
-        max_iter=len(training.history) + training.max_iter,
+        max_iter=len(training.history) + times * training.max_iter,
         marks=marks if stage is None else marks | {"stage": stage},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -13,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from nearfar.errors import InvalidInputError, WorseThanInputsWarning, warn
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
-from nearfar.problems.discriminant import discriminant_frame
+from nearfar.problems.discriminant import Frame, discriminant_frame, local_frame
 from nearfar.supervision import vote
 from nearfar.supervision.pairs import equal_points
 from nearfar.validation import check_choice
@@ -23,13 +24,21 @@ Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Prior = tuple[Matrix, Matrix]  # coordinates W, (k, features), and their inverse
 
-PRIOR_ROWS = 10_000  # that are enough for the distance to keep,
-SCALE_ROWS = 2000  # and to choose it
+FrameOf = Callable[[Matrix, Index, int], Frame | None]
+FRAMES: tuple[FrameOf | None, ...] = (None, discriminant_frame, local_frame)
+
+PRIOR_ROWS = 5000  # that are enough for the distance to keep,
+VOTE_ROWS = 1000  # for the weights of its parts,
+MISTAKES = 4  # more than the best one's that cost a part a factor e of its weight,
+LEAST_WEIGHT = 1e-3  # of a part that counts,
+SCALE_ROWS = 2000  # and for the scale of features
 SCALE_PAIRS = 10_000  # the same of near and of far pairs
-FOLDS = 5  # of which each is left out once
+FOLDS = 5  # of which each is left out once,
+FEW_ROWS = 150  # and twice as many for up to so many rows
 MOST_POWERS = 60  # of two by which a feature is scaled, so that float32 holds its squares
 MOST_FEATURES = 5000  # whose full metric is still a small matrix: 0.2 GB
-AUTO = 4  # rows for each feature at which "auto" is one half
+AUTO = 4  # rows for each feature at which "auto" is one half,
+AUTO_OF_PRIOR = 16  # where labels have shaped the distance that is kept
 
 
 def check_shrinkage(shrinkage: Any) -> None:
@@ -49,21 +58,28 @@ def check_shrinkage(shrinkage: Any) -> None:
         )
 
 
-def chosen_shrinkage(shrinkage: float | str, points: Array, n_metrics: int = 1) -> float:
+def chosen_shrinkage(
+    shrinkage: float | str, points: Array, n_metrics: int = 1, rows: int = AUTO
+) -> float:
     """The shrinkage that was given, or the one for so many points and features a metric."""
     n, d = points.shape
-    return shrinkage_for(shrinkage, n / n_metrics, d)
+    return shrinkage_for(shrinkage, n / n_metrics, d, rows)
 
 
-def margin_shrinkage(shrinkage: float | str, points: Array, n_metrics: int = 1) -> float:
+def margin_shrinkage(
+    shrinkage: float | str, points: Array, n_metrics: int = 1, prior: Prior | None = None
+) -> float:
     """As `chosen_shrinkage`, but "auto" is 0 where a metric of full rank would be too large.
 
-    Sparse points have none: a map of few rows is learned.
+    Sparse points have none: a map of few rows is learned. "auto" is larger where `chosen_prior`
+    found another distance to keep than that of the inputs: what labels have shaped already leaves
+    less to learn from them.
     """
     large = points.shape[1] > MOST_FEATURES and not sparse.issparse(points)
     if shrinkage == "auto" and large:
         return 0.0
-    return chosen_shrinkage(shrinkage, points, n_metrics)
+    rows = AUTO if prior is None else AUTO_OF_PRIOR
+    return chosen_shrinkage(shrinkage, points, n_metrics, rows)
 
 
 def shrinkage_for(shrinkage: float | str, n: float, d: int, rows: int = AUTO) -> float:
@@ -97,16 +113,17 @@ def warn_if_worse(
     n_rows: int,
     n_features: int,
     n_classes: int,
+    standard_errors: float = 1.0,
 ) -> None:
     """Warn if rows that were not learned from err more often under a map than as they are.
 
     ``votes`` are the class numbers that nearest neighbours give them under the map, and
     ``input_votes`` those under the inputs; ``truth`` are the true ones. The map was learned from
-    ``n_rows`` rows of ``n_features`` features in ``n_classes`` classes. A difference of at most one
-    standard error is chance and not warned of.
+    ``n_rows`` rows of ``n_features`` features in ``n_classes`` classes. A difference of at most
+    so many standard errors is chance and not warned of.
     """
     wrong, wrong_before = votes != truth, input_votes != truth
-    if not _more(wrong, wrong_before):
+    if not _more(wrong, wrong_before, standard_errors):
         return
     cause = ""
     if n_rows - n_classes < n_features:
@@ -161,62 +178,95 @@ def scale_of_pairs(
 
 
 def chosen_prior(points: Array, codes: Index, n_neighbors: int) -> Prior | None:
-    """The distance to keep: W with its inverse on features that vary, or None for the inputs.
+    """The distance to keep: W with its inverse on features that vary.
 
-    It begins with the inputs. Features brought to one scale, and then shrunk discriminant analysis,
-    take their place if nearest neighbours misclassify fewer of the training rows, each left out
-    once, by more than chance. All have closed forms, so that this costs little beside a fit.
+    It is a weighted mean of squared distances with closed forms: of the inputs, of features brought
+    to one scale, and of the frames of `nearfar.problems.discriminant` of both, each at the same
+    total variance. Training rows are left out once each, and a distance has the less weight the
+    more of them it misclassifies. A mean is safer than the best of them alone where few rows vote,
+    and costs little beside a fit. None, for the inputs, if the rows are too few or do not vary, or
+    have too many features.
     """
     step = -(-len(points) // PRIOR_ROWS)
     X, truth = np.asarray(to_host(points[::step]), dtype=np.float64), codes[::step]
-    X = X - X.mean(axis=0)
     live = np.flatnonzero(to_host(abs(points - points[:1]).sum(0)) > 0)
-    sample = slice(None, None, -(-len(X) // SCALE_ROWS))
+    sample = slice(None, None, -(-len(X) // VOTE_ROWS))
     if not 0 < len(live) <= X.shape[1] <= MOST_FEATURES or len(X[sample]) < FOLDS:
         return None
-    scale, scaled = np.ones(len(live)), one_scale(X[:, live])
-    wrong = _misclassified(X[sample][:, live], truth[sample], n_neighbors)
-    if scaled is not None:
-        found = _misclassified(X[sample][:, live] * scaled, truth[sample], n_neighbors)
-        if _more(wrong, found):
-            scale, wrong = scaled, found
-    X, d = X[:, live] * scale, len(live)
-    basis = None if len(X) >= d else scipy_linalg.svd(X, full_matrices=False)[2].T
-    spanned = X if basis is None else X @ basis
-    found = _misclassified(spanned[sample], truth[sample], n_neighbors, discriminant_of=d)
-    frame = discriminant_frame(spanned, truth, d) if _more(wrong, found) else None
-    if frame is None and (scale == 1).all():
+    X, d = (X - X.mean(axis=0))[:, live], len(live)
+    if not X.any():
         return None
-    A, inverse = np.eye(d), np.eye(d)
-    if frame is not None:
-        A, inverse = (frame.A, frame.inverse) if basis is None else frame.lifted(basis)
+    scaled = one_scale(X)
+    scales = [np.ones(d)] if scaled is None else [np.ones(d), scaled]
+    kinds = [(scale, frame_of) for scale in scales for frame_of in FRAMES]
+    mistakes = np.array(
+        [
+            _mistakes(X[sample] * scale, truth[sample], n_neighbors, frame_of)
+            for scale, frame_of in kinds
+        ]
+    )
+    weights = np.exp((mistakes.min() - mistakes) / MISTAKES)
+    metric = np.zeros((d, d))
+    for weight, (scale, frame_of) in zip(weights, kinds, strict=True):
+        if weight < LEAST_WEIGHT:
+            continue
+        coordinates, basis = _spanned(X * scale)
+        frame = _framed(coordinates, truth, d, frame_of)
+        variance = float((coordinates @ frame.A.T).var(axis=0).sum())
+        metric += weight / variance * (scale[:, None] * frame.metric(basis) * scale)
+    root = scipy_linalg.cholesky(metric)  # rounding errors do not depend on the units of features
     W, W_inverse = np.zeros((d, points.shape[1])), np.zeros((points.shape[1], d))
-    W[:, live], W_inverse[live] = A * scale, inverse / scale[:, None]
+    W[:, live], W_inverse[live] = root, scipy_linalg.solve_triangular(root, np.eye(d))
     return W, W_inverse
 
 
-def _more(wrong: Mask, other: Mask) -> bool:
-    """Whether the first has more mistakes on the same rows, by more than one standard error."""
-    broken, mended = int((wrong & ~other).sum()), int((other & ~wrong).sum())
-    return bool(broken - mended > (broken + mended) ** 0.5)
+def _spanned(X: Matrix) -> tuple[Matrix, Matrix | None]:
+    """The rows in an orthonormal basis of their span, and the basis; None for all features."""
+    if len(X) >= X.shape[1]:
+        return X, None
+    basis = scipy_linalg.svd(X, full_matrices=False)[2].T
+    return X @ basis, basis
 
 
-def _misclassified(
-    X: Matrix, truth: Index, n_neighbors: int, discriminant_of: int | None = None
-) -> Mask:
-    """Which rows their nearest neighbours misclassify, each fold left out; sorted by class.
+def _framed(X: Matrix, codes: Index, n_features: int, frame_of: FrameOf | None) -> Frame:
+    """The frame of points in coordinates of their span; without one, that of their distances."""
+    frame = None if frame_of is None else frame_of(X, codes, n_features)
+    return Frame(np.eye(X.shape[1]), 1.0) if frame is None else frame
 
-    With ``discriminant_of`` so many features, distances are those of the discriminant frame of the
-    rows that are left; else of X.
+
+def _mistakes(X: Matrix, truth: Index, n_neighbors: int, frame_of: FrameOf | None) -> float:
+    """How many rows are misclassified under a frame of those that are left, each left out once.
+
+    The mean of the mistakes of the nearest and of the ``n_neighbors`` nearest neighbours: the first
+    are more, and the second what counts. Rows are sorted by class.
     """
+    coordinates, _ = _spanned(X)
+    kernels, total = kernels_for(X), 0.0
+    folds = np.arange(len(X)) % (FOLDS if len(X) > FEW_ROWS else 2 * FOLDS)
+    for fold in np.unique(folds):
+        known, new = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        A = _framed(coordinates[known], truth[known], X.shape[1], frame_of).A.T
+        near = kernels.nearest(
+            coordinates[new] @ A, coordinates[known] @ A, min(n_neighbors, len(known))
+        )[0]
+        voters = truth[known][near]
+        votes = vote(voters, int(truth.max()) + 1)
+        total += (voters[:, 0] != truth[new]).sum() + (votes != truth[new]).sum()
+    return float(total / 2)
+
+
+def _more(wrong: Mask, other: Mask, standard_errors: float = 1.0) -> bool:
+    """Whether the first has more mistakes on the same rows, by more than chance."""
+    broken, mended = int((wrong & ~other).sum()), int((other & ~wrong).sum())
+    return bool(broken - mended > standard_errors * (broken + mended) ** 0.5)
+
+
+def _misclassified(X: Matrix, truth: Index, n_neighbors: int) -> Mask:
+    """Which rows their nearest neighbours misclassify, each fold left out; sorted by class."""
     kernels, folds = kernels_for(X), np.arange(len(X)) % FOLDS
     wrong = np.zeros(len(X), dtype=bool)
     for fold in range(FOLDS):
         known, new = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        images = X
-        if discriminant_of is not None:
-            frame = discriminant_frame(X[known], truth[known], discriminant_of)
-            images = X if frame is None else X @ frame.A.T
-        near = kernels.nearest(images[new], images[known], min(n_neighbors, len(known)))[0]
+        near = kernels.nearest(X[new], X[known], min(n_neighbors, len(known)))[0]
         wrong[new] = vote(truth[known][near], int(truth.max()) + 1) != truth[new]
     return wrong

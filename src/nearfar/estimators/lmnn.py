@@ -130,13 +130,13 @@ class LMNN(MetricLearner):
         How much of a known distance to keep, from 0, the papers' program, to below 1. With few rows
         for the number of features the papers' program stretches noise; shrinkage pulls its answer
         back, and towards 1 the metric becomes the known one. A number keeps the Euclidean distance
-        of the inputs; bring features to one scale first. "auto" is 4 d / (4 d + n) for n rows and d
-        features, and keeps the distance of the inputs, of features at one scale, or of shrunk
-        discriminant analysis, whichever classifies training rows that are left out (see
-        ``prior_components_``). A full metric has full rank then; for a learned rectangular map
-        only the pull is shrunk. With more than 5000 features "auto" is 0, since a metric of full
-        rank would be too large: project them first, for example by PCA. Sparse rows keep the
-        distance of the inputs, at any number of features.
+        of the inputs; bring features to one scale first. "auto" is 16 d / (16 d + n) for n rows and
+        d features, and keeps a mean of distances: of the inputs, of features at one scale, and of
+        discriminant analysis of both, weighted by how well each classifies training rows that are
+        left out (see ``prior_components_``). A full metric has full rank then; for a learned
+        rectangular map only the pull is shrunk. With more than 5000 features "auto" is 0, since a
+        metric of full rank would be too large: project them first, for example by PCA.
+        Sparse rows keep the distance of the inputs, at any number of features.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, by which those of their rows are multiplied: "balanced" gives all
         classes the same weight, and classes that a dict does not name have the weight 1. Not for
@@ -356,7 +356,7 @@ class LMNN(MetricLearner):
 
         edges = None if targets is None else given_edges(targets, labels, X, weights)
         rows = self._rows(*counted, edges, X.shape[0], weights)
-        self.shrinkage_ = margin_shrinkage(self.shrinkage, rows.points)
+        self.shrinkage_ = margin_shrinkage(self.shrinkage, rows.points, prior=rows.prior)
         self.prior_components_ = None if rows.prior is None else rows.prior[0]
         settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
         checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings, rows.masses)

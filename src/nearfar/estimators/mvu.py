@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._graph_layout import (
+    SEVERITY,
     Component,
     Layout,
+    Unfolded,
+    as_returned,
     check_graph_parameters,
     graph_input,
     run_component,
@@ -35,6 +40,7 @@ from nearfar.estimators._mvu_answer import (
 from nearfar.estimators._pair_limits import Lengths, PairLimits
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
+from nearfar.estimators.variational_mvu import CUT_SHORT, ScaledGraph, descend, principal_axes
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import Array, check_memory, gram_kernels_for, kernels_for, single_threaded_blas
 from nearfar.problems.mvu import (
@@ -43,6 +49,7 @@ from nearfar.problems.mvu import (
     UnboundedError,
     least_rounding,
 )
+from nearfar.problems.stress import Stress
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.interior_point import interior_point
 from nearfar.validation import check_choice, check_number
@@ -50,6 +57,9 @@ from nearfar.validation import check_choice, check_number
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
+STRETCH = 0.01  # of a refinement, the default of `VariationalMVU`
+STEPS = 10  # of a refinement, for each iteration that `max_iter` allows
+REFINED = 1e-4  # relative gain of ten steps at which a refinement ends
 CONSTRAINTS = ("equal", "exact", "shrink", "slack")
 
 
@@ -82,6 +92,10 @@ class MVU(Unfolding):
         "slack" only.
     variance : {"max", "min"}, default="max"
         Whether to maximise the variance or, for comparison, to minimise it.
+    refine : bool, default=False
+        Whether conjugate gradients follow the program, as in `VariationalMVU`. They correct in
+        ``n_components`` dimensions the lengths that the projection has changed, at a ``stretch`` of
+        0.01, and change ``embedding_`` alone: all else is about the program.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Whether X holds points, distances or a kernel matrix.
     on_disconnected : {"link", "error", "separate"}, default="link"
@@ -91,7 +105,7 @@ class MVU(Unfolding):
     tol : float, default=1e-6
         Certified relative gap at which to stop.
     max_iter : int, default=100
-        Largest number of iterations.
+        Largest number of iterations of the program; a refinement may take ten times as many.
     max_seconds : float or None, default=None
         Largest time in seconds.
     verbose : int, default=0
@@ -105,7 +119,8 @@ class MVU(Unfolding):
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The leading eigenvectors of the solution, scaled by the roots of their eigenvalues.
+        The leading eigenvectors of the solution, scaled by the roots of their eigenvalues; with
+        ``refine`` what conjugate gradients make of them.
     eigenvalues_ : ndarray of shape (n_points,)
         Eigenvalues of the solution, largest first, summed over components: as many as the largest
         component has different points.
@@ -151,7 +166,9 @@ class MVU(Unfolding):
         Number of iterations.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective, bound, violation, mu (mean
-        complementary product), duality_gap (certified), residual (the same), component.
+        complementary product), duality_gap (certified), residual (the same), component. For each
+        step of a refinement, whose stage is "refinement": objective (minus the stress), and
+        residual (the relative gain of ten steps).
     graph_ : NeighborhoodGraph
         The graph.
     component_labels_ : ndarray of shape (n_samples,)
@@ -195,6 +212,7 @@ class MVU(Unfolding):
         constraints: str = "equal",
         slack_weight: float | tuple[float, float] = 0.99,
         variance: str = "max",
+        refine: bool = False,
         metric: str = "euclidean",
         on_disconnected: str = "link",
         tol: float = 1e-6,
@@ -210,6 +228,7 @@ class MVU(Unfolding):
         self.constraints = constraints
         self.slack_weight = slack_weight
         self.variance = variance
+        self.refine = refine
         self.metric = metric
         self.on_disconnected = on_disconnected
         self.tol = tol
@@ -248,6 +267,11 @@ class MVU(Unfolding):
         self._check_parameters()
         given = graph_input(self, X)
         limits = PairLimits.of(pairs, distances, given.graph.n_nodes)
+        if len(limits) and self.refine:
+            raise InvalidInputError(
+                "a refinement would change the distances of pairs, and got both. Set refine=False,"
+                " or leave pairs out."
+            )
         training = Training(self, X, y, bounded=False)
         layout = Layout(given, self.n_components)
         limits.check_nodes(layout)
@@ -256,7 +280,10 @@ class MVU(Unfolding):
             mine = limits.inside(component, layout)
             program = self._program(component.graph, given.reference, mine)
             answer = self._solve(program, component, mine, layout, training)
-            layout.place(component, answer.unfolded(self.n_components))
+            unfolded = answer.unfolded(self.n_components)
+            if self.refine and answer.status not in CUT_SHORT:
+                unfolded = self._refined(unfolded, component, layout, training)
+            layout.place(component, unfolded)
             answers.append(answer)
         store_layout(self, layout)
         self._store_answers(answers, layout)
@@ -280,6 +307,8 @@ class MVU(Unfolding):
             check_number("slack_weight", weights, Real, 0, 1, open_ends=True)
             free = False
         check_choice("variance", self.variance, ("max", "min"))
+        if not isinstance(self.refine, bool | np.bool_):
+            raise InvalidInputError(f"refine must be True or False; got {self.refine!r}.")
         if self.variance == "min" and (free or self.constraints == "shrink"):
             raise InvalidInputError(
                 "the least variance of lengths that may shrink is zero, with all points in one"
@@ -354,6 +383,22 @@ class MVU(Unfolding):
         return Answer(
             component, limits, program, state, K, eigenvalues, columns, certificate, status
         )
+
+    def _refined(
+        self, unfolded: Unfolded, component: Component, layout: Layout, training: Training
+    ) -> Unfolded:
+        """Places after conjugate gradients from those of the program."""
+        random, reference = check_random_state(self.random_state), layout.reference
+        scaled = ScaledGraph.of(component.graph, reference, 1, random)
+        start = kernels_for(unfolded.embedding).to_host(unfolded.embedding) / scaled.unit
+        run = partial(run_component, training, layout, component, times=STEPS)
+        stress = Stress(scaled.edges, scaled.pull(STRETCH))
+        solution = descend(
+            stress, start, scaled, self.n_components, run, tol=REFINED, stage="refinement"
+        )
+        Y = as_returned(scaled.unit * principal_axes(solution.iterate.point)[0], reference)
+        status = max(unfolded.status, solution.status, key=SEVERITY.index)
+        return replace(unfolded, embedding=Y, status=status)
 
     # -- store -------------------------------------------------------------------------------
 

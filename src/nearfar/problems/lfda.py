@@ -79,29 +79,17 @@ class LFDAProblem:
         centred = centred / size
         single = str(points.dtype).endswith("float32")
         Z = kernels.single(centred) if single else centred
-        scales = kernels.kth_squares(Z, labels.starts, k) ** 0.5  # (1)
-        scales = scales.clip(LEAST_SCALE * max(float(scales.max()), LEAST_SCALE), None)
-        laplacian = kernels.local_laplacian(Z, as_dtype_of(Z, scales), labels.starts)  # (2)
-        laplacian = kernels.double(laplacian)
         in_order = ClassOrder(
             labels.classes, labels.codes[labels.order], np.arange(n), labels.starts
         )
-        S, local = np.zeros((2, points.shape[1], points.shape[1]))
-        for members, numbers in classes_by_size(in_order):
-            of_class = kernels.index(numbers, points)
-            product = symmetric(kernels.gram(centred[of_class], laplacian[of_class]))
-            S += product / members  # (8)
-            local += product
-        near, far = scatters_of_labels(kernels, centred, in_order)
-        B = (far + local) / n - S  # (8)
+        S, B, total = local_scatters(kernels, centred, in_order, k, Z)
         if shrinkage:
             live = np.diag(S + B) > 0
             rows = np.eye(len(live))[live]
             S, B = (size**2 * _shrunk(part[np.ix_(live, live)], shrinkage) for part in (S, B))
             return cls(S, B, float(np.trace(S + B)) / len(S), rows, rows.T)
         if points.shape[1] <= n:
-            total = size**2 / n * (near + far)  # the scatter of all points
-            white = CovarianceProblem.of_covariance(total / (n - 1))
+            white = CovarianceProblem.of_covariance(size**2 / (n - 1) * total)
         else:
             white = CovarianceProblem.build(kernels, points)
         rows = size * white.white
@@ -154,6 +142,29 @@ class LFDAProblem:
         objective = float(np.trace(linalg.solve(within, between, assume_a="pos")))
         best = float(self._directions[0][: len(L)].sum())
         return objective, max(best - objective, 0.0) / max(objective, 1.0)
+
+
+def local_scatters(
+    kernels: ModuleType, centred: Array, labels: ClassOrder, k: int, Z: Array | None = None
+) -> tuple[Matrix, Matrix, Matrix]:
+    """S and B of (8) for centred points in float64, sorted by class, and the scatter of all.
+
+    ``Z`` are the same points in the precision of the affinities, if that is another one.
+    """
+    n, d = centred.shape
+    Z = centred if Z is None else Z
+    scales = kernels.kth_squares(Z, labels.starts, k) ** 0.5  # (1)
+    scales = scales.clip(LEAST_SCALE * max(float(scales.max()), LEAST_SCALE), None)
+    laplacian = kernels.local_laplacian(Z, as_dtype_of(Z, scales), labels.starts)  # (2)
+    laplacian = kernels.double(laplacian)
+    S, local = np.zeros((2, d, d))
+    for members, numbers in classes_by_size(labels):
+        of_class = kernels.index(numbers, centred)
+        product = symmetric(kernels.gram(centred[of_class], laplacian[of_class]))
+        S += product / members  # (8)
+        local += product
+    near, far = scatters_of_labels(kernels, centred, labels)
+    return S, (far + local) / n - S, (near + far) / n  # (8)
 
 
 def _shrunk(A: Matrix, shrinkage: float) -> Matrix:

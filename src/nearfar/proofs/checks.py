@@ -38,7 +38,7 @@ class Found:
             return self.own_gap
         if self.maximises:
             return max(self.bound / objective - 1, 0.0) if objective > 0 else np.inf
-        return max((objective - self.bound) / max(objective, 1.0), 0.0)
+        return max((objective - self.bound) / max(abs(objective), 1.0), 0.0)
 
 
 def no_variation(objective: float) -> Found:
@@ -235,7 +235,7 @@ class PairProblem:
     """Near and far pairs (2, m), or classes: all pairs of one are near, and all others far."""
 
     def __init__(self, model: Any, proof: Proof, X: Any, y: Any) -> None:
-        points, self.codes, near, far, self.note, weights = _read_pairs(model, proof, X, y)
+        points, self.codes, near, far, self.note, weights = read_pairs(model, proof, X, y)
         rows = np.arange(len(points))
         self.masses, self.near_weights, self.far_weights = weights
         if self.codes is None and hasattr(model, "dual_coef_"):  # the points of pairs only
@@ -316,7 +316,7 @@ class PairProblem:
             yield (rows[heads][apart], tails[apart]), weights[apart]
 
 
-def _read_pairs(
+def read_pairs(
     model: Any, proof: Proof, X: Any, y: Any
 ) -> tuple[Matrix, Index | None, Index, Index, str, Weights]:
     """Points, their classes or near and far pairs (m, 2), what is to be said of these, and weights.
@@ -417,7 +417,7 @@ def check_mvu(model: Any, proof: Proof, X: Any, _: Any, __: Any) -> Found:
         _components(n, ends[:, ~apart]), return_index=True, return_inverse=True
     )[1:]
     n, K = len(first), K[np.ix_(first, first)]
-    held, limits = _pair_limits(proof, graph.n_nodes)
+    held, limits = claims.pair_limits(proof, graph.n_nodes)
     code, kept = np.unique(edge_codes(places[ends[:, apart]], n), return_index=True)
     kept = kept[~np.isin(code, edge_codes(places[held[:, limits[1] > 0]], n))]  # pairs replace them
     code, own = edge_codes(places[ends[:, apart][:, kept]], n), edge_codes(places[edges], n)
@@ -426,7 +426,7 @@ def check_mvu(model: Any, proof: Proof, X: Any, _: Any, __: Any) -> Found:
     y, thickness, D = y[np.argsort(own)], thickness[np.argsort(own)], length[apart][kept] ** 2
     ends, least = np.stack(divmod(code, n)), np.full(n, np.inf)
     np.minimum.at(least, ends.ravel(), np.tile(D, 2))
-    prices = np.tile(_prices(kind, model.slack_weight)[:, None], len(D))
+    prices = np.tile(claims.slack_prices(kind, model.slack_weight)[:, None], len(D))
     if len(limits[0]):
         held = places[held]
         np.minimum.at(least, held.ravel(), np.tile(limits[0], 2))
@@ -459,25 +459,6 @@ def check_mvu(model: Any, proof: Proof, X: Any, _: Any, __: Any) -> Found:
     note += f", with {held.shape[1]} limits of pairs" * bool(held.size)
     gap = width / (unit or 1.0) if np.isfinite(width) else np.inf
     return Found(objective, bound, note, own_gap=gap)
-
-
-def _prices(kind: str, slack_weight: Any) -> Matrix:
-    """The prices of growing and of shrinking, (2,); infinity forbids it."""
-    if kind == "slack":
-        omega = np.broadcast_to(np.asarray(slack_weight, dtype=np.float64), 2)
-        return np.asarray(omega / (1 - omega))
-    return np.array([np.inf, 0.0 if kind == "shrink" else np.inf])
-
-
-def _pair_limits(proof: Proof, n: int) -> tuple[Index, Matrix]:
-    """The pairs (2, q) of a proof, and (5, q) squares, which sides are limits, y and thickness."""
-    if "pairs" not in proof:
-        return np.empty((2, 0), dtype=np.intp), np.empty((5, 0))
-    pairs = claims.row_numbers(proof, "pairs", 2, 0, n).T
-    limits = claims.finite_array(proof, "limits", (pairs.shape[1], 5)).T
-    if not (limits[0] > 0).all():
-        raise Refuted("the proof is damaged: a limit of a pair is not above zero")
-    return pairs, limits
 
 
 def _components(n: int, ends: Index) -> Index:

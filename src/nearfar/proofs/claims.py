@@ -200,3 +200,22 @@ def finite_array(proof: Proof, name: str, shape: tuple[int | None, ...]) -> Matr
     if not np.isfinite(array).all():
         raise Refuted(f"the proof is damaged: {name} has values that are not finite")
     return np.asarray(array, dtype=np.float64)
+
+
+def slack_prices(kind: str, slack_weight: Any) -> Matrix:
+    """The prices of growing and of shrinking, (2,); infinity forbids it."""
+    if kind == "slack":
+        omega = np.broadcast_to(np.asarray(slack_weight, dtype=np.float64), 2)
+        return np.asarray(omega / (1 - omega))
+    return np.array([np.inf, 0.0 if kind == "shrink" else np.inf])
+
+
+def pair_limits(proof: Proof, n: int) -> tuple[Index, Matrix]:
+    """The pairs (2, q) of a proof, and (5, q) squares, which sides are limits, y and thickness."""
+    if "pairs" not in proof:
+        return np.empty((2, 0), dtype=np.intp), np.empty((5, 0))
+    pairs = row_numbers(proof, "pairs", 2, 0, n).T
+    limits = finite_array(proof, "limits", (pairs.shape[1], 5)).T
+    if not (limits[0] > 0).all():
+        raise Refuted("the proof is damaged: a limit of a pair is not above zero")
+    return pairs, limits
