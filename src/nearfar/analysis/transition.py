@@ -30,7 +30,7 @@ PAIRS = 50_000_000  # of a query and a training row, at most, that are compared 
 PRODUCTS = 10_000_000_000  # of coordinates, at most, for these
 AXES_NUMBERS = 10_000_000  # of the sample whose principal directions are the axes
 BLOCK = 2**22  # numbers at a time: 32 MB
-ROUNDING = 1e-7  # of distances by products, relative to the largest among the nearest
+ROUNDING = 1e-12  # of squared distances by products, relative to the largest
 
 
 class Between(NamedTuple):
@@ -164,9 +164,11 @@ def _nearest_between(
             own = np.flatnonzero(voters == query)
             for number, t in enumerate(steps):
                 squares = (1 - t) * old[i - start] + t * c * new[i - start]  # (1)
+                slack = ROUNDING * squares.max()
                 squares[own] = np.inf
-                most = min(squares[end].max() for end in ends)
-                near = voters[squares <= most + ROUNDING * squares[ends[0]].max()]
+                near = np.flatnonzero(squares <= min(squares[end].max() for end in ends) + slack)
+                some = squares[near]
+                near = voters[near[some <= np.partition(some, k - 1)[k - 1] + slack]]
                 exact = (1 - t) * _squares(study.old, query, near)
                 exact += t * c * _squares(study.images, query, near)
                 found[number, i] = near[np.argsort(exact, kind="stable")[:k]]
