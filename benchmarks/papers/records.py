@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import common
 
-PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
+PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pymde")
 
 
 class Records:
@@ -69,7 +69,7 @@ def run_script(arguments, stem, measure_all, page, draw=None):
             arguments.results, arguments.page = Path(folder), Path(folder) / "results" / "page.md"
         failures = [] if arguments.table else measure_all(arguments) or []
         text = common.write_page(arguments, stem, page)
-        records = common.read_records(arguments, stem)
+        records = common.read_records(arguments.results, stem)
         if draw is not None and records:
             images = arguments.page.parent.parent / "images"
             images.mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,8 @@ def test_the_page_compares_the_same_draws_and_marks_what_is_worse():
     assert "### usps, 2 draws" in text
     assert "| inputs | **18.0 (+3.0 ± 1.0)** | 15.0 (+0.0 ± 0.0) |" in text
     assert "| LMNN(), labelled rows | 15.0 | 15.0 | 15.0 | 15.0 | 1.0 |" in text
+    assert "Of the 4 errors on 1 of the sets with many unlabelled rows" in text
+    assert "lower 0 by more than a standard error, and raise 0; the mean change is +0.0" in text
     assert "wrong in 5.0 % of the unlabelled rows" in text
     assert "### digits" not in text
     assert "abc 2026-01-01 cpu" in text

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import pairwise_distances
 
@@ -155,6 +156,15 @@ def test_few_rows_and_passes(half_labelled):
     lmnn = LMNN(n_components=2, n_passes=2, unlabeled_weight=1).fit(X.astype(np.float32), given)
     assert lmnn.components_.shape == (2, 4)
     assert lmnn.components_.dtype == np.float32
+
+
+def test_sparse_rows(half_labelled):
+    """As for dense rows up to the descent, which is not convex."""
+    X, given = half_labelled
+    lmnn = LMNN(n_components=2, unlabeled_weight=1).fit(sparse.csr_array(X), given)
+    assert lmnn.classes_.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(lmnn.transduction_[given != -1], given[given != -1])
+    assert set(lmnn.transduction_) == {0, 1, 2}
 
 
 def test_an_interruption_while_labels_are_learned_from_ends_the_fit(half_labelled, monkeypatch):

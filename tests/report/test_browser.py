@@ -284,7 +284,7 @@ def test_the_slider_goes_from_the_old_distance_to_the_learned_one(wine, wine_rep
         error = 100 * np.mean(predicted != given.y[given.test])
         pictures.add(tuple(slide(page, step)))
         name = {0: "old distance", 10: "learned distance"}.get(step, f"t = {t:g}")
-        assert page.locator("#at").inner_text() == f"{name}: {error:.2f} % wrong"
+        assert page.locator("#at").inner_text() == f"{name}: {error:.2f} % of 60 rows wrong"
         assert "% of the variance" in page.locator("#note").inner_text()
         apart = np.linalg.norm(E[votes] - E[60], axis=1)
         title = {0: "before learning", 10: "after learning"}.get(step, f"at t = {t:g}")
@@ -425,7 +425,7 @@ def test_all_rows_in_view_are_selected_by_a_key(wine):
 def test_many_rows_are_drawn_as_pixels(opened):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(9000, 3))
-    page = opened(nearfar.as_metric(PCA(2).fit(X)), X, X[:, 0] > 0)
+    page = opened(nearfar.as_metric(PCA(2).fit(X)), X, X[:, 0] > 0, test=np.arange(300))
     whole = settled(page)
     assert whole[0] > 5000
     assert (

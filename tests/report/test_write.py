@@ -11,14 +11,17 @@ from scipy.stats import binomtest
 from sklearn.datasets import load_digits, load_wine
 from sklearn.decomposition import PCA
 from sklearn.metrics import pairwise_distances
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import nearfar
 from nearfar.analysis import study as study_module
+from nearfar.analysis import suspicion as suspicion_module
 from nearfar.errors import InvalidInputError, MissingExtraError
 from nearfar.registry import ENTRIES
+from nearfar.report import explore, write_report
 from nearfar.report import material as material_module
 from nearfar.report import write as write_module
-from nearfar.report import write_report
 from tests.registered import instance
 
 SECTIONS = {"errors", "faithful", "spectrum", "features", "convergence"}
@@ -390,6 +393,57 @@ def test_the_same_call_gives_the_same_bytes(written, wine_report_example):
     given = wine_report_example
     first, second = (written(given.model, given.X, given.y, test=given.test) for _ in range(2))
     assert first.html == second.html
+
+
+def test_a_report_is_shown_in_a_frame_and_saved(tmp_path):
+    """The page is text of an attribute: no quote or tag of it can end the attribute."""
+    report = explore(nearfar.RCA().fit(X, Y), X, Y, title='"><script>alert(1)</script>')
+    frame = report._repr_html_()
+    content = re.fullmatch(
+        r'<iframe srcdoc="([^"<>]*)" width="100%" height="800"'
+        r' sandbox="allow-scripts allow-downloads" title="nearfar report"'
+        r' style="border: 0"></iframe>',
+        frame,
+    )[1]
+    assert html.unescape(content) == report.page
+    report.save(tmp_path / "page.html")
+    size = (tmp_path / "page.html").stat().st_size
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == report.page
+    assert repr(report) == f"Report({size / 1e6:.2f} MB of HTML)"
+
+
+def test_suspicious_labels_are_listed(written, monkeypatch):
+    """A row that is given another label is alone on the list; a sample is said to be one."""
+    clouds = 10 * np.eye(3)[Y] + RNG.normal(size=(60, 3))
+    labels = np.where(np.arange(60) == 7, 0, Y)
+    model = make_pipeline(StandardScaler(), nearfar.LMNN()).fit(clouds, labels)
+    listed = written(model, clouds, labels).data["lists"][-1]
+    assert (listed["name"], listed["total"], listed["said"]) == ("suspicious labels", 1, ["100%"])
+    assert listed["note"].startswith("Training rows of whose 10 nearest rows at least half have")
+    assert "in the order of the dual weights of their triplets. Worth a look" in listed["note"]
+    listed = written(nearfar.RCA().fit(clouds, labels), clouds, labels).data["lists"][-1]
+    assert listed["total"] == 1
+    assert "dual weights" not in listed["note"]
+    monkeypatch.setattr(suspicion_module, "PAIRS", 60 * 20)
+    listed = written(model, clouds, labels).data["lists"][-1]
+    assert listed["note"].endswith(" 20 of 60 training rows were examined.")
+
+
+def test_before_learning_is_the_distance_that_comes_to_the_learner(written, wine_report_example):
+    """Of a pipeline, the error before is that of standardised features; the table has both."""
+    given = wine_report_example
+    train = given.X[~given.test], given.y[~given.test]
+    model = make_pipeline(StandardScaler(), nearfar.LMNN()).fit(*train)
+    report = written(model, given.X, given.y, test=given.test, feature_names=given.names)
+    held_out = given.X[given.test], given.y[given.test]
+    raw, scaled = (nearfar.evaluation.knn_error(m, *train, *held_out) for m in (None, model[0]))
+    assert raw > scaled
+    assert f"{100 * scaled:.2f} % before, by 3 neighbours" in report.text
+    assert f" Euclidean {100 * raw:.2f} % " in report.text
+    assert "features as the LMNN saw them, after StandardScaler" in report.text
+    assert report.data["slider"]["errors"][0] == pytest.approx(scaled, abs=1e-6)
+    # Features that are standardised have equal shares before learning: 1 / 13.
+    assert report.text.count(" 7.7 % ") >= 13
 
 
 def test_without_jinja2_the_error_says_how_to_install_it(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from nearfar.evaluation.suspicious import other_labels, ranked, triplet_weights
 NEIGHBORS = 10  # that are looked at
 LEAST = 0.5  # share of other labels among the neighbours
 PAIRS = 500_000_000  # of training rows that are compared, at most
+PRODUCTS = 20_000_000_000  # of coordinates, at most, for these
 
 
 class Suspicion(NamedTuple):
@@ -36,7 +37,9 @@ def suspicion(study: Study, random_state: int) -> Suspicion | None:
         return None
     voters, (_, codes) = study.voters, study.classes
     numbers = np.arange(len(voters))
-    part = sample_rows(numbers, max(1, PAIRS // len(voters)), random_state)
+    width = study.old.shape[1] + study.images.shape[1]
+    count = max(1, min(PAIRS, PRODUCTS // width) // len(voters))
+    part = sample_rows(numbers, count, random_state)
     k = min(NEIGHBORS, len(voters) - 1)
     before, after = (
         other_labels(points, codes, voters[part], voters, k) for points in (study.old, study.images)

@@ -38,7 +38,7 @@ NOT_POSITIVE = 1e-8  # of the largest kernel value: a squared distance may be so
 ORDERED = 20000  # nodes from which on their order matters to caches
 
 NO_LINKS = (
-    "It tells no distances by which to link them: fit on graph.linked(distances), or set"
+    "It has no distances by which to link them: fit on graph.linked(distances), or set"
     " on_disconnected='separate' to unfold each by itself."
 )
 ENDED = (Status.INTERRUPTED, Status.STOPPED)  # no further component is unfolded

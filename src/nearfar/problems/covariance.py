@@ -50,13 +50,16 @@ class CovarianceProblem:
     vectors: Matrix  # (d, s) V
 
     @classmethod
-    def build(cls, kernels: ModuleType, points: Array) -> CovarianceProblem:
-        """The problem of points (n, d) of which some differ."""
+    def build(
+        cls, kernels: ModuleType, points: Array, *, unit_features: bool = False
+    ) -> CovarianceProblem:
+        """The problem of points (n, d) of which some differ; see `of_covariance`."""
         n, d = points.shape
         centred = kernels.double(points)
         centred = centred - centred.mean(0)
         if d <= n:
-            return cls.of_covariance(symmetric(kernels.gram(centred, centred)) / (n - 1))  # (1)
+            C = symmetric(kernels.gram(centred, centred)) / (n - 1)  # (1)
+            return cls.of_covariance(C, unit_features=unit_features)
         variances = kernels.to_host((centred * centred).sum(0)) / (n - 1)
         scales = np.sqrt(np.where(variances > 0, variances, 1.0))
         unit = centred / kernels.like(scales, centred)
@@ -66,10 +69,13 @@ class CovarianceProblem:
         return cls(scales, values, np.where((variances > 0)[:, None], vectors, 0.0))
 
     @classmethod
-    def of_covariance(cls, C: Matrix) -> CovarianceProblem:
-        """The problem of (1)."""
+    def of_covariance(cls, C: Matrix, *, unit_features: bool = False) -> CovarianceProblem:
+        """The problem of (1), with unit features where C needs them, or whatever C is.
+
+        With them, λ and V do not depend on the units of features.
+        """
         variances = np.diag(C)
-        if variances.min() > CONDITION * variances.max():
+        if not unit_features and variances.min() > CONDITION * variances.max():
             values, vectors = eigh(C, driver="evd")
             if values[0] > CONDITION * values[-1]:
                 return cls(np.ones(len(C)), values[::-1], vectors[:, ::-1])

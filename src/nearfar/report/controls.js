@@ -128,7 +128,7 @@ const tellView = () => {
   if (!slider) { byId("note").textContent = `Axes: ${view.note}.`; return; }
   const t = slider.steps[state.view];
   const name = t === 0 ? "old distance" : t === 1 ? "learned distance" : `t = ${t}`;
-  const error = slider.errors ? `: ${(100 * slider.errors[state.view]).toFixed(2)} % wrong` : "";
+  const error = slider.errors ? `: ${(100 * slider.errors[state.view]).toFixed(2)} % of ${slider.count.toLocaleString("en")} rows wrong` : "";
   byId("at").textContent = name + error;
   byId("t").setAttribute("aria-valuetext", name + error);
   byId("note").textContent = `The map holds ${view.note}.`;

@@ -128,7 +128,7 @@ const pairPanel = (a, b) => {
         element("th", { scope: "col", className: "number", textContent: "difference", title: "in standard deviations of the feature" }), element("th", { scope: "col", textContent: "share" }),
         element("th", { scope: "col", className: "number", textContent: "before after" }))), body));
   made.append(element("p", { className: "small", textContent: "Differences are in standard deviations; shares of the squared distance, grey before and blue after learning, add up to 100 %." +
-    ([...before, ...after].some((share) => share < -5e-4) ? " A negative share: together with the others, this difference makes the two rows nearer." : "") }));
+    ([...before, ...after].some((share) => share < -5e-4) ? " A negative share, in orange: together with the others, this difference makes the two rows nearer." : "") }));
   return made;
 };
 
