@@ -217,6 +217,7 @@ def main(arguments=None):
     record = json.loads(options.record.read_text()) if options.record.exists() else {"runs": []}
     if not options.table:
         X, y = load(options.cache)
+        commit = common.commit()  # before the record changes
         shape = {"rows": len(X), "columns": X.shape[1], "classes": len(np.unique(y))}
         record |= facts("cpu") | shape | {"tested": TESTED}
         for n_labels in map(int, options.labels.split(",")):
@@ -227,7 +228,7 @@ def main(arguments=None):
                     ):
                         continue
                     run = {"labels": n_labels, "draw": seed, "method": method}
-                    run |= {"commit": common.commit()}
+                    run |= {"commit": commit}
                     run |= measure(X, y, n_labels, seed, method)
                     print(json.dumps(run), flush=True)
                     record["runs"].append(run)

@@ -24,6 +24,8 @@ from nearfar.problems.sparse_points import Coordinates, SparsePoints
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+LEAST_SAMPLED, SAMPLED_PAIRS = 30, 1_000_000  # rows, and pairs of these and others, for a scale
+
 
 @dataclass(frozen=True)
 class SparseLMNNProblem(LMNNProblem):
@@ -94,6 +96,11 @@ class SparseLMNNProblem(LMNNProblem):
     def in_geometry_of(self, L: Matrix) -> Self:  # noqa: ARG002 - as the base class
         """The same problem: other coordinates would not be sparse."""
         return self
+
+    def sampled(self, rows: int) -> Self:
+        """As the base class, with fewer rows if points are many: of words all may be impostors."""
+        n = len(self.U)
+        return super().sampled(max(LEAST_SAMPLED, min(rows, SAMPLED_PAIRS // n)))
 
     def normalised(self, L: Matrix) -> Matrix:
         """L scaled so that target edges have a mean squared length of 1."""
