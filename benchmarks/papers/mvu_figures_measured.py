@@ -79,8 +79,8 @@ def twos(sets):
 
 
 def globes(_):
-    """Figure 3.12: noisy images of a globe, which are not public."""
-    raise common.UnavailableError("the 900 images of a rotating globe are not public")
+    """Figure 3.12: noisy images of a globe, which are not at hand."""
+    raise common.UnavailableError("the 900 images of a rotating globe are not at hand")
 
 
 def faces(sets):

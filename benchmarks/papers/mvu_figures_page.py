@@ -37,8 +37,8 @@ TITLES = {
     "3.37": "Negative eigenvalues of Isomap",
 }
 NOTES = {
-    "3.12": "The 900 noisy colour images of a rotating globe are not public, so that this figure is"
-    " not measured.",
+    "3.12": "The 900 noisy colour images of a rotating globe are not at hand: this figure is not"
+    " measured.",
     "3.23": "How far the places of new points differ between two unfoldings, over how far those"
     " of MVU itself differ (equation 3.34). The Swiss roll has three times as many points as other"
     " sets, since a third of it has to be dense enough to unfold.",

@@ -18,7 +18,7 @@ def no_data(monkeypatch):
 def test_smoke_run_passes(capsys):
     assert mvu_figures.main(["--smoke"]) == 0
     printed = capsys.readouterr().out
-    assert "Figure 3.12: left out: the 900 images of a rotating globe are not public" in printed
+    assert "Figure 3.12: left out: the 900 images of a rotating globe are not at hand" in printed
     assert "Figure 3.11: left out: usps needs its data file" in printed
     for name in mvu_figures_measured.FIGURES:
         assert f"## Figure {name}: " in printed
