@@ -23,7 +23,7 @@ def scatter(axes, Y, values, *, classes=False, cyclic=False, s=3.0):
     if classes:
         colours = {"c": [CLASSES[int(value) % len(CLASSES)] for value in values]}
     else:
-        colours = {"c": values, "cmap": "twilight" if cyclic else "viridis"}
+        colours = {"c": values, "cmap": "hsv" if cyclic else "viridis"}
     axes.scatter(Y[:, 0], Y[:, 1], s=s, linewidths=0, **colours)
     axes.set_aspect("equal", "datalim")
     bare(axes)

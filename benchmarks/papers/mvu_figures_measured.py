@@ -10,6 +10,7 @@ from benchmarks import common
 from benchmarks.papers.mvu_figures_data import (
     NEIGHBORS,
     SEED,
+    Sets,
     centred,
     gaussian,
     kernels,
@@ -126,24 +127,38 @@ def measures_by_dimension(sets):
 
 def out_of_sample(sets):
     """Figure 3.23: inconsistency of new points over that of MVU, a harmonic mean over trials."""
-    says = {
-        "roll": "worst; lle lowest, cg helps",
-        "fives": "below 2; lle lowest",
-        "faces": "below 2; lle lowest",
-        "teapots": "below 1; lle lowest",
-    }
-    claims, drawing = [], {}
-    for name, text in says.items():
-        X = sets.points(name)
-        trials = [consistency(X, NEIGHBORS.get(name, 4), trial) for trial in range(TRIALS)]
-        means = {how: float(hmean([trial[how] for trial in trials])) for how in OUT_OF_SAMPLE}
-        limit = {"fives": 2, "faces": 2, "teapots": 1}.get(name)
-        holds = min(means, key=means.get) == "lle"
-        holds = holds and (limit is None or max(means.values()) < limit)
-        ours = ", ".join(f"{how} {value:.2f}" for how, value in means.items())
-        claims.append(Claim(name, text, ours, holds))
-        drawing[name] = rounded(list(means.values()))
-    return claims, drawing
+    limits = {"roll": None, "fives": 2, "faces": 2, "teapots": 1}  # None: above all others
+    found = {}
+    for name in limits:
+        X, k = sets.points(name), NEIGHBORS.get(name, 4)
+        if name == "roll":  # a third of it has to be dense enough to unfold
+            X = Sets(3 * sets.most).points(name)
+        trials = [consistency(X, k, trial) for trial in range(TRIALS)]
+        found[name] = {how: float(hmean([trial[how] for trial in trials])) for how in OUT_OF_SAMPLE}
+    claims = []
+    for name, limit in limits.items():
+        ours = found[name]
+        largest = max(max(means.values()) for other, means in found.items() if other != name)
+        text = ", ".join(f"{how} {value:.2f}" for how, value in ours.items())
+        if limit is None:
+            claims += [
+                Claim(
+                    f"{name}, all three", "worst of all sets", text, min(ours.values()) > largest
+                ),
+                Claim(
+                    f"{name}, sdp+cg", "below sdp", _compared(ours), ours["sdp+cg"] < ours["sdp"]
+                ),
+            ]
+        else:
+            below = max(ours.values()) < limit
+            claims.append(Claim(f"{name}, all three", f"below {limit}", text, below))
+        lowest = min(ours, key=ours.get)
+        claims.append(Claim(f"{name}, lowest", "lle", lowest, lowest == "lle"))
+    return claims, {name: rounded(list(ours.values())) for name, ours in found.items()}
+
+
+def _compared(ours):
+    return "below" if ours["sdp+cg"] < ours["sdp"] else "not below"
 
 
 def consistency(X, k, trial):

@@ -40,8 +40,10 @@ NOTES = {
     "3.12": "The 900 noisy colour images of a rotating globe are not public, so that this figure is"
     " not measured.",
     "3.23": "How far the places of new points differ between two unfoldings, over how far those"
-    " of MVU itself differ (equation 3.34).",
-    "3.34": "The width is the root mean square distance of the 4 nearest, as in the thesis.",
+    " of MVU itself differ (equation 3.34). The Swiss roll has three times as many points as other"
+    " sets, since a third of it has to be dense enough to unfold.",
+    "3.34": "The width is the root mean square distance of the 4 nearest, as in the thesis. The 100"
+    " teapots are four times as sparse as the thesis' 400, so that this width covers most of them.",
     "3.36": "Points on one side of a plane against the others; a linear support vector machine.",
     "3.37": "The 20 eigenvalues of largest magnitude. Isomap has as many neighbours as keep its"
     " graph in one piece, MVU links the pieces.",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import common
 
-PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
+PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pymde")
 
 
 class Records:

@@ -425,7 +425,7 @@ def test_all_rows_in_view_are_selected_by_a_key(wine):
 def test_many_rows_are_drawn_as_pixels(opened):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(9000, 3))
-    page = opened(nearfar.as_metric(PCA(2).fit(X)), X, X[:, 0] > 0)
+    page = opened(nearfar.as_metric(PCA(2).fit(X)), X, X[:, 0] > 0, test=np.arange(300))
     whole = settled(page)
     assert whole[0] > 5000
     assert (

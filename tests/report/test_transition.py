@@ -6,11 +6,12 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from nearfar import LMNN, VariationalMVU
+from nearfar import LMNN, LinearMetric, VariationalMVU
 from nearfar.analysis import transition as module
 from nearfar.analysis.study import study
 from nearfar.analysis.transition import STEPS, between, transition
 from nearfar.evaluation import knn_predict
+from nearfar.supervision.neighbors import vote
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,29 @@ def test_neighbours_errors_and_places_are_those_of_the_metric_between(
         ours = found.places[number]
         np.testing.assert_allclose(ours @ ours.T, flat @ flat.T, atol=1e-6 * np.square(flat).max())
         assert found.shares[number] == pytest.approx(PCA(2).fit(E).explained_variance_ratio_.sum())
+
+
+def test_many_classes_vote_as_few(rng):
+    """Class numbers of any size, counted anew in each row, give the majority of `vote`."""
+    classes = rng.integers(0, 4, size=(300, 6))
+    np.testing.assert_array_equal(module._voted(classes), vote(classes, 4))
+    np.testing.assert_array_equal(module._voted(10**6 * classes), 10**6 * vote(classes, 4))
+
+
+def test_more_features_than_rows(rng):
+    """The span of the rows holds the plane: the places are those of all features."""
+    X, y = rng.normal(size=(30, 70)), np.arange(30) % 2
+    L = rng.normal(size=(50, 70))
+    subject = study(LinearMetric(L).fit(X), X, y)
+    everyone = np.arange(30)
+    found = transition(subject, everyone, everyone, *subject.neighbors(everyone, 5), 0)
+    c = X.var(axis=0).sum() / (X @ L.T).var(axis=0).sum()
+    for t, places in zip(STEPS, found.places, strict=True):
+        E = np.hstack([np.sqrt(1 - t) * X, np.sqrt(t * c) * X @ L.T])
+        flat = PCA(2, svd_solver="full").fit_transform(E)
+        np.testing.assert_allclose(
+            places @ places.T, flat @ flat.T, atol=1e-6 * np.square(flat).max()
+        )
 
 
 def test_planes_are_turned_to_fit_the_last(pipeline, wine_report_example):

@@ -26,7 +26,7 @@ from nearfar.limits import check_time
 from nearfar.supervision.neighbors import vote
 
 STEPS = np.linspace(0, 1, 11)  # of t; at most 16, for the outcomes of a row are 16 bits
-PAIRS = 100_000_000  # of a query and a training row, at most, that are compared between the ends
+PAIRS = 50_000_000  # of a query and a training row, at most, that are compared between the ends
 PRODUCTS = 10_000_000_000  # of coordinates, at most, for these
 AXES_NUMBERS = 10_000_000  # of the sample whose principal directions are the axes
 BLOCK = 2**22  # numbers at a time: 32 MB
@@ -99,12 +99,10 @@ def transition(
     )
     wrong = None
     if study.classes is not None and len(study.tested):
-        classes, codes = study.classes
+        codes = study.classes[1]
         truth = codes[study.tested[:count]]
-        votes = [
-            vote(codes[rows[: len(truth), : study.n_neighbors]], len(classes)) for rows in near
-        ]
-        wrong = np.array(votes) != truth
+        classes = codes[near[:, : len(truth), : study.n_neighbors]]
+        wrong = np.array([_voted(step) for step in classes]) != truth
     return Transition(c, places, shares, near, wrong)
 
 
@@ -129,6 +127,13 @@ def between(
         for points in (study.old, study.images)
     )
     return Between(np.append(0, np.cumsum(counts)), near, before, found.c * after, exact)
+
+
+def _voted(classes: Index) -> Index:
+    """The `vote` of class numbers (m, k), with classes counted anew in each row: at most k."""
+    first = (classes[:, :, None] == classes[:, None]).argmax(axis=2)
+    winners = vote(first, classes.shape[1])
+    return np.asarray(classes[np.arange(len(classes)), winners])
 
 
 def _variance(points: Floats, rows: Index) -> float:
@@ -192,16 +197,20 @@ def _planes(study: Study, c: float, shown: Index, random_state: int) -> tuple[Fl
     count = min(AXES_FROM, max(1000, AXES_NUMBERS // width))
     sample = sample_rows(np.arange(len(study)), count, random_state)
     means = [points[sample].mean(axis=0, dtype=np.float64) for points in both]
-    sampled, drawn = (
-        [points[rows] - mean for points, mean in zip(both, means, strict=True)]
-        for rows in (sample, shown)
-    )
+    sampled, drawn = [], []
+    for points, mean in zip(both, means, strict=True):
+        rows, others = points[sample] - mean, points[shown] - mean
+        if rows.shape[1] > len(rows):  # principal directions lie in the span of the sample
+            span = np.linalg.svd(rows, full_matrices=False)[2].T
+            rows, others = rows @ span, others @ span
+        sampled.append(rows)
+        drawn.append(others)
     places, shares = [], []
     for t in STEPS.tolist():
         scales = np.sqrt([1 - t, t * c])
         rows = np.hstack([scale * part for scale, part in zip(scales, sampled, strict=True)])
         axes, found = principal_axes(rows, 2, random_state)
-        parts = np.split(axes, [both[0].shape[1]], axis=1)
+        parts = np.split(axes, [sampled[0].shape[1]], axis=1)
         flat = np.zeros((len(shown), 2))
         for scale, part, directions in zip(scales, drawn, parts, strict=True):
             flat[:, : len(axes)] += scale * part @ directions.T

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._input import (
@@ -115,14 +116,19 @@ def points_to_shrink(estimator: Any, X: Array, labels: ClassOrder) -> Array:
     return points if scale is None else points * scale
 
 
-def check_init(init: Any) -> None:
+def check_init(init: Any, *others: str) -> None:
     """Raise if init is an unknown word; an array is validated when the start is computed."""
     if isinstance(init, str) or init is None:
-        check_choice("init", init, INITS, or_else=" or an array")
+        check_choice("init", init, (*INITS, *others), or_else=" or an array")
 
 
 def named_start(
-    problem: SoftNeighborsProblem, points: Array, labels: ClassOrder, init: str, rows: int | None
+    problem: SoftNeighborsProblem,
+    points: Array,
+    labels: ClassOrder,
+    init: str,
+    rows: int | None,
+    random_state: Any = None,
 ) -> Matrix:
     """The factor that the word ``init`` names, scaled to the length of "auto"."""
     guess = problem.first_guess(rows)
@@ -130,7 +136,9 @@ def named_start(
         return guess
     d = points.shape[1]
     components = np.eye(rows or d, d)
-    if init != "identity":
+    if init == "random":
+        components = check_random_state(random_state).standard_normal((rows or d, d))
+    elif init != "identity":
         components = start_projection(problem, points, labels, init, rows or d)
     L = problem.factor(components)
     length = problem.pull_of(L)

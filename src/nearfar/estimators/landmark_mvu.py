@@ -46,8 +46,8 @@ Index = NDArray[np.intp]
 class LandmarkMVU(Unfolding):
     """Maximum variance unfolding of a few landmarks, which all points follow.
 
-    Every point is a combination of landmarks, with weights that reconstruct the points from their
-    neighbours as well as can be: K = Q L Qᵀ, with L the Gram matrix of the landmarks. The program
+    Every point is a combination of landmarks, with the weights that best reconstruct the points
+    from their neighbours: K = Q L Qᵀ, with L the Gram matrix of the landmarks. The program
     in L is tiny however many points there are; it trades the variance of all points against squared
     changes of squared lengths. Conjugate gradients then improve the points themselves.
 
@@ -93,7 +93,7 @@ class LandmarkMVU(Unfolding):
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, along axes of decreasing variance.
+        Positions of the points, along axes of decreasing variance.
     landmarks_ : ndarray of int, of shape (n_landmarks,)
         The landmarks, as row numbers; those of all components.
     eigenvalues_ : ndarray

@@ -65,7 +65,7 @@ class LocalMDS(Unfolding):
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, about their mean and along their principal axes.
+        Positions of the points, centred and along their principal axes.
     eigenvalues_ : ndarray of shape (n_components,)
         The squared lengths of the columns of the embedding.
     graph_ : NeighborhoodGraph

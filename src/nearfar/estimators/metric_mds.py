@@ -27,7 +27,7 @@ from nearfar.validation import check_choice
 
 
 class MetricMDS(IterativeMDS):
-    """Metric multidimensional scaling: places whose distances are close to the given ones.
+    """Metric multidimensional scaling: points whose distances are close to the given ones.
 
     A local minimum of the stress ``Σ w (δ - d)²`` over pairs of points, with δ the given distances,
     d those of the embedding and w weights, or of the s-stress ``Σ w (δ² - d²)²``. Distances may be
@@ -59,7 +59,7 @@ class MetricMDS(IterativeMDS):
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, about their mean and along their principal axes.
+        Positions of the points, centred and along their principal axes.
     objective_ : float
         The stress, or the s-stress, summed over pairs i < j in float64.
     duality_gap_ : None

@@ -124,11 +124,12 @@ class MultiMetricLMNN(CallbackSupportMixin, ClassifierMixin, Estimator):
     shrinkage : float or "auto", default="auto"
         How much of one metric for all to keep, from 0, the papers' program, to below 1, towards
         which all metrics become that one. It is learned first, as `LMNN` with this shrinkage does
-        it. "auto" is 4 d / (4 d + m) for d features and m rows a metric, or 0 for more than 5000
-        features. It also stays with the one metric if several misclassify more of the rows that are
-        left out, by more than a standard error: without ``init`` and ``validation_fraction``, all
-        are learned from 70 % of the rows first (see ``single_metric_``). With ``init`` given, the
-        distance that `LMNN` would keep takes the place of the one metric.
+        it. "auto" is 4 d / (4 d + m) for d features and m rows a metric, all rows for the one
+        metric, or 0 for more than 5000 features. It also stays with the one metric if several
+        misclassify more of the rows that are left out, by more than a standard error: without
+        ``init`` and ``validation_fraction``, all are learned from 70 % of the rows first (see
+        ``single_metric_``). With ``init`` given, the distance that `LMNN` would keep takes the
+        place of the one metric.
     decision : {"knn", "energy"}, default="knn"
         How ``predict`` decides: by the vote of the nearest neighbours, or by the least energy; see
         `NearestNeighborClassifier` and `EnergyClassifier`.
@@ -515,7 +516,7 @@ default=None
         centre = central_point(points)  # refuses what leaves the range of float64
         if self.shrinkage == "auto":
             prior = chosen_prior(points, rows.split.codes, self.n_neighbors)
-        self.shrinkage_ = margin_shrinkage(self.shrinkage, points, prior=prior)
+        self.shrinkage_ = margin_shrinkage(self.shrinkage, points)
         self.prior_components_ = self.target_components_ = None if prior is None else prior[0]
         chosen_by = self.target_components_
         edges = targets_under(chosen_by, points, centre, part, self.n_neighbors)

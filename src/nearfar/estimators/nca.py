@@ -81,11 +81,12 @@ class NCA(MetricLearner):
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, by which those of their rows are multiplied: "balanced" gives all
         classes the same weight, and classes that a dict does not name have the weight 1.
-    init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
+    init : {"auto", "identity", "pca", "lda", "random"} or array (rows, n_features), default="auto"
         Where to start. "auto" is the best of three starts, by the objective: directions weighted by
         the distances between random points relative to those within classes; the inputs; and
         standardised features (or principal components of these), scaled so that nearest neighbours
-        are at a distance of about 1. The other words are scaled to the length of the first. An
+        are at a distance of about 1. The other words are scaled to the length of the first;
+        "random" are normal random numbers, for starts from several places. An
         array is used as it is, and its scale matters. A diagonal metric starts from "auto",
         "identity" or an array, of whose metric it takes the diagonal.
     tol : float, default=1e-5
@@ -101,6 +102,8 @@ class NCA(MetricLearner):
     checkpoint : path or None, default=None
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit has converged.
+    random_state : int, RandomState instance or None, default=None
+        Draws ``init="random"``.
 
     Attributes
     ----------
@@ -172,6 +175,7 @@ class NCA(MetricLearner):
         verbose: int = 0,
         warm_start: bool = False,
         checkpoint: Any = None,
+        random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.diagonal = diagonal
@@ -184,6 +188,7 @@ class NCA(MetricLearner):
         self.verbose = verbose
         self.warm_start = warm_start
         self.checkpoint = checkpoint
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()
@@ -227,7 +232,7 @@ class NCA(MetricLearner):
         if not problem.varies:
             return self._store_without_variation(X, given_rows, rows)
         if given is None:
-            start = named_start(problem, points, labels, str(self.init), rows)
+            start = named_start(problem, points, labels, str(self.init), rows, self.random_state)
             if self.init == "auto":
                 local = map(problem.factor, local_maps(problem, points, labels, rows))
                 smaller = [share * start for share in SMALLER if problem.floor.any()]
@@ -285,7 +290,7 @@ class NCA(MetricLearner):
 
     def _check_parameters(self) -> None:
         check_limits(self)
-        check_init(self.init)
+        check_init(self.init, "random")
         check_shrinkage(self.shrinkage)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)

@@ -27,7 +27,7 @@ from nearfar.validation import check_choice
 
 
 class NonmetricMDS(IterativeMDS):
-    """Non-metric multidimensional scaling: places whose distances have the order of the given ones.
+    """Non-metric multidimensional scaling: points whose distances have the order of the given ones.
 
     A local minimum of Kruskal's stress-1, ``√(Σ w (d̂ - d)² / Σ w d²)`` over pairs of points, with d
     the distances of the embedding, w weights, and d̂ the numbers nearest to d that rise with the
@@ -61,8 +61,8 @@ class NonmetricMDS(IterativeMDS):
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, about their mean and along their principal axes. The weighted mean of their
-        squared distances is 1: their scale tells nothing.
+        Positions of the points, centred and along their principal axes. The weighted
+        mean of their squared distances is 1: the scale has no meaning.
     objective_ : float
         Stress-1, computed in float64: 0 is perfect, and Kruskal called 0.025 excellent, 0.05 good,
         0.1 fair and 0.2 poor.

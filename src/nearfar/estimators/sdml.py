@@ -14,6 +14,7 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._prior import check_prior, prior_map
+from nearfar.estimators._proofs import Proof, drawn_pairs
 from nearfar.estimators._training import (
     Training,
     check_limits,
@@ -92,6 +93,9 @@ class SDML(PairLearner, MetricLearner):
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the absolute objective, or to 1 if that is
         larger.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: the dual matrix, and the pairs if they
+        were drawn.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -196,9 +200,11 @@ class SDML(PairLearner, MetricLearner):
             L = rounded_like(problem.components(found.point), points)
             objective = fit_clock().in_time(lambda: problem.value(symmetric(L.T @ L)))
         gap = None
+        self.proof_: Proof | None = None
         if objective is not None:
             dual = problem.S if found.certificate is None else found.certificate
             gap = problem.gap(objective, dual)
+            self.proof_ = {"dual": dual} | drawn_pairs(pairs, self.n_pairs)
         status = settled(solution.status, gap, self.tol)
         store_ending(self, status, objective, gap, training.history)
         training.finish(status, fitted)

@@ -133,8 +133,8 @@ class SensorLocalization(Unfolding):
     objective_ : float
         Minus the sum of squared misfits of squared distances, in units in which their mean is 1.
     duality_gap_ : float or None
-        Certified gap: the misfit relative to that of all nodes in one place. No places have a
-        misfit below zero, whatever their dimension, so this bounds how much better any could be.
+        Certified gap: the misfit relative to that of all nodes at one point. No positions, in any
+        dimension, have a misfit below zero, so this bounds how much better any could be.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".

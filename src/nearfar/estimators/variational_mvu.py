@@ -111,7 +111,7 @@ class VariationalMVU(Unfolding):
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, along axes of decreasing variance.
+        Positions of the points, along axes of decreasing variance.
     eigenvalues_ : ndarray
         Eigenvalues of the Gram matrix before the projection on ``n_components``, largest first.
         The number of large ones is an estimate of the dimension.

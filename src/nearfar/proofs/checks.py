@@ -38,7 +38,7 @@ class Found:
             return self.own_gap
         if self.maximises:
             return max(self.bound / objective - 1, 0.0) if objective > 0 else np.inf
-        return max((objective - self.bound) / max(objective, 1.0), 0.0)
+        return max((objective - self.bound) / max(abs(objective), 1.0), 0.0)
 
 
 def no_variation(objective: float) -> Found:
@@ -235,7 +235,7 @@ class PairProblem:
     """Near and far pairs (2, m), or classes: all pairs of one are near, and all others far."""
 
     def __init__(self, model: Any, proof: Proof, X: Any, y: Any) -> None:
-        points, self.codes, near, far, self.note, weights = _read_pairs(model, proof, X, y)
+        points, self.codes, near, far, self.note, weights = read_pairs(model, proof, X, y)
         rows = np.arange(len(points))
         self.masses, self.near_weights, self.far_weights = weights
         if self.codes is None and hasattr(model, "dual_coef_"):  # the points of pairs only
@@ -316,7 +316,7 @@ class PairProblem:
             yield (rows[heads][apart], tails[apart]), weights[apart]
 
 
-def _read_pairs(
+def read_pairs(
     model: Any, proof: Proof, X: Any, y: Any
 ) -> tuple[Matrix, Index | None, Index, Index, str, Weights]:
     """Points, their classes or near and far pairs (m, 2), what is to be said of these, and weights.

@@ -123,7 +123,7 @@ def explore(
     -----
     The search for neighbours takes O(m n (d + r)) time for n training and m queried rows, with m at
     most 13000 or so, in blocks; beside the data there are images (n, r). The slider and the list of
-    suspicious labels add searches of at most 10⁸ and 5·10⁸ pairs.
+    suspicious labels add searches of at most 5·10⁷ and 5·10⁸ pairs.
 
     Examples
     --------
