@@ -33,6 +33,7 @@ OF_THE_CLASS = {
     "check_pipeline_consistency",
     "check_positive_only_tag_during_fit",
     "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",  # as with dense data
     "check_sample_weights_list",
     "check_sample_weights_not_an_array",
     "check_sample_weights_not_overwritten",

@@ -123,7 +123,7 @@ def warn_if_worse(
     so many standard errors is chance and not warned of.
     """
     wrong, wrong_before = votes != truth, input_votes != truth
-    if not _more(wrong, wrong_before, standard_errors):
+    if not is_worse(wrong, wrong_before, standard_errors):
         return
     cause = ""
     if n_rows - n_classes < n_features:
@@ -154,7 +154,7 @@ def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
     X = np.asarray(to_host(sample), dtype=np.float64)
     wrong = _misclassified(X, truth, n_neighbors)
     found = _misclassified(X * to_host(scale), truth, n_neighbors)
-    return scale if _more(wrong, found) else None
+    return scale if is_worse(wrong, found) else None
 
 
 def scale_of_pairs(
@@ -255,7 +255,7 @@ def _mistakes(X: Matrix, truth: Index, n_neighbors: int, frame_of: FrameOf | Non
     return float(total / 2)
 
 
-def _more(wrong: Mask, other: Mask, standard_errors: float = 1.0) -> bool:
+def is_worse(wrong: Mask, other: Mask, standard_errors: float = 1.0) -> bool:
     """Whether the first has more mistakes on the same rows, by more than chance."""
     broken, mended = int((wrong & ~other).sum()), int((other & ~wrong).sum())
     return bool(broken - mended > standard_errors * (broken + mended) ** 0.5)

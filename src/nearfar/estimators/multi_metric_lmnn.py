@@ -40,6 +40,7 @@ from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._shrinkage import (
     check_shrinkage,
     chosen_prior,
+    is_worse,
     margin_shrinkage,
     warn_if_worse,
 )
@@ -125,9 +126,9 @@ class MultiMetricLMNN(CallbackSupportMixin, ClassifierMixin, Estimator):
         which all metrics become that one. It is learned first, as `LMNN` with this shrinkage does
         it. "auto" is 4 d / (4 d + m) for d features and m rows a metric, all rows for the one
         metric, or 0 for more than 5000 features. It also stays with the one metric if several
-        misclassify more of the rows that are left out: without ``init`` and
-        ``validation_fraction``, all are learned from 70 % of the rows first, and the others decide
-        (see ``single_metric_``). With ``init`` given, the distance that `LMNN` would keep takes the
+        misclassify more of the rows that are left out, by more than a standard error: without
+        ``init`` and ``validation_fraction``, all are learned from 70 % of the rows first (see
+        ``single_metric_``). With ``init`` given, the distance that `LMNN` would keep takes the
         place of the one metric.
     decision : {"knn", "energy"}, default="knn"
         How ``predict`` decides: by the vote of the nearest neighbours, or by the least energy; see
@@ -469,9 +470,9 @@ default=None
     def _loses(self, X: Array, labels: ClassOrder, clusters: Any, weights: Matrix | None) -> bool:
         """Whether several metrics misclassify more of the rows that are left out than the one.
 
-        All are learned from the other rows for that; of equals several are kept, as by early
-        stopping. If there are too few rows to leave any out, several count as worse; without a
-        distance to keep, or the time, there is no choice.
+        All are learned from the other rows for that, and the difference must be more than chance.
+        If there are too few rows to leave any out, several count as worse; without a distance to
+        keep, or the time, there is no choice.
         """
         if int(LEFT_OUT * labels.sizes.max()) == 0 or labels.sizes.max() < 3:
             return True
@@ -497,7 +498,7 @@ default=None
 
         truth = labels.codes[new]
         single, several = votes(one[None], none), votes(trial.components_, trial.metric_of_)
-        loses = int((several != truth).sum()) > int((single != truth).sum())
+        loses = is_worse(several != truth, single != truth)
         warn_if_worse(
             single if loses else several,
             votes(np.eye(X.shape[1])[None], none),
