@@ -277,10 +277,15 @@ def record_parser(module: str, description: str, smoke: str) -> argparse.Argumen
 
 def write_page(arguments: argparse.Namespace, stem: str, page: Callable[[list], str]) -> str:
     """The page from the records of all machines."""
-    paths = sorted(arguments.results.glob(f"{stem}-*.json"))
-    text = page([json.loads(path.read_text()) for path in paths])
+    text = page(read_records(arguments.results, stem))
     write_text(arguments.page, text)
     return text
+
+
+def read_records(folder: Path, stem: str) -> list:
+    """The records of all machines."""
+    paths = sorted(folder.glob(f"{stem}-*.json"))
+    return [json.loads(path.read_text()) for path in paths]
 
 
 def write_text(path: Path, text: str) -> None:

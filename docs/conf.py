@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import nearfar
 
@@ -28,7 +29,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "_extensions", "_static", "_templates", "gallery/*.ipynb"]
+exclude_patterns = ["_build", "_extensions", "_static", "_templates", "gallery/**/*.ipynb"]
 templates_path = ["_templates"]
 highlight_language = "text"
 nitpicky = True
@@ -73,6 +74,14 @@ else:
 
 # -- the gallery -------------------------------------------------------------------------------
 
+
+def use_style(_settings: dict[str, Any], _file: str) -> None:
+    """Give the pictures of an example the style of all others."""
+    import matplotlib.pyplot as plt
+
+    plt.style.use(HERE / "images" / "style.mplstyle")
+
+
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
@@ -87,7 +96,12 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "show_signature": False,
     "min_reported_time": float("inf"),  # of seconds, which say more about the machine
+    "subsection_order": [f"../examples/{group}" for group in ("maps", "search", "pairs")],
     "within_subsection_order": "FileNameSortKey",
+    "nested_sections": False,
+    "image_srcset": ["2x"],
+    "thumbnail_size": (640, 448),
+    "reset_modules": ("matplotlib", use_style),
     "write_computation_times": False,
     "remove_config_comments": True,
     "image_scrapers": ("matplotlib",),

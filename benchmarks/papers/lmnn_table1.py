@@ -5,15 +5,13 @@ that an interrupted one continues where it was.
 """
 
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import joblib
 
 from benchmarks import common
 from benchmarks.papers import table1_data, table1_page
-from benchmarks.papers.records import available, chosen, open_records
+from benchmarks.papers.records import available, chosen, open_records, run_script
 from benchmarks.papers.table1_methods import GROUPS, METHODS, Result, applies, measure
 from benchmarks.papers.table1_paper import PROTOCOLS
 
@@ -75,26 +73,14 @@ def parse(arguments=None):
 
 
 def main(arguments=None):
-    arguments = parse(arguments)
-    if arguments.table:
-        common.write_page(arguments, "lmnn_table1", table1_page.page)
-        return 0
-    deadline = time.time() + arguments.max_seconds
-    with tempfile.TemporaryDirectory() as folder:
-        if arguments.smoke:
-            arguments.data, arguments.splits = SMOKE["data"], SMOKE["splits"]
-            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
-        failures = measure_all(arguments, deadline)
-        common.write_page(arguments, "lmnn_table1", table1_page.page)
-        if arguments.smoke:
-            print(arguments.page.read_text())
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    return 1 if failures else 0
+    return run_script(parse(arguments), "lmnn_table1", measure_all, table1_page.page)
 
 
-def measure_all(arguments, deadline):
+def measure_all(arguments):
     """Measure what is missing, save it, and say it; what has failed."""
+    deadline = time.time() + arguments.max_seconds
+    if arguments.smoke:
+        arguments.data, arguments.splits = SMOKE["data"], SMOKE["splits"]
     arguments.data = available(arguments.data, table1_data.check)
     order = [(data, method) for data in PROTOCOLS for method in METHODS]
     records, stamp = open_records(arguments, "lmnn_table1", order)

@@ -4,13 +4,11 @@ Every split is saved as soon as it is measured, and a run leaves out what is sav
 """
 
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 from benchmarks import common
 from benchmarks.papers import table33_methods, table33_page
-from benchmarks.papers.records import available, chosen, open_records
+from benchmarks.papers.records import available, chosen, open_records, run_script
 from benchmarks.papers.table33_methods import error, images, kernel_matrix
 from benchmarks.papers.table33_paper import KERNELS, PAPER, SPLITS
 
@@ -20,7 +18,9 @@ SMOKE = {"digits": ["1v2"], "splits": 2}
 def measure_all(arguments):
     """Measure what is missing, save it, and say it."""
     deadline = time.time() + arguments.max_seconds
-    if not arguments.smoke:
+    if arguments.smoke:
+        arguments.digits, arguments.splits = SMOKE["digits"], SMOKE["splits"]
+    else:
         arguments.digits = available(arguments.digits, table33_methods.check)
     order = [(digits, kernel) for digits in PAPER for kernel in KERNELS]
     records, stamp = open_records(arguments, "mvu_table33", order)
@@ -50,19 +50,7 @@ def parse(arguments=None):
 
 
 def main(arguments=None):
-    arguments = parse(arguments)
-    if arguments.table:
-        common.write_page(arguments, "mvu_table33", table33_page.page)
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        if arguments.smoke:
-            arguments.digits, arguments.splits = SMOKE["digits"], SMOKE["splits"]
-            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
-        measure_all(arguments)
-        text = common.write_page(arguments, "mvu_table33", table33_page.page)
-        if arguments.smoke:
-            print(text)
-    return 0
+    return run_script(parse(arguments), "mvu_table33", measure_all, table33_page.page)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,11 @@ A toy is saved when it is done, and a run leaves out what is saved.
 """
 
 import sys
-import tempfile
 import time
 from dataclasses import astuple
-from pathlib import Path
 
 from benchmarks import common
-from benchmarks.papers.records import best_rows, chosen, machines, open_records
+from benchmarks.papers.records import best_rows, chosen, machines, open_records, run_script
 from benchmarks.papers.toys import FLAT, SEEN, SLACK, TOYS, Toy
 from benchmarks.tables import markdown
 
@@ -76,20 +74,7 @@ def parse(arguments=None):
 
 
 def main(arguments=None):
-    arguments = parse(arguments)
-    if arguments.table:
-        common.write_page(arguments, "mvu_toys", page)
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        if arguments.smoke:
-            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
-        failures = measure_all(arguments)
-        text = common.write_page(arguments, "mvu_toys", page)
-        if arguments.smoke:
-            print(text)
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    return 1 if failures else 0
+    return run_script(parse(arguments), "mvu_toys", measure_all, page)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import common
 
-PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
+PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pymde")
 
 
 class Records:
@@ -57,20 +57,23 @@ class Records:
         )
 
 
-def run_script(arguments, stem, measure_all, page):
+def run_script(arguments, stem, measure_all, page, draw=None):
     """What a script of records does: measure and write the page, or only write it (``--table``).
 
     ``measure_all(arguments)`` measures what is missing and answers with what failed; a smoke run
-    keeps nothing and prints the page. The answer is the exit status.
+    keeps nothing and prints the page. ``draw(records, folder)`` draws pictures into the folder
+    ``images`` beside that of the page. The answer is the exit status.
     """
-    if arguments.table:
-        common.write_page(arguments, stem, page)
-        return 0
     with tempfile.TemporaryDirectory() as folder:
         if arguments.smoke:
-            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
-        failures = measure_all(arguments) or []
+            arguments.results, arguments.page = Path(folder), Path(folder) / "results" / "page.md"
+        failures = [] if arguments.table else measure_all(arguments) or []
         text = common.write_page(arguments, stem, page)
+        records = common.read_records(arguments.results, stem)
+        if draw is not None and records:
+            images = arguments.page.parent.parent / "images"
+            images.mkdir(parents=True, exist_ok=True)
+            draw(records, images)
         if arguments.smoke:
             print(text)
     for failure in failures:

@@ -2,6 +2,7 @@
 
 A page links to whatever it wants to in the repository, as it has to be on a code host. On the site
 
+- the first page says of which version it is, and where the repository is;
 - a page with lists of links is the table of contents of these pages (`index_pages`);
 - a Markdown file outside docs/ is a page, where one is kept for it (`shown_files`);
 - an example is its page in the gallery;
@@ -15,6 +16,9 @@ import importlib
 import inspect
 import os
 import re
+import shutil
+import subprocess
+import tomllib
 from collections.abc import Iterator
 from functools import cache, partial, reduce
 from pathlib import Path
@@ -52,6 +56,9 @@ def read_page(app: Sphinx, docname: str, source: list[str]) -> None:
     elif not origin.exists():
         return  # made by the gallery or by autosummary
 
+    if docname == "index":
+        title, text = source[0].split("\n", maxsplit=1)
+        source[0] = f"{title}\n\n{_edition(app.config.release, app.config.repository_url)}\n{text}"
     folder = DOCS / Path(docname).parent
     parts = FENCED.split(source[0])  # prose, fence, prose, ...
     for i, part in enumerate(parts):
@@ -64,6 +71,23 @@ def read_page(app: Sphinx, docname: str, source: list[str]) -> None:
     if docname in app.config.index_pages:
         parts += [_contents(caption, entries) for caption, entries in LISTS.findall("".join(parts))]
     source[0] = "".join(parts)
+
+
+def _edition(release: str, url: str | None) -> str:
+    """The line of the first page on which version it is of, and where that comes from."""
+    links = ["[changes](../CHANGELOG.md)", *([f"[repository]({url})"] if url else [])]
+    return " · ".join([f"Version {release}", *links])
+
+
+def repository_url() -> str | None:
+    """Where the repository is: [project.urls] of pyproject.toml, or git's ``origin`` on the web."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    command = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
+    url = project.get("urls", {}).get("Repository")
+    if url is None and shutil.which("git"):
+        origin = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        url = re.sub(r"^git@([^:]+):", r"https://\1/", origin).removesuffix(".git")
+    return url if url and url.startswith("https://") else None
 
 
 def _contents(caption: str, entries: str) -> str:
@@ -83,8 +107,8 @@ def _link(app: Sphinx, origin: Path, folder: Path, match: re.Match[str]) -> str:
     target = pages.get(target, target)
     if target.suffix == ".py" and target.is_relative_to(SOURCE):
         return f"]({_listing(app, folder, target)}){{.external}}"
-    if target.suffix == ".py" and target.parent == ROOT / "examples":
-        target = DOCS / "gallery" / f"{target.stem}.rst"
+    if target.suffix == ".py" and target.is_relative_to(ROOT / "examples"):
+        target = DOCS / "gallery" / target.relative_to(ROOT / "examples").with_suffix(".rst")
     return f"]({os.path.relpath(target, folder)}{match[2] or ''})"
 
 
@@ -170,6 +194,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Tell Sphinx."""
     app.add_config_value("index_pages", [], "env")
     app.add_config_value("shown_files", {}, "env")
+    app.add_config_value("repository_url", repository_url(), "env")
     app.connect("env-before-read-docs", remember_listings)
     app.connect("source-read", read_page)
     app.connect("html-collect-pages", listings)

@@ -2,7 +2,7 @@
 
 python docs/images/draw_plots.py [FOLDER]
 
-needs matplotlib and writes the files beside this one, or into FOLDER.
+needs matplotlib and writes the files, with style.mplstyle, beside this one, or into FOLDER.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ def draw(folder: Path) -> list[str]:
 
     names: dict[str, Any] = {}
     drawn = []
-    for part in PART.finditer(PAGE.read_text(encoding="utf-8")):
-        if part["image"] is None:
-            for example in doctest.DocTestParser().get_examples(part["code"]):
-                exec(compile(example.source, str(PAGE), "single"), names)
-        else:
-            figure = names["display"].figure_
-            figure.savefig(folder / part["image"], dpi=100, metadata={"Software": None})
-            plt.close(figure)
-            drawn.append(part["image"])
+    with plt.style.context(HERE / "style.mplstyle"):
+        for part in PART.finditer(PAGE.read_text(encoding="utf-8")):
+            if part["image"] is None:
+                for example in doctest.DocTestParser().get_examples(part["code"]):
+                    exec(compile(example.source, str(PAGE), "single"), names)
+            else:
+                figure = names["display"].figure_
+                figure.savefig(folder / part["image"], metadata={"Date": None})
+                plt.close(figure)
+                drawn.append(part["image"])
     return drawn
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nearfar.estimators.itml import ITML as ITML
     from nearfar.estimators.kernel_lmnn import KernelLMNN as KernelLMNN
     from nearfar.estimators.kernel_mcml import KernelMCML as KernelMCML
+    from nearfar.estimators.kernel_metric import KernelMetric as KernelMetric
     from nearfar.estimators.kernel_mmc import KernelMMC as KernelMMC
     from nearfar.estimators.kernel_pola import KernelPOLA as KernelPOLA
     from nearfar.estimators.landmark_mvu import LandmarkMVU as LandmarkMVU

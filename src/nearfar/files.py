@@ -27,6 +27,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from nearfar.errors import InvalidInputError
 
@@ -269,10 +270,12 @@ def _resemble(path: Path, other: os.stat_result) -> None:
 
 
 def fingerprint(*parts: Any) -> str:
-    """A digest of arrays and plain values: equal for equal content."""
+    """A digest of arrays, CSR arrays and plain values: equal for equal content."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
-        if isinstance(part, np.ndarray):
+        if sparse.issparse(part):
+            digest.update(fingerprint(part.data, part.indices, part.indptr, part.shape).encode())
+        elif isinstance(part, np.ndarray):
             digest.update(f"{part.dtype}{part.shape}".encode())
             digest.update(np.ascontiguousarray(part).tobytes())
         else:

@@ -26,12 +26,15 @@ def squared_norm(L: Matrix) -> float:
     return float(np.vdot(L, L))
 
 
-def eigh(A: Matrix) -> tuple[Matrix, Matrix]:
-    """Eigenvalues, ascending, and vectors; also of no rows at all, which scipy 1.13 refuses."""
+def eigh(A: Matrix, driver: str = "evr") -> tuple[Matrix, Matrix]:
+    """Eigenvalues, ascending, and vectors; also of no rows at all, which scipy 1.13 refuses.
+
+    The driver "evd" takes about two thirds of the time and twice the memory.
+    """
     if not len(A):
         return np.empty(0), np.empty((0, 0))
     check_eigh(len(A))
-    values, vectors = linalg.eigh(A)
+    values, vectors = linalg.eigh(A, driver=driver)
     return values, vectors
 
 
@@ -66,7 +69,7 @@ def canonical_regular_factor(L: Matrix) -> Matrix:
     The rotation is by the eigenvectors of LLᵀ. It keeps the distances as well; rows are orthogonal
     up to rounding relative to the longest.
     """
-    _, vectors = eigh(symmetric(L @ L.T))
+    _, vectors = eigh(symmetric(L @ L.T), driver="evd")
     rows = vectors.T @ L
     return signed(rows[np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")])
 

@@ -77,6 +77,7 @@ class Entry(NamedTuple):
 
 
 _MDS = "docs/algorithms/mds.md"
+_LINEAR = "docs/algorithms/linear_metric.md"
 
 # In the order in which the command line and the messages name them.
 ENTRIES: tuple[Entry, ...] = (
@@ -101,6 +102,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("MLKR", "mlkr", "metric", "numbers"),
     Entry("Covariance", "covariance", "metric", "points"),
     Entry("LinearMetric", "linear_metric", "metric", "metric"),
+    Entry("KernelMetric", "kernel_metric", "metric", "metric", kernel=True, page=_LINEAR),
     Entry("NearestNeighborClassifier", "nearest", "classifier", "metric"),
     Entry("EnergyClassifier", "energy", "classifier", "metric"),
     Entry("PairClassifier", "pair_classifier", "classifier", "metric", page="docs/pairs.md"),

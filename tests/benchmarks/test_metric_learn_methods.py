@@ -18,7 +18,9 @@ def test_nearfar_alone(capsys):
         "eigendecomposition",
         "nearfar",
     ]
-    assert re.search(r"\| itml \| 200 x 10 \| nearfar \| [\d.]+ \| [\d.]+ \| [\de.-]+ \|", rows[2])
+    assert re.search(
+        r"\| itml \| digits 200 x 10 \| nearfar \| [\d.]+ \| [\d.]+ \| [\de.-]+ \|", rows[2]
+    )
 
 
 @pytest.mark.parametrize("method", [m for m in benchmark.METHODS if m != "gmml"])
@@ -41,3 +43,22 @@ def test_objectives_are_those_that_the_models_report(method):
     }[method]()
     value = benchmark.objective(method, np.asarray(model.components_), data)
     assert value == pytest.approx(model.objective_, rel=1e-6)
+
+
+def test_the_page_compares_with_both(monkeypatch):
+    seconds = {"nearfar": 1.0, "metric-learn": 20.0, "eigendecomposition": 0.5}
+    monkeypatch.setattr(
+        benchmark,
+        "measured",
+        lambda python, library, method, data: {  # noqa: ARG005
+            "components": np.eye(data["X"].shape[1]),
+            "seconds": seconds[library],
+            "gap": None,
+        },
+    )
+    data = benchmark.make_data("covariance", smoke=True)
+    rows = [benchmark.row_of("covariance", "digits", library, "", data) for library in seconds]
+    record = {"commit": "0", "machine": {"cpu": "x"}, "time": "now", "rows": rows}
+    text = benchmark.page_of(record)
+    assert "| covariance | digits 200 x 10 | 0.05 | 0.0e+00 | 2.00 |" in text
+    assert "| covariance | digits 200 x 10 | eigendecomposition | 0.5000 |  |  |" in text

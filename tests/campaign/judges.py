@@ -99,14 +99,21 @@ def all_of_class(y: Any) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class LargeMargin:
-    """(1 − μ) Σ_e D(e) + μ Σ_t [1 + D(e) − D(p)]₊, D the squared learned distance.
+    """(1 − μ) [Σ_e D(e) + r (T / k) Σ_c p_c tr A_c] + μ Σ_t [1 + D(e) − D(p)]₊  over A_c ⪰ φI.
 
-    e = (i, j) are the target edges, p = (i, l) pairs of different classes, t = (e, p).
+    e = (i, j) are the target edges, p = (i, l) pairs of different classes, t = (e, p), and D is the
+    squared learned distance, by the metric of its second point. With ρ the shrinkage, r = ρ / (1 −
+    ρ), T = Σ_e of the squared distance that is kept, which has k directions, and m edges, φ = r m /
+    2T. p_c is the share of the edges that metric c measures, or that of one edge if it is of none.
     """
 
     y: np.ndarray
     edges: list[tuple[int, int]]
     push_weight: float
+    kept: Any  # (n, n) squared distances that the shrinkage keeps
+    shrinkage: float = 0.0
+    directions: int = 1
+    metric_of: np.ndarray | None = None  # (n,) None for one metric
     sense = 1
 
     @cached_property
@@ -117,8 +124,41 @@ class LargeMargin:
             [(i, j, far) for i, j in self.edges for far in range(len(y)) if y[far] != y[i]]
         ).reshape(-1, 3)
 
-    def judged(self, lengths: Lengths) -> Judged:
-        """What learned distances are worth; entry (a, b) of them is measured from a to b."""
+    @cached_property
+    def total(self) -> Any:
+        """T"""
+        heads, tails = np.array(self.edges).T
+        return self.kept[heads, tails].sum()
+
+    @property
+    def ratio(self) -> float:
+        """r, which adds nothing if T is zero."""
+        return self.shrinkage / (1 - self.shrinkage) if self.total > 0 else 0.0
+
+    @property
+    def price(self) -> Any:
+        """(1 − μ) r T / k"""
+        return (1 - self.push_weight) * self.ratio * self.total / self.directions
+
+    @property
+    def floor(self) -> Any:
+        """φ"""
+        return self.ratio * len(self.edges) / (2 * self.total) if self.ratio else 0.0
+
+    @property
+    def shares(self) -> np.ndarray:
+        """p_c"""
+        tails = np.array(self.edges)[:, 1]
+        if self.metric_of is None:
+            return np.ones(1)
+        counts = np.bincount(self.metric_of[tails], minlength=self.metric_of.max() + 1)
+        return np.maximum(counts, 1) / len(tails)
+
+    def judged(self, lengths: Lengths, traces: list[Judged]) -> Judged:
+        """What learned distances are worth, with the traces of the metrics.
+
+        Entry (a, b) of the distances is measured from a to b.
+        """
         mu, D, errors = self.push_weight, lengths.squares, lengths.square_errors
         i, j, far = self.triplets.T
         heads, tails = np.array(self.edges).T
@@ -126,48 +166,61 @@ class LargeMargin:
         doubt = errors[i, j] + errors[i, far]
         value = (1 - mu) * D[heads, tails].sum() + mu * np.maximum(slacks, 0).sum()
         rounding = (1 - mu) * errors[heads, tails].sum() + mu * doubt[slacks > -doubt].sum()
+        for share, trace in zip(self.shares, traces, strict=True):
+            value += self.price * share * trace.value
+            rounding += self.price * share * trace.rounding
         return Judged(float(value), float(rounding))
 
     def at_zero(self) -> float:
         """The zero map: every triplet costs μ."""
         return self.push_weight * len(self.triplets)
 
-    def at_best_multiple(self, squares: Any) -> float:
+    def at_best_multiple(self, squares: Any, trace: float) -> float:
         """Of distances (n, n): convex and piecewise linear in the multiple of their squares."""
         i, j, far = self.triplets.T
         heads, tails = np.array(self.edges).T
-        pull, slopes = squares[heads, tails].sum(), squares[i, far] - squares[i, j]
-        corners = np.append(0, 1 / slopes[slopes > 0])
         mu = self.push_weight
-        values = [(1 - mu) * s * pull + mu * np.maximum(1 - s * slopes, 0).sum() for s in corners]
-        return float(min(values))
+        pull = (1 - mu) * squares[heads, tails].sum() + self.price * self.shares.sum() * trace
+        slopes = squares[i, far] - squares[i, j]
+        corners = np.maximum(np.append(0, 1 / slopes[slopes > 0]), self.floor)
+        return float(min(s * pull + mu * np.maximum(1 - s * slopes, 0).sum() for s in corners))
 
-    def optimum(self, points: list[np.ndarray], metric_of: np.ndarray) -> float | None:
-        """Over metrics M_c ⪰ 0, D(a, b) by the metric of b; points of metric c are points[c].
+    def optimum(self, points: np.ndarray, unit: float) -> float | None:
+        """Over metrics A_c = φI + B_c on the points, which are W x times the root of ``unit``.
 
-        Variables: svec M_c, ξ_t. Constraints: ξ ≥ 0, ξ_t ≥ 1 + D(e) − D(p), M_c ⪰ 0.
+        Variables: svec B_c, ξ_t. Constraints: ξ ≥ 0, ξ_t ≥ 1 + D(e) − D(p), B_c ⪰ 0.
         """
-        n_metrics, size = len(points), points[0].shape[1]
-        width = size * (size + 1) // 2
+        size, shares = points.shape[1], self.shares
+        n_metrics, width = len(shares), size * (size + 1) // 2
+        metric_of = np.zeros(len(self.y), dtype=int) if self.metric_of is None else self.metric_of
         edges = np.array(self.edges)
 
         def measured(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             rows = np.zeros((len(a), n_metrics * width))
             for row, (head, tail) in enumerate(zip(a, b, strict=True)):
-                c = metric_of[tail]
-                difference = points[c][head] - points[c][tail]
+                c, difference = metric_of[tail], points[head] - points[tail]
                 rows[row, c * width : (c + 1) * width] = svec(np.outer(difference, difference))
             return rows
 
         i, j, far = self.triplets.T
         A = measured(i, far) - measured(i, j)
-        m, mu, pull = len(A), self.push_weight, measured(*edges.T).sum(axis=0)
-        program = ConeProgram(np.concatenate([(1 - mu) * pull, np.full(m, mu)]))
-        program.nonnegative(np.hstack([A, np.eye(m)]), -np.ones(m))
+        m, mu, pull = (
+            len(A),
+            self.push_weight,
+            (1 - self.push_weight) * measured(*edges.T).sum(axis=0),
+        )
+        pull += float(self.price) * unit * np.kron(shares, svec(np.eye(size)))
+        kept = np.asarray(self.floor * self.kept, dtype=np.float64)
+        program = ConeProgram(np.concatenate([pull, np.full(m, mu)]))
+        program.nonnegative(np.hstack([A, np.eye(m)]), kept[i, far] - kept[i, j] - 1)
         program.nonnegative(np.hstack([np.zeros_like(A), np.eye(m)]), np.zeros(m))
         for c in range(n_metrics):
             program.semidefinite(c * width, size)
-        return program.minimum()
+        found = program.minimum()
+        if found is None:
+            return None
+        constant = (1 - mu) * kept[edges[:, 0], edges[:, 1]].sum()
+        return found + float(constant + self.price * self.floor * self.directions * shares.sum())
 
 
 # -- labels: collapse ----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +56,13 @@ class Setting:
             rows[head].append(tail)
         width = max(map(len, rows))
         return np.array([row + [-1] * (width - len(row)) for row in rows])
+
+
+def some_shrinkage(setting: Setting) -> Setting:
+    """With a number in place of "auto", which chooses one above zero."""
+    if setting.parameters.get("shrinkage") != "auto":
+        return setting
+    return replace(setting, parameters=setting.parameters | {"shrinkage": 0.5})
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,28 @@ class Learner:
         """How far the returned map is outside the feasible set, beyond rounding, relative."""
         return 0.0
 
+    def resolved(self, setting: Setting, model: Any) -> tuple[Setting, Any]:
+        """The setting with the shrinkage that "auto" chose, and the model in the units that it did.
+
+        Features that are dead before they are brought to one scale stay so.
+        """
+        if setting.parameters.get("shrinkage") != "auto":
+            return setting, model
+        chosen = replace(
+            setting, parameters=setting.parameters | {"shrinkage": float(model.shrinkage_)}
+        )
+        scale = getattr(model, "feature_scale_", None)
+        if scale is None:
+            return chosen, model
+        X = np.where(setting.data.live, setting.data.X, setting.data.X[:1])
+        model = copy(model)
+        model.components_ = model.components_ / scale
+        return replace(chosen, data=Data(X * scale.astype(X.dtype), setting.data.y)), model
+
+    def same_program(self, model: Any, other: Any) -> bool:  # noqa: ARG002
+        """Whether two fits to other tolerances solved the same program."""
+        return True
+
     def starts(self, setting: Setting, model: Any) -> dict[str, float]:
         """What simple maps are worth."""
         raise NotImplementedError
@@ -157,9 +187,12 @@ class Learner:
         """The gap that is due to the rounding of the map, where there is no tolerance."""
         return 0.0
 
-    def keeps(self, setting: Setting, relation: str) -> bool:  # noqa: ARG002
-        """Whether the problem does not depend on the order or the rounding of the data."""
-        return True
+    def keeps(self, setting: Setting, relation: str) -> bool:
+        """Whether the problem does not depend on the order or the rounding of the data.
+
+        What "auto" chooses depends on the order of rows, and on how many features there are.
+        """
+        return relation == "units" or setting.parameters.get("shrinkage") != "auto"
 
     def rescaled(self, setting: Setting, scale: float) -> float:  # noqa: ARG002
         """By how much data times ``scale`` multiply the objective; NaN where that is not known."""
@@ -203,34 +236,94 @@ def live_squares(data: Data) -> Any:
     return (judges.differences(data.exact[:, data.live]) ** 2).sum(-1)
 
 
+def right_inverse(W: np.ndarray) -> np.ndarray:
+    """W⁺, whose columns may be in any units."""
+    sizes = np.abs(W).max(axis=0, initial=0.0)
+    sizes = np.where(sizes > 0, sizes, 1)
+    return np.asarray(np.linalg.pinv(W / sizes) / sizes[:, None])
+
+
 class _LargeMargin(Learner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
         return st.fixed_dictionaries(
-            {"n_neighbors": st.integers(1, 3), "push_weight": st.sampled_from([0.5, 0.2, 0.9])}
+            {
+                "n_neighbors": st.integers(1, 3),
+                "push_weight": st.sampled_from([0.5, 0.2, 0.9]),
+                "shrinkage": st.sampled_from([0.0, 0.05, 0.7, "auto"]),
+            }
         )
 
     def setting(self, data: Data, parameters: Parameters) -> Setting:
-        edges, tied = judges.nearest_of_class(self.before(data), data.y, parameters["n_neighbors"])
-        return Setting(data, parameters, tuple(edges), tied)
+        """With "auto", targets are neighbours of a distance that the learner chooses."""
+        edges, tied = judges.nearest_of_class(squares_of(data), data.y, parameters["n_neighbors"])
+        return Setting(data, parameters, tuple(edges), tied or parameters["shrinkage"] == "auto")
 
-    def before(self, data: Data) -> Any:
-        """Squared distances by which neighbours are chosen."""
-        return squares_of(data)
+    def frame(self, setting: Setting, model: Any) -> np.ndarray:
+        """W, whose distance the shrinkage keeps."""
+        W = model.prior_components_
+        live = setting.data.live & (setting.data.X[:1] != setting.data.X).any(axis=0)
+        return np.eye(len(live))[live] if W is None else W
 
-    def judge(self, setting: Setting) -> judges.LargeMargin:
-        parameters = setting.parameters
-        return judges.LargeMargin(setting.data.y, list(setting.edges), parameters["push_weight"])
+    def metric_of(self, setting: Setting) -> np.ndarray | None:  # noqa: ARG002
+        """Which metric a point has; None for one metric."""
+        return None
+
+    def judge(self, setting: Setting, model: Any) -> judges.LargeMargin:
+        W = self.frame(setting, model)
+        return judges.LargeMargin(
+            setting.data.y,
+            list(setting.edges),
+            setting.parameters["push_weight"],
+            ((judges.differences(setting.data.exact) @ W.T.astype(judges.Wide)) ** 2).sum(-1),
+            setting.parameters["shrinkage"],
+            max(1, len(W)),
+            self.metric_of(setting),
+        )
+
+    def framed(self, setting: Setting, model: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Maps N of W x with NW the learned ones, (C, r, k), and what they are sums of, in size."""
+        W = self.frame(setting, model)
+        inverse = right_inverse(W)
+        L = model.components_[None] if model.components_.ndim == 2 else model.components_
+        N = L.astype(judges.Wide) @ inverse
+        N = N + (L - N @ W) @ inverse
+        return N, np.abs(L) @ np.abs(inverse)
 
     def judged(self, setting: Setting, model: Any) -> Judged:
-        lengths = Lengths.under(model.components_, judges.differences(setting.data.exact))
-        return self.judge(setting).judged(lengths)
+        maps, differences = model.components_, judges.differences(setting.data.exact)
+        traces = []
+        for N, sizes in zip(*self.framed(setting, model), strict=True):
+            rounding = judges.ROUNDINGS * float(np.finfo(maps.dtype).eps)
+            traces.append(Judged(float((N**2).sum()), rounding * float((np.abs(N) * sizes).sum())))
+        if maps.ndim == 2:
+            return self.judge(setting, model).judged(Lengths.under(maps, differences), traces)
+        metric_of, rows = self.metric_of(setting), np.arange(len(setting.data.y))
+        np.testing.assert_array_equal(model.metric_of_, metric_of)
+        lengths = [Lengths.under(L, differences) for L in maps]
+        squares, errors = (
+            np.stack([getattr(each, name) for each in lengths])[
+                metric_of[None], rows[:, None], rows
+            ]
+            for name in ("squares", "errors")
+        )
+        return self.judge(setting, model).judged(Lengths(squares, errors), traces)
 
-    def starts(self, setting: Setting, model: Any) -> dict[str, float]:  # noqa: ARG002
-        judge = self.judge(setting)
-        return {
-            "zero": judge.at_zero(),
-            "the best multiple of the identity": judge.at_best_multiple(self.before(setting.data)),
-        }
+    def excess(self, setting: Setting, model: Any) -> float:
+        floor = self.judge(setting, model).floor
+        if not floor:
+            return 0.0
+        N, _ = self.framed(setting, model)
+        return max(judges.lack_of_floor(L.astype(model.components_.dtype), floor) for L in N)
+
+    def starts(self, setting: Setting, model: Any) -> dict[str, float]:
+        judge = self.judge(setting, model)
+        found = {} if judge.floor else {"zero": judge.at_zero()}
+        worth = judge.at_best_multiple(judge.kept, judge.directions)
+        return found | {"the best multiple of what is kept": worth}
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:
+        points, unit = orthonormal(setting.data.X @ self.frame(setting, model).T)
+        return self.judge(setting, model).optimum(points, unit**-2)
 
 
 class _LMNN(_LargeMargin):
@@ -241,14 +334,10 @@ class _LMNN(_LargeMargin):
         )
 
     def build(self, setting: Setting, tol: float) -> Any:
-        return LMNN(**setting.parameters, shrinkage=0, tol=tol)
+        return LMNN(**setting.parameters, tol=tol)
 
     def arguments(self, setting: Setting) -> tuple[Any, ...]:
         return (setting.data.y, setting.target_table if setting.given else None)
-
-    def optimum(self, setting: Setting, model: Any) -> float | None:  # noqa: ARG002
-        points, _ = orthonormal(setting.data.X)
-        return self.judge(setting).optimum([points], np.zeros(len(points), dtype=int))
 
 
 class _OfAllNeighbours(_LargeMargin):
@@ -263,34 +352,26 @@ class _OfAllNeighbours(_LargeMargin):
 
 
 class _MultiMetricLMNN(_OfAllNeighbours):
+    """With a shrinkage, the metrics keep the distance of one that is learned first, to a gap."""
+
     def build(self, setting: Setting, tol: float) -> Any:
-        return MultiMetricLMNN(**setting.parameters, shrinkage=0, tol=tol)
+        return MultiMetricLMNN(**setting.parameters, tol=tol)
 
-    def judged(self, setting: Setting, model: Any) -> Judged:
-        data = setting.data
-        metric_of = np.unique(data.y, return_inverse=True)[1]
-        np.testing.assert_array_equal(model.metric_of_, metric_of)
-        differences = judges.differences(data.exact)
-        all_lengths = [Lengths.under(L, differences) for L in model.components_]
-        squares, errors = (
-            np.stack([getattr(lengths, name) for lengths in all_lengths])[
-                metric_of[None, :], np.arange(len(metric_of))[:, None], np.arange(len(metric_of))
-            ]
-            for name in ("squares", "errors")
-        )
-        return self.judge(setting).judged(Lengths(squares, errors))
+    def metric_of(self, setting: Setting) -> np.ndarray | None:
+        return np.unique(setting.data.y, return_inverse=True)[1]
 
-    def optimum(self, setting: Setting, model: Any) -> float | None:  # noqa: ARG002
-        points, _ = orthonormal(setting.data.X)
-        classes, metric_of = np.unique(setting.data.y, return_inverse=True)
-        return self.judge(setting).optimum([points] * len(classes), metric_of)
+    def same_program(self, model: Any, other: Any) -> bool:
+        return np.array_equal(model.prior_components_, other.prior_components_)
+
+    def keeps(self, setting: Setting, relation: str) -> bool:
+        return setting.parameters["shrinkage"] == 0 and super().keeps(setting, relation)
 
 
 class _MCML(Learner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
         return st.fixed_dictionaries(
             {
-                "shrinkage": st.sampled_from([0.0, 0.2]),
+                "shrinkage": st.sampled_from([0.0, 0.2, "auto"]),
                 "init": st.sampled_from(["auto", "auto", "identity"]),
             }
         )
@@ -401,7 +482,7 @@ def _near_miss_far(data: Data) -> bool:
 
 class _MMC(_PairLearner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
-        return st.fixed_dictionaries({"shrinkage": st.sampled_from([0.05, 0.0, 0.7])})
+        return st.fixed_dictionaries({"shrinkage": st.sampled_from([0.05, 0.0, 0.7, "auto"])})
 
     def build(self, setting: Setting, tol: float) -> Any:
         return MMC(**setting.parameters, tol=tol)
@@ -419,7 +500,7 @@ class _DMLEig(_PairLearner):
         return super().may_refuse(setting, error)
 
     def parameters(self) -> st.SearchStrategy[Parameters]:
-        return st.fixed_dictionaries({"shrinkage": st.sampled_from([0.0, 0.05, 0.7])})
+        return st.fixed_dictionaries({"shrinkage": st.sampled_from([0.0, 0.05, 0.7, "auto"])})
 
     def build(self, setting: Setting, tol: float) -> Any:
         return DMLEig(**setting.parameters, tol=tol)
@@ -478,6 +559,20 @@ def feature_trace(setting: Setting, model: Any) -> Judged:
     return Judged(float(((C @ K) * C).sum()), rounding)
 
 
+def lack_of_feature_floor(setting: Setting, model: Any, floor: Any) -> float:
+    """By which share the metric is below φI in the directions that kernel values resolve."""
+    values = model.eigenvalues_
+    if len(values) == 0 or not is_resolved(setting):
+        return 0.0
+    C, K = model.dual_coef_.astype(judges.Wide), kernel_matrix(setting)
+    C = C - C.mean(axis=1, keepdims=True)
+    if len(C) < len(values):
+        return 1.0
+    least = np.linalg.eigvalsh(((C @ K @ C.T) / floor).astype(np.float64))[-len(values)]
+    rounding = judges.ROUNDINGS * np.finfo(float).eps * len(K) * values.max() / values.min()
+    return max(0.0, 1 - float(least) - float(rounding))
+
+
 def is_resolved(setting: Setting) -> bool:
     """Whether kernel values in float64 tell the points apart that differ."""
     squares = feature_squares(setting)
@@ -501,8 +596,8 @@ class _OfKernelValues:
     of these.
     """
 
-    def keeps(self, setting: Setting, relation: str) -> bool:  # noqa: ARG002
-        return is_resolved(setting)
+    def keeps(self, setting: Setting, relation: str) -> bool:
+        return is_resolved(setting) and super().keeps(setting, relation)  # type: ignore[misc]
 
 
 KERNELS = st.sampled_from(["linear", "rbf"])
@@ -524,29 +619,41 @@ class _KernelLMNN(_OfKernelValues, _OfAllNeighbours):
         return Setting(data, parameters, tuple(judges.all_of_class(data.y)))
 
     def build(self, setting: Setting, tol: float) -> Any:
-        return KernelLMNN(**setting.parameters, shrinkage=0, tol=tol)
+        return KernelLMNN(**setting.parameters, tol=tol)
+
+    def judge(self, setting: Setting, model: Any) -> judges.LargeMargin:
+        return judges.LargeMargin(
+            setting.data.y,
+            list(setting.edges),
+            setting.parameters["push_weight"],
+            feature_squares(setting),
+            setting.parameters["shrinkage"],
+            max(1, len(model.eigenvalues_)),
+        )
 
     def judged(self, setting: Setting, model: Any) -> Judged:
-        return self.judge(setting).judged(feature_lengths(setting, model))
+        lengths, trace = feature_lengths(setting, model), feature_trace(setting, model)
+        return self.judge(setting, model).judged(lengths, [trace])
 
-    def starts(self, setting: Setting, model: Any) -> dict[str, float]:  # noqa: ARG002
-        judge = self.judge(setting)
-        found = {"zero": judge.at_zero()}
-        if is_resolved(setting):
-            worth = judge.at_best_multiple(feature_squares(setting))
-            found["the best multiple of the kernel's"] = worth
-        return found
+    def excess(self, setting: Setting, model: Any) -> float:
+        floor = self.judge(setting, model).floor
+        return lack_of_feature_floor(setting, model, floor) if floor else 0.0
 
-    def optimum(self, setting: Setting, model: Any) -> float | None:  # noqa: ARG002
-        points = feature_points(setting)
-        if points.shape[1] > 5:
+    def starts(self, setting: Setting, model: Any) -> dict[str, float]:
+        return super().starts(setting, model) if is_resolved(setting) else {}
+
+    def optimum(self, setting: Setting, model: Any) -> float | None:
+        points, judge = feature_points(setting), self.judge(setting, model)
+        if points.shape[1] > 5 or (judge.floor and points.shape[1] != len(model.eigenvalues_)):
             return None
-        return self.judge(setting).optimum([points], np.zeros(len(points), dtype=int))
+        return judge.optimum(points, 1.0)
 
 
 class _KernelMCML(_OfKernelValues, Learner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
-        return st.fixed_dictionaries({"kernel": KERNELS, "shrinkage": st.sampled_from([0.3, 0.9])})
+        return st.fixed_dictionaries(
+            {"kernel": KERNELS, "shrinkage": st.sampled_from([0.3, 0.9, "auto"])}
+        )
 
     def build(self, setting: Setting, tol: float) -> Any:
         return KernelMCML(**setting.parameters, tol=tol)
@@ -580,7 +687,7 @@ class _KernelMCML(_OfKernelValues, Learner):
 class _KernelMMC(_OfKernelValues, _PairLearner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
         return st.fixed_dictionaries(
-            {"kernel": KERNELS, "shrinkage": st.sampled_from([0.1, 0.001, 0.7])}
+            {"kernel": KERNELS, "shrinkage": st.sampled_from([0.1, 0.001, 0.7, "auto"])}
         )
 
     def build(self, setting: Setting, tol: float) -> Any:
@@ -592,18 +699,7 @@ class _KernelMMC(_OfKernelValues, _PairLearner):
         return judges.SumOfFar(y, feature_squares(setting), rank, rho)
 
     def lack(self, setting: Setting, model: Any) -> float:
-        """Of the directions that kernel values resolve, as far as they do."""
-        values = model.eigenvalues_
-        if len(values) == 0 or not is_resolved(setting):
-            return 0.0
-        C, K = model.dual_coef_.astype(judges.Wide), kernel_matrix(setting)
-        C = C - C.mean(axis=1, keepdims=True)
-        if len(C) < len(values):
-            return 1.0
-        floor = self.judge(setting, model).floor
-        least = np.linalg.eigvalsh(((C @ K @ C.T) / floor).astype(np.float64))[-len(values)]
-        rounding = judges.ROUNDINGS * np.finfo(float).eps * len(K) * values.max() / values.min()
-        return max(0.0, 1 - float(least) - float(rounding))
+        return lack_of_feature_floor(setting, model, self.judge(setting, model).floor)
 
     def lengths(self, setting: Setting, model: Any) -> Lengths:
         return feature_lengths(setting, model)
@@ -627,7 +723,7 @@ class _KernelMMC(_OfKernelValues, _PairLearner):
 
 class _RCA(Learner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
-        return st.fixed_dictionaries({"shrinkage": st.sampled_from([0.0, 0.05, 0.7])})
+        return st.fixed_dictionaries({"shrinkage": st.sampled_from([0.0, 0.05, 0.7, "auto"])})
 
     def build(self, setting: Setting, tol: float) -> Any:  # noqa: ARG002
         return RCA(**setting.parameters)

@@ -31,6 +31,19 @@ UNITS = np.array(
 )
 UNITS = UNITS * [1e-204, 1e-67, 1e136]
 DEAD = 1e-33 * (1.7 + np.sin(1 + np.arange(8) ** 2))
+TWINS = np.array([0.126, 0.126, -0.132, -0.132, 0.126, -0.132, -0.132])
+NOISE = np.array([0.0, 0.84, -0.76, 0.41, -0.29, -0.13, -0.99])
+FLOORED = [
+    [-1.611, -1.832, 0.458],
+    [-0.484, -1.717, 1.609],
+    [1.126, -1.273, -0.261],
+    [-0.7, 0.48, -0.449],
+    [-0.345, 0.739, 0.258],
+    [-0.584, -1.265, 0.937],
+    [0.484, -0.01, 1.17],
+    [1.454, -0.765, 0.802],
+    [-1.067, 0.822, -0.388],
+]
 RARE = [1, 1, 0, 0, 0, 0, 0, 0]
 
 REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
@@ -46,17 +59,17 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "a feature of few entries beside rounding errors was noise (LMNN)": (
         "KernelLMNN",
-        {"kernel": "rbf", "n_neighbors": 10, "push_weight": 0.9},
+        {"kernel": "rbf", "n_neighbors": 10, "push_weight": 0.9, "shrinkage": 0.0},
         data([*LEVELS, [1, 1, 1], [0, 1, 0]], [0, 1] * 5),
     ),
     "few levels ended at the zero map": (
         "LMNN",
-        {"n_neighbors": 3, "push_weight": 0.5, "init": "auto"},
+        {"n_neighbors": 3, "push_weight": 0.5, "shrinkage": 0.0, "init": "auto"},
         data([[2], [1], [1], [0], [0], [0], [0], [0]], [0, 1, 1, 1, 1, 1, 1, 1]),
     ),
     "worse than the identity": (
         "LMNN",
-        {"n_neighbors": 1, "push_weight": 0.2, "init": "identity"},
+        {"n_neighbors": 1, "push_weight": 0.2, "shrinkage": 0.0, "init": "identity"},
         data(
             [[-0.123], [0.015], [0.667], [0.106], [-0.475], [0.94], [1.227], [2.116]],
             [1, 0, 0, 0, 0, 0, 0, 0],
@@ -64,7 +77,7 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "a gap below zero": (
         "KernelLMNN",
-        {"kernel": "linear", "n_neighbors": 1, "push_weight": 0.5},
+        {"kernel": "linear", "n_neighbors": 1, "push_weight": 0.5, "shrinkage": 0.0},
         data(
             [[0.126], [-0.132], [0.64], [0.105], [-0.536], [0.362], [1.304], [0.947], [-0.704]],
             [0, 1, 0, 1, 0, 1, 0, 1, 0],
@@ -72,7 +85,7 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "neighbours were looked for before the range was checked": (
         "MultiMetricLMNN",
-        {"n_neighbors": 2, "push_weight": 0.5},
+        {"n_neighbors": 2, "push_weight": 0.5, "shrinkage": 0.0},
         data([[1e167], [2e167], [4e167], [7e167]], [0, 0, 1, 1]),
     ),
     "equal points kept a metric whose trace was not counted": (
@@ -115,7 +128,7 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
     ),
     "a first step that overflowed": (
         "MultiMetricLMNN",
-        {"n_neighbors": 4, "push_weight": 0.5},
+        {"n_neighbors": 4, "push_weight": 0.5, "shrinkage": 0.0},
         data([[2.54e-20, 1], [2.61e-20, 1], [1e9, 1], [1.16e-20, 1]], [1, 1, 1, 3]),
     ),
     "a gamma from a mean far from the origin": (
@@ -205,6 +218,21 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         "MMC",
         {"shrinkage": 0.05},
         data(UNITS, [0, 1, 0, 1]),
+    ),
+    "near pairs whose differences are 1e-14 of those of far pairs (MMC)": (
+        "MMC",
+        {"shrinkage": 0.05},
+        data(np.outer(TWINS, [1, 1]) + np.outer(NOISE, [0, 1e-14]), [0, 0, 1, 1, 0, 2, 1]),
+    ),
+    "near pairs whose differences are 1e-14 of those of far pairs (DML-eig)": (
+        "DMLEig",
+        {"shrinkage": 0.05},
+        data(np.outer(TWINS, [1, 1]) + np.outer(NOISE, [1e-14, 2e-14]), [0, 0, 1, 1, 0, 2, 1]),
+    ),
+    "Newton's step from a negligible metric, whose squares leave the range of float32": (
+        "LMNN",
+        {"n_neighbors": 2, "push_weight": 0.5, "shrinkage": "auto", "init": "auto"},
+        data(FLOORED, [0, 1] * 4 + [0], "float32"),
     ),
     "a far pair whose square is below the range of float64": (
         "DMLEig",

@@ -42,8 +42,12 @@ class Data:
 
     @property
     def live(self) -> np.ndarray:
-        """Which columns vary by more than 1e-12 of what the median one does: others get none."""
-        spreads = np.abs(self.exact - self.exact[0]).mean(axis=0)
+        """Which columns vary by more than 1e-12 of what the median one does: others get none.
+
+        In float64, in which the limit may be met to the last digit.
+        """
+        X = self.X.astype(np.float64)
+        spreads = np.abs(X - X[:1]).mean(axis=0)
         varying = spreads[spreads > 0]
         return spreads > 1e-12 * (np.median(varying) if len(varying) else 0)
 

@@ -7,11 +7,13 @@ another tolerance nor by a general solver; and no simple map is better than the 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import currently_in_test_context, event, given
 from hypothesis import strategies as st
 
-from tests.campaign.learners import LEARNERS, check_ending, is_solvable
+from tests.campaign.learners import LEARNERS, check_ending, is_solvable, some_shrinkage
 from tests.campaign.profiles import CAMPAIGN
 from tests.campaign.regressions import REGRESSIONS
 from tests.campaign.strategies import odd_data
@@ -48,13 +50,13 @@ def check_certificates(learner, case, parameters):
     if any(errors.values()):
         assert all(errors.values()), f"refused at one tolerance only: {errors}"
         for error in errors.values():
-            assert learner.may_refuse(setting, error), f"refused wrongly: {error!r}"
+            assert learner.may_refuse(some_shrinkage(setting), error), f"refused wrongly: {error!r}"
         note_event("refused")
         return
-    judged, sign = {}, learner.sense
+    judged, sign, asked = {}, learner.sense, setting
     for tol, fit in fits.items():
-        model = fit.model
-        check_ending(learner, setting, fit, tol)
+        setting, model = learner.resolved(asked, fit.model)
+        check_ending(learner, setting, replace(fit, model=model), tol)
         note_event(model.status_)
         verdict = judged[tol] = learner.judged(setting, model)
         room = ROUNDING * learner.size(verdict.value) + verdict.rounding
@@ -64,13 +66,17 @@ def check_certificates(learner, case, parameters):
         )
         excess = learner.excess(setting, model)
         assert excess <= ROUNDING, f"infeasible by {excess:g}"
+        # With a shrinkage, a fit to features of units 1e36 apart may end early, and says how far.
+        ended_early = model.status_ != "converged" and setting.parameters.get("shrinkage", 0) > 0
+        lack = max(tol, model.duality_gap_) if ended_early else tol
         for name, value in learner.starts(setting, model).items():
             size = max(learner.size(value), learner.size(verdict.value))  # a gap is of the answer
-            room = (tol + ROUNDING) * size + verdict.rounding
+            room = (lack + ROUNDING) * size + verdict.rounding
             assert sign * verdict.value <= sign * value + room, (
                 f"{name} is worth {value!r}, the answer {verdict.value!r} ({model.status_})"
             )
-    for tol, other in ((LOOSE, TIGHT), (TIGHT, LOOSE)):
+    same = learner.same_program(*(fit.model for fit in fits.values()))
+    for tol, other in ((LOOSE, TIGHT), (TIGHT, LOOSE)) if same else ():
         bound, verdict = learner.bound(fits[tol].model), judged[other]
         room = ROUNDING * learner.size(verdict.value) + verdict.rounding + judged[tol].rounding
         assert sign * verdict.value >= sign * bound - room, (
@@ -79,11 +85,11 @@ def check_certificates(learner, case, parameters):
         )
     if not is_solvable(case):
         return
-    best = learner.optimum(setting, fits[TIGHT].model)
+    best = learner.optimum(setting, model)
     if best is None:
         return
     note_event("compared with a general solver")
-    for tol, fit in fits.items():
+    for tol, fit in fits.items() if same else ((TIGHT, fits[TIGHT]),):
         room = SOLVER * max(1.0, learner.size(best)) + judged[tol].rounding
         bound, value = learner.bound(fit.model), judged[tol].value
         assert sign * value >= sign * best - room, f"{value!r} beats the optimum {best!r}"

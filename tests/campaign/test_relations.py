@@ -94,8 +94,9 @@ def check_relation(learner, case, parameters, relation, number):
         return
     sign, values, bounds, roundings = learner.sense, [], [], []
     for form, fit, share in zip((setting, other), fits, (factor, 1.0), strict=True):
-        check_ending(learner, form, fit, TOL)
-        verdict = learner.judged(form, fit.model)
+        chosen, model = learner.resolved(form, fit.model)
+        check_ending(learner, chosen, replace(fit, model=model), TOL)
+        verdict = learner.judged(chosen, model)
         values.append(share * verdict.value)
         bounds.append(share * learner.bound(fit.model))
         roundings.append(share * verdict.rounding)

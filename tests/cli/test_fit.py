@@ -16,10 +16,10 @@ from sklearn.datasets import load_iris
 from nearfar import LMNN, LinearMetric
 from nearfar.cli import commands, fit
 from nearfar.cli.output import print_comparison
-from nearfar.cli.progress import Lines
 from nearfar.errors import TimeLimitError
 from nearfar.evaluation import compare_fitted, knn_error, split_points
 from nearfar.io import load
+from nearfar.progress import Lines
 
 pytestmark = pytest.mark.usefixtures("folder")
 X, Y = load_iris(return_X_y=True)
@@ -237,6 +237,7 @@ def test_control_c_ends_the_program_with_130(folder):
     assert process.returncode == 130
     assert b"Traceback" not in err
     assert b"lmnn: interrupted" in out
+    assert b"the fit of LMNN was interrupted" in out  # so that no other one follows
     assert load(folder / "model.nearfar").status_ == "interrupted"
 
 

@@ -8,7 +8,7 @@ import pandas
 import pytest
 
 import nearfar
-from nearfar.cli import progress
+from nearfar import progress
 from nearfar.cli.methods import MAPS
 from nearfar.datasets import load_builtin, load_table
 from nearfar.io import load

@@ -1,17 +1,24 @@
 """What a fit shows while it runs."""
 
+import inspect
 import io
 import math
 from types import SimpleNamespace
 
 import pytest
+from sklearn.base import clone
 
-from nearfar.cli import progress
-from nearfar.cli.progress import Bar, Lines, ShowIterations, describe, share_done
+import nearfar
+from nearfar import progress
 from nearfar.datasets import load_builtin
 from nearfar.estimators.lmnn import LMNN
+from nearfar.estimators.metric_mds import MetricMDS
+from nearfar.estimators.mlkr import MLKR
 from nearfar.estimators.nca import NCA
 from nearfar.io import load, save
+from nearfar.progress import Bar, Lines, ShowIterations, describe, share_done
+from nearfar.registry import ENTRIES
+from tests.callbacks import Recorder
 
 needs_callbacks = pytest.mark.skipif(
     not hasattr(LMNN, "set_callbacks"), reason="needs scikit-learn 1.9"
@@ -193,3 +200,30 @@ def test_a_report_announces_a_second_fit_that_takes_long(run):
         done = run("report", "long.nearfar", "iris", "--force")
         line = "fitting LMNN, standardised for comparison, which may take 7 s or more\n"
         assert (done.err == line) == said, done.err
+
+
+# -- verbose -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in ENTRIES])
+def test_every_iterative_fit_can_be_watched(name):
+    parameters = inspect.signature(getattr(nearfar, name)).parameters
+    assert ("verbose" in parameters) == ("max_iter" in parameters)
+    if "verbose" in parameters:
+        assert parameters["verbose"].default == 0
+
+
+@needs_callbacks
+@pytest.mark.parametrize("model", [LMNN(), MetricMDS(), MLKR()], ids=repr)
+def test_verbose_shows_each_iteration_beside_the_callbacks_of_the_user(model, capsys, monkeypatch):
+    iris = load_builtin("iris")
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    seen = Recorder()
+    model = clone(model).set_params(verbose=1).set_callbacks(seen)
+    model.fit(iris.X[30:80], iris.y[30:80])
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("objective") == len(model.history_) == len(seen.records) > 0
+    model.set_params(verbose=0).fit(iris.X[30:80], iris.y[30:80])
+    assert capsys.readouterr() == ("", "")
+    assert len(seen.records) == 2 * len(model.history_)

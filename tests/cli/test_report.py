@@ -1,4 +1,7 @@
-"""``nearfar report``: which rows it tests, what it says of them, and what it refuses."""
+"""``nearfar report``: which rows it tests, what it says of them, and what it refuses.
+
+``nearfar explore`` writes the same page and opens it.
+"""
 
 import base64
 import html
@@ -147,7 +150,7 @@ def test_builtin_sets_and_pictures(run, reported):
     assert "LMNN on digits" in text
     assert SAME in text
     assert data["images"]["shape"] == [8, 8]
-    assert data["chosen"] == 2
+    assert data["lists"][0]["total"] == 2
     rows = np.frombuffer(base64.b64decode(data["rows"]), "<u4")
     assert rows[:2].tolist() == [3, 1]  # as they are numbered from 1
     table = load_builtin("digits")
@@ -196,9 +199,7 @@ def test_a_model_without_a_table_shows_what_it_keeps(fitted, reported, fails):
     assert message in fails("report", "model.nearfar", "--rows", "105,106")
     assert "MultiMetricLMNN learned 3 metrics." in text
     fitted("--max-iter", 3, "--tol", 10)
-    message = (
-        "model.nearfar: this model keeps no points. Name the table: nearfar report MODEL TABLE."
-    )
+    message = "model.nearfar: this model keeps no points. Name the table after MODEL."
     assert message in fails("report", "model.nearfar")
 
 
@@ -262,3 +263,42 @@ def test_test_labels_must_be_comparable(fitted, fails, folder):
     assert "--test needs labels in both tables" in fails(
         "report", "model.nearfar", "iris.csv", "--test", "bare.csv"
     )
+
+
+@pytest.fixture
+def browser(monkeypatch):
+    """Addresses that were opened; the stand-in for a browser can be absent."""
+
+    class Browser(list):
+        found = True
+
+        def open(self, address):
+            self.append(address)
+            return self.found
+
+    browser = Browser()
+    monkeypatch.setattr("nearfar.cli.report.webbrowser.open", browser.open)
+    return browser
+
+
+def test_explore_opens_a_temporary_page(fitted, run, browser, monkeypatch, tmp_path):
+    fitted()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    done = run("explore", "model.nearfar", "iris.csv")
+    assert (done.code, done.err) == (0, "")
+    (page,) = tmp_path.glob("nearfar-*/explore.html")
+    assert browser == [page.as_uri()]
+    assert re.fullmatch(rf"saved {page}, \d\.\d\d MB: opened in the browser\n", done.out)
+    assert "<h2>Explore the rows</h2>" in page.read_text(encoding="utf-8")
+
+
+def test_explore_to_a_named_file_without_a_browser(fitted, run, browser, folder, fails):
+    fitted()
+    done = run("explore", "model.nearfar", "iris.csv", "-o", "out.html", "--no-open")
+    assert done.out.endswith("MB: open it in a browser\n")
+    assert browser == []
+    assert "out.html exists" in fails("explore", "model.nearfar", "iris.csv", "-o", "out.html")
+    browser.found = False
+    done = run("explore", "model.nearfar", "iris.csv", "-o", "out.html", "--force")
+    assert done.out.endswith("MB: open it in a browser\n")
+    assert browser == [(folder / "out.html").resolve().as_uri()]

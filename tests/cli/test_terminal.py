@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 import nearfar
-from nearfar import cli
-from nearfar.cli import progress, tell
+from nearfar import cli, progress
+from nearfar.cli import tell
 from nearfar.cli.output import echo, print_comparison
 from nearfar.cli.text import printable
 from nearfar.evaluation import Comparison, Row

@@ -25,6 +25,7 @@ LAYERS = (
     "validation",
     "files",
     "limits",
+    "progress",
     "linalg",
     "kernels",
     "supervision",

@@ -446,7 +446,7 @@ def test_a_graph_without_points_cannot_be_linked_by_itself(estimator):
         fitted(estimator, graph)
     assert str(caught.value) == (
         f"{type(estimator).__name__} needs a connected neighbourhood graph; this one has 2"
-        " components, of 2 and 2 nodes. It tells no distances by which to link them: fit on"
+        " components, of 2 and 2 nodes. It has no distances by which to link them: fit on"
         " graph.linked(distances), or set on_disconnected='separate' to unfold each by itself."
     )
 

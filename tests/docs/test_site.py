@@ -89,7 +89,10 @@ def read(settings, monkeypatch):
     repository = importlib.import_module("repository")
     noted = []
     app = SimpleNamespace(
-        config=SimpleNamespace(**{name: settings[name] for name in ("index_pages", "shown_files")}),
+        config=SimpleNamespace(
+            **{name: settings[name] for name in ("index_pages", "shown_files", "release")},
+            repository_url="https://example.org/nearfar",
+        ),
         env=SimpleNamespace(repository_listings=set(), note_dependency=noted.append),
     )
 
@@ -104,11 +107,11 @@ def read(settings, monkeypatch):
 def test_links_lead_to_where_things_are_on_the_site(read):
     text = read(
         "algorithms/lmnn",
-        "[a](../../src/nearfar/linalg.py) [b](../../examples/flight_map.py) [c](../pairs.md#x)"
+        "[a](../../src/nearfar/linalg.py) [b](../../examples/maps/flight_map.py) [c](../pairs.md#x)"
         " [d](../../CHANGELOG.md) [e](#costs) [f](https://example.org)",
     )
     assert text == (
-        "[a](../listings/nearfar/linalg.html){.external} [b](../gallery/flight_map.rst)"
+        "[a](../listings/nearfar/linalg.html){.external} [b](../gallery/maps/flight_map.rst)"
         " [c](../pairs.md#x) [d](../changelog.md) [e](#costs) [f](https://example.org)"
     )
 
@@ -152,6 +155,12 @@ def test_formulas_are_set_when_the_site_is_built(monkeypatch):
         True,
     ]
     assert 'url("mathjax/MathJax_Main-Regular.woff")' in css
+
+
+def test_the_first_page_has_the_version_and_the_repository(read):
+    text = read("index", "# nearfar\n\nIt learns.\n")
+    links = "[changes](changelog.md) · [repository](https://example.org/nearfar)"
+    assert text == f"# nearfar\n\nVersion {nearfar.__version__} · {links}\n\nIt learns.\n"
 
 
 def test_a_file_from_elsewhere_takes_the_place_of_its_page(read):

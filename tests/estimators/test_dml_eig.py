@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import linalg
 from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
 
 import nearfar
 from nearfar import MMC, DMLEig, Tuples, make_pairs, make_triplets
@@ -282,13 +283,24 @@ def test_tensors_give_the_answer_of_arrays(solver, form, device, overlapping, pa
     assert model.objective_ == pytest.approx(expected.objective_, rel=rel)
 
 
-def test_few_rows_are_the_leading_directions_of_the_full_metric(pairs):
-    full, two = DMLEig(shrinkage=0).fit(*pairs), DMLEig(n_components=2, shrinkage=0).fit(*pairs)
-    np.testing.assert_allclose(two.components_, full.components_[:2])
+@pytest.mark.parametrize("scale", [1, 64])
+def test_few_rows_are_principal_components_of_the_transformed_points(iris, scale):
+    """By scikit-learn's PCA; a feature in other units is scaled, and the map is of the inputs."""
+    X, y = iris
+    X = X * np.array([1, scale, 1, 1])
+    full, two = DMLEig().fit(X, y), DMLEig(n_components=2).fit(X, y)
+    assert (two.feature_scale_ is None) == (scale == 1)
+    images = PCA(2).fit_transform(full.transform(X))
+    found = two.transform(X) - two.transform(X).mean(axis=0)
+    np.testing.assert_allclose(found @ found.T, images @ images.T, atol=1e-9 * images.max() ** 2)
     assert (two.objective_, two.duality_gap_) == (full.objective_, full.duality_gap_)
-    wide = DMLEig(n_components=5, shrinkage=0).fit(*pairs)
-    rank = len(full.components_)
-    np.testing.assert_array_equal(wide.components_[:rank], full.components_)
+    assert nearfar.verify(two, X, y).proved
+
+
+def test_more_rows_than_the_rank_are_zero(pairs):
+    full, wide = DMLEig(shrinkage=0).fit(*pairs), DMLEig(n_components=5, shrinkage=0).fit(*pairs)
+    M, rank = full.get_mahalanobis_matrix(), len(full.components_)
+    np.testing.assert_allclose(wide.get_mahalanobis_matrix(), M, atol=1e-12 * M.max())
     assert not wide.components_[rank:].any()
 
 

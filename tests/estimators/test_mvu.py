@@ -16,6 +16,7 @@ import nearfar
 from nearfar import MVU, NeighborhoodGraph
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.estimators import mvu as module
+from nearfar.estimators._pair_limits import PairLimits
 from nearfar.solvers import Iterate, Status, run
 from nearfar.solvers.interior_point import interior_point
 from tests.problems.test_mvu import Graph, by_clarabel
@@ -74,7 +75,7 @@ def test_the_certificate_by_the_multipliers_of_the_same_run(roll):
     """S of the final y is positive up to rounding; its bound and the gap are those reported."""
     model = MVU().fit(roll)
     graph = model.graph_
-    program = model._program(graph, np.zeros(0))
+    program = model._program(graph, np.zeros(0), PairLimits.of(None, None, 100))
     solution = run(interior_point(program), tol=1e-6, max_iter=100)
     weights = solution.iterate.state.y / program.squares  # as in Lap(w)
     W = np.zeros((100, 100))
@@ -109,6 +110,77 @@ def test_the_gap_bounds_the_distance_of_what_is_returned_from_the_optimum(constr
         assert abs(objective - optimum) <= model.duality_gap_ * unit + 1e-6 * optimum
         growth = {"equal": np.abs(change(model)), "shrink": change(model), "slack": np.zeros(1)}
         assert model.duality_gap_ >= growth[constraints].max() - 1e-12
+
+
+def laplacian(weights, graph):
+    W = np.zeros((graph.n_nodes, graph.n_nodes))
+    np.add.at(W, (graph.heads, graph.tails), weights)
+    return np.diag(W.sum(axis=0) + W.sum(axis=1)) - W - W.T
+
+
+@pytest.mark.parametrize(
+    ("constraints", "sign"),
+    [("equal", 1), ("shrink", 1), ("slack", 1), ("equal", -1), ("slack", -1)],
+)
+def test_forces_on_edges_balance_the_pull_on_points(roll, constraints, sign):
+    """S K = 0 with S = Lap(w) - P: the sum of w (yᵢ - yⱼ) over the edges of a point is yᵢ."""
+    model = MVU(n_neighbors=4, constraints=constraints, tol=1e-8)
+    model.set_params(variance="max" if sign > 0 else "min").fit(roll)
+    K, w = model.kernel_, model.edge_forces_
+    assert w.shape == (model.graph_.n_edges,)
+    np.testing.assert_allclose(
+        laplacian(w, model.graph_) @ K, sign * K, atol=1e-3 * np.abs(K).max()
+    )
+    if constraints != "slack":
+        return
+    grown, shrunk = change(model) > 1e-6, change(model) < -1e-6
+    np.testing.assert_allclose(w[grown], 99, rtol=1e-3)  # its price
+    np.testing.assert_allclose(w[shrunk], -99, rtol=1e-3)
+
+
+def test_forces_of_lengths_that_may_shrink_are_the_fastest_mixing_process(rng):
+    """Rates w >= 0 with D'w <= 1 and the largest second eigenvalue of Lap(w) [Sun et al., 2006]:
+    the forces divided by their D'w, the variance, by another solver of that problem itself."""
+    import clarabel
+    from scipy import sparse
+
+    X = rng.normal(size=(14, 5)) * [3, 2, 1, 0.5, 0.5]
+    model = MVU(n_neighbors=4, constraints="shrink", tol=1e-8).fit(X)
+    graph, D, n = model.graph_, model.graph_.lengths**2, 14
+    rates = model.edge_forces_ / (D @ model.edge_forces_)
+    assert rates.min() >= 0
+    second = np.linalg.eigvalsh(laplacian(rates, graph))[1]
+    assert second == pytest.approx(1 / np.trace(model.kernel_), rel=1e-6)
+    V = np.linalg.qr(np.c_[np.ones(n), np.eye(n)[:, 1:]])[0][:, 1:]
+    edges, m = V[graph.heads] - V[graph.tails], graph.n_edges
+    columns, rows = np.tril_indices(n - 1)
+    root = np.where(rows == columns, 1.0, np.sqrt(2))
+    A = np.block(  # maximise s: Lap(w) - s I psd, w >= 0, D'w <= 1
+        [
+            [-(edges[:, rows] * edges[:, columns] * root).T, 1.0 * (rows == columns)[:, None]],
+            [-np.eye(m), np.zeros((m, 1))],
+            [D[None], np.zeros((1, 1))],
+        ]
+    )
+    b = np.r_[np.zeros(len(rows) + m), 1.0]
+    cones = [clarabel.PSDTriangleConeT(n - 1), clarabel.NonnegativeConeT(m + 1)]
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    P, q = sparse.csc_matrix((m + 1, m + 1)), -np.eye(m + 1)[m]
+    found = clarabel.DefaultSolver(P, q, sparse.csc_matrix(A), b, cones, settings).solve()
+    assert -found.obj_val == pytest.approx(second, rel=1e-5)
+
+
+def test_forces_where_points_have_copies(roll):
+    """Edges of copies have none, and those that copies share are counted once."""
+    model = MVU(n_neighbors=4).fit(np.r_[roll, roll[:3]])
+    graph, first = model.graph_, np.r_[np.arange(100), np.arange(3)]
+    assert (model.edge_forces_[graph.lengths == 0] == 0).all()
+    W = np.zeros((100, 100))
+    np.add.at(W, (first[graph.heads], first[graph.tails]), model.edge_forces_)
+    W, K = W + W.T, model.kernel_[:100, :100]
+    L = np.diag(W.sum(axis=0)) - W
+    np.testing.assert_allclose(L @ K, K, atol=1e-2 * np.abs(K).max())
 
 
 def test_dimacs_measures(roll):

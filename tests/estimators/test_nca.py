@@ -131,6 +131,20 @@ def test_noise_gets_little_weight(rng):
     assert M[0, 0] > 2 * np.diag(M)[1:].max()
 
 
+def test_random_starts_are_drawn_by_random_state_and_scaled_like_others(iris):
+    """Units do not matter: a random map of points in large units is shortened as much."""
+    X, y = iris
+    first, again, other = (
+        NCA(2, init="random", random_state=seed, max_iter=3, tol=1.0, shrinkage=0).fit(X, y)
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first.components_, again.components_)
+    assert not np.allclose(first.components_, other.components_)
+    large = NCA(2, init="random", random_state=0, max_iter=3, tol=1.0, shrinkage=0)
+    large.fit(1024 * X, y)
+    np.testing.assert_allclose(1024 * large.components_, first.components_, rtol=1e-8)
+
+
 def test_the_diagonal_of_an_array_is_where_weights_start(iris):
     X, y = iris
     start = np.array([[1.0, 0, 0, 2], [0, 1, 0, 0], [0, 0, 3, 0]])

@@ -136,6 +136,7 @@ def test_as_text(iris):
     [
         ({"learner": NCA()}, "learner must be an LMNN; got NCA"),
         ({"learner": LMNN(validation_fraction=0.2)}, "hold rows out twice"),
+        ({"learner": LMNN(unlabeled_weight=0.5)}, "Set it to None and pass the labelled rows"),
         ({"n_neighbors": 5}, r"n_neighbors must hold the numbers to try; got 5.*\(5,\)"),
         ({"n_neighbors": ()}, "must each name at least one number"),
         ({"n_neighbors": (0,)}, "n_neighbors must be an integer of at least 1; got 0"),

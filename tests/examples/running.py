@@ -32,7 +32,8 @@ def run_example(name, data=""):
         patch.setattr(importlib.util, "find_spec", lambda n: None if n == ENCODER else find(n))
         plt.switch_backend("agg")
         patch.setattr(plt, "show", lambda: None)
-        names = runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+        (file,) = FOLDER.rglob(f"{name}.py")
+        names = runpy.run_path(str(file), run_name="__main__")
         for number in plt.get_fignums():
             plt.figure(number).canvas.draw()
         plt.close("all")

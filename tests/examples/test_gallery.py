@@ -7,7 +7,7 @@ import pytest
 from tests.examples.running import FOLDER
 
 PICTURE = "readme_picture"  # a program that draws a file, not part of the gallery
-EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if path.stem != PICTURE)
+EXAMPLES = sorted(path for path in FOLDER.rglob("*.py") if path.stem != PICTURE)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

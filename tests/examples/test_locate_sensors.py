@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "locate_sensors.py"
+SCRIPT = Path(__file__).parents[2] / "examples" / "maps" / "locate_sensors.py"
 CITIES = Path(os.environ.get("NEARFAR_DATA", "")) / "us_cities.npz"
 
 

@@ -39,13 +39,13 @@ def test_contributions_without_points_are_the_diagonal():
     assert names == ["a", "b", "c"]
 
 
-def test_with_points_the_euclidean_shares_are_those_of_the_variances(rng):
+def test_with_points_shares_are_compared_with_those_of_standardised_features(rng):
+    """Each of three standardised features makes a third of the squared distances."""
     X = rng.normal(size=(200, 3)) * [1.0, 2.0, 0.5]
     display = MetricDisplay.from_predictions(L, X, kind="features", n_shown=2)
-    before, after = display.ax_.get_lines()
+    equal, after = display.ax_.get_lines()
     order = np.argsort(-display.contributions())[:2]
-    shares = 100 * X.var(axis=0) / X.var(axis=0).sum()
-    np.testing.assert_allclose(before.get_xdata(), shares[order])
+    np.testing.assert_allclose(equal.get_xdata(), 100 / 3)
     np.testing.assert_allclose(after.get_xdata(), 100 * display.contributions()[order])
     assert display.ax_.get_xlabel() == "share of squared distances (%)"
 

@@ -16,9 +16,9 @@ def test_the_page_draws_its_pictures_and_has_them(tmp_path):
     spec.loader.exec_module(script)
     drawn = script.draw(tmp_path)
     assert len(drawn) == len(set(drawn))
-    assert sorted(path.name for path in IMAGES.glob("plots_*.png")) == sorted(drawn)
+    assert sorted(path.name for path in IMAGES.glob("plots_*.svg")) == sorted(drawn)
     for name in drawn:
-        assert (tmp_path / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert "<svg " in (tmp_path / name).read_text(encoding="utf-8")
 
 
 def test_every_display_has_a_section_of_the_page():

@@ -19,6 +19,7 @@ from nearfar.problems.mvu import (
     MVUProgram,
     State,
     UnboundedError,
+    edge_prices,
 )
 from nearfar.solvers import Status, run
 
@@ -26,6 +27,8 @@ PROGRAMS = {
     "equal": {"constraints": "equal"},
     "shrink": {"constraints": "shrink"},
     "slack": {"constraints": "slack", "slack_weight": 0.9},
+    "two-prices": {"constraints": "slack", "slack_weight": (0.9, 0.6)},
+    "free-to-shrink": {"constraints": "slack", "slack_weight": (0.9, 0.0)},
     "least": {"constraints": "equal", "maximise": False},
     "least-slack": {"constraints": "slack", "slack_weight": 0.6, "maximise": False},
 }
@@ -41,9 +44,11 @@ class Graph:
     squares: np.ndarray
     n: int
 
-    def program(self, backend=None, **options):
+    def program(self, backend=None, constraints="equal", slack_weight=0.9, **options):
         reference = np.zeros(0) if backend is None else backend.asarray(np.zeros(0))
-        return MVUProgram.build(self.heads, self.tails, self.squares, self.n, reference, **options)
+        prices = edge_prices(constraints, slack_weight, len(self.heads))
+        edges = self.heads, self.tails, self.squares
+        return MVUProgram.build(*edges, self.n, reference, prices, **options)
 
     def lengths(self, K):
         """Squared lengths of the edges."""
@@ -64,8 +69,9 @@ class Graph:
         """What is maximised, with the thesis' price for a change of a squared length."""
         value = np.trace(K) if maximise else -np.trace(K)
         if constraints == "slack":
-            change = np.abs(self.lengths(K) - self.squares).sum()
-            value -= slack_weight / (1 - slack_weight) * change
+            up, down = (w / (1 - w) for w in np.broadcast_to(slack_weight, 2))
+            change = self.lengths(K) - self.squares
+            value -= up * change.clip(0).sum() - down * change.clip(None, 0).sum()
         return value
 
 
@@ -113,9 +119,10 @@ def by_clarabel(graph, constraints="equal", slack_weight=0.9, maximise=True):
     b = [np.where(rows == columns, -1.0 if maximise else 1.0, 0.0)]
     cones = [clarabel.PSDTriangleConeT(r)]
     if constraints != "equal":
-        price = slack_weight / (1 - slack_weight) if constraints == "slack" else None
-        A += [-np.eye(m)] if price is None else [-np.eye(m), np.eye(m)]
-        b += [np.zeros(m)] if price is None else [np.full(2 * m, price)]
+        up, down = (w / (1 - w) for w in np.broadcast_to(slack_weight, 2))
+        slack = constraints == "slack"
+        A += [-np.eye(m), np.eye(m)] if slack else [-np.eye(m)]
+        b += [np.repeat([down, up], m)] if slack else [np.zeros(m)]
         cones.append(clarabel.NonnegativeConeT(sum(map(len, b[1:]))))
     settings = clarabel.DefaultSettings()
     settings.verbose = False
@@ -279,7 +286,9 @@ def test_the_gap_is_that_of_the_solution(graph, name, backend):
         assert change.max() <= 1e-7
         assert weights.min() >= 0
     if options["constraints"] == "slack":
-        assert np.abs(weights).max() <= options["slack_weight"] / (1 - options["slack_weight"])
+        up, down = (w / (1 - w) for w in np.broadcast_to(options["slack_weight"], 2))
+        assert (weights <= up).all()
+        assert (weights >= -down).all()
     bound, objective = weights @ graph.squares, graph.objective(K, **options)
     assert solution.iterate.info["bound"] == pytest.approx(bound, rel=1e-10)
     assert abs(bound - objective) <= 1.01e-7 * abs(bound)
@@ -330,7 +339,7 @@ def test_the_optimum_is_that_of_a_general_solver(graph, name):
     assert program.bound(state) >= theirs - 1e-5 * abs(theirs)
 
 
-@pytest.mark.parametrize("name", ["shrink", "slack", "least-slack"])
+@pytest.mark.parametrize("name", ["shrink", "slack", "two-prices", "least-slack"])
 def test_the_optimum_for_distances_that_no_points_have(contradiction, name):
     options = PROGRAMS[name]
     theirs, _ = by_clarabel(contradiction, **options)
@@ -495,7 +504,7 @@ def test_the_scale_of_the_data_does_not_matter(graph, name, power):
 def test_units_are_changed_without_rounding(unit):
     """The program is in units of a power of two, so that what it says of K holds for scale · K."""
     heads, tails, squares = np.array([0, 1, 2]), np.array([1, 2, 3]), np.array([1.0, 2.5, 3.1])
-    program = MVUProgram.build(heads, tails, unit * squares, 4, np.empty(0))
+    program = Graph(heads, tails, unit * squares, 4).program()
     assert np.frexp(program.scale)[0] == 0.5
     np.testing.assert_array_equal(program.scale * program.given, unit * squares)
     assert program.mean_square == pytest.approx(unit * squares.mean())

@@ -13,12 +13,15 @@ from sklearn.preprocessing import StandardScaler
 
 import nearfar
 from nearfar import (
+    ITML,
     LMNN,
     MCML,
     MMC,
     MVU,
     NCA,
     RCA,
+    SCML,
+    SDML,
     DMLEig,
     KernelLMNN,
     KernelMCML,
@@ -55,6 +58,11 @@ LEARNERS = {
     "mmc diagonal": MMC(diagonal=True),
     "mmc drawn": MMC(n_pairs=200, shrinkage=0.01, random_state=0),
     "kernel mmc": KernelMMC(n_pairs=200, random_state=0),
+    "itml": ITML(),
+    "itml covariance drawn": ITML(prior="covariance", n_pairs=200, random_state=0),
+    "sdml": SDML(),
+    "sdml drawn": SDML(sparsity_weight=0.05, n_pairs=200, random_state=0),
+    "scml": SCML(n_triplets=300, random_state=0),
     "dml-eig": DMLEig(),
     "dml-eig lecture": DMLEig(solver="lecture", max_iter=5),
     "dml-eig drawn": DMLEig(n_pairs=200, random_state=0),
@@ -315,7 +323,7 @@ def test_other_estimators():
     assert not found.proved
     assert found.sentence == (
         "no proof: verify cannot check RCA, only LMNN, KernelLMNN, MultiMetricLMNN, MCML,"
-        " KernelMCML, MMC, KernelMMC, DMLEig, MVU, NCA"
+        " KernelMCML, MMC, KernelMMC, DMLEig, MVU, NCA, ITML, SDML, SCML"
     )
     assert verify(LMNN(), *IRIS).sentence == "no proof: this LMNN is not fitted. Call fit first"
 
@@ -604,3 +612,45 @@ def test_nothing_that_makes_proofs_is_loaded():
     loaded = set(done.stdout.split())
     assert "nearfar.proofs.bounds" in loaded
     assert not [name for name in loaded if name.startswith(("nearfar.problems", "nearfar.linalg"))]
+
+
+# -- divergences and triplets ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "learner", [ITML(), SDML(), SCML()], ids=lambda learner: type(learner).__name__
+)
+@pytest.mark.parametrize("dense", [False, True])
+def test_given_tuples_are_proved(learner, dense):
+    X, y = IRIS
+    if isinstance(learner, SCML):
+        tuples, kinds = make_triplets(X, y, 200, random_state=0), None
+    else:
+        tuples, kinds = make_pairs(X, y, 100, random_state=0)
+    tuples = X[tuples.indices] if dense else tuples
+    model = clone(learner).fit(tuples, kinds)
+    found = verify(model, tuples, kinds)
+    assert found.proved, found
+    assert found.objective == pytest.approx(model.objective_, rel=1e-9)
+    assert found.gap == pytest.approx(model.duality_gap_, abs=1e-7)
+    moved = 1.01 * tuples if dense else Tuples(1.01 * X, tuples.indices)
+    assert "the table is not the training table" in str(verify(model, moved, kinds))
+
+
+def test_a_dual_point_out_of_its_range_is_refuted():
+    model = clone(LEARNERS["scml"]).fit(*IRIS)
+    model.proof_["weights"] = model.proof_["weights"] * 2 + 1
+    assert "weights must lie between 0 and 1 / number of triplets" in str(verify(model, *IRIS))
+    model = SDML(sparsity_weight=10.0).fit(*IRIS)
+    assert verify(model, *IRIS).proved
+    model.proof_["dual"] = 100.0 + 0 * model.proof_["dual"]
+    assert "dual point infeasible: it is not positive definite" in str(verify(model, *IRIS))
+    model = clone(LEARNERS["itml"]).fit(*IRIS)
+    model.proof_["components"] = 2 * model.proof_["components"]
+    assert "the dual point proves a gap of" in str(verify(model, *IRIS))
+
+
+@pytest.mark.parametrize("name", ["itml", "sdml", "scml"])
+def test_proofs_of_a_projection(name):
+    model = clone(LEARNERS[name]).set_params(n_components=2).fit(*IRIS)
+    assert "proved: the optimum over all metrics is at least" in str(verify(model, *IRIS))

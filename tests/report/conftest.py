@@ -36,6 +36,14 @@ class Written:
     def numbers(self, text: str, dtype: str) -> np.ndarray:
         return np.frombuffer(base64.b64decode(text), dtype=dtype)
 
+    def codes(self, packed: dict[str, str]) -> np.ndarray:
+        ((kind, text),) = packed.items()
+        return self.numbers(text, f"<{kind}")
+
+    def places(self, view: dict[str, Any]) -> np.ndarray:
+        grid = self.numbers(view["places"], "<u2").reshape(-1, 2)
+        return view["low"] + view["unit"] * grid
+
     @property
     def rows(self) -> np.ndarray:
         return self.numbers(self.data["rows"], "<u4")

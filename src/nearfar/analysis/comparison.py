@@ -67,7 +67,9 @@ def compare_errors(study: Study, before: Neighbors | None, after: Neighbors) -> 
     width = X.shape[1] if study.images is None else study.images.shape[1]
     own = Row(model_name(study.model), "model", width, last.wrong)
     rows = [
-        Row("Euclidean", "unlearned", X.shape[1], first.wrong),
+        Row("Euclidean", "unlearned", X.shape[1], first.wrong)
+        if study.old is X
+        else row("Euclidean", "unlearned", X),
         *simple_rows(X[voters], y[voters], fitted),
         *([own] if study.unfolds else with_companion(study.model, own, refit)),
     ]

@@ -31,8 +31,8 @@ class Spectrum(NamedTuple):
 def spectra(study: Study, random_state: int) -> list[Spectrum]:
     """Before learning, if there are points, then after it."""
     found = []
-    if study.X is not None:
-        found.append(_of_points("before learning", study.X, random_state))
+    if study.old is not None:
+        found.append(_of_points("before learning", study.old, random_state))
     if study.unfolds and study.images is not None:
         values = getattr(study.metric, "eigenvalues_", None)
         values = np.var(study.images, axis=0) if values is None else values

@@ -50,7 +50,8 @@ class Study:
     metric : the metric inside a classifier, else the learner
     X : the points (n, d); None where the model was made of distances or a graph
     given : X as it was given, for the model's own methods
-    inner : what comes to the learner: X as given, or its images under the steps before it
+    inner : what comes to the learner: X as given, or what the steps before it make of X
+    old : ``inner`` on the host where it holds points: the old distance is Euclidean between these
     images : where the model puts the points (n, r), so that distances are Euclidean; None for
         several metrics, which have no common map
     y : labels (n,), or None
@@ -67,6 +68,7 @@ class Study:
     X: Floats | None
     given: Any
     inner: Any
+    old: Floats | None
     images: Floats | None
     y: NDArray[Any] | None
     voters: Index
@@ -97,13 +99,18 @@ class Study:
         linear = getattr(self.metric, "kernel", None) == "linear" and self.X is not None
         if self.unfolds or not (linear or hasattr(self.metric, "components_")):
             return None
-        maps = linear_maps(self.metric)
+        maps, first = linear_maps(self.metric), self.first_map
+        return None if first is None else maps if self.model is self.learner else maps @ first
+
+    @cached_property
+    def first_map(self) -> Floats | None:
+        """The linear map (p, d) of the steps before the learner; None if a step is not linear."""
         if self.model is self.learner:
-            return maps
+            return None if self.X is None else np.eye(self.X.shape[1])
         try:
-            return maps @ linear_map(self.model[:-1])[0]
+            return linear_map(self.model[:-1])[0]
         except InvalidInputError:
-            return None  # a step such as Normalizer is not linear
+            return None  # a step such as Normalizer
 
     def neighbors(self, queries: Index, k: int) -> tuple[Neighbors | None, Neighbors | None]:
         """The nearest training rows, before and after learning; None without a distance.
@@ -111,7 +118,7 @@ class Study:
         A row is not its own neighbour.
         """
         k = min(k, len(self.voters) - 1)
-        before = None if self.X is None else nearest_rows(self.X, queries, self.voters, k)
+        before = None if self.old is None else nearest_rows(self.old, queries, self.voters, k)
         if self.images is not None:
             return before, nearest_rows(self.images, queries, self.voters, k)
         if self.y is None:
@@ -120,11 +127,17 @@ class Study:
         return before, nearest_by_own_metrics(*own, queries, self.voters, k)
 
     def feature_shares(self) -> Features | None:
-        """What each feature adds to distances; None for a metric that has no linear map."""
-        if self.maps is None or self.X is None:
+        """What each feature adds to distances; None for a metric that has no linear map.
+
+        Its units are those that come to the learner, so that features that a pipeline standardises
+        are equal before learning.
+        """
+        if self.maps is None or self.X is None or self.first_map is None:
             return None
         variances = np.var(self.X[self.voters], axis=0, dtype=np.float64)
-        shares = feature_shares(self.maps, variances)
+        units = np.linalg.norm(self.first_map, axis=0)
+        maps = np.divide(self.maps, units, out=np.zeros_like(self.maps), where=units > 0)
+        shares = feature_shares(maps, variances * units**2)
         return shares if shares.after.any(axis=1).all() else None
 
     @property
@@ -162,7 +175,8 @@ def study(
             )
         points = _points(metric, X, model)
         inner = model[:-1].transform(X)
-    images = _images(metric, inner, _points(metric, inner, metric))
+    old = points if model is learner else _points(metric, inner, metric)
+    images = _images(metric, inner, old)
     n = len(points if images is None else images)  # type: ignore[arg-type]  # one is there
     labels = None if y is None else _labels(y, n, learner)
     voters, test_rows, held_out = _split(n, train, test)
@@ -192,6 +206,7 @@ def study(
         X=points,
         given=X,
         inner=inner,
+        old=old,
         images=images,
         y=labels,
         voters=voters,

@@ -33,8 +33,8 @@ def views(study: Study, shown: Index, random_state: int) -> list[View]:
         for number, components in enumerate(study.maps[:MOST_METRICS]):
             name = f"by the metric of {metric_name(study, number)}"
             found.append(_principal(name, study.X @ components.T, shown, random_state))
-    if study.X is not None:
-        found.append(_principal("before learning", study.X, shown, random_state))
+    if study.old is not None:
+        found.append(_principal("before learning", study.old, shown, random_state))
     first = found[0].places
     return [found[0], *(view._replace(places=_turned(view.places, first)) for view in found[1:])]
 

@@ -378,41 +378,55 @@ def verify(model: Path, table: Path, target: str | None) -> int:
     return verify_model(model, table, target)
 
 
+_SHOWN = (
+    click.argument("model", type=_FILE),
+    click.argument("table", type=_FILE, required=False),
+    click.option("-t", "--target", metavar="COLUMN", help="Column of class labels [the fit's]."),
+    click.option(
+        "--test", type=_FILE, help="Table of test rows; all rows of TABLE are then training rows."
+    ),
+    click.option(
+        "--test-share",
+        type=_FiniteRange(0, 1, max_open=True),
+        help="Share of the rows of TABLE to test [the fit's, or 0.3].",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of the split [the fit's]."
+    ),
+    click.option(
+        "-k",
+        "--neighbors",
+        type=click.IntRange(min=1),
+        help="Neighbours that classify a row [the model's].",
+    ),
+    click.option(
+        "--rows", metavar="N,N,...", callback=_row_numbers, help="Rows that are listed first."
+    ),
+    click.option(
+        "--image-shape",
+        metavar="RxC",
+        callback=_two_sizes,
+        help="Height and width, if the features are pixels of pictures.",
+    ),
+    click.option(
+        "--show",
+        metavar="COLUMN",
+        multiple=True,
+        help="Another column to colour points by; may be repeated.",
+    ),
+)
+
+
+def _shown_options(command: Any) -> Any:
+    """What report and explore share: the model, the table, and what is shown of them."""
+    for decorate in reversed(_SHOWN):
+        command = decorate(command)
+    return command
+
+
 @nearfar.command()
-@click.argument("model", type=_FILE)
-@click.argument("table", type=_FILE, required=False)
-@click.option("-t", "--target", metavar="COLUMN", help="Column of class labels [the fit's].")
+@_shown_options
 @click.option("-o", "--output", type=_FILE, default=Path("report.html"), help="HTML file.")
-@click.option(
-    "--test", type=_FILE, help="Table of test rows; all rows of TABLE are then training rows."
-)
-@click.option(
-    "--test-share",
-    type=_FiniteRange(0, 1, max_open=True),
-    help="Share of the rows of TABLE to test [the fit's, or 0.3].",
-)
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of the split [the fit's].")
-@click.option(
-    "-k",
-    "--neighbors",
-    type=click.IntRange(min=1),
-    help="Neighbours that classify a row [the model's].",
-)
-@click.option(
-    "--rows", metavar="N,N,...", callback=_row_numbers, help="Rows whose neighbours are shown."
-)
-@click.option(
-    "--image-shape",
-    metavar="RxC",
-    callback=_two_sizes,
-    help="Height and width, if the features are pixels of pictures.",
-)
-@click.option(
-    "--show",
-    metavar="COLUMN",
-    multiple=True,
-    help="Another column to colour points by; may be repeated.",
-)
 @_force
 @_debug
 def report(**options: Any) -> None:
@@ -423,6 +437,24 @@ def report(**options: Any) -> None:
     TABLE has the rows to show: a file as for fit, or the name of a built-in set. If it is the table
     of the fit, the rows that were held out then are tested. Without TABLE, the report shows the
     points that the model keeps, if there are any.
+    """
+    from nearfar.cli.report import ReportOptions, run
+
+    run(ReportOptions(**options))
+
+
+@nearfar.command()
+@_shown_options
+@click.option("-o", "--output", type=_FILE, help="HTML file [a temporary one].")
+@click.option("--open/--no-open", "opens", default=True, help="Show it in the browser.")
+@_force
+@_debug
+def explore(**options: Any) -> None:
+    """Explore MODEL and TABLE in the browser.
+
+    Writes the page of report to a temporary file, or to --output, and opens it: a map with a slider
+    from the old distance to the learned one, neighbours, what a distance is made of, and lists of
+    errors and suspicious labels.
     """
     from nearfar.cli.report import ReportOptions, run
 

@@ -1,7 +1,9 @@
-"""``nearfar report``: a page on a model and a table."""
+"""``nearfar report`` and ``nearfar explore``: a page on a model and a table."""
 
 from __future__ import annotations
 
+import tempfile
+import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from nearfar.evaluation.compare import (
 )
 from nearfar.files import fingerprint
 from nearfar.io import read_provenance
-from nearfar.report import Origin, write_report
+from nearfar.report import Origin, explore
 
 LONG_FIT = 2.0  # seconds of a fit that is announced
 TEST_SHARE, SEED = 0.3, 0  # as of `nearfar fit`
@@ -31,12 +33,12 @@ NAMED = (".csv", ".tsv", ".parquet")  # tables whose columns have names
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """The options of ``nearfar report``, as the command line gives them."""
+    """The options of ``nearfar report`` and ``explore``, as the command line gives them."""
 
     model: Path
     table: Path | None
     target: str | None
-    output: Path
+    output: Path | None
     test: Path | None
     test_share: float | None
     seed: int | None
@@ -45,6 +47,7 @@ class ReportOptions:
     image_shape: tuple[int, int] | None
     show: tuple[str, ...]
     force: bool
+    opens: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ class Fitted:
 def run(options: ReportOptions) -> None:
     """Read, write the page, and say where it is."""
     _check_options(options)
-    check_output(options.output, options.force, [options.model, options.table, options.test])
+    if options.output is not None:
+        check_output(options.output, options.force, [options.model, options.table, options.test])
     model, names = load_model(options.model)
     fitted = Fitted.read(options.model)
     title = model_name(model)
@@ -133,9 +137,8 @@ def run(options: ReportOptions) -> None:
     )
     _announce(model, data.get("y"))
     with shown_warnings(), model_in_use(options.model):
-        write_report(
+        page = explore(
             model,
-            options.output,
             train=rows.train,
             test=rows.test,
             n_neighbors=options.neighbors,
@@ -146,8 +149,18 @@ def run(options: ReportOptions) -> None:
             random_state=options.seed or SEED,
             **data,
         )
-    size = options.output.stat().st_size
-    echo(f"saved {options.output}, {size / 1e6:.2f} MB: open it in a browser")
+    output = options.output or _temporary_file()
+    page.save(output)
+    size = f"saved {output}, {output.stat().st_size / 1e6:.2f} MB"
+    if options.opens and webbrowser.open(output.resolve().as_uri()):
+        echo(f"{size}: opened in the browser")
+    else:
+        echo(f"{size}: open it in a browser")
+
+
+def _temporary_file() -> Path:
+    """A file in a folder of its own, which stays until the system clears its temporary files."""
+    return Path(tempfile.mkdtemp(prefix="nearfar-")) / "explore.html"
 
 
 def _announce(model: Any, labels: Any) -> None:
@@ -187,9 +200,7 @@ def _kept_points(model: Any, path: Path) -> Any:
         kept = getattr(model, name, None)
         if kept is not None:
             return kept
-    raise InvalidInputError(
-        f"{path}: this model keeps no points. Name the table: nearfar report MODEL TABLE."
-    )
+    raise InvalidInputError(f"{path}: this model keeps no points. Name the table after MODEL.")
 
 
 def _read(

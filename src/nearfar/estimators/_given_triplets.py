@@ -18,6 +18,7 @@ NEED_LABELS = {
     "validation_fraction": None,
     "checkpoint": None,
     "class_weight": None,
+    "unlabeled_weight": None,
 }  # unless these
 
 

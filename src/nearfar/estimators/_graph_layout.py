@@ -38,7 +38,7 @@ NOT_POSITIVE = 1e-8  # of the largest kernel value: a squared distance may be so
 ORDERED = 20000  # nodes from which on their order matters to caches
 
 NO_LINKS = (
-    "It tells no distances by which to link them: fit on graph.linked(distances), or set"
+    "It has no distances by which to link them: fit on graph.linked(distances), or set"
     " on_disconnected='separate' to unfold each by itself."
 )
 ENDED = (Status.INTERRUPTED, Status.STOPPED)  # no further component is unfolded
@@ -237,16 +237,17 @@ class Layout:
         graph = given.graph
         self.reference = given.reference
         self._n_components, self._mirrors = n_components, mirrors
-        self._attributes = {
+        self._attributes: dict[str, Any] = {
             "X_fit_": given.points,
             "graph_": graph,
             "component_labels_": graph.components(),
         }
-        self._distinct = np.arange(graph.n_nodes)  # (n,) the number of each among different nodes
+        # The number of each node among different ones, (n,).
+        self.distinct: Index = np.arange(graph.n_nodes)
         if merge and not graph.lengths.all():
-            self._distinct, graph = graph.merged()
+            self.distinct, graph = graph.merged()
         self._n_distinct = graph.n_nodes
-        self.first_copies: Index = np.unique(self._distinct, return_index=True)[1]
+        self.first_copies: Index = np.unique(self.distinct, return_index=True)[1]
         parts = enumerate(graph.separated())
         self._components = [Component(number, *part) for number, part in parts]
         self.found: list[tuple[Component, Unfolded]] = []  # largest first
@@ -286,7 +287,7 @@ class Layout:
         places = [_columns(Y, r, self.reference, self._mirrors) for _, Y in blocks]
         places.append(kernels.like(np.zeros((len(others), r)), self.reference))
         order = np.argsort(np.concatenate([*rows, others]))
-        index = kernels.index(order[self._distinct], self.reference)
+        index = kernels.index(order[self.distinct], self.reference)
         return kernels.concatenate(places)[index]
 
     def join_matrices(self, blocks: list[tuple[Component, Array]]) -> Array:
@@ -295,9 +296,21 @@ class Layout:
         for component, block in blocks:
             rows = component.rows
             whole[np.ix_(rows, rows)] = kernels_for(block).to_host(block)
-        whole = whole[np.ix_(self._distinct, self._distinct)]
+        whole = whole[np.ix_(self.distinct, self.distinct)]
         like = blocks[0][1] if blocks else whole
         return kernels_for(like).like(whole, like)
+
+    @property
+    def graph(self) -> NeighborhoodGraph:
+        """The whole graph, with all copies of a point."""
+        graph: NeighborhoodGraph = self._attributes["graph_"]
+        return graph
+
+    @property
+    def component_labels(self) -> Index:
+        """The component of each row of X."""
+        labels: Index = self._attributes["component_labels_"]
+        return labels
 
     @property
     def eigenvalues(self) -> Matrix:
@@ -344,18 +357,19 @@ def run_component(
     *,
     tol: float | None = None,
     stage: str | None = None,
+    times: int = 1,
 ) -> Solution:
     """Run a solver on a component; ``embedding`` gives its places at an iterate, for callbacks.
 
-    ``max_iter`` counts the iterations of this run alone. The records of the history hold the
-    number of the component, and the stage if there is one.
+    ``times`` the ``max_iter`` of the estimator limits the iterations of this run alone. The records
+    of the history hold the number of the component, and the stage if there is one.
     """
     marks: dict[str, Any] = {"component": component.number}
     return training.run(
         iterates,
         lambda iterate: layout.attributes(component, embedding(iterate)),
         tol=tol,
-        max_iter=len(training.history) + training.max_iter,
+        max_iter=len(training.history) + times * training.max_iter,
         marks=marks if stage is None else marks | {"stage": stage},
     )
 

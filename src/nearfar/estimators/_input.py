@@ -40,11 +40,20 @@ BLOCK = 1 << 14  # pairs whose points are compared at a time
 # -- points ----------------------------------------------------------------------------------------
 
 
-def validated_points(estimator: Any, X: Any, reset: bool, *, differentiable: bool = False) -> Array:
-    """Points of shape (n, d) in float32 or float64, all finite.
+def validated_points(
+    estimator: Any,
+    X: Any,
+    reset: bool,
+    *,
+    differentiable: bool = False,
+    accept_sparse: bool = False,
+    to_accept: str = "",
+) -> Array:
+    """Points of shape (n, d) in float32 or float64, all finite; sparse ones as CSR rows.
 
     ``reset`` stores the number and the names of the features; otherwise they must be those of fit.
-    ``differentiable`` is for results of which torch may take the gradient.
+    ``differentiable`` is for results of which torch may take the gradient. ``to_accept`` is what a
+    user may do so that sparse points are accepted, for the error that refuses them.
     """
     check_in_memory(X)
     if reset and getattr(X, "ndim", None) == 3 and get_tags(estimator).target_tags.required:
@@ -55,11 +64,13 @@ def validated_points(estimator: Any, X: Any, reset: bool, *, differentiable: boo
             f"{name} learns from points with {'numbers' if regresses else 'labels'}, of shape"
             f" (n, d); got {tuple(X.shape)}. For pairs take {', '.join(others)} or {last}."
         )
+    if sparse.issparse(X) and accept_sparse:
+        return _canonical_rows(validated_rows(estimator, X, reset))
     if sparse.issparse(X):
         gigabytes = np.prod(X.shape, dtype=float) * 8 / 1e9
         raise InvalidInputError(
             f"{type(estimator).__name__} needs dense points; got a sparse array of shape {X.shape},"
-            f" which would take {gigabytes:.2g} GB. Reduce it first, for example with"
+            f" which would take {gigabytes:.2g} GB. {to_accept}Reduce it first, for example with"
             " sklearn.decomposition.TruncatedSVD, which does not make it dense; docs/large_data.md"
             " shows how the two become one map."
         )
@@ -70,13 +81,24 @@ def validated_points(estimator: Any, X: Any, reset: bool, *, differentiable: boo
     return _validated_tensor(estimator, X, reset, differentiable)
 
 
-def validated_rows(estimator: Any, X: Any) -> Array:
-    """Points of shape (n, d) with the features of fit, dense, or sparse in CSR form."""
+def validated_rows(estimator: Any, X: Any, reset: bool = False) -> Array:
+    """Points of shape (n, d), by default with the features of fit: dense, or sparse in CSR form."""
     if not sparse.issparse(X):
-        return validated_points(estimator, X, reset=False, differentiable=True)
+        return validated_points(estimator, X, reset=reset, differentiable=True)
     return validate_data(
-        estimator, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32]
+        estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]
     )
+
+
+def _canonical_rows(X: Any) -> sparse.csr_array:
+    """The rows with sorted indices, each once, and no stored zeros; the user's are not changed."""
+    rows = sparse.csr_array(X)
+    if rows.has_canonical_format and rows.data.all():
+        return rows
+    rows = rows.copy()
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    return rows
 
 
 def check_device(estimator: Any, X: Array, fitted: Array) -> None:
@@ -157,9 +179,9 @@ def checked_labels(estimator: Any, X: Array, y: Any) -> ClassOrder:
             f"{name} requires y to be passed, but the target y is {y.item()!r}."
             " Pass a label for each row."
         )
-    if len(y) != len(X):
+    if len(y) != X.shape[0]:
         raise InvalidInputError(
-            f"{name} needs a label for each row; X has {len(X)} rows and y has {len(y)}."
+            f"{name} needs a label for each row; X has {X.shape[0]} rows and y has {len(y)}."
             " Check that they belong together."
         )
     return class_order(y, name)
@@ -194,9 +216,7 @@ def validated_weights(
     "balanced" counts rows with their ``sample_weight``, and classes that a dict does not name have
     the weight 1. ``labels`` are the classes of the rows, or None for tuples, which have none.
     """
-    weights = (
-        np.ones(n) if sample_weight is None else _numbers_for_rows(estimator, n, sample_weight)
-    )
+    weights = np.ones(n) if sample_weight is None else numbers_for_rows(estimator, n, sample_weight)
     class_weight = getattr(estimator, "class_weight", None)
     if class_weight is not None:
         with np.errstate(over="ignore"):  # the check of the largest tells
@@ -227,7 +247,7 @@ def drop_rows_without_weight(
     return take_rows(X, rows), labels, weights[rows]
 
 
-def _numbers_for_rows(estimator: Any, n: int, sample_weight: Any) -> Floats:
+def numbers_for_rows(estimator: Any, n: int, sample_weight: Any) -> Floats:
     """A finite number of at least zero for each row."""
     name, given = type(estimator).__name__, to_host(sample_weight)
     if given.shape != (n,):

@@ -9,17 +9,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
 from nearfar.estimators._input import warn_of_no_variation
-from nearfar.estimators._start import projection
+from nearfar.estimators._start import projection, sparse_projection
 from nearfar.estimators._training import Arrays, Attributes, Saved, Training, check_limits, settled
 from nearfar.files import fingerprint
 from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.lmnn import Certificate, LMNNProblem
+from nearfar.problems.lmnn_sparse import SparseLMNNProblem
+from nearfar.problems.sparse_points import SKETCH
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.solvers.multipliers import (
@@ -81,7 +84,8 @@ def margin_checkpoint(
     if estimator.checkpoint is None:
         return None
     shared = [estimator.n_neighbors, estimator.push_weight]
-    parts = [to_host(points), labels.starts, *settings, *shared]
+    rows = points if sparse.issparse(points) else to_host(points)
+    parts = [rows, labels.starts, *settings, *shared]
     return Checkpoint(estimator.checkpoint, fingerprint(*parts))
 
 
@@ -96,11 +100,15 @@ def masses_of(weights: Matrix | None, order: Index) -> Matrix | None:
 def targets_under(
     components: Matrix | None, points: Array, centre: Array, labels: ClassOrder, n_neighbors: int
 ) -> tuple[Array, Array]:
-    """Edges to the nearest of the same class under a map; None is for the points as they are."""
+    """Edges to the nearest of the same class under a map; None is for the points as they are.
+
+    Sparse points have no centre, None.
+    """
     if components is None:
         return nearest_targets(points, labels, n_neighbors)
     kernels = kernels_for(points)
-    images = kernels.apply(kernels.double(points) - centre, components)
+    centred = kernels.double(points)
+    images = kernels.apply(centred if centre is None else centred - centre, components)
     return nearest_targets(images, labels, n_neighbors)
 
 
@@ -165,9 +173,12 @@ class Descent:
         if init == "auto":
             if rows is None:
                 return Start(self.problem.components(self.problem.first_guess()))
-            init = "lda" if rows < len(self.labels.sizes) else "pca"
+            wide = isinstance(self.problem, SparseLMNNProblem) and d > SKETCH
+            init = "lda" if wide or rows < len(self.labels.sizes) else "pca"
         if init == "identity":
             return Start(np.eye(rows or d, d))
+        if isinstance(self.problem, SparseLMNNProblem) and rows is not None:
+            return Start(sparse_projection(self.problem.source, self.labels, init, rows))
         return Start(projection(self.points, self.labels, init, rows or d))
 
     def better_guess(self, error: Callable[[Matrix], float]) -> Start:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Estimator
 from nearfar.estimators._input import check_device, validated_points
+from nearfar.estimators._unlabeled import UNLABELED
 from nearfar.estimators.lmnn import LMNN
 from nearfar.kernels import Array, as_dtype_of, is_torch, to_host
 from nearfar.supervision import ClassOrder, class_order
@@ -56,6 +57,12 @@ class MetricClassifier(ClassifierMixin, Estimator):
                 f" {metric!r}."
             )
         if not is_fitted(metric):
+            if getattr(metric, "unlabeled_weight", None) is not None and (y == UNLABELED).any():
+                raise InvalidInputError(
+                    f"{type(self).__name__} needs a label for every row, but its metric has an"
+                    f" unlabeled_weight, so that {UNLABELED} is none. Fit the metric to all rows"
+                    " first, and the classifier with it to the labelled ones."
+                )
             return clone(metric).fit(points, y)
         if isinstance(metric, FrozenEstimator):
             metric = metric.estimator

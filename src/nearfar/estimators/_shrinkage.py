@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
+from scipy import sparse
 from sklearn.metrics import roc_auc_score
 
 from nearfar.errors import InvalidInputError, WorseThanInputsWarning, warn
@@ -70,10 +71,12 @@ def margin_shrinkage(
 ) -> float:
     """As `chosen_shrinkage`, but "auto" is 0 where a metric of full rank would be too large.
 
-    "auto" is larger where `chosen_prior` found another distance to keep than that of the inputs:
-    what labels have shaped already leaves less to learn from them.
+    Sparse points have none: a map of few rows is learned. "auto" is larger where `chosen_prior`
+    found another distance to keep than that of the inputs: what labels have shaped already leaves
+    less to learn from them.
     """
-    if shrinkage == "auto" and points.shape[1] > MOST_FEATURES:
+    large = points.shape[1] > MOST_FEATURES and not sparse.issparse(points)
+    if shrinkage == "auto" and large:
         return 0.0
     rows = AUTO if prior is None else AUTO_OF_PRIOR
     return chosen_shrinkage(shrinkage, points, n_metrics, rows)
@@ -110,16 +113,17 @@ def warn_if_worse(
     n_rows: int,
     n_features: int,
     n_classes: int,
+    standard_errors: float = 1.0,
 ) -> None:
     """Warn if rows that were not learned from err more often under a map than as they are.
 
     ``votes`` are the class numbers that nearest neighbours give them under the map, and
     ``input_votes`` those under the inputs; ``truth`` are the true ones. The map was learned from
-    ``n_rows`` rows of ``n_features`` features in ``n_classes`` classes. A difference of at most one
-    standard error is chance and not warned of.
+    ``n_rows`` rows of ``n_features`` features in ``n_classes`` classes. A difference of at most
+    so many standard errors is chance and not warned of.
     """
     wrong, wrong_before = votes != truth, input_votes != truth
-    if not _more(wrong, wrong_before):
+    if not _more(wrong, wrong_before, standard_errors):
         return
     cause = ""
     if n_rows - n_classes < n_features:
@@ -251,10 +255,10 @@ def _mistakes(X: Matrix, truth: Index, n_neighbors: int, frame_of: FrameOf | Non
     return float(total / 2)
 
 
-def _more(wrong: Mask, other: Mask) -> bool:
-    """Whether the first has more mistakes on the same rows, by more than one standard error."""
+def _more(wrong: Mask, other: Mask, standard_errors: float = 1.0) -> bool:
+    """Whether the first has more mistakes on the same rows, by more than chance."""
     broken, mended = int((wrong & ~other).sum()), int((other & ~wrong).sum())
-    return bool(broken - mended > (broken + mended) ** 0.5)
+    return bool(broken - mended > standard_errors * (broken + mended) ** 0.5)
 
 
 def _misclassified(X: Matrix, truth: Index, n_neighbors: int) -> Mask:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._input import (
@@ -19,18 +21,26 @@ from nearfar.estimators._input import (
 )
 from nearfar.estimators._proofs import Proof
 from nearfar.estimators._shrinkage import better_scale, chosen_shrinkage
-from nearfar.estimators._start import projection, robust_centre, without_dead_features
+from nearfar.estimators._start import (
+    check_range,
+    projection,
+    robust_centre,
+    sparse_projection,
+    without_dead_features,
+)
 from nearfar.estimators._training import Training
 from nearfar.files import fingerprint
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.linalg import pad_or_trim_rows
+from nearfar.problems.nca_sparse import SparseNCAProblem
 from nearfar.problems.soft_neighbors import SoftNeighborsProblem, varying
+from nearfar.problems.sparse_points import SparsePoints
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.solvers.quasi_newton import Memory
 from nearfar.supervision import ClassOrder
 from nearfar.supervision.labels import check_class_pairs
-from nearfar.supervision.pairs import n_coinciding
+from nearfar.supervision.pairs import equal_points, n_coinciding
 from nearfar.validation import check_choice
 
 Matrix = NDArray[np.float64]
@@ -69,15 +79,19 @@ class LabelledPoints:
 
 
 def validated_labelled_points(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, **sparse_input: Any
 ) -> LabelledPoints:
-    """Points and labels, with two points of one class and two classes at least."""
-    X = validated_points(estimator, X, reset=True)
+    """Points and labels, with two points of one class and two classes at least.
+
+    ``sparse_input`` are options of `validated_points`.
+    """
+    X = validated_points(estimator, X, reset=True, **sparse_input)
     labels = validated_labels(estimator, X, y)
-    row_weights = validated_weights(estimator, len(X), sample_weight, labels)
+    row_weights = validated_weights(estimator, X.shape[0], sample_weight, labels)
     X, labels, weights = drop_rows_without_weight(estimator, X, labels, row_weights)
     check_class_pairs(labels, type(estimator).__name__)
-    if bool((X[:1] != X).any()):  # otherwise another warning says that all points are equal
+    differ = equal_points(X).any() if sparse.issparse(X) else bool((X[:1] != X).any())
+    if differ:  # otherwise another warning says that all points are equal
         warn_of_coinciding(n_coinciding(X, labels.codes))
     return LabelledPoints(X, labels, weights, row_weights)
 
@@ -85,26 +99,36 @@ def validated_labelled_points(
 def points_to_shrink(estimator: Any, X: Array, labels: ClassOrder) -> Array:
     """The points sorted by class, in the units of the distance that ``shrinkage`` keeps.
 
-    Sets ``shrinkage_`` and ``feature_scale_``. Features that hardly vary are zero.
+    Sets ``shrinkage_`` and ``feature_scale_``. Features that hardly vary are zero. Sparse points
+    keep their units.
     """
     points, scale = take_rows(without_dead_features(X), labels.order), None
-    if estimator.shrinkage == "auto":
-        robust_centre(points)  # refuses what leaves the range of float64
-        scale = better_scale(points, labels.codes[labels.order], VOTERS)
-    n_varying = int(varying(points).sum())
+    if sparse.issparse(X):
+        check_range(points)
+        n_varying = int((SparsePoints(points, 1).variances > 0).sum())
+    else:
+        if estimator.shrinkage == "auto":
+            robust_centre(points)  # refuses what leaves the range of float64
+            scale = better_scale(points, labels.codes[labels.order], VOTERS)
+        n_varying = int(varying(points).sum())
     estimator.shrinkage_ = chosen_shrinkage(estimator.shrinkage, points[:, :n_varying])
     estimator.feature_scale_ = None if scale is None else to_host(scale)
     return points if scale is None else points * scale
 
 
-def check_init(init: Any) -> None:
+def check_init(init: Any, *others: str) -> None:
     """Raise if init is an unknown word; an array is validated when the start is computed."""
     if isinstance(init, str) or init is None:
-        check_choice("init", init, INITS, or_else=" or an array")
+        check_choice("init", init, (*INITS, *others), or_else=" or an array")
 
 
 def named_start(
-    problem: SoftNeighborsProblem, points: Array, labels: ClassOrder, init: str, rows: int | None
+    problem: SoftNeighborsProblem,
+    points: Array,
+    labels: ClassOrder,
+    init: str,
+    rows: int | None,
+    random_state: Any = None,
 ) -> Matrix:
     """The factor that the word ``init`` names, scaled to the length of "auto"."""
     guess = problem.first_guess(rows)
@@ -112,11 +136,22 @@ def named_start(
         return guess
     d = points.shape[1]
     components = np.eye(rows or d, d)
-    if init != "identity":
-        components = projection(points, labels, init, rows or d)
+    if init == "random":
+        components = check_random_state(random_state).standard_normal((rows or d, d))
+    elif init != "identity":
+        components = start_projection(problem, points, labels, init, rows or d)
     L = problem.factor(components)
-    length = float(np.vdot(L @ problem.P, L))
-    return L * (float(np.vdot(guess @ problem.P, guess)) / length) ** 0.5 if length > 0 else L
+    length = problem.pull_of(L)
+    return L * (problem.pull_of(guess) / length) ** 0.5 if length > 0 else L
+
+
+def start_projection(
+    problem: SoftNeighborsProblem, points: Array, labels: ClassOrder, init: str, rows: int
+) -> Matrix:
+    """The leading directions of PCA or LDA, also of sparse points."""
+    if isinstance(problem, SparseNCAProblem):
+        return sparse_projection(problem.source, labels, init, rows)
+    return projection(points, labels, init, rows)
 
 
 def start_from(estimator: Any, problem: SoftNeighborsProblem, given: Matrix) -> Matrix:
@@ -142,7 +177,10 @@ def check_start(problem: SoftNeighborsProblem, L: Matrix) -> None:
 
 def open_checkpoint(path: Any, points: Array, *settings: Any) -> Checkpoint | None:
     """The checkpoint of a fit to these points, sorted by class, with these settings."""
-    return None if path is None else Checkpoint(path, fingerprint(to_host(points), *settings))
+    if path is None:
+        return None
+    rows = points if sparse.issparse(points) else to_host(points)
+    return Checkpoint(path, fingerprint(rows, *settings))
 
 
 def run_descent(
@@ -180,7 +218,7 @@ def _packed(problem: SoftNeighborsProblem, iterate: Iterate) -> Arrays:
     """An iterate as arrays from which `_unpacked` continues."""
     arrays = {"components": problem.components(iterate.point)}
     if isinstance(iterate.state, Memory):
-        memory, basis = iterate.state, problem.basis
+        memory, basis = iterate.state, problem.coordinates_key
         arrays |= {"basis": basis, "factor": iterate.point, "gain": np.array(memory.gain)}
         arrays |= {"steps": memory.steps, "changes": memory.changes}
     return arrays
@@ -192,7 +230,7 @@ def _unpacked(problem: SoftNeighborsProblem, arrays: Arrays) -> tuple[Matrix, Me
     On another machine the coordinates of the problem may differ, by rounding or more. Then only the
     map on the features is used, and the descent takes another path from there.
     """
-    if "basis" not in arrays or not np.array_equal(arrays["basis"], problem.basis):
+    if "basis" not in arrays or not np.array_equal(arrays["basis"], problem.coordinates_key):
         return problem.factor(arrays["components"]), None
     memory = Memory(arrays["steps"], arrays["changes"], float(arrays["gain"]))
     return arrays["factor"], memory

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import Ridge
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.kernels import Array, kernels_for, to_host
+from nearfar.linalg import pad_or_trim_rows
+from nearfar.problems.sparse_points import SparsePoints
 from nearfar.supervision import ClassOrder
 
 Matrix = NDArray[np.float64]
@@ -22,6 +26,7 @@ ROUNDING = 1e-12  # share of the spread of the data below which a class does not
 SCALE_LIMIT = 1e140  # beyond it, squares leave the range of float64
 DEAD = 1e-12  # spread relative to that of the median feature, up to which a feature is dead
 OUTLYING = 1e5  # times as far as others, whose squares keep six of 16 digits beside its own
+RIDGE_TOLERANCE = 1e-2  # of the conjugate gradients for discriminants to start from
 NAMED = 5  # dead features that a warning names
 
 
@@ -41,7 +46,7 @@ def without_dead_features(X: Array) -> Array:
     They hold only noise, like outputs of an embedding that are never used. A learned metric would
     have to stretch them by many powers of ten to see them at all, so they get no weight.
     """
-    kernels, step = kernels_for(X), -(-len(X) // SAMPLE_ROWS)
+    kernels, step = kernels_for(X), -(-X.shape[0] // FEW_ROWS)
     spreads = _spreads(kernels, X[::step])
     if (spreads > step * DEAD * _median(spreads)).all():  # all rows spread 1/step as much at least
         return X
@@ -57,11 +62,24 @@ def without_dead_features(X: Array) -> Array:
         " scale, for example with sklearn.preprocessing.StandardScaler.",
         DataWarning,
     )
+    if sparse.issparse(X):
+        return X @ sparse.diags_array(~dead, dtype=X.dtype)
     return X * kernels.like(~dead, X)
+
+
+def all_equal(X: Array) -> bool:
+    """Whether all points are the same."""
+    few = X[:: -(-len(X) // FEW_ROWS)]
+    return not bool((few != X[:1]).any()) and not bool((X[:1] != X).any())
 
 
 def _spreads(kernels: ModuleType, X: Array) -> Matrix:
     """The mean distance of each feature from its first value."""
+    if sparse.issparse(X):
+        (n, d), first = X.shape, X[[0]].toarray()[0].astype(np.float64)
+        stored = np.bincount(X.indices, abs(X.data - first[X.indices]), minlength=d)
+        zeros = n - np.bincount(X.indices, minlength=d)
+        return np.asarray((stored + zeros * abs(first)) / n)
     return np.asarray(to_host(abs(kernels.double(X) - kernels.double(X[:1])).mean(0)))
 
 
@@ -118,6 +136,9 @@ def check_spread(spread: float) -> None:
 
 def check_range(X: Array) -> None:
     """`check_spread` of points: a constant feature must not hide that the others hardly vary."""
+    if sparse.issparse(X):
+        check_spread(float(abs(X.data).max(initial=0.0)))
+        return
     check_spread(float(X.max()) - float(X.min()))
     kernels, step = kernels_for(X), -(-len(X) // FEW_ROWS)
     first = kernels.double(X[:1])
@@ -154,6 +175,26 @@ def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matri
     rest = np.linalg.qr(found.T, mode="complete")[0].T[len(found) :]
     scale = np.linalg.norm(found, axis=1).mean() if len(found) else 1.0
     return np.vstack([found, 0.1 * scale * rest[: rows - len(found)]])
+
+
+def sparse_projection(source: SparsePoints, labels: ClassOrder, init: str, rows: int) -> Matrix:
+    """As `projection` for sparse points, of all features; it has zero rows if points span fewer.
+
+    With more than SKETCH features, discriminants are the principal components of what ridge
+    regression predicts of the classes: those of shrunk LDA, by products with sparse rows.
+    Principal directions of the sketch follow where there are more rows than discriminants.
+    """
+    V, Y = source.sketch
+    if init == "pca" or len(V) == source.X.shape[1]:
+        return pad_or_trim_rows(projection(Y, labels, init, rows) @ V, rows)
+    X, codes = source.X.astype(np.float64), np.sort(labels.codes)
+    ridge = Ridge(alpha=float(source.variances.sum()), solver="sparse_cg", tol=RIDGE_TOLERANCE)
+    W = np.atleast_2d(ridge.fit(X, np.eye(len(labels.sizes))[codes]).coef_)
+    leading = PCA(svd_solver="full").fit(source.images(W)).components_ @ W
+    found = leading[: min(rows, len(W) - 1)]
+    rest = projection(Y, labels, "pca", min(rows - len(found), len(V))) @ V
+    rest *= 0.1 * float(np.linalg.norm(found, axis=1).mean())
+    return pad_or_trim_rows(np.vstack([found, rest]), rows)
 
 
 def given_start(estimator: Any, rows: int | None) -> Matrix | None:

@@ -15,6 +15,7 @@ Every iterative ``fit`` has the same four steps. It *validates* its input, *buil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from functools import wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from nearfar.errors import ConvergenceWarning, warn
 from nearfar.estimators._start import outlying_row
 from nearfar.limits import fit_clock, memory_limit, time_limit
+from nearfar.progress import progress
 from nearfar.solvers import Iterate, Observer, Record, Solution, Status, run
 from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.validation import check_number
@@ -69,7 +71,8 @@ COMPLETE = (Status.CONVERGED, Status.EARLY_STOPPED)  # nothing is left to contin
 def with_callbacks(method: Method) -> Method:
     """scikit-learn's decorator of ``fit``, which here also sets the limits of time and memory.
 
-    Type checkers see the method itself.
+    ``verbose`` of the estimator shows the iterations (`nearfar.progress`). Type checkers see the
+    method itself.
     """
     decorated = _with_callbacks(method)
 
@@ -81,7 +84,8 @@ def with_callbacks(method: Method) -> Method:
         gigabytes = getattr(self, "memory_limit", None)
         if gigabytes is not None:
             check_number("memory_limit", gigabytes, Real, 0, None, open_ends=True)
-        with time_limit(max_seconds), memory_limit(gigabytes):
+        shown = progress(self) if getattr(self, "verbose", False) else nullcontext()
+        with time_limit(max_seconds), memory_limit(gigabytes), shown:
             return decorated(self, *args, **kwargs)
 
     return fit  # type: ignore[return-value]  # of the same signature

@@ -15,10 +15,17 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Estimator
 from nearfar.estimators._graph_layout import to_type_of
 from nearfar.estimators._input import check_device, validated_points
-from nearfar.estimators._out_of_sample import METHODS, place_by_neighbors
+from nearfar.estimators._out_of_sample import METHODS, descend_on_patches, place_by_neighbors
 from nearfar.estimators._training import CallbackSupportMixin
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, as_dtype_of, is_torch, kernels_for, single_threaded_blas
+from nearfar.kernels import (
+    Array,
+    as_dtype_of,
+    is_torch,
+    kernels_for,
+    single_threaded_blas,
+    to_host,
+)
 from nearfar.kernels.search import Search
 from nearfar.validation import check_choice
 
@@ -48,12 +55,12 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         """Lay out the points; each unfolding has its own."""
         raise NotImplementedError
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Any:
         """Fit, and return the embedding.
 
         Parameters
         ----------
-        X, y
+        X, y, **options
             As in `fit`.
 
         Returns
@@ -61,7 +68,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         ndarray or torch.Tensor of shape (n_samples, n_components)
             ``embedding_``.
         """
-        return self.fit(X, y).embedding_
+        return self.fit(X, y, **options).embedding_
 
     @single_threaded_blas()
     def transform(self, X: Any, *, method: str | None = None) -> Any:
@@ -73,10 +80,11 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
             The points, or after a fit on distances the distances (n_samples, n_fit) to all points
             of `fit`. A point of `fit` goes where it was. After a fit on a kernel it is refused:
             kernel values with other points do not tell distances.
-        method : {"sdp", "sdp+cg", "lle"} or None, default=None
+        method : {"sdp", "sdp+cg", "sdp+patch", "lle"} or None, default=None
             How a point is placed among its neighbours: by the semidefinite program of the thesis,
-            by the least squared errors of squared distances, or by the weights that reconstruct
-            it from its neighbours, for which `fit` must have seen points. None is "sdp".
+            by the least squared errors of squared distances, by the same with its neighbours moved,
+            too, for each point by itself, or by the weights that reconstruct it from its
+            neighbours, for which `fit` must have seen points. None is "sdp".
 
         Returns
         -------
@@ -108,6 +116,9 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
                 own = nodes[labels[nodes] == number]
                 neighbors = search.nearest(rows, own, self._n_neighbors_used(own))
             found = place_by_neighbors(self.embedding_, *neighbors, method or "sdp", self.X_fit_)
+            if method == "sdp+patch":
+                Y = np.asarray(to_host(self.embedding_), dtype=np.float64)
+                found = descend_on_patches(Y, self.graph_, *neighbors, to_host(found))
             places[kernels.index(rows, places)] = to_type_of(places, found)
         return as_dtype_of(search.new, places)
 

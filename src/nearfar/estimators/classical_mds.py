@@ -36,10 +36,10 @@ class ClassicalMDS(
 ):
     """Classical multidimensional scaling: the principal axes of given distances.
 
-    The places whose inner products are nearest to those of the input, in the sum of squares. Of
-    points these are the principal components, computed without any n × n matrix; of distances the
-    leading eigenvectors of −½ H D² H. The minimum is global. See ``docs/algorithms/mds.md`` for the
-    mathematics.
+    Finds the points whose inner products are nearest to those of the input, in the sum of squares.
+    For points these are the principal components, computed without any n × n matrix; for distances
+    they are the leading eigenvectors of −½ H D² H. The minimum is global. See
+    ``docs/algorithms/mds.md`` for the mathematics.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ class ClassicalMDS(
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, about their mean and along their principal axes.
+        Positions of the points, centred and along their principal axes.
     eigenvalues_ : ndarray
         The squared lengths of the columns of a full embedding, largest first: for distances all
-        n_samples, of which those below zero tell how far they are from Euclidean ones; for points
-        as many as there are features or points, the fewer.
+        n_samples, where negative ones show how far the distances are from Euclidean ones; for
+        points min(n_samples, n_features) of them.
     objective_ : float
         The strain ``‖G - Y Yᵀ‖²``, with G the inner products of the input, in float64.
     duality_gap_ : float

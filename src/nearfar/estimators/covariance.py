@@ -10,7 +10,7 @@ import numpy as np
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_points
-from nearfar.estimators._start import check_range, without_dead_features
+from nearfar.estimators._start import all_equal, check_range, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.linalg import pad_or_trim_rows
@@ -101,7 +101,7 @@ class Covariance(MetricLearner):
         callbacks = Callbacks(self, X, y)
         with single_threaded_blas():
             check_range(points)
-            if not bool((points != points[:1]).any()):
+            if all_equal(points):
                 raise InvalidInputError(
                     f"Covariance needs points that differ; all n_samples={len(points)} are equal."
                     " Check X, or add points."

@@ -21,9 +21,10 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
+from nearfar.estimators.lmnn import principal_rows
 from nearfar.kernels import kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
-from nearfar.linalg import pad_or_trim_rows
+from nearfar.linalg import canonical_factor, pad_or_trim_rows
 from nearfar.problems.dml_eig import DMLEigProblem
 from nearfar.solvers import Iterate
 from nearfar.solvers.covering import solve_covering_sdp
@@ -49,9 +50,9 @@ class DMLEig(PairLearner, MetricLearner):
     Parameters
     ----------
     n_components : int or None, default=None
-        Rows of the map: the metric is projected on its leading directions. None keeps the full
-        metric; its map then has as many rows as the metric has rank. If the metric has less rank
-        than asked for, the last rows are zero.
+        Rows of the map: the points that the full metric has transformed are projected on their
+        principal components. None keeps the full metric; its map then has as many rows as the
+        metric has rank. If the metric has less rank than asked for, the last rows are zero.
     shrinkage : float or "auto", default="auto"
         How much of the inputs' distance to keep, from 0 to below 1: with d features and T the sum
         of squared Euclidean distances over the near pairs, the scatter H of the near pairs becomes
@@ -77,6 +78,8 @@ class DMLEig(PairLearner, MetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the pairs.
 
@@ -156,6 +159,7 @@ class DMLEig(PairLearner, MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -166,6 +170,7 @@ class DMLEig(PairLearner, MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks
@@ -213,8 +218,11 @@ class DMLEig(PairLearner, MetricLearner):
             iterates = solve_covering_sdp(problem, self.tol)
 
         def attributes(iterate: Iterate) -> dict[str, Any]:
-            components = in_inputs(problem.returned(iterate.point), scale)
-            components = pad_or_trim_rows(components, self.n_components)
+            components = problem.returned(iterate.point)
+            if self.n_components is not None:
+                rows = principal_rows(components, points)[: self.n_components]
+                components = canonical_factor(rows)
+            components = pad_or_trim_rows(in_inputs(components, scale), self.n_components)
             return {"components_": kernels_for(points).like(components, points)}
 
         training = Training(self, X, y)

@@ -64,7 +64,7 @@ class EnergyClassifier(MetricClassifier):
     query_margin : float, default=0.0
         How much farther from a new point than its own targets a point of another class has to be
         to cost nothing. The paper's equation has 1; the program that its authors published has 0,
-        with the targets of new points under the metric, and errs less.
+        with the targets of new points under the metric, and makes fewer errors.
     probability : bool, default=False
         Whether to calibrate probabilities, for ``predict_proba``. A fifth of each class is held out
         for it; a metric that is not fitted is then fitted twice.

@@ -13,6 +13,7 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._prior import check_prior, prior_map
+from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
 from nearfar.estimators._start import robust_centre
 from nearfar.estimators._training import (
     Training,
@@ -65,6 +66,8 @@ class ITML(PairLearner, MetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the pairs.
 
@@ -79,6 +82,9 @@ class ITML(PairLearner, MetricLearner):
         None, as the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger.
+    proof_ : dict
+        What proves ``duality_gap_``, for `nearfar.verify`: the whole map, whose slopes are the dual
+        point, and the pairs if they were drawn.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -126,6 +132,7 @@ class ITML(PairLearner, MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -136,6 +143,7 @@ class ITML(PairLearner, MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks
@@ -183,6 +191,7 @@ class ITML(PairLearner, MetricLearner):
             L = rounded_like(problem.components(solution.iterate.point), points)
             found = fit_clock().in_time(lambda: problem.objective_and_gap(L))
         objective, gap = found or (None, None)
+        self.proof_: Proof | None = map_proof([L]) | drawn_pairs(pairs, self.n_pairs)
         status = settled(solution.status, gap, self.tol)
         store_ending(self, status, objective, gap, training.history)
         training.finish(status, {"components_": self.components_})

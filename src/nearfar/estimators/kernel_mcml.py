@@ -88,6 +88,8 @@ class KernelMCML(KernelMetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     memory_limit : float or None, default=None
         Gigabytes that may be used; None is all memory of the machine or the device. If more is
         needed, an error is raised before it is allocated.
@@ -172,6 +174,7 @@ class KernelMCML(KernelMetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         memory_limit: float | None = None,
         checkpoint: Any = None,
     ) -> None:
@@ -185,6 +188,7 @@ class KernelMCML(KernelMetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.memory_limit = memory_limit
         self.checkpoint = checkpoint
 

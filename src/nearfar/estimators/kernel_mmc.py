@@ -71,6 +71,8 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     memory_limit : float or None, default=None
         Gigabytes that may be used; None is all memory of the machine or the device. If more is
         needed, an error is raised before it is allocated.
@@ -155,6 +157,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         memory_limit: float | None = None,
         random_state: Any = None,
     ) -> None:
@@ -168,6 +171,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.memory_limit = memory_limit
         self.random_state = random_state
 

@@ -82,6 +82,8 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
         Largest number of epochs of `fit`.
     max_seconds : float or None, default=None
         Largest time of `fit` in seconds. It may end an epoch before all pairs were visited.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=0
         Draws and shuffles the pairs. None does so differently each time.
 
@@ -182,6 +184,7 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
         shuffle: bool = True,
         max_iter: int = 5,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = 0,
     ) -> None:
         self.kernel = kernel
@@ -194,6 +197,7 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
         self.shuffle = shuffle
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks

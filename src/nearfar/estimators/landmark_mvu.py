@@ -46,8 +46,8 @@ Index = NDArray[np.intp]
 class LandmarkMVU(Unfolding):
     """Maximum variance unfolding of a few landmarks, which all points follow.
 
-    Every point is a combination of landmarks, with weights that reconstruct the points from their
-    neighbours as well as can be: K = Q L Qᵀ, with L the Gram matrix of the landmarks. The program
+    Every point is a combination of landmarks, with the weights that best reconstruct the points
+    from their neighbours: K = Q L Qᵀ, with L the Gram matrix of the landmarks. The program
     in L is tiny however many points there are; it trades the variance of all points against squared
     changes of squared lengths. Conjugate gradients then improve the points themselves.
 
@@ -84,6 +84,8 @@ class LandmarkMVU(Unfolding):
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the links of ``on_disconnected="link"``, the first landmark, and the start of the
         eigenvector search.
@@ -91,7 +93,7 @@ class LandmarkMVU(Unfolding):
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, along axes of decreasing variance.
+        Positions of the points, along axes of decreasing variance.
     landmarks_ : ndarray of int, of shape (n_landmarks,)
         The landmarks, as row numbers; those of all components.
     eigenvalues_ : ndarray
@@ -168,6 +170,7 @@ class LandmarkMVU(Unfolding):
         tol: float = 1e-4,
         max_iter: int = 500,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -182,6 +185,7 @@ class LandmarkMVU(Unfolding):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks

@@ -9,7 +9,7 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_labels, validated_points
 from nearfar.estimators._shrinkage import better_scale, check_shrinkage, shrinkage_for
-from nearfar.estimators._start import check_range, without_dead_features
+from nearfar.estimators._start import all_equal, check_range, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.linalg import canonical_factor, pad_or_trim_rows
@@ -148,7 +148,7 @@ class LFDA(MetricLearner):
     def _posed(self, points: Array, labels: ClassOrder) -> LFDAProblem:
         """The problem of scaled points; sets ``shrinkage_`` and ``feature_scale_``."""
         check_range(points)
-        if not bool((points != points[:1]).any()):
+        if all_equal(points):
             raise InvalidInputError(
                 f"LFDA needs points that differ; all n_samples={len(points)} are equal. Check X."
             )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import MetricLearner
@@ -44,19 +45,23 @@ from nearfar.estimators._shrinkage import (
 )
 from nearfar.estimators._start import (
     central_point,
+    check_range,
     given_start,
     learned_rows,
     robust_centre,
     without_dead_features,
 )
 from nearfar.estimators._training import Saved, Training, store_ending, with_callbacks
+from nearfar.estimators._unlabeled import with_spread_labels
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_given import GivenLMNNProblem
+from nearfar.problems.lmnn_sparse import SparseLMNNProblem
+from nearfar.problems.sparse_points import SparsePoints
 from nearfar.solvers import Status
-from nearfar.supervision import ClassOrder, class_order
+from nearfar.supervision import ClassOrder, class_order, vote
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.validation import check_choice, check_number
 
@@ -74,7 +79,7 @@ class Rows:
     """What the passes of a fit learn from, and what they validate on."""
 
     points: Array  # to learn from, sorted by class
-    centre: Array
+    centre: Array | None  # None of sparse points
     labels: ClassOrder  # of the points
     order: Index  # the row of X of each point
     targets: tuple[Array, Array] | None  # edges to target neighbours that the user gave
@@ -131,10 +136,18 @@ class LMNN(MetricLearner):
         left out (see ``prior_components_``). A full metric has full rank then; for a learned
         rectangular map only the pull is shrunk. With more than 5000 features "auto" is 0, since a
         metric of full rank would be too large: project them first, for example by PCA.
+        Sparse rows keep the distance of the inputs, at any number of features.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, by which those of their rows are multiplied: "balanced" gives all
         classes the same weight, and classes that a dict does not name have the weight 1. Not for
         triplets.
+    unlabeled_weight : float or None, default=None
+        Whether to learn from rows without a label, whose y is -1 as in scikit-learn. None: -1 is a
+        class like any other. A number, 1 to begin with: a metric is learned from the labelled rows;
+        their labels are spread over the graph of nearest neighbours under it; and the metric is
+        learned again from all rows, those without a label weighted by this number times the
+        confidence in the label that they got. Not with ``validation_fraction`` or
+        ``target_neighbors``, nor for triplets.
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the points that
         the full metric has transformed on their principal components (the papers' LMNN-S).
@@ -147,7 +160,8 @@ class LMNN(MetricLearner):
         metric, and the answer for a learned rectangular map. "auto" weighs directions by how far
         apart random points are compared with target neighbours for a full metric, or is the
         identity if held-out rows prefer that; for a rectangular map it is LDA where that has enough
-        directions, else PCA.
+        directions, else PCA, and for more than 100 sparse features discriminants of all of them, by
+        ridge regression, and PCA.
     validation_fraction : float or None, default=None
         Share of the rows of each class to hold out. Learning stops when their k-nearest-neighbour
         error no longer falls, and the map with the smallest error of all passes is kept.
@@ -158,6 +172,8 @@ class LMNN(MetricLearner):
         Largest number of iterations, of all passes together.
     max_seconds : float or None, default=None
         Largest time in seconds, of all passes together.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     memory_limit : float or None, default=None
         Gigabytes that may be used; None is all memory of the machine or the device. What needs
         more is refused before it is allocated.
@@ -212,6 +228,8 @@ class LMNN(MetricLearner):
         rank and validation_error.
     classes_ : ndarray
         The labels, if y held any.
+    transduction_ : ndarray of shape (n_samples,) or None
+        With ``unlabeled_weight`` the label of each row, given or spread; -1 if no label reached it.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
@@ -221,7 +239,9 @@ class LMNN(MetricLearner):
     -----
     With n points, d features, rank r and m pairs at hand: an iteration costs O(m r + n d r), a
     look at the gap every few iterations O(m d + n d² + d³), and a full search, ever more rarely,
-    O(n² r). Memory is O(n d + d² + m). `fit` refuses sparse input.
+    O(n² r). Memory is O(n d + d² + m). CSR input, for a map of few rows that is learned, is never
+    made dense: a step costs O(m r + z r) for z numbers that are stored, and memory is
+    O(z + (n + d) (r + 200) + m).
 
     References
     ----------
@@ -241,6 +261,7 @@ class LMNN(MetricLearner):
     """
 
     proof_: Proof | None
+    transduction_: NDArray[Any] | None
 
     def __init__(
         self,
@@ -250,6 +271,7 @@ class LMNN(MetricLearner):
         *,
         shrinkage: float | str = "auto",
         class_weight: str | dict[Any, float] | None = None,
+        unlabeled_weight: float | None = None,
         reduce: str = "learn",
         n_passes: int = 1,
         init: str | ArrayLike = "auto",
@@ -257,6 +279,7 @@ class LMNN(MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         memory_limit: float | None = None,
         warm_start: bool = False,
         checkpoint: Any = None,
@@ -267,6 +290,7 @@ class LMNN(MetricLearner):
         self.n_components = n_components
         self.shrinkage = shrinkage
         self.class_weight = class_weight
+        self.unlabeled_weight = unlabeled_weight
         self.reduce = reduce
         self.n_passes = n_passes
         self.init = init
@@ -274,6 +298,7 @@ class LMNN(MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.memory_limit = memory_limit
         self.warm_start = warm_start
         self.checkpoint = checkpoint
@@ -292,12 +317,13 @@ class LMNN(MetricLearner):
 
         Parameters
         ----------
-        X : array-like, torch.Tensor or Tuples
+        X : array-like, sparse array, torch.Tensor or Tuples
             Points of shape (n_samples, n_features), or triplets (n_triplets, 3, n_features) of a
             point, a near and a far one. Float32 stays float32; tensors are computed on their
-            device.
+            device. Points may be sparse if ``n_components`` rows are learned.
         y : array-like of shape (n_samples,) or None, default=None
-            Class labels of points: numbers, strings, booleans or categories. None for triplets.
+            Class labels of points: numbers, strings, booleans or categories; with
+            ``unlabeled_weight`` numbers, and -1 for a row without one. None for triplets.
         target_neighbors : array-like of int of shape (n_samples, k) or None, default=None
             Row numbers of the neighbours that each point should have, of its own class; -1 for
             none. By default the ``n_neighbors`` nearest of the same class, as always after the
@@ -312,18 +338,24 @@ class LMNN(MetricLearner):
             The fitted estimator.
         """
         self.__dict__.pop("classes_", None)
+        self.transduction_ = None
         if holds_tuples(X):
             return self._fit_triplets(X, y, target_neighbors, sample_weight)
-        X = validated_points(self, X, reset=True)
-        labels = validated_labels(self, X, y)
-        weights = validated_weights(self, len(X), sample_weight, labels)
+        X = self._validated_points(X)
+        all_labels = y
+        if self.unlabeled_weight is not None:
+            all_labels, sample_weight = with_spread_labels(
+                self, X, y, sample_weight, target_neighbors
+            )
+        labels = validated_labels(self, X, all_labels)
+        weights = validated_weights(self, X.shape[0], sample_weight, labels)
         targets = None if target_neighbors is None else to_host(target_neighbors)
         counted = drop_rows_without_weight(self, X, labels, weights)[:2]
         self._check_parameters(counted[1], targets)
         given = self._given_start()
 
         edges = None if targets is None else given_edges(targets, labels, X, weights)
-        rows = self._rows(*counted, edges, len(X), weights)
+        rows = self._rows(*counted, edges, X.shape[0], weights)
         self.shrinkage_ = margin_shrinkage(self.shrinkage, rows.points, prior=rows.prior)
         self.prior_components_ = None if rows.prior is None else rows.prior[0]
         settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
@@ -365,6 +397,20 @@ class LMNN(MetricLearner):
         return self
 
     # -- before ------------------------------------------------------------------------------
+
+    def _validated_points(self, X: Any) -> Array:
+        """Points, which may be sparse if a map of few rows is learned."""
+        count: Any = self.n_components
+        rows = int(count) if isinstance(count, Integral) else None
+        few = sparse.issparse(X) and learned_rows(rows, self.reduce, X.shape[1]) is not None
+        return validated_points(
+            self,
+            X,
+            reset=True,
+            accept_sparse=few,
+            to_accept="A map of few rows is learned from sparse points: set n_components, and leave"
+            " reduce='learn'. ",
+        )
 
     def _check_own_parameters(self) -> None:
         """Validate the parameters by themselves."""
@@ -415,7 +461,10 @@ class LMNN(MetricLearner):
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
         live = without_dead_features(X)
         points, held_out, prior = take_rows(live, split.order), None, None
-        if self.shrinkage == "auto":
+        is_sparse = sparse.issparse(points)
+        if is_sparse:
+            check_range(points)
+        elif self.shrinkage == "auto":
             robust_centre(points)  # refuses what leaves the range of float64
             prior = chosen_prior(points, split.codes, self.n_neighbors)
         if split.held_out is not None:
@@ -423,7 +472,7 @@ class LMNN(MetricLearner):
         counted = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
         return Rows(
             points,
-            central_point(points),
+            None if is_sparse else central_point(points),
             split.labels,
             counted[split.order],
             targets,
@@ -476,6 +525,12 @@ class LMNN(MetricLearner):
         edges = rows.targets
         if before is not None or edges is None:
             edges = targets_under(chosen_by, points, rows.centre, labels, self.n_neighbors)
+        if sparse.issparse(points):
+            assert self._learns_rows is not None
+            source = SparsePoints(points, self._learns_rows)
+            settings = self.push_weight, self.shrinkage_, rows.masses
+            sparse_problem = SparseLMNNProblem.of(source, edges, labels.starts, *settings)
+            return Descent(sparse_problem, points, labels, self.tol, self._learns_rows)
         problem = LMNNProblem.build(
             points,
             rows.centre,
@@ -608,7 +663,7 @@ class LMNN(MetricLearner):
             training.history,
             ending.unreached,
             unrounded=kept.unrounded,
-            points=X,
+            points=None if sparse.issparse(X) else X,
         )
 
     def _warn_if_worse(self, rows: Rows) -> None:
@@ -616,11 +671,13 @@ class LMNN(MetricLearner):
         if rows.held_out is None:
             return
         new, truth = rows.held_out
+        k = min(self.n_neighbors, len(rows.codes))
+        near = to_host(kernels_for(new).nearest(new, rows.points, k)[0])
         warn_if_worse(
             self._votes(rows, to_host(self.components_), new),
-            self._votes(rows, np.eye(self.n_features_in_), new),
+            vote(rows.codes[near], int(rows.codes.max()) + 1),
             truth,
-            n_rows=len(rows.points),
+            n_rows=len(rows.codes),
             n_features=self.n_features_in_,
             n_classes=len(self.classes_),
         )
@@ -637,6 +694,7 @@ class LMNN(MetricLearner):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
+        tags.input_tags.sparse = self.n_components is not None and self.reduce == "learn"
         return tags
 
     def _target_space(self, X: Array) -> Array:

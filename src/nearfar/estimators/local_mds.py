@@ -57,13 +57,15 @@ class LocalMDS(Unfolding):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws links between components, and separates points that start in the same place.
 
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, about their mean and along their principal axes.
+        Positions of the points, centred and along their principal axes.
     eigenvalues_ : ndarray of shape (n_components,)
         The squared lengths of the columns of the embedding.
     graph_ : NeighborhoodGraph
@@ -127,6 +129,7 @@ class LocalMDS(Unfolding):
         tol: float = 1e-6,
         max_iter: int = 300,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -137,6 +140,7 @@ class LocalMDS(Unfolding):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks

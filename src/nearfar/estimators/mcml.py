@@ -100,6 +100,8 @@ class MCML(MetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     warm_start : bool, default=False
         Start from the map of the last fit.
     checkpoint : path or None, default=None
@@ -178,6 +180,7 @@ class MCML(MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         warm_start: bool = False,
         checkpoint: Any = None,
     ) -> None:
@@ -190,6 +193,7 @@ class MCML(MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.warm_start = warm_start
         self.checkpoint = checkpoint
 

@@ -27,7 +27,7 @@ from nearfar.validation import check_choice
 
 
 class MetricMDS(IterativeMDS):
-    """Metric multidimensional scaling: places whose distances are close to the given ones.
+    """Metric multidimensional scaling: points whose distances are close to the given ones.
 
     A local minimum of the stress ``Σ w (δ - d)²`` over pairs of points, with δ the given distances,
     d those of the embedding and w weights, or of the s-stress ``Σ w (δ² - d²)²``. Distances may be
@@ -51,13 +51,15 @@ class MetricMDS(IterativeMDS):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws a random start, and separates points that start in the same place.
 
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, about their mean and along their principal axes.
+        Positions of the points, centred and along their principal axes.
     objective_ : float
         The stress, or the s-stress, summed over pairs i < j in float64.
     duality_gap_ : None
@@ -106,6 +108,7 @@ class MetricMDS(IterativeMDS):
         tol: float = 1e-6,
         max_iter: int = 300,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -115,6 +118,7 @@ class MetricMDS(IterativeMDS):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -11,7 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_points
-from nearfar.estimators._start import check_range, check_spread, given_map, without_dead_features
+from nearfar.estimators._start import (
+    all_equal,
+    check_range,
+    check_spread,
+    given_map,
+    without_dead_features,
+)
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
@@ -19,12 +27,13 @@ from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.mlkr import MLKRProblem, Point
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate, Status
-from nearfar.solvers.quasi_newton import descend
+from nearfar.solvers.quasi_newton import Memory, descend
 from nearfar.supervision.numbers import target_numbers
 from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 
+ROUGH = 1e-5  # residual down to which float32 is enough
 REMAINS = 10  # steps like the last one that a descent may still gain, about
 
 
@@ -50,6 +59,8 @@ class MLKR(MetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
 
     Attributes
     ----------
@@ -100,12 +111,14 @@ class MLKR(MetricLearner):
         tol: float = 1e-4,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.init = init
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> MLKR:
@@ -129,7 +142,7 @@ class MLKR(MetricLearner):
         with single_threaded_blas():
             points, kernels = without_dead_features(points), kernels_for(points)
             training = Training(self, X, y)
-            if not bool((points != points[:1]).any()) or not np.ptp(targets):
+            if all_equal(points) or not np.ptp(targets):
                 return self._without_variation(points, targets, training)
             problem = MLKRProblem.build(kernels, points, targets)
             start = self._start(problem)
@@ -144,8 +157,19 @@ class MLKR(MetricLearner):
             def in_units_of_targets(at: Point) -> dict[str, Any]:
                 return {"objective": at.value * problem.unit**2}
 
+            def iterates() -> Iterator[Iterate[Memory, None]]:
+                """In float32 while the gains are above its rounding, in half of the time."""
+                point, memory, rough = start, None, problem.in_single()
+                if rough is not None:
+                    for iterate in descend(rough.evaluate, point, residual, in_units_of_targets):
+                        point, memory = iterate.point, iterate.state
+                        if iterate.residual is None or iterate.residual <= max(ROUGH, self.tol):
+                            break
+                        yield replace(iterate, residual=None)
+                yield from descend(problem.evaluate, point, residual, in_units_of_targets, memory)
+
             solution = training.run(
-                descend(problem.evaluate, start, residual, in_units_of_targets),
+                iterates(),
                 attributes,
                 start=Iterate(start, np.inf),
             )

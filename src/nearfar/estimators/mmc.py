@@ -79,6 +79,8 @@ class MMC(PairLearner, MetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     memory_limit : float or None, default=None
         Gigabytes that may be used; None is all memory of the machine or the device. If more is
         needed, an error is raised before it is allocated.
@@ -163,6 +165,7 @@ class MMC(PairLearner, MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         memory_limit: float | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -177,6 +180,7 @@ class MMC(PairLearner, MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.memory_limit = memory_limit
         self.warm_start = warm_start
         self.random_state = random_state

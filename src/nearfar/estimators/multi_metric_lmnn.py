@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import copy
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -14,9 +15,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from nearfar.errors import InvalidInputError
+from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import Estimator
-from nearfar.estimators._early_stopping import EarlyStopping
+from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
 from nearfar.estimators._input import (
     check_device,
     drop_rows_without_weight,
@@ -68,9 +69,12 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 PARTITIONS = ("class", "kmeans", "spectral", "given")
+LEFT_OUT = 0.3  # share of each class that decides between one metric and several [JMLR09, 5.2]
+TRIAL_SHARE = 1 / 3  # of max_seconds, for that decision
 SINGLE_TOL = 1e-2  # gap at which the one metric to start from is good enough
 START_WIDTH = 0.1  # of the smoothed hinge, in margins
 START_MARGIN = 0.5  # the objective falls quickly at first, and other triplets become active
+SAME = 1e-6  # relative difference of metrics that is rounding, also of float32
 NO_LENGTH = 1e-12  # share of the largest possible length of an image that counts as none
 
 
@@ -120,8 +124,11 @@ class MultiMetricLMNN(CallbackSupportMixin, ClassifierMixin, Estimator):
         How much of one metric for all to keep, from 0, the papers' program, to below 1, towards
         which all metrics become that one. It is learned first, as `LMNN` with this shrinkage does
         it. "auto" is 4 d / (4 d + m) for d features and m rows a metric, all rows for the one
-        metric, or 0 for more than 5000 features. With ``init`` given, the distance that `LMNN`
-        would keep takes the place of the one metric.
+        metric, or 0 for more than 5000 features. It also stays with the one metric if several
+        misclassify more of the rows that are left out: without ``init`` and
+        ``validation_fraction``, all are learned from 70 % of the rows first, and the others decide
+        (see ``single_metric_``). With ``init`` given, the distance that `LMNN` would keep takes the
+        place of the one metric.
     decision : {"knn", "energy"}, default="knn"
         How ``predict`` decides: by the vote of the nearest neighbours, or by the least energy; see
         `NearestNeighborClassifier` and `EnergyClassifier`.
@@ -140,6 +147,8 @@ default=None
         Largest number of iterations, those for the one metric to start from included.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     checkpoint : path or None, default=None
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit ends by itself. It is begun after the one metric was learned.
@@ -157,6 +166,9 @@ default=None
         The shrinkage of the joint program.
     prior_components_ : ndarray of shape (rows, n_features) or None
         The map whose distance the shrinkage keeps: that of one metric for all. None for the inputs.
+    single_metric_ : bool
+        Whether all metrics are the one that was learned first, since rows that were left out, or
+        held out, are classified better by it.
     target_components_ : ndarray of shape (rows, n_features) or None
         The map under which target neighbours are the nearest of the class; None for the inputs.
     centers_ : ndarray of shape (n_metrics, n_features) or None
@@ -173,7 +185,7 @@ default=None
         where all points are equal.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
-        callback), "early_stopped" (by validation) or "interrupted".
+        callback), "early_stopped" (by validation, or with the one metric) or "interrupted".
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
@@ -236,6 +248,7 @@ default=None
         tol: float = 1e-2,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         checkpoint: Any = None,
         random_state: Any = None,
     ) -> None:
@@ -250,6 +263,7 @@ default=None
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.checkpoint = checkpoint
         self.random_state = random_state
 
@@ -303,11 +317,14 @@ default=None
             return self
 
         components, ended = self._start(training, rows, single)
+        if ended is None and self._chooses and self._loses(X, labels, clusters, learned):
+            ended = Status.EARLY_STOPPED
         joint = self._shrunk_towards(components, rows, single)
         descent, solution = self._solved(training, rows, joint, components, ended)
         certificate = descent.certificate(solution.iterate)
 
         self.components_ = self._placed(descent.problem, solution.iterate)
+        self._store_if_single()
         status, objective = descent.settled(solution.status, certificate), None
         if certificate is not None:
             objective = certificate.objective
@@ -442,7 +459,55 @@ default=None
             found = self.metric_of_[nearest_row(to_host(X), to_host(self.points_))]
         return np.repeat(found[:, None], n_classes, axis=1)
 
-    # -- one metric, then all ----------------------------------------------------------------
+    # -- one metric, or all ------------------------------------------------------------------
+
+    @property
+    def _chooses(self) -> bool:
+        """Whether rows that are left out decide between one metric and several."""
+        return self.shrinkage == "auto" and self.init is None and self.validation_fraction is None
+
+    def _loses(self, X: Array, labels: ClassOrder, clusters: Any, weights: Matrix | None) -> bool:
+        """Whether several metrics misclassify more of the rows that are left out than the one.
+
+        All are learned from the other rows for that; of equals several are kept, as by early
+        stopping. If there are too few rows to leave any out, several count as worse; without a
+        distance to keep, or the time, there is no choice.
+        """
+        if int(LEFT_OUT * labels.sizes.max()) == 0 or labels.sizes.max() < 3:
+            return True
+        rows, new = held_out_rows(labels, LEFT_OUT, np.random.RandomState(0))
+        seconds = None if self.max_seconds is None else TRIAL_SHARE * self.max_seconds
+        settings = self.get_params(deep=False) | {"checkpoint": None, "max_seconds": seconds}
+        parts = [None if part is None else part[rows] for part in (clusters, weights)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the fit to all rows repeats what matters
+            try:
+                trial = _Trial(**settings).fit(take_rows(X, rows), labels.codes[rows], *parts)
+            except TimeLimitError:
+                return False
+        one = trial.prior_components_
+        if one is None:
+            return False
+        unseen, codes, none = take_rows(X, new), labels.codes[rows], np.zeros(len(rows), np.intp)
+
+        def votes(maps: Array, metric_of: Index) -> Index:
+            k = min(self.n_neighbors, len(codes))
+            nearest = nearest_under(unseen, trial.points_, to_host(maps), metric_of, k)
+            return vote(codes[nearest], len(labels.classes))
+
+        truth = labels.codes[new]
+        single, several = votes(one[None], none), votes(trial.components_, trial.metric_of_)
+        loses = int((several != truth).sum()) > int((single != truth).sum())
+        warn_if_worse(
+            single if loses else several,
+            votes(np.eye(X.shape[1])[None], none),
+            truth,
+            n_rows=len(rows),
+            n_features=X.shape[1],
+            n_classes=len(labels.classes),
+            standard_errors=2.0,  # nobody asked for this check: it should not cry wolf
+        )
+        return loses
 
     def _single(self, rows: Rows) -> LMNNProblem:
         """The problem with one metric for all."""
@@ -641,10 +706,27 @@ default=None
             n_classes=len(self.classes_),
         )
 
+    def _store_if_single(self) -> None:
+        """Set ``single_metric_``; equal metrics get one map, whatever the rotations of theirs."""
+        metrics = self.get_mahalanobis_matrix()
+        tolerance = SAME * np.abs(metrics).max(initial=0.0)
+        self.single_metric_ = bool(np.abs(metrics - metrics[:1]).max(initial=0.0) <= tolerance)
+        if self.single_metric_:
+            self.components_ = self.components_[[0] * len(metrics)]
+
     def _store_without_variation(self, rows: Rows, heads: Array) -> None:
         """All points are equal: identities are as good as any other metrics."""
         labels, mu = rows.split.labels, self.push_weight
         objective = objective_without_variation(mu, labels, heads, rows.masses)
         identities = np.array([np.eye(self.n_features_in_)] * self._n_metrics)
         self.components_ = kernels_for(rows.points).like(identities, rows.points)
+        self.single_metric_ = True
         store_ending(self, Status.CONVERGED, objective, 0.0, [])
+
+
+class _Trial(MultiMetricLMNN):
+    """Learns several metrics without a choice, to compare them with the one."""
+
+    @property
+    def _chooses(self) -> bool:
+        return False

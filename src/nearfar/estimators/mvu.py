@@ -3,36 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._graph_layout import (
+    SEVERITY,
     Component,
     Layout,
     Unfolded,
+    as_returned,
     check_graph_parameters,
     graph_input,
     run_component,
     store_layout,
 )
-from nearfar.estimators._proofs import Proof
+from nearfar.estimators._mvu_answer import (
+    CONTRADICTION,
+    SOLVED,
+    Answer,
+    dimension,
+    is_locked_up,
+    joint_forces,
+    joint_proof,
+    refuse_contradictions,
+    scaled_eigenvectors,
+    too_different,
+    warn_of_changes,
+)
+from nearfar.estimators._pair_limits import Lengths, PairLimits
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
+from nearfar.estimators.variational_mvu import CUT_SHORT, ScaledGraph, descend, principal_axes
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import Array, check_memory, gram_kernels_for, kernels_for, single_threaded_blas
 from nearfar.problems.mvu import (
-    Certificate,
     IllConditionedError,
     MVUProgram,
-    State,
     UnboundedError,
     least_rounding,
 )
+from nearfar.problems.stress import Stress
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.interior_point import interior_point
 from nearfar.validation import check_choice, check_number
@@ -40,13 +57,10 @@ from nearfar.validation import check_choice, check_number
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
+STRETCH = 0.01  # of a refinement, the default of `VariationalMVU`
+STEPS = 10  # of a refinement, for each iteration that `max_iter` allows
+REFINED = 1e-4  # relative gain of ten steps at which a refinement ends
 CONSTRAINTS = ("equal", "exact", "shrink", "slack")
-CONTRADICTION = 1e-3  # change of a length that equal lengths would need, above which none exist
-KEPT = 1e-6  # change of a squared length that is none
-NAMED = 5  # edges that a message names
-FLAT = 0.01  # share of the variance that may be lost without a warning
-HELD = 0.95  # share of the variance along the axes that count as dimensions, at least
-SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
 
 
 class MVU(Unfolding):
@@ -72,11 +86,16 @@ class MVU(Unfolding):
         length, however little. There "equal" gives each point a small dimension of its own, which
         makes lengths up to 1 % longer and lets the graph bend (see ``thickness_``), and "exact"
         does not.
-    slack_weight : float, default=0.99
+    slack_weight : float or tuple of two, default=0.99
         The thesis' omega between 0 and 1, the weight of the changes of squared lengths against the
-        variance; for "slack" only.
+        variance; or that of growing and that of shrinking, of which the latter may be 0. For
+        "slack" only.
     variance : {"max", "min"}, default="max"
         Whether to maximise the variance or, for comparison, to minimise it.
+    refine : bool, default=False
+        Whether conjugate gradients follow the program, as in `VariationalMVU`. They correct in
+        ``n_components`` dimensions the lengths that the projection has changed, at a ``stretch`` of
+        0.01, and change ``embedding_`` alone: all else is about the program.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Whether X holds points, distances or a kernel matrix.
     on_disconnected : {"link", "error", "separate"}, default="link"
@@ -86,9 +105,11 @@ class MVU(Unfolding):
     tol : float, default=1e-6
         Certified relative gap at which to stop.
     max_iter : int, default=100
-        Largest number of iterations.
+        Largest number of iterations of the program; a refinement may take ten times as many.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     memory_limit : float or None, default=None
         Gigabytes that may be used; None is all memory of the machine or the device. A problem that
         needs more is refused before any work.
@@ -98,7 +119,8 @@ class MVU(Unfolding):
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The leading eigenvectors of the solution, scaled by the roots of their eigenvalues.
+        The leading eigenvectors of the solution, scaled by the roots of their eigenvalues; with
+        ``refine`` what conjugate gradients make of them.
     eigenvalues_ : ndarray of shape (n_points,)
         Eigenvalues of the solution, largest first, summed over components: as many as the largest
         component has different points.
@@ -110,7 +132,12 @@ class MVU(Unfolding):
         different points.
     locked_up_ : bool
         Whether nothing was unfolded: the variance is that of the points themselves. False where
-        `fit` saw no points, but distances or a kernel.
+        `fit` saw no points, but distances or a kernel, or was given ``pairs``.
+    edge_forces_ : ndarray of shape (n_edges,)
+        The force with which each edge of ``graph_`` is held, for each unit of its length: positive
+        if it would grow otherwise, negative if it would shrink. With the Laplacian L of these
+        weights ``L @ kernel_`` is ``kernel_``: forces balance the pull of each point away from
+        the mean (its negative for ``variance="min"``). An edge of copies of a point has 0.
     dimacs_ : dict
         The DIMACS error measures of the solution, "err1" to "err6"; of the largest component.
         Changes of lengths that are allowed or paid for are no errors.
@@ -131,7 +158,7 @@ class MVU(Unfolding):
         that was to be kept. None if an interrupted fit did not reach all components.
     proof_ : dict or None
         What proves ``duality_gap_``, for `nearfar.verify`: the edges with their dual
-        weights y, and the thickness with which each was kept.
+        weights y, and the thickness with which each was kept; and the same of ``pairs``.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -139,7 +166,9 @@ class MVU(Unfolding):
         Number of iterations.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective, bound, violation, mu (mean
-        complementary product), duality_gap (certified), residual (the same), component.
+        complementary product), duality_gap (certified), residual (the same), component. For each
+        step of a refinement, whose stage is "refinement": objective (minus the stress), and
+        residual (the relative gain of ten steps).
     graph_ : NeighborhoodGraph
         The graph.
     component_labels_ : ndarray of shape (n_samples,)
@@ -181,13 +210,15 @@ class MVU(Unfolding):
         *,
         angles: bool = True,
         constraints: str = "equal",
-        slack_weight: float = 0.99,
+        slack_weight: float | tuple[float, float] = 0.99,
         variance: str = "max",
+        refine: bool = False,
         metric: str = "euclidean",
         on_disconnected: str = "link",
         tol: float = 1e-6,
         max_iter: int = 100,
         max_seconds: float | None = None,
+        verbose: int = 0,
         memory_limit: float | None = None,
         random_state: Any = None,
     ) -> None:
@@ -197,17 +228,19 @@ class MVU(Unfolding):
         self.constraints = constraints
         self.slack_weight = slack_weight
         self.variance = variance
+        self.refine = refine
         self.metric = metric
         self.on_disconnected = on_disconnected
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.memory_limit = memory_limit
         self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, pairs: Any = None, distances: Any = None) -> Self:
         """Unfold the points.
 
         Parameters
@@ -219,6 +252,12 @@ class MVU(Unfolding):
             with the known ones stored; with ``metric="kernel"`` a kernel matrix.
         y : None
             Not used.
+        pairs : array-like of int, of shape (n_pairs, 2), or None, default=None
+            Rows of X whose distance is limited, too; they need not be neighbours.
+        distances : array-like of shape (n_pairs,) or (n_pairs, 2), or None, default=None
+            The distance that each pair must have, whatever ``constraints`` is, or the least and the
+            largest; 0 and infinity are no limits. A pair with a largest distance takes the place of
+            its edge in the graph.
 
         Returns
         -------
@@ -227,13 +266,24 @@ class MVU(Unfolding):
         """
         self._check_parameters()
         given = graph_input(self, X)
+        limits = PairLimits.of(pairs, distances, given.graph.n_nodes)
+        if len(limits) and self.refine:
+            raise InvalidInputError(
+                "a refinement would change the distances of pairs, and got both. Set refine=False,"
+                " or leave pairs out."
+            )
         training = Training(self, X, y, bounded=False)
         layout = Layout(given, self.n_components)
+        limits.check_nodes(layout)
         answers: list[Answer] = []
         for component in layout.components():
-            program = self._program(component.graph, given.reference)
-            answer = self._solve(program, component, layout, training)
-            layout.place(component, answer.unfolded(self.n_components))
+            mine = limits.inside(component, layout)
+            program = self._program(component.graph, given.reference, mine)
+            answer = self._solve(program, component, mine, layout, training)
+            unfolded = answer.unfolded(self.n_components)
+            if self.refine and answer.status not in CUT_SHORT:
+                unfolded = self._refined(unfolded, component, layout, training)
+            layout.place(component, unfolded)
             answers.append(answer)
         store_layout(self, layout)
         self._store_answers(answers, layout)
@@ -248,9 +298,18 @@ class MVU(Unfolding):
         check_graph_parameters(self)
         check_limits(self)
         check_choice("constraints", self.constraints, CONSTRAINTS)
-        check_number("slack_weight", self.slack_weight, Real, 0, 1, open_ends=True)
+        weights = self.slack_weight
+        if isinstance(weights, tuple | list) and len(weights) == 2:
+            check_number("slack_weight[0]", weights[0], Real, 0, 1, open_ends=True)
+            check_number("slack_weight[1]", weights[1], Real, 0, np.nextafter(1, 0))
+            free = self.constraints == "slack" and weights[1] == 0
+        else:
+            check_number("slack_weight", weights, Real, 0, 1, open_ends=True)
+            free = False
         check_choice("variance", self.variance, ("max", "min"))
-        if self.variance == "min" and self.constraints == "shrink":
+        if not isinstance(self.refine, bool | np.bool_):
+            raise InvalidInputError(f"refine must be True or False; got {self.refine!r}.")
+        if self.variance == "min" and (free or self.constraints == "shrink"):
             raise InvalidInputError(
                 "the least variance of lengths that may shrink is zero, with all points in one"
                 " place. Set constraints='equal' or variance='max'."
@@ -258,10 +317,13 @@ class MVU(Unfolding):
 
     # -- build the problem -------------------------------------------------------------------
 
-    def _program(self, graph: NeighborhoodGraph, reference: Array) -> MVUProgram:
-        """The program of a connected graph, where the reference lives."""
+    def _program(
+        self, graph: NeighborhoodGraph, reference: Array, limits: PairLimits
+    ) -> MVUProgram:
+        """The program of a connected graph with limits of pairs, where the reference lives."""
         double = kernels_for(reference).double(reference[:0])
-        n, m = graph.n_nodes, graph.n_edges
+        edges = Lengths.of(graph, limits, self.constraints, self.slack_weight)
+        n, m = graph.n_nodes, len(edges.squares)
         check_memory(
             8 * gram_kernels_for(double).SCHUR_COPIES * m**2 + 24 * m * n + 100 * n**2,
             f"exact unfolding of {n} points and {m} edges",
@@ -270,31 +332,35 @@ class MVU(Unfolding):
             double,
         )
         if self.constraints != "slack" and least_rounding(graph.lengths, n) > CONTRADICTION:
-            raise _too_different(graph)
+            raise too_different(graph)
         try:
             return MVUProgram.build(
-                graph.heads,
-                graph.tails,
-                graph.lengths**2,
+                edges.heads,
+                edges.tails,
+                edges.squares,
                 n,
                 double,
-                "equal" if self.constraints == "exact" else self.constraints,
-                float(self.slack_weight),
+                edges.prices,
                 maximise=self.variance == "max",
                 may_thicken=self.constraints == "equal",
             )
         except IllConditionedError:
-            raise _too_different(graph) from None
+            raise too_different(graph) from None
         except UnboundedError as error:
             raise InvalidInputError(
-                f"with slack_weight={self.slack_weight:g} the variance grows without bound; on this"
+                f"with slack_weight={self.slack_weight} the variance grows without bound; on this"
                 f" graph it must be above {error.least:.6g}. Set it nearer to 1."
             ) from None
 
     # -- solve -------------------------------------------------------------------------------
 
     def _solve(
-        self, program: MVUProgram, component: Component, layout: Layout, training: Training
+        self,
+        program: MVUProgram,
+        component: Component,
+        limits: PairLimits,
+        layout: Layout,
+        training: Training,
     ) -> Answer:
         """Solve the program of a component, and compute the certificate of the solution."""
 
@@ -305,16 +371,34 @@ class MVU(Unfolding):
         try:
             solution = run_component(training, layout, component, iterates_of(program), embedding)
         except IllConditionedError:
-            raise _too_different(component.graph) from None
+            raise too_different(component.graph) from None
         program, state = solution.iterate.state
         K, status = program.scale * state.K, solution.status
         eigenvalues, columns = scaled_eigenvectors(K, program.n)
         certificate = program.certificate(state, eigenvalues)
         if status in SOLVED:
-            if self.constraints in ("equal", "exact"):
-                _refuse_contradictions(program, state, component.graph)
+            if self.constraints in ("equal", "exact") or len(limits):
+                refuse_contradictions(program, state, component.graph)
             status = Status.CONVERGED if certificate.gap <= self.tol else Status.STALLED
-        return Answer(component, program, state, K, eigenvalues, columns, certificate, status)
+        return Answer(
+            component, limits, program, state, K, eigenvalues, columns, certificate, status
+        )
+
+    def _refined(
+        self, unfolded: Unfolded, component: Component, layout: Layout, training: Training
+    ) -> Unfolded:
+        """Places after conjugate gradients from those of the program."""
+        random, reference = check_random_state(self.random_state), layout.reference
+        scaled = ScaledGraph.of(component.graph, reference, 1, random)
+        start = kernels_for(unfolded.embedding).to_host(unfolded.embedding) / scaled.unit
+        run = partial(run_component, training, layout, component, times=STEPS)
+        stress = Stress(scaled.edges, scaled.pull(STRETCH))
+        solution = descend(
+            stress, start, scaled, self.n_components, run, tol=REFINED, stage="refinement"
+        )
+        Y = as_returned(scaled.unit * principal_axes(solution.iterate.point)[0], reference)
+        status = max(unfolded.status, solution.status, key=SEVERITY.index)
+        return replace(unfolded, embedding=Y, status=status)
 
     # -- store -------------------------------------------------------------------------------
 
@@ -322,14 +406,15 @@ class MVU(Unfolding):
         """Store what only MVU has; the first answer is that of the largest component."""
         spectrum = layout.found[0][1].eigenvalues
         graph = answers[0].component.graph if answers else self.graph_
-        self.intrinsic_dimension_ = _dimension(spectrum, graph)
+        self.intrinsic_dimension_ = dimension(spectrum, graph)
         self.dimacs_ = answers[0].certificate.dimacs if answers else {}
         self.thickness_ = max((answer.program.thickness for answer in answers), default=0.0)
         self.locked_up_ = (
             bool(answers)
             and answers[0].status in SOLVED
+            and not len(answers[0].limits)
             and self.variance == "max"
-            and _is_locked_up(answers[0].component.graph.points, spectrum, self.n_components)
+            and is_locked_up(answers[0].component.graph.points, spectrum, self.n_components)
         )
         if self.locked_up_:
             warn(
@@ -337,37 +422,11 @@ class MVU(Unfolding):
                 " was unfolded. Lower n_neighbors, set angles=False, or constraints='slack'.",
                 DataWarning,
             )
-        _warn_of_changes([answer for answer in answers if answer.status in SOLVED], self.tol)
+        warn_of_changes([answer for answer in answers if answer.status in SOLVED], self.tol)
         blocks = [(answer.component, answer.K) for answer in answers]
         self.kernel_ = layout.join_matrices(blocks)
-        self.proof_ = _joint_proof(answers, layout)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The solution of the program of a component."""
-
-    component: Component
-    program: MVUProgram  # the one that was solved last, see `iterates_of`
-    state: State
-    K: Array  # (n, n), in the units of the data
-    eigenvalues: Matrix  # of K, largest first
-    columns: Array  # (n, n) its eigenvectors, scaled by the roots of their eigenvalues
-    certificate: Certificate
-    status: Status
-
-    def unfolded(self, n_components: int) -> Unfolded:
-        """The places of the nodes, and what every unfolding tells of them."""
-        program, state = self.program, self.state
-        return Unfolded(
-            embedding=self.columns[:, :n_components],
-            eigenvalues=np.maximum(self.eigenvalues, 0.0),
-            max_distortion=float(abs(program.changes(state.K)).max()),
-            objective=self.certificate.objective,
-            duality_gap=self.certificate.gap,
-            status=self.status,
-            gap_unit=max(program.mean_square, abs(program.bound(state))),
-        )
+        self.proof_ = joint_proof(answers, layout)
+        self.edge_forces_ = joint_forces(answers, layout)
 
 
 def iterates_of(program: MVUProgram | None) -> Iterator[Iterate]:
@@ -381,91 +440,3 @@ def iterates_of(program: MVUProgram | None) -> Iterator[Iterate]:
             state = iterate.state
             yield replace(iterate, state=(program, state))
         program = program.successor(state)
-
-
-def scaled_eigenvectors(K: Array, count: int) -> tuple[Matrix, Array]:
-    """The largest eigenvalues of K, on the host, and its vectors scaled by their roots."""
-    values, vectors = gram_kernels_for(K).eigh(K)
-    values, vectors = values[-count:], vectors[:, -count:]
-    columns = vectors * values.clip(0, None) ** 0.5
-    order = kernels_for(K).index(np.arange(len(values))[::-1].copy(), K)
-    return kernels_for(K).to_host(values[order]), columns[:, order]
-
-
-def _joint_proof(answers: list[Answer], layout: Layout) -> Proof:
-    """The dual points of all components, by the rows of X."""
-    edges, weights = [np.empty((0, 2), dtype=np.intp)], [np.empty((0, 2))]
-    for answer in answers:
-        ends, values = answer.program.dual_point(answer.state)
-        edges.append(layout.first_copies[answer.component.rows[ends]])
-        weights.append(values)
-    return {"edges": np.concatenate(edges).astype(np.int32), "weights": np.concatenate(weights)}
-
-
-# -- what cannot be kept ---------------------------------------------------------------------
-
-
-def _refuse_contradictions(program: MVUProgram, state: State, graph: NeighborhoodGraph) -> None:
-    """Raise if no points have these equal lengths: some length changes at any price."""
-    lengths = kernels_for(state.y).to_host(program.lengths(state.K))
-    if np.abs(lengths - 1).max() <= CONTRADICTION:
-        return
-    worst = np.argsort(-np.abs(lengths - 1))
-    worst = worst[np.abs(lengths[worst] - 1) > CONTRADICTION]
-    if (program.rounding(state)[worst] > CONTRADICTION).any():
-        raise _too_different(graph)
-    edges = ", ".join(
-        f"{graph.heads[e]}-{graph.tails[e]} ({lengths[e] ** 0.5 - 1:+.1%})" for e in worst[:NAMED]
-    )
-    raise InvalidInputError(
-        f"no points have these distances: {len(worst)} of {graph.n_edges} edges would have to"
-        f" change, most of all {edges}. Set constraints='slack' or 'shrink', or correct them.",
-        np.unique([graph.heads[worst], graph.tails[worst]]),
-    )
-
-
-def _warn_of_changes(answers: list[Answer], tol: float) -> None:
-    """Warn of lengths that should have been kept and were not, and name the likely cause."""
-    violations = [answer.program.violation(answer.state) for answer in answers]
-    violation = max(violations, default=0.0)
-    if violation <= max(tol, KEPT):
-        return
-    worst = answers[violations.index(violation)]
-    cause = "the graph is too stiff, or they contradict each other. Lower n_neighbors"
-    if worst.program.rounding(worst.state).max() >= violation:
-        cause = "they are so different that rounding changes the short ones. Leave out outliers"
-    warn(
-        f"squared lengths could be kept only to {violation:.0e} of themselves: {cause}, or set"
-        " constraints='slack'.",
-        DataWarning,
-    )
-
-
-def _too_different(graph: NeighborhoodGraph) -> InvalidInputError:
-    """An error that names the shortest and the longest edge."""
-    short, long = int(graph.lengths.argmin()), int(graph.lengths.argmax())
-    (i, j), (k, m) = ((int(graph.heads[e]), int(graph.tails[e])) for e in (short, long))
-    return InvalidInputError(
-        "lengths must not be so different that rounding a matrix of inner products changes the"
-        f" short ones; edge {i}-{j} is {graph.lengths[short]:.2g} long and edge {k}-{m}"
-        f" {graph.lengths[long]:.2g}. Leave out outliers, make points equal that are nearly so, or"
-        " set constraints='slack'.",
-        [i, j, k, m],
-    )
-
-
-def _dimension(spectrum: Matrix, graph: NeighborhoodGraph) -> int:
-    """How many axes are longer than an edge, or hold all but a small share of the variance."""
-    long = int((spectrum >= (graph.lengths**2).mean() * graph.n_nodes).sum())
-    return max(long, 1 + int(np.searchsorted(np.cumsum(spectrum), HELD * spectrum.sum())))
-
-
-def _is_locked_up(points: Any, spectrum: Matrix, n_components: int) -> bool:
-    """Whether the variance is that of the points, although they are not flat."""
-    if points is None:
-        return False
-    kernels = kernels_for(points)
-    X = np.asarray(kernels.to_host(points), dtype=np.float64)
-    before = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
-    lost = before[n_components:].sum() / max(before.sum(), np.finfo(float).tiny)
-    return bool(lost > FLAT and spectrum.sum() < (1 + FLAT) * before.sum())

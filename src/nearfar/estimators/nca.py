@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
@@ -26,12 +27,19 @@ from nearfar.estimators._soft_neighbors import (
     start_from,
     validated_labelled_points,
 )
-from nearfar.estimators._start import central_point, given_start, projection
+from nearfar.estimators._start import (
+    central_point,
+    given_start,
+    projection,
+    sparse_projection,
+)
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.nca import DiagonalNCAProblem, NCAProblem
+from nearfar.problems.nca_sparse import SparseNCAProblem
 from nearfar.problems.soft_neighbors import Point, masses_of_others
+from nearfar.problems.sparse_points import SKETCH, SparsePoints
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.quasi_newton import Memory, descend
 from nearfar.supervision import ClassOrder
@@ -73,11 +81,12 @@ class NCA(MetricLearner):
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, by which those of their rows are multiplied: "balanced" gives all
         classes the same weight, and classes that a dict does not name have the weight 1.
-    init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
+    init : {"auto", "identity", "pca", "lda", "random"} or array (rows, n_features), default="auto"
         Where to start. "auto" is the best of three starts, by the objective: directions weighted by
         the distances between random points relative to those within classes; the inputs; and
         standardised features (or principal components of these), scaled so that nearest neighbours
-        are at a distance of about 1. The other words are scaled to the length of the first. An
+        are at a distance of about 1. The other words are scaled to the length of the first;
+        "random" are normal random numbers, for starts from several places. An
         array is used as it is, and its scale matters. A diagonal metric starts from "auto",
         "identity" or an array, of whose metric it takes the diagonal.
     tol : float, default=1e-5
@@ -86,11 +95,15 @@ class NCA(MetricLearner):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     warm_start : bool, default=False
         Start from the map of the last fit.
     checkpoint : path or None, default=None
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit has converged.
+    random_state : int, RandomState instance or None, default=None
+        Draws ``init="random"``.
 
     Attributes
     ----------
@@ -128,8 +141,9 @@ class NCA(MetricLearner):
     Notes
     -----
     With n points, d features and r rows an iteration costs O(n² (r + d)), or O(n² r) for few rows.
-    Memory is O(n d) and some blocks of a few megabytes: no n × n array is made. Sparse input is
-    refused.
+    Memory is O(n d) and some blocks of a few megabytes: no n × n array is made. CSR input, for a
+    map of fewer rows than features, is never made dense; for z stored numbers an iteration costs
+    O(n² r + z r), and memory is O(z + (n + d) (r + 100)).
 
     References
     ----------
@@ -158,8 +172,10 @@ class NCA(MetricLearner):
         tol: float = 1e-5,
         max_iter: int = 100,
         max_seconds: float | None = None,
+        verbose: int = 0,
         warm_start: bool = False,
         checkpoint: Any = None,
+        random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.diagonal = diagonal
@@ -169,8 +185,10 @@ class NCA(MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.warm_start = warm_start
         self.checkpoint = checkpoint
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()
@@ -179,8 +197,9 @@ class NCA(MetricLearner):
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
-            The points. Float32 stays float32; tensors are computed on their device.
+        X : array-like, sparse array or torch.Tensor of shape (n_samples, n_features)
+            The points. Float32 stays float32; tensors are computed on their device. They may be
+            sparse if there are fewer rows than features.
         y : array-like of shape (n_samples,)
             Class labels: numbers, strings, booleans or categories.
         sample_weight : array-like of shape (n_samples,) or None, default=None
@@ -192,7 +211,15 @@ class NCA(MetricLearner):
         NCA
             The fitted estimator.
         """
-        given_rows = validated_labelled_points(self, X, y, sample_weight)
+        given_rows = validated_labelled_points(
+            self,
+            X,
+            y,
+            sample_weight,
+            accept_sparse=sparse.issparse(X) and self._learns_few_rows(X.shape[1]),
+            to_accept="A map of few rows is learned from sparse points: set n_components, and leave"
+            " diagonal=False. ",
+        )
         X, labels = given_rows.X, given_rows.labels
         self._check_parameters()
         full = self.diagonal or self.n_components in (None, self.n_features_in_)
@@ -200,17 +227,14 @@ class NCA(MetricLearner):
         given = given_start(self, rows)
 
         points = points_to_shrink(self, X, labels)
-        scale, centre = self.feature_scale_, central_point(points)
-        kind = DiagonalNCAProblem if self.diagonal else NCAProblem
-        problem = kind.shrunk(
-            points, centre, labels.starts, self.shrinkage_, given_rows.masses, floored=full
-        )
-        if not problem.basis.any():
+        scale = self.feature_scale_
+        problem = self._problem(points, labels, given_rows.masses, rows)
+        if not problem.varies:
             return self._store_without_variation(X, given_rows, rows)
         if given is None:
-            start = named_start(problem, points, labels, str(self.init), rows)
+            start = named_start(problem, points, labels, str(self.init), rows, self.random_state)
             if self.init == "auto":
-                local = map(problem.factor, local_maps(points, labels, rows))
+                local = map(problem.factor, local_maps(problem, points, labels, rows))
                 smaller = [share * start for share in SMALLER if problem.floor.any()]
                 starts = [start, *local, *smaller]
                 start = min(starts, key=lambda L: problem.evaluate(L).value)
@@ -248,9 +272,25 @@ class NCA(MetricLearner):
         training.finish(solution.status, fitted)
         return self
 
+    def _learns_few_rows(self, n_features: int) -> bool:
+        """Whether the map has fewer rows than there are features."""
+        count: Any = self.n_components
+        return isinstance(count, Integral) and count < n_features and not self.diagonal
+
+    def _problem(
+        self, points: Array, labels: ClassOrder, masses: Matrix | None, rows: int | None
+    ) -> NCAProblem:
+        """The problem on points sorted by class; a map of all rows has a floor."""
+        if sparse.issparse(points):
+            source = SparsePoints(points, rows or 1)
+            return SparseNCAProblem.of(source, labels.starts, self.shrinkage_, masses)
+        kind = DiagonalNCAProblem if self.diagonal else NCAProblem
+        settings = labels.starts, self.shrinkage_, masses
+        return kind.shrunk(points, central_point(points), *settings, floored=rows is None)
+
     def _check_parameters(self) -> None:
         check_limits(self)
-        check_init(self.init)
+        check_init(self.init, "random")
         check_shrinkage(self.shrinkage)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
@@ -261,25 +301,39 @@ class NCA(MetricLearner):
                 f" init={self.init!r}. Choose one of these, or set diagonal=False."
             )
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.n_components is not None and not self.diagonal
+        return tags
+
     def _store_without_variation(self, X: Array, given: LabelledPoints, rows: int | None) -> NCA:
         """All points are equal, so that every map is as good as any other: keep the identity."""
         warn_of_no_variation()
-        d, masses = self.n_features_in_, np.ones(len(X)) if given.masses is None else given.masses
+        d, n = self.n_features_in_, X.shape[0]
+        masses = np.ones(n) if given.masses is None else given.masses
         self.components_ = as_components(np.eye(rows or d, d), self.n_components, X)
         self.proof_ = given.proof or None
         others = masses_of_others(given.labels.starts, masses)
-        objective = float(masses @ (others / masses_of_others(np.array([0, len(X)]), masses)))
+        objective = float(masses @ (others / masses_of_others(np.array([0, n]), masses)))
         store_ending(self, Status.CONVERGED, objective, None, [])
         return self
 
 
-def local_maps(points: Array, labels: ClassOrder, rows: int | None) -> list[Matrix]:
+def local_maps(
+    problem: NCAProblem, points: Array, labels: ClassOrder, rows: int | None
+) -> list[Matrix]:
     """The inputs and standardised features, or their principal components, at a local scale.
 
     At that scale nearest neighbours are at a distance of about 1. Where classes alternate over
     short distances, there is no direction in which they differ on average, and another start sees
-    nothing but chance.
+    nothing but chance. Of many sparse features the maps are principal components and discriminants.
     """
+    if isinstance(problem, SparseNCAProblem) and rows is not None:
+        source, d = problem.source, points.shape[1]
+        if d > SKETCH:
+            maps = (sparse_projection(source, labels, init, rows) for init in ("pca", "lda"))
+            return [found for L in maps for found in at_local_scale(L, source.images(L))]
+        points = source.sketch[1]
     d, kernels = points.shape[1], kernels_for(points)
     centred = kernels.double(points) - kernels.double(points[:1])
     deviations = np.std(to_host(centred[:: -(-len(centred) // SAMPLE_ROWS)]), axis=0)
@@ -290,9 +344,13 @@ def local_maps(points: Array, labels: ClassOrder, rows: int | None) -> list[Matr
         if rows not in (None, d):
             weighted = centred * kernels.like(weights, centred)
             components = projection(weighted, labels, "pca", rows) * weights
-        images = kernels.apply(centred, components)
-        sample = images[:: -(-len(images) // SAMPLE_ROWS)]
-        squares = to_host(kernels.nearest(sample, images, min(NEAREST + 1, len(images)))[1])
-        if squares.any():
-            found.append(components / np.sqrt(np.median(squares[squares > 0])))
+        found += at_local_scale(components, kernels.apply(centred, components))
     return found
+
+
+def at_local_scale(components: Matrix, images: Array) -> list[Matrix]:
+    """A map scaled by the distances between nearest images; none if all are equal."""
+    sample = images[:: -(-len(images) // SAMPLE_ROWS)]
+    count = min(NEAREST + 1, len(images))
+    squares = to_host(kernels_for(images).nearest(sample, images, count)[1])
+    return [components / np.sqrt(np.median(squares[squares > 0]))] if squares.any() else []

@@ -27,7 +27,7 @@ from nearfar.validation import check_choice
 
 
 class NonmetricMDS(IterativeMDS):
-    """Non-metric multidimensional scaling: places whose distances have the order of the given ones.
+    """Non-metric multidimensional scaling: points whose distances have the order of the given ones.
 
     A local minimum of Kruskal's stress-1, ``√(Σ w (d̂ - d)² / Σ w d²)`` over pairs of points, with d
     the distances of the embedding, w weights, and d̂ the numbers nearest to d that rise with the
@@ -53,14 +53,16 @@ class NonmetricMDS(IterativeMDS):
         Largest number of iterations.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws a random start, and separates points that start in the same place.
 
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, about their mean and along their principal axes. The weighted mean of their
-        squared distances is 1: their scale tells nothing.
+        Positions of the points, centred and along their principal axes. The weighted
+        mean of their squared distances is 1: the scale has no meaning.
     objective_ : float
         Stress-1, computed in float64: 0 is perfect, and Kruskal called 0.025 excellent, 0.05 good,
         0.1 fair and 0.2 poor.
@@ -111,6 +113,7 @@ class NonmetricMDS(IterativeMDS):
         tol: float = 1e-6,
         max_iter: int = 300,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -120,6 +123,7 @@ class NonmetricMDS(IterativeMDS):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks

@@ -74,6 +74,8 @@ class POLA(PairLearner, MetricLearner):
         Largest number of epochs of `fit`.
     max_seconds : float or None, default=None
         Largest time of `fit` in seconds. It may end an epoch before all pairs were visited.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=0
         Draws and shuffles the pairs. None does so differently each time.
 
@@ -158,6 +160,7 @@ class POLA(PairLearner, MetricLearner):
         shuffle: bool = True,
         max_iter: int = 5,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = 0,
     ) -> None:
         self.beta = beta
@@ -166,6 +169,7 @@ class POLA(PairLearner, MetricLearner):
         self.shuffle = shuffle
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
@@ -28,11 +29,13 @@ from nearfar.estimators._shrinkage import (
     scale_of_pairs,
     shrinkage_for,
 )
-from nearfar.estimators._start import FEW_ROWS, check_range, without_dead_features
+from nearfar.estimators._start import all_equal, check_range, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.linalg import canonical_factor, pad_or_trim_rows
 from nearfar.problems.rca import RCAProblem, near_origin
+from nearfar.problems.rca_sparse import SparseRCAProblem
+from nearfar.problems.sparse_points import SparsePoints
 from nearfar.problems.whitening import rounded_like, varying
 from nearfar.solvers import Status
 from nearfar.supervision import ClassOrder
@@ -113,7 +116,9 @@ class RCA(PairLearner, MetricLearner):
     -----
     With n points and d features the time is O(n d² + d³), most of it one eigendecomposition, and
     the memory O(n d + d²); ``shrinkage="auto"`` costs about five times as much. For
-    ``shrinkage=0`` and d > n the squares of d become n d. `fit` refuses sparse input.
+    ``shrinkage=0`` and d > n the squares of d become n d. CSR input, for fewer rows than features
+    and a shrinkage above 0, is never made dense: memory is O(d r) beside it, time that of some
+    thousand products with it, and "auto" is the rule without held-out rows.
 
     References
     ----------
@@ -130,6 +135,8 @@ class RCA(PairLearner, MetricLearner):
     >>> rca.n_chunklets_, rca.transform(X).shape
     (30, (150, 4))
     """
+
+    feature_scale_: Matrix | None
 
     def __init__(
         self,
@@ -151,7 +158,7 @@ class RCA(PairLearner, MetricLearner):
 
         Parameters
         ----------
-        X : array-like, torch.Tensor or Tuples
+        X : array-like, sparse array, torch.Tensor or Tuples
             Points (n_samples, n_features), or pairs (n_pairs, 2, n_features), or triplets
             (n_triplets, 3, n_features) whose first two points are near. Float32 stays float32;
             tensors are computed on their device.
@@ -173,6 +180,10 @@ class RCA(PairLearner, MetricLearner):
         points, chunklets, weights = self._validated_chunklets(X, y, sample_weight)
         self._check_parameters()
         callbacks = Callbacks(self, X, y)
+        if sparse.issparse(points):
+            self._fit_sparse(points, chunklets, weights)
+            callbacks.finish({"components_": self.components_})
+            return self
         self._check_variation(points)
 
         given, kernels = points, kernels_for(points)
@@ -196,11 +207,48 @@ class RCA(PairLearner, MetricLearner):
         callbacks.finish({"components_": self.components_})
         return self
 
+    def _fit_sparse(self, X: Any, chunklets: Index, weights: Matrix | None) -> None:
+        """Learn few rows from CSR points; "auto" is the rule in their numbers alone."""
+        check_range(X)
+        X = without_dead_features(X)
+        rows = np.flatnonzero(chunklets != NONE)
+        _, codes = np.unique(chunklets[rows], return_inverse=True)
+        assert self.n_components is not None
+        source = SparsePoints(X, int(self.n_components))
+        masses = np.ones(X.shape[0]) if weights is None else weights
+        n_free, n_live = masses[rows].sum() - codes.max() - 1, int((source.variances > 0).sum())
+        self.shrinkage_, self.feature_scale_ = shrinkage_for(self.shrinkage, n_free, n_live), None
+        problem = SparseRCAProblem(source, rows, codes, masses, self.shrinkage_)
+        if not problem.trace > 0:
+            raise self._equal_within_chunklets(n_live)
+        L = rounded_like(problem.solution(int(self.n_components)), X)
+        self.components_ = pad_or_trim_rows(L, self.n_components).astype(X.dtype)
+        self.n_chunklets_ = int(codes.max()) + 1
+        store_ending(self, Status.CONVERGED, *problem.objective_and_gap(L), [])
+
+    def _validated_points(self, X: Any) -> Array:
+        """Points, which may be sparse if few rows are learned and something shrinks C."""
+        count: Any = self.n_components
+        few = sparse.issparse(X) and isinstance(count, Integral) and count < X.shape[1]
+        return validated_points(
+            self,
+            X,
+            reset=True,
+            accept_sparse=few and self.shrinkage != 0 and self.pca_components is None,
+            to_accept="A map of few rows is learned from sparse points: set n_components, leave"
+            " pca_components=None, and let shrinkage be 'auto' or above 0. ",
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        few = self.n_components is not None and self.pca_components is None
+        tags.input_tags.sparse = few and self.shrinkage != 0
+        return tags
+
     def _check_variation(self, X: Array) -> None:
         """Raise if squares leave the range of float64, or if all points are equal."""
         check_range(X)
-        few = X[:: max(1, len(X) // FEW_ROWS)]
-        if not bool((few != X[:1]).any()) and not bool((X[:1] != X).any()):
+        if all_equal(X):
             raise self._equal_within_chunklets(0)  # before rounding of the mean makes them differ
 
     def _chosen_scale(self, points: Array, rows: Index, codes: Index) -> Array | None:
@@ -344,9 +392,9 @@ class RCA(PairLearner, MetricLearner):
                     DataWarning,
                 )
         else:
-            points = validated_points(self, X, reset=True)
+            points = self._validated_points(X)
             ids, labels = chunklet_numbers(self, points, y), _chunklet_labels(self, points, y)
-            weights = validated_weights(self, len(points), sample_weight, labels)
+            weights = validated_weights(self, points.shape[0], sample_weight, labels)
             if weights is not None:
                 rows = np.flatnonzero(weights)
                 points, ids, weights = take_rows(points, rows), ids[rows], weights[rows]
@@ -359,8 +407,8 @@ class RCA(PairLearner, MetricLearner):
             found = int((sizes == 1).sum())
             raise InvalidInputError(
                 f"{type(self).__name__} needs a chunklet of two or more points; got {found} of one"
-                f" point each, for n_samples={len(points)}. Give points that belong together the"
-                " same label."
+                f" point each, for n_samples={points.shape[0]}. Give points that belong together"
+                " the same label."
             )
         return points, ids, weights
 

@@ -16,6 +16,7 @@ from nearfar.estimators._input import (
     validated_points,
     validated_triplets,
 )
+from nearfar.estimators._proofs import Proof
 from nearfar.estimators._start import robust_centre, without_dead_features
 from nearfar.estimators._training import (
     Training,
@@ -70,6 +71,8 @@ class SCML(MetricLearner):
         Largest number of linear programs.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the triplets.
 
@@ -87,6 +90,9 @@ class SCML(MetricLearner):
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger,
         among all weights of these vectors.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: the dual weights of the triplets, and
+        the triplets if they were drawn.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -135,6 +141,7 @@ class SCML(MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -144,6 +151,7 @@ class SCML(MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks
@@ -189,7 +197,11 @@ class SCML(MetricLearner):
                 lambda: problem.objective(kernels, centred, triplets, L)
             )
         gap = None
+        self.proof_: Proof | None = None
         if objective is not None and found.certificate is not None:
+            self.proof_ = {"weights": np.clip(found.certificate, 0, 1 / len(triplets))}
+            if not holds_tuples(X):
+                self.proof_["triplets"] = triplets.astype(np.int32)
             gap = max(objective - problem.bound(found.certificate), 0.0) / max(objective, 1.0)
         if not found.point.any():
             warn(

@@ -14,6 +14,7 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._prior import check_prior, prior_map
+from nearfar.estimators._proofs import Proof, drawn_pairs
 from nearfar.estimators._training import (
     Training,
     check_limits,
@@ -69,6 +70,8 @@ class SDML(PairLearner, MetricLearner):
         Largest number of iterations, each a hundred times as accurate as the one before.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the pairs.
 
@@ -90,6 +93,9 @@ class SDML(PairLearner, MetricLearner):
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the absolute objective, or to 1 if that is
         larger.
+    proof_ : dict or None
+        What proves ``duality_gap_``, for `nearfar.verify`: the dual matrix, and the pairs if they
+        were drawn.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -140,6 +146,7 @@ class SDML(PairLearner, MetricLearner):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -150,6 +157,7 @@ class SDML(PairLearner, MetricLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks
@@ -192,9 +200,11 @@ class SDML(PairLearner, MetricLearner):
             L = rounded_like(problem.components(found.point), points)
             objective = fit_clock().in_time(lambda: problem.value(symmetric(L.T @ L)))
         gap = None
+        self.proof_: Proof | None = None
         if objective is not None:
             dual = problem.S if found.certificate is None else found.certificate
             gap = problem.gap(objective, dual)
+            self.proof_ = {"dual": dual} | drawn_pairs(pairs, self.n_pairs)
         status = settled(solution.status, gap, self.tol)
         store_ending(self, status, objective, gap, training.history)
         training.finish(status, fitted)

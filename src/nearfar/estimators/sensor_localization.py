@@ -106,6 +106,8 @@ class SensorLocalization(Unfolding):
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the start of the eigenvector search, and the samples of ``standard_errors_``.
 
@@ -131,8 +133,8 @@ class SensorLocalization(Unfolding):
     objective_ : float
         Minus the sum of squared misfits of squared distances, in units in which their mean is 1.
     duality_gap_ : float or None
-        Certified gap: the misfit relative to that of all nodes in one place. No places have a
-        misfit below zero, whatever their dimension, so this bounds how much better any could be.
+        Certified gap: the misfit relative to that of all nodes at one point. No positions, in any
+        dimension, have a misfit below zero, so this bounds how much better any could be.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -193,6 +195,7 @@ class SensorLocalization(Unfolding):
         tol: float = 1e-5,
         max_iter: int = 1000,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -202,6 +205,7 @@ class SensorLocalization(Unfolding):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks

@@ -103,13 +103,15 @@ class VariationalMVU(Unfolding):
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    verbose : int, default=0
+        1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the links of ``on_disconnected="link"`` and the start of the eigenvector search.
 
     Attributes
     ----------
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
-        The places, along axes of decreasing variance.
+        Positions of the points, along axes of decreasing variance.
     eigenvalues_ : ndarray
         Eigenvalues of the Gram matrix before the projection on ``n_components``, largest first.
         The number of large ones is an estimate of the dimension.
@@ -184,6 +186,7 @@ class VariationalMVU(Unfolding):
         tol: float = 1e-4,
         max_iter: int = 500,
         max_seconds: float | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -198,6 +201,7 @@ class VariationalMVU(Unfolding):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.verbose = verbose
         self.random_state = random_state
 
     @with_callbacks

@@ -188,7 +188,9 @@ def with_companion(model: Any, own: Row, refit: Callable[[Any, str], Row]) -> li
     if seconds is None:
         history = getattr(last_step(model), "history_", None)
         seconds = history[-1]["seconds"] if history else 0.0
-    if seconds > MOST_REFIT_SECONDS:
+    if getattr(last_step(model), "status_", None) == "interrupted":
+        row = Row(name, "companion", reason=f"the fit of {own.method} was interrupted")
+    elif seconds > MOST_REFIT_SECONDS:
         row = Row(name, "companion", reason=f"the fit of {own.method} took {seconds:.0f} s")
     else:
         try:

@@ -148,6 +148,11 @@ def choose_targets(
             "the learner has a validation_fraction of its own, which would hold rows out twice. Set"
             " it to None."
         )
+    if learner.unlabeled_weight is not None:
+        raise InvalidInputError(
+            "the learner has an unlabeled_weight, and rows without a label cannot be classified"
+            " rightly or wrongly. Set it to None and pass the labelled rows."
+        )
     tried: dict[str, Any] = {"n_neighbors": n_neighbors, "push_weight": push_weight}
     for name, values in tried.items():
         if not isinstance(values, Iterable) or isinstance(values, str):

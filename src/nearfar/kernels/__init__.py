@@ -1,7 +1,8 @@
 """All work over pairs of points, and the only code that knows the device.
 
 Three modules implement the same functions: `reference` (plain loops, the specification),
-`on_numpy` and `on_torch`. Tests bind them together. Callers ask once which one to use::
+`on_numpy` and `on_torch`. Tests bind them together. `on_sparse` has those that CSR rows need.
+Callers ask once which one to use::
 
     kernels = kernels_for(X)
     heads, tails = kernels.impostor_pairs(X, reach, starts)
@@ -43,7 +44,7 @@ __all__ = [
 GIGABYTE = 1e9
 
 Array = Any
-"""A NumPy array, or a torch tensor on any device."""
+"""A NumPy array, a torch tensor on any device, or a CSR array where sparse input is taken."""
 
 
 def is_torch(X: Any) -> bool:
@@ -54,6 +55,10 @@ def is_torch(X: Any) -> bool:
 
 def kernels_for(X: Any) -> ModuleType:
     """Return the kernel module that computes where X lives."""
+    if sparse.issparse(X):
+        from nearfar.kernels import on_sparse
+
+        return on_sparse
     if not is_torch(X):
         from nearfar.kernels import on_numpy
 

@@ -17,10 +17,10 @@ Axes = Any
 Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
-# Ten colours in the order of Petroff, Accessible color sequences for data visualization, 2021.
+# Any two differ by at least 27 (CIEDE2000), and by 15 as protanopes and deuteranopes see them.
 COLOURS = (
-    *("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6"),
-    *("#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"),
+    *("#2b7bba", "#f59a12", "#0e874e", "#e5090d", "#bb9bff"),
+    *("#3bd5ca", "#a1316a", "#393220", "#351bd2", "#af908c"),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of the first, second, ... ten classes
 NEAR, FAR = "#0072B2", "#D55E00"  # Okabe & Ito: right and wrong, same and different, after

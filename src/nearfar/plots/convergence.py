@@ -115,7 +115,7 @@ class ConvergenceDisplay:
             "duality_gap" and "validation_error" that it has, with "residual" in place of
             "duality_gap" where nothing was certified. Estimates between certified gaps are drawn
             as a dashed line in the panel of these.
-        color : str, default="#3f90da"
+        color : str, default="#2b7bba"
             Colour of the lines.
         label : str or None, default=None
             Name of the lines, where several fits are drawn together.

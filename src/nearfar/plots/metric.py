@@ -226,8 +226,9 @@ class MetricDisplay:
         ax : matplotlib Axes or None, default=None
             Where to draw; None makes a figure.
         kind : {"matrix", "features", "images"}, default="matrix"
-            M as a heat map; the share of squared distances that each feature makes, against that
-            of the Euclidean distance, or without X its share of the trace of M by itself; or the
+            M as a heat map; the share of squared distances that each feature makes, against the
+            equal share that it has after standardising, or without X its share of the trace of M;
+            or the
             rows of L as pictures, each to its own scale. They are orthogonal and the longest comes
             first; with X they are the principal axes of the images, that along which the points
             differ most first, and a pixel is what its standard deviation does.
@@ -281,11 +282,10 @@ class MetricDisplay:
         order = np.argsort(-after, kind="stable")[:count]
         places, shown = np.arange(count), after[order]
         if self.scales is not None:
-            before = 100 * self._shares().before[order]
-            ax.hlines(places, before, after[order], color=BEFORE, linewidth=1, alpha=0.6)
-            ax.plot(before, places, "o", color=BEFORE, label="Euclidean distance")
-            shown = np.concatenate([before, shown])
-        ax.plot(after[order], places, "D", color=AFTER, label=self.name or "learned distance")
+            equal = 100 / len(after)
+            ax.hlines(places, equal, shown, color=BEFORE, linewidth=1, alpha=0.6)
+            ax.axvline(equal, color=BEFORE, linestyle="--", label="standardised features")
+        ax.plot(shown, places, "D", color=AFTER, label=self.name or "learned distance")
         ax.set_yticks(places, [self.feature_names[j] for j in order])
         ax.set_ylim(count - 0.4, -0.6)
         ax.grid(axis="x", alpha=0.3)
@@ -295,7 +295,7 @@ class MetricDisplay:
             ax.set_xscale("log")
         else:
             ax.set_xlim(left=0)
-        rest = 100 - after[order].sum()
+        rest = 100 - shown.sum()
         legend_above(
             ax, "" if count == len(after) else f"{len(after) - count} more features: {rest:.0f}%"
         )

@@ -11,9 +11,10 @@ For n points x_i (n, d) with mean m:
 f is twice minus the mean log-likelihood of normal points with the covariance A⁻¹, but for a
 constant and for n − 1 in place of n. Determinants are on the span, in an orthonormal basis of it.
 
-The rank is found in units of the features' deviations, so that a feature in small units is not
-lost. Where features depend on each other, these units would change what is orthogonal to the span,
-and C⁺ is taken in an orthonormal basis of the span instead:
+If C is well-conditioned, B is the identity, and one eigendecomposition is all. Otherwise the rank
+is found in units of the features' deviations, so that a feature in small units is not lost. Where
+features depend on each other, these units would change what is orthogonal to the span, and C⁺ is
+taken in an orthonormal basis of the span instead:
 
 (6) span        x − m = Q u with QᵀQ = I
 
@@ -32,10 +33,11 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.kernels import Array
-from nearfar.linalg import canonical_regular_factor, eigh, symmetric
+from nearfar.linalg import canonical_regular_factor, eigh, signed, symmetric
 
 Matrix = NDArray[np.float64]
 
+CONDITION = 1e-7  # smallest over largest eigenvalue of C that need no unit features
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest of unit features, that is rounding
 
 
@@ -48,23 +50,38 @@ class CovarianceProblem:
     vectors: Matrix  # (d, s) V
 
     @classmethod
-    def build(cls, kernels: ModuleType, points: Array) -> CovarianceProblem:
-        """The problem of points (n, d) of which some differ."""
+    def build(
+        cls, kernels: ModuleType, points: Array, *, unit_features: bool = False
+    ) -> CovarianceProblem:
+        """The problem of points (n, d) of which some differ; see `of_covariance`."""
         n, d = points.shape
         centred = kernels.double(points)
         centred = centred - centred.mean(0)
+        if d <= n:
+            C = symmetric(kernels.gram(centred, centred)) / (n - 1)  # (1)
+            return cls.of_covariance(C, unit_features=unit_features)
         variances = kernels.to_host((centred * centred).sum(0)) / (n - 1)
         scales = np.sqrt(np.where(variances > 0, variances, 1.0))
         unit = centred / kernels.like(scales, centred)
-        scatter = kernels.gram(unit, unit) if d <= n else kernels.gram(unit.T, unit.T)
-        values, vectors = eigh(symmetric(scatter) / (n - 1))
-        kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
-        values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]
-        if d > n:  # eigenvectors of unitᵀunit from those of unit unitᵀ
-            lift = vectors / np.sqrt(values * (n - 1))
-            vectors = kernels.gram(unit, kernels.like(lift, unit))
-        vectors = np.where((variances > 0)[:, None], vectors, 0.0)
-        return cls(scales, values, vectors)
+        values, vectors = _kept(*eigh(symmetric(kernels.gram(unit.T, unit.T)) / (n - 1)))
+        lift = vectors / np.sqrt(values * (n - 1))
+        vectors = kernels.gram(unit, kernels.like(lift, unit))  # of unitᵀunit from unit unitᵀ
+        return cls(scales, values, np.where((variances > 0)[:, None], vectors, 0.0))
+
+    @classmethod
+    def of_covariance(cls, C: Matrix, *, unit_features: bool = False) -> CovarianceProblem:
+        """The problem of (1), with unit features where C needs them, or whatever C is.
+
+        With them, λ and V do not depend on the units of features.
+        """
+        variances = np.diag(C)
+        if not unit_features and variances.min() > CONDITION * variances.max():
+            values, vectors = eigh(C, driver="evd")
+            if values[0] > CONDITION * values[-1]:
+                return cls(np.ones(len(C)), values[::-1], vectors[:, ::-1])
+        scales = np.sqrt(np.where(variances > 0, variances, 1.0))
+        values, vectors = _kept(*eigh(C / scales / scales[:, None], driver="evd"))
+        return cls(scales, values, np.where((variances > 0)[:, None], vectors, 0.0))
 
     @property
     def rank(self) -> int:
@@ -83,6 +100,8 @@ class CovarianceProblem:
 
     def solution(self) -> Matrix:
         """The canonical L of (4), (s, d), its rows on the span."""
+        if (self.scales == 1).all():  # rows are orthogonal, the longest last
+            return signed(self.white[::-1])
         if self.rank == np.count_nonzero(self.vectors.any(axis=1)):  # the span of some features
             return canonical_regular_factor(self.white)  # (4)
         # C⁺ of C = GGᵀ with G (d, s) is KᵀK with K = G⁺; a QR of G by columns of large units.
@@ -96,9 +115,18 @@ class CovarianceProblem:
     def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
         """(2) at LᵀL, and (5) relative to it, or to 1 if that is larger."""
         rows = L @ self.dual
-        W = symmetric(rows @ rows.T)
-        spread = np.linalg.slogdet(W)[1]
-        volume = 2 * np.log(np.abs(np.diag(linalg.qr(L.T, mode="r", pivoting=True)[0]))).sum()
-        objective = np.trace(W) - volume
-        excess = np.trace(W) - spread - len(W)
+        trace = float(np.vdot(rows, rows))
+        if len(L) == L.shape[1]:
+            volume = 2 * np.linalg.slogdet(L)[1]
+            spread = volume + np.log(self.values).sum() + 2 * np.log(self.scales).sum()
+        else:
+            volume = 2 * np.log(np.abs(np.diag(linalg.qr(L.T, mode="r", pivoting=True)[0]))).sum()
+            spread = np.linalg.slogdet(symmetric(rows @ rows.T))[1]
+        objective, excess = trace - volume, trace - spread - len(L)
         return float(objective), float(max(excess, 0.0) / max(abs(objective), 1.0))
+
+
+def _kept(values: Matrix, vectors: Matrix) -> tuple[Matrix, Matrix]:
+    """Eigenvalues that are no rounding errors, descending, and their vectors."""
+    kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
+    return values[kept][::-1], vectors[:, kept][:, ::-1]

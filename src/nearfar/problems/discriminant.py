@@ -84,7 +84,7 @@ def local_frame(X: Matrix, codes: Index, n_features: int) -> Frame | None:
     starts = np.append(np.searchsorted(codes[order], classes), n)
     labels = ClassOrder(classes, np.searchsorted(classes, codes[order]), np.arange(n), starts)
     centred = (X - X.mean(axis=0))[order]
-    S, B = local_scatters(kernels_for(X), centred, labels, LOCAL_NEIGHBORS)
+    S, B, _ = local_scatters(kernels_for(X), centred, labels, LOCAL_NEIGHBORS)
     rho = LOCAL_ROWS * d / (LOCAL_ROWS * d + n)
     within, between = float(np.trace(S)) / d, float(np.trace(B)) / d
     if not (within > 0 and between > 0):

@@ -16,10 +16,10 @@ For t = ½ the answer is also the minimum of ⟨A, S_ρ⟩ + ⟨A⁻¹, D_ρ⟩,
 S_ρ − A⁻¹D_ρA⁻¹ vanishes there. No A is below (7): δ is a distance, so that a = δ(A, S_ρ⁻¹) and
 b = δ(A, D_ρ) have a + b >= c = δ(S_ρ⁻¹, D_ρ), and (1 − t) a² + t b² >= t (1 − t) c².
 
-Of all pairs of n labelled points, with W_c the scatter of class c about its mean and T that of all
-points, (1) and (2) need no pairs:
+Of all pairs of n labelled points, with W_c the scatter of class c about its mean m_c and T that of
+all points about m, (1) and (2) need no pairs:
 
-(9) classes    S = Σ_c n_c W_c,  D = n T − S
+(9) classes    S = Σ_c n_c W_c,  D = n T − S = Σ_c (n − n_c) W_c + n Σ_c n_c (m_c − m)(m_c − m)ᵀ
 
 Where pairs do not differ in all directions and ρ = 0, A is a metric on the span of their
 differences; for ρ > 0 on all d features that vary, unless the prior is singular there.
@@ -31,6 +31,7 @@ Costs: O(m d²) for m pairs or O(n d²) for labels, then O(d³) time, and O(d²)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
@@ -49,7 +50,7 @@ Matrix = NDArray[np.float64]
 
 RANK_TOLERANCE = 1e-10  # squared differences, of features of unit scale, that count as rounding
 BLOCK_ROWS = 1 << 16  # pairs whose differences are held at a time
-CONDITION = 1e-6  # smallest over largest eigenvalue that an eigendecomposition resolves well
+CONDITION = 1e-8  # smallest over largest eigenvalue that an eigendecomposition resolves well
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,12 @@ class GMMLProblem:
         scales = np.array([np.trace(self.S), np.trace(self.D)]) / len(self.S)
         F = linalg.cholesky(self.S / scales[0], lower=True)
         R = linalg.cholesky(self.D / scales[1])
-        squares, V = eigh(symmetric(F.T @ (self.D / scales[1]) @ F))
+        half = linalg.blas.dtrmm(1.0, F, R.T, lower=1, trans_a=1)  # (RF)ᵀ
+        squares, V = eigh(symmetric(half @ half.T), driver="evd")
         if squares[0] > CONDITION * squares[-1]:
             return np.sqrt(squares), V.T, F, R, scales
         # Squaring halves the digits; the product of the factors has them all.
-        _, values, turn = linalg.svd(R @ F)
+        _, values, turn = linalg.svd(half.T)
         return values, turn, F, R, scales
 
     def solution(self) -> Matrix:
@@ -120,7 +122,7 @@ class GMMLProblem:
         values, _, F, R, scales = self._mean
         rows = L if self.basis is None else L @ self.basis
         near = _singular_values(rows @ F) * np.sqrt(scales[0])
-        far = _singular_values(linalg.solve(rows.T, R.T)) * np.sqrt(scales[1])
+        far = np.sqrt(scales[1]) / _singular_values(linalg.solve_triangular(R, rows.T, trans="T"))
         to_near, to_far = ((4 * np.log(part) ** 2).sum() for part in (near, far))  # (4)
         objective = (1 - self.t) * to_near + self.t * to_far  # (5)
         logs = 2 * np.log(values) + np.log(scales).sum()
@@ -130,7 +132,7 @@ class GMMLProblem:
 
 def _singular_values(A: Matrix) -> Matrix:
     """Of a square matrix, from its square where that resolves them."""
-    squares = linalg.eigvalsh(A @ A.T)
+    squares = linalg.eigvalsh(A @ A.T, driver="evd")
     if squares[0] > CONDITION * squares[-1]:
         return np.asarray(np.sqrt(squares))
     return np.asarray(linalg.svd(A, compute_uv=False))
@@ -164,7 +166,7 @@ def _weighted_scatter(kernels: ModuleType, pairs: Pairs, kind: Mask, weights: Ma
 def scatters_of_labels(
     kernels: ModuleType, points: Array, labels: ClassOrder, weights: Matrix | None = None
 ) -> tuple[Matrix, Matrix]:
-    """(9): S and D of all pairs, in the time of two covariances.
+    """(9): S and D of all pairs, in the time of one covariance.
 
     With weights of the points, n and n_c are their sums, and scatters are about weighted means.
     """
@@ -178,12 +180,33 @@ def scatters_of_labels(
             near += weights[rows].sum() * _about_mean(kernels, X, rows, weights)
         S = symmetric(near)
         return S, symmetric(total * _about_mean(kernels, X, np.arange(n), weights)) - S
-    weights = np.sqrt(labels.sizes[labels.codes])[:, None]
-    order = kernels.index(labels.order, points)
-    weighted = kernels.double(points) * kernels.like(weights, kernels.double(points[:0]))
-    S = symmetric(kernels.group_scatter(weighted, order, labels.starts))
-    T = symmetric(kernels.group_scatter(points, order, np.array([0, n])))
-    return S, n * T - S
+    means, sizes = [], []
+    d = points.shape[1]
+    S, D = np.zeros((d, d)), np.zeros((d, d))
+    for size, rows in classes_by_size(labels):
+        X = kernels.double(points[kernels.index(rows, points)]).reshape(-1, size, d)
+        means.append(X.mean(1))
+        sizes += [size] * len(X)
+        if size > 1:
+            X -= means[-1][:, None]
+            X = X.reshape(-1, d)
+            scatter = kernels.gram(X, X)
+            S += size * scatter
+            D += (n - size) * scatter
+    means = kernels.concatenate(means)
+    w = kernels.like(np.array(sizes, dtype=np.float64), means)[:, None]
+    about = (means - (w * means).sum(0) / n) * w**0.5
+    return symmetric(S), symmetric(D + n * kernels.gram(about, about))
+
+
+def classes_by_size(labels: ClassOrder) -> Iterator[tuple[int, Index]]:
+    """For each size that classes have, the rows of all classes of it, class by class.
+
+    What is multiplied by sizes of classes, in a sum over rows, then needs few products.
+    """
+    for size in np.unique(labels.sizes).tolist():
+        starts = labels.starts[:-1][labels.sizes == size]
+        yield size, labels.order[(starts[:, None] + np.arange(size)).ravel()]
 
 
 def _about_mean(kernels: ModuleType, X: Array, rows: Index, weights: Matrix) -> Matrix:

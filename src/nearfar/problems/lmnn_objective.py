@@ -194,7 +194,7 @@ class LMNNObjective(LMNNPoints):
         Z, kept = self._map(L, self.U), self.kept
         edge_lengths = self._lengths(Z, *self._near_edges(triplets), kept)
         pair_lengths = self._lengths(Z, triplets.heads, triplets.tails, kept)
-        pull = self._pull(L, L) + self._constant
+        pull = self._pull(L, L, Z, Z) + self._constant
         return Placement(L, Z, pull, edge_lengths, pair_lengths, triplets)
 
     def _near_edges(self, triplets: Triplets) -> tuple[Array, Array]:
@@ -208,8 +208,8 @@ class LMNNObjective(LMNNPoints):
         root: Matrix = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
         return root
 
-    def _pull(self, L: Matrix, other: Matrix) -> float:
-        """⟨P, LᵀL'⟩."""
+    def _pull(self, L: Matrix, other: Matrix, Z: Array, W: Array) -> float:  # noqa: ARG002
+        """⟨P, LᵀL'⟩, where Z and W are the images of the points; sparse points need these."""
         return float(np.vdot(L @ self._root, other @ self._root))
 
     def objective(self, at: Placement) -> tuple[float, int]:
@@ -297,7 +297,11 @@ class LMNNObjective(LMNNPoints):
             map=map_,
             edge_change=(e1, e2),
             pair_change=(p1, p2),
-            pull=(at.pull, 2 * self._pull(at.L, direction), self._pull(direction, direction)),
+            pull=(
+                at.pull,
+                2 * self._pull(at.L, direction, at.Z, map_),
+                self._pull(direction, direction, map_, map_),
+            ),
             left_out=mu * triplets.width / 2 * left_out,
             slack=(s0[matter], s1[matter], s2[matter]),
             prox=prox,

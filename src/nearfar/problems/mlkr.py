@@ -22,7 +22,7 @@ Costs: O(n² (r + s)) time, in blocks, and O(n s) memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import numpy as np
@@ -38,6 +38,7 @@ Matrix = NDArray[np.float64]
 WIDTHS = (1.0, 3.0, 10.0, 30.0, 100.0)  # mean of D between points that a first guess tries
 GUESS_ROWS = 600  # points that these are tried on, at most
 NARROWER = 3.0  # times the best of these: a descent from narrow kernels ends lower
+OUTLYING = 100.0  # standard deviations from the mean, beyond which float32 is too coarse
 LIFT = 4.0  # length of the direction of linear regression beside the others
 
 
@@ -65,7 +66,7 @@ class MLKRProblem:
     @classmethod
     def build(cls, kernels: ModuleType, points: Array, targets: Matrix) -> MLKRProblem:
         """The problem of points (n, d), some of which differ, and targets (n,) that differ."""
-        white = CovarianceProblem.build(kernels, points)
+        white = CovarianceProblem.build(kernels, points, unit_features=True)
         centred = kernels.double(points)
         centred = centred - centred.mean(0)
         U = kernels.apply(centred, white.white)
@@ -80,6 +81,12 @@ class MLKRProblem:
             white.dual,
             centred,
         )
+
+    def in_single(self) -> MLKRProblem | None:
+        """The same in float32; None if it is that already, or has outliers, which need digits."""
+        if str(self.U.dtype).endswith("float32") or float(abs(self.U).max()) > OUTLYING:
+            return None
+        return replace(self, U=self.kernels.single(self.U))
 
     def components(self, L: Matrix) -> Matrix:
         """The canonical map on the features."""

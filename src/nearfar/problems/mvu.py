@@ -17,9 +17,14 @@ Laplacian Lap(w) = Σ_e w_e (e_i − e_j)(e_i − e_j)ᵀ and P = I − 11ᵀ/n:
 equal      u = v large: above every |y_e| of a solution the slack x is zero, and (2) is the
            program with equalities (an exact penalty)
 shrink     u large, v = 0: lengths may shrink, but not grow
-slack      u = v = D ω / (1 − ω), the thesis' price of a change in a squared length. The variance
-           is bounded if ω / (1 − ω) > 1 / (second smallest eigenvalue of Lap(1))
+slack      u = v = D ω / (1 − ω), the thesis' price of a change in a squared length, or u and v of
+           two ω [Thesis, 1.3.3]. The variance is bounded if ω / (1 − ω) of u is above 1 / (second
+           smallest eigenvalue of Lap(1))
 =========  ===================================================================================
+
+Prices are those of each e, which need not be an edge of the graph: a pair of points whose distance
+is given is one with equal lengths, a largest distance one with v = 0, and a least distance one with
+u = 0, for which (4) has y = −s v.
 
 A large price is 10⁴ η, where 1/η is the second smallest eigenvalue of Lap(1 / D), and a hundred
 times as much if some |y_e| reaches it. So every program has points inside both cones, whatever the
@@ -34,22 +39,16 @@ keeps the old ones, and is inside the cone. Squared lengths grow by at most the 
 module chooses δ: `MVUProgram.build` starts with (5) if there is such a clique, and
 `MVUProgram.successor` continues with (5) if rounding ends the central path before the gap is small.
 
-Near a solution K has eigenvalues from 10⁵ down to 10⁻¹², and S has small eigenvalues where those of
-K are large: rounding the largest entries spoils the smallest eigenvalues. In coordinates in which K
-is the identity, everything has the same size. With K + t 11ᵀ = F Fᵀ and the rows
-c_e = Fᵀ(e_i − e_j) / √D_e of C:
-
-(6) lengths  ℓ_e = c_eᵀ K' c_e  of  F K' Fᵀ, now with K' = I
-(7) dual     S' = FᵀSF = Cᵀ diag(y) C − σFᵀPF, which is μI on the central path
+Near a solution K and S are nearly singular; `nearfar.problems.scaled_mvu` has the program in
+coordinates, (6) and (7), in which K is the identity.
 
 The unit of D and K is a power of two near the mean D, so that the path hardly depends on the scale
 of the data, and changing units causes no rounding.
 
 K of an iterate keeps lengths only up to rounding, so its objective f may be above the optimum:
 
-(8) interval f − c ≤ optimum ≤ Σ_e y_e ,  with c = Σ_e w_e |ℓ_e − 1| for equal lengths, where
-             w = 2 (|y| + mean |y|); c = f v / (1 + v) for "shrink", v the largest growth of an ℓ_e;
-             and c = 0 for "slack"
+(8) interval f − c ≤ optimum ≤ Σ_e y_e ,  with c = Σ_e w_e |ℓ_e − 1| over forbidden changes, where
+             w = 2 (|y| + mean |y|); but c = f v / (1 + v) for "shrink" alone, v the largest growth
 
 For "shrink" K / (1 + v) is feasible. For equal lengths f − c is the objective (2) of K at prices w,
 and y is feasible in its dual: so (8) holds for (2) at these prices, which is the program with
@@ -70,14 +69,18 @@ Programming 95, 2003.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.graphs.cliques import has_flat_clique
 from nearfar.kernels import Array, gram_kernels_for, kernels_for
+
+if TYPE_CHECKING:
+    from nearfar.problems.scaled_mvu import ScaledMVUProgram
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -124,12 +127,15 @@ class MVUProgram:
     given: Array  # (m,) D
     upper: Array  # (m,) u
     lower: Array  # (m,) v
+    no_longer: (
+        Array  # (m,) 1 where u is large, that is, where growing is forbidden, and 0 elsewhere
+    )
+    no_shorter: Array  # (m,) the same of v and shrinking
     sign: float  # σ
     first: Array  # (m,) y of (4)
     least: Array  # (n,) t
     n: int
     scale: float  # the unit of D and K, a power of two, so that rescaling is exact
-    priced: bool = False  # whether slack has a price, rather than being forbidden or free
     thickness: float = 0.0  # δ
     may_thicken: bool = False  # whether (5) may replace this program
     higher_penalty: bool = False  # whether prices are the higher ones
@@ -142,55 +148,75 @@ class MVUProgram:
         squares: Matrix,
         n: int,
         reference: Array,
-        constraints: str = "equal",
-        slack_weight: float = 0.99,
+        prices: tuple[Matrix, Matrix],
         maximise: bool = True,
         free: float = FREE,
         may_thicken: bool = False,
     ) -> MVUProgram:
         """The program of a connected graph, on the device of the reference (float64).
 
-        ``constraints`` is "equal", "shrink" or "slack", ``slack_weight`` is ω, and ``free`` is the
-        price that represents an infinite one, in units of η. With ``may_thicken`` it is (5) if
-        equal lengths leave no interior.
+        ``prices`` are those of growing and of shrinking by a unit of squared length, as
+        `edge_prices` gives them; infinity forbids it, and ``free`` is the price that represents
+        this, in units of η. With ``may_thicken`` it is (5) if equal lengths leave no interior.
         """
         kernels, gram = kernels_for(reference), gram_kernels_for(reference)
         i, j = kernels.index(heads, reference), kernels.index(tails, reference)
         scale = 2.0 ** round(np.log2(float(squares.mean())))
-        D = kernels.like(squares / scale, reference)
-        shape = D if constraints == "slack" else 0 * D + 1
-        second = float(gram.eigh(gram.laplacian(i, j, shape / D, n))[0][1])
-        if second <= 0:
-            raise IllConditionedError
-        unit = 1 / second
-        rate = slack_weight / (1 - slack_weight) if constraints == "slack" else free * unit
-        needed = unit / rate if maximise else 0.0  # S is positive above this share
-        if needed >= 1:
-            raise UnboundedError(unit / (1 + unit))
-        price = rate * shape
+        D = squares / scale
+        forbidden = [np.isinf(side) for side in prices]
+
+        def second(weights: Matrix) -> float:
+            L = gram.laplacian(i, j, kernels.like(weights, reference), n)
+            value = float(gram.eigh(L)[0][1])
+            if value <= 0:
+                raise IllConditionedError
+            return value
+
+        large = free * (1 / second((prices[0] > 0) / D)) if np.any(forbidden) else 0.0
+        upper, lower = (
+            np.where(no, large, np.where(no, 0.0, side) * D)
+            for no, side in zip(forbidden, prices, strict=True)
+        )
+        sold = not forbidden[0].all()
+        needed = (1 / second(upper / D) if sold else 1 / free) if maximise else 0.0
+        if needed >= 1:  # S is positive above this share
+            rate = needed * float(prices[0][~forbidden[0]].max())
+            raise UnboundedError(rate / (1 + rate))
+        share = max(FIRST, min(2 * needed, 0.5 * (1 + needed)))
+        arrays = {
+            "squares": D,
+            "given": D,
+            "upper": upper,
+            "lower": lower,
+            "no_longer": 1.0 * forbidden[0],
+            "no_shorter": 1.0 * forbidden[1],
+            "first": share * np.where(upper > 0, upper, -lower),
+            "least": _least_at(heads, tails, D, n),
+        }
         program = cls(
             heads=i,
             tails=j,
-            squares=D,
-            given=D,
-            upper=price,
-            lower=0 * price if constraints == "shrink" else price,
             sign=1.0 if maximise else -1.0,
-            first=max(FIRST, min(2 * needed, 0.5 * (1 + needed))) * price,
-            least=kernels.like(_least_at(heads, tails, squares / scale, n), reference),
             n=n,
             scale=scale,
-            priced=constraints == "slack",
             may_thicken=may_thicken,
+            **{name: kernels.like(array, reference) for name, array in arrays.items()},
         )
-        if may_thicken and has_flat_clique(n, heads, tails, squares):
+        kept = forbidden[0] & forbidden[1]
+        if may_thicken and has_flat_clique(n, heads[kept], tails[kept], squares[kept]):
             return program.with_thickness()
         return program
 
     def with_higher_penalty(self) -> MVUProgram:
-        """The program at higher prices."""
-        upper, lower, first = (HIGHER * part for part in (self.upper, self.lower, self.first))
-        return replace(self, upper=upper, lower=lower, first=first, higher_penalty=True)
+        """The program at higher prices of what is forbidden."""
+        more = HIGHER - 1
+        return replace(
+            self,
+            upper=self.upper * (1 + more * self.no_longer),
+            lower=self.lower * (1 + more * self.no_shorter),
+            first=self.first * (1 + more * self.no_longer),
+            higher_penalty=True,
+        )
 
     def with_thickness(self, thickness: float = THICKNESS) -> MVUProgram:
         """The program of (5), at the higher prices."""
@@ -204,9 +230,11 @@ class MVUProgram:
         If the gap is still large, it has higher prices if slack was worth its price, and (5) if
         rounding ended the path.
         """
-        if self.priced or self.gap(state) <= ROUNDED:
+        if self.forbids_nothing or self.gap(state) <= ROUNDED:
             return None
-        if not self.higher_penalty and float(abs(state.y / self.upper).max()) > BOUGHT:
+        grown = self.no_longer * (state.y - BOUGHT * self.upper)
+        shrunk = self.no_shorter * (-state.y - BOUGHT * self.lower)
+        if not self.higher_penalty and max(float(grown.max()), float(shrunk.max())) > 0:
             return self.with_higher_penalty()
         if self.may_thicken and not self.is_exhausted(state):
             return self.with_thickness()
@@ -262,6 +290,8 @@ class MVUProgram:
 
     def scaled(self, factor: Array) -> ScaledMVUProgram:
         """The program in coordinates in which the matrix with this `cholesky` is the identity."""
+        from nearfar.problems.scaled_mvu import ScaledMVUProgram
+
         return ScaledMVUProgram.build_from(self, factor)
 
     def plain(self, state: State) -> tuple[MVUProgram, State]:
@@ -272,6 +302,9 @@ class MVUProgram:
         """The point (4)."""
         y = self.first
         factor = self.cholesky(self.dual_slack(y))
+        while factor is None and float(y.min()) < 0 and float(abs(y).min()) > 0:
+            y = y.clip(0, None) + y.clip(None, 0) / HIGHER  # least distances pull on S
+            factor = self.cholesky(self.dual_slack(y))
         if factor is None:
             raise IllConditionedError
         inverse = self.inverse(factor)
@@ -302,9 +335,16 @@ class MVUProgram:
 
     def slack_cost(self, state: State) -> float:
         """Cost of the slacks that K needs; x itself is larger, or K inexact."""
-        excess = self.lengths(state.K) - 1
-        above, below = excess.clip(0, None), -excess.clip(None, 0)
+        return self._cost(self.lengths(state.K) - 1)
+
+    def _cost(self, changes: Array) -> float:
+        above, below = changes.clip(0, None), -changes.clip(None, 0)
         return self.scale * float(self.upper @ above + self.lower @ below)
+
+    def objective(self, state: State) -> float:
+        """The variance minus the cost of changes that are for sale."""
+        changes = self.lengths(state.K) - 1
+        return self.variance(state) - self._cost(changes - self.forbidden(changes))
 
     def bound(self, state: State) -> float:
         """The sum of y, an upper bound on the variance minus the cost of slack."""
@@ -312,20 +352,17 @@ class MVUProgram:
 
     def gap(self, state: State) -> float:
         """The width of (8) relative to the bound, or the violation if that is larger."""
-        bound, value = self.bound(state), self.variance(state)
-        value -= self.slack_cost(state) if self.priced else 0.0
-        width = max(bound - value, 0.0) + self.violation_cost(state)  # (8)
+        bound = self.bound(state)
+        width = max(bound - self.objective(state), 0.0) + self.violation_cost(state)  # (8)
         return max(width / max(self.mean_square, abs(bound)), self.violation(state))
 
     def violation_cost(self, state: State) -> float:
         """c of (8): the optimum may lie this far below the variance, due to violated lengths."""
-        if self.priced:
-            return 0.0
         if self.may_shrink:
             most = self.violation(state)
             return self.variance(state) * most / (1 + most)
         prices = MARGIN * (abs(state.y) + abs(state.y).mean())
-        return self.scale * float(prices @ abs(self.lengths(state.K) - 1))
+        return self.scale * float(prices @ abs(self.forbidden(self.lengths(state.K) - 1)))
 
     def gap_with_slack(self, state: State) -> float:
         """The gap between (2), including the cost of slack, and the bound."""
@@ -340,7 +377,7 @@ class MVUProgram:
 
     def is_exhausted(self, state: State) -> bool:
         """Whether (2) is solved, but with slack that should not be used."""
-        if self.priced:
+        if self.forbids_nothing:
             return False
         return self.gap_with_slack(state) <= min(PAID, EXHAUSTED * self.gap(state))
 
@@ -355,14 +392,17 @@ class MVUProgram:
 
     def forbidden(self, changes: Array) -> Array:
         """Changes of lengths that are neither free nor have a price; 0 for all others."""
-        if self.priced:
-            return 0 * changes
-        return changes.clip(0, None) if self.may_shrink else changes
+        return self.no_longer * changes.clip(0, None) + self.no_shorter * changes.clip(None, 0)
+
+    @property
+    def forbids_nothing(self) -> bool:
+        """Whether every change of a length is free or has a price."""
+        return float((self.no_longer + self.no_shorter).max()) == 0
 
     @property
     def may_shrink(self) -> bool:
-        """Whether lengths may shrink at no price."""
-        return float(self.lower.max()) == 0
+        """Whether all lengths may shrink at no price, and none may grow."""
+        return float(self.lower.max()) == 0 and float(self.no_longer.min()) == 1
 
     def rounding(self, state: State) -> Matrix:
         """Relative change of squared lengths by rounding K; (m,) on the host."""
@@ -379,7 +419,7 @@ class MVUProgram:
         too: y of a stiff graph is large, and so is that.
         """
         kernels, gram, unit, n = kernels_for(state.K), self.gram, self.scale, self.n
-        objective = self.variance(state) - (self.slack_cost(state) if self.priced else 0.0)
+        objective = self.objective(state)
         S = self.dual_slack(state.y)
         least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
         hidden = n * np.finfo(float).eps * float((S * S).sum()) ** 0.5
@@ -391,7 +431,7 @@ class MVUProgram:
         )
         gap = self.gap(inside) + (n - 1) * below * unit / max(self.mean_square, abs(bound))
         given = kernels.to_host(self.squares)
-        lack = self.forbidden(kernels.to_host(self.lengths(state.K)) - 1) * given
+        lack = kernels.to_host(self.forbidden(self.lengths(state.K) - 1)) * given
         size, total = 1 + float(given.max()), 1 + (abs(objective) + abs(bound)) / unit
         dimacs = {
             "err1": float(np.linalg.norm(lack)) / size,
@@ -411,72 +451,15 @@ class MVUProgram:
         return edges, np.stack([y, np.full(len(y), self.thickness)], axis=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScaledMVUProgram(MVUProgram):
-    """The program in the coordinates of (6) and (7), exact where S and K are nearly singular.
-
-    K' and S' are definite: F has the direction of 1, in which S' is given an eigenvalue.
-    """
-
-    original: MVUProgram
-    basis: Array  # (n, n) F
-    rows: Array  # (m, n) C
-    spread: Array  # (n, n) FᵀPF
-    mean: Array  # (n,) Fᵀ1, of length 1
-
-    @classmethod
-    def build_from(cls, program: MVUProgram, basis: Array) -> ScaledMVUProgram:
-        """The program in the coordinates of a basis F."""
-        ones = basis.sum(0)
-        spread = basis.T @ basis - ones[:, None] * (ones / program.n)
-        rows = program.gram.edge_rows(basis, program.heads, program.tails, 1 / program.squares**0.5)
-        values = {field.name: getattr(program, field.name) for field in fields(MVUProgram)}
-        mean = ones / float(ones @ ones) ** 0.5
-        return cls(**values, original=program, basis=basis, rows=rows, spread=spread, mean=mean)
-
-    def scaled(self, factor: Array) -> ScaledMVUProgram:
-        """The program in coordinates in which the matrix of this factor is the unit matrix."""
-        return ScaledMVUProgram.build_from(self.original, self.basis @ factor)
-
-    def plain(self, state: State) -> tuple[MVUProgram, State]:
-        """The program (2), and this point of it."""
-        K = self.original.projected(self.basis @ (state.K @ self.basis.T))
-        return self.original, replace(state, K=0.5 * (K + K.T))
-
-    @property
-    def size(self) -> int:
-        """Number of products that should become zero, plus the one of 1, which should not."""
-        return self.n + 2 * len(self.squares)
-
-    def lengths(self, K: Array) -> Array:
-        """ℓ of (6)."""
-        return ((self.rows @ K) * self.rows).sum(1)
-
-    def projected(self, A: Array) -> Array:
-        """The matrix itself."""
-        return A
-
-    def change(self, y: Array) -> Array:
-        """Cᵀ diag(y) C, by which S' changes with y."""
-        return (self.rows.T * y) @ self.rows
-
-    def dual_slack(self, y: Array) -> Array:
-        """S' of (7), with the mean of its eigenvalues in the direction of 1."""
-        S = self.change(y) - self.sign * self.spread
-        S = 0.5 * (S + S.T)
-        return S + S.diagonal().mean() * self.mean[:, None] * self.mean
-
-    def cholesky(self, A: Array) -> Array | None:
-        """The lower factor, or None if the matrix is not definite."""
-        return self.gram.cholesky(A)
-
-    def inverse(self, factor: Array) -> Array:
-        """The inverse of A from its `cholesky`."""
-        return self.gram.cholesky_inverse(factor)
-
-    def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None:  # noqa: ARG002
-        """As in plain coordinates, for K' = I."""
-        return self.gram.schur_of_rows(self.rows, self.rows @ inverse, extra)
+def edge_prices(
+    constraints: str, slack_weight: float | tuple[float, float], count: int
+) -> tuple[Matrix, Matrix]:
+    """Prices of growing and of shrinking, (count,) each, for a program of the thesis."""
+    if constraints == "slack":
+        up, down = (omega / (1 - omega) for omega in np.broadcast_to(slack_weight, 2))
+    else:
+        up, down = np.inf, 0.0 if constraints == "shrink" else np.inf
+    return np.full(count, up), np.full(count, down)
 
 
 def least_rounding(lengths: Matrix, n: int) -> float:

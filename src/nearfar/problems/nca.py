@@ -75,13 +75,17 @@ class NCAProblem(SoftNeighborsProblem):
 
     def first_guess(self, rows: int | None = None) -> Matrix:
         """The Gaussian guess, lengthened if points are too near each other."""
-        return _apart(self, super().first_guess(rows))
+        return lengthened(self, super().first_guess(rows))
 
     def evaluate(self, L: Matrix, U: Array | None = None) -> Point:
         """Minus (4), and its gradient."""
-        sums, LR = self.sums(L, U, own=True), L @ self.ridge
+        sums, LR = self.sums(L, U, own=True), self._priced(L)
         value = float(np.vdot(LR, L)) - float(sums.shares @ self.counted)  # (4), (5)
         return Point(L, value, 2 * (sums.product + LR))  # (2)
+
+    def _priced(self, L: Matrix) -> Matrix:
+        """λ L BᵀB, half the gradient of the price λ tr A."""
+        return L @ self.ridge
 
 
 class DiagonalNCAProblem(NCAProblem):
@@ -163,7 +167,7 @@ class DiagonalNCAProblem(NCAProblem):
         floor = np.maximum(pull, spread * LEAST)
         gain = np.maximum(1 - ratio, LEAST) * (spread > 0)
         s = np.sqrt(0.25 * self.counted.sum() * gain / (floor + (spread == 0)))
-        return _apart(self, s)
+        return lengthened(self, s)
 
     def evaluate(self, L: Matrix, U: Array | None = None) -> Point:
         """Minus (4), and its gradient."""
@@ -172,7 +176,7 @@ class DiagonalNCAProblem(NCAProblem):
         return Point(L, value, 2 * (np.diag(sums.product) + L * ridge))  # (3)
 
 
-def _apart(problem: SoftNeighborsProblem, L: Matrix) -> Matrix:
+def lengthened(problem: SoftNeighborsProblem, L: Matrix) -> Matrix:
     """The factor, lengthened until points are far enough apart."""
     distance = problem.mean_distance(L)
     return L * max(1.0, APART / distance) ** 0.5 if distance > 0 else L

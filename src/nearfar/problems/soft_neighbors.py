@@ -29,9 +29,10 @@ A sum (3) costs O(n² (r + d)); its product with a map of few rows, O(n² r).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 from types import ModuleType
 from typing import Self
 
@@ -218,21 +219,27 @@ class SoftNeighborsProblem:
             return returned_map(self.components(L), L, self.U)
         return map_above(self.components(L), self.floor, self.U)
 
+    @property
+    def varies(self) -> bool:
+        """Whether points differ."""
+        return bool(self.basis.any())
+
+    @property
+    def coordinates_key(self) -> Matrix:
+        """What tells the coordinates of one problem from those of another."""
+        return self.basis
+
+    def pull_of(self, L: Matrix) -> float:
+        """⟨P, LᵀL⟩."""
+        return float(np.vdot(L @ self.P, L))
+
     def mean_distance(self, L: Matrix) -> float:
         """The mean of D between random points under a factor."""
         return float(np.vdot(L @ self.Q, L)) / float(self.counted.sum())
 
     def first_guess(self, rows: int | None = None) -> Matrix:
         """The factor of (4), its most important rows first."""
-        basis, _ = range_and_null(self.P + FLOOR * self.Q)
-        tau, rotation = linalg.eigh(symmetric(basis.T @ self.Q @ basis))
-        order = np.argsort(-tau)[:rows]
-        tau = np.maximum(tau, 1.0)
-        gain = np.maximum(1 - 1 / tau, LEAST)
-        gain = np.minimum(gain, WIDE / tau / max(1, (tau > WIDE).sum()))
-        directions = (basis @ rotation[:, order]).T
-        guess: Matrix = np.sqrt(0.25 * self.counted.sum() * gain[order])[:, None] * directions
-        return guess
+        return gaussian_guess(self.P, self.Q, float(self.counted.sum()), rows)
 
     def opened(self, L: Matrix) -> Matrix:
         """A factor of full rank near L: a descent in L cannot raise its rank."""
@@ -250,28 +257,39 @@ class SoftNeighborsProblem:
         if self.floor.any():
             kept = _as(U, self.kept, kernels) if exact else self._kept_as_points
             whole = kernels.concatenate([Z.T, kept.T]).T
+        if len(L) < NARROW * L.shape[1]:
+            adjoint = partial(kernels.gram, U)
+            return self.sums_of_images(whole, Z, own, lambda W: adjoint(_as(U, W, kernels)).T)
+        logs, shares, degrees, forward, _ = kernels.softmax_neighbors(
+            whole, U, self.starts, own=own, both=False, masses=self.masses
+        )
+        flow = _as(U, degrees, kernels)[:, None] * U
+        forward *= 2
+        flow -= forward
+        spread = symmetric(kernels.gram(U, flow))  # (3): w_ij counts for i and for j
+        return self._sums(whole, logs, shares, L @ spread, spread)
+
+    def sums_of_images(
+        self, whole: Array, Z: Array, own: bool, adjoint: Callable[[Array], Matrix]
+    ) -> Sums:
+        """The sums of a map of few rows, from images, with those under φI beside them in ``whole``.
+
+        ``adjoint`` is what a change (n, r) of the images is for L.
+        """
+        logs, shares, degrees, forward, backward = kernels_for(Z).softmax_neighbors(
+            whole, Z, self.starts, own=own, both=True, masses=self.masses
+        )
+        product = adjoint(degrees[:, None] * Z - forward - backward)
+        return self._sums(whole, logs, shares, product, None)
+
+    def _sums(
+        self, whole: Array, logs: Array, shares: Array, product: Matrix, spread: Matrix | None
+    ) -> Sums:
+        kernels = kernels_for(whole)
         squares = kernels.to_host(kernels.double((whole * whole).sum(1)))
-        narrow = len(L) < NARROW * L.shape[1]
-        logs, shares, degrees, forward, backward = kernels.softmax_neighbors(
-            whole, Z if narrow else U, self.starts, own=own, both=narrow, masses=self.masses
-        )
-        if narrow:
-            flow = degrees[:, None] * Z - forward - backward
-            product, spread = kernels.gram(U, _as(U, flow, kernels)).T, None
-        else:
-            flow = _as(U, degrees, kernels)[:, None] * U
-            forward *= 2
-            flow -= forward
-            spread = symmetric(kernels.gram(U, flow))  # (3): w_ij counts for i and for j
-            product = L @ spread
-        precision = 2.0**-23 if Z.itemsize == 4 else 2.0**-52
-        return Sums(
-            kernels.to_host(logs),
-            kernels.to_host(shares),
-            product,
-            spread,
-            rounding=ROUNDINGS * precision * float(np.linalg.norm(self.counted * squares)),
-        )
+        precision = 2.0**-23 if whole.itemsize == 4 else 2.0**-52
+        rounding = ROUNDINGS * precision * float(np.linalg.norm(self.counted * squares))
+        return Sums(kernels.to_host(logs), kernels.to_host(shares), product, spread, rounding)
 
     def soft_neighbors_of(self, components: Matrix) -> tuple[Array, Matrix, Matrix]:
         """Images of the points under a map on the features, log Zᵢ and pᵢ of (2), in float64."""
@@ -282,6 +300,18 @@ class SoftNeighborsProblem:
             return Z, *_by_differences(images, self.starts, self.masses)
         logs, shares = kernels.softmax_neighbors(Z, Z[:, :0], self.starts, masses=self.masses)[:2]
         return Z, np.asarray(kernels.to_host(logs)), np.asarray(kernels.to_host(shares))
+
+
+def gaussian_guess(P: Matrix, Q: Matrix, weight: float, rows: int | None) -> Matrix:
+    """The factor of (4), its most important rows first; ``weight`` is N of (5)."""
+    basis, _ = range_and_null(P + FLOOR * Q)
+    tau, rotation = linalg.eigh(symmetric(basis.T @ Q @ basis))
+    order = np.argsort(-tau)[:rows]
+    tau = np.maximum(tau, 1.0)
+    gain = np.maximum(1 - 1 / tau, LEAST)
+    gain = np.minimum(gain, WIDE / tau / max(1, (tau > WIDE).sum()))
+    guess: Matrix = np.sqrt(0.25 * weight * gain[order])[:, None] * (basis @ rotation[:, order]).T
+    return guess
 
 
 def _by_differences(Z: Matrix, starts: Index, masses: Matrix | None) -> tuple[Matrix, Matrix]:
@@ -322,14 +352,21 @@ def masses_of_others(starts: Index, masses: Matrix | None) -> Matrix:
     return np.concatenate(parts)
 
 
-def within_classes(U: Array, starts: Index, masses: Matrix | None = None) -> Array:
-    """Points minus the mean of their class, scaled so that their Gram matrix is the pull P."""
-    kernels, others, parts = kernels_for(U), masses_of_others(starts, masses), []
-    for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+def pull_scales(starts: Index, masses: Matrix | None) -> Iterator[tuple[Matrix, Matrix]]:
+    """For each class the weights of its points in the mean, and what scales them in the pull P."""
+    others = masses_of_others(starts, masses)
+    for first, last in pairwise(starts.tolist()):
         own = np.ones(last - first) if masses is None else masses[first:last]
         shares = np.divide(own, others[first:last], where=last - first > 1, out=np.zeros(len(own)))
-        scales = np.sqrt(own.sum() * shares + shares.sum() * own)
-        mean = own / own.sum()
+        yield own / own.sum(), np.sqrt(own.sum() * shares + shares.sum() * own)
+
+
+def within_classes(U: Array, starts: Index, masses: Matrix | None = None) -> Array:
+    """Points minus the mean of their class, scaled so that their Gram matrix is the pull P."""
+    kernels, parts = kernels_for(U), []
+    for (first, last), (mean, scales) in zip(
+        pairwise(starts.tolist()), pull_scales(starts, masses), strict=True
+    ):
         if masses is None:
             centred = U[first:last] - U[first:last].mean(0)
         else:

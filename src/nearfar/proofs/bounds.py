@@ -120,21 +120,26 @@ def dml_eig(
 
 
 def mvu(
-    K: Matrix, i: Index, j: Index, D: Matrix, y: Matrix, sign: float, kind: str, price: float
+    K: Matrix, i: Index, j: Index, D: Matrix, y: Matrix, sign: float, prices: Matrix
 ) -> tuple[float, float, float, float]:
-    """Of a connected graph with edges (i, j); also the width of (5.4), and the largest change."""
+    """Of a connected graph with edges (i, j); also the width of (5.4), and the largest change.
+
+    ``prices`` (2, m) are those of growing and of shrinking; infinity forbids it.
+    """
     own, below = K.diagonal(), max(-np.linalg.eigvalsh(K)[0], 0.0)  # K + below (I − 11ᵀ/n) ⪰ 0
     change, lift = (own[i] + own[j] - 2 * K[i, j] + 2 * below) / D - 1, below * (len(K) - 1)
-    value = sign * (own.sum() + lift) - price * (np.abs(change) @ D)  # (5.1)
+    sides, no = np.maximum([change, -change], 0), np.isinf(prices)
+    value = sign * (own.sum() + lift) - (sides * np.where(no, 0, prices)).sum(axis=0) @ D  # (5.1)
     A = coo_array((y / D, (i, j)), shape=K.shape).toarray()
     A = np.diag((A + A.T).sum(axis=0)) - A - A.T + 2 / len(K)  # the eigenvalue of 1 is 2, not 0
     least = -largest_ratio(-A, np.eye(len(K)))
     scale = max(-least, 1.0) if sign < 0 else min(least, 1.0)  # y / scale meets (5.2)
-    feasible = scale > 0 and not (price and (np.abs(y) > scale * price * D * (1 + 1e-6)).any())
-    y = y / scale if feasible else np.full(len(y), np.inf)
-    change = np.maximum(change, 0) if kind == "shrink" else np.abs(change)
-    bound, worst = y.sum(), 0.0 if kind == "slack" else change.max()  # (5.3)
-    cost = 2 * (np.abs(y) + np.abs(y).mean()) @ change if kind in ("equal", "exact") else 0.0
-    cost = value * worst / (1 + worst) if kind == "shrink" else cost  # c of (5.4)
+    high, low = scale * prices * D * (1 + 1e-6)
+    y = y / scale if scale > 0 and not ((y > high) | (-y > low)).any() else np.full(len(y), np.inf)
+    change = (sides * no).sum(axis=0)  # what is forbidden
+    bound, worst = y.sum(), change.max()  # (5.3)
+    cost = 2 * (np.abs(y) + np.abs(y).mean()) @ change if worst else 0.0
+    if no[0].all() and not prices[1].any():
+        cost = value * worst / (1 + worst)  # c of (5.4)
     width = max(bound - value, 0.0) + cost + lift  # (5.4)
     return value - sign * lift, bound, max(width, worst * max(D.mean(), abs(bound))), worst

@@ -38,7 +38,7 @@ class Found:
             return self.own_gap
         if self.maximises:
             return max(self.bound / objective - 1, 0.0) if objective > 0 else np.inf
-        return max((objective - self.bound) / max(objective, 1.0), 0.0)
+        return max((objective - self.bound) / max(abs(objective), 1.0), 0.0)
 
 
 def no_variation(objective: float) -> Found:
@@ -49,7 +49,8 @@ def no_variation(objective: float) -> Found:
 def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
     """LMNN, KernelLMNN and MultiMetricLMNN."""
     X = points_of(X, model)
-    codes, weights = claims.codes_of(y, len(X)), claims.weights_of(proof, len(X))
+    codes = claims.codes_of(claims.learned_labels(model, y), len(X))
+    weights = claims.weights_of(proof, len(X))
     rows = counted = np.flatnonzero(weights)
     mu = float(model.push_weight)
     if "rows" in proof:
@@ -234,7 +235,7 @@ class PairProblem:
     """Near and far pairs (2, m), or classes: all pairs of one are near, and all others far."""
 
     def __init__(self, model: Any, proof: Proof, X: Any, y: Any) -> None:
-        points, self.codes, near, far, self.note, weights = _read_pairs(model, proof, X, y)
+        points, self.codes, near, far, self.note, weights = read_pairs(model, proof, X, y)
         rows = np.arange(len(points))
         self.masses, self.near_weights, self.far_weights = weights
         if self.codes is None and hasattr(model, "dual_coef_"):  # the points of pairs only
@@ -315,7 +316,7 @@ class PairProblem:
             yield (rows[heads][apart], tails[apart]), weights[apart]
 
 
-def _read_pairs(
+def read_pairs(
     model: Any, proof: Proof, X: Any, y: Any
 ) -> tuple[Matrix, Index | None, Index, Index, str, Weights]:
     """Points, their classes or near and far pairs (m, 2), what is to be said of these, and weights.
@@ -416,20 +417,27 @@ def check_mvu(model: Any, proof: Proof, X: Any, _: Any, __: Any) -> Found:
         _components(n, ends[:, ~apart]), return_index=True, return_inverse=True
     )[1:]
     n, K = len(first), K[np.ix_(first, first)]
+    held, limits = claims.pair_limits(proof, graph.n_nodes)
     code, kept = np.unique(edge_codes(places[ends[:, apart]], n), return_index=True)
-    own = edge_codes(places[edges], n)
+    kept = kept[~np.isin(code, edge_codes(places[held[:, limits[1] > 0]], n))]  # pairs replace them
+    code, own = edge_codes(places[ends[:, apart][:, kept]], n), edge_codes(places[edges], n)
     if not np.array_equal(np.sort(own), code):
         raise Refuted("dual point infeasible: its edges are not those of the graph")
-    if not (thickness.min(initial=0) >= 0 and thickness.max(initial=0) <= float(model.thickness_)):
-        raise Refuted("the proof is about thicker points than the model says")
     y, thickness, D = y[np.argsort(own)], thickness[np.argsort(own)], length[apart][kept] ** 2
     ends, least = np.stack(divmod(code, n)), np.full(n, np.inf)
     np.minimum.at(least, ends.ravel(), np.tile(D, 2))
+    prices = np.tile(claims.slack_prices(kind, model.slack_weight)[:, None], len(D))
+    if len(limits[0]):
+        held = places[held]
+        np.minimum.at(least, held.ravel(), np.tile(limits[0], 2))
+        ends, D = np.concatenate([ends, held], axis=1), np.append(D, limits[0])
+        y, thickness = np.append(y, limits[3]), np.append(thickness, limits[4])
+        prices = np.concatenate([prices, np.where(limits[1:3] > 0, np.inf, 0.0)], axis=1)
+    if not (thickness.min(initial=0) >= 0 and thickness.max(initial=0) <= float(model.thickness_)):
+        raise Refuted("the proof is about thicker points than the model says")
     D = D + thickness * least[ends].sum(axis=0)
-    omega = float(model.slack_weight)
-    price = omega / (1 - omega) if kind == "slack" else 0.0
-    y = np.maximum(y, 0) if kind == "shrink" else y
-    if price and (np.abs(y) > price * D * (1 + SOLVED)).any():
+    y = np.where(prices[1] == 0, np.maximum(y, 0), np.where(prices[0] == 0, np.minimum(y, 0), y))
+    if ((y > prices[0] * D * (1 + SOLVED)) | (-y > prices[1] * D * (1 + SOLVED))).any():
         raise Refuted("dual point infeasible: a weight is above the price of its edge")
     spectrum = np.linalg.eigvalsh(K)
     if spectrum[0] < -SOLVED * spectrum[-1]:
@@ -443,11 +451,12 @@ def check_mvu(model: Any, proof: Proof, X: Any, _: Any, __: Any) -> Found:
         if len(nodes) > 1:
             i, j = np.searchsorted(nodes, ends[:, mine])
             sign = 1.0 if model.variance == "max" else -1.0
-            *found, worst = bounds.mvu(part, i, j, D[mine], y[mine], sign, kind, price)
+            *found, worst = bounds.mvu(part, i, j, D[mine], y[mine], sign, prices[:, mine])
             totals = np.append(totals[:3] + found, max(totals[3], worst))
             unit += max(D[mine].mean(), abs(found[1]))
     objective, bound, width, worst = map(float, totals)
-    note = f", squared lengths kept to {worst:.1e} of themselves" if kind != "slack" else ""
+    note = f", squared lengths kept to {worst:.1e} of themselves" if np.isinf(prices).any() else ""
+    note += f", with {held.shape[1]} limits of pairs" * bool(held.size)
     gap = width / (unit or 1.0) if np.isfinite(width) else np.inf
     return Found(objective, bound, note, own_gap=gap)
 

@@ -138,6 +138,22 @@ def codes_of(y: Any, n: int) -> Index:
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
+def learned_labels(model: Any, y: Any) -> Any:
+    """The labels of the fit, y, and of rows without one the label that the model gave them."""
+    if getattr(model, "unlabeled_weight", None) is None:
+        return y
+    spread, given = to_host(model.transduction_), to_host(y)
+    if given.shape != spread.shape:
+        return y  # which is refused by its shape, or by the number of rows
+    other = np.flatnonzero((given != -1) & (given != spread))
+    if len(other):
+        raise Refuted(
+            f"the labels are not those of the fit: row {other[0]} has {given[other[0]]}, and was"
+            f" learned as {spread[other[0]]}"
+        )
+    return spread
+
+
 def weights_of(proof: Proof, n: int) -> Matrix:
     """The weights of n rows or tuples; all are 1 if none are given."""
     if "sample_weight" not in proof:
@@ -184,3 +200,22 @@ def finite_array(proof: Proof, name: str, shape: tuple[int | None, ...]) -> Matr
     if not np.isfinite(array).all():
         raise Refuted(f"the proof is damaged: {name} has values that are not finite")
     return np.asarray(array, dtype=np.float64)
+
+
+def slack_prices(kind: str, slack_weight: Any) -> Matrix:
+    """The prices of growing and of shrinking, (2,); infinity forbids it."""
+    if kind == "slack":
+        omega = np.broadcast_to(np.asarray(slack_weight, dtype=np.float64), 2)
+        return np.asarray(omega / (1 - omega))
+    return np.array([np.inf, 0.0 if kind == "shrink" else np.inf])
+
+
+def pair_limits(proof: Proof, n: int) -> tuple[Index, Matrix]:
+    """The pairs (2, q) of a proof, and (5, q) squares, which sides are limits, y and thickness."""
+    if "pairs" not in proof:
+        return np.empty((2, 0), dtype=np.intp), np.empty((5, 0))
+    pairs = row_numbers(proof, "pairs", 2, 0, n).T
+    limits = finite_array(proof, "limits", (pairs.shape[1], 5)).T
+    if not (limits[0] > 0).all():
+        raise Refuted("the proof is damaged: a limit of a pair is not above zero")
+    return pairs, limits

@@ -109,6 +109,22 @@ def interval_bar(value: float, low: float, high: float, most: float) -> str:
     )
 
 
+def error_curve(steps: Floats, errors: Floats) -> str:
+    """The error over the steps of the slider, with a mark that the page moves."""
+    width, height, edge = 300, 44, 8
+    xs = edge + (width - 2 * edge) * steps
+    most = float(errors.max()) or 1.0
+    ys = height - edge - (height - 2 * edge) * errors / most
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
+    words = escape(f"error from {errors[0]:.1%} to {errors[-1]:.1%}")
+    return (
+        f'<svg class="curve" viewBox="0 0 {width} {height}" role="img" aria-label="{words}">'
+        f'<line class="grid" x1="{edge}" x2="{width - edge}" y1="{height - edge}"'
+        f' y2="{height - edge}"/><polyline class="line s1" points="{path}"/>'
+        f'<circle class="mark" id="curve-mark" cx="{xs[-1]:.1f}" cy="{ys[-1]:.1f}" r="4"/></svg>'
+    )
+
+
 def paired_bars(before: float, after: float, most: float) -> str:
     """Two bars, the upper one before learning."""
     widths = [max(0.5, (BAR_WIDTH - 2) * v / (most or 1)) for v in (before, after)]

@@ -1,4 +1,4 @@
-"""Which rows a report draws, and whose neighbours it shows."""
+"""Which rows a report draws, which of them have neighbours on the page, and which are listed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from numpy.typing import NDArray
 
 from nearfar.analysis.comparison import TestedRows, compare_errors
 from nearfar.analysis.models import Index, row_numbers, sample_rows
-from nearfar.analysis.neighbors import Neighbors
 from nearfar.analysis.study import Study
+from nearfar.analysis.suspicion import Suspicion, suspicion
+from nearfar.analysis.transition import between, transition
 from nearfar.analysis.views import views
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import to_host
-from nearfar.report.payload import Material, checked_image_shape
+from nearfar.report.payload import Listed, Material, checked_image_shape
 
-SHOWN = 3000  # rows that are drawn, at most, besides the chosen ones and their neighbours
+SHOWN = 100_000  # rows that are drawn, at most, besides the listed ones
+DETAILED = 3000  # rows whose neighbours are on the page, at most, besides the listed ones
 NEIGHBORS = 5  # of each row, at least
-CHOSEN = 6  # rows whose neighbours are shown from the start, where the caller chooses none
+CHOSEN = 6  # rows that are listed first, where the caller chooses none
 MOST_CHOSEN = 50
+LISTED = 300  # rows of each list, at most
 
 
 def gather(
@@ -30,7 +33,7 @@ def gather(
     image_shape: Any,
     random_state: int,
 ) -> Material:
-    """Draw the rows, find their neighbours and choose what to show first."""
+    """Draw the rows, find their neighbours and make the lists."""
     n, k = len(study), max(NEIGHBORS, study.n_neighbors)
     asked = np.empty(0, dtype=np.intp) if rows is None else row_numbers("rows", rows, n)
     if len(asked) > MOST_CHOSEN:
@@ -38,43 +41,40 @@ def gather(
             f"rows names {len(asked)} rows whose neighbours are to be shown; at most {MOST_CHOSEN}"
             " have room. Name fewer: on the page every drawn row can be selected."
         )
-    known = np.arange(n)
-    if len(study.tested):
-        known = np.union1d(study.voters, study.tested)  # others would have no outcome
-    sample = sample_rows(known, SHOWN, random_state)
+    sample = sample_rows(np.arange(n), SHOWN, random_state)
     sample = np.random.default_rng(random_state).permutation(sample)
-    queries = _in_order(study.tested, asked, sample)
+    suspects = suspicion(study, random_state)
+    suspicious = sample[:0] if suspects is None else suspects.rows[:LISTED]
+    queries = _in_order(study.tested, asked, suspicious, sample[:DETAILED])
     before, after = study.neighbors(queries, k)
     tested = None if after is None else compare_errors(study, before, after)
     chosen = asked if len(asked) else _telling(study, tested, sample, random_state)
-    at = _places(chosen, queries)
-    near = [found.rows[at].ravel() for found in (before, after) if found is not None]
-    shown = _in_order(chosen, *near, sample)
-    missing = np.setdiff1d(shown, queries)
-    if len(missing):
-        more = study.neighbors(missing, k)
-        queries = np.concatenate([queries, missing])
-        before, after = (_joined(pair) for pair in zip((before, after), more, strict=True))
-    at = _places(shown, queries)
+    lists = _lists(study, tested, suspects, chosen, bool(len(asked)), random_state)
+    detailed = _in_order(*(found.rows for found in lists), sample[:DETAILED])
+    at = _places(detailed, queries)
+    ends = [found.of_queries(at) for found in (before, after) if found is not None]
+    near = [found.rows[: len(chosen)].ravel() for found in ends]
+    shown = _in_order(detailed, *near, sample)
+    path = None
+    if before is not None and after is not None:
+        path = transition(study, shown, queries, before, after, random_state)
     return Material(
-        shown,
-        len(chosen),
-        views(study, shown, random_state),
-        before and before.of_queries(at),
-        after and after.of_queries(at),
-        tested,
-        {**_given_columns(columns, n), **_features(study)},
-        checked_image_shape(image_shape, study.feature_names if study.X is not None else ()),
-    )
-
-
-def _joined(pair: tuple[Neighbors | None, Neighbors | None]) -> Neighbors | None:
-    first, second = pair
-    if first is None or second is None:
-        return None
-    return Neighbors(
-        np.concatenate([first.rows, second.rows]),
-        np.concatenate([first.distances, second.distances]),
+        shown=shown,
+        n_detailed=len(detailed),
+        lists=lists,
+        views=[] if path is not None else views(study, shown, random_state),
+        path=path,
+        before=before and before.of_queries(at),
+        after=after and after.of_queries(at),
+        between=None
+        if path is None or before is None or after is None
+        else between(study, path, detailed, at, (before, after)),
+        tested=tested,
+        suspects=suspects,
+        columns=_given_columns(columns, n),
+        image_shape=checked_image_shape(
+            image_shape, study.feature_names if study.X is not None else ()
+        ),
     )
 
 
@@ -86,6 +86,46 @@ def _telling(study: Study, tested: TestedRows | None, sample: Index, random_stat
     kinds = [(was & ~is_wrong, 2), (~was & is_wrong, 2), (was & is_wrong, 1), (~was & ~is_wrong, 6)]
     chosen = [sample_rows(study.tested[mask], count, random_state) for mask, count in kinds]
     return np.concatenate(chosen)[:CHOSEN]
+
+
+def _lists(
+    study: Study,
+    tested: TestedRows | None,
+    suspects: Suspicion | None,
+    chosen: Index,
+    asked: bool,
+    random_state: int,
+) -> list[Listed]:
+    """The lists of the page; those of errors hold a sample if there are many."""
+    found = [Listed("chosen" if asked else "examples", "", chosen, len(chosen))]
+    if tested is not None:
+        was, is_wrong = tested.before.wrong, tested.after.wrong
+        for name, note, mask in (
+            ("fixed", "Wrong before learning, right after it.", was & ~is_wrong),
+            ("newly wrong", "Right before learning, wrong after it.", ~was & is_wrong),
+            ("errors", "Wrong after learning.", is_wrong),
+        ):
+            rows = study.tested[mask]
+            found.append(Listed(name, note, sample_rows(rows, LISTED, random_state), len(rows)))
+    if suspects is not None:
+        found.append(suspects_list(suspects))
+    return found
+
+
+def suspects_list(suspects: Suspicion) -> Listed:
+    """Training rows whose labels are likely to be wrong, the most likely first."""
+    rows = suspects.rows[:LISTED]
+    note = (
+        f"Training rows of whose {suspects.n_neighbors} nearest rows at least half have other"
+        " labels, on average before and after learning; the percentage is their share."
+    )
+    if suspects.weights is not None:
+        note += " Ties are in the order of the dual weights of their triplets."
+    note += " Worth a look; they need not be wrong."
+    if suspects.n_searched < suspects.n_rows:
+        note += f" {suspects.n_searched:,} of {suspects.n_rows:,} training rows were examined."
+    said = [f"{share:.0%}" for share in suspects.scores[: len(rows)].tolist()]
+    return Listed("suspicious labels", note, rows, len(suspects.rows), said)
 
 
 def _in_order(*parts: Index) -> Index:
@@ -111,12 +151,3 @@ def _given_columns(columns: Mapping[str, Any] | None, n: int) -> dict[str, NDArr
             )
         found[str(name)] = column
     return found
-
-
-def _features(study: Study) -> dict[str, NDArray[Any]]:
-    """The features, those that count most first."""
-    if study.X is None:
-        return {}
-    shares = study.feature_shares()
-    order = np.argsort(-np.var(study.X[study.voters], axis=0)) if shares is None else shares.order
-    return {study.feature_names[i]: study.X[:, i] for i in order.tolist()}

@@ -13,8 +13,10 @@ from nearfar.errors import MissingExtraError
 from nearfar.report import sections
 from nearfar.report.charts import line_chart
 from nearfar.report.origin import VALUE, Origin, reproduce
-from nearfar.report.payload import Material, as_script_data, clipped, payload
+from nearfar.report.payload import Material, as_script_data, clipped, feature_order, payload
 from nearfar.report.progress import panels
+
+PROGRAM = ("data", "colours", "drawing", "details", "selection", "table", "controls")
 
 
 def describe(
@@ -31,7 +33,9 @@ def describe(
         "errors": tested and sections.errors(study, tested, origin),
         "faithful": sections.faithful(study, random_state),
         "target": clipped(target),
-        "labelled": study.y is not None,
+        "old": sections.old_distance(study),
+        "slider": material.path is not None,
+        "curve": sections.curve(material),
         "spectrum": sections.spectrum(study, random_state),
         "features": sections.features(study, material),
         "panels": [
@@ -64,7 +68,7 @@ def render(
     first_row: int,
 ) -> str:
     """The page as text, by its template."""
-    style, program = _file("page.css"), _file("page.js")
+    style, program = _file("page.css"), _program()
     data = payload(study, material, first_row, target)
     text = page.render(
         **description,
@@ -74,10 +78,18 @@ def render(
         program_hash=_hash(program),
         data=as_script_data(data),
         sample=sections.sample(study, material),
-        n_columns=(len(data["columns"]), len(material.columns)),
-        neighbors=list(data["neighbors"]),
+        n_columns=(len(data["columns"]), len(material.columns) + len(feature_order(study))),
+        pairs=data["metric"],
+        held_out=data["heldOut"] is not None,
     )
     return str(text)
+
+
+@cache
+def _program() -> str:
+    """The files of the program as one, in which they share their names."""
+    parts = "".join(_file(f"{name}.js") for name in PROGRAM)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 @cache

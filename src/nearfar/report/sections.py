@@ -13,10 +13,19 @@ from nearfar.analysis.features import learned_axes
 from nearfar.analysis.models import sample_rows
 from nearfar.analysis.spectrum import COUNTED, spectra
 from nearfar.analysis.study import Study
+from nearfar.analysis.transition import STEPS
 from nearfar.analysis.views import metric_name
 from nearfar.evaluation.embeddings import measure_embedding
 from nearfar.evaluation.verdict import Comparison, Row, Verdict
-from nearfar.report.charts import Line, interval_bar, line_chart, number, paired_bars, picture
+from nearfar.report.charts import (
+    Line,
+    error_curve,
+    interval_bar,
+    line_chart,
+    number,
+    paired_bars,
+    picture,
+)
 from nearfar.report.origin import Origin
 from nearfar.report.payload import Material, clipped
 
@@ -55,7 +64,7 @@ def learned(study: Study) -> str:
         kernel = metric.kernel if isinstance(metric.kernel, str) else "given"
         return (
             f"{around}{inner} learned a map to {_dimensions(r)} in the feature space of the"
-            f" {kernel} kernel, by {n:,} points. Distances between images are the learned ones."
+            f" {kernel} kernel, by {n:,} points. Distances after this map are the learned ones."
         )
     if components.ndim == 3:
         return (
@@ -65,7 +74,7 @@ def learned(study: Study) -> str:
     r, d = components.shape
     return (
         f"{around}{inner} learned a linear map of {d:,} feature{'s' * (d > 1)} to {_dimensions(r)}."
-        " Distances between images are the learned ones."
+        " Distances after this map are the learned ones."
     )
 
 
@@ -127,14 +136,44 @@ def _rows_card(study: Study) -> str:
 
 
 def sample(study: Study, material: Material) -> str:
-    """How many rows are drawn."""
+    """How many rows are drawn, and of how many the neighbours are there."""
     shown, n = len(material.shown), len(study)
-    if shown == n:
-        return f"All {n:,} rows are drawn."
+    words = f"All {n:,} rows are drawn."
+    if shown < n:
+        words = (
+            f"{shown:,} of the {n:,} rows are drawn, at random but for listed rows; the page holds"
+            " no others."
+        )
+    if material.before is None and material.after is None:
+        return words
+    detailed = material.n_detailed
+    if detailed < shown:
+        words += f" The neighbours of {detailed:,} of them are on the page."
+    if detailed < n:
+        words += " They were searched among all training rows."
+    return words
+
+
+def old_distance(study: Study) -> str | None:
+    """What the old distance is; None where there is none."""
+    if study.old is None:
+        return None
+    if study.model is study.learner:
+        return "the Euclidean distance of the features as they are"
+    steps = [type(step).__name__ for _, step in study.model.steps[:-1]]
     return (
-        f"{shown:,} of the {n:,} rows are drawn, at random but for chosen rows and their"
-        " neighbours; the page holds no others. Neighbours were searched among all training rows."
+        f"the Euclidean distance of the features as the {type(study.learner).__name__} saw them,"
+        f" after {' and '.join(steps)}"
     )
+
+
+def curve(material: Material) -> dict[str, Any] | None:
+    """The error at each step of the slider."""
+    path = material.path
+    if path is None or path.wrong is None:
+        return None
+    errors = path.wrong.mean(axis=1)
+    return {"chart": error_curve(STEPS, errors), "count": f"{path.wrong.shape[1]:,}"}
 
 
 def errors(study: Study, tested: TestedRows, origin: Origin) -> dict[str, Any]:

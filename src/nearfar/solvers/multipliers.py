@@ -28,7 +28,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from nearfar.linalg import symmetric
 from nearfar.solvers.line_search import Line, exact_step
-from nearfar.solvers.quasi_newton import LBFGS, Bounded, LineSearchable
+from nearfar.solvers.quasi_newton import LBFGS, Bounded, LineSearchable, pairs_in_memory
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
@@ -42,7 +42,7 @@ class Tuning:
     """Constants of the descent. They change its speed, not its result."""
 
     # steps
-    memory: int = 30  # pairs that the quasi-Newton method remembers
+    memory: int = 30  # pairs that the quasi-Newton method remembers, at most
     first_step: float = 0.1  # length of a step without memory, relative to L
     least_scale: float = 0.02  # share of the norm of LLᵀ that is added to it before it scales steps
     # Newton's method
@@ -50,6 +50,7 @@ class Tuning:
     leading: float = 0.005  # share of the largest eigenvalue of M above which a direction leads
     newton_tol: float = 0.1  # tolerance of the conjugate gradients for its step,
     newton_steps: int = 20  # and their largest number
+    newton_reach: float = 1e6  # longest step, relative to L
     ridge: float = (
         1e-3  # that is added to its Hessian, relative to the curvature along the gradient
     )
@@ -219,7 +220,9 @@ def proximal_factor_descent(
         L = at_best_scale(problem, L, warm=warm, width=width)
     else:
         width = triplets.width
-    state = _State(problem, problem.survey(L, margin, width, triplets), tol, fixed_rank, margin)
+    memory = LBFGS(pairs_in_memory(TUNING.memory, L.size) if fixed_rank else TUNING.memory)
+    at = problem.survey(L, margin, width, triplets)
+    state = _State(problem, at, tol, fixed_rank, margin, memory)
     start: Iterate[Known] | None = state.start()
     while True:
         state.step()
@@ -302,7 +305,7 @@ class _State(Generic[At, Known, Along]):
     tol: float
     fixed_rank: bool
     margin: InitVar[float]  # of the first search
-    memory: LBFGS = field(default_factory=lambda: LBFGS(TUNING.memory))
+    memory: LBFGS
     n_iter: int = 0
     close: bool = False  # whether Newton's method precedes the next look
     level: float = np.inf  # smoothed objective at the last look
@@ -487,7 +490,7 @@ def _row_scales(L: Matrix) -> Matrix:
 
 
 def _newton(problem: HingeProblem[At, Known, Along], at: At, gradient: Matrix) -> Matrix | None:
-    """Newton's direction for M in the span of the leading rows of L; None without curvature.
+    """Newton's direction for M in the span of the leading rows of L; None where it is no use.
 
     With orthonormal rows R of that span it is Δ with LᵀΔ + ΔᵀL = RᵀYR, where Y solves H Y = −G with
     the gradient G and the Hessian H of the smoothed objective in Y.
@@ -511,6 +514,8 @@ def _newton(problem: HingeProblem[At, Known, Along], at: At, gradient: Matrix) -
         G.shape
     )
     direction: Matrix = 0.5 * rows.T @ Y @ R
+    if not np.linalg.norm(direction) <= TUNING.newton_reach * np.linalg.norm(at.L):
+        return None  # M is negligible beside Y, and LᵀΔ + ΔᵀL beside ΔᵀΔ: no model of M + Y
     return direction
 
 

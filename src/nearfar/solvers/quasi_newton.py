@@ -26,7 +26,8 @@ Apply = Callable[[Array], Array]
 SMALLEST_PRODUCT = 1e-280  # smaller products of steps and changes lose digits or underflow
 CURVATURE_FLOOR = 1e-12  # least cosine between step and change of a pair that is kept
 
-MEMORY = 20  # pairs that `descend` keeps
+MEMORY = 20  # pairs that `descend` keeps, at most
+LEAST_MEMORY, MEMORY_ENTRIES = 5, 1 << 25  # at least, and numbers in them: a vocabulary is wide
 FIRST_STEP = 0.1  # length of a step without memory, relative to the point
 SHORTER = (1.0, 1e-2, 1e-4)  # factors of that, tried in turn: near a minimum it is too long
 ASCENT_MEMORY = 10  # pairs that `ascend` keeps
@@ -44,6 +45,11 @@ class _Pair:
     image: Array
     curvature: float  # s · y
     square: float  # y · H₀y
+
+
+def pairs_in_memory(most: int, size: int) -> int:
+    """How many pairs of points of this size to keep."""
+    return max(LEAST_MEMORY, min(most, MEMORY_ENTRIES // (2 * size)))
 
 
 class LBFGS:
@@ -162,7 +168,7 @@ def descend(
     descent can continue from there. If no step follows, the last iterate is yielded twice: with the
     gain of the previous step, and with the gain that its slope predicts.
     """
-    lbfgs, at, last_gain = LBFGS(MEMORY), evaluate(start), np.inf
+    lbfgs, at, last_gain = LBFGS(pairs_in_memory(MEMORY, start.size)), evaluate(start), np.inf
     if memory is not None:
         last_gain = memory.gain
         for step, change in zip(memory.steps, memory.changes, strict=True):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, kernels_for, to_host
 
 Index = NDArray[np.intp]
 Found = tuple[Index, NDArray[np.float64]]
@@ -46,15 +46,15 @@ def nearest_under(X: Array, points: Array, components: Array, metric_of: Any, k:
         `vote`: ``vote(codes[nearest], n_classes)``. Time O(m n r), memory O(n r + m C k).
     """
     kernels = kernels_for(X)
-    maps = np.asarray(kernels.to_host(components), dtype=np.float64)
+    maps = np.asarray(to_host(components), dtype=np.float64)
     groups = metric_groups(metric_of)
 
     def found() -> Iterable[tuple[Index, Found]]:
         for metric, rows in groups:
             images = kernels.apply(points[kernels.index(rows, points)], maps[metric])
             queries = kernels.apply(X, maps[metric])
-            near, lengths = kernels.nearest(queries, images, min(k, len(rows)))
-            yield rows, (kernels.to_host(near), kernels.to_host(lengths))
+            near, lengths = kernels_for(images).nearest(queries, images, min(k, len(rows)))
+            yield rows, (to_host(near), to_host(lengths))
 
     return merged(found(), k)[0]
 

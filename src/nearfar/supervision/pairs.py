@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.kernels import Array, check_memory, kernels_for
+from nearfar.kernels import Array, check_memory, kernels_for, to_host
 from nearfar.limits import check_time
 from nearfar.supervision.labels import ClassOrder, shown
 
@@ -350,5 +350,4 @@ def _n_pairs(groups: Index) -> int:
 
 def equal_points(points: Array) -> Index:
     """For each point the first point with the same features, on the host."""
-    kernels = kernels_for(points)
-    return np.asarray(kernels.to_host(kernels.first_equal(points)), dtype=np.intp)
+    return np.asarray(to_host(kernels_for(points).first_equal(points)), dtype=np.intp)

@@ -1,0 +1,85 @@
+"""KernelMetric: kernel PCA, LDA and RCA against linear methods and against scikit-learn."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.decomposition import PCA, KernelPCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LinearRegression
+from sklearn.preprocessing import QuantileTransformer, StandardScaler
+
+from nearfar import RCA, KernelMetric, as_metric
+from nearfar.errors import DataWarning, InvalidInputError
+
+X, Y = load_wine(return_X_y=True)
+X = StandardScaler().fit_transform(X)[::2]
+Y = Y[::2]
+
+
+def squares(Z):
+    return np.sum((Z[:, None] - Z) ** 2, axis=2)
+
+
+def test_without_a_learner_it_is_the_distance_of_the_feature_space():
+    model = KernelMetric(gamma=0.1).fit(X)
+    expected = 2 - 2 * np.exp(-0.1 * squares(X))
+    np.testing.assert_allclose(squares(model.transform(X)), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_kernel_pca_is_that_of_scikit_learn(whiten):
+    model = KernelMetric(PCA(3, whiten=whiten), gamma=0.1).fit(X[:60])
+    theirs = KernelPCA(3, kernel="rbf", gamma=0.1).fit(X[:60])
+    found, expected = model.transform(X), theirs.transform(X)
+    if whiten:
+        expected = expected / expected[:60].std(axis=0, ddof=1)
+    np.testing.assert_allclose(squares(found), squares(expected), rtol=1e-6, atol=1e-8)
+    assert model.dual_coef_.shape == (3, 60)
+
+
+@pytest.mark.parametrize(
+    "learner", [PCA(4, whiten=True), LinearDiscriminantAnalysis(), RCA(shrinkage=0)], ids=repr
+)
+def test_with_a_linear_kernel_it_is_the_linear_method(learner):
+    model = KernelMetric(learner, "linear").fit(X, Y)
+    linear = as_metric(learner.fit(X, Y))
+    expected = squares(linear.transform(X))
+    np.testing.assert_allclose(squares(model.transform(X)), expected, atol=1e-6 * expected.max())
+    np.testing.assert_allclose(
+        model.get_mahalanobis_matrix(), linear.get_mahalanobis_matrix(), atol=1e-6
+    )
+
+
+def test_kernel_lda_by_the_features_of_the_kernel_itself():
+    """Of a polynomial of degree 2 in two features: LDA on the monomials, in their span."""
+    points = X[:, :2]
+    kernel = {"kernel_params": {"degree": 2, "coef0": 1.0}, "gamma": 1.0}
+    model = KernelMetric(LinearDiscriminantAnalysis(), "poly", **kernel).fit(points, Y)
+    a, b = points.T
+    root = np.sqrt(2)
+    monomials = np.column_stack([root * a, root * b, a * a, b * b, root * a * b])
+    expected = squares(LinearDiscriminantAnalysis().fit(monomials, Y).transform(monomials))
+    np.testing.assert_allclose(
+        squares(model.transform(points)), expected, rtol=1e-5, atol=1e-6 * expected.max()
+    )
+
+
+def test_a_precomputed_kernel_and_fewer_rows():
+    K = np.exp(-0.1 * squares(X))
+    own = KernelMetric(RCA(), "precomputed", rank=8, n_components=2).fit(K, Y)
+    named = KernelMetric(RCA(), gamma=0.1, rank=8, n_components=2).fit(X, Y)
+    assert own.dual_coef_.shape == (2, len(X))
+    np.testing.assert_allclose(squares(own.transform(K)), squares(named.transform(X)), rtol=1e-6)
+
+
+def test_bad_learners():
+    with pytest.raises(InvalidInputError, match=r"learner must be a transformer .*got LinearReg"):
+        KernelMetric(LinearRegression()).fit(X, Y)
+    with pytest.raises(InvalidInputError, match="linear up to a shift"):
+        KernelMetric(QuantileTransformer(n_quantiles=20), rank=5).fit(X)
+
+
+def test_equal_points():
+    with pytest.warns(DataWarning, match="all points are equal"):
+        model = KernelMetric(PCA()).fit(np.ones((5, 2)))
+    assert not model.transform(np.ones((3, 2))).any()
