@@ -302,6 +302,7 @@ def _machines(records):
     lines = ["## Machines\n"]
     for record in records:
         machine, versions = record["machine"], record["versions"]
+        note = f"; {record['note']}" if "note" in record else ""
         seconds = sum(
             value[1]
             for case in record["cases"]
@@ -313,6 +314,6 @@ def _machines(records):
             f"- {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB,"
             f" {machine['system']}; {', '.join(f'{name} {v}' for name, v in versions.items())};"
             f" {seconds / 60:.0f} minutes of processor time; commits and dates:"
-            f" {'; '.join(record['stamps'])}."
+            f" {'; '.join(record['stamps'])}{note}."
         )
     return "\n".join(lines) + "\n"

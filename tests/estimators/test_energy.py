@@ -151,7 +151,7 @@ def test_a_class_of_one_point(split):
     X, y, new = split
     y = np.append(y, 3)
     X = np.vstack([X, 10 + X[:1]])
-    model = EnergyClassifier(**EQUATION).fit(X, y)
+    model = EnergyClassifier(LMNN(shrinkage=0), **EQUATION).fit(X, y)
     expected = energy_by_loops(model.metric_.get_mahalanobis_matrix(), X, y, new, 3, 0.5)
     np.testing.assert_allclose(-model.decision_function(new), expected, rtol=1e-9)
     assert model.predict(10 + X[:1]) == 3
