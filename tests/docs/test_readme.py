@@ -119,9 +119,11 @@ def test_a_page_has_the_equations_of_its_problem(page):
 
     What a user needs stands before the derivation, so formulas need not be in the order of numbers.
     """
-    problem = importlib.import_module(f"nearfar.problems.{page.stem}")
+    parts = [page.stem, *{"mvu": ["mvu_scaled"]}.get(page.stem, [])]
+    problems = [importlib.import_module(f"nearfar.problems.{part}") for part in parts]
     text = page.read_text(encoding="utf-8")
-    numbers = re.findall(r"^\((\d+)\) ", problem.__doc__, re.MULTILINE)
+    docstrings = "\n".join(problem.__doc__ for problem in problems)
+    numbers = sorted(re.findall(r"^\((\d+)\) ", docstrings, re.MULTILINE), key=int)
     assert numbers
     assert sorted(re.findall(r"\\tag\{(\d+)\}", text), key=int) == numbers
     rows = [line for line in text.splitlines() if re.match(r"\| \(\d+\) ", line)]

@@ -39,7 +39,7 @@ keeps the old ones, and is inside the cone. Squared lengths grow by at most the 
 module chooses δ: `MVUProgram.build` starts with (5) if there is such a clique, and
 `MVUProgram.successor` continues with (5) if rounding ends the central path before the gap is small.
 
-Near a solution K and S are nearly singular; `nearfar.problems.scaled_mvu` has the program in
+Near a solution K and S are nearly singular; `nearfar.problems.mvu_scaled` has the program in
 coordinates, (6) and (7), in which K is the identity.
 
 The unit of D and K is a power of two near the mean D, so that the path hardly depends on the scale
@@ -80,7 +80,7 @@ from nearfar.graphs.cliques import has_flat_clique
 from nearfar.kernels import Array, gram_kernels_for, kernels_for
 
 if TYPE_CHECKING:
-    from nearfar.problems.scaled_mvu import ScaledMVUProgram
+    from nearfar.problems.mvu_scaled import ScaledMVUProgram
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -290,7 +290,7 @@ class MVUProgram:
 
     def scaled(self, factor: Array) -> ScaledMVUProgram:
         """The program in coordinates in which the matrix with this `cholesky` is the identity."""
-        from nearfar.problems.scaled_mvu import ScaledMVUProgram
+        from nearfar.problems.mvu_scaled import ScaledMVUProgram
 
         return ScaledMVUProgram.build_from(self, factor)
 

@@ -23,7 +23,7 @@ from scipy import linalg
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array
-from nearfar.linalg import canonical_rotation, eigh, row_signs, signed, symmetric
+from nearfar.linalg import canonical_factor, canonical_rotation, eigh, row_signs, symmetric
 
 Matrix = NDArray[np.float64]
 
@@ -175,15 +175,12 @@ def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:
 
 
 def floored_map(above: Matrix, floor: float, prior: Matrix, points: Array) -> Matrix:
-    """The map of the metric Wᵀ(φI + AᵀA)W with A = ``above`` and W = ``prior``, as `returned_map`.
-
-    Its rows are sorted by the lengths that they have for W x.
-    """
+    """As `returned_map`, of the metric Wᵀ(φI + AᵀA)W with A = ``above`` and W = ``prior``."""
     _, lengths, directions = linalg.svd(above, full_matrices=True)
     squares = np.zeros(len(prior))
     squares[: len(lengths)] = lengths**2
-    found = signed(np.sqrt(floor + squares)[:, None] * directions @ prior)
-    return rounded_like(found, points)
+    found = np.sqrt(floor + squares)[:, None] * directions @ prior
+    return rounded_like(canonical_factor(found), points)
 
 
 def map_above(components: Matrix, diagonal: Matrix, points: Array) -> Matrix:
