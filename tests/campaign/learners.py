@@ -352,7 +352,13 @@ class _OfAllNeighbours(_LargeMargin):
 
 
 class _MultiMetricLMNN(_OfAllNeighbours):
-    """With a shrinkage, the metrics keep the distance of one that is learned first, to a gap."""
+    """With a shrinkage, the metrics keep the distance of one that is learned first, to a gap.
+
+    With "auto", rows that are left out may choose that one metric: a fit of another program.
+    """
+
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        return super().parameters().filter(lambda found: found["shrinkage"] != "auto")
 
     def build(self, setting: Setting, tol: float) -> Any:
         return MultiMetricLMNN(**setting.parameters, tol=tol)
