@@ -322,7 +322,8 @@ class _LargeMargin(Learner):
         return found | {"the best multiple of what is kept": worth}
 
     def optimum(self, setting: Setting, model: Any) -> float | None:
-        points, unit = orthonormal(setting.data.X @ self.frame(setting, model).T)
+        X = (setting.data.exact - setting.data.exact[0]).astype(np.float64)  # exact far from 0
+        points, unit = orthonormal(X @ self.frame(setting, model).T)
         return self.judge(setting, model).optimum(points, unit**-2)
 
 
