@@ -322,7 +322,8 @@ class _LargeMargin(Learner):
         return found | {"the best multiple of what is kept": worth}
 
     def optimum(self, setting: Setting, model: Any) -> float | None:
-        points, unit = orthonormal(setting.data.X @ self.frame(setting, model).T)
+        X = (setting.data.exact - setting.data.exact[0]).astype(np.float64)  # exact far from 0
+        points, unit = orthonormal(X @ self.frame(setting, model).T)
         return self.judge(setting, model).optimum(points, unit**-2)
 
 
@@ -352,7 +353,13 @@ class _OfAllNeighbours(_LargeMargin):
 
 
 class _MultiMetricLMNN(_OfAllNeighbours):
-    """With a shrinkage, the metrics keep the distance of one that is learned first, to a gap."""
+    """With a shrinkage, the metrics keep the distance of one that is learned first, to a gap.
+
+    With "auto", rows that are left out may choose that one metric: a fit of another program.
+    """
+
+    def parameters(self) -> st.SearchStrategy[Parameters]:
+        return super().parameters().filter(lambda found: found["shrinkage"] != "auto")
 
     def build(self, setting: Setting, tol: float) -> Any:
         return MultiMetricLMNN(**setting.parameters, tol=tol)

@@ -234,6 +234,11 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         {"n_neighbors": 2, "push_weight": 0.5, "shrinkage": "auto", "init": "auto"},
         data(FLOORED, [0, 1] * 4 + [0], "float32"),
     ),
+    "a step from a negligible metric, longer than the range of float32": (
+        "LMNN",
+        {"n_neighbors": 2, "push_weight": 0.9, "shrinkage": "auto", "init": "auto"},
+        data([[0.126], [-0.132], [0.64], [0.105], [-0.536]], [0, 1, 0, 1, 0], "float32"),
+    ),
     "a far pair whose square is below the range of float64": (
         "DMLEig",
         {"shrinkage": 0.05},

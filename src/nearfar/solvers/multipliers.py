@@ -51,6 +51,7 @@ class Tuning:
     newton_tol: float = 0.1  # tolerance of the conjugate gradients for its step,
     newton_steps: int = 20  # and their largest number
     newton_reach: float = 1e6  # longest step, relative to L
+    negligible: float = 1e-20  # M on whitened points, beside margins of 1
     ridge: float = (
         1e-3  # that is added to its Hessian, relative to the curvature along the gradient
     )
@@ -496,6 +497,8 @@ def _newton(problem: HingeProblem[At, Known, Along], at: At, gradient: Matrix) -
     the gradient G and the Hessian H of the smoothed objective in Y.
     """
     values, left = np.linalg.eigh(at.L @ at.L.T)
+    if not values[-1] > TUNING.negligible:
+        return None
     leading = values > TUNING.leading * values[-1]
     rows = left[:, leading].T / np.sqrt(values[leading])[:, None]
     R = rows @ at.L
