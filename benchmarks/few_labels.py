@@ -139,8 +139,9 @@ def page(record):
         "*Embeddings and discriminants* is no learner: it is the distance of the embeddings plus"
         " that of their discriminants (LDA with the pooled covariance, shrunk) at the same total"
         f" variance. *LMNN that keeps both* learns on top of it with `shrinkage={SHRINKAGE}`"
-        " (`examples/adapt_embeddings.py` has the few lines). Its two constants were chosen on other draws of these posts; those of `LMNN()` on 34 other"
-        " sets, and one of them, how fast a distance loses its weight, also on the first draws of"
+        " (`examples/search/adapt_embeddings.py` has the few lines). Its two constants were chosen"
+        " on other draws of these posts; those of `LMNN()` on 34 other sets, and one of them, how"
+        " fast a distance loses its weight, also on the first draws of"
         " these.\n",
     ]
     for search, words in (("new", "New documents"), ("known", "Known documents")):
