@@ -138,9 +138,10 @@ def page(record):
         " the labelled posts. In bold: below the embeddings as they are.\n",
         "*Embeddings and discriminants* is no learner: it is the distance of the embeddings plus"
         " that of their discriminants (LDA with the pooled covariance, shrunk) at the same total"
-        f" variance. *LMNN that keeps both* learns on top of it with `shrinkage={SHRINKAGE}`. Its"
-        " two constants were chosen on other draws of these posts; those of `LMNN()` on 34 other"
-        " sets, and one of them, how fast a distance loses its weight, also on the first draws of"
+        f" variance. *LMNN that keeps both* learns on top of it with `shrinkage={SHRINKAGE}`"
+        " (`examples/search/adapt_embeddings.py` has the few lines). Its two constants were chosen"
+        " on other draws of these posts; those of `LMNN()` on 34 other sets, and one of them, how"
+        " fast a distance loses its weight, also on the first draws of"
         " these.\n",
     ]
     for search, words in (("new", "New documents"), ("known", "Known documents")):
