@@ -94,4 +94,4 @@ def local_frame(X: Matrix, codes: Index, n_features: int) -> Frame | None:
     check_eigh(len(S))
     values, vectors = scipy_linalg.eigh(B, S)
     A = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T  # (4)
-    return Frame(A, (between / (rho * within**2)) ** 0.5)
+    return Frame(A, (between / within / (rho * within)) ** 0.5)
