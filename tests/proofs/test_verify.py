@@ -35,7 +35,8 @@ from nearfar import (
     verify,
 )
 from nearfar.errors import InvalidInputError
-from nearfar.proofs import bounds, tuples
+from nearfar.proofs import bounds
+from nearfar.proofs import tuples as tuple_bounds
 from tests.processes import run_program
 
 IRIS, WINE = load_iris(return_X_y=True), load_wine(return_X_y=True)
@@ -598,7 +599,7 @@ def test_the_mathematics_fits_on_two_pages():
     text = Path(bounds.__file__).read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150
     page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text(encoding="utf-8")
-    text += Path(tuples.__file__).read_text(encoding="utf-8")
+    text += Path(tuple_bounds.__file__).read_text(encoding="utf-8")
     assert set(re.findall(r"\((\d\.\d)\)", text)) == set(re.findall(r"text\{\((\d\.\d)\)", page))
 
 
