@@ -18,8 +18,9 @@ from nearfar import (
     NearestNeighborClassifier,
     PairClassifier,
     make_pairs,
+    progress,
 )
-from nearfar.cli import commands, methods, progress
+from nearfar.cli import commands, methods
 from nearfar.cli.methods import METHODS, PARAMETERS, make_model, taken_by, written
 from nearfar.datasets import load_table
 from nearfar.errors import InvalidInputError

@@ -29,7 +29,11 @@ from tests.variants import checks_of_variants
 SPECIAL = [
     EnergyClassifier(),
     EnergyClassifier(
-        LMNN(n_components=1), n_neighbors=2, targets="input", probability=True, random_state=0
+        LMNN(n_components=1, shrinkage=0),
+        n_neighbors=2,
+        targets="input",
+        probability=True,
+        random_state=0,
     ),
     EnergyClassifier(targets="learned"),
     MultiMetricLMNN(),

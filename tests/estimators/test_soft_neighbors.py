@@ -178,7 +178,7 @@ def test_an_array_is_taken_as_it_is(learner, overlapping, rng, recomputed):
 @pytest.mark.parametrize(
     ("init", "message"),
     [
-        ("random", r"init must be one of 'auto', .* or an array; got 'random'"),
+        ("chance", r"init must be one of 'auto', .* or an array; got 'chance'"),
         (None, r"init must be one of .*; got None"),
         (np.ones(5), r"must have shape \(.*, 5\) and hold numbers; it has shape \(5,\)"),
         (np.ones((2, 4)), r"must have shape \(.*, 5\).*; it has shape \(2, 4\)"),

@@ -74,8 +74,8 @@ def test_patience_where_the_factor_would_be_dense(strip, monkeypatch):
     monkeypatch.setattr(spectrum, "FACTORED", 100)
     monkeypatch.setattr(spectrum, "RESTARTS", 1)
     monkeypatch.setattr(spectrum, "DENSE", 0)
-    sizes, factor = [], spectrum._factor
-    monkeypatch.setattr(spectrum, "_factor", lambda A: sizes.append(A.shape[0]) or factor(A))
+    sizes, factor = [], spectrum.sparse_factor
+    monkeypatch.setattr(spectrum, "sparse_factor", lambda A: sizes.append(A.shape[0]) or factor(A))
     check(bottom_spectrum(strip, 5, random()), strip, 5)
     assert sizes == [100]
 

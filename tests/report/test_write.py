@@ -77,6 +77,7 @@ SPECIAL = {
         LABELLED,
         LINEAR,
     ),
+    "KernelMetric": (learned("KernelMetric"), LABELLED, KERNEL - {"convergence"}),
     "KernelPOLA": (learned("KernelPOLA", max_iter=2, n_pairs=50), LABELLED, KERNEL),
     "LandmarkMVU": (laid_out("LandmarkMVU", n_neighbors=8, random_state=0), {}, UNFOLDED),
     "LinearMetric": (

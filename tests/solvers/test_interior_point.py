@@ -4,16 +4,18 @@ import numpy as np
 import pytest
 
 from nearfar import NeighborhoodGraph
-from nearfar.problems.mvu import MVUProgram
+from nearfar.problems.mvu import MVUProgram, edge_prices
 from nearfar.solvers import Iterate, Status, run
 from nearfar.solvers import interior_point as module
 from nearfar.solvers.interior_point import interior_point
 
 
-def program_of(heads, tails, squares, **options):
+def program_of(heads, tails, squares, constraints="equal", slack_weight=0.99, **options):
     edges = np.array(heads, dtype=np.intp), np.array(tails, dtype=np.intp)
     n = int(max(map(max, edges))) + 1
-    return MVUProgram.build(*edges, np.array(squares, dtype=float), n, np.zeros(0), **options)
+    prices = edge_prices(constraints, slack_weight, len(squares))
+    squares = np.array(squares, dtype=float)
+    return MVUProgram.build(*edges, squares, n, np.zeros(0), prices, **options)
 
 
 def chain(lengths, **options):

@@ -137,6 +137,8 @@ def triplet_weights(model: Any, codes: Index) -> Floats | None:
     if not _has_triplets(model):
         return None
     proof = last_step(model).proof_
+    if "targets" not in proof:  # triplets of another kind
+        return None
     rows = proof.get("rows", np.arange(len(proof["targets"])))
     if rows.max(initial=-1) >= len(codes) or ("rows" not in proof and len(rows) != len(codes)):
         return None

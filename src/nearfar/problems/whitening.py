@@ -180,7 +180,8 @@ def floored_map(above: Matrix, floor: float, prior: Matrix, points: Array) -> Ma
     squares = np.zeros(len(prior))
     squares[: len(lengths)] = lengths**2
     found = np.sqrt(floor + squares)[:, None] * directions @ prior
-    return rounded_like(canonical_factor(found), points)
+    rows = canonical_factor(found)
+    return rounded_like(rows[np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")], points)
 
 
 def map_above(components: Matrix, diagonal: Matrix, points: Array) -> Matrix:
