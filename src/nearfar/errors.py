@@ -85,7 +85,7 @@ class DataWarning(NearfarWarning):
 
 
 class WorseThanInputsWarning(DataWarning):
-    """A learned distance under which held-out rows err more often than under the inputs."""
+    """A learned distance that misclassifies more held-out rows than the inputs do."""
 
 
 class CheckpointWarning(NearfarWarning):

@@ -93,7 +93,7 @@ def make_zebra_stripes(
 
     Within a class the horizontal variance is by far the largest, but only the horizontal position
     tells the classes apart. A metric that draws whole classes together (LDA, RCA, MMC) shrinks it
-    and errs more than the Euclidean one; one that looks at neighbours (LMNN, NCA) stretches it
+    and is worse than the Euclidean one; one that looks at neighbours (LMNN, NCA) stretches it
     [weinberger2009, section 3.3 and Fig. 2].
 
     Parameters

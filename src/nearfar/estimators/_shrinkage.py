@@ -115,7 +115,7 @@ def warn_if_worse(
     n_classes: int,
     standard_errors: float = 1.0,
 ) -> None:
-    """Warn if rows that were not learned from err more often under a map than as they are.
+    """Warn if a map misclassifies more rows that were not learned from than the inputs do.
 
     ``votes`` are the class numbers that nearest neighbours give them under the map, and
     ``input_votes`` those under the inputs; ``truth`` are the true ones. The map was learned from

@@ -49,7 +49,7 @@ class LFDA(MetricLearner):
         B between classes become ``(1 - shrinkage) S + shrinkage (tr S / d) I``, and B likewise. 0
         is the paper's program, which needs near points of a class that differ in every direction in
         which points differ. "auto" is 4 d / (4 d + n) for n points and d features; it also brings
-        features to one scale where nearest neighbours then err less (see ``feature_scale_``).
+        features to one scale where that classifies better (see ``feature_scale_``).
 
     Attributes
     ----------

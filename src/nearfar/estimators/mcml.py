@@ -81,7 +81,7 @@ class MCML(MetricLearner):
         number of features the paper's program (0) fits noise; shrinkage puts a price on the
         trace of the metric and, for a full one, keeps it above a multiple of the identity (see
         ``docs/algorithms/mcml.md``). "auto" is 4d / (4d + n) for n points and d features, and
-        brings features to one scale if nearest neighbours then err less (``feature_scale_``). For
+        brings features to one scale if that classifies better (``feature_scale_``). For
         a number, bring features to one scale first.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, by which those of their rows are multiplied: "balanced" gives all

@@ -76,7 +76,7 @@ class RCA(PairLearner, MetricLearner):
         ``(1 - shrinkage) C + shrinkage (tr C / d) I`` for d features. 0 is the papers' program,
         which needs points that differ within chunklets in every direction in which points differ.
         "auto" starts from 4 d / (4 d + n) for n points more than chunklets, and goes from there
-        towards the inputs as far as nearest neighbours of held-out rows err less. It also brings
+        towards the inputs as far as that classifies held-out rows better. It also brings
         features to one scale where points of a chunklet are then nearer to each other than to
         others more often, unless ``pca_components`` is given (see ``feature_scale_``).
     class_weight : dict, "balanced" or None, default=None
