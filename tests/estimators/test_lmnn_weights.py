@@ -16,7 +16,7 @@ LEARNERS = [
     LMNN(shrinkage=0.3, push_weight=0.7),
     LMNN(),
     LMNN(n_components=2),
-    LMNN(n_components=2, reduce="project", shrinkage=0.2),
+    LMNN(n_components=2, reduce="project"),
     LMNN(n_passes=2),
     LMNN(validation_fraction=0.25, random_state=0),
 ]

@@ -136,13 +136,26 @@ def _compare_with_model(model: Any, found: Found) -> Verification:
         violations.append(
             f"the dual point proves a gap of {gap:.1e}{found.note}, the model says {claim:.1e}"
         )
+    sign, bound = -1 if found.maximises else 1, float(found.bound or 0.0)
+    beyond = sign * (bound - said)
+    if rows is not None and beyond > same * max(abs(said), LEAST):
+        violations.append(
+            f"the dual point proves that the optimum is {_side(found)} {bound:.8g}, the model"
+            f" says {said:.8g}: the table is not the training table, or the model was changed"
+        )
     if violations:
         return _verdict(f"not proved: {'; '.join(violations)}", found, violations)
     if rows is None:
         return _verdict(f"proved: within {gap:.1e} of the optimum{found.note}", found)
-    bound = f"at {'most' if found.maximises else 'least'} {found.bound:.6g}"
     reached = f"this projection on {rows} rows has {objective:.6g}"
-    return _verdict(f"proved: the optimum over all metrics is {bound}; {reached}", found)
+    if sign * (objective - bound) < 0:
+        reached += ", since it does not keep what the shrinkage keeps"
+    optimum = f"the optimum over all metrics is {_side(found)} {bound:.6g}"
+    return _verdict(f"proved: {optimum}; {reached}", found)
+
+
+def _side(found: Found) -> str:
+    return "at most" if found.maximises else "at least"
 
 
 def _projected_rows(model: Any) -> int | None:
