@@ -33,5 +33,6 @@ def test_above_a_floor_the_rows_are_principal_components_of_the_images(learner, 
     assert (projected.objective_, projected.duality_gap_) == (full.objective_, full.duality_gap_)
     Z = full.transform(X) - full.transform(X).mean(axis=0)
     U, sizes, _ = np.linalg.svd(Z, full_matrices=False)
+    images = U[:, :2] * sizes[:2]
     found = projected.transform(X) - projected.transform(X).mean(axis=0)
-    np.testing.assert_allclose(np.abs(found), np.abs(U[:, :2] * sizes[:2]), atol=1e-8)
+    np.testing.assert_allclose(found @ found.T, images @ images.T, atol=1e-8 * sizes[0] ** 2)

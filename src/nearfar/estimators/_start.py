@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.kernels import Array, kernels_for, to_host
-from nearfar.linalg import pad_or_trim_rows
+from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
 from nearfar.problems.sparse_points import SparsePoints
 from nearfar.supervision import ClassOrder
 
@@ -237,3 +237,12 @@ def given_map(given: Any, rows: int | None, d: int, source: str, remedy: str) ->
     if not np.isfinite(start).all() or not start.any():
         raise InvalidInputError(f"the map of {source} must be finite and not zero. {remedy}")
     return start.astype(np.float64)
+
+
+def principal_rows(components: Matrix, points: Array) -> Matrix:
+    """The map turned to the principal components of the points' images, the largest first."""
+    kernels = kernels_for(points)
+    images = kernels.apply(kernels.double(points) - kernels.double(points[:1]), components)
+    images = images - images.mean(0)
+    _, axes = eigh(symmetric(kernels.gram(images, images)))
+    return signed(axes.T[::-1] @ components)

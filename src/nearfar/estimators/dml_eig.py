@@ -13,7 +13,7 @@ from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner, in_inputs, shrunk_pairs
 from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows, weights_proof
 from nearfar.estimators._shrinkage import check_shrinkage
-from nearfar.estimators._start import check_range
+from nearfar.estimators._start import check_range, principal_rows
 from nearfar.estimators._training import (
     Training,
     check_limits,
@@ -21,7 +21,6 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.estimators.lmnn import principal_rows
 from nearfar.kernels import kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import canonical_factor, pad_or_trim_rows

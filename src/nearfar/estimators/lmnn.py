@@ -48,6 +48,7 @@ from nearfar.estimators._start import (
     check_range,
     given_start,
     learned_rows,
+    principal_rows,
     robust_centre,
     without_dead_features,
 )
@@ -55,7 +56,7 @@ from nearfar.estimators._training import Saved, Training, store_ending, with_cal
 from nearfar.estimators._unlabeled import with_spread_labels
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import Stage, fit_clock
-from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
+from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_given import GivenLMNNProblem
 from nearfar.problems.lmnn_sparse import SparseLMNNProblem
@@ -702,12 +703,3 @@ class LMNN(MetricLearner):
         if self.target_components_ is None:
             return X
         return kernels_for(X).apply(X, to_host(self.target_components_))
-
-
-def principal_rows(components: Matrix, points: Array) -> Matrix:
-    """The map turned to the principal components of the points' images, the largest first."""
-    kernels = kernels_for(points)
-    images = kernels.apply(kernels.double(points) - kernels.double(points[:1]), components)
-    images = images - images.mean(0)
-    _, axes = eigh(symmetric(kernels.gram(images, images)))
-    return signed(axes.T[::-1] @ components)

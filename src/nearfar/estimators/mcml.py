@@ -29,7 +29,7 @@ from nearfar.estimators._soft_neighbors import (
     start_from,
     validated_labelled_points,
 )
-from nearfar.estimators._start import central_point, given_start, learned_rows
+from nearfar.estimators._start import central_point, given_start, learned_rows, principal_rows
 from nearfar.estimators._training import (
     Training,
     check_limits,
@@ -37,7 +37,6 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.estimators.lmnn import principal_rows
 from nearfar.kernels import single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.problems.mcml import Certificate, CollapsePoint, MCMLProblem
