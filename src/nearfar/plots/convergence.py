@@ -145,6 +145,7 @@ class ConvergenceDisplay:
 
     def _draw(self, ax: Axes, panel: str, x: str, color: str, label: str | None) -> None:
         places, values = self._trace.line(panel, x)
+        others = ax.get_xlim() if ax.has_data() else None  # of another fit in these axes
         marker = "." if len(values) <= MOST_MARKERS else None
         ax.plot(places, values, color=color, marker=marker, linewidth=1.5, label=label)
         beside = self._beside(panel, x)
@@ -167,7 +168,8 @@ class ConvergenceDisplay:
                 bottom=max(ax.get_ylim()[0], values.min() - reach),
                 top=min(ax.get_ylim()[1], values.max() + reach),
             )
-        ax.set_xlim(self._span(x))
+        low, high = self._span(x)
+        ax.set_xlim((low, high) if others is None else (min(low, others[0]), max(high, others[1])))
         if ax.get_xscale() == "linear":
             ax.locator_params(axis="x", nbins=5)
         ax.set_xlabel("seconds" if x == "seconds" else "iterations")
