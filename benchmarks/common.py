@@ -288,6 +288,13 @@ def read_records(folder: Path, stem: str) -> list:
     return [json.loads(path.read_text()) for path in paths]
 
 
+def write_runs(path: Path, record: dict) -> None:
+    """Write a record as JSON, one of its runs a line."""
+    head = json.dumps({name: value for name, value in record.items() if name != "runs"})[:-1]
+    runs = ",\n".join(json.dumps(run) for run in record["runs"])
+    write_text(path, f'{head}, "runs": [\n{runs}\n]}}\n')
+
+
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` by way of a temporary file, so that the file is never half-written."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -184,19 +184,12 @@ def main(arguments=None):
         print(done.stdout.strip(), flush=True)
         record |= facts("cpu")
         if not options.smoke:
-            common.write_text(options.record, _as_text(record))
+            common.write_runs(options.record, record)
     if options.smoke:
         print(page(record))
     else:
         common.write_text(options.page, page(record))
     return 0
-
-
-def _as_text(record):
-    """One run a line."""
-    head = json.dumps({name: value for name, value in record.items() if name != "runs"})[:-1]
-    runs = ",\n".join(json.dumps(run) for run in record["runs"])
-    return f'{head}, "runs": [\n{runs}\n]}}\n'
 
 
 if __name__ == "__main__":

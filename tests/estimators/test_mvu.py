@@ -434,6 +434,8 @@ def test_too_little_memory_is_refused_before_any_work(roll, monkeypatch):
         ({"constraints": "none"}, "constraints must be one of 'equal', 'exact', 'shrink', 'slack'"),
         ({"slack_weight": 1.0}, "slack_weight must be"),
         ({"slack_weight": 0.0}, "slack_weight must be"),
+        ({"slack_weight": (0.9, 2)}, r"slack_weight\[1\] must be a number between 0 and 1; got 2"),
+        ({"verbose": "loud"}, "verbose must be an integer of at least 0; got 'loud'"),
         ({"variance": "mean"}, "variance must be one of 'max', 'min'"),
         ({"variance": "min", "constraints": "shrink"}, "least variance .* is zero"),
         ({"memory_limit": 0}, "memory_limit must be"),

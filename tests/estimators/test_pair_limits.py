@@ -167,7 +167,7 @@ def test_bad_limits_are_refused(X, pairs, distances, message):
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        ((0.5, 1.0), r"slack_weight\[1\] must be a number from 0 to 0\.9"),
+        ((0.5, 1.0), r"slack_weight\[1\] must be a number between 0 and 1"),
         ((0.0, 0.5), r"slack_weight\[0\] must be a number between 0 and 1"),
         ((0.1, 0.2, 0.3), "slack_weight must be a number between 0 and 1"),
     ],

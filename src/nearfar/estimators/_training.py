@@ -84,7 +84,10 @@ def with_callbacks(method: Method) -> Method:
         gigabytes = getattr(self, "memory_limit", None)
         if gigabytes is not None:
             check_number("memory_limit", gigabytes, Real, 0, None, open_ends=True)
-        shown = progress(self) if getattr(self, "verbose", False) else nullcontext()
+        verbose = getattr(self, "verbose", 0)
+        if not isinstance(verbose, bool):
+            check_number("verbose", verbose, Integral, 0, None)
+        shown = progress(self) if verbose else nullcontext()
         with time_limit(max_seconds), memory_limit(gigabytes), shown:
             return decorated(self, *args, **kwargs)
 

@@ -301,7 +301,8 @@ class MVU(Unfolding):
         weights = self.slack_weight
         if isinstance(weights, tuple | list) and len(weights) == 2:
             check_number("slack_weight[0]", weights[0], Real, 0, 1, open_ends=True)
-            check_number("slack_weight[1]", weights[1], Real, 0, np.nextafter(1, 0))
+            if weights[1] != 0:  # 0 makes shrinking free
+                check_number("slack_weight[1]", weights[1], Real, 0, 1, open_ends=True)
             free = self.constraints == "slack" and weights[1] == 0
         else:
             check_number("slack_weight", weights, Real, 0, 1, open_ends=True)
