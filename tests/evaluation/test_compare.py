@@ -11,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nearfar.datasets import load_builtin
+from nearfar.errors import InvalidInputError
 from nearfar.estimators.linear_metric import LinearMetric
 from nearfar.estimators.lmnn import LMNN
 from nearfar.estimators.nearest import NearestNeighborClassifier
@@ -156,3 +157,9 @@ def test_a_baseline_that_cannot_be_computed_says_why(points, errors):
     for row, name in ((lda, "LDA"), (shrunk, "shrunk LDA")):
         assert (row.method, row.error, row.standard_error, row.dimensions) == (name, *[None] * 3)
         assert row.reason == "no class has two different training rows"
+
+
+@pytest.mark.parametrize("arguments", [(LMNN(), np.eye(4)), (np.eye(4), LMNN())])
+def test_points_that_are_not_split_are_refused(arguments):
+    with pytest.raises(InvalidInputError, match="takes a model first and the split points second"):
+        compare(*arguments)

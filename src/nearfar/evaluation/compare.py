@@ -19,7 +19,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from nearfar.errors import NearfarError, NearfarWarning
+from nearfar.errors import InvalidInputError, NearfarError, NearfarWarning
 from nearfar.evaluation.knn import knn_mistakes
 from nearfar.evaluation.split import Split
 from nearfar.evaluation.verdict import STANDARDISED, Comparison, Role, Row
@@ -65,6 +65,12 @@ def compare(
     >>> found.verdict.kind, found.verdict.method
     ('keep', 'shrunk LDA')
     """
+    if not hasattr(model, "fit") or not isinstance(split, Split):
+        raise InvalidInputError(
+            "compare takes a model first and the split points second; got"
+            f" {type(model).__name__} and {type(split).__name__}. Write"
+            " compare(LMNN(), split_points(X, y, 0.3, seed=0))."
+        )
     start = time.perf_counter()
     model.fit(split.X_train, targets_for(model, split.y_train))
     seconds = time.perf_counter() - start
