@@ -119,6 +119,25 @@ class Blocks:
         kernels = kernels_for(found[0])
         return take_rows(kernels.concatenate(found), place)
 
+    def fetch(self, wanted: list[Index]) -> list[list[Task]]:
+        """Rows of other blocks: for each ascending list of row numbers, pieces that follow on."""
+        found: list[list[Task]] = []
+        for rows in wanted:
+            cuts = np.searchsorted(rows, self.starts)
+            used = np.flatnonzero(np.diff(cuts))
+            if not len(used):
+                found.append([])
+                continue
+            found.append(
+                self.engine.map(
+                    take_rows,
+                    [self.parts[block] for block in used],
+                    [rows[cuts[b] : cuts[b + 1]] - self.starts[b] for b in used],
+                    name="rows",
+                )
+            )
+        return found
+
     def meet(
         self,
         step: Callable[..., Any],
@@ -130,13 +149,13 @@ class Blocks:
     ) -> list[Task]:
         """Tasks that fold ``head = step(head, block, first_row, *shared)`` over all blocks.
 
-        ``heads`` holds what each block begins with. In each round each block moves once at most.
-        It moves as a result of its own, which is freed when its round is over, and the next rounds
-        wait for it: no worker gathers the blocks of others.
+        ``heads`` holds what each fold begins with: one for each block, or fewer. In each round each
+        block moves once at most. It moves as a result of its own, which is freed when its round is
+        over, and the next rounds wait for it: no worker gathers the blocks of others.
         """
         heads, waiting = list(heads), []
         for pairs in rounds(len(self)):
-            wanted = [(a, b) for a, b in pairs if skip is None or not skip(a, b)]
+            wanted = [(a, b) for a, b in pairs if a < len(heads) and not (skip and skip(a, b))]
             if not wanted:
                 continue
             moved = self.engine.map(unchanged, [self.parts[b] for _, b in wanted], name="move")
@@ -150,9 +169,9 @@ class Blocks:
             )
             for (a, _), head in zip(wanted, found, strict=True):
                 heads[a] = head
-            waiting.append((found, moved))
+            waiting.append(found)
             if len(waiting) > IN_FLIGHT:
-                self.engine.finish(waiting.pop(0)[0])
+                self.engine.finish(waiting.pop(0))
         self.engine.finish(heads)
         return heads
 
