@@ -266,6 +266,8 @@ def _joined(pieces: list[Array], place: Index | None, dtype: Any) -> Array:
     rows = pieces[0] if len(pieces) == 1 else kernels.concatenate(pieces)
     if place is not None:
         rows = take_rows(rows, place)
+    if dtype is None:
+        return rows
     return kernels.single(rows) if dtype == np.float32 else kernels.double(rows)
 
 

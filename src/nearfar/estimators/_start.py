@@ -50,11 +50,20 @@ def without_dead_features(X: Array) -> Array:
     spreads = _spreads(kernels, X[::step])
     if (spreads > step * DEAD * _median(spreads)).all():  # all rows spread 1/step as much at least
         return X
-    spreads = _spreads(kernels, X)
-    dead = (spreads > 0) & (spreads <= DEAD * _median(spreads))
+    dead = dead_features(_spreads(kernels, X))
     if not dead.any():
         return X
+    if sparse.issparse(X):
+        return X @ sparse.diags_array(~dead, dtype=X.dtype)
+    return X * kernels.like(~dead, X)
+
+
+def dead_features(spreads: Matrix) -> NDArray[np.bool_]:
+    """Which features hardly vary compared with the others, (d,); a warning names them."""
+    dead = (spreads > 0) & (spreads <= DEAD * _median(spreads))
     numbers = np.flatnonzero(dead)
+    if not len(numbers):
+        return dead
     named = ", ".join(map(str, numbers[:NAMED])) + (", …" if len(numbers) > NAMED else "")
     warn(
         f"{len(numbers)} of {len(spreads)} features vary by less than {DEAD:g} of the median spread"
@@ -62,9 +71,7 @@ def without_dead_features(X: Array) -> Array:
         " scale, for example with sklearn.preprocessing.StandardScaler.",
         DataWarning,
     )
-    if sparse.issparse(X):
-        return X @ sparse.diags_array(~dead, dtype=X.dtype)
-    return X * kernels.like(~dead, X)
+    return dead
 
 
 def all_equal(X: Array) -> bool:
