@@ -6,7 +6,6 @@ have the same bits on every cluster.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +22,6 @@ from nearfar.blocks.engine import (
     current_engine,
     import_dask,
     rounds,
-    run_task,
     unchanged,
 )
 from nearfar.errors import InvalidInputError
@@ -53,7 +51,7 @@ class Blocks:
 
         Raises if they have values that are not finite; ``name`` is what the error calls them.
         """
-        X, engine = _with_known_chunks(X), current_engine()
+        X, engine = with_known_rows(X), current_engine()
         dtype = _floating(X.dtype)
         if isinstance(engine, Threads):
             check_memory(
@@ -186,32 +184,6 @@ class Blocks:
             )
 
 
-def stream(
-    X: Any, function: Callable[..., Any], *columns: Any, name: str, shared: Any = ()
-) -> tuple[Engine, list[Task]]:
-    """Tasks ``function(block, *items, *shared)`` of blocks that are used once and not kept.
-
-    ``columns`` hold values of all rows of X, of which a task gets those of its block.
-    """
-    from dask import delayed
-
-    X, engine = _with_known_chunks(X), current_engine()
-    starts = block_starts(X.shape, _floating(X.dtype))
-    lazy = [
-        delayed(run_task, pure=False)(
-            function,
-            part,
-            *(values[first:last] for values in columns),
-            *shared,
-            dask_key_name=f"{name}-{uuid.uuid4().hex}",
-        )
-        for part, (first, last) in zip(
-            _parts(X, starts, None, _floating(X.dtype)), pairwise(starts.tolist()), strict=True
-        )
-    ]
-    return engine, engine.compute(lazy)
-
-
 def block_starts(shape: tuple[int, int], dtype: Any, n: int | None = None) -> Index:
     """Where blocks of n rows begin, for the shape and the type of an array, and n at the end."""
     n = shape[0] if n is None else n
@@ -226,7 +198,7 @@ def _floating(dtype: Any) -> np.dtype[Any]:
     return np.dtype(np.float32 if dtype in (np.float32, np.float16) else np.float64)
 
 
-def _with_known_chunks(X: Any) -> Any:
+def with_known_rows(X: Any) -> Any:
     """X in blocks of whole rows whose numbers are known; they are counted where they are not."""
     import_dask()
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
