@@ -7,11 +7,11 @@ import sys
 
 import numpy as np
 import pytest
-from tests.callbacks import Recorder, interrupt_at, needs_callbacks
 
 from nearfar import LMNN, verify
 from nearfar.blocks import rows
 from nearfar.errors import ClusterError, ConvergenceWarning, InvalidInputError
+from tests.callbacks import Recorder, interrupt_at, needs_callbacks
 
 da = pytest.importorskip("dask.array")
 
@@ -192,7 +192,7 @@ if __name__ == "__main__":
 
 @needs_callbacks
 def test_a_dead_scheduler_is_an_error_and_a_checkpoint_goes_on_elsewhere(
-    data, expected, tmp_path, monkeypatch
+    data, tmp_path, monkeypatch
 ):
     from distributed import Client
 
