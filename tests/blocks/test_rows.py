@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from nearfar.blocks import Blocks, is_dask
+from nearfar.blocks.cells import cell_order
 from nearfar.blocks.engine import FAN_IN, Cluster, Threads, rounds
-from nearfar.blocks.rows import BLOCK_ROWS, block_starts
+from nearfar.blocks.rows import BLOCK_ROWS, BLOCKS, block_starts
 from nearfar.errors import InvalidInputError
 
 da = pytest.importorskip("dask.array")
@@ -17,8 +18,8 @@ def column_sums(block, offset, L):
     return (block @ L.T).sum(0) + offset
 
 
-def with_rows(head, block, first, scale):
-    return [*head, (first, scale * float(block.sum()))]
+def with_rows(head, block, item, first, scale):
+    return [*head, (first, item, scale * float(block.sum()))]
 
 
 @pytest.fixture(params=["threads", "cluster"])
@@ -52,9 +53,32 @@ def test_rows_in_any_order_from_any_chunks(engine, X, rng, chunks):
     np.testing.assert_array_equal(blocks.take(np.array([9, 4000, 1])), X[order][[9, 4000, 1]])
 
 
+@pytest.mark.usefixtures("engine")
+def test_rows_in_another_order(X, rng):
+    order = rng.permutation(len(X))
+    blocks = Blocks.of(da.from_array(X, chunks=(1000, 5)))
+    found = blocks.engine.results(blocks.reordered(order).parts)
+    np.testing.assert_array_equal(np.concatenate(found), X[order])
+
+
+def test_cells_hold_near_rows_and_are_sorted_by_class(rng):
+    """Four groups far apart, of a quarter of the rows each, become the four blocks."""
+    group = rng.permutation(np.repeat(np.arange(4), BLOCK_ROWS))
+    X = (
+        0.1 * rng.normal(size=(len(group), 3))
+        + np.array([[0, 0, 0], [9, 0, 0], [0, 5, 0], [9, 5, 0]])[group]
+    )
+    codes = rng.integers(3, size=len(X))
+    order = cell_order(Blocks.of(da.from_array(X, chunks=(1000, 3))), codes, np.eye(3))
+    found = group[order].reshape(4, -1)
+    assert sorted(order) == list(range(len(X)))
+    assert (found == found[:, :1]).all()
+    assert (np.diff(codes[order].reshape(4, -1), axis=1) >= 0).all()
+
+
 def test_sizes_of_blocks_depend_on_shape_and_type_alone():
     assert len(block_starts((BLOCK_ROWS, 3), np.float64)) == 2
-    assert len(block_starts((80_000, 3), np.float64)) == 9
+    assert len(block_starts((80_000, 3), np.float64)) == BLOCKS + 1
     wide = np.diff(block_starts((10**6, 1000), np.float32))
     assert wide.max() * 4000 <= 2**25
     assert wide.max() - wide.min() <= 1
@@ -86,10 +110,15 @@ def test_a_sum_of_many_is_a_sum_of_sums(X):
 def test_each_block_meets_all_others(X):
     blocks = Blocks.of(da.from_array(X, chunks=(1000, 5)))
     heads = blocks.engine.map(list, [()] * len(blocks), name="start")
-    met = blocks.engine.results(blocks.meet(with_rows, heads, name="meet", shared=(2.0,)))
-    sums = {int(a): 2 * float(X[a:b].sum()) for a, b in pairwise(blocks.starts)}
+    items = [7 * block for block in range(len(blocks))]
+    folds = blocks.meet(with_rows, heads, name="meet", beside=items, shared=(2.0,))
+    met = blocks.engine.results(folds)
+    sums = [
+        (int(a), item, 2 * float(X[a:b].sum()))
+        for item, (a, b) in zip(items, pairwise(blocks.starts), strict=True)
+    ]
     for head in met:
-        assert dict(head) == sums
+        assert sorted(head) == sums
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 6])

@@ -30,7 +30,7 @@ from nearfar.kernels import Array, check_memory, is_torch, kernels_for, take_row
 Index = NDArray[np.intp]
 
 BLOCK_BYTES = 1 << 25  # of a block, at most: a task takes seconds, and a worker holds many
-BLOCKS = 8  # at least, so that a few workers have equal shares,
+BLOCKS = 4  # at least, so that a few workers have equal shares,
 BLOCK_ROWS = 512  # unless they would be smaller than this
 IN_FLIGHT = 2  # rounds of moved blocks at a time
 
@@ -117,6 +117,17 @@ class Blocks:
         kernels = kernels_for(found[0])
         return take_rows(kernels.concatenate(found), place)
 
+    def reordered(self, order: Index) -> Blocks:
+        """The same rows in another order, in blocks of the same sizes."""
+        joined: list[Task] = []
+        for rows in self.rows:
+            ids = np.sort(order[rows])
+            place = np.searchsorted(ids, order[rows])
+            pieces = self.fetch([ids])
+            joined += self.engine.map(_joined, pieces, [place], [self.dtype], name="reorder")
+        self.engine.finish(joined)
+        return self.with_parts(joined, self.shape[1], self.dtype)
+
     def fetch(self, wanted: list[Index]) -> list[list[Task]]:
         """Rows of other blocks: for each ascending list of row numbers, pieces that follow on."""
         found: list[list[Task]] = []
@@ -142,14 +153,16 @@ class Blocks:
         heads: list[Task],
         *,
         name: str,
+        beside: Sequence[Any],
         shared: Any = (),
         skip: Callable[[int, int], bool] | None = None,
     ) -> list[Task]:
-        """Tasks that fold ``head = step(head, block, first_row, *shared)`` over all blocks.
+        """Tasks that fold ``head = step(head, block, item, first_row, *shared)`` over all blocks.
 
-        ``heads`` holds what each fold begins with: one for each block, or fewer. In each round each
-        block moves once at most. It moves as a result of its own, which is freed when its round is
-        over, and the next rounds wait for it: no worker gathers the blocks of others.
+        ``beside`` has an item for each block, and ``heads`` holds what each fold begins with: one
+        for each block, or fewer. In each round each block moves once at most. It moves as a result
+        of its own, which is freed when its round is over, and the next rounds wait for it: no
+        worker gathers the blocks of others.
         """
         heads, waiting = list(heads), []
         for pairs in rounds(len(self)):
@@ -161,6 +174,7 @@ class Blocks:
                 step,
                 [heads[a] for a, _ in wanted],
                 moved,
+                [beside[b] for _, b in wanted],
                 [int(self.starts[b]) for _, b in wanted],
                 name=name,
                 shared=shared,

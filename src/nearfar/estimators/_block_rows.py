@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import Blocks
-from nearfar.blocks.neighbors import nearest_in_class
 from nearfar.estimators._shrinkage import PRIOR_ROWS, Prior, chosen_prior
 from nearfar.estimators._start import SAMPLE_ROWS, check_spread, dead_features
 from nearfar.files import fingerprint
@@ -48,13 +47,6 @@ def block_prior(blocks: Blocks, codes: Index, n_neighbors: int, varies: Mask) ->
     """`chosen_prior`, from the same sample of rows as in memory."""
     rows = np.arange(0, blocks.shape[0], -(-blocks.shape[0] // PRIOR_ROWS))
     return chosen_prior(to_host(blocks.take(rows)), codes[rows], n_neighbors, varies)
-
-
-def block_targets(
-    blocks: Blocks, starts: Index, n_neighbors: int, components: Matrix | None, centre: Matrix
-) -> tuple[Index, Index]:
-    """Edges to the nearest of the same class under a map; None is for the rows as they are."""
-    return nearest_in_class(blocks, starts, n_neighbors, components, centre)
 
 
 def block_fingerprint(blocks: Blocks) -> str:

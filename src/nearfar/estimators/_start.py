@@ -170,7 +170,7 @@ def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matri
     step = -(-n // SAMPLE_ROWS)
     some = points.take(np.arange(0, n, step)) if isinstance(points, Blocks) else points[::step]
     sample = np.asarray(to_host(some), dtype=np.float64)
-    codes = np.sort(labels.codes)[::step]
+    codes = labels.codes[labels.order][::step]
     means = np.array([sample[codes == code].mean(0) for code in np.unique(codes)])
     within = sample - means[np.searchsorted(np.unique(codes), codes)]
     vary = np.abs(within).max() > ROUNDING * np.abs(sample - sample.mean(0)).max()

@@ -11,11 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from nearfar.blocks import Blocks, is_dask
+from nearfar.blocks.cells import cell_order
 from nearfar.blocks.collections import on_this_machine
+from nearfar.blocks.neighbors import nearest_in_class
 from nearfar.blocks.rows import with_known_rows
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._block_rows import block_prior, block_targets, central_row, live_blocks
+from nearfar.estimators._block_rows import block_prior, central_row, live_blocks
 from nearfar.estimators._dask import refuse_dask, validated_dask
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
 from nearfar.estimators._given_triplets import check_no_labels_needed, with_different_ends
@@ -514,8 +516,13 @@ class LMNN(MetricLearner):
         if self.shrinkage == "auto":
             prior = block_prior(blocks, split.codes, self.n_neighbors, varies)
         counted = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
-        order = counted[split.order]
-        return Rows(blocks, centre, split.labels, order, targets, None, prior, n_rows, weights)
+        labels, order = split.labels, counted[split.order]
+        if targets is None and varies.any():
+            near = np.diag(varies.astype(float)) if prior is None else prior[0]
+            cells = cell_order(blocks, split.codes, near)
+            blocks, order = blocks.reordered(cells), order[cells]
+            labels = replace(labels, order=labels.order[cells])
+        return Rows(blocks, centre, labels, order, targets, None, prior, n_rows, weights)
 
     # -- passes ------------------------------------------------------------------------------
 
@@ -585,14 +592,14 @@ class LMNN(MetricLearner):
         self, rows: Rows, edges: tuple[Array, Array] | None, chosen_by: Matrix | None
     ) -> Descent:
         """The same of rows in blocks; target neighbours are chosen unless edges are given."""
-        blocks, centre, starts = rows.points, np.asarray(rows.centre), rows.labels.starts
+        blocks, centre, codes = rows.points, np.asarray(rows.centre), rows.codes
         if edges is None:
-            edges = block_targets(blocks, starts, self.n_neighbors, chosen_by, centre)
+            edges = nearest_in_class(blocks, codes, self.n_neighbors, chosen_by, centre)
         problem = LMNNBlocks.of(
             blocks,
             centre,
             edges,
-            starts,
+            codes,
             self.push_weight,
             self.shrinkage_,
             floored=self._learns_rows is None,

@@ -143,6 +143,7 @@ class LMNNBlocks(LMNNProblem):
     """
 
     blocks: Blocks
+    codes: Index  # (n,) class numbers of all rows, ascending in each block
     bases: list[Task]
     shared: Coordinates
     offsets: Index  # number of the first edge of each shard
@@ -154,7 +155,7 @@ class LMNNBlocks(LMNNProblem):
         blocks: Blocks,
         centre: Matrix,
         edges: Edges,
-        starts: Index,
+        codes: Index,
         push_weight: float,
         shrinkage: float = 0.0,
         *,
@@ -169,7 +170,7 @@ class LMNNBlocks(LMNNProblem):
             blocks.parts,
             [np.arange(first, last) for first, last in pairwise(blocks.starts.tolist())],
             [(edges[0][a:b], edges[1][a:b]) for a, b in pairwise(cuts)],
-            starts,
+            codes,
         )
         found = whitened_blocks(
             blocks,
@@ -191,7 +192,7 @@ class LMNNBlocks(LMNNProblem):
             U=np.empty((0, found.basis.shape[1]), dtype=np.float32 if single else np.float64),
             edges=edges,
             first_edge=np.concatenate([[0], np.cumsum(counts)]),
-            starts=starts,
+            starts=np.empty(0, dtype=np.intp),
             masses=masses,
             push_weight=float(push_weight),
             ridge=found.ridge,
@@ -207,6 +208,7 @@ class LMNNBlocks(LMNNProblem):
             images=_elsewhere,
             first=None,
             blocks=blocks,
+            codes=codes,
             bases=bases,
             shared=shared,
             offsets=cuts[:-1],
@@ -237,7 +239,7 @@ class LMNNBlocks(LMNNProblem):
         share = len(kept) / len(self.edges[0])
         if self.masses is not None:
             share = float(self.masses[edges[0]].sum() / self.masses[self.edges[0]].sum())
-        bases = _bases(self.blocks, self.blocks.fetch([ids]), [ids], [edges], self.starts)
+        bases = _bases(self.blocks, self.blocks.fetch([ids]), [ids], [edges], self.codes)
         return replace(
             self,
             edges=edges,
@@ -269,7 +271,8 @@ class LMNNBlocks(LMNNProblem):
             shards.searched,
             heads,
             name="impostor_search",
-            shared=(self.shared, F, self.starts),
+            beside=self.blocks.split(self.codes),
+            shared=(self.shared, F),
         )
         return heads, before
 
@@ -397,7 +400,7 @@ class LMNNBlocks(LMNNProblem):
         """The gap of (6) over the triplets at hand, in working precision: a guide, no proof."""
         shared = at.L, at.triplets.width, self._ranges[0][1]
         parts = self.engine.map(shards.bounded, at.tasks, name="bound", shared=shared)
-        return self._certificate_of(parts, self._ridge_pull(at.L))
+        return self._certificate_of(parts, at.pull)
 
     def certify(  # type: ignore[override]
         self, L: Matrix, previous: Working | None = None, *, keep: bool = False
@@ -406,12 +409,7 @@ class LMNNBlocks(LMNNProblem):
         width = CERTIFY_WIDTH if previous is None else previous.width
         found = self._searched(self._with_floor(L), width, previous, keep)
         working = self._assembled(found, L, width, width, keep)
-        if self.is_single:
-            parts = self._proved(found, L, None, width, keep)
-        else:
-            shared = L, width, self._ranges[0][1]
-            assert working.tasks is not None
-            parts = self.engine.map(shards.bounded, working.tasks, name="prove", shared=shared)
+        parts = self._proved(found, L, None, width, keep)
         return self._certificate_of(parts, self._ridge_pull(L)), working
 
     def certify_returned(  # type: ignore[override]
@@ -452,9 +450,12 @@ class LMNNBlocks(LMNNProblem):
         return self._ridge_of_floor + self._ridge_of(self.components(L)) if self.ridge else 0.0
 
     def _certificate_of(
-        self, tasks: list[Task], ridge_pull: float, with_dual: bool = False
+        self, tasks: list[Task], pull: float, with_dual: bool = False
     ) -> Certificate:
-        """The certificate from the parts of the shards, in their order."""
+        """The certificate from the parts of the shards, in their order.
+
+        ``pull`` is what they do not know of it.
+        """
         parts = self.engine.results(tasks)
 
         def total(key: str, place: int | None = None) -> Any:
@@ -474,7 +475,7 @@ class LMNNBlocks(LMNNProblem):
         triplets, dual = _global_triplets(parts, self.offsets, self.edges, theta, with_dual)
         pairs = np.concatenate([part["equal_pairs"] for part in parts])
         return Certificate(
-            objective=total("pull") + ridge_pull + total("push"),
+            objective=total("pull") + pull + total("push"),
             bound=self.constant + bound,
             complementarity=total("complementarity"),
             n_active=total("n_active"),
@@ -488,7 +489,7 @@ class LMNNBlocks(LMNNProblem):
 
 
 def _bases(
-    blocks: Blocks, rows: list[Any], ids: list[Index], edges: list[Edges], starts: Index
+    blocks: Blocks, rows: list[Any], ids: list[Index], edges: list[Edges], codes: Index
 ) -> list[Task]:
     """The bases of shards: their rows, the numbers of these, their edges by row numbers."""
     ends, tails = [], []
@@ -503,7 +504,7 @@ def _bases(
         rows,
         blocks.fetch(ends),
         ids,
-        [np.searchsorted(starts, own, side="right") - 1 for own in ids],
+        [codes[own] for own in ids],
         ends,
         [np.searchsorted(own, near) for own, (near, _) in zip(ids, edges, strict=True)],
         tails,

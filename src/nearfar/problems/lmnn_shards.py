@@ -127,11 +127,10 @@ def begun(
 
 
 def searched(
-    head: Head, block: Array, first: int, at: Coordinates, F: Matrix, starts: Index
+    head: Head, block: Array, others: Index, first: int, at: Coordinates, F: Matrix
 ) -> Head:
-    """The head after it has met a block whose rows are numbered from ``first``."""
+    """The head after it has met a block, of these classes and with rows from ``first`` on."""
     kernels = kernels_for(block)
-    others = np.searchsorted(starts, first + np.arange(len(block)), side="right") - 1
     active = np.flatnonzero(to_host(head.reach) > -np.inf)
     heads, tails = (np.empty(0, dtype=np.intp) for _ in range(2))
     if len(active) and not (others[0] == others[-1] == head.codes[0] == head.codes[-1]):
@@ -173,6 +172,7 @@ class Shard:
 
     problem: ShardProblem
     ids: Index  # row number of each row
+    edges: Index  # number of each target edge in the base
     triplets: Triplets
     equal: Array  # (p,) which pairs consist of equal rows
     _placed: Placement | None = field(default=None, repr=False)  # the last one: saves time only
@@ -256,7 +256,39 @@ def assembled(
     same = (X[found.heads[close]] == X[found.tails[close]]).all(1)
     equal = place.pair_lengths < 0
     equal[close[kernels.flatnonzero(same)]] = True
-    return Shard(replace(problem, found=()), ids, found, equal), place  # type: ignore[arg-type]
+    problem = replace(problem, found=())  # type: ignore[arg-type]
+    return Shard(problem, ids, np.arange(len(base.heads)), found, equal), place
+
+
+def _compact(shard: Shard) -> Shard:
+    """The shard with the rows and edges that its triplets need, and no others."""
+    problem, triplets = shard.problem, shard.triplets
+    kernels = problem.kernels
+    ends = [*problem._near_edges(triplets), triplets.heads, triplets.tails]
+    used = kernels.unique(kernels.concatenate(ends))
+    near = tuple(kernels.searchsorted(used, end) for end in ends[:2])
+    heads, tails = (kernels.searchsorted(used, end) for end in ends[2:])
+    edges = kernels.to_host(triplets.edges)
+    return Shard(
+        replace(
+            problem,
+            U=problem.U[used],
+            edges=near,
+            first_edge=near[0][:0],
+            masses=None if problem.masses is None else problem.masses[used],
+            kept=None if problem.kept is None else problem.kept[used],
+        ),
+        shard.ids[kernels.to_host(used)],
+        shard.edges[edges],
+        replace(
+            triplets,
+            heads=heads,
+            tails=tails,
+            edge=triplets.near,
+            edges=kernels.arange(len(edges), heads),
+        ),
+        shard.equal,
+    )
 
 
 def _problem(base: Base, X: Array, ids: Index, at: Coordinates, single: bool) -> ShardProblem:
@@ -298,8 +330,8 @@ def _elsewhere(*_: Any) -> NoReturn:
 
 
 def shard_of(*args: Any) -> Shard:
-    """The shard of `assembled`."""
-    return assembled(*args)[0]
+    """The shard of `assembled`, without rows that it does not need."""
+    return _compact(assembled(*args)[0])
 
 
 def counted(shard: Shard) -> int:
@@ -312,7 +344,7 @@ def collected(shard: Shard) -> Multipliers:
     triplets, kernels = shard.triplets, shard.problem.kernels
     tails = triplets.tails[triplets.pair]
     edge, tail, prox = map(kernels.to_host, (triplets.edge, tails, triplets.prox))
-    return Multipliers(edge, shard.ids[tail], np.asarray(prox, dtype=np.float64))
+    return Multipliers(shard.edges[edge], shard.ids[tail], np.asarray(prox, dtype=np.float64))
 
 
 def advanced(shard: Shard, L: Matrix, width: float) -> Shard:
@@ -348,9 +380,9 @@ def curved(shard: Shard, L: Matrix, rows: Matrix, width: float, Y: Matrix) -> Ma
 
 def bounded(shard: Shard, L: Matrix, width: float, null: Matrix) -> dict[str, Any]:
     """What (6) needs of a shard, at L."""
-    part = _bounded(shard, shard.placed(L, width), shard.problem.kept, null)
+    part = _bounded(shard, shard.placed(L, width), null)
     del part["dual"]
-    return part
+    return part | {"pull": 0.0}
 
 
 def proved(
@@ -369,17 +401,14 @@ def proved(
     shard, place = assembled(
         base, head, previous, at, L, components, margin, margin, keep, single=False
     )
-    kept = shard.problem.kept if components is None else None
-    part = _bounded(shard, place, kept, null)
+    part = _bounded(shard, place, null) | {"pull": place.pull}
     if not with_dual:
         del part["dual"]
     return part
 
 
-def _bounded(shard: Shard, at: Placement, kept: Array | None, null: Matrix) -> dict[str, Any]:
+def _bounded(shard: Shard, at: Placement, null: Matrix) -> dict[str, Any]:
     """Sums of objective, bound and complementarity; S(α); and α where it is not zero.
-
-    ``kept`` holds points for φWᵀW, or is None where the images are those of M.
 
     ``null`` spans the null space of P, which S must not reach: α is zero there. Pairs of equal rows
     have C_p = 0, so that their α need not be scaled with the rest.
@@ -403,7 +432,6 @@ def _bounded(shard: Shard, at: Placement, kept: Array | None, null: Matrix) -> d
     equal = kernels.flatnonzero(shard.equal)
     pairs = (shard.ids[kernels.to_host(end[equal])] for end in (triplets.heads, triplets.tails))
     return {
-        "pull": problem._edge_pull(problem._lengths(at.Z, *problem.edges, kept)),
         "push": push,
         "n_active": n_active,
         "bound": tuple(mu * part for part in sums),  # of equal pairs, and of all others
@@ -411,7 +439,7 @@ def _bounded(shard: Shard, at: Placement, kept: Array | None, null: Matrix) -> d
         "S": _push(problem, triplets, alpha),
         "free": (free, freed),
         "equal_pairs": np.sort(np.stack(list(pairs), axis=1), axis=1),
-        "dual": (edge, shard.ids[tail], values, kernels.to_host(fixed[used]) > 0),
+        "dual": (shard.edges[edge], shard.ids[tail], values, kernels.to_host(fixed[used]) > 0),
     }
 
 
