@@ -169,7 +169,7 @@ class Blocks:
             wanted = [(a, b) for a, b in pairs if a < len(heads) and not (skip and skip(a, b))]
             if not wanted:
                 continue
-            moved = self.engine.map(unchanged, [self.parts[b] for _, b in wanted], name="move")
+            moved = self.engine.map(unchanged, [self.parts[b] for _, b in wanted], name="send")
             found = self.engine.map(
                 step,
                 [heads[a] for a, _ in wanted],

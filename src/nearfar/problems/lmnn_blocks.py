@@ -7,8 +7,8 @@ one task a shard, whose results are added up in the order of the shards.
 State that depends on history are the multipliers a of (4). They lie in the shards. A shard is the
 result of a task whose inputs are blocks of rows and the multipliers at the last search, which came
 through this machine (`Working.collect`), so that what is needed to compute it again never reaches
-back beyond one search; between two searches `advance_multipliers` adds links to that chain. Dask
-does this by itself where a worker is lost.
+back beyond one search; between two searches, steps and new multipliers are links of that chain, and
+a link is a few matrix products. Dask follows the chain by itself where a worker is lost.
 """
 
 from __future__ import annotations
@@ -37,14 +37,19 @@ Edges = tuple[Index, Index]
 
 
 class Working:
-    """The triplets at hand: shards on the workers, or their multipliers here."""
+    """The triplets at hand: shards on the workers, placed at L, or their multipliers here."""
 
     def __init__(
-        self, engine: Engine, width: float, tasks: list[Task] | None, here: Any = None
+        self,
+        engine: Engine,
+        width: float,
+        L: Matrix | None,
+        tasks: list[Task] | None,
+        here: list[Multipliers] | None = None,
     ) -> None:
-        self.engine, self.width = engine, width
+        self.engine, self.width, self.L = engine, width, L
         self._tasks: list[Task] | None = tasks
-        self._here: list[Multipliers] | None = here
+        self._here = here
         self._count: int | None = None
 
     def __len__(self) -> int:
@@ -81,9 +86,13 @@ class Working:
 
     def with_width(self, width: float) -> Working:
         """The same triplets with another width of (4)."""
-        other = Working(self.engine, width, self._tasks, self._here)
-        other._count = self._count
-        return other
+        return Working(self.engine, width, self.L, self._tasks, self._here)
+
+    def after(self, function: Callable[..., Any], L: Matrix, *shared: Any, name: str) -> Working:
+        """The triplets with ``function(shard, *shared)`` for each shard, placed at L."""
+        assert self._tasks is not None
+        tasks = self.engine.map(function, self._tasks, name=name, shared=shared)
+        return Working(self.engine, self.width, L, tasks)
 
 
 @dataclass(frozen=True)
@@ -107,9 +116,9 @@ class Placed:
         return sums
 
     def total(self, function: Callable[..., Any], *shared: Any, name: str) -> Any:
-        """The sum of ``function(shard, L, *shared)`` over the shards."""
+        """The sum of ``function(shard, *shared)`` over the shards."""
         engine = self.triplets.engine
-        return engine.total(engine.map(function, self.tasks, name=name, shared=(self.L, *shared)))
+        return engine.total(engine.map(function, self.tasks, name=name, shared=shared))
 
 
 @dataclass(frozen=True)
@@ -295,7 +304,7 @@ class LMNNBlocks(LMNNProblem):
             shared=(self.shared, L, None, margin, width, keep, self.is_single),
         )
         self.engine.finish(tasks)
-        return Working(self.engine, width, tasks)
+        return Working(self.engine, width, L, tasks)
 
     def survey(  # type: ignore[override]
         self,
@@ -342,7 +351,7 @@ class LMNNBlocks(LMNNProblem):
             parts.append(
                 Multipliers(found["edge"][own] - first, found["tail"][own], found["prox"][own])
             )
-        return Working(self.engine, width, None, parts)
+        return Working(self.engine, width, None, None, parts)
 
     # -- objective, gradient and line ----------------------------------------------------------
 
@@ -351,6 +360,8 @@ class LMNNBlocks(LMNNProblem):
         if triplets.tasks is None:  # dropped: fetch the rows of these triplets again
             found = self._searched(self._with_floor(L), -np.inf, triplets, keep=True)
             triplets = self._assembled(found, L, -np.inf, triplets.width, keep=True)
+        elif triplets.L is None or not np.array_equal(triplets.L, L):
+            triplets = triplets.after(shards.placed, L, L, name="place")
         return Placed(L, triplets, self._pull(L, L) + self.constant)
 
     def _pull(self, L: Matrix, other: Matrix, *_: Any) -> float:
@@ -358,15 +369,15 @@ class LMNNBlocks(LMNNProblem):
 
     def objective(self, at: Placed) -> tuple[float, int]:  # type: ignore[override]
         """f of (2) over the triplets at hand, and how many of them are active."""
-        return at.pull + at.measured[0], int(at.measured[3])
+        return at.pull + at.measured[0], int(at.measured[2])
 
     def complementarity(self, at: Placed) -> float:  # type: ignore[override]
         """The second term of (6) with α of (4)."""
-        return float(at.measured[2])
+        return float(at.measured[1])
 
     def gradient(self, at: Placed) -> Matrix:  # type: ignore[override]
         """(5) with α of (4)."""
-        gradient: Matrix = 2 * at.L @ self._root @ self._root.T + at.measured[4]
+        gradient: Matrix = 2 * at.L @ self._root @ self._root.T + at.measured[3]
         return gradient
 
     def curvature(self, at: Placed, rows: Matrix) -> Callable[[Matrix], Matrix]:  # type: ignore[override]
@@ -381,24 +392,24 @@ class LMNNBlocks(LMNNProblem):
 
     def move(self, at: Placed, line: BlockLine, t: float) -> Placed:  # type: ignore[override]
         """The placement at L + tΔ."""
-        return self.place(at.L + t * line.direction, at.triplets)
+        L, width = at.L + t * line.direction, at.triplets.width
+        triplets = at.triplets.after(shards.moved, L, line.direction, width, t, name="move")
+        return self.place(L, triplets)
 
     def advance_multipliers(self, at: Placed, width: float) -> Placed:  # type: ignore[override]
         """Replace a of (4) by α, and set the width."""
-        tasks = self.engine.map(
-            shards.advanced, at.tasks, name="advance", shared=(at.L, at.triplets.width)
-        )
-        return replace(at, triplets=Working(self.engine, width, tasks))
+        advanced = at.triplets.after(shards.advanced, at.L, at.triplets.width, name="advance")
+        return Placed(at.L, advanced.with_width(width), at.pull)
 
     def narrow(self, at: Placed, width: float) -> Placed:  # type: ignore[override]
         """Set the width of (4) and leave its multipliers."""
-        return replace(at, triplets=at.triplets.with_width(width))
+        return Placed(at.L, at.triplets.with_width(width), at.pull)
 
     # -- what is proved ------------------------------------------------------------------------
 
     def bound(self, at: Placed) -> Certificate:  # type: ignore[override]
         """The gap of (6) over the triplets at hand, in working precision: a guide, no proof."""
-        shared = at.L, at.triplets.width, self._ranges[0][1]
+        shared = at.triplets.width, self._ranges[0][1]
         parts = self.engine.map(shards.bounded, at.tasks, name="bound", shared=shared)
         return self._certificate_of(parts, at.pull)
 

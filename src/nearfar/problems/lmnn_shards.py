@@ -2,8 +2,7 @@
 
 A shard is a small LMNN problem: the rows of one block, the target edges and triplets headed by
 them, and the rows of their tails. Sums over shards are those over all triplets, since each triplet
-has one head. All functions here are tasks: pure functions of their arguments. What a shard
-remembers of its last evaluation saves time, and no result depends on it.
+has one head. All functions here are tasks: pure functions of their arguments.
 
 Equation numbers are those of `nearfar.problems.lmnn`.
 """
@@ -168,41 +167,39 @@ class ShardProblem(LMNNProblem):
 
 @dataclass
 class Shard:
-    """A small LMNN problem with its triplets; the width of (4) is not its own."""
+    """A small LMNN problem with its triplets, placed at a factor.
+
+    The width of (4) is not its own. It remembers the last line, and the last curvature, since a
+    round is followed by others along the same ones; no result depends on that.
+    """
 
     problem: ShardProblem
     ids: Index  # row number of each row
     edges: Index  # number of each target edge in the base
-    triplets: Triplets
+    at: Placement
     equal: Array  # (p,) which pairs consist of equal rows
-    _placed: Placement | None = field(default=None, repr=False)  # the last one: saves time only
-    _line: tuple[Placement, Matrix, Line] | None = field(default=None, repr=False)
+    _line: Line | None = field(default=None, repr=False)
+    _curvature: tuple[Matrix, Any] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_placed": None, "_line": None}
+        return self.__dict__ | {"_line": None, "_curvature": None}
 
-    def placed(self, L: Matrix, width: float) -> Placement:
-        """All lengths at L."""
-        last = self._placed
-        if last is None or last.L.shape != L.shape or not (last.L == L).all():
-            last = self.problem.place(L, self.triplets)
-            self._placed, self._line = last, None
-        return replace(last, pull=0.0, triplets=replace(self.triplets, width=width))
+    def with_width(self, width: float) -> Placement:
+        """The placement, with the width of (4)."""
+        if self.at.triplets.width == width:
+            return self.at
+        return replace(self.at, triplets=replace(self.at.triplets, width=width))
 
-    def line(self, L: Matrix, direction: Matrix, width: float) -> Line:
+    def line(self, direction: Matrix, width: float) -> Line:
         """The push along a direction."""
         known = self._line
-        if (
-            known is None
-            or self._placed is not known[0]
-            or not (self._placed.L == L).all()
-            or known[2].width != width
-            or not (known[1] == direction).all()
-        ):
-            line = self.problem.line(self.placed(L, width), direction)
-            assert self._placed is not None
-            self._line = known = self._placed, direction, line
-        return known[2]
+        if known is None or known.width != width or not np.array_equal(known.direction, direction):
+            self._line = known = self.problem.line(self.with_width(width), direction)
+        return known
+
+    def placed_at(self, at: Placement) -> Shard:
+        """The same shard at another placement."""
+        return Shard(self.problem, self.ids, self.edges, at, self.equal)
 
 
 def assembled(
@@ -216,7 +213,7 @@ def assembled(
     width: float,
     keep: bool,
     single: bool,
-) -> tuple[Shard, Placement]:
+) -> Shard:
     """The shard with the triplets of a search, placed at L, or at the map that is returned for it.
 
     ``components`` are that map, with the kept distance; None for L with it.
@@ -257,38 +254,31 @@ def assembled(
     equal = place.pair_lengths < 0
     equal[close[kernels.flatnonzero(same)]] = True
     problem = replace(problem, found=())  # type: ignore[arg-type]
-    return Shard(problem, ids, np.arange(len(base.heads)), found, equal), place
+    return Shard(problem, ids, np.arange(len(base.heads)), place, equal)
 
 
 def _compact(shard: Shard) -> Shard:
     """The shard with the rows and edges that its triplets need, and no others."""
-    problem, triplets = shard.problem, shard.triplets
-    kernels = problem.kernels
+    problem, at = shard.problem, shard.at
+    kernels, triplets = problem.kernels, at.triplets
     ends = [*problem._near_edges(triplets), triplets.heads, triplets.tails]
     used = kernels.unique(kernels.concatenate(ends))
     near = tuple(kernels.searchsorted(used, end) for end in ends[:2])
     heads, tails = (kernels.searchsorted(used, end) for end in ends[2:])
     edges = kernels.to_host(triplets.edges)
-    return Shard(
-        replace(
-            problem,
-            U=problem.U[used],
-            edges=near,
-            first_edge=near[0][:0],
-            masses=None if problem.masses is None else problem.masses[used],
-            kept=None if problem.kept is None else problem.kept[used],
-        ),
-        shard.ids[kernels.to_host(used)],
-        shard.edges[edges],
-        replace(
-            triplets,
-            heads=heads,
-            tails=tails,
-            edge=triplets.near,
-            edges=kernels.arange(len(edges), heads),
-        ),
-        shard.equal,
+    fewer = replace(
+        problem,
+        U=problem.U[used],
+        edges=near,
+        first_edge=near[0][:0],
+        masses=None if problem.masses is None else problem.masses[used],
+        kept=None if problem.kept is None else problem.kept[used],
     )
+    numbers = kernels.arange(len(edges), heads)
+    triplets = replace(triplets, heads=heads, tails=tails, edge=triplets.near, edges=numbers)
+    at = replace(at, Z=at.Z[used], pull=0.0, triplets=triplets)
+    ids = shard.ids[kernels.to_host(used)]
+    return Shard(fewer, ids, shard.edges[edges], at, shard.equal)
 
 
 def _problem(base: Base, X: Array, ids: Index, at: Coordinates, single: bool) -> ShardProblem:
@@ -331,56 +321,65 @@ def _elsewhere(*_: Any) -> NoReturn:
 
 def shard_of(*args: Any) -> Shard:
     """The shard of `assembled`, without rows that it does not need."""
-    return _compact(assembled(*args)[0])
+    return _compact(assembled(*args))
 
 
 def counted(shard: Shard) -> int:
     """How many triplets there are."""
-    return len(shard.triplets)
+    return len(shard.at.triplets)
 
 
 def collected(shard: Shard) -> Multipliers:
     """The triplets with their multipliers, on the host."""
-    triplets, kernels = shard.triplets, shard.problem.kernels
+    triplets, kernels = shard.at.triplets, shard.problem.kernels
     tails = triplets.tails[triplets.pair]
     edge, tail, prox = map(kernels.to_host, (triplets.edge, tails, triplets.prox))
     return Multipliers(shard.edges[edge], shard.ids[tail], np.asarray(prox, dtype=np.float64))
 
 
-def advanced(shard: Shard, L: Matrix, width: float) -> Shard:
+def placed(shard: Shard, L: Matrix) -> Shard:
+    """The shard at L."""
+    return shard.placed_at(replace(shard.problem.place(L, shard.at.triplets), pull=0.0))
+
+
+def moved(shard: Shard, direction: Matrix, width: float, t: float) -> Shard:
+    """The shard after a step t along a direction."""
+    line = shard.line(direction, width)
+    return shard.placed_at(replace(shard.problem.move(shard.at, line, t), pull=0.0))
+
+
+def advanced(shard: Shard, width: float) -> Shard:
     """The shard with a of (4) replaced by α."""
-    alpha = shard.placed(L, width).alpha
-    return replace(shard, triplets=replace(shard.triplets, prox=alpha), _placed=None, _line=None)
+    return shard.placed_at(shard.problem.advance_multipliers(shard.with_width(width), width))
 
 
-def measured(shard: Shard, L: Matrix, width: float) -> tuple[Any, ...]:
-    """Push of (2) and of (4), second term of (6), active triplets, and gradient of the push."""
-    problem, at = shard.problem, shard.placed(L, width)
+def measured(shard: Shard, width: float) -> tuple[Any, ...]:
+    """Push of (2), second term of (6), number of active triplets, and gradient of the push."""
+    problem, at = shard.problem, shard.with_width(width)
     push, n_active = problem.objective(at)
-    lost = problem.complementarity(at)
-    offset = at.alpha - at.triplets.prox
-    smooth = at.alpha * at.slack - (width / 2) * offset * offset
-    smoothed = problem.push_weight * float(at.triplets.weighted(smooth).sum())
     lap = problem._laplacian(at.triplets, at.alpha, at.Z)
-    return push, smoothed, lost, n_active, 2 * problem._pulled_back(lap)
+    return push, problem.complementarity(at), n_active, 2 * problem._pulled_back(lap)
 
 
-def along(
-    shard: Shard, L: Matrix, direction: Matrix, width: float, steps: tuple[float, ...]
-) -> Matrix:
+def along(shard: Shard, direction: Matrix, width: float, steps: tuple[float, ...]) -> Matrix:
     """Value, slope and curvature of the push of (4) at steps along a direction, (steps, 3)."""
-    line = shard.line(L, direction, width)
+    line = shard.line(direction, width)
     return np.array([line.at(step) for step in steps])
 
 
-def curved(shard: Shard, L: Matrix, rows: Matrix, width: float, Y: Matrix) -> Matrix:
+def curved(shard: Shard, rows: Matrix, width: float, Y: Matrix) -> Matrix:
     """The product of `LMNNObjective.curvature` with Y."""
-    return shard.problem.curvature(shard.placed(L, width), rows)(Y)
+    known = shard._curvature
+    if known is None or not np.array_equal(known[0], rows):
+        known = rows, shard.problem.curvature(shard.with_width(width), rows)
+        shard._curvature = known
+    product: Matrix = known[1](Y)
+    return product
 
 
-def bounded(shard: Shard, L: Matrix, width: float, null: Matrix) -> dict[str, Any]:
-    """What (6) needs of a shard, at L."""
-    part = _bounded(shard, shard.placed(L, width), null)
+def bounded(shard: Shard, width: float, null: Matrix) -> dict[str, Any]:
+    """What (6) needs of a shard."""
+    part = _bounded(shard, shard.with_width(width), null)
     del part["dual"]
     return part | {"pull": 0.0}
 
@@ -398,10 +397,8 @@ def proved(
     with_dual: bool,
 ) -> dict[str, Any]:
     """What (6) needs of a shard in float64, at L or at the map that is returned for it."""
-    shard, place = assembled(
-        base, head, previous, at, L, components, margin, margin, keep, single=False
-    )
-    part = _bounded(shard, place, null) | {"pull": place.pull}
+    shard = assembled(base, head, previous, at, L, components, margin, margin, keep, single=False)
+    part = _bounded(shard, shard.at, null) | {"pull": shard.at.pull}
     if not with_dual:
         del part["dual"]
     return part
