@@ -216,7 +216,7 @@ def test_contradictory_pairs_are_kept_with_a_warning(points, merge, again, near,
     indices = np.array([[2, 3], [0, 1], [4, 5], again])
     kinds = np.isin(np.arange(4), [0, near])
     message = (
-        "^1 pairs of points are given both as near and as far, such as those of"
+        "^1 pair of points is given both as near and as far, such as those of"
         rf" pair {near} and pair {far}: no metric can satisfy both\. They are learned from as they"
         r" are\. Check them\.$"
     )
