@@ -563,7 +563,7 @@ def test_files(tmp_path, model):
 
 
 def test_a_large_proof_is_stored_on_request(tmp_path, model, monkeypatch):
-    monkeypatch.setattr("nearfar.io.PROOF_BYTES", 1000)
+    monkeypatch.setattr("nearfar.io.archive.PROOF_BYTES", 1000)
     path = tmp_path / "model.nearfar"
     around = NearestNeighborClassifier(LMNN()).fit(*IRIS)
     for saved in (model, around):
