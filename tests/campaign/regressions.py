@@ -131,6 +131,11 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         {"n_neighbors": 4, "push_weight": 0.5, "shrinkage": 0.0},
         data([[2.54e-20, 1], [2.61e-20, 1], [1e9, 1], [1.16e-20, 1]], [1, 1, 1, 3]),
     ),
+    "metrics that nearly agree were replaced by the first": (
+        "MultiMetricLMNN",
+        {"n_neighbors": 1, "push_weight": 0.5, "shrinkage": 0.7},
+        data([[1.254, 0.777], [0.965, -1.082], [0.867, -0.168], [-0.19, 1.121]], [0, 1, 0, 1]),
+    ),
     "a gamma from a mean far from the origin": (
         "KernelMMC",
         {"kernel": "rbf", "shrinkage": 0.1 / 1.1},
