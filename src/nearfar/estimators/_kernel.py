@@ -122,7 +122,7 @@ class Kernel:
                 )
             return pairwise_kernels(X, Y, metric=self.kernel, **self.parameters)
         if self.kernel in SHIFTABLE:  # keeps digits where the points are far from the origin
-            centre = Y.mean(0)
+            centre = Y[0] + (Y - Y[0]).mean(0)  # exact for features that do not vary
             X, Y = X - centre, Y - centre
         return kernels.similarities(X, Y, self.kernel, self.gamma or 1.0, **self.parameters)
 

@@ -79,12 +79,17 @@ class LBFGS:
         self._pairs.clear()
 
     def precondition(self, apply: Apply) -> None:
-        """Set H₀ to the product with a positive definite matrix."""
+        """Set H₀ to the product with a positive definite matrix.
+
+        Pairs whose products are then out of the range of floats are dropped.
+        """
         self._precondition = apply
-        for number, pair in enumerate(self._pairs):
-            image = apply(pair.change)
-            square = _dot(pair.change, image)
-            self._pairs[number] = replace(pair, image=image, square=square)
+        images = [(pair, apply(pair.change)) for pair in self._pairs]
+        self._pairs = [
+            replace(pair, image=image, square=square)
+            for pair, image in images
+            if (square := _dot(pair.change, image)) >= SMALLEST_PRODUCT
+        ]
 
     def direction(self, gradient: Array, image: Array | None = None) -> Array:
         """−H · gradient; ``image`` is H₀ · gradient, if known."""
