@@ -54,6 +54,8 @@ _ACCOUNT: dict[str, tuple[Callable[[Any], bool], str]] = {
     "n_neighbors_": (_is_count, "a number of neighbours"),
     "objective_": (_is_number_or_none, "a number or None"),
     "duality_gap_": (_is_number_or_none, "a number or None"),
+    "sampled_gap_": (_is_number_or_none, "a number or None"),
+    "gap_confidence_": (_is_number_or_none, "a number or None"),
     "status_": (lambda value: value in list(Status), f"one of {', '.join(Status)}"),
     "history_": (
         lambda value: isinstance(value, list) and all(map(_is_record, value)),

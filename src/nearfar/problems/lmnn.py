@@ -82,11 +82,14 @@ class Certificate:
     triplets: Triplets
     dual: Array  # (t,) the feasible α of the triplets whose weighted sum is the bound
     free: tuple[Matrix, ...]  # of each metric: directions (d, ·) without pull that part impostors
+    unseen: float = 0.0  # that a sample may have missed of the objective, at most
+    confidence: float | None = None  # with which this holds; None if all pairs were compared
 
     @property
     def gap(self) -> float:
         """Objective minus bound, relative to the objective, or to a margin if that is larger."""
-        return max(self.objective - self.bound, 0.0) / max(self.objective, 1.0)
+        largest = self.objective + self.unseen
+        return max(largest - self.bound, 0.0) / max(largest, 1.0)
 
 
 @dataclass(frozen=True)
