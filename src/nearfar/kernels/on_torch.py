@@ -2,12 +2,15 @@
 
 Sums over shared indices use atomic additions on CUDA, so that results there agree between runs to
 rounding only. Float64 is needed (losses are summed in it), which excludes Apple's MPS device.
+Searches among many points on CUDA are those of `nearfar.kernels.fused`, where Triton can run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.kernels import on_numpy, slabs
+from nearfar.kernels.devices import fused_search_fault
 from nearfar.kernels.tiles import (
     SPARE,
     classes_of,
@@ -29,6 +33,7 @@ from nearfar.limits import check_time
 Index = NDArray[np.intp]
 
 EDGE_BLOCK = 1 << 28  # bytes of gathered rows at a time
+FUSED_POINTS = 8192  # from which the fused searches are faster
 MANY_ON_HOST = 1024  # points from which on_numpy finds the soft neighbours faster on the host
 
 
@@ -164,6 +169,17 @@ def kth_squares(X: Tensor, starts: Index, k: int) -> Tensor:
     return out
 
 
+def _fused(points: Tensor) -> ModuleType | None:
+    """The module of fused searches, if it is fast for these points and can run on their device."""
+    if len(points) < FUSED_POINTS or not points.is_cuda or points.shape[1] == 0:
+        return None
+    if fused_search_fault(str(points.device)) is not None:
+        return None
+    from nearfar.kernels import fused
+
+    return fused
+
+
 def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
     """Edges from each point to its k nearest others of its class, nearest first.
 
@@ -174,6 +190,12 @@ def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
     for first, last in pairwise(starts.tolist()):
         near = min(k, last - first - 1)
         if near == 0:
+            continue
+        fused = _fused(X[first:last])
+        found = fused and fused.nearest(X[first:last], X[first:last], near, others=True)
+        if found:
+            heads.append(torch.arange(first, last, device=X.device).repeat_interleave(near))
+            tails.append(first + found[0].ravel())
             continue
         points = X[first:last].double()
         points = points - points.median(0).values
@@ -222,6 +244,11 @@ def impostor_pairs(
         rounded = None if screen is None else to_host(screen)
         heads, tails = on_numpy.impostor_pairs(to_host(Z), to_host(reach), starts, rounded)
         return index(heads, Z), index(tails, Z)
+    fused = _fused(Z)
+    if fused:
+        found = fused.impostor_pairs(Z, reach, starts, partial(sq_lengths, Z))
+        if found is not None:
+            return found // n, found % n
     S = Z if screen is None else screen
     half = _lowered_halves(S)
     ones = torch.ones_like(half)
@@ -393,6 +420,11 @@ def nearest(Q: Tensor, Z: Tensor, k: int) -> tuple[Tensor, Tensor]:
     near = torch.empty((len(Q), k), dtype=torch.int64, device=Z.device)
     lengths = torch.empty((len(Q), k), dtype=torch.float64, device=Z.device)
     if k == 0:
+        return near, lengths
+    fused = _fused(Z)
+    found = fused and fused.nearest(Q, Z, k)
+    if found:
+        near, lengths = found
         return near, lengths
     n, c = len(Z), (Z.shape[1] + 8) * torch.finfo(torch.float64).eps
     stack = torch.cat([Z, Q]).double()
