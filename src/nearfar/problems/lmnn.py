@@ -104,8 +104,8 @@ class LMNNProblem(LMNNObjective):
         self, L: Matrix, previous: Triplets | None = None, *, keep: bool = False
     ) -> tuple[Certificate, Triplets]:
         """The gap of (6) from the data in float64, over all triplets; previous gives α."""
-        U = self.exact()
-        return self._certified(L, self._map(L, U), self._exactly_kept(), U, previous, keep)
+        Z = self._map(L, self.exact())
+        return self._certified(L, Z, self._exactly_kept(), previous, keep)
 
     def certify_returned(
         self, L: Matrix, certificate: Certificate | None, triplets: Triplets
@@ -116,17 +116,16 @@ class LMNNProblem(LMNNObjective):
         bound is one for every metric. All triplets that are active under the returned map are among
         those found for L, within w of their margin, unless it moves points by too much.
         """
-        U = self.exact()
         if self.kept is not None:
             components = self.returned(L)
             Z = self._images_of(components)
-            found, _ = self._certified(L, Z, None, U, triplets, False, components)
+            found, _ = self._certified(L, Z, None, triplets, False, components)
             if certificate is None or found.bound >= certificate.bound:
                 return found
             return replace(certificate, objective=found.objective, n_active=found.n_active)
-        before, Z = self._returned_images(L, U)
+        before, Z = self._returned_images(L, self.exact())
         if certificate is None or not self._covers(triplets, before, Z):
-            found, _ = self._certified(L, Z, None, U, triplets, False, self.returned(L))
+            found, _ = self._certified(L, Z, None, triplets, False, self.returned(L))
             if certificate is None or found.bound >= certificate.bound:
                 return found
             return replace(certificate, objective=found.objective, n_active=found.n_active)
@@ -153,12 +152,14 @@ class LMNNProblem(LMNNObjective):
         L: Matrix,
         Z: Array,
         kept: Array | None,
-        U: Array,
         previous: Triplets | None,
         keep: bool = False,
         components: Matrix | None = None,
     ) -> tuple[Certificate, Triplets]:
-        """The gap of (6) for images in float64 as `_survey` takes them; searches all triplets."""
+        """The gap of (6) for images in float64 as `_survey` takes them; searches all triplets.
+
+        The points in float64 are made again where they are needed, not kept during the search.
+        """
         width = CERTIFY_WIDTH if previous is None else previous.width
         at = self._survey(
             L,
@@ -171,7 +172,7 @@ class LMNNProblem(LMNNObjective):
             screened=self.is_single,
             components=components,
         )
-        certificate = self._certificate(at, U, self._exactly_kept())
+        certificate = self._certificate(at, self.exact(), self._exactly_kept())
         return certificate, certificate.triplets
 
     def _certificate(self, at: Placement, U: Array, kept: Array | None) -> Certificate:
