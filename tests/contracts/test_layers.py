@@ -65,7 +65,8 @@ OPTIONAL = {
     "pyarrow": set(),
     "rich": set(),
     "skops": set(),
-    "torch": {"nearfar.kernels.gram_torch", "nearfar.kernels.on_torch"},
+    "torch": {"nearfar.kernels.fused", "nearfar.kernels.gram_torch", "nearfar.kernels.on_torch"},
+    "triton": {"nearfar.kernels.fused_tiles"},
 }
 # Packages that only one layer may import at all.
 CONFINED = {
@@ -74,6 +75,7 @@ CONFINED = {
     "matplotlib": "plots",
     "onnx": "estimators",
     "torch": "kernels",
+    "triton": "kernels",
 }
 
 

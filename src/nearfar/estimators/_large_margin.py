@@ -107,8 +107,10 @@ def targets_under(
     if components is None:
         return nearest_targets(points, labels, n_neighbors)
     kernels = kernels_for(points)
-    centred = kernels.double(points)
-    images = kernels.apply(centred if centre is None else centred - centre, components)
+    if centre is None:
+        images = kernels.apply(kernels.double(points), components)
+    else:
+        images = kernels.apply_centred(points, centre, components)
     return nearest_targets(images, labels, n_neighbors)
 
 

@@ -530,6 +530,17 @@ def apply(U: Floats, L: Floats) -> Floats:
     return out
 
 
+def apply_centred(X: Floats, centre: Floats, L: Floats) -> NDArray[np.float64]:
+    """(X − centre) Lᵀ in float64, L on the host; rows are made float64 a block at a time."""
+    out = np.empty((len(X), len(L)))
+
+    def rows_of(rows: slice) -> None:
+        np.matmul(double(X[rows]) - centre, L.T, out=out[rows])
+
+    _in_threads(rows_of, _blocks(len(X)), X.nbytes * len(L))
+    return out
+
+
 def gram(A: Floats, B: Floats) -> NDArray[np.float64]:
     """Aᵀ B on the host, its sums over blocks of rows taken in float64."""
     shape = A.shape[1], B.shape[1]

@@ -2,12 +2,15 @@
 
 Sums over shared indices use atomic additions on CUDA, so that results there agree between runs to
 rounding only. Float64 is needed (losses are summed in it), which excludes Apple's MPS device.
+Searches among many points on CUDA are those of `nearfar.kernels.fused`, where Triton can run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.kernels import on_numpy, slabs
+from nearfar.kernels.devices import fused_search_fault
 from nearfar.kernels.tiles import (
     SPARE,
     classes_of,
@@ -29,6 +33,8 @@ from nearfar.limits import check_time
 Index = NDArray[np.intp]
 
 EDGE_BLOCK = 1 << 28  # bytes of gathered rows at a time
+FUSED_POINTS = 8192  # from which the fused searches are faster
+MOST_ROWS = 16384  # of a tile: 2 GB of products in float64
 MANY_ON_HOST = 1024  # points from which on_numpy finds the soft neighbours faster on the host
 
 
@@ -164,6 +170,17 @@ def kth_squares(X: Tensor, starts: Index, k: int) -> Tensor:
     return out
 
 
+def _fused(points: Tensor) -> ModuleType | None:
+    """The module of fused searches, if it is fast for these points and can run on their device."""
+    if len(points) < FUSED_POINTS or not points.is_cuda or points.shape[1] == 0:
+        return None
+    if fused_search_fault(str(points.device)) is not None:
+        return None
+    from nearfar.kernels import fused
+
+    return fused
+
+
 def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
     """Edges from each point to its k nearest others of its class, nearest first.
 
@@ -175,14 +192,19 @@ def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
         near = min(k, last - first - 1)
         if near == 0:
             continue
+        fused = _fused(X[first:last])
+        found = fused and fused.nearest(X[first:last], X[first:last], near, others=True)
+        if found:
+            heads.append(torch.arange(first, last, device=X.device).repeat_interleave(near))
+            tails.append(first + found[0].ravel())
+            continue
         points = X[first:last].double()
         points = points - points.median(0).values
         squares = (points * points).sum(1)
         everyone = torch.arange(last - first, device=X.device)
-        for begin in range(0, last - first, _tile(X)):
-            check_time()
-            rows = everyone[begin : begin + _tile(X)]
-            score = points[rows] @ points.T - 0.5 * squares  # ½(‖x‖² − D)
+        for part in _tables(points, len(points)):
+            rows = everyone[part]
+            score = torch.addmm(-0.5 * squares, points[rows], points.T)  # ½(‖x‖² − D)
             score[torch.arange(len(rows)), rows] = -torch.inf
             proposed = score.topk(min(near + SPARE, last - first - 1), dim=1)
             nearest, lengths = _exact_nearest(points, rows, proposed.indices, near)
@@ -222,6 +244,11 @@ def impostor_pairs(
         rounded = None if screen is None else to_host(screen)
         heads, tails = on_numpy.impostor_pairs(to_host(Z), to_host(reach), starts, rounded)
         return index(heads, Z), index(tails, Z)
+    fused = _fused(Z)
+    if fused:
+        found = fused.impostor_pairs(Z, reach, starts, partial(sq_lengths, Z))
+        if found is not None:
+            return found // n, found % n
     S = Z if screen is None else screen
     half = _lowered_halves(S)
     ones = torch.ones_like(half)
@@ -298,7 +325,7 @@ def _tile(Z: Tensor) -> int:
     if Z.device.type != "cuda":
         return 1536
     free, _ = torch.cuda.mem_get_info(Z.device)
-    return int(min(16384, max(256, (free / 8 / 24) ** 0.5)))
+    return int(min(MOST_ROWS, max(256, (free / 8 / 24) ** 0.5)))
 
 
 def _edge_blocks(m: int, row_bytes: int) -> Iterator[slice]:
@@ -347,6 +374,14 @@ def apply(U: Tensor, L: NDArray[np.floating] | Tensor) -> Tensor:
     return U @ torch.as_tensor(L, dtype=U.dtype, device=U.device).T
 
 
+def apply_centred(X: Tensor, centre: Tensor, L: NDArray[np.floating]) -> Tensor:
+    """(X − centre) Lᵀ in float64, L on the host; rows are made float64 a block at a time."""
+    out = torch.empty((len(X), len(L)), dtype=torch.float64, device=X.device)
+    for rows in _edge_blocks(len(X), 8 * X.shape[1]):
+        out[rows] = apply(double(X[rows]) - centre, L)
+    return out
+
+
 def gram(A: Tensor, B: Tensor) -> NDArray[np.float64]:
     """Aᵀ B on the host, its sums over blocks of rows taken in float64."""
     total = torch.zeros((A.shape[1], B.shape[1]), dtype=torch.float64, device=A.device)
@@ -364,10 +399,13 @@ def edge_scatter(
 
     Weights are not negative; None for w = 1.
     """
-    difference = double(Z[heads]) - Z[tails]
-    if weights is not None:
-        difference *= double(weights).sqrt()[:, None]
-    return gram(difference, difference)
+    total = np.zeros((Z.shape[1], Z.shape[1]))
+    for part in _edge_blocks(len(heads), 8 * Z.shape[1]):
+        difference = double(Z[heads[part]]) - Z[tails[part]]
+        if weights is not None:
+            difference *= double(weights[part]).sqrt()[:, None]
+        total += gram(difference, difference)
+    return total
 
 
 def group_scatter(Z: Tensor, rows: Tensor, starts: Index) -> NDArray[np.float64]:
@@ -393,6 +431,11 @@ def nearest(Q: Tensor, Z: Tensor, k: int) -> tuple[Tensor, Tensor]:
     near = torch.empty((len(Q), k), dtype=torch.int64, device=Z.device)
     lengths = torch.empty((len(Q), k), dtype=torch.float64, device=Z.device)
     if k == 0:
+        return near, lengths
+    fused = _fused(Z)
+    found = fused and fused.nearest(Q, Z, k)
+    if found:
+        near, lengths = found
         return near, lengths
     n, c = len(Z), (Z.shape[1] + 8) * torch.finfo(torch.float64).eps
     stack = torch.cat([Z, Q]).double()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.errors import InvalidInputError
-from nearfar.kernels import Array
+from nearfar.kernels import Array, row_blocks
 from nearfar.linalg import (
     canonical_factor,
     canonical_rotation,
@@ -150,36 +150,49 @@ def _row_space(
     n = len(points)
     sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
     scale = np.median(sample, axis=0)
-    deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
+    squares = sum(kernels.to_host((part * part).sum(0)) for part in row_blocks(points))
+    deviation = np.sqrt(squares / n)
     dust = ROUNDINGS * np.finfo(float).eps * n**0.5 * deviation  # of the largest entry, at least
     scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
     varies = deviation > 0
-    if more is not None:
-        points = kernels.concatenate([points, more])
-    unit = points * kernels.like(varies / scale, points)
-    span = np.where(varies[:, None], _span(kernels, unit), 0.0)
+    blocks = [*row_blocks(points), *([] if more is None else row_blocks(more))]
+    span = np.where(
+        varies[:, None], _span(kernels, blocks, kernels.like(varies / scale, points)), 0.0
+    )
     basis, dual = span / scale[:, None], span * scale[:, None]
-    if span.shape[1] == min(int(varies.sum()), int((unit != 0).any(1).sum())):
+    n_rows = sum(int((part != 0).any(1).sum()) for part in blocks)
+    if span.shape[1] == min(int(varies.sum()), n_rows):
         return basis, dual
     inverse = kernels.like(varies / np.where(varies, deviation, 1.0), points)
-    lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * inverse
-    whole = ((points * inverse) ** 2).sum(1)
-    rows = kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)
-    if not len(rows):
+    lost = [_lost(kernels, part, basis, dual, inverse) for part in blocks]
+    if not sum(map(len, lost)):
         return basis, dual
-    found = np.where(varies[:, None], _span(kernels, lost[rows]), 0.0)
+    found = np.where(varies[:, None], _span(kernels, lost), 0.0)
     read, added = found / np.where(varies, deviation, 1.0)[:, None], found * deviation[:, None]
     return np.hstack([basis, read - basis @ (dual.T @ read)]), np.hstack([dual, added])
 
 
-def _span(kernels: ModuleType, rows: Array) -> Matrix:
-    """Orthonormal directions (d, k) of rows that count equally, whatever their length."""
-    norms = (rows * rows).sum(1) ** 0.5
-    unit = rows / (norms + (norms == 0))[:, None]
-    if unit.shape[1] <= len(unit):
-        values, vectors = eigh(symmetric(kernels.gram(unit, unit)))
+def _lost(kernels: ModuleType, points: Array, basis: Matrix, dual: Matrix, inverse: Array) -> Array:
+    """What points lose outside the span of a basis, in other units, where that is much of them."""
+    lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * inverse
+    whole = ((points * inverse) ** 2).sum(1)
+    return lost[kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)]
+
+
+def _span(kernels: ModuleType, blocks: list[Array], units: Array | float = 1.0) -> Matrix:
+    """Orthonormal directions (d, k) of rows in units that count equally, whatever their length."""
+
+    def normed(rows: Array) -> Array:
+        rows = rows * units
+        norms = (rows * rows).sum(1) ** 0.5
+        return rows / (norms + (norms == 0))[:, None]
+
+    if blocks[0].shape[1] <= sum(map(len, blocks)):
+        total = sum(kernels.gram(unit, unit) for unit in map(normed, blocks))
+        values, vectors = eigh(symmetric(total))
         return np.asarray(vectors[:, values > RANK_TOLERANCE * values.max(initial=0.0)])
     # The span is that of few rows: eigenvectors of unitᵀunit from those of unit unitᵀ.
+    unit = normed(kernels.concatenate(blocks))
     values, vectors = eigh(symmetric(kernels.gram(unit.T, unit.T)))
     kept = values > RANK_TOLERANCE * values.max(initial=0.0)
     lift = vectors[:, kept] / np.sqrt(values[kept])
