@@ -65,7 +65,12 @@ OPTIONAL = {
     "pyarrow": set(),
     "rich": set(),
     "skops": set(),
-    "torch": {"nearfar.kernels.fused", "nearfar.kernels.gram_torch", "nearfar.kernels.on_torch"},
+    "torch": {
+        "nearfar.kernels.fused",
+        "nearfar.kernels.fused_softmax",
+        "nearfar.kernels.gram_torch",
+        "nearfar.kernels.on_torch",
+    },
     "triton": {"nearfar.kernels.fused_tiles"},
 }
 # Packages that only one layer may import at all.

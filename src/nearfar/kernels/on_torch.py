@@ -172,7 +172,8 @@ def kth_squares(X: Tensor, starts: Index, k: int) -> Tensor:
 
 def _fused(points: Tensor) -> ModuleType | None:
     """The module of fused searches, if it is fast for these points and can run on their device."""
-    if len(points) < FUSED_POINTS or not points.is_cuda or points.shape[1] == 0:
+    few = len(points) < FUSED_POINTS or points.shape[1] == 0
+    if few or not points.is_cuda or points.requires_grad:
         return None
     if fused_search_fault(str(points.device)) is not None:
         return None
@@ -337,6 +338,9 @@ def _edge_blocks(m: int, row_bytes: int) -> Iterator[slice]:
 
 def sq_lengths(Z: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
     """‖z_h − z_t‖² along each edge. Time O(m r)."""
+    if (fused := _fused(Z)) and len(heads):
+        lengths: Tensor = fused.sq_lengths(Z, heads, tails)
+        return lengths
     out = torch.empty(len(heads), dtype=Z.dtype, device=Z.device)
     for part in _edge_blocks(len(heads), Z.shape[1] * Z.element_size()):
         difference = Z[heads[part]] - Z[tails[part]]
@@ -346,6 +350,9 @@ def sq_lengths(Z: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
 
 def edge_products(Z: Tensor, D: Tensor, heads: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
     """(z_h − z_t)·(d_h − d_t) and ‖d_h − d_t‖² along each edge. Time O(m r)."""
+    if (fused := _fused(Z)) and len(heads):
+        found: tuple[Tensor, Tensor] = fused.edge_products(Z, D, heads, tails)
+        return found
     cross = torch.empty(len(heads), dtype=Z.dtype, device=Z.device)
     square = torch.empty_like(cross)
     for part in _edge_blocks(len(heads), Z.shape[1] * Z.element_size()):
@@ -589,6 +596,13 @@ def softmax_neighbors(
         )
         return logs, shares, degrees, forward, backward
     n, sizes = len(Z), np.diff(starts)
+    if _fused(Z):
+        from nearfar.kernels import fused_softmax
+
+        mass = torch.as_tensor(np.ones(n) if masses is None else masses, device=Z.device)
+        sums = fused_softmax.softmax_neighbors(Z, Y, starts, own, both, mass)
+        if sums is not None:
+            return sums
     squares, one = (Z * Z).sum(1)[:, None], torch.ones_like(Z[:, :1])
     heights = squares if masses is None else squares - like(np.log(masses), Z)[:, None]
     left, right = torch.hstack([2 * Z, -one, -squares]), torch.hstack([Z, heights, one]).T
