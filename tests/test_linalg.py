@@ -234,6 +234,8 @@ def test_the_range_of_the_identity_needs_no_eigenvectors(monkeypatch):
     basis, null = range_and_null(np.eye(3))
     np.testing.assert_array_equal(basis, np.eye(3))
     assert null.shape == (3, 0)
+
+
 def test_top_of_means_is_near_the_least_top_eigenvalue(rng):
     """A grid of shares finds none that is much smaller; ends are among the shares."""
     first, second = ([symmetric(rng.normal(size=(size, size))) for size in (5, 3)] for _ in "ab")

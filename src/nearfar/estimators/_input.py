@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state, get_tags
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
+from nearfar.estimators._dask import refuse_dask
 from nearfar.estimators._start import without_dead_features
 from nearfar.kernels import Array, is_torch, kernels_for, take_rows, to_host
 from nearfar.registry import entries
@@ -55,6 +55,7 @@ def validated_points(
     ``differentiable`` is for results of which torch may take the gradient. ``to_accept`` is what a
     user may do so that sparse points are accepted, for the error that refuses them.
     """
+    refuse_dask(estimator, X)
     check_in_memory(X)
     if reset and getattr(X, "ndim", None) == 3 and get_tags(estimator).target_tags.required:
         *others, last = (entry.name for entry in entries(learns_from="pairs", kernel=False))
@@ -284,7 +285,21 @@ def _weights_of_classes(
             f"class_weight needs points with class labels; {name} was given tuples."
             " Set class_weight=None, and give sample_weight a weight for each tuple."
         )
-    found, classes = np.ones(len(labels.classes)), labels.classes.tolist()
+    masses = np.bincount(labels.codes, weights, len(labels.classes)).astype(np.float64)
+    return np.asarray(class_factors(estimator, labels.classes, masses)[labels.codes])
+
+
+def class_factors(estimator: Any, labels: NDArray[Any], masses: Floats) -> Floats:
+    """The weight of each class, by ``class_weight`` if the estimator has that parameter.
+
+    ``masses`` are the weights of the rows of each class; a class without weight counts for none.
+    """
+    class_weight = getattr(estimator, "class_weight", None)
+    found, classes = np.ones(len(labels)), labels.tolist()
+    if class_weight is None:
+        return found
+    if not isinstance(class_weight, dict):
+        check_choice("class_weight", class_weight, ("balanced",), or_else=", a dict or None")
     if isinstance(class_weight, dict):
         for label, weight in class_weight.items():
             check_number(f"class_weight[{shown(label)}]", weight, Real, 0, None)
@@ -297,13 +312,10 @@ def _weights_of_classes(
                 " Correct the names."
             )
         found = np.array([class_weight.get(label, 1.0) for label in classes], dtype=np.float64)
-    elif weights.any():
-        counted = np.flatnonzero(weights)
-        present, codes = np.unique(labels.codes[counted], return_inverse=True)
-        found[present] = compute_class_weight(
-            class_weight, classes=np.arange(len(present)), y=codes, sample_weight=weights[counted]
-        )
-    return np.asarray(found[labels.codes])
+    else:
+        present = masses > 0
+        found[present] = masses.sum() / (present.sum() * masses[present])
+    return found
 
 
 # -- pairs and triplets ----------------------------------------------------------------------------
@@ -321,6 +333,7 @@ def holds_tuples(X: Any) -> bool:
 
 def validated_tuples(estimator: Any, X: Any, reset: bool) -> tuple[Array, Index]:
     """Points, all finite, and the rows (m, 2) or (m, 3) that make up the tuples."""
+    refuse_dask(estimator, X)
     X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
     m, size, d = X.shape
     if size not in (2, 3):
@@ -341,6 +354,7 @@ def validated_triplets(estimator: Any, X: Any, y: Any, reset: bool) -> tuple[Arr
     Equal points of dense triplets have the same row.
     """
     name = type(estimator).__name__
+    refuse_dask(estimator, X)
     X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
     m, size, d = X.shape
     if size != 3:

@@ -18,8 +18,10 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._dask import validated_dask
 from nearfar.estimators._deploy import faiss_index, onnx_model
 from nearfar.estimators._input import validated_points
 from nearfar.estimators._start import given_map
@@ -93,8 +95,8 @@ class LinearMetric(MetricLearner):
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
-            The points.
+        X : array-like, torch.Tensor or Dask array of shape (n_samples, n_features)
+            The points. Of a Dask array or table nothing is computed.
         y : None
             Not used.
 
@@ -103,7 +105,11 @@ class LinearMetric(MetricLearner):
         LinearMetric
             The fitted estimator.
         """
-        X = validated_points(self, X, reset=True)
+        if is_dask(X):
+            lazy = validated_dask(self, X, reset=True)
+            X = np.empty(0, dtype=np.float32 if lazy.dtype == np.float32 else np.float64)
+        else:
+            X = validated_points(self, X, reset=True)
         callbacks = Callbacks(self, X, y)
         d = self.n_features_in_
         if self.components is None:
