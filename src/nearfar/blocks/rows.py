@@ -130,12 +130,13 @@ class Blocks:
     ) -> list[Task]:
         """Tasks that fold ``head = step(head, block, first_row, *shared)`` over all blocks.
 
-        ``heads`` holds what each block begins with. In each round each block moves once at most.
-        It moves as a result of its own, which is freed when its round is over, and the next rounds
-        wait for it: no worker gathers the blocks of others.
+        ``heads`` holds what each block begins with, or the first few of them. In each round each
+        block moves once at most. It moves as a result of its own, which is freed when its round is
+        over, and the next rounds wait for it: no worker gathers the blocks of others.
         """
         heads, waiting = list(heads), []
         for pairs in rounds(len(self)):
+            pairs = [(a, b) for a, b in pairs if a < len(heads)]
             wanted = [(a, b) for a, b in pairs if skip is None or not skip(a, b)]
             if not wanted:
                 continue
