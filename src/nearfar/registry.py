@@ -84,7 +84,7 @@ _LINEAR = "docs/algorithms/linear_metric.md"
 
 # In the order in which the command line and the messages name them.
 ENTRIES: tuple[Entry, ...] = (
-    Entry("LMNN", "lmnn", "metric", "labels", command=True),
+    Entry("LMNN", "lmnn", "metric", "labels", command=True, blocks=True),
     Entry("MultiMetricLMNN", "multi_metric_lmnn", "classifier", "labels", command=True),
     Entry("KernelLMNN", "kernel_lmnn", "metric", "labels", kernel=True, command=True),
     Entry("MCML", "mcml", "metric", "labels", command=True),

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from nearfar.blocks import Blocks, is_dask, stream
+from nearfar.blocks import Blocks, is_dask
 from nearfar.blocks.engine import FAN_IN, Cluster, Threads, rounds
 from nearfar.blocks.rows import BLOCK_ROWS, block_starts
 from nearfar.errors import InvalidInputError
@@ -80,16 +80,6 @@ def test_a_sum_of_many_is_a_sum_of_sums(X):
     blocks = Blocks.of(da.from_array(X, chunks=(1000, 5)))
     tasks = blocks.engine.map(float, range(2 * FAN_IN + 3), name="numbers")
     assert blocks.engine.total(tasks) == sum(range(2 * FAN_IN + 3))
-
-
-def test_a_stream_keeps_no_blocks(engine, X):
-    used, tasks = stream(
-        da.from_array(X, chunks=(1000, 5)), column_sums, X[:, :1], name="pass", shared=(np.eye(5),)
-    )
-    assert isinstance(used, engine)
-    found = np.concatenate(used.results(tasks))
-    sums = [X[a:b].sum(0) + X[a:b, :1] for a, b in pairwise(block_starts(X.shape, X.dtype))]
-    np.testing.assert_allclose(found, np.concatenate(sums), rtol=1e-9)
 
 
 @pytest.mark.usefixtures("engine")

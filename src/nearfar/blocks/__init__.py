@@ -4,6 +4,6 @@ The only layer that imports Dask, and only in functions: nothing here needs it f
 """
 
 from nearfar.blocks.engine import Engine, Task, current_engine, is_dask
-from nearfar.blocks.rows import Blocks, stream
+from nearfar.blocks.rows import Blocks
 
-__all__ = ["Blocks", "Engine", "Task", "current_engine", "is_dask", "stream"]
+__all__ = ["Blocks", "Engine", "Task", "current_engine", "is_dask"]

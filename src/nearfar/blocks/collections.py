@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks.engine import Engine, current_engine, import_dask, run_task
-from nearfar.blocks.rows import _parts, _with_known_chunks, block_starts
+from nearfar.blocks.rows import _parts, block_starts, with_known_rows
 from nearfar.blocks.scatter import Scatter, scatter_of_rows, sum_of_scatters
 from nearfar.errors import InvalidInputError
 
@@ -57,9 +57,9 @@ def feature_template(X: Any) -> Any:
     return X._meta if is_table(X) else np.empty((0, X.shape[1]))
 
 
-def with_known_rows(X: Any) -> Any:
+def array_of_known_rows(X: Any) -> Any:
     """An array or a table as an array whose rows are counted where their number is not known."""
-    return _with_known_chunks(as_array(X))
+    return with_known_rows(as_array(X))
 
 
 def on_this_machine(values: Any) -> Any:
@@ -96,7 +96,7 @@ class Stream:
     @classmethod
     def of(cls, X: Any) -> Stream:
         """The rows of an array or a table; sizes of its chunks are counted if they are unknown."""
-        array = with_known_rows(X)
+        array = array_of_known_rows(X)
         dtype = np.dtype(np.float32 if array.dtype == np.float32 else np.float64)
         if array.shape[0] == 0:
             raise InvalidInputError("X has no rows. Give at least one.")
@@ -120,7 +120,7 @@ class Stream:
                 raise self._wrong_length(name, values.shape)
             return np.split(values, self.starts[1:-1])
         array = as_array(values, name, 1)[:, None]
-        array = _with_known_chunks(array)
+        array = with_known_rows(array)
         if array.shape[0] != self.n_rows:
             raise self._wrong_length(name, array.shape[:1])
         return list(_parts(array, self.starts, None, None))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
@@ -45,8 +46,8 @@ class Engine(Protocol):
     ) -> list[Task]:
         """Tasks ``function(*items, *shared)`` for the items of the columns, as `map` takes them.
 
-        Items may be tasks, of which the function gets the results; ``shared`` values go to each
-        worker once. ``name`` is what the dashboard of the cluster shows.
+        Items may be tasks or lists of them, of which the function gets the results; ``shared``
+        values go to each worker once. ``name`` is what the dashboard of the cluster shows.
         """
 
     def finish(self, tasks: Sequence[Task]) -> None:
@@ -144,7 +145,8 @@ class Cluster(_Summed):
         rows = [[function] * len(columns[0]), *columns]
         rows += [[self._shared(value, len(columns[0]))] * len(columns[0]) for value in shared]
         keys = [f"{name}-{uuid.uuid4().hex}" for _ in columns[0]]
-        with _errors_of_cluster():
+        with _errors_of_cluster(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")  # what tasks carry is meant
             return list(self.client.map(run_task, *rows, key=keys, retries=RETRIES, pure=False))
 
     def _shared(self, value: Any, count: int) -> Any:
@@ -228,9 +230,15 @@ def import_dask() -> Any:
 
 def run_task(function: Callable[..., Any], *args: Any) -> Any:
     """What a worker does: wait for results of threads, and compute in one thread."""
-    items = [item.result() if isinstance(item, Future) else item for item in args]
     with one_thread():
-        return function(*items)
+        return function(*map(_result, args))
+
+
+def _result(item: Any) -> Any:
+    """The value of an argument: of a thread's task, or of a list of them, what they returned."""
+    if isinstance(item, list):
+        return [_result(part) for part in item]
+    return item.result() if isinstance(item, Future) else item
 
 
 def unchanged(value: Any) -> Any:

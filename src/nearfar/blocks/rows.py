@@ -6,7 +6,6 @@ have the same bits on every cluster.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +22,6 @@ from nearfar.blocks.engine import (
     current_engine,
     import_dask,
     rounds,
-    run_task,
     unchanged,
 )
 from nearfar.errors import InvalidInputError
@@ -53,7 +51,7 @@ class Blocks:
 
         Raises if they have values that are not finite; ``name`` is what the error calls them.
         """
-        X, engine = _with_known_chunks(X), current_engine()
+        X, engine = with_known_rows(X), current_engine()
         dtype = _floating(X.dtype)
         if isinstance(engine, Threads):
             check_memory(
@@ -119,6 +117,25 @@ class Blocks:
         kernels = kernels_for(found[0])
         return take_rows(kernels.concatenate(found), place)
 
+    def fetch(self, wanted: list[Index]) -> list[list[Task]]:
+        """Rows of other blocks: for each ascending list of row numbers, pieces that follow on."""
+        found: list[list[Task]] = []
+        for rows in wanted:
+            cuts = np.searchsorted(rows, self.starts)
+            used = np.flatnonzero(np.diff(cuts))
+            if not len(used):
+                found.append([])
+                continue
+            found.append(
+                self.engine.map(
+                    take_rows,
+                    [self.parts[block] for block in used],
+                    [rows[cuts[b] : cuts[b + 1]] - self.starts[b] for b in used],
+                    name="rows",
+                )
+            )
+        return found
+
     def meet(
         self,
         step: Callable[..., Any],
@@ -130,14 +147,13 @@ class Blocks:
     ) -> list[Task]:
         """Tasks that fold ``head = step(head, block, first_row, *shared)`` over all blocks.
 
-        ``heads`` holds what each block begins with, or the first few of them. In each round each
+        ``heads`` holds what each fold begins with: one for each block, or fewer. In each round each
         block moves once at most. It moves as a result of its own, which is freed when its round is
         over, and the next rounds wait for it: no worker gathers the blocks of others.
         """
         heads, waiting = list(heads), []
         for pairs in rounds(len(self)):
-            pairs = [(a, b) for a, b in pairs if a < len(heads)]
-            wanted = [(a, b) for a, b in pairs if skip is None or not skip(a, b)]
+            wanted = [(a, b) for a, b in pairs if a < len(heads) and not (skip and skip(a, b))]
             if not wanted:
                 continue
             moved = self.engine.map(unchanged, [self.parts[b] for _, b in wanted], name="move")
@@ -151,9 +167,9 @@ class Blocks:
             )
             for (a, _), head in zip(wanted, found, strict=True):
                 heads[a] = head
-            waiting.append((found, moved))
+            waiting.append(found)
             if len(waiting) > IN_FLIGHT:
-                self.engine.finish(waiting.pop(0)[0])
+                self.engine.finish(waiting.pop(0))
         self.engine.finish(heads)
         return heads
 
@@ -166,32 +182,6 @@ class Blocks:
                 " all). Drop or impute these rows.",
                 rows,
             )
-
-
-def stream(
-    X: Any, function: Callable[..., Any], *columns: Any, name: str, shared: Any = ()
-) -> tuple[Engine, list[Task]]:
-    """Tasks ``function(block, *items, *shared)`` of blocks that are used once and not kept.
-
-    ``columns`` hold values of all rows of X, of which a task gets those of its block.
-    """
-    from dask import delayed
-
-    X, engine = _with_known_chunks(X), current_engine()
-    starts = block_starts(X.shape, _floating(X.dtype))
-    lazy = [
-        delayed(run_task, pure=False)(
-            function,
-            part,
-            *(values[first:last] for values in columns),
-            *shared,
-            dask_key_name=f"{name}-{uuid.uuid4().hex}",
-        )
-        for part, (first, last) in zip(
-            _parts(X, starts, None, _floating(X.dtype)), pairwise(starts.tolist()), strict=True
-        )
-    ]
-    return engine, engine.compute(lazy)
 
 
 def block_starts(shape: tuple[int, int], dtype: Any, n: int | None = None) -> Index:
@@ -208,7 +198,7 @@ def _floating(dtype: Any) -> np.dtype[Any]:
     return np.dtype(np.float32 if dtype in (np.float32, np.float16) else np.float64)
 
 
-def _with_known_chunks(X: Any) -> Any:
+def with_known_rows(X: Any) -> Any:
     """X in blocks of whole rows whose numbers are known; they are counted where they are not."""
     import_dask()
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X

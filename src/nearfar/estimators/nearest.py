@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.blocks import is_dask
-from nearfar.blocks.collections import on_this_machine, with_known_rows
+from nearfar.blocks.collections import array_of_known_rows, on_this_machine
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._dask import lazy_rows, validated_dask
@@ -142,7 +142,7 @@ class NearestNeighborClassifier(MetricClassifier):
                 "a search among blocks needs a linear metric, such as LMNN(); got"
                 f" {metric!r}. Take another one, or pass X.compute() if it fits into memory."
             )
-        points = with_known_rows(validated_dask(self, X, reset=True))
+        points = array_of_known_rows(validated_dask(self, X, reset=True))
         labels = validated_labels(self, points, on_this_machine(y))
         self._store_metric(X, points, labels)
         check_count(self.n_neighbors, len(points))

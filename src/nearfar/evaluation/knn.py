@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array
 
 from nearfar.blocks import is_dask
-from nearfar.blocks.collections import with_known_rows
+from nearfar.blocks.collections import array_of_known_rows
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._dask import lazy_images
 from nearfar.kernels.search import Search
@@ -50,7 +50,7 @@ def knn_mistakes(
 ) -> NDArray[np.bool_]:
     """Which test points their nearest training points classify wrongly; see `knn_error`."""
     y_train, y_test = np.asarray(y_train), np.asarray(y_test)
-    X_train, X_test = (with_known_rows(X) if is_dask(X) else X for X in (X_train, X_test))
+    X_train, X_test = (array_of_known_rows(X) if is_dask(X) else X for X in (X_train, X_test))
     if (y_train.dtype.kind in "biuf") != (y_test.dtype.kind in "biuf"):
         raise InvalidInputError(
             f"training labels are {y_train.dtype} and test labels are {y_test.dtype}: they cannot "
@@ -74,7 +74,7 @@ def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -
     Time O(m n d), or less where a tree helps; memory O(m k) beyond the data. Dask arrays are
     searched block by block, where they are.
     """
-    X_train, X_test = (with_known_rows(X) if is_dask(X) else X for X in (X_train, X_test))
+    X_train, X_test = (array_of_known_rows(X) if is_dask(X) else X for X in (X_train, X_test))
     if not 1 <= n_neighbors <= len(X_train):
         raise InvalidInputError(
             f"n_neighbors={n_neighbors} must be between 1 and the {len(X_train)} training points. "

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import is_dask
-from nearfar.blocks.collections import on_this_machine, with_known_rows
+from nearfar.blocks.collections import array_of_known_rows, on_this_machine
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._dask import lazy_images
 from nearfar.evaluation.rankings import Ranked, RetrievalMeasures, check_k, joined
@@ -137,7 +137,7 @@ def _searched(
 
 def _images(points: Any, metric: Any) -> Array:
     if is_dask(points):
-        points = with_known_rows(points)
+        points = array_of_known_rows(points)
         return points if metric is None else lazy_images(metric, points)
     images = checked_points(points if metric is None else metric.transform(points))
     if 0 in images.shape:

@@ -81,7 +81,8 @@ class LMNNPoints:
         total = float(edge_weights.sum())
         if not shrinkage:
             prior = None
-        W, inverse = _identity(points, shrinkage > 0) if prior is None else prior
+        varies = kernels.to_host(abs(points).sum(0)) > 0
+        W, inverse = identity_prior(varies, shrinkage > 0) if prior is None else prior
         framed = points if prior is None else kernels.apply(points, W)
         unit, floor = _ridge_and_floor(framed, edges, edge_weights, len(W), shrinkage)
         ridge = weight * unit
@@ -303,9 +304,8 @@ class LMNNPoints:
         return kernels.double(cross), kernels.double(square)
 
 
-def _identity(points: Array, shrunk: bool) -> tuple[Matrix, Matrix]:
+def identity_prior(varies: NDArray[np.bool_], shrunk: bool) -> tuple[Matrix, Matrix]:
     """W of (7) for the distance of the inputs, and its inverse: the features that vary, if any."""
-    varies = kernels_for(points).to_host(abs(points).sum(0)) > 0
     kept = np.flatnonzero(varies & shrunk)
     check_memory(
         MAP_BYTES * len(kept) ** 2,

@@ -53,17 +53,39 @@ def whitened(
     that), it is repeated in the coordinates found so far.
     """
     basis, dual = _row_space(kernels, points, None if callable(pull) else pull)
+    U = points
+
+    def measured(basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        nonlocal U
+        U = kernels.apply(points, basis.T)
+        P = pull(U) if callable(pull) else gram_under(kernels, pull, basis)
+        return P, kernels.gram(U, U), kernels.to_host(U.sum(0))
+
+    basis, dual, P, Q = resolved(basis, dual, measured, len(points), weight, ridge)
+    return basis, dual, U, P, Q
+
+
+def resolved(
+    basis: Matrix,
+    dual: Matrix,
+    measured: Callable[[Matrix], tuple[Matrix, Matrix, Matrix]],
+    n: int,
+    weight: float,
+    ridge: float,
+) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+    """Basis, dual basis, P and Q of `whitened`, from any basis of the span of n points.
+
+    ``measured`` gives the first term of P, the Gram matrix and the sum of the points in the
+    coordinates of a basis.
+    """
     if ridge and basis.size:
         # A ridge must not add costs outside the span of the points, nor vanish next to features in
         # larger units.
         basis, dual = _orthogonal(dual, ridge**0.5)
     for remaining in reversed(range(RIDGE_PASSES if ridge else PASSES)):
-        U = kernels.apply(points, basis.T)
-        P = pull(U) if callable(pull) else gram_under(kernels, pull, basis)
-        P = symmetric(P) + ridge * (basis.T @ basis)
-        share = 2 * weight / len(points)
-        total = kernels.to_host(U.sum(0))
-        Q = share * symmetric(kernels.gram(U, U) - np.outer(total, total) / len(points))
+        pull, gram, total = measured(basis)
+        P = symmetric(pull) + ridge * (basis.T @ basis)
+        Q = 2 * weight / n * symmetric(gram - np.outer(total, total) / n)
         values, vectors = eigh(P)
         spread = ((Q @ vectors) * vectors).sum(axis=0)
         squares = np.maximum(values, 0) + FLOOR * np.maximum(spread, 0)
@@ -71,7 +93,7 @@ def whitened(
         if not remaining or (lengths.min(initial=1.0) > 0.5 and lengths.max(initial=1.0) < 2):
             break
         basis, dual = basis @ (vectors / lengths), dual @ (vectors * lengths)
-    return basis, dual, U, P, Q
+    return basis, dual, P, Q
 
 
 def gram_under(kernels: ModuleType, rows: Array, basis: Matrix) -> Matrix:
@@ -99,11 +121,8 @@ def _row_space(
     """
     n = len(points)
     sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
-    scale = np.median(sample, axis=0)
     deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
-    dust = ROUNDINGS * np.finfo(float).eps * n**0.5 * deviation  # of the largest entry, at least
-    scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
-    varies = deviation > 0
+    scale, varies = feature_scales(sample, deviation, n)
     if more is not None:
         points = kernels.concatenate([points, more])
     unit = points * kernels.like(varies / scale, points)
@@ -122,19 +141,37 @@ def _row_space(
     return np.hstack([basis, read - basis @ (dual.T @ read)]), np.hstack([dual, added])
 
 
+def feature_scales(sample: Matrix, deviation: Matrix, n: int) -> tuple[Matrix, NDArray[np.bool_]]:
+    """The scale of each feature, and whether it varies: from sizes of a sample and deviations."""
+    scale = np.median(sample, axis=0)
+    dust = ROUNDINGS * np.finfo(float).eps * n**0.5 * deviation  # of the largest entry, at least
+    scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
+    return scale, deviation > 0
+
+
 def _span(kernels: ModuleType, rows: Array) -> Matrix:
     """Orthonormal directions (d, k) of rows that count equally, whatever their length."""
-    norms = (rows * rows).sum(1) ** 0.5
-    unit = rows / (norms + (norms == 0))[:, None]
+    unit = unit_rows(rows)
     if unit.shape[1] <= len(unit):
-        values, vectors = eigh(symmetric(kernels.gram(unit, unit)))
-        return np.asarray(vectors[:, values > RANK_TOLERANCE * values.max(initial=0.0)])
+        return span_of_gram(kernels.gram(unit, unit))
     # The span is that of few rows: eigenvectors of unitᵀunit from those of unit unitᵀ.
     values, vectors = eigh(symmetric(kernels.gram(unit.T, unit.T)))
     kept = values > RANK_TOLERANCE * values.max(initial=0.0)
     lift = vectors[:, kept] / np.sqrt(values[kept])
     span: Matrix = kernels.gram(unit, kernels.like(lift, unit))
     return span
+
+
+def unit_rows(rows: Array) -> Array:
+    """Rows of length 1, and those of zeros as they are."""
+    norms = (rows * rows).sum(1) ** 0.5
+    return rows / (norms + (norms == 0))[:, None]
+
+
+def span_of_gram(gram: Matrix) -> Matrix:
+    """Orthonormal directions (d, k) of rows with this Gram matrix (d, d)."""
+    values, vectors = eigh(symmetric(gram))
+    return np.asarray(vectors[:, values > RANK_TOLERANCE * values.max(initial=0.0)])
 
 
 def _orthogonal(dual: Matrix, least: float) -> tuple[Matrix, Matrix]:
