@@ -117,34 +117,35 @@ def page(record):
     lines = [
         "# RCA of rows that no machine holds",
         "",
-        "Rows of 64 features in 10 classes are made block by block, used and forgotten. On the same",
-        f"workers, one thread each, with a limit of {LIMIT} GB: the seconds to make the rows, to make",
-        "them and multiply each block (NumPy's `X.T @ X`), and to fit `RCA(shrinkage=0.1)`, labels",
-        "counted. *Ratio* is RCA over the product; *without rows*, after the seconds to make the rows",
-        "are taken off both. `RCA()` also chooses its shrinkage, from a sample of 20 000 rows on this",
-        "machine, which takes some seconds however many rows there are.",
+        "Rows of 64 features in 10 classes are made block by block, used and forgotten. On the",
+        f"same workers, one thread each, with a limit of {LIMIT} GB: the seconds to make the rows,",
+        "to make them and multiply each block (NumPy's `X.T @ X`), and to fit",
+        "`RCA(shrinkage=0.1)`, labels counted. *Ratio* is RCA over the product; *without rows*,",
+        "after the seconds to make the rows are taken off both. `RCA()` also chooses shrinkage,",
+        "from a sample of 20 000 rows on this machine, which takes some seconds however many rows",
+        "there are.",
         "",
-        "| rows | gigabytes | workers | rows made, s | `X.T @ X`, s | `RCA(shrinkage=0.1)`, s | ratio"
-        " | without rows | `RCA()`, s | peak of a worker, MB | before, MB |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| rows | gigabytes | workers | rows made, s | `X.T @ X`, s | RCA, s | ratio | without rows"
+        " | `RCA()`, s | peak of a worker, MB | before, MB |",
+        "|" + " ---: |" * 11,
     ]
     for run in record["runs"]:
         made, product, rca = (run["seconds"][name] for name in ("rows", "product", "rca"))
         lines.append(
             f"| {run['rows']:.0e} | {run['gigabytes']:.2g} | {run['workers']} | {made:.1f} |"
             f" {product:.1f} | {rca:.1f} | {rca / product:.2f} |"
-            f" {(rca - made) / (product - made):.2f} | {run['seconds']['auto']:.1f} | {run['peak_megabytes_after'][-1]:.0f} |"
-            f" {run['peak_megabytes_before'][-1]:.0f} |"
+            f" {(rca - made) / (product - made):.2f} | {run['seconds']['auto']:.1f} |"
+            f" {run['peak_megabytes_after'][-1]:.0f} | {run['peak_megabytes_before'][-1]:.0f} |"
         )
     about = record["facts"]
     lines += [
         "",
-        "A worker never holds more than the few blocks of 32 MB that it works on: its peak does not",
-        "grow with the rows, and its share of them is larger than its limit.",
+        "A worker never holds more than the few blocks of 32 MB that it works on: its peak does",
+        "not grow with the rows, and its share of them is larger than its limit.",
         "",
-        f"Measured on {about['machine'].get('cpu', 'this machine')},"
-        f" commit {about['commit']}, in one run; other programs ran beside it, so that ratios count",
-        "and seconds are rough. Repeat it with `python -m benchmarks.dask.rca`.",
+        f"Measured on {about['machine'].get('cpu', 'this machine')}, commit {about['commit']}, in",
+        "one run; other programs ran beside it, so that ratios count and seconds are rough. Repeat",
+        "it with `python -m benchmarks.dask.rca`.",
         "",
     ]
     return "\n".join(lines)
@@ -164,8 +165,8 @@ def main(arguments=None):
         print(json.dumps(run["seconds"]))
         return
     if not options.table:
-        runs = [measure(options.rows // 4, 2, 2), measure(options.rows, 2, 2)]
         about = {"commit": common.commit(), "date": common.now(), **facts("cpu")}
+        runs = [measure(options.rows // 4, 2, 2), measure(options.rows, 2, 2)]
         common.write_runs(options.record, {"facts": about, "runs": runs})
     record = json.loads(options.record.read_text(encoding="utf-8"))
     common.write_text(options.page, page(record))
