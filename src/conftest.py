@@ -1,4 +1,4 @@
-"""Without torch its kernels cannot be imported, and there are no examples of theirs to try."""
+"""Without torch or Triton their kernels cannot be imported, and have no examples to try."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
-collect_ignore = (
-    []
-    if importlib.util.find_spec("torch") is not None
-    else ["nearfar/kernels/gram_torch.py", "nearfar/kernels/on_torch.py"]
-)
+NEEDED = {
+    "torch": ["nearfar/kernels/gram_torch.py", "nearfar/kernels/on_torch.py"],
+    "triton": [f"nearfar/kernels/fused{part}.py" for part in ("", "_softmax", "_tiles")],
+}
+collect_ignore = [
+    path
+    for package, paths in NEEDED.items()
+    if importlib.util.find_spec(package) is None
+    for path in paths
+]
 
 
 @pytest.fixture(autouse=True)

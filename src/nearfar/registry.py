@@ -106,7 +106,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("Covariance", "covariance", "metric", "points", blocks=True),
     Entry("LinearMetric", "linear_metric", "metric", "metric", blocks=True),
     Entry("KernelMetric", "kernel_metric", "metric", "metric", kernel=True, page=_LINEAR),
-    Entry("NearestNeighborClassifier", "nearest", "classifier", "metric"),
+    Entry("NearestNeighborClassifier", "nearest", "classifier", "metric", blocks=True),
     Entry("EnergyClassifier", "energy", "classifier", "metric"),
     Entry("PairClassifier", "pair_classifier", "classifier", "metric", page="docs/pairs.md"),
     Entry("MVU", "mvu", "unfolding", "neighbours"),

@@ -16,7 +16,7 @@ def cluster():
     with (
         dask.config.set(QUIET),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as found,
     ):
         yield found

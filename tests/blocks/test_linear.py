@@ -6,8 +6,11 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.decomposition import PCA, FastICA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.preprocessing import StandardScaler
 
-from nearfar import RCA, Covariance, make_chunklets
+from nearfar import RCA, Covariance, as_metric, make_chunklets
 from nearfar.errors import DataWarning, InvalidInputError
 
 
@@ -125,3 +128,42 @@ def test_a_dead_feature_gets_no_weight(rng):
     with pytest.warns(DataWarning, match="columns 2"):
         model = RCA(shrinkage=0.1).fit(da.from_array(X, chunks=20), np.arange(60) % 3)
     assert not model.components_[:, 2].any()
+
+
+@pytest.mark.parametrize(
+    "transformer",
+    [
+        StandardScaler(),
+        PCA(3),
+        PCA(0.9, whiten=True),
+        PCA(),
+        LinearDiscriminantAnalysis(),
+        LinearDiscriminantAnalysis(n_components=1),
+        LinearDiscriminantAnalysis(solver="eigen"),
+    ],
+    ids=str,
+)
+def test_transformers_of_scikit_learn_become_metrics_of_all_rows(wine, transformer):
+    X, y = wine
+    lazy = as_metric(transformer, da.from_array(X, chunks=(50, 4)), da.from_array(y, chunks=60))
+    expected = as_metric(transformer, X, y)
+    pairs = np.stack([X[:-1], X[1:]], axis=1)
+    found, wanted = lazy.pair_distance(pairs), expected.pair_distance(pairs)
+    unit = 1.0
+    if "Discriminant" in str(transformer):  # whose unit differs between versions
+        unit = wanted[0] / found[0]
+        assert unit == pytest.approx(1, abs=0.02)
+    np.testing.assert_allclose(unit * found, wanted, rtol=1e-6)
+    assert lazy.components_.shape == expected.components_.shape
+
+
+def test_a_transformer_whose_map_does_not_follow_from_scatters_is_refused(rng):
+    X = da.from_array(rng.normal(size=(20, 3)), chunks=(5, 3))
+    with pytest.raises(InvalidInputError, match=r"StandardScaler, PCA and LinearDisc.* FastICA"):
+        as_metric(FastICA(), X)
+    with pytest.raises(InvalidInputError, match="needs shrinkage to be None; got 'auto'"):
+        as_metric(LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto"), X, np.zeros(20))
+    with pytest.raises(InvalidInputError, match="needs n_components to be None; got 'mle'"):
+        as_metric(PCA("mle"), X)
+    with pytest.raises(InvalidInputError, match="needs at least two classes; y has 1"):
+        as_metric(LinearDiscriminantAnalysis(), X, np.zeros(20))

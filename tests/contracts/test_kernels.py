@@ -619,6 +619,22 @@ def test_laplacian_matmul_is_the_gradient_of_the_weighted_lengths(make, backend,
 
 
 @any_layout
+def test_apply_centred(make, backend, rng, monkeypatch):
+    """In float64 whatever the type of the points, and the same in blocks of rows."""
+    sample = make()
+    centre, L = rng.normal(size=sample.Z.shape[1]), rng.normal(size=(2, sample.Z.shape[1]))
+    expected = reference.apply_centred(sample.Z, centre, L)
+    for step in (None, 1):
+        if step is not None:
+            monkeypatch.setattr(on_numpy, "GEMM_ROWS", step)
+            if backend.name == "torch":
+                monkeypatch.setattr(sample.kernels, "EDGE_BLOCK", step)
+        got = sample.kernels.apply_centred(sample.on_device, backend.asarray(centre), L)
+        assert backend.to_numpy(got).dtype == np.float64
+        np.testing.assert_allclose(backend.to_numpy(got), expected, rtol=1e-11, atol=1e-12)
+
+
+@any_layout
 @spoils
 def test_edge_scatter(make, edges, spoil):
     """In float64, whatever the type of the points."""

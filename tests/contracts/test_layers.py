@@ -67,7 +67,13 @@ OPTIONAL = {
     "pyarrow": set(),
     "rich": set(),
     "skops": set(),
-    "torch": {"nearfar.kernels.gram_torch", "nearfar.kernels.on_torch"},
+    "torch": {
+        "nearfar.kernels.fused",
+        "nearfar.kernels.fused_softmax",
+        "nearfar.kernels.gram_torch",
+        "nearfar.kernels.on_torch",
+    },
+    "triton": {"nearfar.kernels.fused_tiles"},
 }
 # Packages that only one layer may import at all.
 CONFINED = {
@@ -78,6 +84,7 @@ CONFINED = {
     "matplotlib": "plots",
     "onnx": "estimators",
     "torch": "kernels",
+    "triton": "kernels",
 }
 
 

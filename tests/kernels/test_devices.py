@@ -1,11 +1,13 @@
 """The devices that torch names are those that tensors can be put on."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from nearfar.kernels.devices import on_device, torch_devices
+from nearfar import kernels
+from nearfar.kernels.devices import fused_search_fault, on_device, torch_devices
 
 
 def test_none_without_torch(monkeypatch):
@@ -29,4 +31,22 @@ def test_cards_are_named(torch):
     devices = torch_devices()
     assert len(devices) == 1 + torch.cuda.device_count()
     assert devices["cuda:0"].startswith(torch.cuda.get_device_name(0))
-    assert devices["cuda:0"].endswith(" GiB")
+    assert " GiB, " in devices["cuda:0"]
+    assert devices["cuda:0"].endswith("fused search") == (fused_search_fault("cuda:0") is None)
+
+
+def test_why_there_is_no_fused_search(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nearfar.kernels.fused", None)
+    assert fused_search_fault.__wrapped__("cuda:0") == "triton is not installed"
+
+
+@pytest.mark.torch
+def test_faults_of_the_compiler_are_told(monkeypatch):
+    def check(device):
+        raise RuntimeError(f"no C compiler for {device}\nsecond line")
+
+    module = SimpleNamespace(check=check)
+    monkeypatch.setitem(sys.modules, "nearfar.kernels.fused", module)
+    monkeypatch.setattr(kernels, "fused", module, raising=False)
+    fault = fused_search_fault.__wrapped__("cuda:0")
+    assert fault == "RuntimeError: no C compiler for cuda:0"

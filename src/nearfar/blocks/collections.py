@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.blocks.engine import Engine, current_engine, import_dask
+from nearfar.blocks.engine import Engine, current_engine, import_dask, run_task
 from nearfar.blocks.rows import _parts, block_starts, with_known_rows
 from nearfar.blocks.scatter import Scatter, scatter_of_rows, sum_of_scatters
 from nearfar.errors import InvalidInputError
@@ -57,6 +57,11 @@ def feature_template(X: Any) -> Any:
     return X._meta if is_table(X) else np.empty((0, X.shape[1]))
 
 
+def array_of_known_rows(X: Any) -> Any:
+    """An array or a table as an array whose rows are counted where their number is not known."""
+    return with_known_rows(as_array(X))
+
+
 def on_this_machine(values: Any) -> Any:
     """Labels or weights, computed if they are lazy."""
     if not hasattr(values, "__dask_graph__"):
@@ -91,7 +96,7 @@ class Stream:
     @classmethod
     def of(cls, X: Any) -> Stream:
         """The rows of an array or a table; sizes of its chunks are counted if they are unknown."""
-        array = with_known_rows(as_array(X))
+        array = array_of_known_rows(X)
         dtype = np.dtype(np.float32 if array.dtype == np.float32 else np.float64)
         if array.shape[0] == 0:
             raise InvalidInputError("X has no rows. Give at least one.")
@@ -156,9 +161,9 @@ def _results(
 ) -> Any:
     from dask import delayed
 
-    task = delayed(function, pure=False, traverse=False)
+    task = delayed(run_task, pure=False, traverse=False)
     lazy = [
-        task(*items, dask_key_name=f"{name}-{uuid.uuid4().hex}")
+        task(function, *items, dask_key_name=f"{name}-{uuid.uuid4().hex}")
         for items in zip(*columns, strict=True)
     ]
     return engine.results(engine.compute(lazy))

@@ -233,18 +233,23 @@ def _parts(X: Any, starts: Index, order: Index | None, dtype: Any) -> Iterator[A
         rows = np.arange(first, last) if order is None else order[first:last]
         owner = np.searchsorted(chunk_starts, rows, side="right") - 1
         used = np.unique(owner)
-        pieces = [pick(chunks[c], rows[owner == c] - chunk_starts[c]) for c in used]
+        pieces = [pick(chunks[c], _as_slice(rows[owner == c] - chunk_starts[c])) for c in used]
         place = np.argsort(np.argsort(owner, kind="stable"), kind="stable")
         yield join(pieces, None if (np.diff(place) == 1).all() else place, dtype)
 
 
-def _picked(chunk: Any, rows: Index) -> Array:
-    """Rows of a chunk: a slice of it where they follow each other."""
+def _as_slice(rows: Index) -> Index | slice:
+    """A slice for rows that follow each other: a task carries three numbers in place of all."""
+    if len(rows) == rows[-1] - rows[0] + 1 and (np.diff(rows) == 1).all():
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
+
+
+def _picked(chunk: Any, rows: Index | slice) -> Array:
+    """Rows of a chunk."""
     if not is_torch(chunk):
         chunk = to_host(chunk)
-    if len(rows) and len(rows) == rows[-1] - rows[0] + 1 and (np.diff(rows) == 1).all():
-        return chunk[int(rows[0]) : int(rows[-1]) + 1]
-    return take_rows(chunk, rows)
+    return chunk[rows] if isinstance(rows, slice) else take_rows(chunk, rows)
 
 
 def _joined(pieces: list[Array], place: Index | None, dtype: Any) -> Array:

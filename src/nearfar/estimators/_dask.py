@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,21 @@ def lazy_rows(
         dtype = np.float32 if array.dtype == np.float32 else np.float64
     name = type(estimator).__name__
     return map_rows(array, _of_block, function, name, *args, width=width, dtype=dtype)
+
+
+def lazy_images(model: Any, X: Any) -> Any:
+    """The images of a Dask array under any fitted transformer, as a lazy array."""
+    if hasattr(model, "document_offsets"):  # a linear metric, which does it itself
+        return model.transform(X)
+    array = as_array(X)
+    probe = _images_of_block(np.zeros((1, array.shape[1]), dtype=array.dtype), model)
+    return map_rows(array, _images_of_block, model, width=probe.shape[1], dtype=probe.dtype)
+
+
+def _images_of_block(block: Any, model: Any) -> Any:
+    with warnings.catch_warnings():  # blocks of tables have no names
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        return np.asarray(model.transform(block)) if len(block) else np.empty((0, 0))
 
 
 def _of_block(block: Any, function: Callable[..., Any], name: str, *args: Any) -> Any:

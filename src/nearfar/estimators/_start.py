@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 
 from nearfar.blocks import Blocks
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.kernels import Array, kernels_for, to_host
+from nearfar.kernels import Array, kernels_for, row_blocks, to_host
 from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
 from nearfar.problems.sparse_points import SparsePoints
 from nearfar.supervision import ClassOrder
@@ -37,7 +37,7 @@ def robust_centre(X: Array) -> Array:
     step = -(-len(X) // SAMPLE_ROWS)
     sample = np.asarray(to_host(X[::step]), dtype=np.float64)
     centre = kernels.like(np.median(sample, axis=0), kernels.double(X[:0]))
-    check_spread(float(abs(kernels.double(X) - centre).max()))
+    check_spread(max(float(abs(kernels.double(part) - centre).max()) for part in row_blocks(X)))
     return centre
 
 
@@ -88,7 +88,9 @@ def _spreads(kernels: ModuleType, X: Array) -> Matrix:
         stored = np.bincount(X.indices, abs(X.data - first[X.indices]), minlength=d)
         zeros = n - np.bincount(X.indices, minlength=d)
         return np.asarray((stored + zeros * abs(first)) / n)
-    return np.asarray(to_host(abs(kernels.double(X) - kernels.double(X[:1])).mean(0)))
+    first = kernels.double(X[:1])
+    total = sum(abs(kernels.double(part) - first).sum(0) for part in row_blocks(X))
+    return np.asarray(to_host(total)) / len(X)
 
 
 def _median(spreads: Matrix) -> float:
@@ -126,10 +128,11 @@ def central_point(X: Array) -> Array:
     Relative to one of them, points span the same space as their differences. Relative to any other
     vector they may span one direction more, along which all points agree.
     """
-    kernels = kernels_for(X)
-    far = abs(kernels.double(X) - robust_centre(X))
-    spread = far.mean(0)
-    return kernels.double(X[(far / (spread + (spread == 0))).sum(1).argmin()])
+    kernels, centre, blocks = kernels_for(X), robust_centre(X), row_blocks(X)
+    spread = sum(abs(kernels.double(part) - centre).sum(0) for part in blocks) / len(X)
+    unit = spread + (spread == 0)
+    far = [(abs(kernels.double(part) - centre) / unit).sum(1) for part in blocks]
+    return kernels.double(X[kernels.concatenate(far).argmin()])
 
 
 def check_spread(spread: float) -> None:

@@ -2,12 +2,15 @@
 
 Sums over shared indices use atomic additions on CUDA, so that results there agree between runs to
 rounding only. Float64 is needed (losses are summed in it), which excludes Apple's MPS device.
+Searches among many points on CUDA are those of `nearfar.kernels.fused`, where Triton can run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.kernels import on_numpy, slabs
+from nearfar.kernels.devices import fused_search_fault
 from nearfar.kernels.tiles import (
     SPARE,
     classes_of,
@@ -29,6 +33,8 @@ from nearfar.limits import check_time
 Index = NDArray[np.intp]
 
 EDGE_BLOCK = 1 << 28  # bytes of gathered rows at a time
+FUSED_POINTS = 8192  # from which the fused searches are faster
+MOST_ROWS = 16384  # of a tile: 2 GB of products in float64
 MANY_ON_HOST = 1024  # points from which on_numpy finds the soft neighbours faster on the host
 
 
@@ -164,6 +170,18 @@ def kth_squares(X: Tensor, starts: Index, k: int) -> Tensor:
     return out
 
 
+def _fused(points: Tensor) -> ModuleType | None:
+    """The module of fused searches, if it is fast for these points and can run on their device."""
+    few = len(points) < FUSED_POINTS or points.shape[1] == 0
+    if few or not points.is_cuda or points.requires_grad:
+        return None
+    if fused_search_fault(str(points.device)) is not None:
+        return None
+    from nearfar.kernels import fused
+
+    return fused
+
+
 def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
     """Edges from each point to its k nearest others of its class, nearest first.
 
@@ -175,14 +193,19 @@ def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
         near = min(k, last - first - 1)
         if near == 0:
             continue
+        fused = _fused(X[first:last])
+        found = fused and fused.nearest(X[first:last], X[first:last], near, others=True)
+        if found:
+            heads.append(torch.arange(first, last, device=X.device).repeat_interleave(near))
+            tails.append(first + found[0].ravel())
+            continue
         points = X[first:last].double()
         points = points - points.median(0).values
         squares = (points * points).sum(1)
         everyone = torch.arange(last - first, device=X.device)
-        for begin in range(0, last - first, _tile(X)):
-            check_time()
-            rows = everyone[begin : begin + _tile(X)]
-            score = points[rows] @ points.T - 0.5 * squares  # ½(‖x‖² − D)
+        for part in _tables(points, len(points)):
+            rows = everyone[part]
+            score = torch.addmm(-0.5 * squares, points[rows], points.T)  # ½(‖x‖² − D)
             score[torch.arange(len(rows)), rows] = -torch.inf
             proposed = score.topk(min(near + SPARE, last - first - 1), dim=1)
             nearest, lengths = _exact_nearest(points, rows, proposed.indices, near)
@@ -222,6 +245,11 @@ def impostor_pairs(
         rounded = None if screen is None else to_host(screen)
         heads, tails = on_numpy.impostor_pairs(to_host(Z), to_host(reach), starts, rounded)
         return index(heads, Z), index(tails, Z)
+    fused = _fused(Z)
+    if fused:
+        found = fused.impostor_pairs(Z, reach, starts, partial(sq_lengths, Z))
+        if found is not None:
+            return found // n, found % n
     S = Z if screen is None else screen
     half = _lowered_halves(S)
     ones = torch.ones_like(half)
@@ -315,7 +343,7 @@ def _tile(Z: Tensor) -> int:
     if Z.device.type != "cuda":
         return 1536
     free, _ = torch.cuda.mem_get_info(Z.device)
-    return int(min(16384, max(256, (free / 8 / 24) ** 0.5)))
+    return int(min(MOST_ROWS, max(256, (free / 8 / 24) ** 0.5)))
 
 
 def _edge_blocks(m: int, row_bytes: int) -> Iterator[slice]:
@@ -327,6 +355,9 @@ def _edge_blocks(m: int, row_bytes: int) -> Iterator[slice]:
 
 def sq_lengths(Z: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
     """‖z_h − z_t‖² along each edge. Time O(m r)."""
+    if (fused := _fused(Z)) and len(heads):
+        lengths: Tensor = fused.sq_lengths(Z, heads, tails)
+        return lengths
     out = torch.empty(len(heads), dtype=Z.dtype, device=Z.device)
     for part in _edge_blocks(len(heads), Z.shape[1] * Z.element_size()):
         difference = Z[heads[part]] - Z[tails[part]]
@@ -336,6 +367,9 @@ def sq_lengths(Z: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
 
 def edge_products(Z: Tensor, D: Tensor, heads: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
     """(z_h − z_t)·(d_h − d_t) and ‖d_h − d_t‖² along each edge. Time O(m r)."""
+    if (fused := _fused(Z)) and len(heads):
+        found: tuple[Tensor, Tensor] = fused.edge_products(Z, D, heads, tails)
+        return found
     cross = torch.empty(len(heads), dtype=Z.dtype, device=Z.device)
     square = torch.empty_like(cross)
     for part in _edge_blocks(len(heads), Z.shape[1] * Z.element_size()):
@@ -364,6 +398,14 @@ def apply(U: Tensor, L: NDArray[np.floating] | Tensor) -> Tensor:
     return U @ torch.as_tensor(L, dtype=U.dtype, device=U.device).T
 
 
+def apply_centred(X: Tensor, centre: Tensor, L: NDArray[np.floating]) -> Tensor:
+    """(X − centre) Lᵀ in float64, L on the host; rows are made float64 a block at a time."""
+    out = torch.empty((len(X), len(L)), dtype=torch.float64, device=X.device)
+    for rows in _edge_blocks(len(X), 8 * X.shape[1]):
+        out[rows] = apply(double(X[rows]) - centre, L)
+    return out
+
+
 def gram(A: Tensor, B: Tensor) -> NDArray[np.float64]:
     """Aᵀ B on the host, its sums over blocks of rows taken in float64."""
     total = torch.zeros((A.shape[1], B.shape[1]), dtype=torch.float64, device=A.device)
@@ -381,10 +423,13 @@ def edge_scatter(
 
     Weights are not negative; None for w = 1.
     """
-    difference = double(Z[heads]) - Z[tails]
-    if weights is not None:
-        difference *= double(weights).sqrt()[:, None]
-    return gram(difference, difference)
+    total = np.zeros((Z.shape[1], Z.shape[1]))
+    for part in _edge_blocks(len(heads), 8 * Z.shape[1]):
+        difference = double(Z[heads[part]]) - Z[tails[part]]
+        if weights is not None:
+            difference *= double(weights[part]).sqrt()[:, None]
+        total += gram(difference, difference)
+    return total
 
 
 def group_scatter(Z: Tensor, rows: Tensor, starts: Index) -> NDArray[np.float64]:
@@ -410,6 +455,11 @@ def nearest(Q: Tensor, Z: Tensor, k: int) -> tuple[Tensor, Tensor]:
     near = torch.empty((len(Q), k), dtype=torch.int64, device=Z.device)
     lengths = torch.empty((len(Q), k), dtype=torch.float64, device=Z.device)
     if k == 0:
+        return near, lengths
+    fused = _fused(Z)
+    found = fused and fused.nearest(Q, Z, k)
+    if found:
+        near, lengths = found
         return near, lengths
     n, c = len(Z), (Z.shape[1] + 8) * torch.finfo(torch.float64).eps
     stack = torch.cat([Z, Q]).double()
@@ -562,42 +612,52 @@ def softmax_neighbors(
             )
         )
         return logs, shares, degrees, forward, backward
-    n = len(Z)
-    squares = (Z * Z).sum(1)
-    mass = torch.as_tensor(np.ones(n) if masses is None else masses, device=Z.device)
-    heights = squares if masses is None else squares - mass.log().to(Z.dtype)
-    logs = torch.empty(n, dtype=torch.float64, device=Z.device)
-    shares, degrees = torch.empty_like(logs), torch.zeros_like(logs)
+    n, sizes = len(Z), np.diff(starts)
+    if _fused(Z):
+        from nearfar.kernels import fused_softmax
+
+        mass = torch.as_tensor(np.ones(n) if masses is None else masses, device=Z.device)
+        sums = fused_softmax.softmax_neighbors(Z, Y, starts, own, both, mass)
+        if sums is not None:
+            return sums
+    squares, one = (Z * Z).sum(1)[:, None], torch.ones_like(Z[:, :1])
+    heights = squares if masses is None else squares - like(np.log(masses), Z)[:, None]
+    left, right = torch.hstack([2 * Z, -one, -squares]), torch.hstack([Z, heights, one]).T
+    counted = np.repeat(sizes > 1, sizes) * (1.0 if masses is None else masses)
+    weights = torch.as_tensor(counted, device=Z.device)
+    logs, shares = torch.empty_like(weights), torch.empty_like(weights)
+    degrees = torch.zeros_like(weights)
     forward = torch.empty_like(Y)
     backward = torch.zeros_like(Y) if both else None
     everyone = torch.arange(n, device=Z.device)
-    sizes = np.diff(starts)
-    alone = torch.as_tensor(np.repeat(sizes == 1, sizes), device=Z.device)
     for rows in _tables(Z, n):
-        W = torch.addmm(-heights, Z[rows], Z.T, alpha=2)
-        W[everyone[: len(W)], everyone[rows]] = -torch.inf
+        W = left[rows] @ right
+        itself = everyone[: len(W)], everyone[rows]
+        W[itself] = -torch.inf
         top = W.amax(1)
-        W.sub_(top[:, None]).exp_()
-        total = W.sum(1)
-        logs[rows] = top.double() + total.double().log() - squares[rows]
-        W.div_(total[:, None])
+        if float(top.min()) < on_numpy.FAR:
+            W -= top[:, None]
+        else:
+            top.zero_()
+        total = W.exp_().sum(1).double()
+        logs[rows] = top.double() + total.log()
+        scale = weights[rows] / total
         for members, (first, last) in classes_of(rows, starts):
-            same = W[members, first:last]
-            share = same.sum(1)
-            shares[rows][members] = share.double()
+            share = W[members, first:last].sum(1).double() / total[members]
+            shares[rows][members] = share
             if own:
-                kept = same * (1 - share)[:, None]
-                W[members].mul_(-share[:, None])
-                W[members, first:last] = kept
-        W[alone[rows]] = 0
-        if masses is not None:
-            W.mul_(mass[rows, None].to(W.dtype))
-        forward[rows] = W @ Y
-        degrees += W.sum(0, dtype=torch.float64)
+                outside = (-share * scale[members]).to(W.dtype)[:, None]
+                inside = ((1 - share) * scale[members]).to(W.dtype)[:, None]
+                W[members, :first] *= outside
+                W[members, first:last] *= inside
+                W[members, last:] *= outside
+        factors = torch.ones_like(top) if own else scale.to(W.dtype)
+        forward[rows] = (W @ Y) * factors[:, None]
+        degrees += factors @ W
         if not own:
-            degrees[rows] += ~alone[rows] * mass[rows]
+            degrees[rows] += weights[rows]
         if backward is not None:
-            backward.addmm_(W.T, Y[rows])
+            backward.addmm_(W.T, factors[:, None] * Y[rows])
     return logs, shares, degrees, forward, backward
 
 

@@ -103,6 +103,11 @@ def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> 
     return out
 
 
+def apply_centred(X: Floats, centre: Floats, L: Floats) -> NDArray[np.float64]:
+    """(X − centre) Lᵀ in float64."""
+    return np.array([[row @ (x.astype(np.float64) - centre) for row in L] for x in X])
+
+
 def edge_scatter(
     Z: Floats, heads: Index, tails: Index, weights: Floats | None = None
 ) -> NDArray[np.float64]:

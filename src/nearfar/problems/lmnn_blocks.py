@@ -437,11 +437,11 @@ class LMNNBlocks(LMNNProblem):
 
     # -- what is proved ------------------------------------------------------------------------
 
-    def bound(self, at: Placed) -> Certificate:  # type: ignore[override]
+    def bound(self, at: Placed) -> tuple[Certificate, Placed]:  # type: ignore[override]
         """The gap of (6) over the triplets at hand, in working precision: a guide, no proof."""
         shared = at.triplets.width, self._ranges[0][1]
         parts = self.engine.map(shards.bounded, at.tasks, name="bound", shared=shared)
-        return self._certificate_of(parts, at.pull)
+        return self._certificate_of(parts, at.pull), at
 
     def certify(  # type: ignore[override]
         self, L: Matrix, previous: Working | None = None, *, keep: bool = False
@@ -504,7 +504,7 @@ class LMNNBlocks(LMNNProblem):
             return sum(values[1:], values[0])
 
         basis, null = self._ranges[0]
-        theta, ratios, directions = largest_scale(basis, total("S"))
+        theta, ratios, directions = largest_scale(basis, total("S"), basis.shape[1])
         fixed, scaled = total("bound", 0), total("bound", 1)
         bound = fixed + theta * scaled
         bound = max(bound, 0.0)  # α = 0 proves that

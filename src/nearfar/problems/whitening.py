@@ -22,13 +22,23 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.errors import InvalidInputError
-from nearfar.kernels import Array
-from nearfar.linalg import canonical_factor, canonical_rotation, eigh, row_signs, symmetric
+from nearfar.kernels import Array, row_blocks
+from nearfar.linalg import (
+    canonical_factor,
+    canonical_rotation,
+    eigh,
+    is_identity,
+    row_signs,
+    signed,
+    symmetric,
+)
 
 Matrix = NDArray[np.float64]
 
 FLOOR = 1e-4  # share of the overall scatter that stabilises the whitening if P is near singular
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
+ORTHOGONAL = 1e-9  # cosine between two features up to which they are principal components
+STEADY = 1e-4  # least eigenvalue of P, relative to the largest, that one factor resolves well
 LOST = 1e-3  # share of a point's length that the directions of all points may not leave out
 ROUNDINGS = 16  # entries up to this many roundings of the largest entry are rounding errors
 ROW_TOLERANCE = 1e-12  # rows shorter than this on whitened points, relative to the longest, drop
@@ -52,6 +62,10 @@ def whitened(
     lengths of pairs differ so much that one eigendecomposition cannot resolve P (an outlier does
     that), it is repeated in the coordinates found so far.
     """
+    if ridge and callable(pull):
+        found = _whitened_components(kernels, points, pull, weight, ridge)
+        if found is not None:
+            return found
     basis, dual = _row_space(kernels, points, None if callable(pull) else pull)
     U = points
 
@@ -85,7 +99,7 @@ def resolved(
     for remaining in reversed(range(RIDGE_PASSES if ridge else PASSES)):
         pull, gram, total = measured(basis)
         P = symmetric(pull) + ridge * (basis.T @ basis)
-        Q = 2 * weight / n * symmetric(gram - np.outer(total, total) / n)
+        Q = random_pull(gram, total, n, weight)
         values, vectors = eigh(P)
         spread = ((Q @ vectors) * vectors).sum(axis=0)
         squares = np.maximum(values, 0) + FLOOR * np.maximum(spread, 0)
@@ -94,6 +108,43 @@ def resolved(
             break
         basis, dual = basis @ (vectors / lengths), dual @ (vectors * lengths)
     return basis, dual, P, Q
+
+
+def _whitened_components(
+    kernels: ModuleType,
+    points: Array,
+    pull: Callable[[Array], Matrix],
+    weight: float,
+    ridge: float,
+) -> tuple[Matrix, Matrix, Array, Matrix, Matrix] | None:
+    """`whitened` for principal components, whose features are orthogonal, by one factor P = CCᵀ.
+
+    They span what they are given in, so that no direction has to be found, and B = C⁻ᵀ, G = C make
+    P the identity. None for other points, and where the ridge is too small for that.
+    """
+    n, d = points.shape
+    if n <= d:
+        return None
+    scatter = kernels.gram(points, points)
+    lengths = np.sqrt(np.diag(scatter))
+    if not lengths.min(initial=np.inf) > 0:
+        return None
+    cosines = scatter / lengths / lengths[:, None]
+    if np.abs(cosines - np.eye(d)).max() > ORTHOGONAL:
+        return None
+    P = symmetric(pull(points)) + ridge * np.eye(d)
+    if ridge < STEADY * np.abs(P).sum(axis=0).max():
+        return None
+    C = linalg.cholesky(P, lower=True)
+    basis = linalg.solve_triangular(C, np.eye(d), lower=True).T
+    U = kernels.apply(points, basis.T)
+    Q = random_pull(kernels.gram(U, U), kernels.to_host(U.sum(0)), n, weight)
+    return basis, C, U, np.eye(d), Q
+
+
+def random_pull(gram: Matrix, total: Matrix, n: int, weight: float) -> Matrix:
+    """Q of (2), from the Gram matrix and the sum of n points."""
+    return 2 * weight / n * symmetric(gram - np.outer(total, total) / n)
 
 
 def gram_under(kernels: ModuleType, rows: Array, basis: Matrix) -> Matrix:
@@ -121,22 +172,22 @@ def _row_space(
     """
     n = len(points)
     sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
-    deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
+    squares = sum(kernels.to_host((part * part).sum(0)) for part in row_blocks(points))
+    deviation = np.sqrt(squares / n)
     scale, varies = feature_scales(sample, deviation, n)
-    if more is not None:
-        points = kernels.concatenate([points, more])
-    unit = points * kernels.like(varies / scale, points)
-    span = np.where(varies[:, None], _span(kernels, unit), 0.0)
+    blocks = [*row_blocks(points), *([] if more is None else row_blocks(more))]
+    span = np.where(
+        varies[:, None], _span(kernels, blocks, kernels.like(varies / scale, points)), 0.0
+    )
     basis, dual = span / scale[:, None], span * scale[:, None]
-    if span.shape[1] == min(int(varies.sum()), int((unit != 0).any(1).sum())):
+    n_rows = sum(int((part != 0).any(1).sum()) for part in blocks)
+    if span.shape[1] == min(int(varies.sum()), n_rows):
         return basis, dual
     inverse = kernels.like(varies / np.where(varies, deviation, 1.0), points)
-    lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * inverse
-    whole = ((points * inverse) ** 2).sum(1)
-    rows = kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)
-    if not len(rows):
+    lost = [_lost(kernels, part, basis, dual, inverse) for part in blocks]
+    if not sum(map(len, lost)):
         return basis, dual
-    found = np.where(varies[:, None], _span(kernels, lost[rows]), 0.0)
+    found = np.where(varies[:, None], _span(kernels, lost), 0.0)
     read, added = found / np.where(varies, deviation, 1.0)[:, None], found * deviation[:, None]
     return np.hstack([basis, read - basis @ (dual.T @ read)]), np.hstack([dual, added])
 
@@ -149,12 +200,20 @@ def feature_scales(sample: Matrix, deviation: Matrix, n: int) -> tuple[Matrix, N
     return scale, deviation > 0
 
 
-def _span(kernels: ModuleType, rows: Array) -> Matrix:
-    """Orthonormal directions (d, k) of rows that count equally, whatever their length."""
-    unit = unit_rows(rows)
-    if unit.shape[1] <= len(unit):
-        return span_of_gram(kernels.gram(unit, unit))
+def _lost(kernels: ModuleType, points: Array, basis: Matrix, dual: Matrix, inverse: Array) -> Array:
+    """What points lose outside the span of a basis, in other units, where that is much of them."""
+    lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * inverse
+    whole = ((points * inverse) ** 2).sum(1)
+    return lost[kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)]
+
+
+def _span(kernels: ModuleType, blocks: list[Array], units: Array | float = 1.0) -> Matrix:
+    """Orthonormal directions (d, k) of rows in units that count equally, whatever their length."""
+    if blocks[0].shape[1] <= sum(map(len, blocks)):
+        rows = (unit_rows(part * units) for part in blocks)
+        return span_of_gram(sum(kernels.gram(unit, unit) for unit in rows))
     # The span is that of few rows: eigenvectors of unitᵀunit from those of unit unitᵀ.
+    unit = unit_rows(kernels.concatenate(blocks) * units)
     values, vectors = eigh(symmetric(kernels.gram(unit.T, unit.T)))
     kept = values > RANK_TOLERANCE * values.max(initial=0.0)
     lift = vectors[:, kept] / np.sqrt(values[kept])
@@ -213,12 +272,28 @@ def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:
 
 def floored_map(above: Matrix, floor: float, prior: Matrix, points: Array) -> Matrix:
     """As `returned_map`, of the metric Wᵀ(φI + AᵀA)W with A = ``above`` and W = ``prior``."""
-    _, lengths, directions = linalg.svd(above, full_matrices=True)
-    squares = np.zeros(len(prior))
-    squares[: len(lengths)] = lengths**2
-    found = np.sqrt(floor + squares)[:, None] * directions @ prior
-    rows = canonical_factor(found)
+    lengths, directions = _row_frame(above)
+    found = np.sqrt(floor + lengths**2)[:, None] * directions
+    if is_identity(prior):  # the rows are orthogonal, longest first
+        return rounded_like(signed(found), points)
+    rows = canonical_factor(found @ prior)
     return rounded_like(rows[np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")], points)
+
+
+def _row_frame(A: Matrix) -> tuple[Matrix, Matrix]:
+    """All d singular values of A (r, d), zeros included, and an orthonormal row for each.
+
+    Of few rows the directions of the zeros are the rest of a QR decomposition: O(d² r).
+    """
+    r, d = A.shape
+    if 2 * r > d:
+        _, lengths, directions = linalg.svd(A, full_matrices=True)
+        return np.concatenate([lengths, np.zeros(d - len(lengths))]), directions
+    Q, R = linalg.qr(A.T)
+    _, lengths, rotation = linalg.svd(R[:r].T)
+    return np.concatenate([lengths, np.zeros(d - r)]), np.vstack(
+        [rotation @ Q[:, :r].T, Q[:, r:].T]
+    )
 
 
 def map_above(components: Matrix, diagonal: Matrix, points: Array) -> Matrix:

@@ -120,6 +120,8 @@ class Certificate(Bounded, Protocol):
     @property
     def complementarity(self) -> float: ...  # noqa: D102
     @property
+    def confidence(self) -> float | None: ...  # noqa: D102
+    @property
     def ratios(self) -> tuple[Matrix, ...]: ...  # noqa: D102
     @property
     def directions(self) -> tuple[Matrix, ...]: ...  # noqa: D102
@@ -158,7 +160,7 @@ class HingeProblem(Protocol[At, Known, Along]):
     def move(self, at: At, line: Along, t: float) -> At: ...  # noqa: D102
     def advance_multipliers(self, at: At, width: float) -> At: ...  # noqa: D102
     def narrow(self, at: At, width: float) -> At: ...  # noqa: D102
-    def bound(self, at: At) -> Certificate: ...  # noqa: D102
+    def bound(self, at: At) -> tuple[Certificate, At]: ...  # noqa: D102
     def certify(  # noqa: D102
         self, L: Matrix, previous: Known | None = None, *, keep: bool = False
     ) -> tuple[Certificate, Known]: ...
@@ -379,8 +381,9 @@ class _State(Generic[At, Known, Along]):
         smoothed = self.line()[0]
         fall = 0.0 if self.rests else max(self.level - smoothed, 0.0)
         self.level = smoothed
-        certificate = problem.bound(at) if self.looks and not self.fixed_rank else None
-        if certificate is not None:
+        certificate = None
+        if self.looks and not self.fixed_rank:
+            certificate, self.at = problem.bound(at)
             error, residual = certificate.complementarity, certificate.gap
         else:
             error, residual = problem.complementarity(at), np.inf
@@ -404,6 +407,8 @@ class _State(Generic[At, Known, Along]):
             residual = look.residual + missed if self.fixed_rank else proof.gap
             ends = gives_up or (rounded and missed <= TUNING.rounding)
             found = _Found(residual, True, proof, ends)
+            if proof.confidence is not None and proof.gap > self.tol and not ends:
+                self._survey()  # a sample finds only some of the triplets that are missing
         elif self.n_iter >= self.searches.next_one or self.rests:
             self._survey()
             found = _Found(look.residual, searched=True)
@@ -439,6 +444,10 @@ class _State(Generic[At, Known, Along]):
             "searched": found.searched,
             "rank": self.at.L.shape[-2],
         }
+        proof, certified = found.proof, found.proof is not None and not self.fixed_rank
+        if certified and proof is not None and proof.confidence is not None:
+            info |= {"sampled_gap": proof.gap, "gap_confidence": proof.confidence}
+            certified = False
         return Iterate(
             self.at.L,
             self.value,
@@ -446,9 +455,9 @@ class _State(Generic[At, Known, Along]):
             found.searched,
             info,
             self.at.triplets,
-            found.proof,
+            proof,
             start,
-            certified=found.proof is not None and not self.fixed_rank,
+            certified=certified,
         )
 
     # -- update --

@@ -76,14 +76,17 @@ class LabelledStream:
             weight[places] += mass
         return cls(rows, labels, weights, list(found), classes, total, weight)
 
-    def with_groups(self, used: Mask, factors: Matrix) -> GroupedStream:
-        """Some of the classes as groups; weights of rows are multiplied by the classes' factors."""
+    def with_groups(self, used: Mask, factors: Matrix, *, all_means: bool = False) -> GroupedStream:
+        """Some of the classes as groups; weights of rows are multiplied by the classes' factors.
+
+        With ``all_means`` scatters have the means of all groups, not only of those in many blocks.
+        """
         blocks_of = np.zeros(len(self.classes), dtype=np.intp)
         places = [np.searchsorted(self.classes, values) for values in self.found]
         for place in places:
             blocks_of[place] += 1
         n_rows = int(self.counts[used].sum())
-        is_open = (blocks_of > 1) & used
+        is_open = used if all_means else (blocks_of > 1) & used
         d = self.rows.n_features
         parts = sum(int(is_open[place].sum()) for place in places)
         check_memory(
