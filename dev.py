@@ -1,7 +1,8 @@
 """Set up nearfar in ./.venv and run one job there; needs nothing but Python 3.11 or newer.
 
 python dev.py demo    learn a metric on built-in data: `nearfar fit`, with any options of it
-python dev.py test    lint, then the tests, with any options of pytest
+python dev.py test    lint, then all tests but the slow ones; or lint, then pytest with any options
+python dev.py test -m slow    the slow ones: benchmarks, examples, clusters, and what takes seconds
 python dev.py lint    ruff, mypy, codespell and the links between the pages
 python dev.py docs    the links, and every example in the pages and docstrings
 python dev.py site    the pages, the reference and the gallery as a site in docs/_build/html
@@ -186,12 +187,12 @@ def check_links() -> None:
         sys.exit("\n".join(["dev.py: broken links, mend or remove them:", *broken]))
 
 
-def lint(*, types: bool) -> None:
-    """Everything that is checked without running nearfar; types, unless a test does so."""
+def lint() -> None:
+    """Everything that is checked without running nearfar."""
     for name, *arguments in (
         ("ruff", "check"),
         ("ruff", "format", "--check"),
-        *([("mypy",)] if types else []),
+        ("mypy",),
         ("codespell_lib",),
     ):
         say(" ".join([name, *arguments]))
@@ -250,7 +251,7 @@ def main() -> None:
         call(NEARFAR, "fit", "--force", *extra)
     elif options.job == "test":
         if not options.oldest:  # what the linters say depends on the newest packages
-            lint(types=bool(extra))  # all tests include `tests/contracts/test_typing.py`
+            lint()
         say("pytest")
         os.environ |= SINGLE_THREADED
         # Else every process, and every later run, compiles all modules again.
@@ -258,11 +259,12 @@ def main() -> None:
         slowest = ["--durations=20"] if os.environ.get("CI") else []
         # Each process takes neighbouring tests, which share what is fitted once for a module.
         shared = ("-n", "auto", "--dist", "worksteal")
-        call(PYTHON, "-m", "pytest", *shared, *slowest, *extra)
+        chosen = extra or ([] if options.oldest else ["-m", "not slow"])
+        call(PYTHON, "-m", "pytest", *shared, *slowest, *chosen)
     elif options.job == "campaign":
         run_campaign(options.draws, extra)
     elif options.job == "lint":
-        lint(types=True)
+        lint()
     elif options.job == "site":
         build_site(online=options.online)
     elif options.job == "dist":

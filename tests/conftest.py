@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +25,8 @@ import pytest
 from numpy.typing import NDArray
 
 DEFAULT_SEEDS = "42"
+TESTS = Path(__file__).parent
+SLOW_FOLDERS = {"benchmarks", "blocks", "campaign", "examples"}  # of tests
 
 
 def require_torch() -> ModuleType:
@@ -33,6 +36,12 @@ def require_torch() -> ModuleType:
             pytest.fail("torch is not installed, but NEARFAR_REQUIRE_TORCH=1", pytrace=False)
         pytest.skip("torch is not installed: pip install 'nearfar[torch]'")
     return importlib.import_module("torch")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of scripts, of campaigns and of clusters as slow."""
+    if item.path.relative_to(TESTS).parts[0] in SLOW_FOLDERS:
+        item.add_marker("slow")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -212,6 +212,7 @@ def declare(shape, descr="<f8"):
     return stream.getvalue()
 
 
+@pytest.mark.slow
 def test_many_rows_of_nothing(tmp_path, models, usual):
     """50,000,000 rows without columns take no bytes in the file, and took gigabytes to report."""
     rewrite(tmp_path / "model.nearfar", models["MetricMDS"], declare((50_000_000, 0)))
@@ -227,6 +228,7 @@ def rewrite(path, content, embedding):
             new.writestr(name, embedding if name == "embedding_.npy" else old.read(name))
 
 
+@pytest.mark.slow
 def test_a_compressed_array_that_is_not_used(tmp_path, usual):
     """300 MB of zeros in 0.3 MB, beside X and y."""
     path = tmp_path / "table.npz"

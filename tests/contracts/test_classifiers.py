@@ -72,6 +72,7 @@ def fitted(classifier, iris, fits):
 
 
 # Some of the checks' data are classes of one or two points, which is warned of.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
 @checks_of_variants(CLASSIFIERS)
 def test_scikit_learn_checks(estimator, check):

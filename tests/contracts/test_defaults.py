@@ -52,6 +52,7 @@ def test_documented_defaults_are_the_true_ones(cls):
 
 # Of the checks' data some graphs are not connected and some classes have one or two points, which
 # is warned of.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
 @pytest.mark.filterwarnings("ignore:Can't test estimator:sklearn.exceptions.SkipTestWarning")
 @each_class

@@ -241,6 +241,7 @@ def package(tmp_path):
     return tmp_path / "src"
 
 
+@pytest.mark.slow
 def test_one_entry_takes_an_estimator_everywhere(package, tmp_path):
     paths = os.pathsep.join([str(package), str(ROOT)])
     done = subprocess.run(

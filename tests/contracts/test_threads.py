@@ -133,6 +133,7 @@ def results(estimator, X, y, n_threads):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
 def test_the_same_bits_for_any_number_of_threads(estimator, points):

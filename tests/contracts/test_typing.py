@@ -1,7 +1,7 @@
 """mypy in its strict mode: the sources, and a user's program that names the public classes.
 
-One run for both, since most of its time goes into NumPy's types. `dev.py test` leaves mypy to this
-test; `dev.py lint` runs it alone, with the same settings and cache.
+One run for both, since most of its time goes into NumPy's types. `dev.py lint` runs mypy on the
+sources, with the same settings and cache.
 """
 
 import importlib.resources

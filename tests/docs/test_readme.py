@@ -82,6 +82,7 @@ def test_every_extra_is_named_and_exists():
     assert {extra for extra in extras if f"`{extra}`" in README} == extras
 
 
+@pytest.mark.slow
 def test_the_picture_can_be_drawn_anew(tmp_path):
     script = ROOT / "examples" / "readme_picture.py"
     drawn = tmp_path / "wine.svg"

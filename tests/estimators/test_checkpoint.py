@@ -42,6 +42,7 @@ def saved_iterations(path):
     return len(saved_history(path))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CAN_KILL, reason="sends SIGKILL")
 def test_a_killed_fit_resumes_and_reaches_the_same_answer(path, wine):
     X, y = wine
@@ -214,6 +215,7 @@ for learner, expected in zip(learners, whole):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="limits the size of files")
 def test_a_fit_without_room_for_its_checkpoint_goes_on_to_the_same_answer(path, tmp_path, wine):
     X, y = wine

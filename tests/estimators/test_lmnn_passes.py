@@ -380,6 +380,7 @@ def saved(path):
         return json.loads(str(file["values"]))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CAN_KILL, reason="sends SIGKILL")
 @pytest.mark.parametrize("reduce", [{}, {"n_components": 3, "reduce": "project"}], ids=str)
 def test_a_fit_killed_in_its_second_pass_reaches_the_same_answer(reduce, path, wine):

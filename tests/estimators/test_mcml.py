@@ -376,6 +376,7 @@ def test_bad_parameters_are_errors(parameters, message, iris):
         mcml(**parameters).fit(*iris)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_features", [30, 45])
 def test_the_trace_of_dependent_features_is_that_of_their_span(rng, n_features):
     """No map has a smaller objective than the bound: here one that was learned in the span.

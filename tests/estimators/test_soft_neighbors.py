@@ -314,6 +314,7 @@ def saved_iterations(path):
     return len(saved_history(path))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CAN_KILL, reason="sends SIGKILL")
 @pytest.mark.parametrize(
     ("cls", "parameters"),

@@ -96,6 +96,7 @@ def test_a_class_with_few_members_draws_what_it_has(fits):
     assert all((row >= 0).sum() == 1 for row in few)
 
 
+@pytest.mark.slow
 def test_no_larger_numbers_after_one_that_is_clearly_worse():
     """Pairs of points that alternate between classes: more than one neighbour is wrong."""
     X = np.repeat(np.arange(400.0), 4)[:, None] + np.tile([0.0, 0.1, 0.2, 0.3], 400)[:, None]

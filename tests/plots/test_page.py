@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import pytest
+
 from nearfar import plots
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
+@pytest.mark.slow
 def test_the_page_draws_its_pictures_and_has_them(tmp_path):
     spec = importlib.util.spec_from_file_location("draw_plots", IMAGES / "draw_plots.py")
     script = importlib.util.module_from_spec(spec)

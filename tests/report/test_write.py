@@ -295,6 +295,7 @@ def test_nothing_is_fetched_and_only_its_own_program_may_run(written):
     assert not re.findall(r"\sstyle=", report.html)
 
 
+@pytest.mark.slow
 def test_the_worst_case_stays_below_fifteen_megabytes(written, rng):
     """Many rows, features and columns, every text long, different and of characters to escape."""
     n, d = 6_000, 300

@@ -119,6 +119,7 @@ def test_a_direction_leaves_nothing_of_the_constraints(lengths, monkeypatch):
     assert max(left) <= 1e-9
 
 
+@pytest.mark.slow
 def test_where_rounding_stops_the_path_other_coordinates_go_on(monkeypatch):
     """A thin roll: multipliers are large, K and S nearly singular, and plain coordinates end
     before the gap is small."""
