@@ -348,14 +348,15 @@ def _problem(base: Base, X: Array, ids: Index, at: Coordinates, single: bool) ->
         dual_basis=at.basis,
         P=nothing,
         Q=nothing,
-        exact=_elsewhere,
-        images=_elsewhere,
+        exact=elsewhere,
+        images=elsewhere,
         first=None,
     )
 
 
-def _elsewhere(*_: Any) -> NoReturn:
-    raise AssertionError("a shard has no other points than its own")
+def elsewhere(*_: Any) -> NoReturn:
+    """In place of functions of all points, which no place has."""
+    raise AssertionError("the points are in blocks")
 
 
 # -- what a shard adds to sums ---------------------------------------------------------------------
