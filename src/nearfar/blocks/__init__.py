@@ -3,7 +3,7 @@
 The only layer that imports Dask, and only in functions: nothing here needs it for data in memory.
 """
 
-from nearfar.blocks.engine import Engine, Task, current_engine, is_dask
+from nearfar.blocks.engine import Engine, Sized, Task, current_engine, is_dask
 from nearfar.blocks.rows import Blocks
 
-__all__ = ["Blocks", "Engine", "Task", "current_engine", "is_dask"]
+__all__ = ["Blocks", "Engine", "Sized", "Task", "current_engine", "is_dask"]

@@ -38,6 +38,27 @@ def is_dask(X: Any) -> bool:
     return any(kind.__module__.partition(".")[0] == "dask" for kind in type(X).__mro__)
 
 
+class Sized:
+    """Results that hold arrays tell their size, so that tasks run where large ones are.
+
+    Dask would take an object of a class that it does not know for some bytes, and move it at will.
+    """
+
+    def __sizeof__(self) -> int:
+        return bytes_in(vars(self))
+
+
+def bytes_in(value: Any) -> int:
+    """The bytes of all arrays in containers and objects."""
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    if isinstance(value, dict):
+        return sum(map(bytes_in, value.values()))
+    if isinstance(value, tuple | list):
+        return sum(map(bytes_in, value))
+    return bytes_in(vars(value)) if hasattr(value, "__dataclass_fields__") else sys.getsizeof(value)
+
+
 class Engine(Protocol):
     """Runs tasks. Only `finish`, `results` and `total` wait for them."""
 

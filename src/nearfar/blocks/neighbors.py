@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.blocks.engine import Sized
 from nearfar.blocks.rows import Blocks
 from nearfar.kernels import Array, kernels_for, to_host
 
@@ -16,7 +17,7 @@ Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Nearest:
+class Nearest(Sized):
     """The rows of a block, and the nearest others of their classes that were met so far."""
 
     images: Array  # (m, r)

@@ -159,11 +159,10 @@ class Blocks:
     ) -> list[Task]:
         """Tasks that fold ``head = step(head, block, item, first_row, *shared)`` over all blocks.
 
-        ``beside`` has an item for each block; without it there is no item in the call.
-        ``heads`` holds what each fold begins with: one
-        for each block, or fewer. In each round each block moves once at most. It moves as a result
-        of its own, which is freed when its round is over, and the next rounds wait for it: no
-        worker gathers the blocks of others.
+        ``beside`` has an item for each block; without it, steps get none. ``heads`` holds what each
+        fold begins with: one for each block, or fewer. In each round each block moves once at most.
+        It moves as a result of its own, which is freed when its round is over, and the next rounds
+        wait for it: no worker gathers the blocks of others.
         """
         heads, waiting = list(heads), []
         for pairs in rounds(len(self)):

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.blocks import Sized
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
@@ -44,7 +45,7 @@ class Coordinates:
 
 
 @dataclass(frozen=True)
-class Base:
+class Base(Sized):
     """The rows of a block with their target edges, and the rows where these end."""
 
     X: Array  # (m, features) rows that head edges and triplets
@@ -62,7 +63,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Multipliers:
+class Multipliers(Sized):
     """Triplets of a shard with their multipliers a of (4), apart from all else."""
 
     edge: Index  # (t,) edge of the shard
@@ -76,7 +77,7 @@ class Multipliers:
 
 
 @dataclass(frozen=True)
-class Seeker:
+class Seeker(Sized):
     """What others need to know of the rows of a shard in a search for impostors."""
 
     reach: Array  # (m,) squared distance up to which others are impostors
@@ -92,7 +93,7 @@ class Seeker:
 
 
 @dataclass(frozen=True)
-class Head:
+class Head(Sized):
     """The rows of a shard in a search for impostors."""
 
     X: Array
@@ -101,7 +102,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(Sized):
     """Impostors of the rows of a shard among those of a block."""
 
     heads: Index  # pairs: rows of the shard,
@@ -208,7 +209,7 @@ class ShardProblem(LMNNProblem):
 
 
 @dataclass
-class Shard:
+class Shard(Sized):
     """A small LMNN problem with its triplets, placed at a factor.
 
     The width of (4) is not its own. It remembers the last line, and the last curvature, since a
@@ -348,14 +349,15 @@ def _problem(base: Base, X: Array, ids: Index, at: Coordinates, single: bool) ->
         dual_basis=at.basis,
         P=nothing,
         Q=nothing,
-        exact=_elsewhere,
-        images=_elsewhere,
+        exact=elsewhere,
+        images=elsewhere,
         first=None,
     )
 
 
-def _elsewhere(*_: Any) -> NoReturn:
-    raise AssertionError("a shard has no other points than its own")
+def elsewhere(*_: Any) -> NoReturn:
+    """In place of functions of all points, which no place has."""
+    raise AssertionError("the points are in blocks")
 
 
 # -- what a shard adds to sums ---------------------------------------------------------------------

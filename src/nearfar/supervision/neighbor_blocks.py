@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.blocks import Blocks, Task, is_dask
+from nearfar.blocks import Blocks, Sized, Task, is_dask
 from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.supervision.neighbors import Found, merged
 
@@ -64,7 +64,7 @@ def meet_in_turns(
 
 
 @dataclass(frozen=True)
-class _Nearest:
+class _Nearest(Sized):
     """Queries, and the nearest points that they have met."""
 
     queries: Array  # (m, r)
