@@ -126,11 +126,11 @@ def page(record):
         "",
         "Rows of 64 features in 10 classes are made block by block, used and forgotten. On the",
         f"same workers, one thread each, with a limit of {LIMIT} GB: the processor seconds of all",
-        "workers to make the rows, to make them and multiply each block (NumPy's `X.T @ X`), and to fit",
-        "`RCA(shrinkage=0.1)`, labels counted. *Ratio* is RCA over the product; *without rows*,",
-        "after the seconds to make the rows are taken off both. `RCA()` also chooses shrinkage,",
-        "from a sample of 20 000 rows on this machine, which takes some seconds however many rows",
-        "there are; its column is the time of the clock.",
+        "workers to make the rows, to make them and multiply each block (NumPy's `X.T @ X`), and",
+        "to fit `RCA(shrinkage=0.1)`, labels counted. *Ratio* is RCA over the product; *without",
+        "rows*, after the seconds to make the rows are taken off both. `RCA()` also chooses",
+        "shrinkage, from a sample of 20 000 rows on this machine, which takes some seconds however",
+        "many rows there are; its column is the time of the clock.",
         "",
         "| rows | gigabytes | workers | rows made, s | `X.T @ X`, s | RCA, s | ratio | without rows"
         " | `RCA()`, s | peak of a worker, MB | before, MB |",
@@ -175,7 +175,7 @@ def main(arguments=None):
     if not options.table:
         about = {"commit": common.commit(), "date": common.now(), **facts("cpu")}
         runs = []
-        for n_rows in (options.rows // 4, options.rows):
+        for n_rows in (options.rows, options.rows // 4):
             runs.append(measure(n_rows, 2, 1))
             common.write_runs(options.record, {"facts": about, "runs": runs})
     record = json.loads(options.record.read_text(encoding="utf-8"))
