@@ -74,3 +74,15 @@ def test_a_row_that_is_not_finite_is_named_by_its_number_among_all(rng):
     X[3, 1] = np.nan
     with pytest.raises(InvalidInputError, match="row 103 has NaN or infinity"):
         scatter_of_rows(X, np.zeros(2), first_row=100)
+
+
+@pytest.mark.parametrize("apart", [1.0, 1e6])
+def test_groups_near_each_other_and_far_apart(rng, apart):
+    """Far groups are centred one by one: W keeps its digits, where a difference would lose them."""
+    codes = rng.integers(0, 3, 90)
+    X = rng.normal(size=(90, 4)) + apart * np.arange(3)[codes, None]
+    found = scatter_of_rows(X, X[0], codes)
+    W, means = direct(X, codes, np.ones(90))
+    np.testing.assert_allclose(found.within, W, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(found.means + X[0], means, rtol=1e-12)
+    assert found.weight == 90

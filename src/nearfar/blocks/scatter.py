@@ -31,6 +31,8 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 TILE_BYTES = 1 << 20  # of rows in float64 that are centred at a time, which then stay in the cache
+FEW_GROUPS = 32  # whose columns beside the rows cost little
+FAR = 100.0  # scatter about the centre, relative to W, of which W is a small difference
 NONE = -1  # the group of rows that count for no scatter
 
 
@@ -98,6 +100,13 @@ def scatter_of_rows(
         The number of the first row among those of all blocks, for messages.
     """
     n, d = X.shape
+    if weights is None and L is None:
+        found = _about_centre(X, centre, codes)
+        if found is not None:
+            groups, masses, sums, gram, within = found
+            groups = groups if names is None else names[groups]
+            means = sums / masses[:, None]
+            return Scatter(n, np.diag(gram), float(n), within, groups, masses, means)
     codes = np.zeros(n, dtype=np.int16) if codes is None else _narrow(codes)
     one = bool((codes == codes[0]).all())
     order = None if one and codes[0] >= 0 else np.argsort(codes, kind="stable")
@@ -139,6 +148,36 @@ def scatter_of_rows(
     groups = ordered[cuts].astype(np.intp)
     groups = groups if names is None else names[groups]
     return Scatter(n, squares, float(masses.sum()), within, groups, masses, first + steps)
+
+
+def _about_centre(
+    X: Any, centre: Matrix, codes: Index | None
+) -> tuple[Index, Matrix, Matrix, Matrix, Matrix] | None:
+    """Groups, their sizes and sums, the scatter about the centre, and W; None if W loses digits.
+
+    Rows in few groups that are not far apart, relative to their spread, need no centre of their
+    own: beside the rows stand columns that are 1 for the rows of a group, and one product of
+    matrices has all sums. It takes two thirds of the time.
+    """
+    (n, d), low, high = X.shape, 0, 0
+    if codes is not None:
+        low, high = int(codes.min()), int(codes.max())
+    if low < 0 or high >= min(FEW_GROUPS, d):
+        return None
+    numbers, size = np.arange(high + 1), max(1, TILE_BYTES // (8 * d))
+    total, tile = np.zeros((d + high + 1, d + high + 1)), np.ones((min(size, n), d + high + 1))
+    for start in range(0, n, size):
+        rows = slice(start, min(start + size, n))
+        Z = tile[: rows.stop - start]
+        np.subtract(X[rows], centre, out=Z[:, :d])
+        if codes is not None:
+            np.equal(codes[rows, None], numbers, out=Z[:, d:])
+        total += Z.T @ Z
+    groups = np.flatnonzero(np.diag(total)[d:])
+    masses, sums, gram = np.diag(total)[d:][groups], total[d:, :d][groups], total[:d, :d]
+    within = gram - (sums / masses[:, None]).T @ sums
+    exact = np.diag(gram) <= FAR * np.diag(within)  # also of features that are zero; not of NaN
+    return (groups, masses, sums, gram, within) if exact.all() else None
 
 
 def _images(rows: Any, centre: Matrix, L: Matrix | None) -> Matrix:

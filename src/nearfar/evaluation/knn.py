@@ -50,7 +50,10 @@ def knn_mistakes(
 ) -> NDArray[np.bool_]:
     """Which test points their nearest training points classify wrongly; see `knn_error`."""
     y_train, y_test = np.asarray(y_train), np.asarray(y_test)
-    X_train, X_test = (array_of_known_rows(X) if is_dask(X) else X for X in (X_train, X_test))
+    X_train, X_test = (
+        array_of_known_rows(X if model is None else lazy_images(model, X)) if is_dask(X) else X
+        for X in (X_train, X_test)
+    )
     if (y_train.dtype.kind in "biuf") != (y_test.dtype.kind in "biuf"):
         raise InvalidInputError(
             f"training labels are {y_train.dtype} and test labels are {y_test.dtype}: they cannot "
@@ -61,9 +64,7 @@ def knn_mistakes(
             f"X_test has {len(X_test)} rows and y_test has {len(y_test)}. Give every row one label."
         )
     if model is not None:
-        X_train, X_test = (
-            lazy_images(model, X) if is_dask(X) else model.transform(X) for X in (X_train, X_test)
-        )
+        X_train, X_test = (X if is_dask(X) else model.transform(X) for X in (X_train, X_test))
     predicted = knn_predict(X_train, y_train, X_test, n_neighbors)
     return np.asarray(predicted != y_test)
 

@@ -137,8 +137,7 @@ def _searched(
 
 def _images(points: Any, metric: Any) -> Array:
     if is_dask(points):
-        points = array_of_known_rows(points)
-        return points if metric is None else lazy_images(metric, points)
+        return array_of_known_rows(points if metric is None else lazy_images(metric, points))
     images = checked_points(points if metric is None else metric.transform(points))
     if 0 in images.shape:
         raise InvalidInputError(

@@ -185,9 +185,16 @@ def _counted(
     y: Any, sample_weight: Any, first_row: int, name: str
 ) -> tuple[NDArray[Any], Index, Matrix]:
     """Distinct labels of a block, and the number and the weight of their rows."""
+    labels = _as_labels(y)
+    if sample_weight is None and labels.dtype.kind in "iu" and len(labels):
+        low, high = int(labels.min()), int(labels.max())
+        if high - low < len(labels):  # counted without being sorted
+            counts = np.bincount(labels.astype(np.intp) - low)
+            found = np.flatnonzero(counts)
+            return (found + low).astype(labels.dtype), counts[found], counts[found].astype(float)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        order = class_order(_as_labels(y), name, first_row)
+        order = class_order(labels, name, first_row)
     weights = np.ones(len(order.codes))
     if sample_weight is not None:
         weights = np.asarray(sample_weight, dtype=np.float64).ravel()
