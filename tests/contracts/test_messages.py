@@ -23,7 +23,7 @@ KINDS = {
     "ModelFileError",
     "NotFittedError",
     "TimeLimitError",
-    "_Unusable",  # io's, which becomes a ModelFileError
+    "UnusableFile",  # io's, which becomes a ModelFileError
     "warn",
 }
 # Built-in kinds are for what a user cannot cause, for what is caught again, and for Python's own
@@ -43,7 +43,8 @@ BUILTIN = {
     "registry.py": {"AttributeError"},
     # A damaged or unsafe file, told as ModelFileError, CheckpointError or InvalidInputError.
     "files.py": {"EOFError", "UnsafeFileError", "ValueError"},
-    "io.py": {"ValueError"},
+    "io/archive.py": {"ValueError"},
+    "io/models.py": {"ValueError"},
     "problems/mvu.py": {"UnboundedError"},  # told by the estimator, which knows the parameter
     "solvers/covering.py": {"linalg.LinAlgError"},  # ends the run
     "solvers/predictor_corrector.py": {"linalg.LinAlgError"},

@@ -270,11 +270,10 @@ def test_soft_neighbors_equal_the_plain_loops(device, rng, r, c, own, both, weig
     n, starts = 75, np.array([0, 1, 40, 75])
     Z, Y = rng.normal(size=(n, r)) * 1.5 / r**0.5, rng.normal(size=(n, c))
     Z, Y = np.round(4096 * Z).astype(np.float32) / 4096, Y.astype(np.float32)
-    masses = rng.uniform(0.1, 9, n) if weighted else np.ones(n)
+    masses = rng.uniform(0.1, 9, n) if weighted else None
     expected = reference.softmax_neighbors(Z, Y, starts, own, both, masses)
-    arguments = (torch.tensor(part, device=device) for part in (Z + 64, Y, masses))
-    points, values, mass = arguments
-    found = softmax_neighbors(points, values, starts, own, both, mass)
+    points, values = (torch.tensor(part, device=device) for part in (Z + 64, Y))
+    found = softmax_neighbors(points, values, starts, own, both, masses)
     for got, wanted in zip(found, expected, strict=True):
         if wanted is None:
             assert got is None
@@ -292,15 +291,15 @@ def test_soft_neighbors_without_an_answer(device, rng, monkeypatch):
     from nearfar.kernels.fused_softmax import softmax_neighbors
 
     Z = torch.tensor(rng.normal(size=(40, 300)), device=device)
-    starts, mass = np.array([0, 20, 40]), Z[:, 0].exp()
+    starts = np.array([0, 20, 40])
     few = Z[:, :9].float()
     outlier = few.clone()
     outlier[3] *= 1e6
     for points, values in ((Z[:, :9], few), (Z.float(), few), (few, Z.float()), (outlier, few)):
-        assert softmax_neighbors(points, values, starts, True, True, mass) is None
-    assert softmax_neighbors(few, few, starts, True, True, mass) is not None
+        assert softmax_neighbors(points, values, starts, True, True) is None
+    assert softmax_neighbors(few, few, starts, True, True) is not None
     monkeypatch.setattr(fused_softmax, "shared_memory", lambda _: 8 << 10)
-    assert softmax_neighbors(few, few, starts, True, True, mass) is None
+    assert softmax_neighbors(few, few, starts, True, True) is None
     assert [fused_softmax._tile_rows(192, 192, kib << 10) for kib in (227, 164, 99)] == [
         128,
         64,

@@ -206,6 +206,11 @@ def nearfar() -> None:
 @click.option(
     "--tol", type=_FiniteRange(min=0), help="Relative gap to the optimum at which the fit ends."
 )
+@click.option(
+    "--certificate",
+    type=click.Choice(["all", "sample"]),
+    help="Compute the gap from all pairs of rows, or with 99.9 % confidence from a sample.",
+)
 @click.option("--max-iter", type=click.IntRange(min=1), help="Largest number of iterations.")
 @click.option(
     "--max-seconds",

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from nearfar.analysis.convergence import proved_gap
 from nearfar.analysis.models import sample_rows
 from nearfar.analysis.neighbors import nearest_rows
 from nearfar.cli import INTERRUPTED, OK, tell
@@ -290,11 +291,7 @@ def _fit_and_report(options: FitOptions, table: Table, learner: Any) -> int:
         first.feature_names_in_ = np.array(table.feature_names, dtype=object)
     # Before the comparison, so that an interruption loses nothing.
     save(model, options.output, provenance=_provenance(options, table, n, X))
-    gap = (
-        "no certificate"
-        if learner.duality_gap_ is None
-        else f"certified gap {learner.duality_gap_:.1e}"
-    )
+    gap = proved_gap(learner) or "no certificate"
     part = "" if learned is None else f"; learned from {len(learned)} of the training rows"
     objective = (
         "objective not known in time"

@@ -255,7 +255,7 @@ class Descent:
         found = fit_clock().in_time(
             lambda: self.problem.certify(challenger.point, challenger.state)
         )
-        if found is None or found[0].objective >= solution.iterate.value:
+        if found is None or found[0].objective + found[0].unseen >= solution.iterate.value:
             return solution
         proof, triplets = found
         proved = replace(challenger, value=proof.objective, exact=True)
@@ -277,11 +277,20 @@ class Descent:
 
     def gap(self, certificate: Certificate | None) -> float | None:
         """The proved gap; None without a proof, and for a map of fixed rank, which has none."""
+        sampled = certificate is not None and certificate.confidence is not None
+        return None if sampled else self._any_gap(certificate)
+
+    def sampled_gap(self, certificate: Certificate | None) -> float | None:
+        """The gap that holds with a confidence below one; None where all pairs were compared."""
+        sampled = certificate is not None and certificate.confidence is not None
+        return self._any_gap(certificate) if sampled else None
+
+    def _any_gap(self, certificate: Certificate | None) -> float | None:
         return None if certificate is None or self.rows is not None else certificate.gap
 
     def settled(self, status: Status, certificate: Certificate | None) -> Status:
-        """Converged if, and only if, the certified gap of a full metric meets the tolerance."""
-        return settled(status, self.gap(certificate), self.tol)
+        """Converged if, and only if, the gap of a full metric meets the tolerance."""
+        return settled(status, self._any_gap(certificate), self.tol)
 
     # What a checkpoint holds
 

@@ -59,6 +59,7 @@ from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_given import GivenLMNNProblem
+from nearfar.problems.lmnn_sampled import CONFIDENCE, Draws, SampledLMNNProblem
 from nearfar.problems.lmnn_sparse import SparseLMNNProblem
 from nearfar.problems.sparse_points import SparsePoints
 from nearfar.solvers import Status
@@ -169,6 +170,12 @@ class LMNN(MetricLearner):
     tol : float, default=1e-3
         Certified relative duality gap at which to stop; for a learned rectangular map, the
         estimated relative decrease that is left.
+    certificate : {"all", "sample"}, default="all"
+        What the gap of the answer is computed from: "all" pairs of points, or a "sample" of rows
+        that are compared with all points, where all pairs take too long. The gap then holds with
+        a confidence of 99.9 %, see ``sampled_gap_``. A sample pays from some 200,000 rows on at
+        tol=1e-2, and later for a smaller ``tol``; where it would need more than a quarter of the
+        rows, all pairs are compared. Only for a full metric, and not for triplets.
     max_iter : int, default=1000
         Largest number of iterations, of all passes together.
     max_seconds : float or None, default=None
@@ -185,7 +192,7 @@ class LMNN(MetricLearner):
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit ends by itself.
     random_state : int, RandomState instance or None, default=None
-        Chooses the held-out rows.
+        Chooses the held-out rows, and the sample of ``certificate="sample"``.
 
     Attributes
     ----------
@@ -204,7 +211,14 @@ class LMNN(MetricLearner):
         like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
-        None for a learned rectangular map.
+        None for a learned rectangular map, and if only ``sampled_gap_`` is known.
+    sampled_gap_ : float or None
+        With ``certificate="sample"``: what ``duality_gap_`` is at most, with the confidence
+        ``gap_confidence_``. ``objective_`` is then a sum over the triplets that were seen, and may
+        be too small; the gap allows for those that were not. None if all pairs were compared.
+    gap_confidence_ : float or None
+        The probability, over the random draws of the fit, that ``sampled_gap_`` holds: 0.999, or
+        None without a sampled gap.
     proof_ : dict or None
         What proves ``duality_gap_``, for `nearfar.verify`: the target neighbours, and the triplets
         whose dual weight is not zero with these weights, as arrays of row numbers; and the weights
@@ -225,8 +239,8 @@ class LMNN(MetricLearner):
         For each iteration: n_iter, seconds, objective (over the triplets at hand), residual (the
         gap over these, or for a map of few rows the estimated relative decrease that is left; None
         where not computed), duality_gap (certified, over all triplets; None where not computed),
-        active_triplets, searched (whether all pairs were searched), pass, and at some iterations
-        rank and validation_error.
+        sampled_gap and gap_confidence (where a sample was drawn), active_triplets, searched
+        (whether all pairs were searched), pass, and at some iterations rank and validation_error.
     classes_ : ndarray
         The labels, if y held any.
     transduction_ : ndarray of shape (n_samples,) or None
@@ -278,6 +292,7 @@ class LMNN(MetricLearner):
         init: str | ArrayLike = "auto",
         validation_fraction: float | None = None,
         tol: float = 1e-3,
+        certificate: str = "all",
         max_iter: int = 1000,
         max_seconds: float | None = None,
         verbose: int = 0,
@@ -297,6 +312,7 @@ class LMNN(MetricLearner):
         self.init = init
         self.validation_fraction = validation_fraction
         self.tol = tol
+        self.certificate = certificate
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.verbose = verbose
@@ -363,11 +379,14 @@ class LMNN(MetricLearner):
         checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings, rows.masses)
         training = Training(self, X, y, checkpoint=checkpoint)
         before = None if training.saved is None else unpacked(*training.saved)
-        descent = self._descent(rows, before)
+        draws = None
+        if self.certificate == "sample":
+            draws = Draws(self.random_state, sum("sampled_gap" in r for r in training.history))
+        descent = self._descent(rows, before, draws)
         if descent.problem.P.size == 0:
             self._store_without_variation(rows, descent.problem.edges[0])
         else:
-            ending = self._learned(training, rows, descent, before, given)
+            ending = self._learned(training, rows, descent, before, given, draws)
             self._store(X, ending, rows, training)
         training.finish(self.status_, {"components_": self.components_})
         return self
@@ -377,6 +396,11 @@ class LMNN(MetricLearner):
         points, triplets = validated_triplets(self, X, y, reset=True)
         self._check_own_parameters()
         check_no_labels_needed(self, target_neighbors=targets, sample_weight=sample_weight)
+        if self.certificate != "all":
+            raise InvalidInputError(
+                "certificate='sample' is for labelled points; given triplets are all at hand."
+                " Leave certificate='all'."
+            )
         points = without_dead_features(points)
         triplets = with_different_ends(points, triplets, type(self).__name__)
         given = self._given_start()
@@ -421,6 +445,13 @@ class LMNN(MetricLearner):
         check_shrinkage(self.shrinkage)
         check_choice("reduce", self.reduce, ("learn", "project"))
         check_number("n_passes", self.n_passes, Integral, 1, None)
+        check_choice("certificate", self.certificate, ("all", "sample"))
+        if self.certificate == "sample" and self._learns_rows is not None:
+            raise InvalidInputError(
+                f"certificate='sample' needs a full metric; n_components={self.n_components} learns"
+                " a map of few rows, for which no gap is known. Set reduce='project', or leave"
+                " certificate='all'."
+            )
         if isinstance(self.init, str) or self.init is None:
             check_choice("init", self.init, INITS, or_else=" or an array")
 
@@ -492,6 +523,7 @@ class LMNN(MetricLearner):
         descent: Descent,
         before: Pass | None,
         given: Start | None,
+        draws: Draws | None = None,
     ) -> Ending:
         """Learn in passes, each with the target neighbours that the one before has found.
 
@@ -508,7 +540,7 @@ class LMNN(MetricLearner):
                     return ending
                 before = done
                 fit_clock().stage = Stage.RUN
-                descent = self._descent(rows, before)
+                descent = self._descent(rows, before, draws)
             except (KeyboardInterrupt, TimeLimitError) as reason:
                 if before is None:
                     raise
@@ -517,8 +549,11 @@ class LMNN(MetricLearner):
                 next_pass = f"before pass {before.number + 1} of {self.n_passes}"
                 return Ending(before, Status.MAX_SECONDS, next_pass)
 
-    def _descent(self, rows: Rows, before: Pass | None) -> Descent:
-        """The problem of a pass: its target neighbours, and the points whitened by these."""
+    def _descent(self, rows: Rows, before: Pass | None, draws: Draws | None) -> Descent:
+        """The problem of a pass: its target neighbours, and the points whitened by these.
+
+        With ``draws`` its certificates are from samples of the rows.
+        """
         points, labels = rows.points, rows.labels
         chosen_by = None if rows.prior is None else rows.prior[0]
         if before is not None:
@@ -543,6 +578,8 @@ class LMNN(MetricLearner):
             prior=rows.prior,
             masses=rows.masses,
         )
+        if draws is not None:
+            problem = SampledLMNNProblem.of(problem, draws, self.tol)
         return Descent(problem, points, labels, self.tol, self._learns_rows)
 
     def _pass(
@@ -588,6 +625,7 @@ class LMNN(MetricLearner):
             status=descent.settled(solution.status, certificate),
             objective=None if certificate is None else certificate.objective,
             duality_gap=descent.gap(certificate),
+            sampled_gap=descent.sampled_gap(certificate),
             n_coinciding=0 if certificate is None else certificate.n_coinciding,
             error=np.inf if stopping is None else stopping.error,
             proof=margin_proof(descent.problem, proved, rows.order, rows.n_rows) | rows.proof,
@@ -655,6 +693,8 @@ class LMNN(MetricLearner):
         if chosen_by is not None:
             self.target_components_ = kernels_for(rows.points).like(chosen_by, rows.points)
         self.proof_ = kept.proof
+        self.sampled_gap_ = kept.sampled_gap
+        self.gap_confidence_ = None if kept.sampled_gap is None else CONFIDENCE
         warn_of_coinciding(kept.n_coinciding)
         store_ending(
             self,
@@ -665,6 +705,7 @@ class LMNN(MetricLearner):
             ending.unreached,
             unrounded=kept.unrounded,
             points=None if sparse.issparse(X) else X,
+            sampled_gap=kept.sampled_gap,
         )
 
     def _warn_if_worse(self, rows: Rows) -> None:
@@ -689,6 +730,7 @@ class LMNN(MetricLearner):
         d = self.n_features_in_
         self.components_ = self._placed(np.eye(self.n_components or d, d), rows)
         self.n_passes_, self.target_components_, self.proof_ = 1, None, rows.proof or None
+        self.sampled_gap_ = self.gap_confidence_ = None
         gap = 0.0 if self._learns_rows is None else None
         store_ending(self, Status.CONVERGED, objective, gap, [])
 

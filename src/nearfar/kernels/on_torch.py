@@ -584,48 +584,51 @@ def softmax_neighbors(
             )
         )
         return logs, shares, degrees, forward, backward
-    n = len(Z)
-    mass = torch.as_tensor(np.ones(n) if masses is None else masses, device=Z.device)
     if _fused(Z):
         from nearfar.kernels import fused_softmax
 
-        sums = fused_softmax.softmax_neighbors(Z, Y, starts, own, both, mass)
+        sums = fused_softmax.softmax_neighbors(Z, Y, starts, own, both, masses)
         if sums is not None:
             return sums
-    squares = (Z * Z).sum(1)
-    heights = squares if masses is None else squares - mass.log().to(Z.dtype)
-    logs = torch.empty(n, dtype=torch.float64, device=Z.device)
-    shares, degrees = torch.empty_like(logs), torch.zeros_like(logs)
+    n, sizes = len(Z), np.diff(starts)
+    squares, one = (Z * Z).sum(1)[:, None], torch.ones_like(Z[:, :1])
+    heights = squares if masses is None else squares - like(np.log(masses), Z)[:, None]
+    left, right = torch.hstack([2 * Z, -one, -squares]), torch.hstack([Z, heights, one]).T
+    counted = np.repeat(sizes > 1, sizes) * (1.0 if masses is None else masses)
+    weights = torch.as_tensor(counted, device=Z.device)
+    logs, shares = torch.empty_like(weights), torch.empty_like(weights)
+    degrees = torch.zeros_like(weights)
     forward = torch.empty_like(Y)
     backward = torch.zeros_like(Y) if both else None
     everyone = torch.arange(n, device=Z.device)
-    sizes = np.diff(starts)
-    alone = torch.as_tensor(np.repeat(sizes == 1, sizes), device=Z.device)
     for rows in _tables(Z, n):
-        W = torch.addmm(-heights, Z[rows], Z.T, alpha=2)
-        W[everyone[: len(W)], everyone[rows]] = -torch.inf
+        W = left[rows] @ right
+        itself = everyone[: len(W)], everyone[rows]
+        W[itself] = -torch.inf
         top = W.amax(1)
-        W.sub_(top[:, None]).exp_()
-        total = W.sum(1)
-        logs[rows] = top.double() + total.double().log() - squares[rows]
-        W.div_(total[:, None])
+        if float(top.min()) < on_numpy.FAR:
+            W -= top[:, None]
+        else:
+            top.zero_()
+        total = W.exp_().sum(1).double()
+        logs[rows] = top.double() + total.log()
+        scale = weights[rows] / total
         for members, (first, last) in classes_of(rows, starts):
-            same = W[members, first:last]
-            share = same.sum(1)
-            shares[rows][members] = share.double()
+            share = W[members, first:last].sum(1).double() / total[members]
+            shares[rows][members] = share
             if own:
-                kept = same * (1 - share)[:, None]
-                W[members].mul_(-share[:, None])
-                W[members, first:last] = kept
-        W[alone[rows]] = 0
-        if masses is not None:
-            W.mul_(mass[rows, None].to(W.dtype))
-        forward[rows] = W @ Y
-        degrees += W.sum(0, dtype=torch.float64)
+                outside = (-share * scale[members]).to(W.dtype)[:, None]
+                inside = ((1 - share) * scale[members]).to(W.dtype)[:, None]
+                W[members, :first] *= outside
+                W[members, first:last] *= inside
+                W[members, last:] *= outside
+        factors = torch.ones_like(top) if own else scale.to(W.dtype)
+        forward[rows] = (W @ Y) * factors[:, None]
+        degrees += factors @ W
         if not own:
-            degrees[rows] += ~alone[rows] * mass[rows]
+            degrees[rows] += weights[rows]
         if backward is not None:
-            backward.addmm_(W.T, Y[rows])
+            backward.addmm_(W.T, factors[:, None] * Y[rows])
     return logs, shares, degrees, forward, backward
 
 

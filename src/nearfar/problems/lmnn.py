@@ -63,6 +63,8 @@ from nearfar.problems.lmnn_triplets import Placement, Triplets
 
 Matrix = NDArray[np.float64]
 
+LEADING = 4  # least number of directions in which a bound says how L should grow; of more rows a
+# quarter of their number
 CERTIFY_WIDTH = 0.1  # of the smoothed hinge that gives α where there are no multipliers
 
 
@@ -75,16 +77,19 @@ class Certificate:
     complementarity: float  # second term of (6)
     n_active: int
     n_coinciding: int  # pairs of equal points of different classes
-    ratios: tuple[Matrix, ...]  # of each metric: eigenvalues of S against P, descending; dual
-    directions: tuple[Matrix, ...]  # feasible where all are <= 1; and their vectors (d, ·)
+    ratios: tuple[Matrix, ...]  # of each metric: largest eigenvalues of S against P, descending;
+    directions: tuple[Matrix, ...]  # dual feasible if all are <= 1; and their vectors (d, ·)
     triplets: Triplets
     dual: Array  # (t,) the feasible α of the triplets whose weighted sum is the bound
     free: tuple[Matrix, ...]  # of each metric: directions (d, ·) without pull that part impostors
+    unseen: float = 0.0  # that a sample may have missed of the objective, at most
+    confidence: float | None = None  # with which this holds; None if all pairs were compared
 
     @property
     def gap(self) -> float:
         """Objective minus bound, relative to the objective, or to a margin if that is larger."""
-        return max(self.objective - self.bound, 0.0) / max(self.objective, 1.0)
+        largest = self.objective + self.unseen
+        return max(largest - self.bound, 0.0) / max(largest, 1.0)
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ class LMNNProblem(LMNNObjective):
     ) -> tuple[Certificate, Triplets]:
         """The gap of (6) from the data in float64, over all triplets; previous gives α."""
         U = self.exact()
-        return self._certified(L, self._map(L, U), self._exactly_kept(), U, previous, keep)
+        return self._certified(L, self._map(L, U), self._exactly_kept, U, previous, keep)
 
     def certify_returned(
         self, L: Matrix, certificate: Certificate | None, triplets: Triplets
@@ -111,14 +116,15 @@ class LMNNProblem(LMNNObjective):
         bound is one for every metric. All triplets that are active under the returned map are among
         those found for L, within w of their margin, unless it moves points by too much.
         """
-        U = self.exact()
         if self.kept is not None:
             components = self.returned(L)
             Z = self._images_of(components)
-            found, _ = self._certified(L, Z, None, U, triplets, False, components)
-            if certificate is None or found.bound >= certificate.bound:
-                return found
-            return replace(certificate, objective=found.objective, n_active=found.n_active)
+            if certificate is None:
+                return self._certified(L, Z, None, self.exact(), triplets, False, components)[0]
+            at = self._surveyed(L, Z, None, triplets, False, components)
+            objective, n_active = self.objective(at)
+            return replace(certificate, objective=objective, n_active=n_active)
+        U = self.exact()
         before, Z = self._returned_images(L, U)
         if certificate is None or not self._covers(triplets, before, Z):
             found, _ = self._certified(L, Z, None, U, triplets, False, self.returned(L))
@@ -154,8 +160,21 @@ class LMNNProblem(LMNNObjective):
         components: Matrix | None = None,
     ) -> tuple[Certificate, Triplets]:
         """The gap of (6) for images in float64 as `_survey` takes them; searches all triplets."""
+        at = self._surveyed(L, Z, kept, previous, keep, components)
+        return self._certificate(at, U, self._exactly_kept), at.triplets
+
+    def _surveyed(
+        self,
+        L: Matrix,
+        Z: Array,
+        kept: Array | None,
+        previous: Triplets | None,
+        keep: bool,
+        components: Matrix | None,
+    ) -> Placement:
+        """L placed at images in float64, with all triplets up to w outside of their margin."""
         width = CERTIFY_WIDTH if previous is None else previous.width
-        at = self._survey(
+        return self._survey(
             L,
             Z,
             kept,
@@ -166,7 +185,6 @@ class LMNNProblem(LMNNObjective):
             screened=self.is_single,
             components=components,
         )
-        return self._certificate(at, U, self._exactly_kept()), at.triplets
 
     def _certificate(self, at: Placement, U: Array, kept: Array | None) -> Certificate:
         mu = self.push_weight
@@ -175,7 +193,8 @@ class LMNNProblem(LMNNObjective):
         feasible = self._annihilate_null_space(at.triplets, alpha, U)
         free = self._free_directions(at.triplets, alpha - feasible, U)
         alpha = feasible
-        scales, ratios, directions = zip(*self._scales(at.triplets, alpha, U), strict=True)
+        most = max(LEADING, at.L.shape[-2] // LEADING)
+        scales, ratios, directions = zip(*self._scales(at.triplets, alpha, U, most), strict=True)
         equal = self._equal_pairs(at.triplets)
         fixed = alpha * self._within(equal, at)[at.triplets.pair]
         dual = fixed + self._feasible(at.triplets, alpha - fixed, scales, U)
@@ -227,11 +246,11 @@ class LMNNProblem(LMNNObjective):
         return min(scales) * alpha
 
     def _scales(
-        self, triplets: Triplets, alpha: Array, U: Array
+        self, triplets: Triplets, alpha: Array, U: Array, count: int = 1
     ) -> list[tuple[float, Matrix, Matrix]]:
-        """For each metric the largest θ <= 1 with P − θS(α) ⪰ 0, and where it is tight."""
-        pushes = self._pushes(triplets, alpha, U)
-        return [largest_scale(basis, S) for (basis, _), S in zip(self._ranges, pushes, strict=True)]
+        """For each metric the largest θ <= 1 with P − θS(α) ⪰ 0, and where it is tightest."""
+        ranges, pushes = self._ranges, self._pushes(triplets, alpha, U)
+        return [largest_scale(R, S, count) for (R, _), S in zip(ranges, pushes, strict=True)]
 
     def _pushes(self, triplets: Triplets, alpha: Array, U: Array) -> list[Matrix]:
         """S(α) of each metric."""

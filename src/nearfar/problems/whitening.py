@@ -23,12 +23,22 @@ from scipy import linalg
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array
-from nearfar.linalg import canonical_factor, canonical_rotation, eigh, row_signs, symmetric
+from nearfar.linalg import (
+    canonical_factor,
+    canonical_rotation,
+    eigh,
+    is_identity,
+    row_signs,
+    signed,
+    symmetric,
+)
 
 Matrix = NDArray[np.float64]
 
 FLOOR = 1e-4  # share of the overall scatter that stabilises the whitening if P is near singular
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
+ORTHOGONAL = 1e-9  # cosine between two features up to which they are principal components
+STEADY = 1e-4  # least eigenvalue of P, relative to the largest, that one factor resolves well
 LOST = 1e-3  # share of a point's length that the directions of all points may not leave out
 ROUNDINGS = 16  # entries up to this many roundings of the largest entry are rounding errors
 ROW_TOLERANCE = 1e-12  # rows shorter than this on whitened points, relative to the longest, drop
@@ -52,6 +62,10 @@ def whitened(
     lengths of pairs differ so much that one eigendecomposition cannot resolve P (an outlier does
     that), it is repeated in the coordinates found so far.
     """
+    if ridge and callable(pull):
+        found = _whitened_components(kernels, points, pull, weight, ridge)
+        if found is not None:
+            return found
     basis, dual = _row_space(kernels, points, None if callable(pull) else pull)
     if ridge and basis.size:
         # A ridge must not add costs outside the span of the points, nor vanish next to features in
@@ -61,9 +75,7 @@ def whitened(
         U = kernels.apply(points, basis.T)
         P = pull(U) if callable(pull) else gram_under(kernels, pull, basis)
         P = symmetric(P) + ridge * (basis.T @ basis)
-        share = 2 * weight / len(points)
-        total = kernels.to_host(U.sum(0))
-        Q = share * symmetric(kernels.gram(U, U) - np.outer(total, total) / len(points))
+        Q = _random_pull(kernels, U, weight)
         values, vectors = eigh(P)
         spread = ((Q @ vectors) * vectors).sum(axis=0)
         squares = np.maximum(values, 0) + FLOOR * np.maximum(spread, 0)
@@ -72,6 +84,44 @@ def whitened(
             break
         basis, dual = basis @ (vectors / lengths), dual @ (vectors * lengths)
     return basis, dual, U, P, Q
+
+
+def _whitened_components(
+    kernels: ModuleType,
+    points: Array,
+    pull: Callable[[Array], Matrix],
+    weight: float,
+    ridge: float,
+) -> tuple[Matrix, Matrix, Array, Matrix, Matrix] | None:
+    """`whitened` for principal components, whose features are orthogonal, by one factor P = CCᵀ.
+
+    They span what they are given in, so that no direction has to be found, and B = C⁻ᵀ, G = C make
+    P the identity. None for other points, and where the ridge is too small for that.
+    """
+    n, d = points.shape
+    if n <= d:
+        return None
+    scatter = kernels.gram(points, points)
+    lengths = np.sqrt(np.diag(scatter))
+    if not lengths.min(initial=np.inf) > 0:
+        return None
+    cosines = scatter / lengths / lengths[:, None]
+    if np.abs(cosines - np.eye(d)).max() > ORTHOGONAL:
+        return None
+    P = symmetric(pull(points)) + ridge * np.eye(d)
+    if ridge < STEADY * np.abs(P).sum(axis=0).max():
+        return None
+    C = linalg.cholesky(P, lower=True)
+    basis = linalg.solve_triangular(C, np.eye(d), lower=True).T
+    U = kernels.apply(points, basis.T)
+    return basis, C, U, np.eye(d), _random_pull(kernels, U, weight)
+
+
+def _random_pull(kernels: ModuleType, U: Array, weight: float) -> Matrix:
+    """Q of (2)."""
+    total = kernels.to_host(U.sum(0))
+    scatter = symmetric(kernels.gram(U, U) - np.outer(total, total) / len(U))
+    return 2 * weight / len(U) * scatter
 
 
 def gram_under(kernels: ModuleType, rows: Array, basis: Matrix) -> Matrix:
@@ -176,12 +226,28 @@ def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:
 
 def floored_map(above: Matrix, floor: float, prior: Matrix, points: Array) -> Matrix:
     """As `returned_map`, of the metric Wᵀ(φI + AᵀA)W with A = ``above`` and W = ``prior``."""
-    _, lengths, directions = linalg.svd(above, full_matrices=True)
-    squares = np.zeros(len(prior))
-    squares[: len(lengths)] = lengths**2
-    found = np.sqrt(floor + squares)[:, None] * directions @ prior
-    rows = canonical_factor(found)
+    lengths, directions = _row_frame(above)
+    found = np.sqrt(floor + lengths**2)[:, None] * directions
+    if is_identity(prior):  # the rows are orthogonal, longest first
+        return rounded_like(signed(found), points)
+    rows = canonical_factor(found @ prior)
     return rounded_like(rows[np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")], points)
+
+
+def _row_frame(A: Matrix) -> tuple[Matrix, Matrix]:
+    """All d singular values of A (r, d), zeros included, and an orthonormal row for each.
+
+    Of few rows the directions of the zeros are the rest of a QR decomposition: O(d² r).
+    """
+    r, d = A.shape
+    if 2 * r > d:
+        _, lengths, directions = linalg.svd(A, full_matrices=True)
+        return np.concatenate([lengths, np.zeros(d - len(lengths))]), directions
+    Q, R = linalg.qr(A.T)
+    _, lengths, rotation = linalg.svd(R[:r].T)
+    return np.concatenate([lengths, np.zeros(d - r)]), np.vstack(
+        [rotation @ Q[:, :r].T, Q[:, r:].T]
+    )
 
 
 def map_above(components: Matrix, diagonal: Matrix, points: Array) -> Matrix:

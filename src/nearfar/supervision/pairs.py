@@ -305,8 +305,9 @@ def _warn_of_contradictions(codes: Index, near: Mask, rows: Index, one: str) -> 
     remedy = "Check them."
     if one == "triplet":
         remedy = "Take LMNN, SCML or LSML, which compare distances within a triplet."
+    are_given = "pair of points is given" if len(both) == 1 else "pairs of points are given"
     warn(
-        f"{len(both)} pairs of points are given both as near and as far, such as those of"
+        f"{len(both)} {are_given} both as near and as far, such as those of"
         f" {one} {rows[is_near][0]} and {one} {rows[is_far][0]}: no metric can satisfy both."
         f" They are learned from as they are. {remedy}",
         DataWarning,
