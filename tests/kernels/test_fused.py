@@ -184,12 +184,17 @@ def test_the_kernels_use_it(fused, device, times, rng, monkeypatch):
         times * starts_of((165, 5)),
     )
     reach = rng.integers(1, 4, size=170 * times).astype(np.float64)
-    points = torch.tensor(Z, device=device)
+    mixed = rng.integers(3, size=len(Z))
+    points, limits, labels = (torch.tensor(part, device=device) for part in (Z, reach, mixed))
     for found, expected in (
         (on_torch.nearest_in_class(points, starts, 3), reference.nearest_in_class(Z, starts, 3)),
         (on_torch.nearest(points[:9], points, 4), reference.nearest(Z[:9], Z, 4)),
         (
-            on_torch.impostor_pairs(points, torch.tensor(reach, device=device), starts),
+            on_torch.cross_impostor_pairs(points[:40], limits[:40], points, labels[:40], labels),
+            reference.cross_impostor_pairs(Z[:40], reach[:40], Z, mixed[:40], mixed),
+        ),
+        (
+            on_torch.impostor_pairs(points, limits, starts),
             reference.impostor_pairs(Z, reach, starts),
         ),
     ):

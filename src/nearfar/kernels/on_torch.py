@@ -282,6 +282,13 @@ def cross_impostor_pairs(
     screen: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """All (i, l) with ‖qᵢ − z_l‖² < reachᵢ and different labels, by i and then by l."""
+    stack = torch.cat([Q, Z])
+    if (fused := _fused(Z)) and len(Q):
+        code = fused.cross_impostor_pairs(
+            Q, reach, Z, labels, others, lambda i, j: sq_lengths(stack, i, len(Q) + j)
+        )
+        if code is not None:
+            return code // len(Z), code % len(Z)
     A, B = (Q, Z) if screen is None else screen
     eps = torch.finfo(B.dtype).eps
     half = _lowered_halves(B)
@@ -291,7 +298,6 @@ def cross_impostor_pairs(
     bar = torch.nextafter(bar, torch.full_like(bar, -torch.inf))
     right = torch.column_stack([B, -half]).T
     left = torch.column_stack([A, torch.ones_like(A[:, :1])])
-    stack = torch.cat([Q, Z])
     none = torch.empty(0, dtype=torch.int64, device=Z.device)
     heads, tails = [none], [none]
     step = max(1, _tile(Z) ** 2 // max(len(Z), 1))
