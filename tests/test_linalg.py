@@ -18,6 +18,7 @@ from nearfar.linalg import (
     svec,
     symmetric,
     symmetric_kronecker,
+    top_of_means,
 )
 
 
@@ -233,3 +234,28 @@ def test_the_range_of_the_identity_needs_no_eigenvectors(monkeypatch):
     basis, null = range_and_null(np.eye(3))
     np.testing.assert_array_equal(basis, np.eye(3))
     assert null.shape == (3, 0)
+
+
+def test_top_of_means_is_near_the_least_top_eigenvalue(rng):
+    """A grid of shares finds none that is much smaller; ends are among the shares."""
+    first, second = ([symmetric(rng.normal(size=(size, size))) for size in (5, 3)] for _ in "ab")
+    found = top_of_means(first, second)
+    assert [w for w, _ in found[:2]] == [0, 1]
+
+    def top(w):
+        return max(
+            np.linalg.eigvalsh(A + w * (B - A))[-1] for A, B in zip(first, second, strict=True)
+        )
+
+    for w, value in found:
+        assert value == pytest.approx(top(w))
+    least = min(top(w) for w in np.linspace(0, 1, 201))
+    worst = max(top(0), top(1))
+    assert min(value for _, value in found) <= least + 0.05 * (worst - least)
+
+
+def test_top_of_means_of_equal_eigenvalues():
+    """LAPACK's search for the largest one alone may find none."""
+    unit = np.eye(4)
+    assert top_of_means([unit], [2 * unit]) == [(0, 1), (1, 2)]
+    assert top_of_means([np.empty((0, 0))], [np.empty((0, 0))]) == [(0, 0), (1, 0)]

@@ -14,6 +14,7 @@ Matrix = NDArray[np.float64]
 
 EIGH_OPERATIONS = 10  # times n³, at the speed of a matrix product, for eigenvectors of n rows
 FEW = 8  # of so many eigenvectors one, or fewer, are found faster than all
+MIX_STEPS = 4  # eigenvectors between those of two matrices, for the best mean of both
 NULL_TOLERANCE = 1e-10  # of the largest eigenvalue; above the rounding of a sum over many rows
 
 
@@ -50,7 +51,9 @@ def leading_eigh(A: Matrix, count: int) -> tuple[Matrix, Matrix]:
         return values[-count:], vectors[:, -count:]
     check_eigh(n)
     values, vectors = linalg.eigh(A, subset_by_index=(n - count, n - 1))
-    return values, vectors
+    if len(values) < count:  # LAPACK may lose one of several that are equal up to rounding
+        values, vectors = linalg.eigh(A)
+    return values[-count:], vectors[:, -count:]
 
 
 def check_eigh(n: int) -> None:
@@ -136,6 +139,41 @@ def largest_scale(basis: Matrix, S: Matrix, count: int) -> tuple[float, Matrix, 
     top = ratios[-1] if len(ratios) else 0.0
     directions = rotation if white else basis @ rotation
     return float(1.0 / max(1.0, top)), ratios[::-1], directions[:, ::-1]
+
+
+def top_of_means(first: list[Matrix], second: list[Matrix]) -> list[tuple[float, float]]:
+    """Shares w in [0, 1], each with the top eigenvalue of A + w(B − A), near its least one.
+
+    A and B are block diagonal, given by their blocks. The eigenvalue is convex in w, and each
+    eigenvector gives a line below it: a step goes to where the lines of both ends meet.
+    """
+
+    def line(w: float) -> tuple[float, float]:
+        """The top eigenvalue at w, and its slope there."""
+        found = [(0.0, 0.0)]
+        for A, B in zip(first, second, strict=True):
+            if len(A):
+                value, v = _top(A + w * (B - A))
+                found.append((value, float(v @ (B - A) @ v)))
+        return max(found)
+
+    ends = [(w, *line(w)) for w in (0.0, 1.0)]
+    found = [end[:2] for end in ends]
+    for _ in range(MIX_STEPS):
+        (left, low, falls), (right, high, rises) = ends
+        if falls >= 0 or rises <= 0:  # the least one is at an end
+            break
+        w = left + (high - low - rises * (right - left)) / (falls - rises)
+        value, slope = line(w)
+        found.append((w, value))
+        ends[slope > 0] = (w, value, slope)
+    return found
+
+
+def _top(A: Matrix) -> tuple[float, Matrix]:
+    """The largest eigenvalue and its vector."""
+    values, vectors = leading_eigh(A, 1)
+    return float(values[-1]), vectors[:, -1]
 
 
 def null_tolerance(values: Matrix) -> float:

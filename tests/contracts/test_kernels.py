@@ -443,6 +443,29 @@ def test_squares_that_overflow_hide_no_impostor(make, backend, dtype, rng, cross
         np.testing.assert_array_equal(backend.to_numpy(got), ends)
 
 
+@any_layout
+@spoils
+@pytest.mark.parametrize("screened", [False, True])
+def test_mutual_impostor_pairs(make, backend, rng, queries, spoil, screened):
+    """Both ways at once, where some rows of either side seek nobody, and others everybody."""
+    sample = make(spoil)
+    kernels, Q = sample.kernels, queries(sample)
+    labels, others = (rng.integers(3, size=len(side)) for side in (Q, sample.Z))
+    reach, back = (3 * rng.uniform(0.5, 1.5, size=len(side)) for side in (Q, sample.Z))
+    reach[:2], back[1:3] = (np.inf, -np.inf), (-np.inf, np.inf)
+    wanted = reference.mutual_impostor_pairs(Q, reach, sample.Z, back, labels, others)
+    placed, screen = backend.asarray(Q), None
+    if screened:
+        screen = kernels.single(placed), kernels.single(sample.on_device)
+    reaches = backend.asarray(reach), sample.on_device, backend.asarray(back)
+    codes = sample.index(labels), sample.index(others)
+    found = kernels.mutual_impostor_pairs(placed, *reaches, *codes, screen)
+    for pairs, expected in zip(found, wanted, strict=True):
+        assert len(expected[0]) > 2
+        for got, ends in zip(pairs, expected, strict=True):
+            np.testing.assert_array_equal(backend.to_numpy(got), ends)
+
+
 def test_cross_impostor_pairs_of_nobody(backend, dtype):
     Z = backend.asarray(np.ones((3, 2), dtype))
     kernels = kernels_for(Z)
@@ -593,6 +616,22 @@ def test_laplacian_matmul_is_the_gradient_of_the_weighted_lengths(make, backend,
     assert total == pytest.approx(
         weights @ reference.sq_lengths(sample.Z, *edges), abs=1e4 * float(np.finfo(dtype).eps)
     )
+
+
+@any_layout
+def test_apply_centred(make, backend, rng, monkeypatch):
+    """In float64 whatever the type of the points, and the same in blocks of rows."""
+    sample = make()
+    centre, L = rng.normal(size=sample.Z.shape[1]), rng.normal(size=(2, sample.Z.shape[1]))
+    expected = reference.apply_centred(sample.Z, centre, L)
+    for step in (None, 1):
+        if step is not None:
+            monkeypatch.setattr(on_numpy, "GEMM_ROWS", step)
+            if backend.name == "torch":
+                monkeypatch.setattr(sample.kernels, "EDGE_BLOCK", step)
+        got = sample.kernels.apply_centred(sample.on_device, backend.asarray(centre), L)
+        assert backend.to_numpy(got).dtype == np.float64
+        np.testing.assert_allclose(backend.to_numpy(got), expected, rtol=1e-11, atol=1e-12)
 
 
 @any_layout

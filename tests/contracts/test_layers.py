@@ -28,6 +28,7 @@ LAYERS = (
     "progress",
     "linalg",
     "kernels",
+    "blocks",
     "supervision",
     "graphs",
     "problems",
@@ -58,6 +59,7 @@ NARROWER = {
 OPTIONAL = {
     "click": {"nearfar.cli"},
     "dask": set(),
+    "distributed": set(),
     "faiss": set(),
     "jinja2": set(),
     "matplotlib": set(),
@@ -75,6 +77,8 @@ OPTIONAL = {
 }
 # Packages that only one layer may import at all.
 CONFINED = {
+    "dask": "blocks",
+    "distributed": "blocks",
     "faiss": "estimators",
     "jinja2": "report",
     "matplotlib": "plots",

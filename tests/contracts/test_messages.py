@@ -18,6 +18,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "nearfar"
 KINDS = {
     "CheckpointError",
+    "ClusterError",
     "DisconnectedGraphError",
     "InvalidInputError",
     "ModelFileError",

@@ -95,9 +95,25 @@ def test_ratios_and_directions_show_where_the_dual_is_not_feasible(case, problem
 def test_the_guide_is_the_certificate_when_all_triplets_are_at_hand(problem, factor):
     L = problem.factor(factor(4))
     triplets = problem.search(L, EVERYTHING, WIDTH)
-    guide, proof = problem.bound(problem.place(L, triplets)), problem.certify(L, triplets)[0]
+    guide, proof = problem.bound(problem.place(L, triplets))[0], problem.certify(L, triplets)[0]
     for name in ("objective", "bound", "complementarity", "gap"):
         assert getattr(guide, name) == pytest.approx(getattr(proof, name), rel=1e-9)
+
+
+def test_the_best_mean_of_dual_points_proves_as_much_as_each(case, problem, factor):
+    """Any mean of dual points is one. Its bound is summed from the original features, too."""
+    first, second = (problem.factor(factor(4)) for _ in range(2))
+    triplets = problem.search(first, EVERYTHING, WIDTH)
+    alone = [problem.bound(problem.place(L, triplets))[0] for L in (first, second)]
+    at = problem.place(second, problem.bound(problem.place(first, triplets))[1].triplets)
+    both, _ = problem.bound(at)
+    proved, found = problem.certify(second, at.triplets)
+    assert both.bound >= max(each.bound for each in alone)
+    assert proved.bound >= (1 - 1e-9) * both.bound
+    assert proved.ratios[0] == pytest.approx(alone[1].ratios[0]), "those of α at the placement"
+    dual = case.spread(found, problem.kernels.to_host(proved.dual))
+    assert proved.bound == pytest.approx(case.push_weight * (case.v @ dual), rel=1e-9)
+    assert smallest_eigenvalue(case, 1.0, dual) >= -1e-9
 
 
 def test_a_certificate_needs_no_complete_working_set(problem, factor):

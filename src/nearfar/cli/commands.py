@@ -127,6 +127,16 @@ def nearfar() -> None:
     help="Learn from N training rows drawn at random; all of them classify test rows.",
 )
 @click.option(
+    "--dask",
+    is_flag=True,
+    help="Learn on a Dask cluster of this machine's cores; TABLE is a pattern of Parquet files.",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Learn on the Dask cluster of this scheduler, such as tcp://10.0.0.1:8786.",
+)
+@click.option(
     "--push-weight",
     type=_FiniteRange(0, 1, min_open=True, max_open=True),
     help="Weight of pushing impostors away; the rest pulls neighbours in (mu in the papers).",

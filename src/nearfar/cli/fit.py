@@ -67,11 +67,17 @@ class FitOptions:
     seed: int
     rows: int | None
     force: bool
+    dask: bool
+    scheduler: str | None
     given: Mapping[str, Any]  # those of `PARAMETERS` that were named
 
 
 def run(options: FitOptions) -> int:
     """Do it, and return the exit code."""
+    if options.dask or options.scheduler is not None:
+        from nearfar.cli.fit_dask import run as run_on_cluster
+
+        return run_on_cluster(options)
     model = make_model(options.method, options.given, options.neighbors, options.seed)
     _check_options(options)
     waits = _megabytes(options) >= LARGE_FILE

@@ -122,7 +122,8 @@ class Kernel:
                 )
             return pairwise_kernels(X, Y, metric=self.kernel, **self.parameters)
         if self.kernel in SHIFTABLE:  # keeps digits where the points are far from the origin
-            centre = Y[0] + (Y - Y[0]).mean(0)  # exact for features that do not vary
+            centre, varies = Y.mean(0), (Y[0] != Y).any(0)
+            centre[~varies] = Y[0][~varies]  # the mean of equal numbers may be rounded
             X, Y = X - centre, Y - centre
         return kernels.similarities(X, Y, self.kernel, self.gamma or 1.0, **self.parameters)
 

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
 
+from nearfar.blocks import Blocks
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._block_rows import block_fingerprint
 from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
 from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._start import projection, sparse_projection
@@ -84,7 +86,10 @@ def margin_checkpoint(
     if estimator.checkpoint is None:
         return None
     shared = [estimator.n_neighbors, estimator.push_weight]
-    rows = points if sparse.issparse(points) else to_host(points)
+    if isinstance(points, Blocks):
+        rows: Any = block_fingerprint(points)
+    else:
+        rows = points if sparse.issparse(points) else to_host(points)
     parts = [rows, labels.starts, *settings, *shared]
     return Checkpoint(estimator.checkpoint, fingerprint(*parts))
 
@@ -107,8 +112,10 @@ def targets_under(
     if components is None:
         return nearest_targets(points, labels, n_neighbors)
     kernels = kernels_for(points)
-    centred = kernels.double(points)
-    images = kernels.apply(centred if centre is None else centred - centre, components)
+    if centre is None:
+        images = kernels.apply(kernels.double(points), components)
+    else:
+        images = kernels.apply_centred(points, centre, components)
     return nearest_targets(images, labels, n_neighbors)
 
 

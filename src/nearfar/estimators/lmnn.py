@@ -10,8 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from nearfar.blocks import Blocks, is_dask
+from nearfar.blocks.cells import cell_order
+from nearfar.blocks.collections import on_this_machine
+from nearfar.blocks.neighbors import nearest_in_class
+from nearfar.blocks.rows import with_known_rows
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._block_rows import block_prior, central_row, live_blocks
+from nearfar.estimators._dask import refuse_dask, validated_dask
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
 from nearfar.estimators._given_triplets import check_no_labels_needed, with_different_ends
 from nearfar.estimators._input import (
@@ -58,6 +65,7 @@ from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows,
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.lmnn import LMNNProblem
+from nearfar.problems.lmnn_blocks import LMNNBlocks
 from nearfar.problems.lmnn_given import GivenLMNNProblem
 from nearfar.problems.lmnn_sampled import CONFIDENCE, Draws, SampledLMNNProblem
 from nearfar.problems.lmnn_sparse import SparseLMNNProblem
@@ -358,9 +366,11 @@ class LMNN(MetricLearner):
         self.transduction_ = None
         if holds_tuples(X):
             return self._fit_triplets(X, y, target_neighbors, sample_weight)
-        X = self._validated_points(X)
-        all_labels = y
+        given_X, X = X, self._validated_points(X)
+        all_labels = y = on_this_machine(y)
+        sample_weight = on_this_machine(sample_weight)
         if self.unlabeled_weight is not None:
+            refuse_dask(self, X)
             all_labels, sample_weight = with_spread_labels(
                 self, X, y, sample_weight, target_neighbors
             )
@@ -368,7 +378,7 @@ class LMNN(MetricLearner):
         weights = validated_weights(self, X.shape[0], sample_weight, labels)
         targets = None if target_neighbors is None else to_host(target_neighbors)
         counted = drop_rows_without_weight(self, X, labels, weights)[:2]
-        self._check_parameters(counted[1], targets)
+        self._check_parameters(*counted, targets)
         given = self._given_start()
 
         edges = None if targets is None else given_edges(targets, labels, X, weights)
@@ -377,7 +387,7 @@ class LMNN(MetricLearner):
         self.prior_components_ = None if rows.prior is None else rows.prior[0]
         settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
         checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings, rows.masses)
-        training = Training(self, X, y, checkpoint=checkpoint)
+        training = Training(self, given_X, y, checkpoint=checkpoint)
         before = None if training.saved is None else unpacked(*training.saved)
         draws = None
         if self.certificate == "sample":
@@ -427,6 +437,8 @@ class LMNN(MetricLearner):
         """Points, which may be sparse if a map of few rows is learned."""
         count: Any = self.n_components
         rows = int(count) if isinstance(count, Integral) else None
+        if is_dask(X):
+            return with_known_rows(validated_dask(self, X, reset=True))
         few = sparse.issparse(X) and learned_rows(rows, self.reduce, X.shape[1]) is not None
         return validated_points(
             self,
@@ -455,8 +467,13 @@ class LMNN(MetricLearner):
         if isinstance(self.init, str) or self.init is None:
             check_choice("init", self.init, INITS, or_else=" or an array")
 
-    def _check_parameters(self, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
+    def _check_parameters(self, X: Any, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
         self._check_own_parameters()
+        if is_dask(X) and self.validation_fraction is not None:
+            raise InvalidInputError(
+                "validation_fraction needs rows in memory; got a Dask array. Leave it None, and"
+                " raise shrinkage or tol against overfitting, or fit to a sample of the rows."
+            )
         if targets is not None and self.validation_fraction is not None:
             raise InvalidInputError(
                 "target_neighbors and validation_fraction cannot be used together: held-out rows"
@@ -491,6 +508,8 @@ class LMNN(MetricLearner):
     ) -> Rows:
         """The rows to learn from and to validate on: X are those of n_rows that have a weight."""
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
+        if is_dask(X):
+            return self._rows_in_blocks(X, split, targets, n_rows, weights)
         live = without_dead_features(X)
         points, held_out, prior = take_rows(live, split.order), None, None
         is_sparse = sparse.issparse(points)
@@ -513,6 +532,28 @@ class LMNN(MetricLearner):
             n_rows,
             weights,
         )
+
+    def _rows_in_blocks(
+        self,
+        X: Any,
+        split: Split,
+        targets: tuple[Array, Array] | None,
+        n_rows: int,
+        weights: Matrix | None,
+    ) -> Rows:
+        """As `_rows`, of a Dask array, whose rows are sorted by class on the cluster."""
+        blocks, varies = live_blocks(X, split.order)
+        centre, prior = central_row(blocks), None
+        if self.shrinkage == "auto":
+            prior = block_prior(blocks, split.codes, self.n_neighbors, varies)
+        counted = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
+        labels, order = split.labels, counted[split.order]
+        if targets is None and varies.any():
+            near = np.diag(varies.astype(float)) if prior is None else prior[0]
+            cells = cell_order(blocks, split.codes, near)
+            blocks, order = blocks.reordered(cells), order[cells]
+            labels = replace(labels, order=labels.order[cells])
+        return Rows(blocks, centre, labels, order, targets, None, prior, n_rows, weights)
 
     # -- passes ------------------------------------------------------------------------------
 
@@ -559,6 +600,8 @@ class LMNN(MetricLearner):
         if before is not None:
             chosen_by = before.components
         edges = rows.targets
+        if isinstance(points, Blocks):
+            return self._block_descent(rows, edges if before is None else None, chosen_by)
         if before is not None or edges is None:
             edges = targets_under(chosen_by, points, rows.centre, labels, self.n_neighbors)
         if sparse.issparse(points):
@@ -581,6 +624,26 @@ class LMNN(MetricLearner):
         if draws is not None:
             problem = SampledLMNNProblem.of(problem, draws, self.tol)
         return Descent(problem, points, labels, self.tol, self._learns_rows)
+
+    def _block_descent(
+        self, rows: Rows, edges: tuple[Array, Array] | None, chosen_by: Matrix | None
+    ) -> Descent:
+        """The same of rows in blocks; target neighbours are chosen unless edges are given."""
+        blocks, centre, codes = rows.points, np.asarray(rows.centre), rows.codes
+        if edges is None:
+            edges = nearest_in_class(blocks, codes, self.n_neighbors, chosen_by, centre)
+        problem = LMNNBlocks.of(
+            blocks,
+            centre,
+            edges,
+            codes,
+            self.push_weight,
+            self.shrinkage_,
+            floored=self._learns_rows is None,
+            prior=rows.prior,
+            masses=rows.masses,
+        )
+        return Descent(problem, blocks, rows.labels, self.tol, self._learns_rows)
 
     def _pass(
         self,
@@ -704,7 +767,7 @@ class LMNN(MetricLearner):
             training.history,
             ending.unreached,
             unrounded=kept.unrounded,
-            points=None if sparse.issparse(X) else X,
+            points=None if sparse.issparse(X) or is_dask(X) else X,
             sampled_gap=kept.sampled_gap,
         )
 

@@ -36,12 +36,14 @@ __all__ = [
     "gram_kernels_for",
     "is_torch",
     "kernels_for",
+    "row_blocks",
     "single_threaded_blas",
     "take_rows",
     "to_host",
 ]
 
 GIGABYTE = 1e9
+BLOCK_ROWS = 1 << 16  # of which copies are made at a time
 
 Array = Any
 """A NumPy array, a torch tensor on any device, or a CSR array where sparse input is taken."""
@@ -75,6 +77,11 @@ def to_host(values: Any) -> NDArray[Any]:
     if sparse.issparse(values):
         return np.asarray(values.toarray())
     return np.asarray(kernels_for(values).to_host(values))
+
+
+def row_blocks(X: Array) -> list[Array]:
+    """The rows of X in blocks, so that what is computed of them takes the memory of one block."""
+    return [X[first : first + BLOCK_ROWS] for first in range(0, len(X), BLOCK_ROWS)]
 
 
 def take_rows(X: Array, rows: NDArray[np.intp]) -> Array:

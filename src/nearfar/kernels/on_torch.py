@@ -34,6 +34,7 @@ Index = NDArray[np.intp]
 
 EDGE_BLOCK = 1 << 28  # bytes of gathered rows at a time
 FUSED_POINTS = 8192  # from which the fused searches are faster
+MOST_ROWS = 16384  # of a tile: 2 GB of products in float64
 MANY_ON_HOST = 1024  # points from which on_numpy finds the soft neighbours faster on the host
 
 
@@ -202,10 +203,9 @@ def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
         points = points - points.median(0).values
         squares = (points * points).sum(1)
         everyone = torch.arange(last - first, device=X.device)
-        for begin in range(0, last - first, _tile(X)):
-            check_time()
-            rows = everyone[begin : begin + _tile(X)]
-            score = points[rows] @ points.T - 0.5 * squares  # ½(‖x‖² − D)
+        for part in _tables(points, len(points)):
+            rows = everyone[part]
+            score = torch.addmm(-0.5 * squares, points[rows], points.T)  # ½(‖x‖² − D)
             score[torch.arange(len(rows)), rows] = -torch.inf
             proposed = score.topk(min(near + SPARE, last - first - 1), dim=1)
             nearest, lengths = _exact_nearest(points, rows, proposed.indices, near)
@@ -315,6 +315,23 @@ def cross_impostor_pairs(
     return torch.cat(heads), torch.cat(tails)
 
 
+def mutual_impostor_pairs(
+    Q: Tensor,
+    reach: Tensor,
+    Z: Tensor,
+    others_reach: Tensor,
+    labels: Tensor,
+    others: Tensor,
+    screen: tuple[Tensor, Tensor] | None = None,
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """`cross_impostor_pairs` of Q among Z, and of Z among Q."""
+    back = None if screen is None else screen[::-1]
+    return (
+        cross_impostor_pairs(Q, reach, Z, labels, others, screen),
+        cross_impostor_pairs(Z, others_reach, Q, others, labels, back),
+    )
+
+
 def _lowered_halves(S: Tensor) -> Tensor:
     """½‖s‖² of each row minus a bound on the rounding of its products; nan on overflow."""
     half = (S * S).sum(1) * (0.5 - (S.shape[1] + 8) * _matmul_eps(S))
@@ -332,7 +349,7 @@ def _tile(Z: Tensor) -> int:
     if Z.device.type != "cuda":
         return 1536
     free, _ = torch.cuda.mem_get_info(Z.device)
-    return int(min(16384, max(256, (free / 8 / 24) ** 0.5)))
+    return int(min(MOST_ROWS, max(256, (free / 8 / 24) ** 0.5)))
 
 
 def _edge_blocks(m: int, row_bytes: int) -> Iterator[slice]:
@@ -387,6 +404,14 @@ def apply(U: Tensor, L: NDArray[np.floating] | Tensor) -> Tensor:
     return U @ torch.as_tensor(L, dtype=U.dtype, device=U.device).T
 
 
+def apply_centred(X: Tensor, centre: Tensor, L: NDArray[np.floating]) -> Tensor:
+    """(X − centre) Lᵀ in float64, L on the host; rows are made float64 a block at a time."""
+    out = torch.empty((len(X), len(L)), dtype=torch.float64, device=X.device)
+    for rows in _edge_blocks(len(X), 8 * X.shape[1]):
+        out[rows] = apply(double(X[rows]) - centre, L)
+    return out
+
+
 def gram(A: Tensor, B: Tensor) -> NDArray[np.float64]:
     """Aᵀ B on the host, its sums over blocks of rows taken in float64."""
     total = torch.zeros((A.shape[1], B.shape[1]), dtype=torch.float64, device=A.device)
@@ -404,10 +429,13 @@ def edge_scatter(
 
     Weights are not negative; None for w = 1.
     """
-    difference = double(Z[heads]) - Z[tails]
-    if weights is not None:
-        difference *= double(weights).sqrt()[:, None]
-    return gram(difference, difference)
+    total = np.zeros((Z.shape[1], Z.shape[1]))
+    for part in _edge_blocks(len(heads), 8 * Z.shape[1]):
+        difference = double(Z[heads[part]]) - Z[tails[part]]
+        if weights is not None:
+            difference *= double(weights[part]).sqrt()[:, None]
+        total += gram(difference, difference)
+    return total
 
 
 def group_scatter(Z: Tensor, rows: Tensor, starts: Index) -> NDArray[np.float64]:

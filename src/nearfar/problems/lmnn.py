@@ -49,6 +49,7 @@ classification, JMLR 10 (2009).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -57,9 +58,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.kernels import Array
-from nearfar.linalg import largest_scale, range_and_null, symmetric
+from nearfar.linalg import largest_scale, range_and_null, symmetric, top_of_means
 from nearfar.problems.lmnn_objective import LMNNObjective
-from nearfar.problems.lmnn_triplets import Placement, Triplets
+from nearfar.problems.lmnn_triplets import DualPoint, Placement, Triplets
 
 Matrix = NDArray[np.float64]
 
@@ -96,16 +97,20 @@ class Certificate:
 class LMNNProblem(LMNNObjective):
     """The program (7) on points sorted by class, with what is proved of its answers."""
 
-    def bound(self, at: Placement) -> Certificate:
-        """The gap of (6) over the triplets at hand, in working precision: a guide, no proof."""
-        return self._certificate(at, self.U, self.kept)
+    def bound(self, at: Placement) -> tuple[Certificate, Placement]:
+        """The gap of (6) over the triplets at hand, in working precision: a guide, no proof.
+
+        Also the placement with the dual point that was found.
+        """
+        certificate = self._certificate(at, self.U, self.kept)
+        return certificate, at.with_best(certificate.triplets.best)
 
     def certify(
         self, L: Matrix, previous: Triplets | None = None, *, keep: bool = False
     ) -> tuple[Certificate, Triplets]:
         """The gap of (6) from the data in float64, over all triplets; previous gives α."""
-        U = self.exact()
-        return self._certified(L, self._map(L, U), self._exactly_kept, U, previous, keep)
+        Z = self._map(L, self.exact())
+        return self._certified(L, Z, self._exactly_kept, previous, keep)
 
     def certify_returned(
         self, L: Matrix, certificate: Certificate | None, triplets: Triplets
@@ -120,14 +125,13 @@ class LMNNProblem(LMNNObjective):
             components = self.returned(L)
             Z = self._images_of(components)
             if certificate is None:
-                return self._certified(L, Z, None, self.exact(), triplets, False, components)[0]
+                return self._certified(L, Z, None, triplets, False, components)[0]
             at = self._surveyed(L, Z, None, triplets, False, components)
             objective, n_active = self.objective(at)
             return replace(certificate, objective=objective, n_active=n_active)
-        U = self.exact()
-        before, Z = self._returned_images(L, U)
+        before, Z = self._returned_images(L, self.exact())
         if certificate is None or not self._covers(triplets, before, Z):
-            found, _ = self._certified(L, Z, None, U, triplets, False, self.returned(L))
+            found, _ = self._certified(L, Z, None, triplets, False, self.returned(L))
             if certificate is None or found.bound >= certificate.bound:
                 return found
             return replace(certificate, objective=found.objective, n_active=found.n_active)
@@ -154,14 +158,17 @@ class LMNNProblem(LMNNObjective):
         L: Matrix,
         Z: Array,
         kept: Array | None,
-        U: Array,
         previous: Triplets | None,
         keep: bool = False,
         components: Matrix | None = None,
     ) -> tuple[Certificate, Triplets]:
-        """The gap of (6) for images in float64 as `_survey` takes them; searches all triplets."""
+        """The gap of (6) for images in float64 as `_survey` takes them; searches all triplets.
+
+        The points in float64 are made again where they are needed, not kept during the search.
+        """
         at = self._surveyed(L, Z, kept, previous, keep, components)
-        return self._certificate(at, U, self._exactly_kept), at.triplets
+        certificate = self._certificate(at, self.exact(), self._exactly_kept)
+        return certificate, certificate.triplets
 
     def _surveyed(
         self,
@@ -187,33 +194,84 @@ class LMNNProblem(LMNNObjective):
         )
 
     def _certificate(self, at: Placement, U: Array, kept: Array | None) -> Certificate:
-        mu = self.push_weight
-        slack, alpha = at.slack, at.alpha
+        """The gap of (6), with the better of α at the placement and its means with the best one.
+
+        One direction in which S(α) is too large scales all of α down. α oscillates from look to
+        look in such directions, and a mean of two has less of each.
+        """
+        mu, slack, triplets = self.push_weight, at.slack, at.triplets
         objective, n_active = self.objective(at)
-        feasible = self._annihilate_null_space(at.triplets, alpha, U)
-        free = self._free_directions(at.triplets, alpha - feasible, U)
-        alpha = feasible
+        alpha = self._annihilate_null_space(triplets, at.alpha, U)
+        free = self._free_directions(triplets, at.alpha - alpha, U)
+        equal = self._equal_pairs(triplets)
+        here = self._dual_point(at, alpha, equal, U, kept)
         most = max(LEADING, at.L.shape[-2] // LEADING)
-        scales, ratios, directions = zip(*self._scales(at.triplets, alpha, U, most), strict=True)
-        equal = self._equal_pairs(at.triplets)
-        fixed = alpha * self._within(equal, at)[at.triplets.pair]
-        dual = fixed + self._feasible(at.triplets, alpha - fixed, scales, U)
-        weighted = at.triplets.weighted
-        bound = mu * float((weighted(dual) * self._margins(at.triplets, kept)).sum())
+        scales, ratios, directions = zip(*self._scales_of(here.S, most), strict=True)
+        best = here
+        if triplets.best is not None:
+            best = self._best_mean(at, triplets.best, here, equal, U, kept)
+        if best is not here:
+            scales = tuple(scale for scale, *_ in self._scales_of(best.S))
+        fixed = best.alpha * self._within(equal, at)[triplets.pair]
+        dual = fixed + self._feasible(triplets, best.alpha - fixed, scales, U)
+        bound = mu * float((triplets.weighted(dual) * self._margins(triplets, kept)).sum())
         if bound < 0:  # α = 0 proves more
             dual, bound = 0 * dual, 0.0
+        lost = triplets.weighted(slack.clip(0, None) - alpha * slack)
+        if self.is_single:
+            best = replace(best, alpha=self.kernels.single(best.alpha))
         return Certificate(
             objective=objective,
             bound=self._constant + bound,
-            complementarity=mu * float(weighted(slack.clip(0, None) - alpha * slack).sum()),
+            complementarity=mu * float(lost.sum()),
             n_active=n_active,
-            n_coinciding=self._n_different(at.triplets, equal),
+            n_coinciding=self._n_different(triplets, equal),
             ratios=ratios,
             directions=directions,
-            triplets=at.triplets,
+            triplets=replace(triplets, best=best),
             dual=dual,
             free=free,
         )
+
+    def _dual_point(
+        self, at: Placement, alpha: Array, equal: Array, U: Array, kept: Array | None
+    ) -> DualPoint:
+        """α, which annihilates the null space of P, with S and its share of the bound."""
+        triplets = at.triplets
+        counted = self.push_weight * triplets.weighted(alpha) * self._margins(triplets, kept)
+        fixed = 0.0
+        if len(equal):
+            fixed = float((counted * self._within(equal, at)[triplets.pair]).sum())
+        S = tuple(self._pushes(triplets, alpha, U))
+        return DualPoint(alpha, S, float(counted.sum()), fixed)
+
+    def _best_mean(
+        self,
+        at: Placement,
+        known: DualPoint,
+        here: DualPoint,
+        equal: Array,
+        U: Array,
+        kept: Array | None,
+    ) -> DualPoint:
+        """The point between the best one so far and α at the placement that proves most."""
+        if known.S is None:
+            alpha = self.kernels.double(known.alpha)
+            alpha = self._annihilate_null_space(at.triplets, alpha, U)
+            known = self._dual_point(at, alpha, equal, U, kept)
+        framed = (
+            [basis.T @ S @ basis for (basis, _), S in zip(self._ranges, point.S or (), strict=True)]
+            for point in (known, here)
+        )
+
+        def proved(found: tuple[float, float]) -> float:
+            w, top = found
+            fixed = known.fixed + w * (here.fixed - known.fixed)
+            total = known.total + w * (here.total - known.total)
+            return fixed + (total - fixed) / max(1.0, top)
+
+        share, _ = max(top_of_means(*framed), key=proved)
+        return here if share == 1 else known.towards(here, share)
 
     def _margins(self, triplets: Triplets, kept: Array | None) -> Array | float:
         """b of (7), (t,), from the points whose squared lengths are those of φWᵀW."""
@@ -249,7 +307,14 @@ class LMNNProblem(LMNNObjective):
         self, triplets: Triplets, alpha: Array, U: Array, count: int = 1
     ) -> list[tuple[float, Matrix, Matrix]]:
         """For each metric the largest θ <= 1 with P − θS(α) ⪰ 0, and where it is tightest."""
-        ranges, pushes = self._ranges, self._pushes(triplets, alpha, U)
+        return self._scales_of(self._pushes(triplets, alpha, U), count)
+
+    def _scales_of(
+        self, pushes: Iterable[Matrix] | None, count: int = 1
+    ) -> list[tuple[float, Matrix, Matrix]]:
+        """The same, from S(α) of each metric."""
+        assert pushes is not None
+        ranges = self._ranges
         return [largest_scale(R, S, count) for (R, _), S in zip(ranges, pushes, strict=True)]
 
     def _pushes(self, triplets: Triplets, alpha: Array, U: Array) -> list[Matrix]:

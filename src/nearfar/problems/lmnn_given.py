@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from nearfar.kernels import Array, kernels_for
 from nearfar.problems.lmnn import LMNNProblem
-from nearfar.problems.lmnn_triplets import Placement, Triplets
+from nearfar.problems.lmnn_triplets import DualPoint, Placement, Triplets
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -94,9 +94,11 @@ class GivenLMNNProblem(LMNNProblem):
         self._check_memory(len(given.heads), len(given.pair))
         edge_lengths = self._lengths(Z, *self.edges, kept)
         pair_lengths = self._lengths(Z, given.heads, given.tails, kept)
-        prox = 0 * edge_lengths[given.edge]
+        prox, best = 0 * edge_lengths[given.edge], None
+        rows = given.heads, given.tails, given.pair, given.edge
         if previous is not None:
-            prox = self._carried(previous, given.edge * len(self.U) + given.tails[given.pair], prox)
-        triplets = self._triplets(given.heads, given.tails, given.pair, given.edge, prox, width)
+            prox, best = self._carried(previous, *rows)
+        point = None if best is None else DualPoint(best)
+        triplets = self._triplets(*rows, prox, width, point)
         pull = self._pull_of(edge_lengths, L, components)
         return Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)

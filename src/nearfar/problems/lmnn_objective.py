@@ -17,11 +17,12 @@ from nearfar.kernels import Array, check_memory
 from nearfar.kernels.tiles import labels_of
 from nearfar.linalg import is_identity
 from nearfar.problems.lmnn_points import LMNNPoints
-from nearfar.problems.lmnn_triplets import STEP_LIMIT, Line, Placement, Triplets
+from nearfar.problems.lmnn_triplets import STEP_LIMIT, DualPoint, Line, Placement, Triplets
 
 Matrix = NDArray[np.float64]
 
 PAIR_BYTES, TRIPLET_BYTES = 140, 150  # of all arrays that hold pairs and triplets at a time
+NEGLIGIBLE = 1e-4  # α of an earlier dual point that is not worth a place in a proof
 WEIGHT_BYTES = 16  # more of each where rows have weights
 
 
@@ -94,9 +95,9 @@ class LMNNObjective(LMNNPoints):
         offset = kernels.cumsum(count) - count
         edge = kernels.arange(len(pair), heads) - offset[pair] + self.first_edge[heads[pair]]
         slack = 1 + edge_lengths[edge] - pair_lengths[pair]
-        prox = slack * 0
+        prox, best = slack * 0, None
         if previous is not None:
-            prox = self._carried(previous, edge * n + tails[pair], prox)
+            prox, best = self._carried(previous, heads, tails, pair, edge)
         wanted = (slack > -margin) | (prox > 0)
         if keep and len(known):
             known = kernels.unique(known)
@@ -104,7 +105,8 @@ class LMNNObjective(LMNNPoints):
             at = kernels.searchsorted(known, code).clip(0, len(known) - 1)
             wanted = wanted | (known[at] == code)[pair]
         at = kernels.flatnonzero(wanted)
-        triplets = self._triplets(heads, tails, pair[at], edge[at], prox[at], width)
+        best = None if best is None else DualPoint(best[at])
+        triplets = self._triplets(heads, tails, pair[at], edge[at], prox[at], width, best)
         pull = self._pull_of(edge_lengths, L, components)
         return Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
 
@@ -146,7 +148,14 @@ class LMNNObjective(LMNNPoints):
         )
 
     def _triplets(
-        self, heads: Array, tails: Array, pair: Array, edge: Array, prox: Array, width: float
+        self,
+        heads: Array,
+        tails: Array,
+        pair: Array,
+        edge: Array,
+        prox: Array,
+        width: float,
+        best: DualPoint | None = None,
     ) -> Triplets:
         """Triplets with the edges that occur in them."""
         kernels = self.kernels
@@ -155,19 +164,40 @@ class LMNNObjective(LMNNPoints):
         near = (kernels.cumsum(occurs) - 1)[edge]
         edges, masses = kernels.flatnonzero(occurs), self.masses
         weights = None if masses is None else masses[heads] * masses[tails]
-        return Triplets(heads, tails, pair, edge, edges, near, prox, width, weights)
+        return Triplets(heads, tails, pair, edge, edges, near, prox, width, weights, best)
 
-    def _carried(self, previous: Triplets, code: Array, prox: Array) -> Array:
-        """The multipliers of ``previous`` at the triplets given by code = edge n + tail."""
-        kernels, n = self.kernels, len(self.U)
-        used = kernels.flatnonzero(previous.prox > 0)
-        if len(used) == 0:
-            return prox
-        known = previous.edge[used] * n + previous.tails[previous.pair[used]]
-        order = known.argsort()
-        known, values = known[order], previous.prox[used][order]
-        at = kernels.searchsorted(known, code).clip(0, len(known) - 1)
-        return prox + values[at] * (known[at] == code)
+    def _carried(
+        self, previous: Triplets, heads: Array, tails: Array, pair: Array, edge: Array
+    ) -> tuple[Array, Array | None]:
+        """The multipliers and the best dual point of ``previous`` at triplets, zero at new ones.
+
+        A table has a place for every target edge of each pair of ``previous``.
+        """
+        kernels, n, first = self.kernels, len(self.U), self.first_edge
+        begins = first[previous.heads]
+        count = first[previous.heads + 1] - begins
+        offset = kernels.cumsum(count) - count - begins  # of the table, less the first edge
+        place = offset[previous.pair] + previous.edge
+        known = previous.heads * n + previous.tails
+        code = heads * n + tails
+        at = kernels.searchsorted(known, code).clip(0, max(len(known) - 1, 0))
+        found = kernels.flatnonzero(known[at] == code) if len(known) else at[:0]
+        is_known = heads < 0
+        is_known[found] = True
+        old = kernels.flatnonzero(is_known[pair])
+        source = offset[at[pair[old]]] + edge[old]
+
+        def carried(values: Array) -> Array:
+            table = kernels.segment_sum(place[:0], values[:0], int(count.sum()))
+            table[place] = kernels.double(values)
+            out = kernels.segment_sum(place[:0], values[:0], len(pair))
+            out[old] = table[source]
+            return out
+
+        if previous.best is None:
+            return carried(previous.prox), None
+        best = carried(previous.best.alpha)
+        return carried(previous.prox), best * (best > NEGLIGIBLE)
 
     def multipliers(self, triplets: Triplets) -> dict[str, NDArray[Any]]:
         """The multipliers that are not zero, on the host: enough to continue from them."""
@@ -185,8 +215,10 @@ class LMNNObjective(LMNNPoints):
         kernels = self.kernels
         edge, tails = (kernels.index(found[name], self.U) for name in ("edge", "tail"))
         prox = kernels.like(found["prox"], kernels.double(self.U[:0]))
-        pair = kernels.arange(len(edge), edge)
-        return self._triplets(self.edges[0][edge], tails, pair, edge, prox, width)
+        n, code = len(self.U), self.edges[0][edge] * len(self.U) + tails
+        pairs = kernels.unique(code)
+        pair = kernels.searchsorted(pairs, code)
+        return self._triplets(pairs // n, pairs % n, pair, edge, prox, width)
 
     # -- objective, gradient and line ----------------------------------------------------------
 

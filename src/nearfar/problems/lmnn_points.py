@@ -75,15 +75,18 @@ class LMNNPoints:
         in n directions instead of n − 1.
         """
         kernels = kernels_for(X)
-        points = kernels.double(X) - centre
+        centre = kernels.double(centre)
+        points = X - centre
         weight = 1 - float(push_weight)
         placed = None if masses is None else kernels.like(masses, kernels.double(X[:0]))
         edge_weights = _edge_weights(placed, edges)
         total = float(edge_weights.sum())
         if not shrinkage:
             prior = None
-        W, inverse = _identity(points, shrinkage > 0) if prior is None else prior
+        varies = kernels.to_host((points != 0).any(0))
+        W, inverse = identity_prior(varies, shrinkage > 0) if prior is None else prior
         framed = points if prior is None else kernels.apply(points, W)
+        del points
         unit, floor = _ridge_and_floor(framed, edges, edge_weights, len(W), shrinkage)
         ridge = weight * unit
         if not floored:
@@ -98,7 +101,7 @@ class LMNNPoints:
             first = None
 
         def images(components: Matrix) -> Array:
-            return _with_equal_rows(kernels.apply(kernels.double(X) - centre, components), first)
+            return _with_equal_rows(kernels.apply_centred(X, centre, components), first)
 
         basis, dual, U, P, Q = whitened(kernels, framed, pull, weight * total, ridge)
         if prior is not None:
@@ -306,9 +309,8 @@ class LMNNPoints:
         return kernels.double(cross), kernels.double(square)
 
 
-def _identity(points: Array, shrunk: bool) -> tuple[Matrix, Matrix]:
+def identity_prior(varies: NDArray[np.bool_], shrunk: bool) -> tuple[Matrix, Matrix]:
     """W of (7) for the distance of the inputs, and its inverse: the features that vary, if any."""
-    varies = kernels_for(points).to_host(abs(points).sum(0)) > 0
     kept = np.flatnonzero(varies & shrunk)
     check_memory(
         MAP_BYTES * len(kept) ** 2,
@@ -342,5 +344,12 @@ def _ridge_and_floor(
 
 
 def _with_equal_rows(U: Array, first: Array | None) -> Array:
-    """U with exactly equal rows where ``first`` says so: a matrix product may round them apart."""
-    return U if first is None else U[first]
+    """Make rows of U exactly equal where ``first`` says so: a matrix product may round them apart.
+
+    U is changed, and returned.
+    """
+    if first is not None:
+        kernels = kernels_for(U)
+        later = kernels.flatnonzero(first != kernels.arange(len(first), first))
+        U[later] = U[first[later]]
+    return U

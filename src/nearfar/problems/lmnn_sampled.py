@@ -102,7 +102,7 @@ class SampledLMNNProblem(LMNNProblem):
         if count > MOST * len(costs):
             return super().certify(L, previous, keep=keep)
         largest, drawn = drawn_rows(costs, count, generator)
-        certificate = self._certificate(at, self.exact(), self._exactly_kept())
+        certificate = self._certificate(at, self.exact(), self._exactly_kept)
         rows = np.concatenate([largest, drawn])
         edge, tail, loss, totals = self._missing(Z, lengths, previous, rows)
         rest = np.ones(len(costs), dtype=np.bool_)

@@ -5,9 +5,9 @@ Equation numbers are those of `nearfar.problems.lmnn`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,34 @@ from nearfar.kernels import Array
 Matrix = NDArray[np.float64]
 
 STEP_LIMIT = 4.0  # steps along a direction that a line search may take
+
+
+@dataclass(frozen=True)
+class DualPoint:
+    """α of (3), which is feasible once it is scaled, with all that its bound depends on.
+
+    All of it is linear in α, except that S is None where it is not known.
+    """
+
+    alpha: Array  # (t,)
+    S: tuple[Matrix, ...] | None = None  # (d, d), of each metric
+    total: float = 0.0  # μ Σ_t v_t α_t b_t
+    fixed: float = 0.0  # of it, from pairs of equal points: it need not be scaled
+
+    def towards(self, other: DualPoint, share: float) -> DualPoint:
+        """The point that is this share of the way to another one; S of both is known."""
+        assert self.S is not None
+        assert other.S is not None
+
+        def between(here: Any, there: Any) -> Any:
+            return here + share * (there - here)
+
+        return DualPoint(
+            between(self.alpha, other.alpha),
+            tuple(between(*both) for both in zip(self.S, other.S, strict=True)),
+            between(self.total, other.total),
+            between(self.fixed, other.fixed),
+        )
 
 
 @dataclass(frozen=True)
@@ -32,6 +60,7 @@ class Triplets:
     prox: Array  # (t,) float64
     width: float
     weights: Array | None = None  # (p,) float64, v of (8) of the pairs; None if all are 1
+    best: DualPoint | None = None  # the best dual point so far, of these triplets
 
     def __len__(self) -> int:
         return len(self.pair)
@@ -51,6 +80,14 @@ class Placement:
     edge_lengths: Array  # (q,) float64, of the edges that occur in triplets
     pair_lengths: Array  # (p,) float64
     triplets: Triplets
+
+    def with_best(self, best: DualPoint | None) -> Placement:
+        """The same placement, with another dual point beside its triplets."""
+        placed = replace(self, triplets=replace(self.triplets, best=best))
+        for name in ("slack", "alpha"):  # which do not depend on it
+            if name in self.__dict__:
+                placed.__dict__[name] = self.__dict__[name]
+        return placed
 
     @cached_property
     def slack(self) -> Array:

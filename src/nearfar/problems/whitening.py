@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.errors import InvalidInputError
-from nearfar.kernels import Array
+from nearfar.kernels import Array, row_blocks
 from nearfar.linalg import (
     canonical_factor,
     canonical_rotation,
@@ -67,15 +67,39 @@ def whitened(
         if found is not None:
             return found
     basis, dual = _row_space(kernels, points, None if callable(pull) else pull)
+    U = points
+
+    def measured(basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        nonlocal U
+        U = kernels.apply(points, basis.T)
+        P = pull(U) if callable(pull) else gram_under(kernels, pull, basis)
+        return P, kernels.gram(U, U), kernels.to_host(U.sum(0))
+
+    basis, dual, P, Q = resolved(basis, dual, measured, len(points), weight, ridge)
+    return basis, dual, U, P, Q
+
+
+def resolved(
+    basis: Matrix,
+    dual: Matrix,
+    measured: Callable[[Matrix], tuple[Matrix, Matrix, Matrix]],
+    n: int,
+    weight: float,
+    ridge: float,
+) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+    """Basis, dual basis, P and Q of `whitened`, from any basis of the span of n points.
+
+    ``measured`` gives the first term of P, the Gram matrix and the sum of the points in the
+    coordinates of a basis.
+    """
     if ridge and basis.size:
         # A ridge must not add costs outside the span of the points, nor vanish next to features in
         # larger units.
         basis, dual = _orthogonal(dual, ridge**0.5)
     for remaining in reversed(range(RIDGE_PASSES if ridge else PASSES)):
-        U = kernels.apply(points, basis.T)
-        P = pull(U) if callable(pull) else gram_under(kernels, pull, basis)
-        P = symmetric(P) + ridge * (basis.T @ basis)
-        Q = _random_pull(kernels, U, weight)
+        pull, gram, total = measured(basis)
+        P = symmetric(pull) + ridge * (basis.T @ basis)
+        Q = random_pull(gram, total, n, weight)
         values, vectors = eigh(P)
         spread = ((Q @ vectors) * vectors).sum(axis=0)
         squares = np.maximum(values, 0) + FLOOR * np.maximum(spread, 0)
@@ -83,7 +107,7 @@ def whitened(
         if not remaining or (lengths.min(initial=1.0) > 0.5 and lengths.max(initial=1.0) < 2):
             break
         basis, dual = basis @ (vectors / lengths), dual @ (vectors * lengths)
-    return basis, dual, U, P, Q
+    return basis, dual, P, Q
 
 
 def _whitened_components(
@@ -114,14 +138,13 @@ def _whitened_components(
     C = linalg.cholesky(P, lower=True)
     basis = linalg.solve_triangular(C, np.eye(d), lower=True).T
     U = kernels.apply(points, basis.T)
-    return basis, C, U, np.eye(d), _random_pull(kernels, U, weight)
+    Q = random_pull(kernels.gram(U, U), kernels.to_host(U.sum(0)), n, weight)
+    return basis, C, U, np.eye(d), Q
 
 
-def _random_pull(kernels: ModuleType, U: Array, weight: float) -> Matrix:
-    """Q of (2)."""
-    total = kernels.to_host(U.sum(0))
-    scatter = symmetric(kernels.gram(U, U) - np.outer(total, total) / len(U))
-    return 2 * weight / len(U) * scatter
+def random_pull(gram: Matrix, total: Matrix, n: int, weight: float) -> Matrix:
+    """Q of (2), from the Gram matrix and the sum of n points."""
+    return 2 * weight / n * symmetric(gram - np.outer(total, total) / n)
 
 
 def gram_under(kernels: ModuleType, rows: Array, basis: Matrix) -> Matrix:
@@ -149,42 +172,65 @@ def _row_space(
     """
     n = len(points)
     sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
-    scale = np.median(sample, axis=0)
-    deviation = np.sqrt(kernels.to_host((points * points).sum(0)) / n)
-    dust = ROUNDINGS * np.finfo(float).eps * n**0.5 * deviation  # of the largest entry, at least
-    scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
-    varies = deviation > 0
-    if more is not None:
-        points = kernels.concatenate([points, more])
-    unit = points * kernels.like(varies / scale, points)
-    span = np.where(varies[:, None], _span(kernels, unit), 0.0)
+    squares = sum(kernels.to_host((part * part).sum(0)) for part in row_blocks(points))
+    deviation = np.sqrt(squares / n)
+    scale, varies = feature_scales(sample, deviation, n)
+    blocks = [*row_blocks(points), *([] if more is None else row_blocks(more))]
+    span = np.where(
+        varies[:, None], _span(kernels, blocks, kernels.like(varies / scale, points)), 0.0
+    )
     basis, dual = span / scale[:, None], span * scale[:, None]
-    if span.shape[1] == min(int(varies.sum()), int((unit != 0).any(1).sum())):
+    n_rows = sum(int((part != 0).any(1).sum()) for part in blocks)
+    if span.shape[1] == min(int(varies.sum()), n_rows):
         return basis, dual
     inverse = kernels.like(varies / np.where(varies, deviation, 1.0), points)
-    lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * inverse
-    whole = ((points * inverse) ** 2).sum(1)
-    rows = kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)
-    if not len(rows):
+    lost = [_lost(kernels, part, basis, dual, inverse) for part in blocks]
+    if not sum(map(len, lost)):
         return basis, dual
-    found = np.where(varies[:, None], _span(kernels, lost[rows]), 0.0)
+    found = np.where(varies[:, None], _span(kernels, lost), 0.0)
     read, added = found / np.where(varies, deviation, 1.0)[:, None], found * deviation[:, None]
     return np.hstack([basis, read - basis @ (dual.T @ read)]), np.hstack([dual, added])
 
 
-def _span(kernels: ModuleType, rows: Array) -> Matrix:
-    """Orthonormal directions (d, k) of rows that count equally, whatever their length."""
-    norms = (rows * rows).sum(1) ** 0.5
-    unit = rows / (norms + (norms == 0))[:, None]
-    if unit.shape[1] <= len(unit):
-        values, vectors = eigh(symmetric(kernels.gram(unit, unit)))
-        return np.asarray(vectors[:, values > RANK_TOLERANCE * values.max(initial=0.0)])
+def feature_scales(sample: Matrix, deviation: Matrix, n: int) -> tuple[Matrix, NDArray[np.bool_]]:
+    """The scale of each feature, and whether it varies: from sizes of a sample and deviations."""
+    scale = np.median(sample, axis=0)
+    dust = ROUNDINGS * np.finfo(float).eps * n**0.5 * deviation  # of the largest entry, at least
+    scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
+    return scale, deviation > 0
+
+
+def _lost(kernels: ModuleType, points: Array, basis: Matrix, dual: Matrix, inverse: Array) -> Array:
+    """What points lose outside the span of a basis, in other units, where that is much of them."""
+    lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * inverse
+    whole = ((points * inverse) ** 2).sum(1)
+    return lost[kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)]
+
+
+def _span(kernels: ModuleType, blocks: list[Array], units: Array | float = 1.0) -> Matrix:
+    """Orthonormal directions (d, k) of rows in units that count equally, whatever their length."""
+    if blocks[0].shape[1] <= sum(map(len, blocks)):
+        rows = (unit_rows(part * units) for part in blocks)
+        return span_of_gram(sum(kernels.gram(unit, unit) for unit in rows))
     # The span is that of few rows: eigenvectors of unitᵀunit from those of unit unitᵀ.
+    unit = unit_rows(kernels.concatenate(blocks) * units)
     values, vectors = eigh(symmetric(kernels.gram(unit.T, unit.T)))
     kept = values > RANK_TOLERANCE * values.max(initial=0.0)
     lift = vectors[:, kept] / np.sqrt(values[kept])
     span: Matrix = kernels.gram(unit, kernels.like(lift, unit))
     return span
+
+
+def unit_rows(rows: Array) -> Array:
+    """Rows of length 1, and those of zeros as they are."""
+    norms = (rows * rows).sum(1) ** 0.5
+    return rows / (norms + (norms == 0))[:, None]
+
+
+def span_of_gram(gram: Matrix) -> Matrix:
+    """Orthonormal directions (d, k) of rows with this Gram matrix (d, d)."""
+    values, vectors = eigh(symmetric(gram))
+    return np.asarray(vectors[:, values > RANK_TOLERANCE * values.max(initial=0.0)])
 
 
 def _orthogonal(dual: Matrix, least: float) -> tuple[Matrix, Matrix]:

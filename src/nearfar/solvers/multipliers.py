@@ -160,7 +160,7 @@ class HingeProblem(Protocol[At, Known, Along]):
     def move(self, at: At, line: Along, t: float) -> At: ...  # noqa: D102
     def advance_multipliers(self, at: At, width: float) -> At: ...  # noqa: D102
     def narrow(self, at: At, width: float) -> At: ...  # noqa: D102
-    def bound(self, at: At) -> Certificate: ...  # noqa: D102
+    def bound(self, at: At) -> tuple[Certificate, At]: ...  # noqa: D102
     def certify(  # noqa: D102
         self, L: Matrix, previous: Known | None = None, *, keep: bool = False
     ) -> tuple[Certificate, Known]: ...
@@ -381,8 +381,9 @@ class _State(Generic[At, Known, Along]):
         smoothed = self.line()[0]
         fall = 0.0 if self.rests else max(self.level - smoothed, 0.0)
         self.level = smoothed
-        certificate = problem.bound(at) if self.looks and not self.fixed_rank else None
-        if certificate is not None:
+        certificate = None
+        if self.looks and not self.fixed_rank:
+            certificate, self.at = problem.bound(at)
             error, residual = certificate.complementarity, certificate.gap
         else:
             error, residual = problem.complementarity(at), np.inf
