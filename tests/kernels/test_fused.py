@@ -150,6 +150,17 @@ def test_impostors_equal_the_plain_loops_in_any_unit(fused, device, rng, dtype, 
     assert found.tolist() == (heads * 140 + tails).tolist()
 
 
+@pytest.mark.parametrize("r", [1, 2])
+def test_no_pair_is_lost_that_is_hardly_near_enough(fused, device, times, rng, dtype, r):
+    """Along a line, the rounding of two points to float16 can add up in full."""
+    n = 75 * times
+    Z, starts = rng.uniform(1, 2, size=(n, r)).astype(dtype), np.array([0, n // 2, n])
+    other = np.roll(np.arange(n), n // 2)
+    reach = (1 + 1e-9) * reference.sq_lengths(Z, np.arange(n), other).astype(np.float64)
+    found, expected = impostors(fused, Z, reach, starts, device)
+    assert found.tolist() == expected.tolist()
+
+
 def test_one_class_has_no_impostors(fused, device, rng):
     found, _ = impostors(
         fused, rng.normal(size=(200, 4)), np.full(200, 9.0), starts_of([200]), device
