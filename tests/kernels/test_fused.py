@@ -266,7 +266,13 @@ def test_edges_equal_the_plain_loops(fused, device, rng, dtype, r):
         fused.sq_lengths(points, heads, tails),
         *fused.edge_products(points, changes.T.contiguous().T, heads[:], tails),
     )
-    expected = reference.sq_lengths(Z, *edges), *reference.edge_products(Z, D, *edges)
+    weights = rng.normal(size=70) * (rng.random(70) > 0.5)
+    found += (fused.laplacian_matmul(heads, tails, torch.tensor(weights, device=device), points),)
+    expected = (
+        reference.sq_lengths(Z, *edges),
+        *reference.edge_products(Z, D, *edges),
+        reference.laplacian_matmul(*edges, weights, Z),
+    )
     for got, wanted in zip(found, expected, strict=True):
         scale = 1 if dtype == np.float32 else 1e-9
         np.testing.assert_allclose(got.cpu(), wanted, rtol=2e-5 * scale, atol=2e-5 * scale)

@@ -460,6 +460,16 @@ def edge_products(Z: Tensor, D: Tensor, heads: Tensor, tails: Tensor) -> tuple[T
     return cross, square
 
 
+def laplacian_matmul(heads: Tensor, tails: Tensor, weights: Tensor, Z: Tensor) -> Tensor:
+    """Σₑ wₑ (e_h − e_t)(e_h − e_t)ᵀ Z, by atomic additions; no row is copied."""
+    out = torch.zeros(Z.shape, dtype=Z.dtype, device=Z.device)
+    grid, shape = _edge_shape(Z, len(heads))
+    edges = heads.contiguous(), tails.contiguous(), weights.to(Z.dtype).contiguous()
+    with torch.cuda.device_of(out):
+        fused_tiles.laplacian[grid](Z.contiguous(), *edges, out, *shape)
+    return out
+
+
 def _edge_shape(Z: Tensor, m: int) -> tuple[tuple[int], tuple[int, int, int, int]]:
     """The grid, and the last arguments of a kernel on m edges."""
     r = Z.shape[1]

@@ -143,6 +143,23 @@ def edge_products(Z, D, heads, tails, cross, square, m, r, EDGES: tl.constexpr, 
     tl.store(square + e, tl.sum(total, 1), mask=e < m)
 
 
+@triton.jit(do_not_specialize=["m"])
+def laplacian(Z, heads, tails, weights, out, m, r, EDGES: tl.constexpr, K: tl.constexpr):
+    """Add w (z_h − z_t) to row h of the output, and subtract it from row t, for some of m edges."""
+    e = tl.program_id(0).to(tl.int64) * EDGES + tl.arange(0, EDGES)
+    weight = tl.load(weights + e, mask=e < m, other=0.0)[:, None]
+    head = tl.load(heads + e, mask=e < m, other=0).to(tl.int64)[:, None] * r
+    tail = tl.load(tails + e, mask=e < m, other=0).to(tl.int64)[:, None] * r
+    for first in range(0, r, K):
+        k = first + tl.arange(0, K)[None, :]
+        used = (k < r) & (weight != 0)
+        flow = tl.load(Z + head + k, mask=used, other=0.0)
+        flow -= tl.load(Z + tail + k, mask=used, other=0.0)
+        flow *= weight
+        tl.atomic_add(out + head + k, flow, mask=used, sem="relaxed")
+        tl.atomic_add(out + tail + k, -flow, mask=used, sem="relaxed")
+
+
 @triton.jit
 def _pair_products(
     high1, high2, low1, low2, H, L, columns, D: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr

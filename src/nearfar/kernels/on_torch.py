@@ -388,6 +388,9 @@ def edge_products(Z: Tensor, D: Tensor, heads: Tensor, tails: Tensor) -> tuple[T
 
 def laplacian_matmul(heads: Tensor, tails: Tensor, weights: Tensor, Z: Tensor) -> Tensor:
     """Lap(w) Z, where Lap(w) = Σₑ wₑ (e_h − e_t)(e_h − e_t)ᵀ. Time O(m r)."""
+    if (fused := _fused(Z)) and len(heads):
+        product: Tensor = fused.laplacian_matmul(heads, tails, weights, Z)
+        return product
     used = flatnonzero(weights != 0)
     heads, tails, weights = heads[used], tails[used], weights[used].to(Z.dtype)
     out = torch.zeros_like(Z)
