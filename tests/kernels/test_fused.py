@@ -305,6 +305,20 @@ def test_soft_neighbors_equal_the_plain_loops(device, rng, r, c, own, both, weig
             np.testing.assert_allclose(got.cpu(), wanted, rtol=0, atol=3e-6 * size)
 
 
+@pytest.mark.gpu
+def test_long_sums_of_soft_neighbors_keep_their_digits(torch, rng):
+    """Of 20 000 points with values that do not cancel, against float64."""
+    from nearfar.kernels import on_torch
+    from nearfar.kernels.fused_softmax import softmax_neighbors
+
+    Z = torch.tensor(rng.normal(size=(20_000, 8)) / 3, dtype=torch.float32, device="cuda")
+    starts = np.array([0, 9000, 20_000])
+    found = softmax_neighbors(Z, Z.abs() + 1, starts, False, True)
+    expected = on_torch.softmax_neighbors(Z.double(), Z.double().abs() + 1, starts, False, True)
+    for got, wanted in zip(found, expected, strict=True):
+        assert float((got - wanted).abs().max() / wanted.abs().max()) < 2e-5
+
+
 def test_soft_neighbors_without_an_answer(device, rng, monkeypatch):
     """Points in float64, too many features, points of too different sizes, a small card."""
     import torch

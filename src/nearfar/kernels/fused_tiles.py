@@ -224,9 +224,10 @@ def _add_products(sums, weights, YH, YL, columns, first, C: tl.constexpr, WIDTH:
 
 
 @triton.jit
-def _store_entries(out, sums, rows, first, n, C: tl.constexpr, WIDTH: tl.constexpr):
+def _add_entries(out, sums, rows, first, n, C: tl.constexpr, WIDTH: tl.constexpr):
+    """Add sums to entries of rows of the output. No other program does: the order is fixed."""
     at = out + rows.to(tl.int64)[:, None] * C + (first + tl.arange(0, WIDTH))[None, :]
-    tl.store(at, sums, mask=(rows < n)[:, None])
+    tl.atomic_add(at, sums, mask=(rows < n)[:, None], sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["n", "tiles"])
@@ -235,9 +236,13 @@ def softmax_products(
     forward, backward, degrees, n, alpha, tiles,
     D: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
     C: tl.constexpr, C1: tl.constexpr, C2: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BOTH: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, RUN: tl.constexpr, BOTH: tl.constexpr,
 ):  # fmt: skip
-    """The sums of (4) over all columns: W Y, with BOTH also Wᵀ Y, and the column sums of W."""
+    """The sums of (4) over all columns: W Y, with BOTH also Wᵀ Y, and the column sums of W.
+
+    The products are zero before. Tensor cores cut off what they add to a long sum, always towards
+    zero, so that they add up RUN tiles only.
+    """
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     high1, high2 = _held(H, rows, D, K1, K2)
     low1, low2 = _held(L, rows, D, K1, K2)
@@ -248,33 +253,34 @@ def softmax_products(
     same = tl.load(row_same + rows)[:, None]
     other = tl.load(row_other + rows)[:, None]
     degree = tl.zeros((BM,), tl.float64)
-    forward1 = tl.zeros((BM, C1), tl.float32)
-    forward2 = tl.zeros((BM, C2), tl.float32)
-    backward1 = tl.zeros((BM, C1), tl.float32)
-    backward2 = tl.zeros((BM, C2), tl.float32)
-    for tile in range(0, tiles):
-        columns = tile * BN + tl.arange(0, BN)
-        p = alpha * _pair_products(high1, high2, low1, low2, H, L, columns, D, K1, K2)
-        p = tl.where(rows[:, None] == columns[None, :], float("-inf"), p)
-        mates = (columns[None, :] >= first) & (columns[None, :] < stop)
-        to_column = tl.where(mates, same, other)
-        to_column *= tl.exp2(tl.minimum(p - tl.load(heights + columns)[None, :] - norm, 0.0))
-        same_back = tl.load(column_same + columns)[None, :]
-        to_row = tl.where(mates, same_back, tl.load(column_other + columns)[None, :])
-        to_row *= tl.exp2(tl.minimum(p - tl.load(norms + columns)[None, :] - height, 0.0))
-        degree += tl.sum(to_row, 1).to(tl.float64)
-        forward1 = _add_products(forward1, to_column, YH, YL, columns, 0, C, C1)
-        if C > C1:
-            forward2 = _add_products(forward2, to_column, YH, YL, columns, C1, C, C2)
-        if BOTH:
-            backward1 = _add_products(backward1, to_row, YH, YL, columns, 0, C, C1)
+    for begin in range(0, tiles, RUN):
+        forward1 = tl.zeros((BM, C1), tl.float32)
+        forward2 = tl.zeros((BM, C2), tl.float32)
+        backward1 = tl.zeros((BM, C1), tl.float32)
+        backward2 = tl.zeros((BM, C2), tl.float32)
+        for tile in range(begin, min(begin + RUN, tiles)):
+            columns = tile * BN + tl.arange(0, BN)
+            p = alpha * _pair_products(high1, high2, low1, low2, H, L, columns, D, K1, K2)
+            p = tl.where(rows[:, None] == columns[None, :], float("-inf"), p)
+            mates = (columns[None, :] >= first) & (columns[None, :] < stop)
+            to_column = tl.where(mates, same, other)
+            to_column *= tl.exp2(tl.minimum(p - tl.load(heights + columns)[None, :] - norm, 0.0))
+            same_back = tl.load(column_same + columns)[None, :]
+            to_row = tl.where(mates, same_back, tl.load(column_other + columns)[None, :])
+            to_row *= tl.exp2(tl.minimum(p - tl.load(norms + columns)[None, :] - height, 0.0))
+            degree += tl.sum(to_row, 1).to(tl.float64)
+            forward1 = _add_products(forward1, to_column, YH, YL, columns, 0, C, C1)
             if C > C1:
-                backward2 = _add_products(backward2, to_row, YH, YL, columns, C1, C, C2)
-    tl.store(degrees + rows, degree, mask=rows < n)
-    _store_entries(forward, forward1, rows, 0, n, C, C1)
-    if C > C1:
-        _store_entries(forward, forward2, rows, C1, n, C, C2)
-    if BOTH:
-        _store_entries(backward, backward1, rows, 0, n, C, C1)
+                forward2 = _add_products(forward2, to_column, YH, YL, columns, C1, C, C2)
+            if BOTH:
+                backward1 = _add_products(backward1, to_row, YH, YL, columns, 0, C, C1)
+                if C > C1:
+                    backward2 = _add_products(backward2, to_row, YH, YL, columns, C1, C, C2)
+        _add_entries(forward, forward1, rows, 0, n, C, C1)
         if C > C1:
-            _store_entries(backward, backward2, rows, C1, n, C, C2)
+            _add_entries(forward, forward2, rows, C1, n, C, C2)
+        if BOTH:
+            _add_entries(backward, backward1, rows, 0, n, C, C1)
+            if C > C1:
+                _add_entries(backward, backward2, rows, C1, n, C, C2)
+    tl.store(degrees + rows, degree, mask=rows < n)
