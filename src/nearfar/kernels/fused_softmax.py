@@ -19,7 +19,8 @@ its computation in float32. With heights bⱼ = log₂ e (‖zⱼ‖² − log m
 
 and p is symmetric: a second pass has w_ij and w_ji of a tile from one product. Weights are at most
 1, also after rounding; times 2¹⁴ they are split as in (1), with an error of at most 2⁻²² of
-themselves plus 2⁻³⁹.
+themselves plus 2⁻³⁹. Tensor cores cut off digits when they add, and over 60 000 points that adds up
+to 3e-4 of a sum; so they add RUN tiles, and these sums are added in float32.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ LARGEST = 14  # power of 2 of the largest entry
 LOG2_E = float(np.log2(np.e))
 BN = 32  # columns of a tile
 STAGES = 2  # tiles that are loaded at a time
+RUN = 16  # tiles whose products the tensor cores add up
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,14 @@ class Pairs:
 
 
 def softmax_neighbors(
-    Z: Tensor, Y: Tensor, starts: Index, own: bool, both: bool, mass: Tensor
+    Z: Tensor,
+    Y: Tensor,
+    starts: Index,
+    own: bool,
+    both: bool,
+    masses: NDArray[np.float64] | None = None,
 ) -> Sums | None:
-    """As `nearfar.kernels.on_torch.softmax_neighbors`, for masses in float64.
+    """As `nearfar.kernels.on_torch.softmax_neighbors`.
 
     None if the points are not in float32, have too many features, also for the shared memory of the
     device, or are of too different sizes.
@@ -99,6 +106,7 @@ def softmax_neighbors(
     points, values = Pairs.of(Z - centre, K1 + K2), Pairs.of(Y, C1 + C2)
     if points is None or values is None:
         return None
+    mass = torch.as_tensor(np.ones(n) if masses is None else masses, device=device)
     sizes = np.diff(starts)
     labels = labels_of(starts)
     firsts, stops = (
@@ -126,8 +134,8 @@ def softmax_neighbors(
     other = torch.where(alone, 0.0, -shares if own else torch.ones_like(shares))
     heaviest = float(mass.max())
     factors = [same, other, same * mass / heaviest, other * mass / heaviest]
-    forward = torch.empty((n, C1 + C2), dtype=torch.float32, device=device)
-    backward = torch.empty_like(forward) if both else forward
+    forward = torch.zeros((n, C1 + C2), dtype=torch.float32, device=device)
+    backward = torch.zeros_like(forward) if both else forward
     degrees = torch.empty_like(totals)
     with torch.cuda.device_of(Z):
         fused_tiles.softmax_products[grid](
@@ -135,7 +143,7 @@ def softmax_neighbors(
             heights, _padded(norms.float(), torch.inf), firsts, stops,
             *(_padded(factor.float(), 0.0) for factor in factors),
             forward, backward, degrees, n, alpha, tiles,
-            C=C1 + C2, C1=C1, C2=max(C2, 16), BOTH=both, **shape, **options,
+            C=C1 + C2, C1=C1, C2=max(C2, 16), RUN=RUN, BOTH=both, **shape, **options,
         )  # fmt: skip
     degrees *= heaviest
     if not own:

@@ -45,22 +45,30 @@ def _products(one, two, A, B, rows, columns, D: tl.constexpr, K1: tl.constexpr, 
     return p
 
 
+@triton.jit
+def _lowest(count):
+    """Words of which the lowest bits are set: as many as the count says, from none to all 32."""
+    count = tl.maximum(count, 0)
+    return tl.where(count < 32, (1 << tl.minimum(count, 31)) - 1, -1)
+
+
 @triton.jit(do_not_specialize=["first_row", "last_row", "first_column", "tiles", "span", "words"])
 def mark(
-    A, B, bar_a, half_a, bar_b, half_b, stops, bits,
+    A, bar_a, half_a, B, bar_b, half_b, firsts, stops, bits,
     first_row, last_row, first_column, tiles, span, words,
     D: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BOTH: tl.constexpr,
 ):  # fmt: skip
     """Set the bits of all pairs that pass (4) by the bar of the row or, with BOTH, of the column.
 
-    Columns before the stop of a row have no bit set.
+    Columns from the first of a row up to its stop have no bit set.
     """
     rows = first_row + tl.program_id(0) * BM + tl.arange(0, BM)
     one, two = _held(A, rows, D, K1, K2)
     bar_row = tl.load(bar_a + rows)
     half_row = tl.load(half_a + rows)
-    stop = tl.load(stops + rows)
+    excluded_from = tl.load(firsts + rows)[:, None]
+    excluded_to = tl.load(stops + rows)[:, None]
     bit = 1 << (tl.arange(0, BN) % 32)
     word = tl.arange(0, BN // 32)
     lines = bits + (rows - first_row).to(tl.int64)[:, None] * words + word[None, :]
@@ -75,9 +83,8 @@ def mark(
             hit = hit | (p >= half_row[:, None] + tl.load(bar_b + columns)[None, :])
         spread = tl.where(hit, bit[None, :], 0)
         packed = tl.sum(tl.reshape(spread, (BM, BN // 32, 32)), 2)
-        # No bits of columns before the stop: these may be some of a word, or all 32.
-        before = tl.maximum(stop[:, None] - (begin + 32 * word)[None, :], 0)
-        packed = tl.where(before < 32, packed & (-1 << tl.minimum(before, 31)), 0)
+        at = (begin + 32 * word)[None, :]
+        packed &= _lowest(excluded_from - at) | ~_lowest(excluded_to - at)
         tl.store(lines + tile * (BN // 32), packed, mask=inside)
 
 
@@ -134,6 +141,23 @@ def edge_products(Z, D, heads, tails, cross, square, m, r, EDGES: tl.constexpr, 
         total += change * change
     tl.store(cross + e, tl.sum(product, 1), mask=e < m)
     tl.store(square + e, tl.sum(total, 1), mask=e < m)
+
+
+@triton.jit(do_not_specialize=["m"])
+def laplacian(Z, heads, tails, weights, out, m, r, EDGES: tl.constexpr, K: tl.constexpr):
+    """Add w (z_h − z_t) to row h of the output, and subtract it from row t, for some of m edges."""
+    e = tl.program_id(0).to(tl.int64) * EDGES + tl.arange(0, EDGES)
+    weight = tl.load(weights + e, mask=e < m, other=0.0)[:, None]
+    head = tl.load(heads + e, mask=e < m, other=0).to(tl.int64)[:, None] * r
+    tail = tl.load(tails + e, mask=e < m, other=0).to(tl.int64)[:, None] * r
+    for first in range(0, r, K):
+        k = first + tl.arange(0, K)[None, :]
+        used = (k < r) & (weight != 0)
+        flow = tl.load(Z + head + k, mask=used, other=0.0)
+        flow -= tl.load(Z + tail + k, mask=used, other=0.0)
+        flow *= weight
+        tl.atomic_add(out + head + k, flow, mask=used, sem="relaxed")
+        tl.atomic_add(out + tail + k, -flow, mask=used, sem="relaxed")
 
 
 @triton.jit
@@ -200,9 +224,10 @@ def _add_products(sums, weights, YH, YL, columns, first, C: tl.constexpr, WIDTH:
 
 
 @triton.jit
-def _store_entries(out, sums, rows, first, n, C: tl.constexpr, WIDTH: tl.constexpr):
+def _add_entries(out, sums, rows, first, n, C: tl.constexpr, WIDTH: tl.constexpr):
+    """Add sums to entries of rows of the output. No other program does: the order is fixed."""
     at = out + rows.to(tl.int64)[:, None] * C + (first + tl.arange(0, WIDTH))[None, :]
-    tl.store(at, sums, mask=(rows < n)[:, None])
+    tl.atomic_add(at, sums, mask=(rows < n)[:, None], sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["n", "tiles"])
@@ -211,9 +236,13 @@ def softmax_products(
     forward, backward, degrees, n, alpha, tiles,
     D: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
     C: tl.constexpr, C1: tl.constexpr, C2: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BOTH: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, RUN: tl.constexpr, BOTH: tl.constexpr,
 ):  # fmt: skip
-    """The sums of (4) over all columns: W Y, with BOTH also Wᵀ Y, and the column sums of W."""
+    """The sums of (4) over all columns: W Y, with BOTH also Wᵀ Y, and the column sums of W.
+
+    The products are zero before. Tensor cores cut off what they add to a long sum, always towards
+    zero, so that they add up RUN tiles only.
+    """
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     high1, high2 = _held(H, rows, D, K1, K2)
     low1, low2 = _held(L, rows, D, K1, K2)
@@ -224,33 +253,34 @@ def softmax_products(
     same = tl.load(row_same + rows)[:, None]
     other = tl.load(row_other + rows)[:, None]
     degree = tl.zeros((BM,), tl.float64)
-    forward1 = tl.zeros((BM, C1), tl.float32)
-    forward2 = tl.zeros((BM, C2), tl.float32)
-    backward1 = tl.zeros((BM, C1), tl.float32)
-    backward2 = tl.zeros((BM, C2), tl.float32)
-    for tile in range(0, tiles):
-        columns = tile * BN + tl.arange(0, BN)
-        p = alpha * _pair_products(high1, high2, low1, low2, H, L, columns, D, K1, K2)
-        p = tl.where(rows[:, None] == columns[None, :], float("-inf"), p)
-        mates = (columns[None, :] >= first) & (columns[None, :] < stop)
-        to_column = tl.where(mates, same, other)
-        to_column *= tl.exp2(tl.minimum(p - tl.load(heights + columns)[None, :] - norm, 0.0))
-        same_back = tl.load(column_same + columns)[None, :]
-        to_row = tl.where(mates, same_back, tl.load(column_other + columns)[None, :])
-        to_row *= tl.exp2(tl.minimum(p - tl.load(norms + columns)[None, :] - height, 0.0))
-        degree += tl.sum(to_row, 1).to(tl.float64)
-        forward1 = _add_products(forward1, to_column, YH, YL, columns, 0, C, C1)
-        if C > C1:
-            forward2 = _add_products(forward2, to_column, YH, YL, columns, C1, C, C2)
-        if BOTH:
-            backward1 = _add_products(backward1, to_row, YH, YL, columns, 0, C, C1)
+    for begin in range(0, tiles, RUN):
+        forward1 = tl.zeros((BM, C1), tl.float32)
+        forward2 = tl.zeros((BM, C2), tl.float32)
+        backward1 = tl.zeros((BM, C1), tl.float32)
+        backward2 = tl.zeros((BM, C2), tl.float32)
+        for tile in range(begin, min(begin + RUN, tiles)):
+            columns = tile * BN + tl.arange(0, BN)
+            p = alpha * _pair_products(high1, high2, low1, low2, H, L, columns, D, K1, K2)
+            p = tl.where(rows[:, None] == columns[None, :], float("-inf"), p)
+            mates = (columns[None, :] >= first) & (columns[None, :] < stop)
+            to_column = tl.where(mates, same, other)
+            to_column *= tl.exp2(tl.minimum(p - tl.load(heights + columns)[None, :] - norm, 0.0))
+            same_back = tl.load(column_same + columns)[None, :]
+            to_row = tl.where(mates, same_back, tl.load(column_other + columns)[None, :])
+            to_row *= tl.exp2(tl.minimum(p - tl.load(norms + columns)[None, :] - height, 0.0))
+            degree += tl.sum(to_row, 1).to(tl.float64)
+            forward1 = _add_products(forward1, to_column, YH, YL, columns, 0, C, C1)
             if C > C1:
-                backward2 = _add_products(backward2, to_row, YH, YL, columns, C1, C, C2)
-    tl.store(degrees + rows, degree, mask=rows < n)
-    _store_entries(forward, forward1, rows, 0, n, C, C1)
-    if C > C1:
-        _store_entries(forward, forward2, rows, C1, n, C, C2)
-    if BOTH:
-        _store_entries(backward, backward1, rows, 0, n, C, C1)
+                forward2 = _add_products(forward2, to_column, YH, YL, columns, C1, C, C2)
+            if BOTH:
+                backward1 = _add_products(backward1, to_row, YH, YL, columns, 0, C, C1)
+                if C > C1:
+                    backward2 = _add_products(backward2, to_row, YH, YL, columns, C1, C, C2)
+        _add_entries(forward, forward1, rows, 0, n, C, C1)
         if C > C1:
-            _store_entries(backward, backward2, rows, C1, n, C, C2)
+            _add_entries(forward, forward2, rows, C1, n, C, C2)
+        if BOTH:
+            _add_entries(backward, backward1, rows, 0, n, C, C1)
+            if C > C1:
+                _add_entries(backward, backward2, rows, C1, n, C, C2)
+    tl.store(degrees + rows, degree, mask=rows < n)
