@@ -315,7 +315,7 @@ class _State(Generic[At, Known, Along]):
     gradient: Matrix = field(init=False)  # of the smoothed objective
     value: float = field(init=False)  # objective over the triplets at hand
     n_active: int = field(init=False)  # of these triplets
-    line: Callable[[], tuple[float, float, float]] = field(init=False)  # smoothed, after a step
+    smoothed: float = field(init=False)  # objective over these triplets
     searches: _Searches = field(init=False)
 
     def __post_init__(self, margin: float) -> None:
@@ -344,19 +344,21 @@ class _State(Generic[At, Known, Along]):
         while True:
             direction = self._direction()
             line = problem.line(self.at, direction)
-            t = exact_step(line.at, line.limit)
+            along = _LastValue(line.at)
+            t = exact_step(along, line.limit)
             if t != 0 or not len(memory):
                 break
             memory.forget()
         self.rests = self.rests + 1 if t == 0 else 0
-        self.at = problem.move(self.at, line, t)
+        self.at, self.smoothed = problem.move(self.at, line, t), along(t)[0]
+        reached = t >= line.limit
+        del line, along  # they are as large as the triplets
         previous_gradient, self.gradient = self.gradient, problem.gradient(self.at)
         kept = memory.remember(t * direction, self.gradient - previous_gradient)
-        if not kept and t >= line.limit:
+        if not kept and reached:
             memory.forget()  # the longest allowed step is too short: its scale is stale
         self.n_iter += 1
         self.value, self.n_active = problem.objective(self.at)
-        self.line = partial(line.at, t)
 
     def _direction(self) -> Matrix:
         if self.close and (self.n_iter + 1) % TUNING.look_every == 0:
@@ -376,9 +378,8 @@ class _State(Generic[At, Known, Along]):
     def look(self) -> _Look:
         """Compare objective and bound over the triplets at hand."""
         problem, at = self.problem, self.at
-        smoothed = self.line()[0]
-        fall = 0.0 if self.rests else max(self.level - smoothed, 0.0)
-        self.level = smoothed
+        fall = 0.0 if self.rests else max(self.level - self.smoothed, 0.0)
+        self.level = self.smoothed
         certificate = None
         if self.looks and not self.fixed_rank:
             certificate, self.at = problem.bound(at)
@@ -426,9 +427,11 @@ class _State(Generic[At, Known, Along]):
 
     def _survey(self) -> None:
         """Find all triplets in working precision."""
-        problem, at, searches = self.problem, self.at, self.searches
+        problem, searches = self.problem, self.searches
         keep = self.fixed_rank or searches.keeps_triplets
-        self.at = problem.survey(at.L, searches.margin, at.triplets.width, at.triplets, keep=keep)
+        L, known = self.at.L, self.at.triplets
+        del self.at  # what it holds is not needed while triplets are searched
+        self.at = problem.survey(L, searches.margin, known.width, known, keep=keep)
         objective, self.n_active = problem.objective(self.at)
         searches.record(self.n_iter, self.value, objective)
         self.value = objective
@@ -473,6 +476,18 @@ class _State(Generic[At, Known, Along]):
             width = 0.5 * width if self.rests else width
             self.at = self.problem.advance_multipliers(self.at, width)
         self.level = np.inf
+
+
+class _LastValue:
+    """A function of one number, which need not be computed again where it was computed last."""
+
+    def __init__(self, along: Line) -> None:
+        self.along, self.t, self.value = along, np.nan, (np.nan, np.nan, np.nan)
+
+    def __call__(self, t: float) -> tuple[float, float, float]:
+        if t != self.t:
+            self.t, self.value = t, self.along(t)
+        return self.value
 
 
 # -- directions ------------------------------------------------------------------------------------
