@@ -455,15 +455,13 @@ class _State(Generic[At, Known, Along]):
         enough at the last search, and the objective at a mean of two metrics is at most the larger
         one of theirs.
         """
-        for halvings in range(TUNING.most_halvings + 1):
+        for _ in range(TUNING.most_halvings):
             try:
                 return self.problem.survey(L, 0.0, known.width, known)
             except MemoryLimitError:
-                if halvings == TUNING.most_halvings:
-                    raise
-            L = _mean_metric(L, self.searched, fixed_rank=self.fixed_rank)
-            self.memory.forget()
-        raise AssertionError  # the last search returns or raises
+                L = _mean_metric(L, self.searched, fixed_rank=self.fixed_rank)
+                self.memory.forget()
+        return self.problem.survey(L, 0.0, known.width, known)
 
     def iterate(self, found: _Found, start: Iterate[Known] | None) -> Iterate[Known]:
         """The iterate after a look or a search."""
