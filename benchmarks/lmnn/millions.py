@@ -3,8 +3,9 @@
 Digits deformed as in infinite MNIST, covertype and MNIST: seconds, peak memory, certified gap and
 3-NN test error, and what a fit to 60000 of the rows would have given instead. A judge that shares
 no code with nearfar recomputes the objective on drawn rows against all points, and the bound from
-the dual point (`millions_fit`). On CUDA all fits share a process, which has one start of the device; on
-the CPU each has its own, whose peak is its own. A fit is saved in the place of an earlier one.
+the dual point (`millions_fit`). On CUDA all fits share a process, which has one start of the
+device; on the CPU each has its own, whose peak is its own. A fit is saved in the place of an
+earlier one.
 """
 
 import json

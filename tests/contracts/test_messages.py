@@ -20,6 +20,7 @@ KINDS = {
     "CheckpointError",
     "DisconnectedGraphError",
     "InvalidInputError",
+    "MemoryLimitError",
     "ModelFileError",
     "NotFittedError",
     "TimeLimitError",
