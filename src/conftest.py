@@ -10,7 +10,7 @@ import pytest
 
 NEEDED = {
     "torch": ["nearfar/kernels/gram_torch.py", "nearfar/kernels/on_torch.py"],
-    "triton": ["nearfar/kernels/fused.py", "nearfar/kernels/fused_tiles.py"],
+    "triton": [f"nearfar/kernels/fused{part}.py" for part in ("", "_softmax", "_tiles")],
 }
 collect_ignore = [
     path

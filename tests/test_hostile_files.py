@@ -324,7 +324,7 @@ def test_a_document_beyond_its_limit_is_neither_read_nor_written(tmp_path, model
     path = tmp_path / "model.nearfar"
     path.write_bytes(models["RCA"])
     model = nearfar.load(path)
-    monkeypatch.setattr(nearfar.io, "MOST_DOCUMENT", 100)
+    monkeypatch.setattr("nearfar.io.archive.MOST_DOCUMENT", 100)
     with pytest.raises(ModelFileError, match=r"holds model\.json of .*: expected at most 100"):
         nearfar.load(path)
     with pytest.raises(ModelFileError, match="a RCA cannot be saved: its plain values take"):

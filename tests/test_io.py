@@ -484,7 +484,7 @@ def test_classes_outside_the_registry_are_refused(saved, name):
 
 
 def test_a_newer_format_asks_for_an_upgrade(saved):
-    rewrite_document(saved, format_version=io.FORMAT_VERSION + 1, nearfar_version="99.0")
+    rewrite_document(saved, format_version=io.archive.FORMAT_VERSION + 1, nearfar_version="99.0")
     with pytest.raises(ModelFileError, match=r"by nearfar 99\.0 .* Upgrade: .*pip install"):
         load(saved)
 

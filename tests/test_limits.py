@@ -265,7 +265,7 @@ def test_the_limit_in_the_certificate_leaves_the_objective_open(clock, monkeypat
 
     monkeypatch.setattr(LMNNProblem, "certify", slow)
     with pytest.warns(ConvergenceWarning, match="too soon to know objective_"):
-        model = nearfar.LMNN(max_seconds=5, tol=1e-8).fit(X, y)
+        model = nearfar.LMNN(max_seconds=5, tol=1e-4).fit(X, y)
     assert model.status_ == "max_seconds"
     assert model.n_iter_ > 0
     assert model.objective_ is None

@@ -10,6 +10,7 @@ from nearfar.linalg import (
     largest_scale,
     ldl,
     ldl_solve,
+    leading_eigh,
     null_tolerance,
     project_psd,
     range_and_null,
@@ -76,7 +77,7 @@ def test_largest_scale(rng, size):
     """P − θS ⪰ 0, and for θ < 1 no larger θ will do."""
     R, A = rng.normal(size=(2, 6, 6))
     P, S = R @ R.T + 0.1 * np.eye(6), size * (A + A.T)
-    theta, ratios, vectors = largest_scale(range_and_null(P)[0], S)
+    theta, ratios, vectors = largest_scale(range_and_null(P)[0], S, 6)
     smallest = linalg.eigvalsh(P - theta * S)[0]
     if size < 1:
         assert smallest > -1e-10
@@ -93,8 +94,8 @@ def test_largest_scale(rng, size):
 def test_nothing_to_scale(rng):
     """S ⪯ 0 and S = 0 are feasible at any scale, of which 1 is the largest allowed."""
     R = rng.normal(size=(4, 4))
-    assert largest_scale(np.eye(4), -R @ R.T)[0] == 1
-    assert largest_scale(np.eye(4), np.zeros((4, 4)))[0] == 1
+    assert largest_scale(np.eye(4), -R @ R.T, 4)[0] == 1
+    assert largest_scale(np.eye(4), np.zeros((4, 4)), 4)[0] == 1
 
 
 def test_the_null_space_of_P_is_left_out(rng):
@@ -104,7 +105,7 @@ def test_the_null_space_of_P_is_left_out(rng):
     S = 10 * (S + S.T + np.eye(3))
     range_ = Q[:, :3]
     theta, ratios, vectors = largest_scale(
-        range_and_null(range_ @ range_.T)[0], range_ @ S @ range_.T
+        range_and_null(range_ @ range_.T)[0], range_ @ S @ range_.T, 3
     )
     np.testing.assert_allclose(ratios, linalg.eigvalsh(S)[::-1], atol=1e-9)
     assert theta == pytest.approx(1 / linalg.eigvalsh(S)[-1])
@@ -112,7 +113,7 @@ def test_the_null_space_of_P_is_left_out(rng):
 
 
 def test_a_P_of_zero_has_no_range():
-    theta, ratios, vectors = largest_scale(range_and_null(np.zeros((3, 3)))[0], np.zeros((3, 3)))
+    theta, ratios, vectors = largest_scale(range_and_null(np.zeros((3, 3)))[0], np.zeros((3, 3)), 3)
     assert theta == 1
     assert len(ratios) == 0
     assert vectors.shape == (3, 0)
@@ -208,6 +209,31 @@ def test_the_symmetric_kronecker_product_is_that_of_matrices(rng):
     A, B, X = (M + M.T for M in rng.normal(size=(3, 4, 4)))
     expected = svec(0.5 * (A @ X @ B + B @ X @ A))
     np.testing.assert_allclose(symmetric_kronecker(A, B) @ svec(X), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [5, 40])
+def test_only_the_largest_ratios_are_found(rng, n):
+    """Of many eigenpairs LAPACK finds a few by themselves, of few all, of which the rest drop."""
+    S = rng.normal(size=(n, n))
+    S = S + S.T
+    theta, ratios, vectors = largest_scale(np.eye(n), S, 3)
+    np.testing.assert_allclose(ratios, linalg.eigvalsh(S)[: -3 - 1 : -1], atol=1e-12)
+    np.testing.assert_allclose(S @ vectors, vectors * ratios, atol=1e-12)
+    assert theta == 1 / ratios[0]
+
+
+def test_more_eigenpairs_than_there_are_rows():
+    """All of them are returned."""
+    values, vectors = leading_eigh(np.diag([2.0, 1.0]), 4)
+    np.testing.assert_allclose(values, [1.0, 2.0])
+    assert vectors.shape == (2, 2)
+
+
+def test_the_range_of_the_identity_needs_no_eigenvectors(monkeypatch):
+    monkeypatch.setattr("nearfar.linalg.eigh", None)
+    basis, null = range_and_null(np.eye(3))
+    np.testing.assert_array_equal(basis, np.eye(3))
+    assert null.shape == (3, 0)
 
 
 def test_top_of_means_is_near_the_least_top_eigenvalue(rng):

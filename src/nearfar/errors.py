@@ -9,6 +9,7 @@
     ├── CheckpointError (ValueError)        a checkpoint that does not fit this fit
     ├── ModelFileError (ValueError)         a model file that is corrupt, foreign or too new
     ├── TimeLimitError (TimeoutError)       a fit that found no answer within max_seconds
+    ├── ClusterError (ConnectionError)      a cluster that failed, or whose scheduler is gone
     └── MissingExtraError (ImportError)     an optional package that is not installed
 
     NearfarWarning (UserWarning)
@@ -70,6 +71,10 @@ class ModelFileError(NearfarError, ValueError):
 
 class TimeLimitError(NearfarError, TimeoutError):
     """A fit that found no answer within ``max_seconds``."""
+
+
+class ClusterError(NearfarError, ConnectionError):
+    """A cluster of Dask that failed in the middle of a fit, or whose scheduler is gone."""
 
 
 class MissingExtraError(NearfarError, ImportError):

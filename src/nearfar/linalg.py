@@ -13,6 +13,7 @@ from nearfar.limits import check_cost
 Matrix = NDArray[np.float64]
 
 EIGH_OPERATIONS = 10  # times n³, at the speed of a matrix product, for eigenvectors of n rows
+FEW = 8  # of so many eigenvectors one, or fewer, are found faster than all
 MIX_STEPS = 4  # eigenvectors between those of two matrices, for the best mean of both
 NULL_TOLERANCE = 1e-10  # of the largest eigenvalue; above the rounding of a sum over many rows
 
@@ -37,6 +38,22 @@ def eigh(A: Matrix, driver: str = "evr") -> tuple[Matrix, Matrix]:
     check_eigh(len(A))
     values, vectors = linalg.eigh(A, driver=driver)
     return values, vectors
+
+
+def leading_eigh(A: Matrix, count: int) -> tuple[Matrix, Matrix]:
+    """The ``count`` largest eigenvalues, ascending, and their vectors; all if A has no more.
+
+    Of a large matrix a few take a third of the time of all.
+    """
+    n = len(A)
+    if FEW * count > n:
+        values, vectors = eigh(A)
+        return values[-count:], vectors[:, -count:]
+    check_eigh(n)
+    values, vectors = linalg.eigh(A, subset_by_index=(n - count, n - 1))
+    if len(values) < count:  # LAPACK may lose one of several that are equal up to rounding
+        values, vectors = linalg.eigh(A)
+    return values[-count:], vectors[:, -count:]
 
 
 def check_eigh(n: int) -> None:
@@ -96,23 +113,32 @@ def pad_or_trim_rows(components: Matrix, wanted: int | None) -> Matrix:
     return rows
 
 
+def is_identity(A: Matrix) -> bool:
+    """Whether A is exactly I, in O(n²), so that products with it can be left out."""
+    return A.ndim == 2 and bool(np.array_equal(A, np.eye(len(A))))
+
+
 def range_and_null(P: Matrix) -> tuple[Matrix, Matrix]:
     """For P ⪰ 0 a basis R of its range with RᵀPR = I, and an orthonormal one of its null space."""
+    if is_identity(P):
+        return P, P[:, :0]
     values, vectors = eigh(P)
     kept = values > null_tolerance(values)
     return vectors[:, kept] / np.sqrt(values[kept]), vectors[:, ~kept]
 
 
-def largest_scale(basis: Matrix, S: Matrix) -> tuple[float, Matrix, Matrix]:
+def largest_scale(basis: Matrix, S: Matrix, count: int) -> tuple[float, Matrix, Matrix]:
     """The largest θ <= 1 with P − θS ⪰ 0, for P ⪰ 0 whose null space S annihilates.
 
-    P is given by a ``basis`` R of its range with RᵀPR = I. Also returns the eigenvalues λ
-    (descending) and vectors b of S b = λ P b on the range of P, scaled to bᵀPb = 1;
+    P is given by a ``basis`` R of its range with RᵀPR = I. Also returns the ``count`` largest
+    eigenvalues λ (descending) and vectors b of S b = λ P b on the range of P, scaled to bᵀPb = 1;
     θ = 1 / max(1, λ₁).
     """
-    ratios, rotation = eigh(symmetric(basis.T @ S @ basis))
+    white = is_identity(basis)
+    ratios, rotation = leading_eigh(symmetric(S if white else basis.T @ S @ basis), count)
     top = ratios[-1] if len(ratios) else 0.0
-    return float(1.0 / max(1.0, top)), ratios[::-1], (basis @ rotation)[:, ::-1]
+    directions = rotation if white else basis @ rotation
+    return float(1.0 / max(1.0, top)), ratios[::-1], directions[:, ::-1]
 
 
 def top_of_means(first: list[Matrix], second: list[Matrix]) -> list[tuple[float, float]]:
@@ -145,11 +171,8 @@ def top_of_means(first: list[Matrix], second: list[Matrix]) -> list[tuple[float,
 
 
 def _top(A: Matrix) -> tuple[float, Matrix]:
-    """The largest eigenvalue and its vector, in a third of the time of all of them."""
-    check_eigh(len(A))
-    values, vectors = linalg.eigh(A, subset_by_index=[len(A) - 1] * 2)
-    if not len(values):  # LAPACK may lose one of several that are equal up to rounding
-        values, vectors = linalg.eigh(A)
+    """The largest eigenvalue and its vector."""
+    values, vectors = leading_eigh(A, 1)
     return float(values[-1]), vectors[:, -1]
 
 

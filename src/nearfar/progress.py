@@ -97,6 +97,9 @@ def describe(record: dict[str, Any], residual: float | None) -> str:
     facts = [f"#{record['n_iter']} objective {record['objective']:.6g}"]
     if record["duality_gap"] is not None:
         facts.append(f"certified gap {record['duality_gap']:.1e}")
+    elif "sampled_gap" in record:
+        confidence = f"{record['gap_confidence']:.1%} confidence"
+        facts.append(f"gap at most {record['sampled_gap']:.1e} with {confidence}")
     elif residual is not None and math.isfinite(residual):
         facts.append(f"estimated gain left {residual:.1e}")
     facts += [f"{record[key]} {words}" for key, words in _COUNTS.items() if key in record]

@@ -48,6 +48,8 @@ class Entry(NamedTuple):
         Whether the metric is one of the feature space of a kernel.
     command : bool, default=False
         Whether ``nearfar fit --method`` offers it, by the stem with hyphens.
+    blocks : bool, default=False
+        Whether it learns from Dask arrays and tables.
     page : str or None, default=None
         Its page, relative to the root of the repository, if it is not named by the stem.
     """
@@ -58,6 +60,7 @@ class Entry(NamedTuple):
     learns_from: Supervision
     kernel: bool = False
     command: bool = False
+    blocks: bool = False
     page: str | None = None
 
     @property
@@ -81,29 +84,29 @@ _LINEAR = "docs/algorithms/linear_metric.md"
 
 # In the order in which the command line and the messages name them.
 ENTRIES: tuple[Entry, ...] = (
-    Entry("LMNN", "lmnn", "metric", "labels", command=True),
+    Entry("LMNN", "lmnn", "metric", "labels", command=True, blocks=True),
     Entry("MultiMetricLMNN", "multi_metric_lmnn", "classifier", "labels", command=True),
     Entry("KernelLMNN", "kernel_lmnn", "metric", "labels", kernel=True, command=True),
     Entry("MCML", "mcml", "metric", "labels", command=True),
     Entry("KernelMCML", "kernel_mcml", "metric", "labels", kernel=True, command=True),
     Entry("NCA", "nca", "metric", "labels", command=True),
     Entry("LFDA", "lfda", "metric", "labels", command=True),
-    Entry("MMC", "mmc", "metric", "pairs", command=True),
+    Entry("MMC", "mmc", "metric", "pairs", command=True, blocks=True),
     Entry("KernelMMC", "kernel_mmc", "metric", "pairs", kernel=True, command=True),
-    Entry("DMLEig", "dml_eig", "metric", "pairs", command=True),
+    Entry("DMLEig", "dml_eig", "metric", "pairs", command=True, blocks=True),
     Entry("POLA", "pola", "metric", "pairs", command=True),
     Entry("KernelPOLA", "kernel_pola", "metric", "pairs", kernel=True, command=True),
-    Entry("ITML", "itml", "metric", "pairs", command=True),
-    Entry("SDML", "sdml", "metric", "pairs", command=True),
+    Entry("ITML", "itml", "metric", "pairs", command=True, blocks=True),
+    Entry("SDML", "sdml", "metric", "pairs", command=True, blocks=True),
     Entry("LSML", "lsml", "metric", "quadruplets", command=True),
     Entry("SCML", "scml", "metric", "triplets", command=True),
-    Entry("GMML", "gmml", "metric", "pairs", command=True),
-    Entry("RCA", "rca", "metric", "chunklets", command=True),
+    Entry("GMML", "gmml", "metric", "pairs", command=True, blocks=True),
+    Entry("RCA", "rca", "metric", "chunklets", command=True, blocks=True),
     Entry("MLKR", "mlkr", "metric", "numbers"),
-    Entry("Covariance", "covariance", "metric", "points"),
-    Entry("LinearMetric", "linear_metric", "metric", "metric"),
+    Entry("Covariance", "covariance", "metric", "points", blocks=True),
+    Entry("LinearMetric", "linear_metric", "metric", "metric", blocks=True),
     Entry("KernelMetric", "kernel_metric", "metric", "metric", kernel=True, page=_LINEAR),
-    Entry("NearestNeighborClassifier", "nearest", "classifier", "metric"),
+    Entry("NearestNeighborClassifier", "nearest", "classifier", "metric", blocks=True),
     Entry("EnergyClassifier", "energy", "classifier", "metric"),
     Entry("PairClassifier", "pair_classifier", "classifier", "metric", page="docs/pairs.md"),
     Entry("MVU", "mvu", "unfolding", "neighbours"),
@@ -123,9 +126,16 @@ def entries(
     learns_from: Supervision | None = None,
     kernel: bool | None = None,
     command: bool | None = None,
+    blocks: bool | None = None,
 ) -> list[Entry]:
     """The entries with the given properties; ``None`` stands for any."""
-    wanted = {"kind": kind, "learns_from": learns_from, "kernel": kernel, "command": command}
+    wanted = {
+        "kind": kind,
+        "learns_from": learns_from,
+        "kernel": kernel,
+        "command": command,
+        "blocks": blocks,
+    }
     given = {field: value for field, value in wanted.items() if value is not None}
     return [
         entry

@@ -51,6 +51,11 @@ def check_choice(name: str, value: Any, choices: Sequence[str], or_else: str = "
 def check_in_memory(X: Any, name: str = "X") -> None:
     """Raise if X is a query or a stream of rows, such as a lazy table or a loader of batches."""
     kind = type(X)
+    if hasattr(kind, "__dask_graph__"):
+        raise InvalidInputError(
+            f"the rows of {name} must be in memory; got a Dask {kind.__name__}. Pass a sample of"
+            " the rows, computed."
+        )
     if hasattr(kind, "__array__") or hasattr(X, "shape"):
         return
     if hasattr(kind, "collect"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from scipy.spatial.distance import pdist
 
 from nearfar import (
     LMNN,
@@ -31,6 +32,7 @@ from tests.campaign.strategies import Data
 STATUSES = ("converged", "max_iter", "stalled")
 SQUARED = 1e139  # spread up to which, and inverse from which, data must be accepted
 HARDLY = 1e-12, 1e-3  # share of the longest direction, between which another one hardly counts
+SHORTEST = 1e-70  # the same of a length whose square of a square is no float
 DIFFERENT = 1e-4  # length of an edge, relative to the longest, that an unfolding must not lose
 SPAN = 1e-6, 1e-12  # share of a direction that near pairs may miss, and that far pairs then have
 
@@ -807,6 +809,9 @@ class _MVU(Learner):
         if "lengths must not be so different" in str(error):
             squares = squares_of(setting.data)
             return bool(squares[squares > 0].min() < DIFFERENT**2 * squares.max())
+        if "distances must be at least" in str(error):
+            lengths = pdist(setting.data.X.astype(np.float64), "chebyshev")
+            return bool(lengths[lengths > 0].min() < SHORTEST * lengths.max())
         if "connected neighbourhood graph" in str(error):
             return setting.parameters["on_disconnected"] == "error"
         if re.search(

@@ -131,6 +131,28 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         {"n_neighbors": 4, "push_weight": 0.5, "shrinkage": 0.0},
         data([[2.54e-20, 1], [2.61e-20, 1], [1e9, 1], [1.16e-20, 1]], [1, 1, 1, 3]),
     ),
+    "metrics that nearly agree were replaced by the first": (
+        "MultiMetricLMNN",
+        {"n_neighbors": 1, "push_weight": 0.5, "shrinkage": 0.7},
+        data([[1.254, 0.777], [0.965, -1.082], [0.867, -0.168], [-0.19, 1.121]], [0, 1, 0, 1]),
+    ),
+    "a constant feature far from the origin": (
+        "KernelMMC",
+        {"kernel": "linear", "shrinkage": 0.1},
+        data([[0, 3e33]] * 10 + [[1e-33, 3e33]], [0, 1] * 5 + [0]),
+    ),
+    "a constant feature whose square overflows": (
+        "KernelMMC",
+        {"kernel": "linear", "shrinkage": 0.1},
+        data([[0, 3e170]] * 10 + [[1e-33, 3e170]], [0, 1] * 5 + [0]),
+    ),
+    "a link whose square overflows": (
+        "MVU",
+        {"constraints": "shrink", "n_neighbors": 2, "angles": False, "on_disconnected": "link"},
+        data(
+            [[0.25, 0], [0.26, 0], [0.07, 0], [0.12, 1e170], [0.07, 1e170], [0.25, 1e170]], RARE[:6]
+        ),
+    ),
     "a gamma from a mean far from the origin": (
         "KernelMMC",
         {"kernel": "rbf", "shrinkage": 0.1 / 1.1},

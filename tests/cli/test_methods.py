@@ -53,6 +53,7 @@ VALUES = {
     "beta": ("0", 0.0),
     "solver": ("lecture", "lecture"),
     "tol": ("0", 0.0),
+    "certificate": ("sample", "sample"),
     "max_iter": ("7", 7),
     "max_seconds": ("9.5", 9.5),
     "validation_fraction": ("0.2", 0.2),

@@ -28,6 +28,7 @@ LAYERS = (
     "progress",
     "linalg",
     "kernels",
+    "blocks",
     "supervision",
     "graphs",
     "problems",
@@ -58,6 +59,7 @@ NARROWER = {
 OPTIONAL = {
     "click": {"nearfar.cli"},
     "dask": set(),
+    "distributed": set(),
     "faiss": set(),
     "jinja2": set(),
     "matplotlib": set(),
@@ -65,11 +67,18 @@ OPTIONAL = {
     "pyarrow": set(),
     "rich": set(),
     "skops": set(),
-    "torch": {"nearfar.kernels.fused", "nearfar.kernels.gram_torch", "nearfar.kernels.on_torch"},
+    "torch": {
+        "nearfar.kernels.fused",
+        "nearfar.kernels.fused_softmax",
+        "nearfar.kernels.gram_torch",
+        "nearfar.kernels.on_torch",
+    },
     "triton": {"nearfar.kernels.fused_tiles"},
 }
 # Packages that only one layer may import at all.
 CONFINED = {
+    "dask": "blocks",
+    "distributed": "blocks",
     "faiss": "estimators",
     "jinja2": "report",
     "matplotlib": "plots",

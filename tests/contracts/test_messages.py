@@ -18,13 +18,14 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "nearfar"
 KINDS = {
     "CheckpointError",
+    "ClusterError",
     "DisconnectedGraphError",
     "InvalidInputError",
     "MemoryLimitError",
     "ModelFileError",
     "NotFittedError",
     "TimeLimitError",
-    "_Unusable",  # io's, which becomes a ModelFileError
+    "UnusableFile",  # io's, which becomes a ModelFileError
     "warn",
 }
 # Built-in kinds are for what a user cannot cause, for what is caught again, and for Python's own
@@ -44,7 +45,8 @@ BUILTIN = {
     "registry.py": {"AttributeError"},
     # A damaged or unsafe file, told as ModelFileError, CheckpointError or InvalidInputError.
     "files.py": {"EOFError", "UnsafeFileError", "ValueError"},
-    "io.py": {"ValueError"},
+    "io/archive.py": {"ValueError"},
+    "io/models.py": {"ValueError"},
     "problems/mvu.py": {"UnboundedError"},  # told by the estimator, which knows the parameter
     "solvers/covering.py": {"linalg.LinAlgError"},  # ends the run
     "solvers/predictor_corrector.py": {"linalg.LinAlgError"},

@@ -258,7 +258,7 @@ def refused(X, y, message, indices=(), model=None):
 def test_contradictory_pairs_are_learned_from_with_a_warning(data, form):
     pairs = Tuples(data[0], [[0, 1], [2, 3], [1, 0]])
     message = (
-        "1 pairs of points are given both as near and as far, such as those of pair 0 and pair 2"
+        "1 pair of points is given both as near and as far, such as those of pair 0 and pair 2"
     )
     with pytest.warns(DataWarning, match=message):
         model = Scaler().fit(pairs if form == "tuples" else pairs.dense(), [1, 1, -1])

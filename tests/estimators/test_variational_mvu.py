@@ -238,3 +238,44 @@ def test_no_array_has_an_entry_for_each_pair():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * 5000**2 / 4
+
+
+# -- the gap over all points -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("estimator", [VariationalMVU, LandmarkMVU])
+def test_gap_tol_is_reached_and_no_points_are_better(roll, estimator):
+    """The bound holds for points of any dimension: those of a longer descent are below it."""
+    X = roll[0][:150]
+    model = estimator(n_neighbors=6, gap_tol=2e-3, random_state=0).fit(X)
+    assert model.status_ == "converged"
+    assert model.whole_gap_ <= 2e-3
+    assert model.whole_gap_ <= model.duality_gap_
+    whole = [record for record in model.history_ if record.get("stage") == "whole"]
+    assert whole[-1]["duality_gap"] <= 2e-3
+    graph = model.graph_
+    mean = np.mean(graph.lengths**2)
+    reached = np.sum((graph.lengths**2 / mean) ** 2)  # -f(0)
+    gap = model.duality_gap_
+    bound = (model.objective_ + gap * reached) / (1 - gap)  # (5), solved for the bound
+    longer = estimator(n_neighbors=6, gap_tol=2e-4, random_state=1).fit(X)
+    assert longer.objective_ <= bound * (1 + 1e-9)
+    assert longer.whole_gap_ <= 2e-4
+
+
+def test_gap_tol_needs_a_refinement_that_maximises_variance(roll):
+    for parameters in ({"refine": False}, {"stretch": 0.0}):
+        with pytest.raises(InvalidInputError, match="needs refine=True and stretch above 0"):
+            VariationalMVU(gap_tol=1e-3, **parameters).fit(roll[0])
+    with pytest.raises(InvalidInputError, match="gap_tol must be"):
+        VariationalMVU(gap_tol=-1).fit(roll[0])
+
+
+def test_a_descent_that_ends_early_has_a_gap(roll):
+    """One round of steps: the best points so far are kept, and proved as far as they go."""
+    model = VariationalMVU(n_neighbors=6, gap_tol=0.0, max_iter=4, tol=1e-1, random_state=0)
+    with pytest.warns(UserWarning, match="reached max_iter"):
+        model.fit(roll[0][:150])
+    assert model.status_ == "max_iter"
+    assert 0 < model.whole_gap_ < 1
+    assert 0 < model.duality_gap_ < 1

@@ -70,7 +70,8 @@ def test_a_wrong_estimate_only_raises_the_bound(rng, monkeypatch):
     Y = points + 0.5 * rng.normal(size=points.shape)
     by_hand = bound_by_hand(program, Y)
     for estimate in (0.0, 1e-3):
-        monkeypatch.setattr(WholeProgram, "_least_shift", lambda *_, t=estimate: t)
+        found = np.array([-estimate]), np.ones((50, 1))
+        monkeypatch.setattr(WholeProgram, "_lowest", lambda *_, found=found: found)
         assert program.bound(Y, np.random.RandomState(0)).value > by_hand
 
 

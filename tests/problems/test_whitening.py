@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nearfar.kernels import kernels_for, reference
-from nearfar.problems.whitening import FLOOR, whitened
+from nearfar.problems.whitening import FLOOR, floored_map, whitened
 
 WEIGHT = 0.3
 N, D, K = 30, 4, 3
@@ -138,3 +138,67 @@ def test_all_points_equal():
     assert basis.shape == dual.shape == (3, 0)
     assert U.shape == (5, 0)
     assert P.shape == Q.shape == (0, 0)
+
+
+# -- principal components ------------------------------------------------------------------------
+
+
+def components_of(rng, smallest=1.0):
+    """Principal components of points: orthogonal features, of which one may hardly vary."""
+    X = rng.normal(size=(N, D))
+    left, _, _ = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    return left * [5.0, 3.0, 2.0, smallest]
+
+
+def ridged(X, ridge, edges):
+    kernels = kernels_for(X)
+    weights = np.full(len(edges[0]), WEIGHT)
+
+    def pull(U):
+        return kernels.gram(U, kernels.laplacian_matmul(*edges, weights, U))
+
+    return whitened(kernels, X, pull, WEIGHT * len(weights), ridge), pull(X)
+
+
+@pytest.mark.parametrize("smallest", [1.0, 1e-5])
+def test_principal_components_are_whitened_by_one_factor(rng, smallest, monkeypatch):
+    """(1) to (4) hold without an eigenvector, with P = I exactly."""
+    monkeypatch.setattr("nearfar.problems.whitening.eigh", None)
+    X, ridge = components_of(rng, smallest), 0.5
+    edges = reference.nearest_in_class(X, np.array([0, N]), K)
+    (basis, dual, U, P, Q), pull = ridged(X, ridge, edges)
+    np.testing.assert_array_equal(P, np.eye(D))
+    np.testing.assert_allclose(basis.T @ (pull + ridge * np.eye(D)) @ basis, P, atol=1e-12)
+    np.testing.assert_allclose(basis.T @ dual, np.eye(D), atol=1e-12)
+    np.testing.assert_allclose(U, X @ basis, atol=1e-12)
+    weight = WEIGHT * len(edges[0])
+    np.testing.assert_allclose(Q, 2 * weight * np.cov(U.T, bias=True), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["small ridge", "correlated", "constant", "few rows"])
+def test_one_factor_is_not_enough_for_other_points(rng, kind):
+    """A small ridge, correlated or constant features and too few rows go the long way."""
+    X, ridge = components_of(rng), 1e-9 if kind == "small ridge" else 0.5
+    if kind == "correlated":
+        X[:, 0] += X[:, 1]
+    if kind == "constant":
+        X[:, 2] = 0.0
+    if kind == "few rows":
+        X = X[:D] - X[:D].mean(axis=0)
+    edges = reference.nearest_in_class(X, np.array([0, len(X)]), K)
+    (basis, dual, U, P, _), _ = ridged(X, ridge, edges)
+    assert not np.array_equal(P, np.eye(len(P)))
+    np.testing.assert_allclose(U @ dual.T, X, atol=1e-9)
+    np.testing.assert_allclose(basis.T @ dual, np.eye(len(P)), atol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [0, 2, 5, 8])
+def test_the_map_above_a_floor(rng, rows):
+    """Its metric is φI + AᵀA, its rows are orthogonal, longest first, largest entry positive."""
+    A = rng.normal(size=(rows, 8))
+    found = floored_map(A, 0.3, np.eye(8), np.empty((1, 8)))
+    np.testing.assert_allclose(found.T @ found, 0.3 * np.eye(8) + A.T @ A, atol=1e-12)
+    lengths = np.linalg.norm(found, axis=1)
+    np.testing.assert_allclose(found @ found.T, np.diag(lengths**2), atol=1e-12)
+    assert (np.diff(lengths) <= 1e-12).all()
+    assert (found[np.arange(8), np.abs(found).argmax(axis=1)] > 0).all()

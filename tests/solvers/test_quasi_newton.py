@@ -528,3 +528,12 @@ def test_a_start_at_the_optimum_is_one_iterate(widths):
     first = run(ascend(widths, np.ones(4), 1e-8), tol=1e-8, max_iter=200)
     again = run(ascend(widths, first.iterate.point, 1e-6), tol=1e-6, max_iter=200)
     assert again.n_iter == 1
+
+
+def test_pairs_that_a_preconditioner_makes_vanish_are_dropped(rng):
+    memory = LBFGS(5)
+    gradient = rng.normal(size=4)
+    assert memory.remember(np.ones(4), np.arange(1.0, 5.0))
+    memory.precondition(lambda x: 1e-320 * x)
+    assert len(memory) == 0
+    assert np.array_equal(memory.direction(gradient), -1e-320 * gradient)

@@ -216,7 +216,7 @@ def test_contradictory_pairs_are_kept_with_a_warning(points, merge, again, near,
     indices = np.array([[2, 3], [0, 1], [4, 5], again])
     kinds = np.isin(np.arange(4), [0, near])
     message = (
-        "^1 pairs of points are given both as near and as far, such as those of"
+        "^1 pair of points is given both as near and as far, such as those of"
         rf" pair {near} and pair {far}: no metric can satisfy both\. They are learned from as they"
         r" are\. Check them\.$"
     )
@@ -227,7 +227,7 @@ def test_contradictory_pairs_are_kept_with_a_warning(points, merge, again, near,
 
 def test_contradictory_triplets_are_kept_with_a_warning(points):
     triplets = np.array([[0, 1, 2], [1, 3, 0], [4, 5, 6]])
-    message = r"^1 pairs .* triplet 0 and triplet 1: .* Take LMNN, SCML or LSML, which compare"
+    message = r"^1 pair .* triplet 0 and triplet 1: .* Take LMNN, SCML or LSML, which compare"
     with pytest.warns(DataWarning, match=message):
         found = pairs_of_tuples(points, triplets, None, both=True, merge=False)
     assert len(found) == 6

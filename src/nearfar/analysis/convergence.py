@@ -14,6 +14,7 @@ TITLES = {
     "objective": "objective",
     "active_triplets": "active triplets",
     "duality_gap": "certified gap",
+    "sampled_gap": "gap from a sample",
     "residual": "estimated gain left",
     "validation_error": "error on held-out rows",
     "violation": "violation of the constraints",
@@ -49,13 +50,17 @@ class Trace:
         return Line(over, values)
 
     def estimates(self, x: str = "seconds") -> Line:
-        """Residuals that are not certified; zeros only say that the fit could end."""
-        records = [r for r in self.history if r.get("duality_gap") is None and r.get("residual")]
+        """Residuals without any proof; zeros only say that the fit could end."""
+        proofs = ("duality_gap", "sampled_gap")
+        records = [r for r in self.history if not any(map(r.get, proofs)) and r.get("residual")]
         return Trace(records).line("residual", x)
 
     def title(self, key: str) -> str:
         """What a panel with these numbers is called."""
         title = TITLES.get(key, key.replace("_", " "))
+        if key == "sampled_gap":
+            shares = {f"{r['gap_confidence']:.1%}" for r in self.history if key in r}
+            return f"{title}, {' and '.join(sorted(shares))} confidence"
         # A fit in stages proves its program, the first of them, and refines it without proof.
         staged = key == "duality_gap" and "stage" in self.history[0]
         return f"{title} of the program" if staged else title
@@ -65,6 +70,16 @@ class Trace:
         parts = [tuple(record.get(key) for key in PARTS) for record in self.history]
         pairs = zip(parts, parts[1:], self.history[1:], strict=False)
         return [record[x] for before, after, record in pairs if before != after]
+
+
+def proved_gap(model: Any) -> str | None:
+    """The gap of a model in words that say how sure it is; None where no gap is known."""
+    if model.duality_gap_ is not None:
+        return f"certified gap {model.duality_gap_:.1e}"
+    sampled = getattr(model, "sampled_gap_", None)
+    if sampled is None:
+        return None
+    return f"gap at most {sampled:.1e} with {model.gap_confidence_:.1%} confidence"
 
 
 def ending(model: Any) -> str | None:

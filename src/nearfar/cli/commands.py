@@ -127,6 +127,16 @@ def nearfar() -> None:
     help="Learn from N training rows drawn at random; all of them classify test rows.",
 )
 @click.option(
+    "--dask",
+    is_flag=True,
+    help="Learn on a Dask cluster of this machine's cores; TABLE is a pattern of Parquet files.",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Learn on the Dask cluster of this scheduler, such as tcp://10.0.0.1:8786.",
+)
+@click.option(
     "--push-weight",
     type=_FiniteRange(0, 1, min_open=True, max_open=True),
     help="Weight of pushing impostors away; the rest pulls neighbours in (mu in the papers).",
@@ -205,6 +215,11 @@ def nearfar() -> None:
 @click.option("--solver", metavar="NAME", help="Algorithm that finds the optimum.")
 @click.option(
     "--tol", type=_FiniteRange(min=0), help="Relative gap to the optimum at which the fit ends."
+)
+@click.option(
+    "--certificate",
+    type=click.Choice(["all", "sample"]),
+    help="Compute the gap from all pairs of rows, or with 99.9 % confidence from a sample.",
 )
 @click.option("--max-iter", type=click.IntRange(min=1), help="Largest number of iterations.")
 @click.option(

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from nearfar.analysis.convergence import proved_gap
 from nearfar.analysis.models import sample_rows
 from nearfar.analysis.neighbors import nearest_rows
 from nearfar.cli import INTERRUPTED, OK, tell
@@ -66,11 +67,17 @@ class FitOptions:
     seed: int
     rows: int | None
     force: bool
+    dask: bool
+    scheduler: str | None
     given: Mapping[str, Any]  # those of `PARAMETERS` that were named
 
 
 def run(options: FitOptions) -> int:
     """Do it, and return the exit code."""
+    if options.dask or options.scheduler is not None:
+        from nearfar.cli.fit_dask import run as run_on_cluster
+
+        return run_on_cluster(options)
     model = make_model(options.method, options.given, options.neighbors, options.seed)
     _check_options(options)
     waits = _megabytes(options) >= LARGE_FILE
@@ -290,11 +297,7 @@ def _fit_and_report(options: FitOptions, table: Table, learner: Any) -> int:
         first.feature_names_in_ = np.array(table.feature_names, dtype=object)
     # Before the comparison, so that an interruption loses nothing.
     save(model, options.output, provenance=_provenance(options, table, n, X))
-    gap = (
-        "no certificate"
-        if learner.duality_gap_ is None
-        else f"certified gap {learner.duality_gap_:.1e}"
-    )
+    gap = proved_gap(learner) or "no certificate"
     part = "" if learned is None else f"; learned from {len(learned)} of the training rows"
     objective = (
         "objective not known in time"

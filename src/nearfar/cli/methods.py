@@ -46,6 +46,7 @@ PARAMETERS = {
     "beta": "beta",
     "solver": "solver",
     "tol": "tol",
+    "certificate": "certificate",
     "max_iter": "max_iter",
     "max_seconds": "max_seconds",
     "validation_fraction": "validation_fraction",

@@ -14,7 +14,9 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._dask import lazy_rows
 from nearfar.estimators._deploy import (
     QueryIndex,
     compiled_distance,
@@ -123,6 +125,7 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
                 f" {tuple(pairs.shape)}. Stack them with numpy.stack([a, b], axis=1)."
             )
         if isinstance(pairs, Tuples):
+            pairs = pairs.in_memory()
             points = validated_points(self, pairs.points, reset=False, differentiable=True)
             return self._edge_distances(points, *pairs.indices.T)
         difference = self._image_differences(pairs[:, 0], pairs[:, 1])
@@ -165,15 +168,19 @@ class MetricLearner(Metric):
 
         Parameters
         ----------
-        X : array-like, sparse array or torch.Tensor of shape (n_samples, n_features)
+        X : array-like, sparse array, torch.Tensor or Dask array of shape (n_samples, n_features)
             The points; sparse rows are not made dense.
 
         Returns
         -------
-        ndarray or torch.Tensor of shape (n_samples, n_components)
-            ``X @ components_.T``, of the dtype of X. The gradient of a tensor is kept.
+        ndarray, torch.Tensor or Dask array of shape (n_samples, n_components)
+            ``X @ components_.T``, of the dtype of X. The gradient of a tensor is kept, and a Dask
+            array or table gives a Dask array, which is not computed yet.
         """
         check_is_fitted(self, "components_")
+        if is_dask(X):
+            check_device(self, X._meta, self.components_)
+            return lazy_rows(self, X, _mapped, self.components_, width=len(self.components_))
         return self._images(validated_rows(self, X))
 
     def get_metric(self) -> Callable[..., float]:
@@ -238,7 +245,7 @@ class MetricLearner(Metric):
 
         Parameters
         ----------
-        queries : array-like, sparse array or torch.Tensor of shape (n_queries, n_features)
+        queries : array-like, sparse array, torch.Tensor or Dask array (n_queries, n_features)
             What is searched for.
 
         Returns
@@ -259,6 +266,10 @@ class MetricLearner(Metric):
         True
         """
         check_is_fitted(self, "components_")
+        if is_dask(queries):
+            return lazy_rows(
+                self, queries, _mapped_back, self.components_, width=self.n_features_in_
+            )
         images = self._images(validated_rows(self, queries))
         return kernels_for(images).apply(images, self.components_.T)
 
@@ -268,7 +279,7 @@ class MetricLearner(Metric):
 
         Parameters
         ----------
-        X : array-like, sparse array or torch.Tensor of shape (n_samples, n_features)
+        X : array-like, sparse array, torch.Tensor or Dask array of shape (n_samples, n_features)
             The documents.
 
         Returns
@@ -277,9 +288,10 @@ class MetricLearner(Metric):
             Half the squared lengths of the images, in float64.
         """
         check_is_fitted(self, "components_")
+        if is_dask(X):
+            return lazy_rows(self, X, _offsets, self.components_, width=None, dtype=np.float64)
         images = self._images(validated_rows(self, X))
-        images = kernels_for(images).double(images)
-        return (images * images).sum(1) / 2
+        return _half_squares(images)
 
     def query_index(self, index: faiss.Index, offsets: Any = None) -> QueryIndex:
         """Search a faiss index of untouched documents by the learned distance.
@@ -367,6 +379,23 @@ class MetricLearner(Metric):
         if sparse.issparse(X):
             return X @ np.ascontiguousarray(self.components_.T, dtype=X.dtype)
         return kernels_for(X).apply(X, self.components_)
+
+
+def _mapped(rows: Array, components: Array) -> Array:
+    return kernels_for(rows).apply(rows, components)
+
+
+def _mapped_back(rows: Array, components: Array) -> Array:
+    return _mapped(_mapped(rows, components), components.T)
+
+
+def _offsets(rows: Array, components: Array) -> Array:
+    return _half_squares(_mapped(rows, components))
+
+
+def _half_squares(images: Array) -> Array:
+    images = kernels_for(images).double(images)
+    return (images * images).sum(1) / 2
 
 
 class Distance:

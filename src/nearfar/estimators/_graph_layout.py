@@ -100,7 +100,9 @@ def graph_input(
         given = GraphInput(graph, None, D, reference)
     _check_lengths(given.graph)
     check_number("n_components", estimator.n_components, Integral, 1, given.graph.n_nodes - 1)
-    return replace(given, graph=_connected(given, estimator, more_edges, remedy))
+    graph = _connected(given, estimator, more_edges, remedy)
+    _check_lengths(graph)  # of links, too
+    return replace(given, graph=graph)
 
 
 def _given_graph(estimator: Any, graph: NeighborhoodGraph) -> GraphInput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -9,10 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state, get_tags
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
 
+from nearfar.blocks import is_dask
+from nearfar.blocks.collections import (
+    array_of_known_rows,
+    on_this_machine,
+    rows_on_this_machine,
+)
 from nearfar.errors import DataWarning, InvalidInputError, warn
+from nearfar.estimators._dask import refuse_dask, validated_dask
 from nearfar.estimators._start import without_dead_features
 from nearfar.kernels import Array, is_torch, kernels_for, take_rows, to_host
 from nearfar.registry import entries
@@ -22,6 +29,7 @@ from nearfar.supervision.pairs import (
     equal_points,
     labelled_edges,
     near_kinds,
+    pairs_of_edges,
     pairs_of_labels,
     pairs_of_tuples,
     warn_of_far_and_equal,
@@ -55,6 +63,7 @@ def validated_points(
     ``differentiable`` is for results of which torch may take the gradient. ``to_accept`` is what a
     user may do so that sparse points are accepted, for the error that refuses them.
     """
+    refuse_dask(estimator, X)
     check_in_memory(X)
     if reset and getattr(X, "ndim", None) == 3 and get_tags(estimator).target_tags.required:
         *others, last = (entry.name for entry in entries(learns_from="pairs", kernel=False))
@@ -284,7 +293,21 @@ def _weights_of_classes(
             f"class_weight needs points with class labels; {name} was given tuples."
             " Set class_weight=None, and give sample_weight a weight for each tuple."
         )
-    found, classes = np.ones(len(labels.classes)), labels.classes.tolist()
+    masses = np.bincount(labels.codes, weights, len(labels.classes)).astype(np.float64)
+    return np.asarray(class_factors(estimator, labels.classes, masses)[labels.codes])
+
+
+def class_factors(estimator: Any, labels: NDArray[Any], masses: Floats) -> Floats:
+    """The weight of each class, by ``class_weight`` if the estimator has that parameter.
+
+    ``masses`` are the weights of the rows of each class; a class without weight counts for none.
+    """
+    class_weight = getattr(estimator, "class_weight", None)
+    found, classes = np.ones(len(labels)), labels.tolist()
+    if class_weight is None:
+        return found
+    if not isinstance(class_weight, dict):
+        check_choice("class_weight", class_weight, ("balanced",), or_else=", a dict or None")
     if isinstance(class_weight, dict):
         for label, weight in class_weight.items():
             check_number(f"class_weight[{shown(label)}]", weight, Real, 0, None)
@@ -297,13 +320,10 @@ def _weights_of_classes(
                 " Correct the names."
             )
         found = np.array([class_weight.get(label, 1.0) for label in classes], dtype=np.float64)
-    elif weights.any():
-        counted = np.flatnonzero(weights)
-        present, codes = np.unique(labels.codes[counted], return_inverse=True)
-        found[present] = compute_class_weight(
-            class_weight, classes=np.arange(len(present)), y=codes, sample_weight=weights[counted]
-        )
-    return np.asarray(found[labels.codes])
+    else:
+        present = masses > 0
+        found[present] = masses.sum() / (present.sum() * masses[present])
+    return found
 
 
 # -- pairs and triplets ----------------------------------------------------------------------------
@@ -321,6 +341,7 @@ def holds_tuples(X: Any) -> bool:
 
 def validated_tuples(estimator: Any, X: Any, reset: bool) -> tuple[Array, Index]:
     """Points, all finite, and the rows (m, 2) or (m, 3) that make up the tuples."""
+    refuse_dask(estimator, X)
     X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
     m, size, d = X.shape
     if size not in (2, 3):
@@ -330,6 +351,7 @@ def validated_tuples(estimator: Any, X: Any, reset: bool) -> tuple[Array, Index]
             " Stack pairs with numpy.stack([a, b], axis=1)."
         )
     if isinstance(X, Tuples):
+        X = gathered_tuples(estimator, X)
         return validated_points(estimator, X.points, reset), X.indices
     points = validated_points(estimator, X.reshape((m * size, d)), reset)
     return points, np.arange(m * size).reshape(m, size)
@@ -341,6 +363,7 @@ def validated_triplets(estimator: Any, X: Any, y: Any, reset: bool) -> tuple[Arr
     Equal points of dense triplets have the same row.
     """
     name = type(estimator).__name__
+    refuse_dask(estimator, X)
     X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
     m, size, d = X.shape
     if size != 3:
@@ -354,6 +377,7 @@ def validated_triplets(estimator: Any, X: Any, y: Any, reset: bool) -> tuple[Arr
             " the third. Pass y=None."
         )
     if isinstance(X, Tuples):
+        X = gathered_tuples(estimator, X)
         return validated_points(estimator, X.points, reset), X.indices
     points = validated_points(estimator, X.reshape((m * size, d)), reset)
     return points, equal_points(points).reshape(m, size)
@@ -423,6 +447,10 @@ def validated_pairs(
     if not holds_tuples(X):
         if n_pairs is not None:
             check_number("n_pairs", n_pairs, Integral, 1, None)
+        if is_dask(X):
+            drawn = pairs_of_blocks(estimator, X, y, n_pairs, random_state, sample_weight)
+            points = without_dead_features(drawn.points) if drop_dead else drawn.points
+            return replace(drawn, points=points)
         points = validated_points(estimator, X, reset=True)
         labels = validated_labels(estimator, points, y)
         weights = validated_weights(estimator, len(points), sample_weight, labels)
@@ -439,7 +467,38 @@ def validated_pairs(
     near = validated_kinds(estimator, indices, y)
     weights = validated_weights(estimator, len(indices), sample_weight)
     points = without_dead_features(points) if drop_dead else points
-    return pairs_of_tuples(points, indices, near, both, not isinstance(X, Tuples), weights)
+    pairs = pairs_of_tuples(points, indices, near, both, not isinstance(X, Tuples), weights)
+    return replace(pairs, rows=X.named_rows) if isinstance(X, Tuples) else pairs
+
+
+def pairs_of_blocks(
+    estimator: Any, X: Any, y: Any, n_pairs: int | None, random_state: Any, sample_weight: Any
+) -> Pairs:
+    """Pairs drawn from labelled rows of a Dask array: the rows that they name, in memory."""
+    name = type(estimator).__name__
+    if name not in {entry.name for entry in entries(blocks=True)}:
+        refuse_dask(estimator, X)
+    if n_pairs is None:
+        raise InvalidInputError(
+            f"n_pairs=None takes all pairs of labelled rows, and {name} holds its pairs in memory;"
+            " got a Dask array. Set n_pairs, for example to 100000, or give Tuples."
+        )
+    array = array_of_known_rows(validated_dask(estimator, X, reset=True))
+    labels = validated_labels(estimator, array, on_this_machine(y))
+    weights = validated_weights(estimator, len(array), on_this_machine(sample_weight), labels)
+    check_class_pairs(labels, name)
+    heads, tails, near = labelled_edges(labels, n_pairs, check_random_state(random_state))
+    rows = np.unique([heads, tails])
+    heads, tails = np.searchsorted(rows, heads), np.searchsorted(rows, tails)
+    pairs = Pairs(rows_on_this_machine(array, rows), heads, tails, near, rows=rows)
+    return weighted_by_points(pairs_of_edges(pairs, name), weights)
+
+
+def gathered_tuples(estimator: Any, X: Tuples) -> Tuples:
+    """Tuples in memory: those of a Dask array with the rows that they name, for who takes them."""
+    if type(estimator).__name__ not in {entry.name for entry in entries(blocks=True)}:
+        refuse_dask(estimator, X.points)
+    return X.in_memory()
 
 
 def validated_stream(

@@ -122,7 +122,8 @@ class Kernel:
                 )
             return pairwise_kernels(X, Y, metric=self.kernel, **self.parameters)
         if self.kernel in SHIFTABLE:  # keeps digits where the points are far from the origin
-            centre = Y.mean(0)
+            centre, varies = Y.mean(0), (Y[0] != Y).any(0)
+            centre[~varies] = Y[0][~varies]  # the mean of equal numbers may be rounded
             X, Y = X - centre, Y - centre
         return kernels.similarities(X, Y, self.kernel, self.gamma or 1.0, **self.parameters)
 
@@ -212,12 +213,28 @@ class Expansion:
 
     def trace(self, components: Matrix) -> float:
         """tr(K CᵀC) of the metric of a map, as ``dual_coef_`` C gives it."""
-        return float(np.vdot(self._images(components).T, components @ self.span.coefficients))
+        return float(np.vdot(self._images(components).T, self._coefficients(components)))
+
+    def _coefficients(self, components: Matrix) -> Matrix:
+        """C of a map, the last of which is cached: O(n² r)."""
+        if self._last.get("components") is not components:
+            self._last.clear()
+            self._last["components"] = components
+            self._last["coefficients"] = components @ self.span.coefficients
+        return self._last["coefficients"]
 
     def _images(self, components: Matrix) -> Matrix:
-        coefficients = components @ self.span.coefficients
-        found: Matrix = kernels_for(self.values).apply(self.values, coefficients)
-        return np.asarray((found - found.mean(axis=0))[self._first])
+        """K Cᵀ, centred, of a map, the last of which is cached: O(n² r)."""
+        coefficients = self._coefficients(components)
+        if "images" not in self._last:
+            found: Matrix = kernels_for(self.values).apply(self.values, coefficients)
+            self._last["images"] = np.asarray((found - found.mean(axis=0))[self._first])
+        return self._last["images"]
+
+    @cached_property
+    def _last(self) -> dict[str, Matrix]:
+        """The last map that was applied, with its coefficients and images."""
+        return {}
 
     def squared_lengths(self, heads: Index, tails: Index) -> Matrix:
         """‖φ(a) − φ(b)‖² of pairs of the points, by their numbers.
@@ -236,7 +253,7 @@ class Expansion:
 
     def attributes(self, components: Matrix) -> dict[str, Any]:
         """The fitted attributes of a map (r, rank) of the features."""
-        coefficients, vectors = components @ self.span.coefficients, self.span.vectors
+        coefficients, vectors = self._coefficients(components).copy(), self.span.vectors
         largest = np.abs(coefficients).argmax(axis=1)
         negative = coefficients[np.arange(len(coefficients)), largest] < 0
         coefficients[negative] *= -1

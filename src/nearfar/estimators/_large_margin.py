@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
 
+from nearfar.blocks import Blocks
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._block_rows import block_fingerprint
 from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
 from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._start import projection, sparse_projection
@@ -84,7 +86,10 @@ def margin_checkpoint(
     if estimator.checkpoint is None:
         return None
     shared = [estimator.n_neighbors, estimator.push_weight]
-    rows = points if sparse.issparse(points) else to_host(points)
+    if isinstance(points, Blocks):
+        rows: Any = block_fingerprint(points)
+    else:
+        rows = points if sparse.issparse(points) else to_host(points)
     parts = [rows, labels.starts, *settings, *shared]
     return Checkpoint(estimator.checkpoint, fingerprint(*parts))
 
@@ -257,7 +262,7 @@ class Descent:
         found = fit_clock().in_time(
             lambda: self.problem.certify(challenger.point, challenger.state)
         )
-        if found is None or found[0].objective >= solution.iterate.value:
+        if found is None or found[0].objective + found[0].unseen >= solution.iterate.value:
             return solution
         proof, triplets = found
         proved = replace(challenger, value=proof.objective, exact=True)
@@ -279,11 +284,20 @@ class Descent:
 
     def gap(self, certificate: Certificate | None) -> float | None:
         """The proved gap; None without a proof, and for a map of fixed rank, which has none."""
+        sampled = certificate is not None and certificate.confidence is not None
+        return None if sampled else self._any_gap(certificate)
+
+    def sampled_gap(self, certificate: Certificate | None) -> float | None:
+        """The gap that holds with a confidence below one; None where all pairs were compared."""
+        sampled = certificate is not None and certificate.confidence is not None
+        return self._any_gap(certificate) if sampled else None
+
+    def _any_gap(self, certificate: Certificate | None) -> float | None:
         return None if certificate is None or self.rows is not None else certificate.gap
 
     def settled(self, status: Status, certificate: Certificate | None) -> Status:
-        """Converged if, and only if, the certified gap of a full metric meets the tolerance."""
-        return settled(status, self.gap(certificate), self.tol)
+        """Converged if, and only if, the gap of a full metric meets the tolerance."""
+        return settled(status, self._any_gap(certificate), self.tol)
 
     # What a checkpoint holds
 

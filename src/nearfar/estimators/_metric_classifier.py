@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Estimator
 from nearfar.estimators._input import check_device, validated_points
@@ -121,7 +122,7 @@ class MetricClassifier(ClassifierMixin, Estimator):
             if hasattr(self.metric_, "feature_names_in_"):  # this estimator checked the names
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
             images = self.metric_.transform(X)
-        return images if is_torch(images) else np.asarray(images)
+        return images if is_torch(images) or is_dask(images) else np.asarray(images)
 
     def _target_space(self, X: Array) -> Array:
         """Points whose Euclidean distances determine target neighbours."""

@@ -28,6 +28,7 @@ class Pass:
     status: Status
     objective: float | None  # None if there was no time to compute it
     duality_gap: float | None
+    sampled_gap: float | None
     n_coinciding: int
     error: float  # on the held-out rows; infinite if there are none
     proof: Proof

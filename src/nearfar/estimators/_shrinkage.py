@@ -177,7 +177,9 @@ def scale_of_pairs(
     return scale if area(points * scale) > area(points) else None
 
 
-def chosen_prior(points: Array, codes: Index, n_neighbors: int) -> Prior | None:
+def chosen_prior(
+    points: Array, codes: Index, n_neighbors: int, varies: Mask | None = None
+) -> Prior | None:
     """The distance to keep: W with its inverse on features that vary.
 
     It is a weighted mean of squared distances with closed forms: of the inputs, of features brought
@@ -185,11 +187,14 @@ def chosen_prior(points: Array, codes: Index, n_neighbors: int) -> Prior | None:
     total variance. Training rows are left out once each, and a distance has the less weight the
     more of them it misclassifies. A mean is safer than the best of them alone where few rows vote,
     and costs little beside a fit. None, for the inputs, if the rows are too few or do not vary, or
-    have too many features.
+    have too many features. A sample of the rows suffices; ``varies`` says which features vary among
+    all rows, if ``points`` are a sample.
     """
     step = -(-len(points) // PRIOR_ROWS)
     X, truth = np.asarray(to_host(points[::step]), dtype=np.float64), codes[::step]
-    live = np.flatnonzero(to_host(abs(points - points[:1]).sum(0)) > 0)
+    if varies is None:
+        varies = to_host(abs(points - points[:1]).sum(0)) > 0
+    live = np.flatnonzero(varies)
     sample = slice(None, None, -(-len(X) // VOTE_ROWS))
     if not 0 < len(live) <= X.shape[1] <= MOST_FEATURES or len(X[sample]) < FOLDS:
         return None

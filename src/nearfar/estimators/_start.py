@@ -12,6 +12,7 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 
+from nearfar.blocks import Blocks
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.kernels import Array, kernels_for, row_blocks, to_host
 from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
@@ -50,11 +51,20 @@ def without_dead_features(X: Array) -> Array:
     spreads = _spreads(kernels, X[::step])
     if (spreads > step * DEAD * _median(spreads)).all():  # all rows spread 1/step as much at least
         return X
-    spreads = _spreads(kernels, X)
-    dead = (spreads > 0) & (spreads <= DEAD * _median(spreads))
+    dead = dead_features(_spreads(kernels, X))
     if not dead.any():
         return X
+    if sparse.issparse(X):
+        return X @ sparse.diags_array(~dead, dtype=X.dtype)
+    return X * kernels.like(~dead, X)
+
+
+def dead_features(spreads: Matrix) -> NDArray[np.bool_]:
+    """Which features hardly vary compared with the others, (d,); a warning names them."""
+    dead = (spreads > 0) & (spreads <= DEAD * _median(spreads))
     numbers = np.flatnonzero(dead)
+    if not len(numbers):
+        return dead
     named = ", ".join(map(str, numbers[:NAMED])) + (", …" if len(numbers) > NAMED else "")
     warn(
         f"{len(numbers)} of {len(spreads)} features vary by less than {DEAD:g} of the median spread"
@@ -62,9 +72,7 @@ def without_dead_features(X: Array) -> Array:
         " scale, for example with sklearn.preprocessing.StandardScaler.",
         DataWarning,
     )
-    if sparse.issparse(X):
-        return X @ sparse.diags_array(~dead, dtype=X.dtype)
-    return X * kernels.like(~dead, X)
+    return dead
 
 
 def all_equal(X: Array) -> bool:
@@ -161,9 +169,11 @@ def check_power(size: float, power: int, what: str, remedy: str) -> None:
 
 def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matrix:
     """The leading directions of PCA or LDA, from a sample of the rows."""
-    step = -(-len(points) // SAMPLE_ROWS)
-    sample = np.asarray(to_host(points[::step]), dtype=np.float64)
-    codes = np.sort(labels.codes)[::step]
+    n = points.shape[0]
+    step = -(-n // SAMPLE_ROWS)
+    some = points.take(np.arange(0, n, step)) if isinstance(points, Blocks) else points[::step]
+    sample = np.asarray(to_host(some), dtype=np.float64)
+    codes = labels.codes[labels.order][::step]
     means = np.array([sample[codes == code].mean(0) for code in np.unique(codes)])
     within = sample - means[np.searchsorted(np.unique(codes), codes)]
     vary = np.abs(within).max() > ROUNDING * np.abs(sample - sample.mean(0)).max()
@@ -244,8 +254,21 @@ def given_map(given: Any, rows: int | None, d: int, source: str, remedy: str) ->
 
 def principal_rows(components: Matrix, points: Array) -> Matrix:
     """The map turned to the principal components of the points' images, the largest first."""
+    if isinstance(points, Blocks):
+        gram, total = points.total(
+            _image_sums, name="scatter", shared=(components, points.take(np.zeros(1, np.intp)))
+        )
+        _, axes = eigh(symmetric(gram - np.outer(total, total) / points.shape[0]))
+        return signed(axes.T[::-1] @ components)
     kernels = kernels_for(points)
     images = kernels.apply(kernels.double(points) - kernels.double(points[:1]), components)
     images = images - images.mean(0)
     _, axes = eigh(symmetric(kernels.gram(images, images)))
     return signed(axes.T[::-1] @ components)
+
+
+def _image_sums(block: Array, components: Matrix, first: Array) -> tuple[Matrix, Matrix]:
+    """The Gram matrix and the sum of the images of rows, relative to a first one."""
+    kernels = kernels_for(block)
+    images = kernels.apply(kernels.double(block) - kernels.double(first), components)
+    return kernels.gram(images, images), to_host(images.sum(0))

@@ -249,6 +249,7 @@ def store_ending(
     if_stalled: str | None = None,
     unrounded: float | None = None,
     points: Any = None,
+    sampled_gap: float | None = None,
 ) -> None:
     """Store what every fit leaves behind, and warn if it did not get where it should.
 
@@ -256,6 +257,7 @@ def store_ending(
     do if rounding errors ended it. The objective is None if there was no time to compute it.
     ``unrounded`` is what it was before the map was rounded, if that is known, of an objective that
     is minimised, and ``points`` are the rows of X, among which an outlier is looked for.
+    ``sampled_gap`` is the gap if it holds with a confidence of ``estimator.gap_confidence_`` only.
     """
     estimator.objective_ = None if objective is None else float(objective)
     estimator.duality_gap_ = duality_gap
@@ -270,6 +272,9 @@ def store_ending(
         )
     elif status in UNFINISHED:
         reached = "" if duality_gap is None else f", with a duality gap of {duality_gap:.1e}"
+        if sampled_gap is not None:
+            confidence = f"{estimator.gap_confidence_:.1%} confidence"
+            reached = f", with a duality gap of at most {sampled_gap:.1e} ({confidence})"
         remedy = f"Raise {status} or tol."
         if status is not Status.MAX_SECONDS:
             single = _is_single(estimator, points)

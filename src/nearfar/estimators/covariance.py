@@ -7,12 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from nearfar.blocks import is_dask
+from nearfar.blocks.collections import Stream
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._dask import validated_dask
 from nearfar.estimators._input import validated_points
-from nearfar.estimators._start import all_equal, check_range, without_dead_features
+from nearfar.estimators._start import (
+    all_equal,
+    check_range,
+    check_spread,
+    dead_features,
+    without_dead_features,
+)
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
-from nearfar.kernels import kernels_for, single_threaded_blas
+from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.covariance import CovarianceProblem
 from nearfar.problems.whitening import rounded_like
@@ -85,8 +94,9 @@ class Covariance(MetricLearner):
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
-            The points. Float32 stays float32; tensors are computed on their device.
+        X : array-like, torch.Tensor or Dask array of shape (n_samples, n_features)
+            The points. Float32 stays float32; tensors are computed on their device, and a Dask
+            array or table where its blocks are, in one pass over them.
         y : None
             Not used.
 
@@ -95,22 +105,16 @@ class Covariance(MetricLearner):
         Covariance
             The fitted estimator.
         """
-        points = validated_points(self, X, reset=True)
+        lazy = is_dask(X)
+        points = (validated_dask if lazy else validated_points)(self, X, reset=True)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
         callbacks = Callbacks(self, X, y)
         with single_threaded_blas():
-            check_range(points)
-            if all_equal(points):
-                raise InvalidInputError(
-                    f"Covariance needs points that differ; all n_samples={len(points)} are equal."
-                    " Check X, or add points."
-                )
-            points = without_dead_features(points)
-            problem = CovarianceProblem.build(kernels_for(points), points)
-            L = rounded_like(problem.solution(), points)
+            problem, given = (_problem_of_blocks if lazy else _problem_of_points)(points)
+            L = rounded_like(problem.solution(), given)
             components = pad_or_trim_rows(L, self.n_components)
-            self.components_ = kernels_for(points).like(components, points)
+            self.components_ = kernels_for(given).like(components, given)
             objective, gap = problem.objective_and_gap(np.asarray(L))
         store_ending(self, Status.CONVERGED, objective, gap, [])
         callbacks.finish({"components_": self.components_})
@@ -120,3 +124,30 @@ class Covariance(MetricLearner):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = False
         return tags
+
+
+def _problem_of_points(points: Array) -> tuple[CovarianceProblem, Array]:
+    """The problem of points in memory, and one of its points."""
+    check_range(points)
+    if all_equal(points):
+        raise _equal(len(points))
+    points = without_dead_features(points)
+    return CovarianceProblem.build(kernels_for(points), points), points[:1]
+
+
+def _problem_of_blocks(array: Any) -> tuple[CovarianceProblem, Array]:
+    """The problem of a Dask array, and an array of the type that the map is to have."""
+    rows = Stream.of(array)
+    scatter, _ = rows.scatter()
+    check_spread(float(np.sqrt(scatter.squares.max())))
+    if not scatter.squares.any():
+        raise _equal(scatter.n_rows)
+    live = ~dead_features(np.sqrt(scatter.squares / scatter.n_rows)) & (scatter.squares > 0)
+    C = np.where(live & live[:, None], scatter.within, 0.0) / (scatter.n_rows - 1)
+    return CovarianceProblem.of_covariance(C), np.empty(0, dtype=rows.dtype)
+
+
+def _equal(n: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"Covariance needs points that differ; all n_samples={n} are equal. Check X, or add points."
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._input import holds_tuples, validated_pairs
@@ -23,10 +24,14 @@ from nearfar.estimators._training import (
 )
 from nearfar.kernels import single_threaded_blas, to_host
 from nearfar.limits import fit_clock
-from nearfar.problems.kernel_mmc import KernelMMCProblem
+from nearfar.problems.kernel_mmc import KernelMMCProblem, RatedFactor
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.quasi_newton import ascend
+from nearfar.solvers.rank_increasing import Proof as GrowingProof
+from nearfar.solvers.rank_increasing import rank_increasing_descent
 from nearfar.supervision import Tuples
+
+Matrix = NDArray[np.float64]
 
 
 class KernelMMC(PairLearner, KernelMetricLearner):
@@ -110,8 +115,8 @@ class KernelMMC(PairLearner, KernelMetricLearner):
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective, residual (the gap in working precision, or
-        for a learned map of few rows the estimated relative gain that is left) and
+        For each iteration: n_iter, seconds, objective, residual (the gap, or for a learned map of
+        few rows the estimated relative gain that is left; None where not computed) and
         duality_gap (certified; None where not computed).
     classes_ : ndarray
         The labels, if y held class labels.
@@ -123,7 +128,8 @@ class KernelMMC(PairLearner, KernelMetricLearner):
     Notes
     -----
     With n points in pairs and d features, the kernel matrix costs O(n² d) for the named kernels,
-    its eigenvectors O(n³), and the learning what `MMC` costs on ``rank`` features. Memory is O(n²).
+    its eigenvectors O(n³), an iteration O(n²) for each of a few rows, and each of a few bounds
+    O(n³). Memory is O(n²).
     A new point costs O(n d). Kernel values are always float64; float32 input gives float32 output.
     `fit` refuses sparse input.
 
@@ -225,19 +231,24 @@ class KernelMMC(PairLearner, KernelMetricLearner):
             total,
             floored=rows is None,
         )
-        start = problem.start(rows)
+        start = problem.leading_rows() if problem.grows else problem.start(rows)
 
         def attributes(iterate: Iterate) -> dict[str, Any]:
             return self._map(points, problem.returned(iterate.point))
 
         training = Training(self, X, y)
-        iterates = ascend(problem, start, self.tol, fixed_rank=rows is not None)
+        if problem.grows:
+            iterates = _growing_ascent(problem, start, self.tol)
+        else:
+            iterates = ascend(problem, start, self.tol, fixed_rank=rows is not None)
         solution = training.run(iterates, attributes, start=Iterate(start, np.inf))
 
         L = solution.iterate.point
         fitted = attributes(solution.iterate)
         self._store(fitted)
-        certificate = fit_clock().in_time(lambda: problem.certify(L))
+        certificate = solution.iterate.certificate
+        if solution.status is not Status.CONVERGED or not solution.iterate.certified:
+            certificate = fit_clock().in_time(lambda: problem.certify(L))
         objective, gap = None, None
         self.proof_: Proof | None = None
         if certificate is not None:
@@ -260,3 +271,22 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         self.proof_ = None
         store_ending(self, Status.CONVERGED, 0.0, 0.0, [])
         return self
+
+
+def _growing_ascent(problem: KernelMMCProblem, start: Matrix, tol: float) -> Iterator[Iterate]:
+    """Iterates of an ascent in few rows, to which those that a proof finds lacking are added."""
+
+    def remaining(at: RatedFactor, gain: float) -> float:
+        return gain / abs(at.value)
+
+    def prove(L: Matrix) -> GrowingProof:
+        at = problem.place(L)
+        bound = problem.bound(at)
+        if bound.gap > tol:
+            return GrowingProof(bound.gap, problem.lacking(at), bound)
+        certificate = problem.certify(L)
+        return GrowingProof(certificate.gap, L[:0], certificate)
+
+    return rank_increasing_descent(
+        problem.evaluate, start, remaining, prove, tol, lambda at: {"objective": -at.value}
+    )

@@ -25,18 +25,19 @@ from nearfar.estimators.variational_mvu import (
     BASES,
     CUT_SHORT,
     ScaledGraph,
+    Shape,
     check_stretch,
     lle_matrix_of,
     program_status,
     refine,
     solve_program,
-    store_program,
-    whole_bound,
+    store_shapes,
+    with_bound,
 )
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import single_threaded_blas
 from nearfar.problems.landmark_mvu import reconstruction
-from nearfar.problems.variational_mvu import Certificate, VariationalProgram
+from nearfar.problems.variational_mvu import VariationalProgram
 from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
@@ -71,6 +72,9 @@ class LandmarkMVU(Unfolding):
         their mean. 0 fits lengths alone.
     refine : bool, default=True
         Whether conjugate gradients follow the semidefinite program.
+    gap_tol : float or None, default=None
+        If given, a refinement descends in ten dimensions or more, until the certified gap of the
+        points there, ``whole_gap_``, is at most this; 1e-3 is a matter of seconds for 2000 points.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Whether X holds points, distances or a kernel matrix.
     on_disconnected : {"link", "error", "separate"}, default="link"
@@ -108,6 +112,8 @@ class LandmarkMVU(Unfolding):
         Certified gap of the embedding: how far its objective is at most from that of the best
         points in any number of dimensions, relative as ``program_gap_``. None if there was no time
         or memory for the proof.
+    whole_gap_ : float or None
+        The same of the points in all their dimensions, before the projection on ``n_components``.
     program_objective_ : float
         Objective of the program.
     program_gap_ : float
@@ -165,6 +171,7 @@ class LandmarkMVU(Unfolding):
         basis: str | None = None,
         stretch: float = 0.01,
         refine: bool = True,
+        gap_tol: float | None = None,
         metric: str = "euclidean",
         on_disconnected: str = "link",
         tol: float = 1e-4,
@@ -180,6 +187,7 @@ class LandmarkMVU(Unfolding):
         self.basis = basis
         self.stretch = stretch
         self.refine = refine
+        self.gap_tol = gap_tol
         self.metric = metric
         self.on_disconnected = on_disconnected
         self.tol = tol
@@ -213,7 +221,7 @@ class LandmarkMVU(Unfolding):
         training = Training(self, X, y, bounded=False)
         layout = Layout(given, self.n_components)
         random = check_random_state(self.random_state)
-        certificates: list[Certificate] = []
+        shapes: list[Shape] = []
         landmarks = [np.empty(0, dtype=np.intp)]
         for component in map(Component.in_near_order, layout.components()):
             run = partial(run_component, training, layout, component)
@@ -222,13 +230,13 @@ class LandmarkMVU(Unfolding):
             program = VariationalProgram.build(scaled.edges, Q, scaled.pull(self.stretch))
             shape = solve_program(program, scaled, self.n_components, run)
             if self.refine and shape.status not in CUT_SHORT:
-                shape = refine(shape, self.stretch, self.n_components, self.tol, run)
-            bound = whole_bound(shape, self.stretch, random)
-            layout.place(component, shape.unfolded(self.n_components, given.reference, bound))
-            certificates.append(shape.certificate)
+                shape = refine(shape, self, run, random)
+            shape = with_bound(shape, self.stretch, random)
+            layout.place(component, shape.unfolded(self.n_components, given.reference))
+            shapes.append(shape)
             landmarks.append(component.rows[chosen])
         store_layout(self, layout)
-        store_program(self, certificates)
+        store_shapes(self, shapes)
         self.landmarks_ = layout.first_copies[np.concatenate(landmarks)]
         status, gap = program_status(self, layout), layout.duality_gap
         store_ending(self, status, layout.objective, gap, training.history)

@@ -15,18 +15,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from nearfar.blocks import is_dask
+from nearfar.blocks.collections import Stream
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._dask import validated_dask
 from nearfar.estimators._deploy import faiss_index, onnx_model
 from nearfar.estimators._input import validated_points
 from nearfar.estimators._start import given_map
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import kernels_for, to_host
 from nearfar.linalg import canonical_factor, signed
+from nearfar.problems.linear_maps import discriminant_map, principal_map, standard_map
 from nearfar.solvers import Status
+from nearfar.supervision.labelled_blocks import LabelledStream
 
 if TYPE_CHECKING:
     import faiss
@@ -93,8 +102,8 @@ class LinearMetric(MetricLearner):
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
-            The points.
+        X : array-like, torch.Tensor or Dask array of shape (n_samples, n_features)
+            The points. Of a Dask array or table nothing is computed.
         y : None
             Not used.
 
@@ -103,7 +112,11 @@ class LinearMetric(MetricLearner):
         LinearMetric
             The fitted estimator.
         """
-        X = validated_points(self, X, reset=True)
+        if is_dask(X):
+            lazy = validated_dask(self, X, reset=True)
+            X = np.empty(0, dtype=np.float32 if lazy.dtype == np.float32 else np.float64)
+        else:
+            X = validated_points(self, X, reset=True)
         callbacks = Callbacks(self, X, y)
         d = self.n_features_in_
         if self.components is None:
@@ -121,8 +134,8 @@ class LinearMetric(MetricLearner):
         return tags
 
 
-def as_metric(transformer: Any) -> LinearMetric:
-    """The metric of a fitted linear transformer: the distance between its images.
+def as_metric(transformer: Any, X: Any = None, y: Any = None) -> LinearMetric:
+    """The metric of a linear transformer: the distance between its images.
 
     Works with every transformer that is linear up to a shift, which changes no distance:
     scikit-learn's PCA with and without whitening, LDA, NCA, TruncatedSVD, FactorAnalysis, FastICA,
@@ -132,8 +145,14 @@ def as_metric(transformer: Any) -> LinearMetric:
 
     Parameters
     ----------
-    transformer : fitted transformer
-        It has ``transform`` and ``n_features_in_``. It is not stored.
+    transformer : transformer
+        It has ``transform`` and ``n_features_in_``, and is fitted unless X is given. It is neither
+        stored nor changed.
+    X, y : arrays or None, default=None
+        If X is given, a copy of the transformer is fitted to it, and to labels y if it needs them.
+        X may be a Dask array or table for ``StandardScaler``, ``PCA`` and
+        ``LinearDiscriminantAnalysis``: their maps follow from scatter matrices, which are summed in
+        one pass over the blocks.
 
     Returns
     -------
@@ -159,14 +178,62 @@ def as_metric(transformer: Any) -> LinearMetric:
         raise InvalidInputError(
             f"as_metric needs a fitted transformer such as PCA().fit(X); got {transformer!r}."
         )
-    check_is_fitted(transformer)
-    metric = LinearMetric(linear_map(transformer)[0])
+    if is_dask(X):
+        metric = LinearMetric(_map_of_blocks(transformer, X, y))
+        validated_dask(metric, X, reset=True)
+    else:
+        if X is not None:
+            transformer = clone(transformer).fit(X, y)
+        check_is_fitted(transformer)
+        metric = LinearMetric(linear_map(transformer)[0])
     metric.components_ = _canonical(np.asarray(metric.components))
     metric.n_features_in_ = metric.components_.shape[1]
     if hasattr(transformer, "feature_names_in_"):
         metric.feature_names_in_ = np.asarray(transformer.feature_names_in_, dtype=object)
     store_ending(metric, Status.CONVERGED, None, None, [])
     return metric
+
+
+def _map_of_blocks(transformer: Any, X: Any, y: Any) -> Matrix:
+    """The map that a transformer would learn from all rows, from their scatter matrices."""
+    kind, options = type(transformer).__name__, transformer.get_params(deep=False)
+    if isinstance(transformer, LinearDiscriminantAnalysis):
+        _check_options(kind, options, priors=(None,), shrinkage=(None,), solver=("svd", "eigen"))
+        if y is None:
+            raise InvalidInputError(f"{kind} needs y, the class of each row; got None. Pass it.")
+        labels = LabelledStream.of(Stream.of(X), y, None, kind)
+        if len(labels.classes) < 2:
+            raise InvalidInputError(
+                f"{kind} needs at least two classes; y has {len(labels.classes)}. Add rows of"
+                " another class."
+            )
+        every = np.ones(len(labels.classes), dtype=bool)
+        grouped = labels.with_groups(every, np.ones(len(every)), all_means=True)
+        rows, *_ = grouped.scatters(labels.rows.first_row())
+        return discriminant_map(rows, transformer.n_components)
+    if isinstance(transformer, StandardScaler):
+        _check_options(kind, options, with_std=(True,))
+        return standard_map(Stream.of(X).scatter()[0])
+    if isinstance(transformer, PCA):
+        if isinstance(transformer.n_components, str):
+            _check_options(kind, options, n_components=(None,))
+        rows, _ = Stream.of(X).scatter()
+        return principal_map(rows, transformer.n_components, whiten=transformer.whiten)
+    raise InvalidInputError(
+        f"as_metric fits StandardScaler, PCA and LinearDiscriminantAnalysis to Dask arrays; got a"
+        f" {kind}. Fit it to a sample of the rows, and pass the fitted transformer alone."
+    )
+
+
+def _check_options(kind: str, options: dict[str, Any], **allowed: tuple[Any, ...]) -> None:
+    """Raise unless the options have allowed values."""
+    for name, values in allowed.items():
+        if options[name] not in values:
+            raise InvalidInputError(
+                f"{kind} of a Dask array needs {name} to be"
+                f" {' or '.join(map(repr, values))}; got {options[name]!r}. Change it, or fit to a"
+                " sample of the rows."
+            )
 
 
 def affine_map(model: Any) -> tuple[Matrix, Matrix]:

@@ -10,8 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from nearfar.blocks import Blocks, is_dask
+from nearfar.blocks.cells import cell_order
+from nearfar.blocks.collections import on_this_machine
+from nearfar.blocks.neighbors import nearest_in_class
+from nearfar.blocks.rows import with_known_rows
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._block_rows import block_prior, central_row, live_blocks
+from nearfar.estimators._dask import refuse_dask, validated_dask
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
 from nearfar.estimators._given_triplets import check_no_labels_needed, with_different_ends
 from nearfar.estimators._input import (
@@ -65,7 +72,9 @@ from nearfar.kernels import (
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.lmnn import LMNNProblem
+from nearfar.problems.lmnn_blocks import LMNNBlocks
 from nearfar.problems.lmnn_given import GivenLMNNProblem
+from nearfar.problems.lmnn_sampled import CONFIDENCE, Draws, SampledLMNNProblem
 from nearfar.problems.lmnn_sparse import SparseLMNNProblem
 from nearfar.problems.sparse_points import SparsePoints
 from nearfar.solvers import Status
@@ -176,6 +185,12 @@ class LMNN(MetricLearner):
     tol : float, default=1e-3
         Certified relative duality gap at which to stop; for a learned rectangular map, the
         estimated relative decrease that is left.
+    certificate : {"all", "sample"}, default="all"
+        What the gap of the answer is computed from: "all" pairs of points, or a "sample" of rows
+        that are compared with all points, where all pairs take too long. The gap then holds with
+        a confidence of 99.9 %, see ``sampled_gap_``. A sample pays from some 200,000 rows on at
+        tol=1e-2, and later for a smaller ``tol``; where it would need more than a quarter of the
+        rows, all pairs are compared. Only for a full metric, and not for triplets.
     max_iter : int, default=1000
         Largest number of iterations, of all passes together.
     max_seconds : float or None, default=None
@@ -193,7 +208,7 @@ class LMNN(MetricLearner):
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit ends by itself.
     random_state : int, RandomState instance or None, default=None
-        Chooses the held-out rows.
+        Chooses the held-out rows, and the sample of ``certificate="sample"``.
 
     Attributes
     ----------
@@ -212,7 +227,14 @@ class LMNN(MetricLearner):
         like the gap, if it could not be computed within twice ``max_seconds``.
     duality_gap_ : float or None
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger;
-        None for a learned rectangular map.
+        None for a learned rectangular map, and if only ``sampled_gap_`` is known.
+    sampled_gap_ : float or None
+        With ``certificate="sample"``: what ``duality_gap_`` is at most, with the confidence
+        ``gap_confidence_``. ``objective_`` is then a sum over the triplets that were seen, and may
+        be too small; the gap allows for those that were not. None if all pairs were compared.
+    gap_confidence_ : float or None
+        The probability, over the random draws of the fit, that ``sampled_gap_`` holds: 0.999, or
+        None without a sampled gap.
     proof_ : dict or None
         What proves ``duality_gap_``, for `nearfar.verify`: the target neighbours, and the triplets
         whose dual weight is not zero with these weights, as arrays of row numbers; and the weights
@@ -233,9 +255,10 @@ class LMNN(MetricLearner):
         For each iteration: n_iter, seconds, objective (over the triplets at hand), residual (the
         gap over these, or for a map of few rows the estimated relative decrease that is left; None
         where not computed), duality_gap (certified, over all triplets; None where not computed),
-        active_triplets, searched (whether all pairs were searched), pass, and at some iterations
-        rank and validation_error. On CUDA the last one has peak_bytes, the most memory that tensors
-        had on the device, the data among them.
+        sampled_gap and gap_confidence (where a sample was drawn), active_triplets, searched
+        (whether all pairs were searched), pass, and at some iterations rank and validation_error.
+        On CUDA the last one has peak_bytes, the most memory that tensors had on the device, the
+        data among them.
     classes_ : ndarray
         The labels, if y held any.
     transduction_ : ndarray of shape (n_samples,) or None
@@ -287,6 +310,7 @@ class LMNN(MetricLearner):
         init: str | ArrayLike = "auto",
         validation_fraction: float | None = None,
         tol: float = 1e-3,
+        certificate: str = "all",
         max_iter: int = 1000,
         max_seconds: float | None = None,
         verbose: int = 0,
@@ -306,6 +330,7 @@ class LMNN(MetricLearner):
         self.init = init
         self.validation_fraction = validation_fraction
         self.tol = tol
+        self.certificate = certificate
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.verbose = verbose
@@ -351,10 +376,12 @@ class LMNN(MetricLearner):
         self.transduction_ = None
         if holds_tuples(X):
             return self._fit_triplets(X, y, target_neighbors, sample_weight)
-        X = self._validated_points(X)
+        given_X, X = X, self._validated_points(X)
+        all_labels = y = on_this_machine(y)
+        sample_weight = on_this_machine(sample_weight)
         gram_kernels_for(X).begin_peak(X)
-        all_labels = y
         if self.unlabeled_weight is not None:
+            refuse_dask(self, X)
             all_labels, sample_weight = with_spread_labels(
                 self, X, y, sample_weight, target_neighbors
             )
@@ -362,7 +389,7 @@ class LMNN(MetricLearner):
         weights = validated_weights(self, X.shape[0], sample_weight, labels)
         targets = None if target_neighbors is None else to_host(target_neighbors)
         counted = drop_rows_without_weight(self, X, labels, weights)[:2]
-        self._check_parameters(counted[1], targets)
+        self._check_parameters(*counted, targets)
         given = self._given_start()
 
         edges = None if targets is None else given_edges(targets, labels, X, weights)
@@ -371,13 +398,16 @@ class LMNN(MetricLearner):
         self.prior_components_ = None if rows.prior is None else rows.prior[0]
         settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
         checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings, rows.masses)
-        training = Training(self, X, y, checkpoint=checkpoint)
+        training = Training(self, given_X, y, checkpoint=checkpoint)
         before = None if training.saved is None else unpacked(*training.saved)
-        descent = self._descent(rows, before)
+        draws = None
+        if self.certificate == "sample":
+            draws = Draws(self.random_state, sum("sampled_gap" in r for r in training.history))
+        descent = self._descent(rows, before, draws)
         if descent.problem.P.size == 0:
             self._store_without_variation(rows, descent.problem.edges[0])
         else:
-            ending = self._learned(training, rows, descent, before, given)
+            ending = self._learned(training, rows, descent, before, given, draws)
             self._store(X, ending, rows, training)
         training.finish(self.status_, {"components_": self.components_})
         return self
@@ -387,6 +417,11 @@ class LMNN(MetricLearner):
         points, triplets = validated_triplets(self, X, y, reset=True)
         self._check_own_parameters()
         check_no_labels_needed(self, target_neighbors=targets, sample_weight=sample_weight)
+        if self.certificate != "all":
+            raise InvalidInputError(
+                "certificate='sample' is for labelled points; given triplets are all at hand."
+                " Leave certificate='all'."
+            )
         points = without_dead_features(points)
         triplets = with_different_ends(points, triplets, type(self).__name__)
         given = self._given_start()
@@ -413,6 +448,8 @@ class LMNN(MetricLearner):
         """Points, which may be sparse if a map of few rows is learned."""
         count: Any = self.n_components
         rows = int(count) if isinstance(count, Integral) else None
+        if is_dask(X):
+            return with_known_rows(validated_dask(self, X, reset=True))
         few = sparse.issparse(X) and learned_rows(rows, self.reduce, X.shape[1]) is not None
         return validated_points(
             self,
@@ -431,11 +468,23 @@ class LMNN(MetricLearner):
         check_shrinkage(self.shrinkage)
         check_choice("reduce", self.reduce, ("learn", "project"))
         check_number("n_passes", self.n_passes, Integral, 1, None)
+        check_choice("certificate", self.certificate, ("all", "sample"))
+        if self.certificate == "sample" and self._learns_rows is not None:
+            raise InvalidInputError(
+                f"certificate='sample' needs a full metric; n_components={self.n_components} learns"
+                " a map of few rows, for which no gap is known. Set reduce='project', or leave"
+                " certificate='all'."
+            )
         if isinstance(self.init, str) or self.init is None:
             check_choice("init", self.init, INITS, or_else=" or an array")
 
-    def _check_parameters(self, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
+    def _check_parameters(self, X: Any, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
         self._check_own_parameters()
+        if is_dask(X) and self.validation_fraction is not None:
+            raise InvalidInputError(
+                "validation_fraction needs rows in memory; got a Dask array. Leave it None, and"
+                " raise shrinkage or tol against overfitting, or fit to a sample of the rows."
+            )
         if targets is not None and self.validation_fraction is not None:
             raise InvalidInputError(
                 "target_neighbors and validation_fraction cannot be used together: held-out rows"
@@ -470,6 +519,8 @@ class LMNN(MetricLearner):
     ) -> Rows:
         """The rows to learn from and to validate on: X are those of n_rows that have a weight."""
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
+        if is_dask(X):
+            return self._rows_in_blocks(X, split, targets, n_rows, weights)
         live = without_dead_features(X)
         points, held_out, prior = take_rows(live, split.order), None, None
         is_sparse = sparse.issparse(points)
@@ -493,6 +544,28 @@ class LMNN(MetricLearner):
             weights,
         )
 
+    def _rows_in_blocks(
+        self,
+        X: Any,
+        split: Split,
+        targets: tuple[Array, Array] | None,
+        n_rows: int,
+        weights: Matrix | None,
+    ) -> Rows:
+        """As `_rows`, of a Dask array, whose rows are sorted by class on the cluster."""
+        blocks, varies = live_blocks(X, split.order)
+        centre, prior = central_row(blocks), None
+        if self.shrinkage == "auto":
+            prior = block_prior(blocks, split.codes, self.n_neighbors, varies)
+        counted = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
+        labels, order = split.labels, counted[split.order]
+        if targets is None and varies.any():
+            near = np.diag(varies.astype(float)) if prior is None else prior[0]
+            cells = cell_order(blocks, split.codes, near)
+            blocks, order = blocks.reordered(cells), order[cells]
+            labels = replace(labels, order=labels.order[cells])
+        return Rows(blocks, centre, labels, order, targets, None, prior, n_rows, weights)
+
     # -- passes ------------------------------------------------------------------------------
 
     def _learned(
@@ -502,6 +575,7 @@ class LMNN(MetricLearner):
         descent: Descent,
         before: Pass | None,
         given: Start | None,
+        draws: Draws | None = None,
     ) -> Ending:
         """Learn in passes, each with the target neighbours that the one before has found.
 
@@ -518,7 +592,7 @@ class LMNN(MetricLearner):
                     return ending
                 before = done
                 fit_clock().stage = Stage.RUN
-                descent = self._descent(rows, before)
+                descent = self._descent(rows, before, draws)
             except (KeyboardInterrupt, TimeLimitError) as reason:
                 if before is None:
                     raise
@@ -527,13 +601,18 @@ class LMNN(MetricLearner):
                 next_pass = f"before pass {before.number + 1} of {self.n_passes}"
                 return Ending(before, Status.MAX_SECONDS, next_pass)
 
-    def _descent(self, rows: Rows, before: Pass | None) -> Descent:
-        """The problem of a pass: its target neighbours, and the points whitened by these."""
+    def _descent(self, rows: Rows, before: Pass | None, draws: Draws | None) -> Descent:
+        """The problem of a pass: its target neighbours, and the points whitened by these.
+
+        With ``draws`` its certificates are from samples of the rows.
+        """
         points, labels = rows.points, rows.labels
         chosen_by = None if rows.prior is None else rows.prior[0]
         if before is not None:
             chosen_by = before.components
         edges = rows.targets
+        if isinstance(points, Blocks):
+            return self._block_descent(rows, edges if before is None else None, chosen_by)
         if before is not None or edges is None:
             edges = targets_under(chosen_by, points, rows.centre, labels, self.n_neighbors)
         if sparse.issparse(points):
@@ -553,7 +632,29 @@ class LMNN(MetricLearner):
             prior=rows.prior,
             masses=rows.masses,
         )
+        if draws is not None:
+            problem = SampledLMNNProblem.of(problem, draws, self.tol)
         return Descent(problem, points, labels, self.tol, self._learns_rows)
+
+    def _block_descent(
+        self, rows: Rows, edges: tuple[Array, Array] | None, chosen_by: Matrix | None
+    ) -> Descent:
+        """The same of rows in blocks; target neighbours are chosen unless edges are given."""
+        blocks, centre, codes = rows.points, np.asarray(rows.centre), rows.codes
+        if edges is None:
+            edges = nearest_in_class(blocks, codes, self.n_neighbors, chosen_by, centre)
+        problem = LMNNBlocks.of(
+            blocks,
+            centre,
+            edges,
+            codes,
+            self.push_weight,
+            self.shrinkage_,
+            floored=self._learns_rows is None,
+            prior=rows.prior,
+            masses=rows.masses,
+        )
+        return Descent(problem, blocks, rows.labels, self.tol, self._learns_rows)
 
     def _pass(
         self,
@@ -598,6 +699,7 @@ class LMNN(MetricLearner):
             status=descent.settled(solution.status, certificate),
             objective=None if certificate is None else certificate.objective,
             duality_gap=descent.gap(certificate),
+            sampled_gap=descent.sampled_gap(certificate),
             n_coinciding=0 if certificate is None else certificate.n_coinciding,
             error=np.inf if stopping is None else stopping.error,
             proof=margin_proof(descent.problem, proved, rows.order, rows.n_rows) | rows.proof,
@@ -668,6 +770,8 @@ class LMNN(MetricLearner):
         peak = None if sparse.issparse(X) else gram_kernels_for(X).peak_bytes(X)
         if peak is not None:
             training.history[-1]["peak_bytes"] = peak
+        self.sampled_gap_ = kept.sampled_gap
+        self.gap_confidence_ = None if kept.sampled_gap is None else CONFIDENCE
         warn_of_coinciding(kept.n_coinciding)
         store_ending(
             self,
@@ -677,7 +781,8 @@ class LMNN(MetricLearner):
             training.history,
             ending.unreached,
             unrounded=kept.unrounded,
-            points=None if sparse.issparse(X) else X,
+            points=None if sparse.issparse(X) or is_dask(X) else X,
+            sampled_gap=kept.sampled_gap,
         )
 
     def _warn_if_worse(self, rows: Rows) -> None:
@@ -702,6 +807,7 @@ class LMNN(MetricLearner):
         d = self.n_features_in_
         self.components_ = self._placed(np.eye(self.n_components or d, d), rows)
         self.n_passes_, self.target_components_, self.proof_ = 1, None, rows.proof or None
+        self.sampled_gap_ = self.gap_confidence_ = None
         gap = 0.0 if self._learns_rows is None else None
         store_ending(self, Status.CONVERGED, objective, gap, [])
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._dask import refuse_dask
 from nearfar.estimators._input import holds_tuples, validated_labels, validated_points
 from nearfar.estimators._prior import check_prior, prior_map
 from nearfar.estimators._start import robust_centre, without_dead_features
@@ -249,6 +250,7 @@ class LSML(MetricLearner):
                 f"{name} takes quadruplets without y: the first two points should be nearer to each"
                 " other than the last two. Pass y=None."
             )
+        refuse_dask(self, X)
         X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
         m, size, d = X.shape
         if size not in (3, 4):

@@ -329,7 +329,8 @@ def collapse(
     if solver == "projected-gradient":
         iterates = projected_descent(problem.evaluate, problem.slope, start, residual)
     else:
-        iterates = descend(problem.evaluate, start, residual, memory=memory)
+        newton = problem.preconditioner
+        iterates = descend(problem.evaluate, start, residual, memory=memory, preconditioner=newton)
     for iterate in iterates:
         if convex and iterate.residual is not None and iterate.residual <= tol:
             gap = problem.prove(iterate.point).gap

@@ -75,7 +75,7 @@ TRIAL_SHARE = 1 / 3  # of max_seconds, for that decision
 SINGLE_TOL = 1e-2  # gap at which the one metric to start from is good enough
 START_WIDTH = 0.1  # of the smoothed hinge, in margins
 START_MARGIN = 0.5  # the objective falls quickly at first, and other triplets become active
-SAME = 1e-6  # relative difference of metrics that is rounding, also of float32
+SAME = {"float32": 1e-6, "float64": 1e-12}  # relative difference of metrics that is rounding
 NO_LENGTH = 1e-12  # share of the largest possible length of an image that counts as none
 
 
@@ -710,7 +710,8 @@ default=None
     def _store_if_single(self) -> None:
         """Set ``single_metric_``; equal metrics get one map, whatever the rotations of theirs."""
         metrics = self.get_mahalanobis_matrix()
-        tolerance = SAME * np.abs(metrics).max(initial=0.0)
+        precision = str(self.components_.dtype).removeprefix("torch.")
+        tolerance = SAME[precision] * np.abs(metrics).max(initial=0.0)
         self.single_metric_ = bool(np.abs(metrics - metrics[:1]).max(initial=0.0) <= tolerance)
         if self.single_metric_:
             self.components_ = self.components_[[0] * len(metrics)]

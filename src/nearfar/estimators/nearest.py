@@ -9,11 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from nearfar.blocks import is_dask
+from nearfar.blocks.collections import array_of_known_rows, on_this_machine
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._dask import lazy_rows, validated_dask
 from nearfar.estimators._input import validated_labels, validated_points
 from nearfar.estimators._metric_classifier import MetricClassifier, check_count
-from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas
+from nearfar.kernels import Array, as_dtype_of, is_torch, kernels_for, single_threaded_blas
 from nearfar.kernels.search import ALGORITHMS, TREES, Search
+from nearfar.supervision.neighbor_blocks import nearest_in_blocks
 from nearfar.supervision.neighbors import Found, Index, merged, metric_groups, vote, votes_of
 from nearfar.validation import check_choice, check_number
 
@@ -53,8 +58,8 @@ class NearestNeighborClassifier(MetricClassifier):
         The fitted metric learner.
     algorithm_ : str
         How neighbours are found.
-    points_ : ndarray or torch.Tensor of shape (n_samples, n_features)
-        The training points.
+    points_ : ndarray, torch.Tensor or Dask array of shape (n_samples, n_features)
+        The training points. A Dask array is the one of ``fit``, and not computed.
     labels_ : ndarray of shape (n_samples,)
         Their labels.
     classes_ : ndarray
@@ -69,6 +74,10 @@ class NearestNeighborClassifier(MetricClassifier):
     For m new points, n training points and a map of r rows the search costs O(m n r) by matrix
     products, and less in a tree where r is small. Memory is O(n r + m k) and blocks of fixed size.
     See ``docs/algorithms/nearest.md``.
+
+    Training points may be a Dask array or table, if the metric is linear. Each prediction then
+    searches them, block by block, where they are: ``X.persist()`` keeps them there. Predictions for
+    a Dask array are lazy if the training points are in memory, and computed otherwise.
 
     References
     ----------
@@ -97,7 +106,7 @@ class NearestNeighborClassifier(MetricClassifier):
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
+        X : array-like, torch.Tensor or Dask array of shape (n_samples, n_features)
             The points.
         y : array-like of shape (n_samples,)
             Class labels: numbers, strings, booleans or categories.
@@ -107,10 +116,12 @@ class NearestNeighborClassifier(MetricClassifier):
         NearestNeighborClassifier
             The fitted estimator.
         """
-        points = validated_points(self, X, reset=True)
-        labels = validated_labels(self, points, y)
         check_number("n_neighbors", self.n_neighbors, Integral, 1, None)
         check_choice("algorithm", self.algorithm, ALGORITHMS)
+        if is_dask(X):
+            return self._fit_blocks(X, y)
+        points = validated_points(self, X, reset=True)
+        labels = validated_labels(self, points, y)
         self._store_metric(X, points, labels)
         check_count(self.n_neighbors, len(points))  # now: the metric's own message comes first
         with single_threaded_blas():
@@ -118,15 +129,45 @@ class NearestNeighborClassifier(MetricClassifier):
         self.algorithm_ = self._prepared[0].search.algorithm
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def _fit_blocks(self, X: Any, y: Any) -> NearestNeighborClassifier:
+        """Learn the metric from a Dask array, or take a fitted one, and keep the array."""
+        if self.algorithm in TREES:
+            raise InvalidInputError(
+                f"algorithm={self.algorithm!r} searches points in memory, and X is a Dask array."
+                ' Set algorithm="brute" or "auto".'
+            )
+        metric = getattr(self.metric, "estimator", self.metric)  # of a FrozenEstimator
+        if metric is not None and not isinstance(metric, MetricLearner):
+            raise InvalidInputError(
+                "a search among blocks needs a linear metric, such as LMNN(); got"
+                f" {metric!r}. Take another one, or pass X.compute() if it fits into memory."
+            )
+        points = array_of_known_rows(validated_dask(self, X, reset=True))
+        labels = validated_labels(self, points, on_this_machine(y))
+        self._store_metric(X, points, labels)
+        check_count(self.n_neighbors, len(points))
+        self.algorithm_ = "brute"
+        return self
+
+    def predict(self, X: Any) -> Any:
         """The label of each point, as an array on the host.
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (m, n_features)
+        X : array-like, torch.Tensor or Dask array of shape (m, n_features)
             The points.
+
+        Returns
+        -------
+        ndarray or Dask array of shape (m,)
+            The labels; see the notes of the class for Dask arrays.
         """
-        nearest = self._nearest_codes(X)
+        if self._is_lazy(X):
+            return lazy_rows(self, X, _predicted, self, width=None, dtype=self.classes_.dtype)
+        return self._predicted(self._queries(X))
+
+    def _predicted(self, queries: Array) -> NDArray[Any]:
+        nearest = self._nearest_codes(queries)
         return self.classes_[vote(nearest, len(self.classes_))]
 
     def predict_proba(self, X: Any) -> Any:
@@ -136,15 +177,27 @@ class NearestNeighborClassifier(MetricClassifier):
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (m, n_features)
+        X : array-like, torch.Tensor or Dask array of shape (m, n_features)
             The points.
+
+        Returns
+        -------
+        ndarray, torch.Tensor or Dask array of shape (m, n_classes)
+            The shares; see the notes of the class for Dask arrays.
         """
-        nearest = self._nearest_codes(X)
+        if self._is_lazy(X):
+            return lazy_rows(
+                self, X, _shares, self, width=len(self.classes_), dtype=self.points_.dtype
+            )
+        return self._shares(self._queries(X))
+
+    def _shares(self, queries: Array) -> Array:
+        nearest = self._nearest_codes(queries)
         votes = votes_of(nearest, len(self.classes_)).astype(np.float64)
         tied = (votes == votes.max(axis=1, keepdims=True)).sum(axis=1) > 1
         votes[tied, vote(nearest[tied], len(self.classes_))] += 0.5
         shares = votes / votes.sum(axis=1, keepdims=True)
-        return kernels_for(self.points_).like(shares, self.points_)
+        return kernels_for(queries).like(shares, self.points_)
 
     def kneighbors(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
@@ -181,9 +234,15 @@ class NearestNeighborClassifier(MetricClassifier):
             near, squares = self._nearest(queries, k)
         kernels = kernels_for(queries)
         rows = kernels.index(near, queries)
-        return (kernels.like(np.sqrt(squares), queries), rows) if return_distance else rows
+        return (kernels.like(np.sqrt(squares), self.points_), rows) if return_distance else rows
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _queries(self, X: Any) -> Array:
+        """New points; a Dask array stays one where the training points are one, too."""
+        if is_dask(X) and is_dask(self.points_):
+            return validated_dask(self, X, reset=False)
+        return super()._queries(X)
 
     def _prepare(self) -> list[_Part]:
         return self._searches(self.algorithm_)
@@ -212,6 +271,9 @@ class NearestNeighborClassifier(MetricClassifier):
     def _nearest(self, queries: Array, k: int) -> Found:
         """Rows (m, k) on the host and squared distances."""
         check_count(k, len(self.points_))
+        if is_dask(self.points_):
+            images, queries = (self._images(part) for part in (self.points_, queries))
+            return nearest_in_blocks(images, queries, k)
         kernels = kernels_for(queries)
         with single_threaded_blas():
             images = self._images(queries)
@@ -222,7 +284,20 @@ class NearestNeighborClassifier(MetricClassifier):
                 found.append((part.rows, (kernels.to_host(near), kernels.to_host(squares))))
             return merged(found, k)
 
-    def _nearest_codes(self, X: Any) -> Index:
+    def _nearest_codes(self, queries: Array) -> Index:
         """The class numbers of the neighbours, (m, k)."""
-        near, _ = self._nearest(self._queries(X), self.n_neighbors)
+        near, _ = self._nearest(queries, self.n_neighbors)
         return self._order.codes[near]
+
+    def _is_lazy(self, X: Any) -> bool:
+        """Whether predictions for X are, because the training points are in memory."""
+        check_is_fitted(self, "metric_")
+        return is_dask(X) and not is_dask(self.points_)
+
+
+def _predicted(queries: Array, model: NearestNeighborClassifier) -> NDArray[Any]:
+    return model._predicted(as_dtype_of(model.points_, queries))
+
+
+def _shares(queries: Array, model: NearestNeighborClassifier) -> Array:
+    return model._shares(as_dtype_of(model.points_, queries))

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Estimator
+from nearfar.estimators._dask import refuse_dask
 from nearfar.estimators._input import holds_tuples, validated_kinds, validated_tuples
 from nearfar.estimators._metric_classifier import is_fitted
 from nearfar.estimators.mmc import MMC
@@ -264,6 +265,7 @@ class PairClassifier(ClassifierMixin, Estimator):
 
     def _validated_pairs(self, X: Any, y: Any, reset: bool) -> Mask:
         """Which pairs are near."""
+        refuse_dask(self, X)
         if not holds_tuples(X) or np.shape(X)[1] != 2:
             raise InvalidInputError(
                 "PairClassifier takes pairs of shape (n_pairs, 2, n_features); got"

@@ -13,10 +13,14 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
+from nearfar.blocks import is_dask
+from nearfar.blocks.collections import Stream
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._dask import validated_dask
 from nearfar.estimators._input import (
     checked_labels,
+    class_factors,
     holds_tuples,
     validated_pairs,
     validated_points,
@@ -29,16 +33,24 @@ from nearfar.estimators._shrinkage import (
     scale_of_pairs,
     shrinkage_for,
 )
-from nearfar.estimators._start import all_equal, check_range, without_dead_features
+from nearfar.estimators._start import (
+    all_equal,
+    check_range,
+    check_spread,
+    dead_features,
+    without_dead_features,
+)
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.linalg import canonical_factor, pad_or_trim_rows
-from nearfar.problems.rca import RCAProblem, near_origin
+from nearfar.problems.rca import ChunkletPoints, RCAProblem, near_origin
+from nearfar.problems.rca_blocks import ChunkletBlocks
 from nearfar.problems.rca_sparse import SparseRCAProblem
 from nearfar.problems.sparse_points import SparsePoints
-from nearfar.problems.whitening import rounded_like, varying
+from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Status
 from nearfar.supervision import ClassOrder
+from nearfar.supervision.labelled_blocks import LabelledStream
 from nearfar.supervision.pairs import equal_points
 from nearfar.validation import check_number
 
@@ -158,7 +170,7 @@ class RCA(PairLearner, MetricLearner):
 
         Parameters
         ----------
-        X : array-like, sparse array, torch.Tensor or Tuples
+        X : array-like, sparse array, torch.Tensor, Dask array or Tuples
             Points (n_samples, n_features), or pairs (n_pairs, 2, n_features), or triplets
             (n_triplets, 3, n_features) whose first two points are near. Float32 stays float32;
             tensors are computed on their device.
@@ -177,6 +189,8 @@ class RCA(PairLearner, MetricLearner):
         RCA
             The fitted estimator.
         """
+        if is_dask(X):
+            return self._fit_blocks(X, y, sample_weight)
         points, chunklets, weights = self._validated_chunklets(X, y, sample_weight)
         self._check_parameters()
         callbacks = Callbacks(self, X, y)
@@ -192,18 +206,61 @@ class RCA(PairLearner, MetricLearner):
         _, codes = np.unique(chunklets[rows], return_inverse=True)
         scale = self._chosen_scale(points, rows, codes)
         points = points if scale is None else points * scale
-        problem = self._problem(points, rows, codes, weights)
-        L = rounded_like(problem.solution(self.n_components), given)
-
-        components = L if scale is None else canonical_factor(L * to_host(scale))
-        self.components_ = kernels.like(pad_or_trim_rows(components, self.n_components), given)
+        source = ChunkletPoints(points, rows, codes, weights)
         self.n_chunklets_ = int(codes.max()) + 1
-        images = None
-        if problem.T is not None:  # an outlier may have spoilt its coordinates
-            centred = _centred(points, weights)
-            images = problem.within_images(kernels, centred, rows, codes, L, weights)
-        objective, gap = problem.objective_and_gap(L, images)
-        store_ending(self, Status.CONVERGED, objective, gap, [])
+        self._learn(source, take_rows(points, rows), codes, given)
+        callbacks.finish({"components_": self.components_})
+        return self
+
+    def _learn(
+        self, source: ChunkletPoints | ChunkletBlocks, points: Array, codes: Index, given: Array
+    ) -> None:
+        """Learn from scaled rows, of which ``points`` with ``codes`` tell how much to shrink."""
+        problem = self._problem(source, points, codes)
+        L = rounded_like(problem.solution(self.n_components), given)
+        scale = self.feature_scale_
+        components = L if scale is None else canonical_factor(L * scale)
+        components = pad_or_trim_rows(components, self.n_components)
+        self.components_ = kernels_for(given).like(components, given)
+        # In coordinates of a span, which an outlier may have spoilt, W is that of the images.
+        images = None if problem.T is None else source.within_images(problem, L)
+        store_ending(self, Status.CONVERGED, *problem.objective_and_gap(L, images), [])
+
+    def _fit_blocks(self, X: Any, y: Any, sample_weight: Any) -> RCA:
+        """Learn from a Dask array or table, in one pass over its rows, or two for few rows.
+
+        "auto" is chosen from a sample of the rows, or from all if there are no more than that.
+        """
+        array = validated_dask(self, X, reset=True)
+        self._check_parameters()
+        if y is None:
+            raise InvalidInputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None. Pass"
+                " the chunklet of each row."
+            )
+        callbacks = Callbacks(self, X, y)
+        stream, auto = Stream.of(array), self.shrinkage == "auto"
+        labels = LabelledStream.of(stream, y, sample_weight, type(self).__name__)
+        factors = class_factors(self, labels.classes, labels.weights)
+        used = (labels.counts > 1) | (labels.weights * factors >= 2)
+        if labels.classes.dtype.kind in "if":
+            used &= labels.classes != NONE
+        if not used.any():
+            raise self._no_chunklets(int((labels.counts == 1).sum()), stream.n_rows)
+        grouped, centre = labels.with_groups(used, factors), stream.first_row()
+        within, _, points, codes = grouped.scatters(centre, sample=auto)
+        check_spread(float(np.sqrt(within.squares.max())))
+        live = (within.squares > 0) & ~dead_features(np.sqrt(within.squares / within.n_rows))
+        if not live.any():
+            raise self._equal_within_chunklets(0)
+        codes = np.unique(codes, return_inverse=True)[1]
+        points = np.where(live, points - centre, 0.0)
+        scale = self._chosen_scale(points, np.arange(len(points)), codes) if auto else None
+        self.feature_scale_ = scale
+        scale = np.ones(len(live)) if scale is None else scale
+        self.n_chunklets_ = int(used.sum())
+        source = ChunkletBlocks(grouped, centre, within, live, scale)
+        self._learn(source, points * scale, codes, np.empty(0, dtype=stream.dtype))
         callbacks.finish({"components_": self.components_})
         return self
 
@@ -262,32 +319,25 @@ class RCA(PairLearner, MetricLearner):
         self.feature_scale_ = None if scale is None else to_host(scale)
         return scale
 
-    def _problem(self, X: Array, rows: Index, codes: Index, weights: Matrix | None) -> RCAProblem:
+    def _problem(
+        self, source: ChunkletPoints | ChunkletBlocks, points: Array, codes: Index
+    ) -> RCAProblem:
         """The problem, in coordinates in which it can be solved; sets ``shrinkage_``."""
-        kernels, d = kernels_for(X), X.shape[1]
-        count = float(len(rows) if weights is None else weights[rows].sum())
-        n_free, n_live = count - int(codes.max()) - 1, int(varying(kernels, X).sum())
+        d, n_live = self.n_features_in_, source.n_live
+        n_free = source.count - self.n_chunklets_
         self.shrinkage_ = shrinkage_for(self.shrinkage, n_free, n_live)
         if self.shrinkage == "auto":
-            self.shrinkage_ = _held_out_choice(take_rows(X, rows), codes, self.shrinkage_)
+            self.shrinkage_ = _held_out_choice(points, codes, self.shrinkage_)
         plain = self.n_components in (None, d) and self.pca_components is None
         if plain and (self.shrinkage_ or d <= n_free):
-            problem = RCAProblem.in_features(kernels, X, rows, codes, weights)
+            problem = source.in_features()
             if not problem.C.any():
                 raise self._equal_within_chunklets(n_live)
             if self.shrinkage_:
                 problem = problem.shrunk(self.shrinkage_, n_live)
             if problem.n_flat == 0:
                 return problem
-        problem = RCAProblem.in_span(
-            kernels,
-            _centred(X, weights),
-            rows,
-            codes,
-            self.pca_components,
-            orthogonal=self.shrinkage_ > 0,
-            weights=weights,
-        )
+        problem = source.in_span(self.pca_components, orthogonal=self.shrinkage_ > 0)
         flat, rank = problem.n_flat, problem.rank
         if flat == rank:
             raise self._equal_within_chunklets(rank)
@@ -404,23 +454,14 @@ class RCA(PairLearner, MetricLearner):
             alone &= weights < 2  # more are copies
         ids[alone] = NONE
         if (ids == NONE).all():
-            found = int((sizes == 1).sum())
-            raise InvalidInputError(
-                f"{type(self).__name__} needs a chunklet of two or more points; got {found} of one"
-                f" point each, for n_samples={points.shape[0]}. Give points that belong together"
-                " the same label."
-            )
+            raise self._no_chunklets(int((sizes == 1).sum()), points.shape[0])
         return points, ids, weights
 
-
-def _centred(points: Array, weights: Matrix | None) -> Array:
-    """The points about their mean, in float64."""
-    kernels = kernels_for(points)
-    X = kernels.double(points)
-    if weights is None:
-        return X - X.mean(0)
-    w = kernels.like(weights / weights.sum(), X)[:, None]
-    return X - (w * X).sum(0)
+    def _no_chunklets(self, found: int, n: int) -> InvalidInputError:
+        return InvalidInputError(
+            f"{type(self).__name__} needs a chunklet of two or more points; got {found} of one"
+            f" point each, for n_samples={n}. Give points that belong together the same label."
+        )
 
 
 def _scale_of_chunklets(points: Array, codes: Index) -> Array | None:

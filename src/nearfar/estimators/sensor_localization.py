@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
+from nearfar.estimators._dask import refuse_dask
 from nearfar.estimators._graph_layout import (
     Component,
     Layout,
@@ -472,6 +473,7 @@ def _distances(estimator: Any, X: Any, reset: bool) -> Any:
 
     Among the nodes of a fit, what is known in one direction is known in both.
     """
+    refuse_dask(estimator, X)
     if is_torch(X):
         return X
     X = validate_data(

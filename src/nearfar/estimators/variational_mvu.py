@@ -4,7 +4,9 @@ The thesis' recipe (3.1.8), of which `LandmarkMVU` and `SensorLocalization` use 
 
 1. smooth functions on the graph, a few bottom eigenvectors;
 2. the semidefinite program on these functions gives the shape (`solve_program`);
-3. conjugate gradients on the points themselves, first in as many dimensions as the program has,
+3. if ``gap_tol`` asks for it, a descent in more dimensions until the best unfolding is proved
+   (`unfold_whole`);
+4. conjugate gradients on the points themselves, first in as many dimensions as the program has,
    which flattens the shape, and then in those of the embedding, which corrects what the projection
    has done (`refine`).
 """
@@ -26,6 +28,7 @@ from sklearn.utils import check_random_state
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._graph_layout import (
     ENDED,
+    SEVERITY,
     Component,
     Layout,
     Unfolded,
@@ -43,12 +46,15 @@ from nearfar.graphs.spectrum import Spectrum, bottom_spectrum
 from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.problems.landmark_mvu import lle_matrix, lle_weights
+from nearfar.problems.mvu_low_rank import Evaluation, LowRankProgram
 from nearfar.problems.stress import Stress
-from nearfar.problems.unfolding_bound import Bound, WholeProgram
+from nearfar.problems.unfolding_bound import Bound, Repaired, WholeProgram
 from nearfar.problems.variational_mvu import Certificate, Edges, VariationalProgram
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.conjugate_gradient import conjugate_gradient
 from nearfar.solvers.quadratic_cone import quadratic_cone
+from nearfar.solvers.rank_increasing import Proof
+from nearfar.solvers.staircase import staircase
 from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
@@ -58,6 +64,8 @@ BASES = ("laplacian", "lle")
 CUT_SHORT = (*ENDED, Status.MAX_SECONDS)  # no further stage follows
 TENSION = 0.1  # stretch at which folds are pulled flat, before lengths become those asked for
 LOOSER = 10.0  # times tol, for the descents that are followed by another
+COLUMNS = 10  # in which the descent towards ``gap_tol`` begins, at least
+NOISE = 0.05  # of their entries, in units of the mean squared length
 FLAT = 1e-3  # variance along an axis, relative to the largest, that is none
 
 
@@ -90,6 +98,9 @@ class VariationalMVU(Unfolding):
         their mean. 0 fits lengths alone.
     refine : bool, default=True
         Whether conjugate gradients follow the semidefinite program.
+    gap_tol : float or None, default=None
+        If given, a refinement descends in ten dimensions or more, until the certified gap of the
+        points there, ``whole_gap_``, is at most this; 1e-3 is a matter of seconds for 2000 points.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Whether X holds points, distances or a kernel matrix.
     on_disconnected : {"link", "error", "separate"}, default="link"
@@ -124,6 +135,8 @@ class VariationalMVU(Unfolding):
         Certified gap of the embedding: how far its objective is at most from that of the best
         points in any number of dimensions, relative as ``program_gap_``. None if there was no time
         or memory for the proof.
+    whole_gap_ : float or None
+        The same of the points in all their dimensions, before the projection on ``n_components``.
     program_objective_ : float
         Objective of the program.
     program_gap_ : float
@@ -181,6 +194,7 @@ class VariationalMVU(Unfolding):
         basis: str = "laplacian",
         stretch: float = 0.01,
         refine: bool = True,
+        gap_tol: float | None = None,
         metric: str = "euclidean",
         on_disconnected: str = "link",
         tol: float = 1e-4,
@@ -196,6 +210,7 @@ class VariationalMVU(Unfolding):
         self.basis = basis
         self.stretch = stretch
         self.refine = refine
+        self.gap_tol = gap_tol
         self.metric = metric
         self.on_disconnected = on_disconnected
         self.tol = tol
@@ -229,7 +244,7 @@ class VariationalMVU(Unfolding):
         training = Training(self, X, y, bounded=False)
         layout = Layout(given, self.n_components)
         random = check_random_state(self.random_state)
-        certificates: list[Certificate] = []
+        shapes: list[Shape] = []
         for component in map(Component.in_near_order, layout.components()):
             run = partial(run_component, training, layout, component)
             count = self.n_eigenvectors if self.basis == "laplacian" else 1
@@ -241,12 +256,12 @@ class VariationalMVU(Unfolding):
             program = VariationalProgram.build(scaled.edges, functions, scaled.pull(self.stretch))
             shape = solve_program(program, scaled, self.n_components, run)
             if self.refine and shape.status not in CUT_SHORT:
-                shape = refine(shape, self.stretch, self.n_components, self.tol, run)
-            bound = whole_bound(shape, self.stretch, random)
-            layout.place(component, shape.unfolded(self.n_components, given.reference, bound))
-            certificates.append(shape.certificate)
+                shape = refine(shape, self, run, random)
+            shape = with_bound(shape, self.stretch, random)
+            layout.place(component, shape.unfolded(self.n_components, given.reference))
+            shapes.append(shape)
         store_layout(self, layout)
-        store_program(self, certificates)
+        store_shapes(self, shapes)
         status, gap = program_status(self, layout), layout.duality_gap
         store_ending(self, status, layout.objective, gap, training.history)
         training.finish(status, layout.attributes())
@@ -271,6 +286,14 @@ def check_stretch(estimator: Any) -> None:
     check_number("stretch", estimator.stretch, Real, 0, None)
     if not isinstance(estimator.refine, bool | np.bool_):
         raise InvalidInputError(f"refine must be True or False; got {estimator.refine!r}.")
+    if estimator.gap_tol is not None:
+        check_number("gap_tol", estimator.gap_tol, Real, 0, None)
+        if not (estimator.refine and estimator.stretch > 0):
+            raise InvalidInputError(
+                "gap_tol is the goal of a refinement that maximises the variance; it needs"
+                f" refine=True and stretch above 0, got refine={estimator.refine!r} and"
+                f" stretch={estimator.stretch!r}. Change them, or set gap_tol=None."
+            )
 
 
 # -- smooth functions ------------------------------------------------------------------------
@@ -330,10 +353,11 @@ class Shape:
     status: Status
     certificate: Certificate  # of the program
     refined: Stress | None = None  # what a refinement minimised
+    bound: Bound | None = None  # on the objective of all points
 
-    def unfolded(self, n_components: int, reference: Array, bound: Bound | None) -> Unfolded:
+    def unfolded(self, n_components: int, reference: Array) -> Unfolded:
         """The places of the nodes as they are returned, their objective and its gap."""
-        unit, refined = self.scaled.unit, self.refined
+        unit, refined, bound = self.scaled.unit, self.refined, self.bound
         Y = as_returned(unit * self.Y[:, :n_components], reference)
         objective = self.certificate.objective
         if refined is not None:
@@ -347,6 +371,13 @@ class Shape:
             status=self.status,
             gap_unit=self.certificate.reached if bound is None else bound.reached,
         )
+
+    def whole_gap(self, stretch: float) -> float | None:
+        """The gap of the points in all dimensions."""
+        if self.bound is None:
+            return None
+        stress = Stress(self.scaled.edges, self.scaled.pull(stretch))
+        return self.bound.gap(-stress.place(self.wide).value)
 
 
 def solve_program(
@@ -363,26 +394,74 @@ def solve_program(
     return Shape(scaled, Y, Y, solution.status, program.exact_certificate(Z))
 
 
-def refine(shape: Shape, stretch: float, n_components: int, tol: float, run: Run) -> Shape:
+def refine(shape: Shape, estimator: Any, run: Run, random: RandomState) -> Shape:
     """Descend from the solution of the program on the points themselves.
 
     In all dimensions of the program first: at a higher tension than asked for, which pulls folds
     flat, and then at that asked for; at last in ``n_components``.
     """
+    stretch, n_components, tol = estimator.stretch, estimator.n_components, estimator.tol
     scaled, wide = shape.scaled, shape.wide[:, : n_wide_axes(shape.wide, n_components)]
     final = Stress(scaled.edges, scaled.pull(stretch))
     problems = (
         [final] if stretch >= TENSION else [Stress(scaled.edges, scaled.pull(TENSION)), final]
     )
+    shape = replace(shape, refined=final)
+    if estimator.gap_tol is not None:
+        shape = unfold_whole(replace(shape, wide=wide), estimator, run, random)
+        problems, wide = [], shape.wide
+        if shape.status in CUT_SHORT:
+            return shape
     for problem in problems if shape.wide.shape[1] > n_components else []:
         solution = descend(problem, wide, scaled, n_components, run, tol=LOOSER * tol, stage="wide")
         wide = principal_axes(solution.iterate.point)[0]
         if solution.status in CUT_SHORT:
-            return replace(shape, wide=wide, Y=wide, status=solution.status, refined=final)
+            return replace(shape, wide=wide, Y=wide, status=solution.status)
     start = wide[:, :n_components]
     solution = descend(final, start, scaled, n_components, run, tol=tol, stage="final")
     Y = principal_axes(solution.iterate.point)[0]
-    return replace(shape, wide=wide, Y=Y, status=solution.status, refined=final)
+    status = solution.status
+    if estimator.gap_tol is not None:
+        status = max(shape.status, status, key=SEVERITY.index)
+    return replace(shape, wide=wide, Y=Y, status=status)
+
+
+def unfold_whole(shape: Shape, estimator: Any, run: Run, random: RandomState) -> Shape:
+    """Descend in as many dimensions as needed until the gap over all points is ``gap_tol``."""
+    scaled, n_components = shape.scaled, int(estimator.n_components)
+    whole = WholeProgram(
+        scaled.edges, scaled.graph, scaled.spectrum, scaled.pull(estimator.stretch)
+    )
+    best: Bound | None = None  # the least so far
+    repaired: Repaired | None = None
+
+    def prove(at: Evaluation) -> Proof:
+        nonlocal best, repaired
+        m = kernels_for(at.forces).to_host(at.forces)
+        repaired = whole.feasible(m, random, previous=repaired)
+        bound = whole.bound_of(repaired)
+        if repaired is None or bound is None:
+            return Proof(np.inf, np.empty((len(m), 0)))
+        best = bound if best is None or bound.value < best.value else best
+        return Proof(best.gap(-2 * at.value), repaired.directions)
+
+    def embedding(iterate: Iterate) -> Array:
+        return scaled.unit * principal_axes(iterate.point)[0][:, :n_components]
+
+    program = LowRankProgram.of_squares(scaled.edges, 0.5 * whole.pull)
+    start = with_noise(shape.wide, random)
+    iterates = staircase(program, start, scaled.spectrum.inverse, prove)
+    solution = run(iterates, embedding, tol=estimator.gap_tol, stage="whole")
+    Y = principal_axes(solution.iterate.point)[0]
+    return replace(shape, wide=Y, Y=Y, status=solution.status, bound=best)
+
+
+def with_noise(Y: Matrix, random: RandomState) -> Matrix:
+    """Points of at least COLUMNS columns that all differ from zero."""
+    start = np.zeros((len(Y), max(COLUMNS, Y.shape[1])))
+    start[:, : Y.shape[1]] = Y
+    start += NOISE * random.normal(size=start.shape)
+    return np.asarray(start - start.mean(axis=0))
 
 
 def descend(
@@ -426,11 +505,13 @@ def n_wide_axes(Y: Matrix, n_components: int) -> int:
     return max(int((variances > FLAT * variances[0]).sum()), n_components + 1)
 
 
-def whole_bound(shape: Shape, stretch: float, random: RandomState) -> Bound | None:
-    """A bound on the program of all Gram matrices; None if time or memory do not suffice."""
+def with_bound(shape: Shape, stretch: float, random: RandomState) -> Shape:
+    """The shape with a bound on all Gram matrices, unless time or memory do not suffice."""
+    if shape.bound is not None:
+        return shape
     scaled = shape.scaled
     program = WholeProgram(scaled.edges, scaled.graph, scaled.spectrum, scaled.pull(stretch))
-    return fit_clock().in_time(lambda: program.bound(shape.wide, random))
+    return replace(shape, bound=fit_clock().in_time(lambda: program.bound(shape.wide, random)))
 
 
 def program_status(estimator: Any, layout: Layout) -> Status:
@@ -445,7 +526,11 @@ def program_status(estimator: Any, layout: Layout) -> Status:
     return status
 
 
-def store_program(estimator: Any, certificates: list[Certificate]) -> None:
-    """Store what was proved of the programs of all components."""
+def store_shapes(estimator: Any, shapes: list[Shape]) -> None:
+    """Store what was proved of the programs of all components, and of their points."""
+    certificates = [shape.certificate for shape in shapes]
     estimator.program_objective_ = float(sum(found.objective for found in certificates))
     estimator.program_gap_ = max((found.gap for found in certificates), default=0.0)
+    gaps = [shape.whole_gap(estimator.stretch) for shape in shapes]
+    proved = [gap for gap in gaps if gap is not None]
+    estimator.whole_gap_ = max(proved, default=0.0) if len(proved) == len(gaps) else None

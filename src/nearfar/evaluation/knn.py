@@ -12,8 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
+from nearfar.blocks import is_dask
+from nearfar.blocks.collections import array_of_known_rows
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._dask import lazy_images
 from nearfar.kernels.search import Search
+from nearfar.supervision.neighbor_blocks import nearest_in_blocks
 from nearfar.supervision.neighbors import vote
 
 
@@ -26,9 +30,9 @@ def knn_error(
     ----------
     model : fitted transformer or None
         Maps the points to where distances are Euclidean; None takes them as they are.
-    X_train, y_train : array-like of shapes (n, d) and (n,)
+    X_train, y_train : array-like or Dask arrays of shapes (n, d) and (n,)
         The points that vote, and their labels.
-    X_test, y_test : array-like of shapes (m, d) and (m,)
+    X_test, y_test : array-like or Dask arrays of shapes (m, d) and (m,)
         The points that are classified, and their true labels.
     n_neighbors : int
         How many neighbours vote. Ties are broken by reducing it, as in the papers.
@@ -46,6 +50,7 @@ def knn_mistakes(
 ) -> NDArray[np.bool_]:
     """Which test points their nearest training points classify wrongly; see `knn_error`."""
     y_train, y_test = np.asarray(y_train), np.asarray(y_test)
+    X_train, X_test = (array_of_known_rows(X) if is_dask(X) else X for X in (X_train, X_test))
     if (y_train.dtype.kind in "biuf") != (y_test.dtype.kind in "biuf"):
         raise InvalidInputError(
             f"training labels are {y_train.dtype} and test labels are {y_test.dtype}: they cannot "
@@ -56,7 +61,9 @@ def knn_mistakes(
             f"X_test has {len(X_test)} rows and y_test has {len(y_test)}. Give every row one label."
         )
     if model is not None:
-        X_train, X_test = model.transform(X_train), model.transform(X_test)
+        X_train, X_test = (
+            lazy_images(model, X) if is_dask(X) else model.transform(X) for X in (X_train, X_test)
+        )
     predicted = knn_predict(X_train, y_train, X_test, n_neighbors)
     return np.asarray(predicted != y_test)
 
@@ -64,8 +71,10 @@ def knn_mistakes(
 def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -> np.ndarray:
     """The majority label of the nearest training points of each test point.
 
-    Time O(m n d), or less where a tree helps; memory O(m k) beyond the data.
+    Time O(m n d), or less where a tree helps; memory O(m k) beyond the data. Dask arrays are
+    searched block by block, where they are.
     """
+    X_train, X_test = (array_of_known_rows(X) if is_dask(X) else X for X in (X_train, X_test))
     if not 1 <= n_neighbors <= len(X_train):
         raise InvalidInputError(
             f"n_neighbors={n_neighbors} must be between 1 and the {len(X_train)} training points. "
@@ -78,8 +87,11 @@ def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -
         )
     classes, codes = np.unique(np.asarray(y_train), return_inverse=True)
     points, queries = (
-        check_array(X, dtype=[np.float64, np.float32], ensure_min_samples=0)
+        X if is_dask(X) else check_array(X, dtype=[np.float64, np.float32], ensure_min_samples=0)
         for X in (X_train, X_test)
     )
-    nearest, _ = Search.of(points).nearest(queries, n_neighbors)
+    if is_dask(points) or is_dask(queries):
+        nearest, _ = nearest_in_blocks(points, queries, n_neighbors)
+    else:
+        nearest, _ = Search.of(points).nearest(queries, n_neighbors)
     return classes[vote(codes[nearest], len(classes))]

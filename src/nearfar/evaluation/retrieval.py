@@ -11,8 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.blocks import is_dask
+from nearfar.blocks.collections import array_of_known_rows, on_this_machine
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._dask import lazy_images
 from nearfar.evaluation.rankings import Ranked, RetrievalMeasures, check_k, joined
+from nearfar.evaluation.retrieval_blocks import searched_in_blocks
 from nearfar.graphs.distances import checked_points
 from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.kernels.all_pairs import over_rankings
@@ -36,11 +40,11 @@ def retrieval_measures(
 
     Parameters
     ----------
-    X : array-like or torch.Tensor of shape (n_documents, n_features)
+    X : array-like, torch.Tensor or Dask array of shape (n_documents, n_features)
         The documents.
     y : array-like of shape (n_documents,)
         Their labels.
-    queries : array-like or torch.Tensor of shape (n_queries, n_features) or None, default=None
+    queries : array-like, torch.Tensor, Dask array (n_queries, n_features) or None, default=None
         What is searched for. None searches for each document among all others: a row is left out of
         its own search, and other rows that equal it are not. With queries given nothing is left
         out, not even a document that equals the query.
@@ -64,7 +68,8 @@ def retrieval_measures(
     block size nor on the device. Distances are computed in float64 where the points live; only
     labels and the values of the measures are on the host. Mean average precision needs the whole
     ranking, which is made for some queries at a time: O(m n (d + log n)) time for m queries,
-    O((m + n) d) memory and a few blocks, never m by n.
+    O((m + n) d) memory and a few blocks, never m by n. Documents and queries in Dask arrays are
+    compared block by block, where they are; labels are on this machine.
 
     Examples
     --------
@@ -115,6 +120,8 @@ def _searched(
     among_themselves: bool = False,
 ) -> dict[str, Floats]:
     """The measures of each query on the host."""
+    if is_dask(documents) or is_dask(queries):
+        return searched_in_blocks(documents, codes, queries, query_codes, k, among_themselves)
     kernels, n = kernels_for(documents), len(documents)
     labels, wanted = (kernels.index(numbers, documents) for numbers in (codes, query_codes))
     own = kernels.arange(len(queries), documents)
@@ -129,6 +136,9 @@ def _searched(
 
 
 def _images(points: Any, metric: Any) -> Array:
+    if is_dask(points):
+        points = array_of_known_rows(points)
+        return points if metric is None else lazy_images(metric, points)
     images = checked_points(points if metric is None else metric.transform(points))
     if 0 in images.shape:
         raise InvalidInputError(
@@ -145,6 +155,8 @@ def _check_alike(documents: Array, queries: Array) -> None:
             f" {queries.shape[1]} and the documents {documents.shape[1]}. Check that they belong"
             " together."
         )
+    if is_dask(documents) or is_dask(queries):
+        return
     places = [str(getattr(points, "device", "cpu")) for points in (documents, queries)]
     if kernels_for(documents) is not kernels_for(queries) or places[0] != places[1]:
         kinds = [type(points).__name__ for points in (documents, queries)]
@@ -164,6 +176,7 @@ def _codes(
         ("y", y, "documents", n_documents),
         ("query_labels", query_labels, "queries", n_queries),
     ):
+        labels = on_this_machine(labels)
         values = np.asarray(kernels_for(labels).to_host(labels))
         if len(values) != count:
             raise InvalidInputError(

@@ -70,6 +70,7 @@ WORDS = 1 << 21  # with hits, whose bits are spread out at a time
 CHUNKS = 512  # of columns in the first pass for the k nearest
 CHUNKS_EACH = 8  # for each of the k nearest, at least
 BLOCK = 1 << 25  # entries that are rounded at a time
+EDGE_ENTRIES = 1024  # of the rows of edges that a program holds at a time
 
 
 def check(device: str) -> None:
@@ -89,7 +90,7 @@ class Shape:
     K2: int  # also held
     BM: int = 128  # rows of a tile
     BN: int = 128  # columns
-    num_warps: int = 8
+    num_warps: int = 4
     num_stages: int = 2
 
     @classmethod
@@ -98,23 +99,28 @@ class Shape:
         r = points.shape[1]
         if r > 256:
             return cls(-(-r // 64) * 64, 64, 0)
-        K1 = min(128, 1 << max(4, r.bit_length() - 1))
-        K2 = 0 if r <= K1 else max(16, 1 << (r - K1 - 1).bit_length())
-        if r <= 128 or not _has_little_memory(points):
+        K1, K2 = pieces(r)
+        if r <= 128 or shared_memory(points) >= 200 << 10:
             return cls(K1 + K2, K1, K2)
-        return cls(K1 + K2, K1, K2, 64, 64, num_warps=4)
+        return cls(K1 + K2, K1, K2, 64, 64)
 
     def arguments(self) -> dict[str, int]:
         """The compile-time arguments of a kernel."""
         return {**vars(self), "enable_fp_fusion": False}
 
 
-def _has_little_memory(points: Tensor) -> bool:
-    """Whether a block of threads has less than 200 KiB of shared memory, as on most small cards."""
+def pieces(r: int) -> tuple[int, int]:
+    """Two powers of 2, or one and 0, whose sum is at least r, which is at most 256."""
+    K1 = min(128, 1 << max(4, r.bit_length() - 1))
+    return K1, 0 if r <= K1 else max(16, 1 << (r - K1 - 1).bit_length())
+
+
+def shared_memory(points: Tensor) -> int:
+    """Bytes of shared memory that a program may use on a device: 99 KiB on most small cards."""
     if not points.is_cuda:
-        return False
+        return 227 << 10
     card = torch.cuda.get_device_properties(points.device)
-    return int(getattr(card, "shared_memory_per_block_optin", 0)) < 200 << 10
+    return int(getattr(card, "shared_memory_per_block_optin", 99 << 10))
 
 
 @dataclass(frozen=True)
@@ -244,7 +250,9 @@ def impostor_pairs(Z: Tensor, reach: Tensor, starts: Index, lengths: Lengths) ->
             near = torch.nonzero(squares < reach[j]).ravel()
             found.append(j[near] * n + i[near])
         first = rows.stop
-    return torch.cat(found).sort().values
+    code = torch.cat(found)
+    found.clear()  # memory that the sort needs
+    return torch.unique(code, sorted=True)
 
 
 def nearest(Q: Tensor, Z: Tensor, k: int, *, others: bool = False) -> tuple[Tensor, Tensor] | None:
@@ -378,3 +386,32 @@ def _spread(bits: Tensor, rows: Tensor, words: Tensor) -> Iterator[tuple[Tensor,
         i, w = rows[first : first + WORDS], words[first : first + WORDS]
         at, bit = torch.nonzero((bits[i, w][:, None] >> each) & 1, as_tuple=True)
         yield i[at], 32 * w[at] + bit
+
+
+def sq_lengths(Z: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
+    """‖z_h − z_t‖² along each edge; no row is copied."""
+    Z, out = Z.contiguous(), torch.empty(len(heads), dtype=Z.dtype, device=Z.device)
+    grid, shape = _edge_shape(Z, len(heads))
+    with torch.cuda.device_of(out):
+        fused_tiles.edge_lengths[grid](Z, heads.contiguous(), tails.contiguous(), out, *shape)
+    return out
+
+
+def edge_products(Z: Tensor, D: Tensor, heads: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
+    """(z_h − z_t)·(d_h − d_t) and ‖d_h − d_t‖² along each edge; no row is copied."""
+    cross = torch.empty(len(heads), dtype=Z.dtype, device=Z.device)
+    square = torch.empty_like(cross)
+    grid, shape = _edge_shape(Z, len(heads))
+    edges = heads.contiguous(), tails.contiguous()
+    with torch.cuda.device_of(cross):
+        fused_tiles.edge_products[grid](
+            Z.contiguous(), D.contiguous(), *edges, cross, square, *shape
+        )
+    return cross, square
+
+
+def _edge_shape(Z: Tensor, m: int) -> tuple[tuple[int], tuple[int, int, int, int]]:
+    """The grid, and the last arguments of a kernel on m edges."""
+    r = Z.shape[1]
+    K = min(64, 1 << max(2, (r - 1).bit_length()))
+    return (-(-m * K // EDGE_ENTRIES),), (m, r, EDGE_ENTRIES // K, K)

@@ -51,13 +51,15 @@ CENTRE_ROWS = 4096  # rows that are enough for a centre
 ROUGH = 1e-8  # a squared distance, relative to the largest, that a matrix product has lost
 MIDDLE_ROWS = 32  # whose median is in the middle of a class, unless half of them are outliers
 SOFTMAX_BYTES = 1 << 19  # bytes of a block of soft neighbours, which should stay in the cache
-# Exponents below it count as it: exp(−60) is lost in any sum of probabilities, but smaller ones
-# become subnormal numbers, with which processors compute a hundred times slower.
-NEGLIGIBLE = -60
+# Exponents that are lower than the largest by this much count as it: exp(−60) is lost in any sum of
+# probabilities, but smaller ones become subnormal numbers, with which processors compute a hundred
+# times slower. Exponents are shifted if their largest is below FAR.
+NEGLIGIBLE, FAR = -60, -20
 # Exponents below which a weight is negligible unless all are, and totals that tell the latter: the
 # smallest normal numbers are about exp(-87) in float32 and exp(-708) in float64.
 VANISHING = {np.float32: (-80.0, 1e-25), np.float64: (-700.0, 1e-280)}
-SOFTMAX_ROWS = 64  # rows of such a block at least
+SOFTMAX_ROWS = 64  # rows of such a block at least,
+ENOUGH_ROWS = 192  # and of products that are as fast as larger ones
 SOFTMAX_SHARES = 16  # partial sums over columns; at most this many threads can work
 
 
@@ -409,6 +411,54 @@ def cross_impostor_pairs(
     found = _in_threads(codes, parts, len(Q) * width * r * B.itemsize)
     heads, tails = np.divmod(np.concatenate([*found, np.empty(0, np.intp)]), width)
     return heads, tails
+
+
+def mutual_impostor_pairs(
+    Q: Floats,
+    reach: Floats,
+    Z: Floats,
+    others_reach: Floats,
+    labels: Index,
+    others: Index,
+    screen: tuple[Floats, Floats] | None = None,
+) -> tuple[tuple[Index, Index], tuple[Index, Index]]:
+    """`cross_impostor_pairs` of Q among Z, and of Z among Q, by one matrix product."""
+    A, B = (Q, Z) if screen is None else screen
+    r, width = Q.shape[1], max(len(Z), 1)
+    left = np.column_stack([A, np.ones(len(A), A.dtype), -_lowered_halves(A)])
+    right = np.column_stack([B, -_lowered_halves(B), np.ones(len(B), B.dtype)]).T
+    with np.errstate(over="ignore"):
+        bar, others_bar = (
+            np.nextafter((-0.5 * values).astype(B.dtype), -np.inf, dtype=B.dtype)
+            for values in (reach, others_reach)
+        )
+    stack = np.concatenate([Q, Z])
+
+    def codes(rows: slice) -> tuple[Index, Index]:
+        with np.errstate(all="ignore"):  # an overflow gives nan, which passes
+            product = left[rows] @ right
+        found = []
+        for passed, limits in (
+            (~(product <= bar[rows, None]), reach),
+            (~(product <= others_bar), None),
+        ):
+            i, j = np.divmod(np.flatnonzero(passed), width)
+            i += rows.start
+            unlike = labels[i] != others[j]
+            i, j = i[unlike], j[unlike]
+            limit = limits[i] if limits is not None else others_reach[j]
+            near = sq_lengths(stack, i, len(Q) + j) < limit
+            found.append(i[near] * width + j[near])
+        return found[0], found[1]
+
+    step = max(16, TILE * TILE // width)
+    parts = [slice(first, min(first + step, len(Q))) for first in range(0, len(Q), step)]
+    found = _in_threads(codes, parts, len(Q) * width * r * B.itemsize)
+    none = np.empty(0, np.intp)
+    forth, back = (np.concatenate([none, *(part[way] for part in found)]) for way in (0, 1))
+    i, j = np.divmod(back, width)
+    order = np.lexsort((i, j))
+    return np.divmod(forth, width), (j[order], i[order])
 
 
 def _lowered_halves(S: Floats) -> Floats:
@@ -821,19 +871,26 @@ def softmax_neighbors(
     With ``masses`` m (n,), which are positive, point j counts m_j times as a neighbour, so that
     p_ij = m_j exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} m_l exp(−‖zᵢ − z_l‖²), and w_ij is multiplied by mᵢ.
 
-    Distances come from a matrix product in the dtype of Z, so that Z should be centred. Time
-    O(n² (r + c)), memory O(SOFTMAX_BYTES) a thread and SOFTMAX_SHARES times the column sums.
+    Exponents come from one matrix product in the dtype of Z, so that Z should be centred. Time
+    O(n² (r + c)), memory O(SOFTMAX_BYTES) or that of Z a thread, and SOFTMAX_SHARES times the
+    column sums.
     """
-    n, columns = len(Z), Y.shape[1]
-    squares = np.einsum("ij,ij->i", Z, Z)
-    heights = squares if masses is None else squares - np.log(masses).astype(Z.dtype)
+    (n, columns), dtype = Y.shape, Z.dtype
+    squares, one = np.einsum("ij,ij->i", Z, Z)[:, None], np.ones((n, 1), dtype)
+    heights = squares if masses is None else squares - np.log(masses)[:, None].astype(dtype)
+    # −‖zᵢ − zⱼ‖² + log mⱼ, in one product with a matrix that is laid out for it
+    left, right = np.hstack([2 * Z, -one, -squares]), np.vstack([Z.T, heights.T, one.T])
+    weights = np.repeat(np.diff(starts) > 1, np.diff(starts)) * (1.0 if masses is None else masses)
     logs, shares = np.empty(n), np.empty(n)
     forward = np.empty((n, columns), Y.dtype)
-    step = min(n, max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize)))
+    # Up to ENOUGH_ROWS rows, blocks may be as large as Z.
+    least = max(SOFTMAX_ROWS, min(ENOUGH_ROWS, Z.shape[1]))
+    step = min(n, max(least, SOFTMAX_BYTES // (n * Z.itemsize)))
     size = max(step, -(-n // SOFTMAX_SHARES))
+    step = -(-size // -(-size // step))  # all blocks of a part have about the same size
     parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
     # Large buffers are allocated here: memory that threads allocate stays in their heaps.
-    buffers = [np.empty((step, n), Z.dtype) for _ in range(min(n_threads(), len(parts)))]
+    buffers = [np.empty((step, n), dtype) for _ in range(min(n_threads(), len(parts)))]
 
     def sums(part: slice) -> tuple[NDArray[np.float64], Floats | None]:
         degrees = np.zeros(n)
@@ -842,18 +899,22 @@ def softmax_neighbors(
         for first in range(part.start, part.stop, step):
             check_time()
             rows = slice(first, min(first + step, part.stop))
-            W = np.matmul(2 * Z[rows], Z.T, out=buffer[: rows.stop - rows.start])
-            W -= heights
-            logs[rows] = _softmax(W, rows) - squares[rows]
-            shares[rows] = _weighted(W, rows, starts, own)
-            if masses is not None:
-                W *= masses[rows, None].astype(W.dtype)
+            W = np.matmul(left[rows], right, out=buffer[: rows.stop - rows.start])
+            top, total = _exponentials(W, rows)
+            logs[rows] = top + np.log(total)
+            scale = weights[rows] / total
+            shares[rows] = _shares_of_class(W, rows, starts) / total
+            if own:
+                _subtract_share(W, rows, starts, shares[rows], scale)
+                scale = np.ones(len(W))
+            factors = scale.astype(dtype)
             np.matmul(W, Y, out=forward[rows])
-            degrees += np.ones(len(W), W.dtype) @ W
+            forward[rows] *= factors[:, None]
+            degrees += factors @ W
             if not own:
-                degrees[rows] += 1 if masses is None else masses[rows]
+                degrees[rows] += weights[rows]
             if backward is not None:
-                backward += W.T @ Y[rows]
+                backward += W.T @ (factors[:, None] * Y[rows])
         buffers.append(buffer)
         return degrees, backward
 
@@ -864,42 +925,59 @@ def softmax_neighbors(
         degrees += part
         if backward is not None and products is not None:
             backward += products
-    if not own:
-        alone = starts[:-1][np.diff(starts) == 1]
-        degrees[alone] -= 1 if masses is None else masses[alone]
     return logs, shares, degrees, forward, backward
 
 
-def _softmax(table: Floats, rows: slice) -> NDArray[np.float64]:
-    """Turn exponents of some rows into probabilities of all but the point itself, in place.
+def _exponentials(table: Floats, rows: slice) -> tuple[Floats, NDArray[np.float64]]:
+    """Turn exponents of some rows into their exponentials, in place; zero for the point itself.
 
-    Returns the logarithms of the denominators.
+    Returns what was subtracted from the exponents of each row first, and the sums of the rows. It
+    is the largest exponent if one of them is below FAR, and otherwise 0, which saves a pass.
     """
     itself = np.arange(len(table)), np.arange(rows.start, rows.stop)
     table[itself] = -np.inf
     top = table.max(axis=1)
-    table -= top[:, None]
-    np.maximum(table, NEGLIGIBLE, out=table)
+    if top.min(initial=0.0) < FAR:
+        table -= top[:, None]
+        lowest = NEGLIGIBLE
+    else:
+        top, lowest = np.zeros_like(top), NEGLIGIBLE + FAR
+    table[itself] = 0
+    if table.min(initial=0.0) < lowest:
+        np.maximum(table, lowest, out=table)
     np.exp(table, out=table)
     table[itself] = 0
-    total = table.sum(axis=1)
-    table /= total[:, None]
-    return np.asarray(top + np.log(total), dtype=np.float64)
+    return top, table.sum(axis=1).astype(np.float64)
 
 
-def _weighted(table: Floats, rows: slice, starts: Index, own: bool) -> NDArray[np.float64]:
-    """Turn probabilities into the weights of `softmax_neighbors`, in place; returns the shares."""
-    shares = np.zeros(len(table))
+def _softmax(table: Floats, rows: slice) -> None:
+    """Turn exponents of some rows into probabilities of all but the point itself, in place."""
+    total = _exponentials(table, rows)[1]
+    table /= total[:, None].astype(table.dtype)
+
+
+def _shares_of_class(table: Floats, rows: slice, starts: Index) -> NDArray[np.float64]:
+    """The sums of some rows over their class."""
+    sums = np.empty(len(table))
     for members, (first, last) in classes_of(rows, starts):
-        same = table[members, first:last]
-        share = shares[members] = same.sum(axis=1)
-        if last - first == 1:
-            table[members] = 0
-        elif own:
-            kept = same * (1 - share)[:, None].astype(table.dtype)
-            table[members] *= -share[:, None].astype(table.dtype)
-            table[members, first:last] = kept
-    return shares
+        sums[members] = table[members, first:last].sum(axis=1)
+    return sums
+
+
+def _subtract_share(
+    table: Floats,
+    rows: slice,
+    starts: Index,
+    shares: NDArray[np.float64],
+    scale: NDArray[np.float64],
+) -> None:
+    """Multiply entries of the own class by (1 − share) scale, others by −share scale, in place."""
+    inside = ((1 - shares) * scale)[:, None].astype(table.dtype)
+    outside = (-shares * scale)[:, None].astype(table.dtype)
+    for members, (first, last) in classes_of(rows, starts):
+        table[members, :first] *= outside[members]
+        table[members, first:last] *= inside[members]
+        table[members, last:] *= outside[members]
 
 
 def kernel_regression(

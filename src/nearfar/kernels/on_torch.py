@@ -177,7 +177,8 @@ def kth_squares(X: Tensor, starts: Index, k: int) -> Tensor:
 
 def _fused(points: Tensor) -> ModuleType | None:
     """The module of fused searches, if it is fast for these points and can run on their device."""
-    if len(points) < FUSED_POINTS or not points.is_cuda or points.shape[1] == 0:
+    few = len(points) < FUSED_POINTS or points.shape[1] == 0
+    if few or not points.is_cuda or points.requires_grad:
         return None
     if fused_search_fault(str(points.device)) is not None:
         return None
@@ -313,6 +314,23 @@ def cross_impostor_pairs(
     return torch.cat(heads), torch.cat(tails)
 
 
+def mutual_impostor_pairs(
+    Q: Tensor,
+    reach: Tensor,
+    Z: Tensor,
+    others_reach: Tensor,
+    labels: Tensor,
+    others: Tensor,
+    screen: tuple[Tensor, Tensor] | None = None,
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """`cross_impostor_pairs` of Q among Z, and of Z among Q."""
+    back = None if screen is None else screen[::-1]
+    return (
+        cross_impostor_pairs(Q, reach, Z, labels, others, screen),
+        cross_impostor_pairs(Z, others_reach, Q, others, labels, back),
+    )
+
+
 def _lowered_halves(S: Tensor) -> Tensor:
     """½‖s‖² of each row minus a bound on the rounding of its products; nan on overflow."""
     half = (S * S).sum(1) * (0.5 - (S.shape[1] + 8) * _matmul_eps(S))
@@ -342,6 +360,9 @@ def _edge_blocks(m: int, row_bytes: int) -> Iterator[slice]:
 
 def sq_lengths(Z: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
     """‖z_h − z_t‖² along each edge. Time O(m r)."""
+    if (fused := _fused(Z)) and len(heads):
+        lengths: Tensor = fused.sq_lengths(Z, heads, tails)
+        return lengths
     out = torch.empty(len(heads), dtype=Z.dtype, device=Z.device)
     for part in _edge_blocks(len(heads), Z.shape[1] * Z.element_size()):
         difference = Z[heads[part]] - Z[tails[part]]
@@ -351,6 +372,9 @@ def sq_lengths(Z: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
 
 def edge_products(Z: Tensor, D: Tensor, heads: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
     """(z_h − z_t)·(d_h − d_t) and ‖d_h − d_t‖² along each edge. Time O(m r)."""
+    if (fused := _fused(Z)) and len(heads):
+        found: tuple[Tensor, Tensor] = fused.edge_products(Z, D, heads, tails)
+        return found
     cross = torch.empty(len(heads), dtype=Z.dtype, device=Z.device)
     square = torch.empty_like(cross)
     for part in _edge_blocks(len(heads), Z.shape[1] * Z.element_size()):
@@ -593,42 +617,52 @@ def softmax_neighbors(
             )
         )
         return logs, shares, degrees, forward, backward
-    n = len(Z)
-    squares = (Z * Z).sum(1)
-    mass = torch.as_tensor(np.ones(n) if masses is None else masses, device=Z.device)
-    heights = squares if masses is None else squares - mass.log().to(Z.dtype)
-    logs = torch.empty(n, dtype=torch.float64, device=Z.device)
-    shares, degrees = torch.empty_like(logs), torch.zeros_like(logs)
+    n, sizes = len(Z), np.diff(starts)
+    if _fused(Z):
+        from nearfar.kernels import fused_softmax
+
+        mass = torch.as_tensor(np.ones(n) if masses is None else masses, device=Z.device)
+        sums = fused_softmax.softmax_neighbors(Z, Y, starts, own, both, mass)
+        if sums is not None:
+            return sums
+    squares, one = (Z * Z).sum(1)[:, None], torch.ones_like(Z[:, :1])
+    heights = squares if masses is None else squares - like(np.log(masses), Z)[:, None]
+    left, right = torch.hstack([2 * Z, -one, -squares]), torch.hstack([Z, heights, one]).T
+    counted = np.repeat(sizes > 1, sizes) * (1.0 if masses is None else masses)
+    weights = torch.as_tensor(counted, device=Z.device)
+    logs, shares = torch.empty_like(weights), torch.empty_like(weights)
+    degrees = torch.zeros_like(weights)
     forward = torch.empty_like(Y)
     backward = torch.zeros_like(Y) if both else None
     everyone = torch.arange(n, device=Z.device)
-    sizes = np.diff(starts)
-    alone = torch.as_tensor(np.repeat(sizes == 1, sizes), device=Z.device)
     for rows in _tables(Z, n):
-        W = torch.addmm(-heights, Z[rows], Z.T, alpha=2)
-        W[everyone[: len(W)], everyone[rows]] = -torch.inf
+        W = left[rows] @ right
+        itself = everyone[: len(W)], everyone[rows]
+        W[itself] = -torch.inf
         top = W.amax(1)
-        W.sub_(top[:, None]).exp_()
-        total = W.sum(1)
-        logs[rows] = top.double() + total.double().log() - squares[rows]
-        W.div_(total[:, None])
+        if float(top.min()) < on_numpy.FAR:
+            W -= top[:, None]
+        else:
+            top.zero_()
+        total = W.exp_().sum(1).double()
+        logs[rows] = top.double() + total.log()
+        scale = weights[rows] / total
         for members, (first, last) in classes_of(rows, starts):
-            same = W[members, first:last]
-            share = same.sum(1)
-            shares[rows][members] = share.double()
+            share = W[members, first:last].sum(1).double() / total[members]
+            shares[rows][members] = share
             if own:
-                kept = same * (1 - share)[:, None]
-                W[members].mul_(-share[:, None])
-                W[members, first:last] = kept
-        W[alone[rows]] = 0
-        if masses is not None:
-            W.mul_(mass[rows, None].to(W.dtype))
-        forward[rows] = W @ Y
-        degrees += W.sum(0, dtype=torch.float64)
+                outside = (-share * scale[members]).to(W.dtype)[:, None]
+                inside = ((1 - share) * scale[members]).to(W.dtype)[:, None]
+                W[members, :first] *= outside
+                W[members, first:last] *= inside
+                W[members, last:] *= outside
+        factors = torch.ones_like(top) if own else scale.to(W.dtype)
+        forward[rows] = (W @ Y) * factors[:, None]
+        degrees += factors @ W
         if not own:
-            degrees[rows] += ~alone[rows] * mass[rows]
+            degrees[rows] += weights[rows]
         if backward is not None:
-            backward.addmm_(W.T, Y[rows])
+            backward.addmm_(W.T, factors[:, None] * Y[rows])
     return logs, shares, degrees, forward, backward
 
 

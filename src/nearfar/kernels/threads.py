@@ -51,3 +51,14 @@ def single_threaded_blas() -> Iterator[None]:
             yield
     finally:
         _allowed.reset(token)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit BLAS and the kernels to one thread: of a task, where other tasks run beside it."""
+    token = _allowed.set(1)
+    try:
+        with _blas().limit(limits=1):
+            yield
+    finally:
+        _allowed.reset(token)

@@ -8,15 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.analysis.convergence import Line, Trace
+from nearfar.analysis.convergence import Line, Trace, proved_gap
 from nearfar.analysis.models import metric_of, name_of, unwrapped, without_classifier
 from nearfar.errors import InvalidInputError
 from nearfar.plots._canvas import COLOURS, FAINT, Axes, Floats, despine, several_axes
 from nearfar.validation import check_choice
 
-USUAL = ("objective", "active_triplets", "duality_gap", "residual", "validation_error")
+USUAL = (
+    "objective",
+    "active_triplets",
+    "duality_gap",
+    "sampled_gap",
+    "residual",
+    "validation_error",
+)
 WIDE = 5.0  # ratio of the largest to the least number from which the scale is logarithmic
-LOGARITHMIC = ("duality_gap", "residual", "violation")
+LOGARITHMIC = ("duality_gap", "sampled_gap", "residual", "violation")
+GAPS = ("duality_gap", "sampled_gap")  # in place of estimates
 MOST_MARKERS = 60  # iterations up to which each is marked
 
 
@@ -87,8 +95,8 @@ class ConvergenceDisplay:
             )
         if name is None:
             name = f"{name_of(model)}: {model.status_.replace('_', ' ')}"
-            if model.duality_gap_ is not None:
-                name += f", certified gap {model.duality_gap_:.1e}"
+            gap = proved_gap(model)
+            name += "" if gap is None else f", {gap}"
         display = cls(model.history_, getattr(model, "tol", None), name)
         return display.plot(ax, **drawing)
 
@@ -160,7 +168,7 @@ class ConvergenceDisplay:
             ax.set_yscale("log")
             if panel not in LOGARITHMIC:
                 _plain_numbers(ax, values)
-        if panel in ("duality_gap", "residual") and self.tol:
+        if panel in (*GAPS, "residual") and self.tol:
             self._draw_tolerance(ax)
         elif panel == "objective":
             reach = max(np.ptp(values), abs(values[-1]))
@@ -188,9 +196,9 @@ class ConvergenceDisplay:
         return Trace(self.history)
 
     def _usual_panels(self) -> tuple[str, ...]:
-        """What is drawn by default; estimates have a panel where nothing was certified."""
+        """What is drawn by default; estimates have a panel where there was no proof."""
         known = [panel for panel in USUAL if len(self._trace.line(panel).y)]
-        if "duality_gap" in known or not len(self._trace.estimates().y):
+        if set(GAPS) & set(known) or not len(self._trace.estimates().y):
             known = [panel for panel in known if panel != "residual"]
         return tuple(known)
 
@@ -198,7 +206,7 @@ class ConvergenceDisplay:
         """Name and points of the dashed line of a panel: the bound, or what is only estimated."""
         if panel == "objective":
             return "bound", self._trace.line("bound", x)
-        if panel == "duality_gap":
+        if panel in GAPS:
             return "estimate", self._trace.estimates(x)
         return None
 

@@ -64,6 +64,8 @@ from nearfar.problems.lmnn_triplets import DualPoint, Placement, Triplets
 
 Matrix = NDArray[np.float64]
 
+LEADING = 4  # least number of directions in which a bound says how L should grow; of more rows a
+# quarter of their number
 CERTIFY_WIDTH = 0.1  # of the smoothed hinge that gives α where there are no multipliers
 
 
@@ -76,16 +78,19 @@ class Certificate:
     complementarity: float  # second term of (6)
     n_active: int
     n_coinciding: int  # pairs of equal points of different classes
-    ratios: tuple[Matrix, ...]  # of each metric: eigenvalues of S against P, descending; dual
-    directions: tuple[Matrix, ...]  # feasible where all are <= 1; and their vectors (d, ·)
+    ratios: tuple[Matrix, ...]  # of each metric: largest eigenvalues of S against P, descending;
+    directions: tuple[Matrix, ...]  # dual feasible if all are <= 1; and their vectors (d, ·)
     triplets: Triplets
     dual: Array | None  # (t,) the feasible α whose weighted sum is the bound; None of a guide
     free: tuple[Matrix, ...]  # of each metric: directions (d, ·) without pull that part impostors
+    unseen: float = 0.0  # that a sample may have missed of the objective, at most
+    confidence: float | None = None  # with which this holds; None if all pairs were compared
 
     @property
     def gap(self) -> float:
         """Objective minus bound, relative to the objective, or to a margin if that is larger."""
-        return max(self.objective - self.bound, 0.0) / max(self.objective, 1.0)
+        largest = self.objective + self.unseen
+        return max(largest - self.bound, 0.0) / max(largest, 1.0)
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class LMNNProblem(LMNNObjective):
     ) -> tuple[Certificate, Triplets]:
         """The gap of (6) from the data in float64, over all triplets; previous gives α."""
         Z = self._map(L, self.exact())
-        return self._certified(L, Z, self._exactly_kept(), previous, keep)
+        return self._certified(L, Z, self._exactly_kept, previous, keep)
 
     def certify_returned(
         self, L: Matrix, certificate: Certificate | None, triplets: Triplets
@@ -119,10 +124,11 @@ class LMNNProblem(LMNNObjective):
         if self.kept is not None:
             components = self.returned(L)
             Z = self._images_of(components)
-            found, _ = self._certified(L, Z, None, triplets, False, components)
-            if certificate is None or found.bound >= certificate.bound:
-                return found
-            return replace(certificate, objective=found.objective, n_active=found.n_active)
+            if certificate is None:
+                return self._certified(L, Z, None, triplets, False, components)[0]
+            at = self._surveyed(L, Z, None, triplets, False, components)
+            objective, n_active = self.objective(at)
+            return replace(certificate, objective=objective, n_active=n_active)
         before, Z = self._returned_images(L, self.exact())
         if certificate is None or not self._covers(triplets, before, Z):
             found, _ = self._certified(L, Z, None, triplets, False, self.returned(L))
@@ -160,8 +166,22 @@ class LMNNProblem(LMNNObjective):
 
         The points in float64 are made again where they are needed, not kept during the search.
         """
+        at = self._surveyed(L, Z, kept, previous, keep, components)
+        certificate = self._certificate(at, self.exact(), self._exactly_kept)
+        return certificate, certificate.triplets
+
+    def _surveyed(
+        self,
+        L: Matrix,
+        Z: Array,
+        kept: Array | None,
+        previous: Triplets | None,
+        keep: bool,
+        components: Matrix | None,
+    ) -> Placement:
+        """L placed at images in float64, with all triplets up to w outside of their margin."""
         width = CERTIFY_WIDTH if previous is None else previous.width
-        at = self._survey(
+        return self._survey(
             L,
             Z,
             kept,
@@ -172,8 +192,6 @@ class LMNNProblem(LMNNObjective):
             screened=self.is_single,
             components=components,
         )
-        certificate = self._certificate(at, self.exact(), self._exactly_kept())
-        return certificate, certificate.triplets
 
     def _certificate(self, at: Placement, U: Array, kept: Array | None) -> Certificate:
         """The gap of (6), with the better of α at the placement and its means with the best one.
@@ -187,7 +205,8 @@ class LMNNProblem(LMNNObjective):
         free = self._free_directions(triplets, at.alpha - alpha, U)
         equal = self._equal_pairs(triplets)
         here = self._dual_point(at, alpha, equal, U, kept)
-        scales, ratios, directions = zip(*self._scales_of(here.S), strict=True)
+        most = max(LEADING, at.L.shape[-2] // LEADING)
+        scales, ratios, directions = zip(*self._scales_of(here.S, most), strict=True)
         best = here
         if triplets.best is not None:
             best = self._best_mean(at, triplets.best, here, equal, U, kept)
@@ -285,15 +304,18 @@ class LMNNProblem(LMNNObjective):
         return min(scales) * alpha
 
     def _scales(
-        self, triplets: Triplets, alpha: Array, U: Array
+        self, triplets: Triplets, alpha: Array, U: Array, count: int = 1
     ) -> list[tuple[float, Matrix, Matrix]]:
-        """For each metric the largest θ <= 1 with P − θS(α) ⪰ 0, and where it is tight."""
-        return self._scales_of(self._pushes(triplets, alpha, U))
+        """For each metric the largest θ <= 1 with P − θS(α) ⪰ 0, and where it is tightest."""
+        return self._scales_of(self._pushes(triplets, alpha, U), count)
 
-    def _scales_of(self, pushes: Iterable[Matrix] | None) -> list[tuple[float, Matrix, Matrix]]:
+    def _scales_of(
+        self, pushes: Iterable[Matrix] | None, count: int = 1
+    ) -> list[tuple[float, Matrix, Matrix]]:
         """The same, from S(α) of each metric."""
         assert pushes is not None
-        return [largest_scale(basis, S) for (basis, _), S in zip(self._ranges, pushes, strict=True)]
+        ranges = self._ranges
+        return [largest_scale(R, S, count) for (R, _), S in zip(ranges, pushes, strict=True)]
 
     def _pushes(self, triplets: Triplets, alpha: Array, U: Array) -> list[Matrix]:
         """S(α) of each metric."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nearfar.kernels import Array, check_memory
 from nearfar.kernels.tiles import labels_of
+from nearfar.linalg import is_identity
 from nearfar.problems.lmnn_points import LMNNPoints
 from nearfar.problems.lmnn_triplets import STEP_LIMIT, DualPoint, Line, Placement, Triplets
 
@@ -244,7 +245,12 @@ class LMNNObjective(LMNNPoints):
         kernels = self.kernels
         edge, tails = (kernels.index(found[name], self.U) for name in ("edge", "tail"))
         prox = kernels.like(found["prox"], kernels.double(self.U[:0]))
-        n, code = len(self.U), self.edges[0][edge] * len(self.U) + tails
+        return self._of_edges(edge, tails, prox, width)
+
+    def _of_edges(self, edge: Array, tails: Array, prox: Array, width: float) -> Triplets:
+        """Triplets by their edges and impostors, in this order; their pairs are sorted."""
+        kernels, n = self.kernels, len(self.U)
+        code = self.edges[0][edge] * n + tails
         pairs = kernels.unique(code)
         pair = kernels.searchsorted(pairs, code)
         return self._triplets(pairs // n, pairs % n, pair, edge, prox, width)
@@ -270,9 +276,24 @@ class LMNNObjective(LMNNPoints):
         root: Matrix = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
         return root
 
+    @cached_property
+    def _unit(self) -> float | None:
+        """c where P = cI, as of whitened principal components and samples of them, else None."""
+        unit = float(self.P.flat[0]) if self.P.size else 0.0
+        return unit if unit and is_identity(self.P / unit) else None
+
     def _pull(self, L: Matrix, other: Matrix, Z: Array, W: Array) -> float:  # noqa: ARG002
         """⟨P, LᵀL'⟩, where Z and W are the images of the points; sparse points need these."""
+        if self._unit is not None:
+            return self._unit * float(np.vdot(L, other))
         return float(np.vdot(L @ self._root, other @ self._root))
+
+    def _pulled(self, L: Matrix) -> Matrix:
+        """L P."""
+        if self._unit is not None:
+            return self._unit * L
+        pulled: Matrix = L @ self._root @ np.swapaxes(self._root, -1, -2)
+        return pulled
 
     def objective(self, at: Placement) -> tuple[float, int]:
         """f of (2) over the triplets at hand, and how many of them are active."""
@@ -290,8 +311,7 @@ class LMNNObjective(LMNNPoints):
     def gradient(self, at: Placement) -> Matrix:
         """(5) with α of (4)."""
         lap = self._laplacian(at.triplets, at.alpha, at.Z)
-        pull = at.L @ self._root @ np.swapaxes(self._root, -1, -2)
-        return 2 * (pull + self._pulled_back(lap))
+        return 2 * (self._pulled(at.L) + self._pulled_back(lap))
 
     def _weights(self, triplets: Triplets, alpha: Array) -> tuple[Array, Array]:
         """Multiples of C_e and C_p in −S(α)."""

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
 
 from nearfar.kernels import Array, check_memory, kernels_for
-from nearfar.linalg import factor_psd, null_tolerance, symmetric
+from nearfar.linalg import factor_psd, leading_eigh, null_tolerance, symmetric
 from nearfar.problems.whitening import floored_map, returned_map, rotated_map, whitened
 
 Matrix = NDArray[np.float64]
 
 FEWEST = 8  # directions of a first guess, where there are as many
+WIDE = 2.0  # τ of the directions of a first guess, unless these are too few
 OPEN = 0.1  # of the mean eigenvalue of a start's metric, for the directions that it lacks
 FLOOR = 0.5  # F of (7)
 MAP_BYTES = 32  # for each entry of a map of full rank: W, its inverse and two factors
@@ -82,7 +83,8 @@ class LMNNPoints:
         total = float(edge_weights.sum())
         if not shrinkage:
             prior = None
-        W, inverse = _identity(points, shrinkage > 0) if prior is None else prior
+        varies = kernels.to_host((points != 0).any(0))
+        W, inverse = identity_prior(varies, shrinkage > 0) if prior is None else prior
         framed = points if prior is None else kernels.apply(points, W)
         del points
         unit, floor = _ridge_and_floor(framed, edges, edge_weights, len(W), shrinkage)
@@ -124,7 +126,7 @@ class LMNNPoints:
             dual_basis=dual,
             P=P,
             Q=Q,
-            exact=lambda: images(basis.T),
+            exact=(lambda: images(basis.T)) if single else (lambda: U),
             images=images,
             first=first,
         )
@@ -184,7 +186,7 @@ class LMNNPoints:
 
     def in_double(self) -> Self:
         """The same problem in float64."""
-        return replace(self, U=self.exact(), kept=self._exactly_kept())
+        return replace(self, U=self.exact(), kept=self._exactly_kept)
 
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""
@@ -219,14 +221,15 @@ class LMNNPoints:
     def first_guess(self) -> Matrix:
         """Whitened directions, each by how much farther apart random points are than targets.
 
-        M = Σ (1 − 1/τ) v vᵀ over the eigenpairs (τ, v) of Q with τ ≥ 2, or the largest few. Noise,
+        M = Σ (1 − 1/τ) v vᵀ over the eigenpairs (τ, v) of Q with τ > 2, or the largest few. Noise,
         along which a target is as far as any point, is left out; the descent adds a direction if
         it is needed after all. It does not depend on the units of the features.
         """
-        tau, vectors = scipy_linalg.eigh(self.Q)
-        kept = tau >= min(2.0, np.sort(tau)[-FEWEST:][0])
-        weights = np.sqrt(np.maximum(1 - 1 / np.maximum(tau[kept], 1.0), 0.01))
-        L: Matrix = weights[:, None] * vectors[:, kept].T
+        tau, vectors = scipy_linalg.eigh(self.Q, subset_by_value=(WIDE, np.inf))
+        if len(tau) < FEWEST:
+            tau, vectors = leading_eigh(self.Q, FEWEST)
+        weights = np.sqrt(np.maximum(1 - 1 / np.maximum(tau, 1.0), 0.01))
+        L: Matrix = weights[:, None] * vectors.T
         return L
 
     def normalised(self, L: Matrix) -> Matrix:
@@ -246,6 +249,7 @@ class LMNNPoints:
         """Images whose squared lengths are those of M: of M' with those of φWᵀW beside them."""
         return Z if kept is None else self.kernels.concatenate([Z.T, kept.T]).T
 
+    @cached_property
     def _exactly_kept(self) -> Array | None:
         """The points whose squared lengths are φ‖W·‖², in float64; None for φ = 0."""
         return None if self.kept is None else self.images(self.floor**0.5 * self.prior)
@@ -305,9 +309,8 @@ class LMNNPoints:
         return kernels.double(cross), kernels.double(square)
 
 
-def _identity(points: Array, shrunk: bool) -> tuple[Matrix, Matrix]:
+def identity_prior(varies: NDArray[np.bool_], shrunk: bool) -> tuple[Matrix, Matrix]:
     """W of (7) for the distance of the inputs, and its inverse: the features that vary, if any."""
-    varies = kernels_for(points).to_host((points != 0).any(0))
     kept = np.flatnonzero(varies & shrunk)
     check_memory(
         MAP_BYTES * len(kept) ** 2,

@@ -38,11 +38,17 @@ feasible, so the bound is never below zero.
 
 In whitened coordinates P is near the identity, and λI has become λBᵀB; the value does not change.
 
+(11) curvature  about 2⟨P − S(p), DᵀD⟩ + (2/n)‖LᵀD + DᵀL‖²  along L + tD
+
+(11) is exact for Gaussian differences with S(p) = P = I. With L = diag(s)Vᵀ it couples no entries
+of DV but the pairs (k, j) and (j, k), so that its inverse costs O(d³).
+
 [GR05] Globerson & Roweis, Metric learning by collapsing classes, NIPS 2005.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -66,6 +72,8 @@ CHORDS = 4  # steps that look for a smaller ε of (6)
 REPAIRS = 5  # largest number of times that (7) is applied in turn until q is feasible
 FARTHER = 4.0  # each of them goes this many times as far as the one before
 LEAST_EXCESS = 1e-12  # least η in (7), above rounding
+LEAST_SLACK = 0.02  # least eigenvalue of P − S(p) in (11), so that it is positive definite
+TURNING = 0.1  # share of the curvature of lengthening L that counts for turning it, which has none
 
 
 @dataclass(frozen=True)
@@ -145,6 +153,30 @@ class MCMLProblem(SoftNeighborsProblem):
         """∂f/∂A of (3) at a factor of a full metric."""
         assert at.spread is not None, "a map of few rows has no full gradient"
         return self.P - at.spread
+
+    def preconditioner(self, at: CollapsePoint) -> Callable[[Matrix], Matrix] | None:
+        """The product with about the inverse of (11); None for a map of few rows."""
+        if at.spread is None:
+            return None
+        turn, lengths, Vt = np.linalg.svd(at.L)
+        r, d, m = *at.L.shape, len(lengths)
+        slack = np.maximum(np.vecdot(Vt @ self.slope(at), Vt), LEAST_SLACK)
+        stiff = np.zeros(max(r, d))
+        stiff[:m] = 8 / float(self.counted.sum()) * lengths**2
+        own = 4 * slack + (1 + TURNING) * stiff[:r, None] + TURNING * stiff[:d]
+        own[np.arange(m), np.arange(m)] += stiff[:m]
+        coupled = np.sqrt(np.outer(stiff[:m], stiff[:m])) * (1 - np.eye(m))  # of (k, j) and (j, k)
+        opposite = own[:m, :m].T
+        determinants = own[:m, :m] * opposite - coupled**2
+
+        def apply(gradient: Matrix) -> Matrix:
+            D = turn.T @ gradient @ Vt.T
+            found, square = D / own, D[:m, :m]
+            found[:m, :m] = (opposite * square - coupled * square.T) / determinants
+            product: Matrix = turn @ found @ Vt
+            return product
+
+        return apply
 
     def certify(self, at: CollapsePoint, U: Array | None = None) -> Certificate:
         """A dual bound from the soft neighbours of a factor, made feasible by (6) if necessary.

@@ -173,12 +173,12 @@ class MMCProblem:
             U = cls._apply(kernels, kernels.double(X) - origin, basis.T)
             return U[heads] - U[tails] if few else U
 
-        U = exact()
+        U, single = exact(), str(X.dtype).endswith("float32")
         return cls(
-            U=kernels.single(U) if str(X.dtype).endswith("float32") else U,
+            U=kernels.single(U) if single else U,
             edges=None if few else (heads, tails),
             basis=basis,
-            exact=exact,
+            exact=exact if single else lambda: U,
             measure=measure_of_pairs(pairs, ratio(shrinkage), total=total),
             shrinkage=shrinkage,
             floor=floor_of_pairs(pairs, points, shrinkage, total) if floored else None,
@@ -310,15 +310,18 @@ class MMCProblem:
         return self._placed(L, self.U)
 
     def _placed(self, L: Matrix, U: Array) -> Placement:
-        kernels = self.kernels
         L = L / np.linalg.norm(L)
-        Z = self._apply(kernels, U, L)
-        squares = self._squares(Z)
-        lengths = (squares if self.floor is None else squares + self.floor.kept) ** 0.5
+        lengths, Z = self._far_lengths(L, U)
         scale = _sum(lengths, self.weights)
         lengths = lengths * scale
         W = self._weighted_moment(1 / _held(lengths), U)  # (6)
         return Placement(scale * L, scale * Z, lengths, W, U)
+
+    def _far_lengths(self, L: Matrix, U: Array) -> tuple[Array, Array]:
+        """ℓ of (4) at a factor of norm 1, (m,) in float64, and U Lᵀ."""
+        Z = self._apply(self.kernels, U, L)
+        squares = self._squares(Z)
+        return (squares if self.floor is None else squares + self.floor.kept) ** 0.5, Z
 
     def _weighted_moment(self, rates: Array, U: Array, some: Array | None = None) -> Matrix:
         """W of (6) for rates 1/ℓ of the far pairs, or of some of them."""

@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from nearfar.kernels import Array
+from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import canonical_factor, null_tolerance, signed, symmetric
 from nearfar.problems.whitening import varying
 
@@ -82,6 +82,11 @@ class RCAProblem:
         """
         C, live = _within(kernels, points, rows, codes, weights), varying(kernels, points)
         count = float(len(rows) if weights is None else weights[rows].sum())
+        return cls.of_covariance(C, count, live)
+
+    @classmethod
+    def of_covariance(cls, C: Matrix, count: float, live: NDArray[np.bool_]) -> RCAProblem:
+        """The problem of C of all features, N, and the features that vary."""
         if live.all():
             return cls(C, count)
         basis = np.eye(len(live))[:, live]
@@ -182,10 +187,67 @@ class RCAProblem:
         weights: Matrix | None = None,
     ) -> Matrix:
         """W of (7) from the images of centred points under L."""
-        W = _within(kernels, kernels.apply(points, L), rows, codes, weights)
+        return self.shrunk_images(
+            _within(kernels, kernels.apply(points, L), rows, codes, weights), L
+        )
+
+    def shrunk_images(self, W: Matrix, L: Matrix) -> Matrix:
+        """L C_ρ Lᵀ from W = L C Lᵀ."""
         if self.ridge:
             W = (1 - self.shrinkage) * W + self.ridge * (L @ L.T)
         return W
+
+
+@dataclass(frozen=True)
+class ChunkletPoints:
+    """Points in memory and their chunklets."""
+
+    points: Array
+    rows: Index  # (N,) the points in chunklets
+    codes: Index  # (N,) their chunklet numbers
+    weights: Matrix | None  # (n,) of all points
+
+    @property
+    def count(self) -> float:
+        """N, the weight of the points in chunklets."""
+        return float(len(self.rows) if self.weights is None else self.weights[self.rows].sum())
+
+    @property
+    def n_live(self) -> int:
+        """Features that vary."""
+        return int(varying(kernels_for(self.points), self.points).sum())
+
+    def in_features(self) -> RCAProblem:
+        """As `RCAProblem.in_features`."""
+        kernels = kernels_for(self.points)
+        return RCAProblem.in_features(kernels, self.points, self.rows, self.codes, self.weights)
+
+    def in_span(self, principal: float | None, *, orthogonal: bool) -> RCAProblem:
+        """As `RCAProblem.in_span`, of points about their mean."""
+        return RCAProblem.in_span(
+            kernels_for(self.points),
+            self._centred(),
+            self.rows,
+            self.codes,
+            principal,
+            orthogonal=orthogonal,
+            weights=self.weights,
+        )
+
+    def within_images(self, problem: RCAProblem, L: Matrix) -> Matrix:
+        """As `RCAProblem.within_images`."""
+        return problem.within_images(
+            kernels_for(self.points), self._centred(), self.rows, self.codes, L, self.weights
+        )
+
+    def _centred(self) -> Array:
+        """The points about their mean, in float64."""
+        kernels = kernels_for(self.points)
+        X = kernels.double(self.points)
+        if self.weights is None:
+            return X - X.mean(0)
+        w = kernels.like(self.weights / self.weights.sum(), X)[:, None]
+        return X - (w * X).sum(0)
 
 
 def log_det_of_rows(L: Matrix) -> float:
@@ -209,20 +271,25 @@ def _white_coordinates(
     n, d = points.shape
     unit = points / kernels.like(scale, points)
     scatter = kernels.gram(unit, unit) if d <= n else kernels.gram(unit.T, unit.T)
-    values, vectors = linalg.eigh(symmetric(scatter) / n)
-    values, vectors = values[::-1], vectors[:, ::-1]
-    kept = int((values > RANK_TOLERANCE * values.max(initial=0.0)).sum())
-    if wanted is not None and wanted < 1:
-        carried = np.cumsum(values[:kept])
-        wanted = 1 + int(np.searchsorted(carried, wanted * carried[-1])) if kept else 0
-    kept = kept if wanted is None else min(kept, int(wanted))
-    lengths, vectors = np.sqrt(values[:kept]), vectors[:, :kept]
+    lengths, vectors = leading_directions(symmetric(scatter) / n, wanted)
     if d > n:  # eigenvectors of unitᵀunit from those of unit unitᵀ
         lift = vectors / (lengths * np.sqrt(n))
         vectors = kernels.gram(unit, kernels.like(lift, unit))
     varies = kernels.to_host(abs(points).sum(0)) > 0
     vectors = np.where(varies[:, None], vectors, 0.0)
     return vectors / lengths / scale[:, None], vectors * lengths * scale[:, None]
+
+
+def leading_directions(covariance: Matrix, wanted: float | None) -> tuple[Matrix, Matrix]:
+    """Deviations (k,), largest first, along eigenvectors (d, k): all, so many, or of a share."""
+    values, vectors = linalg.eigh(covariance)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    kept = int((values > RANK_TOLERANCE * values.max(initial=0.0)).sum())
+    if wanted is not None and wanted < 1:
+        carried = np.cumsum(values[:kept])
+        wanted = 1 + int(np.searchsorted(carried, wanted * carried[-1])) if kept else 0
+    kept = kept if wanted is None else min(kept, int(wanted))
+    return np.sqrt(values[:kept]), vectors[:, :kept]
 
 
 def near_origin(kernels: ModuleType, X: Array) -> Array:

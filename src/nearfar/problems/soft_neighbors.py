@@ -189,11 +189,6 @@ class SoftNeighborsProblem:
         """Points (n, k) whose squared distances are those of φI, in float64; k = 0 for φ = 0."""
         return self.images(np.diag(self.floor**0.5)[self.floor > 0])
 
-    @cached_property
-    def _kept_as_points(self) -> Array:
-        """The same in the precision of U."""
-        return self.kernels.single(self.kept) if self.is_single else self.kept
-
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""
         return components @ self.dual_basis
@@ -251,12 +246,13 @@ class SoftNeighborsProblem:
 
     def sums(self, L: Matrix, U: Array | None = None, own: bool = False) -> Sums:
         """The sums at a factor, over other points U if they are given."""
-        exact, U = U is not None, self.U if U is None else U
+        U = self.U if U is None else U
         kernels = kernels_for(U)
         whole = Z = kernels.apply(U, L)
-        if self.floor.any():
-            kept = _as(U, self.kept, kernels) if exact else self._kept_as_points
-            whole = kernels.concatenate([Z.T, kept.T]).T
+        if self.floor.any():  # no more rows than features
+            stacked = np.vstack([L @ self.basis.T, np.diag(self.floor**0.5)])
+            merged = linalg.qr(stacked, mode="r")[0][: len(self.floor)]
+            whole = _as(U, self.images(merged), kernels)
         if len(L) < NARROW * L.shape[1]:
             adjoint = partial(kernels.gram, U)
             return self.sums_of_images(whole, Z, own, lambda W: adjoint(_as(U, W, kernels)).T)
@@ -272,7 +268,7 @@ class SoftNeighborsProblem:
     def sums_of_images(
         self, whole: Array, Z: Array, own: bool, adjoint: Callable[[Array], Matrix]
     ) -> Sums:
-        """The sums of a map of few rows, from images, with those under φI beside them in ``whole``.
+        """The sums of a map of few rows, from images, and those of φI + A in ``whole``.
 
         ``adjoint`` is what a change (n, r) of the images is for L.
         """

@@ -48,7 +48,7 @@ BLOCK = 4  # vectors of LOBPCG
 STEPS = 60  # of LOBPCG
 ACCURACY = 1e-4  # of its residuals, relative to c
 MARGIN = 1e-4  # δ of the proof, relative to c
-RAISED = (0.003, 0.03, 0.3, 1.0, 3.0, 10.0, 100.0)  # of t, before (4) is taken for wrong
+RAISED = (0.003, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)  # of t, before (4) is taken for wrong
 ROUNDED_UP = 1e-12  # relative, of the sum (2)
 DENSE_SHARE = 0.5  # of the memory, which a dense factor may take
 
@@ -72,6 +72,20 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class Repaired:
+    """Forces that are proved to be feasible in (2), if some were found."""
+
+    forces: Matrix | None  # (e,) m
+    values: Matrix  # (k,) the lowest of (4) before the repair, estimates from above
+    vectors: Matrix  # (n, k)
+
+    @property
+    def directions(self) -> Matrix:
+        """Vectors that made S negative."""
+        return self.vectors[:, self.values < 0]
+
+
+@dataclass(frozen=True)
 class WholeProgram:
     """Equation (1) on the graph of the edges; matrices are on the host."""
 
@@ -81,37 +95,57 @@ class WholeProgram:
     pull: float  # 2c
 
     def bound(self, Y: Matrix, random: RandomState) -> Bound | None:
-        """(2) from points Y (n, r); None if a proof would need more memory than there is.
-
-        Time is that of some tens of products with Lap(w)⁺ and of a few factors of a matrix with its
-        sparsity; memory that of two.
-        """
-        none = Bound.of_misfit(self.edges)
+        """(2) from points Y (n, r); None if a proof would need more memory than there is."""
         if self.pull == 0:
-            return none
-        D, w = self.edges.on_host()
+            return Bound.of_misfit(self.edges)
+        kernels = kernels_for(self.edges.squares)
+        excess = kernels.to_host(self.edges.excess(kernels.like(Y, self.edges.squares)))
+        return self.bound_of(self.feasible(self.edges.on_host()[1] * excess, random))
+
+    def bound_of(self, repaired: Repaired | None) -> Bound | None:
+        """(2) of forces m."""
+        if repaired is None or repaired.forces is None:
+            return None
+        (D, w), m = self.edges.on_host(), repaired.forces
+        terms = m * (2 * D + m / w)
+        value = float(terms.sum()) + ROUNDED_UP * float(abs(terms).sum())  # (2)
+        return Bound(value, value + Bound.of_misfit(self.edges).reached)
+
+    def feasible(
+        self,
+        m: Matrix,
+        random: RandomState,
+        upper: Matrix | None = None,
+        previous: Repaired | None = None,
+    ) -> Repaired | None:
+        """Forces m + tw, at most ``upper``, with the least t ≥ 0 for which (2) is proved.
+
+        The vectors of a ``previous`` repair are a start for those of this one. None if
+        a proof would need more memory than there is. Time is that of some tens of products with
+        Lap(w)⁺ and of a few factors of a matrix with its sparsity; memory that of two.
+        """
+        w, c = self.edges.on_host()[1], 0.5 * self.pull
         laplacian = self.graph.laplacian(w)
         dense = has_dense_factor(laplacian)
-        if dense and 8.0 * self.graph.n_nodes**2 > DENSE_SHARE * gram_kernels_for(D).total_memory(
-            D
-        ):
+        share = DENSE_SHARE * gram_kernels_for(w).total_memory(w)
+        if dense and 8.0 * self.graph.n_nodes**2 > share:
             return None
-        kernels, c = kernels_for(self.edges.squares), 0.5 * self.pull
-        excess = kernels.to_host(self.edges.excess(kernels.like(Y, self.edges.squares)))
-        for t in self._candidates(excess, laplacian, random):
-            m = w * (excess + t)  # (3)
-            if exceeds_identity(self.graph.laplacian(m), c, MARGIN * c, dense=dense):
-                terms = m * (2 * D + m / w)
-                value = float(terms.sum()) + ROUNDED_UP * float(abs(terms).sum())  # (2)
-                return Bound(value, value + none.reached)
-        return None
+        start = random.normal(size=(self.graph.n_nodes, BLOCK))
+        start = start if previous is None else previous.vectors
+        values, vectors = self._lowest(m, laplacian, start)
+        for t in self._candidates(m / w, max(0.0, -float(values.min()))):
+            repaired = m + t * w  # (3)
+            if upper is not None:
+                repaired = np.minimum(repaired, upper)
+            if exceeds_identity(self.graph.laplacian(repaired), c, MARGIN * c, dense=dense):
+                return Repaired(repaired, values, vectors)
+        return Repaired(None, values, vectors)
 
-    def _candidates(self, excess: Matrix, laplacian: Any, random: RandomState) -> Iterator[float]:
+    def _candidates(self, excess: Matrix, estimate: float) -> Iterator[float]:
         """Numbers t to try, from the estimate of (4) up to the one that is always feasible."""
         c, least = 0.5 * self.pull, float(self.spectrum.values[0])
         extra = 2 * MARGIN * c / least  # what δ needs
         safe = c / least * (1 + MARGIN) + max(0.0, float(-excess.min())) + extra
-        estimate = self._least_shift(excess, laplacian, random)
         for share in RAISED:
             t = (1 + share) * estimate + extra
             if t >= safe:
@@ -119,15 +153,15 @@ class WholeProgram:
             yield t
         yield safe
 
-    def _least_shift(self, excess: Matrix, B: Any, random: RandomState) -> float:
-        """An estimate of t of (4), from below."""
+    def _lowest(self, m: Matrix, B: Any, start: Matrix) -> tuple[Matrix, Matrix]:
+        """Estimates from above of the lowest values of (4), and their vectors x."""
         n, c = self.graph.n_nodes, 0.5 * self.pull
-        _, w = self.edges.on_host()
-        A = self.graph.laplacian(w * excess)
+        A = self.graph.laplacian(m)
         if n <= SMALL:
             ones = np.full((n, n), 1.0 / n)
             pencil = A.toarray() - c * (np.eye(n) - ones), B.toarray() + ones
-            return max(0.0, -float(linalg.eigh(*pencil, eigvals_only=True)[0]))
+            values, vectors = linalg.eigh(*pencil, subset_by_index=[0, min(BLOCK, n) - 1])
+            return values, vectors
         large = float(B.diagonal().mean())
 
         def slope(X: Matrix) -> Matrix:
@@ -140,10 +174,9 @@ class WholeProgram:
         def inverse(X: Matrix) -> Matrix:
             return np.asarray(self.spectrum.inverse(X) + X.mean(axis=0) / large)
 
-        start = random.normal(size=(n, BLOCK))
         with warnings.catch_warnings():  # that it did not reach its accuracy
             warnings.simplefilter("ignore", UserWarning)
-            values, _ = lobpcg(
+            values, vectors = lobpcg(
                 _operator(slope, n),
                 start - start.mean(axis=0),
                 B=_operator(pencil_right, n),
@@ -152,7 +185,7 @@ class WholeProgram:
                 maxiter=STEPS,
                 tol=ACCURACY * c,
             )
-        return max(0.0, -float(np.min(values)))
+        return np.asarray(values), np.asarray(vectors)
 
 
 def _operator(product: Any, n: int) -> LinearOperator:

@@ -23,12 +23,22 @@ from scipy import linalg
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, row_blocks
-from nearfar.linalg import canonical_factor, canonical_rotation, eigh, row_signs, symmetric
+from nearfar.linalg import (
+    canonical_factor,
+    canonical_rotation,
+    eigh,
+    is_identity,
+    row_signs,
+    signed,
+    symmetric,
+)
 
 Matrix = NDArray[np.float64]
 
 FLOOR = 1e-4  # share of the overall scatter that stabilises the whitening if P is near singular
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest, below which a direction is dropped
+ORTHOGONAL = 1e-9  # cosine between two features up to which they are principal components
+STEADY = 1e-4  # least eigenvalue of P, relative to the largest, that one factor resolves well
 LOST = 1e-3  # share of a point's length that the directions of all points may not leave out
 ROUNDINGS = 16  # entries up to this many roundings of the largest entry are rounding errors
 ROW_TOLERANCE = 1e-12  # rows shorter than this on whitened points, relative to the longest, drop
@@ -52,18 +62,44 @@ def whitened(
     lengths of pairs differ so much that one eigendecomposition cannot resolve P (an outlier does
     that), it is repeated in the coordinates found so far.
     """
+    if ridge and callable(pull):
+        found = _whitened_components(kernels, points, pull, weight, ridge)
+        if found is not None:
+            return found
     basis, dual = _row_space(kernels, points, None if callable(pull) else pull)
+    U = points
+
+    def measured(basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        nonlocal U
+        U = kernels.apply(points, basis.T)
+        P = pull(U) if callable(pull) else gram_under(kernels, pull, basis)
+        return P, kernels.gram(U, U), kernels.to_host(U.sum(0))
+
+    basis, dual, P, Q = resolved(basis, dual, measured, len(points), weight, ridge)
+    return basis, dual, U, P, Q
+
+
+def resolved(
+    basis: Matrix,
+    dual: Matrix,
+    measured: Callable[[Matrix], tuple[Matrix, Matrix, Matrix]],
+    n: int,
+    weight: float,
+    ridge: float,
+) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+    """Basis, dual basis, P and Q of `whitened`, from any basis of the span of n points.
+
+    ``measured`` gives the first term of P, the Gram matrix and the sum of the points in the
+    coordinates of a basis.
+    """
     if ridge and basis.size:
         # A ridge must not add costs outside the span of the points, nor vanish next to features in
         # larger units.
         basis, dual = _orthogonal(dual, ridge**0.5)
     for remaining in reversed(range(RIDGE_PASSES if ridge else PASSES)):
-        U = kernels.apply(points, basis.T)
-        P = pull(U) if callable(pull) else gram_under(kernels, pull, basis)
-        P = symmetric(P) + ridge * (basis.T @ basis)
-        share = 2 * weight / len(points)
-        total = kernels.to_host(U.sum(0))
-        Q = share * symmetric(kernels.gram(U, U) - np.outer(total, total) / len(points))
+        pull, gram, total = measured(basis)
+        P = symmetric(pull) + ridge * (basis.T @ basis)
+        Q = random_pull(gram, total, n, weight)
         values, vectors = eigh(P)
         spread = ((Q @ vectors) * vectors).sum(axis=0)
         squares = np.maximum(values, 0) + FLOOR * np.maximum(spread, 0)
@@ -71,7 +107,44 @@ def whitened(
         if not remaining or (lengths.min(initial=1.0) > 0.5 and lengths.max(initial=1.0) < 2):
             break
         basis, dual = basis @ (vectors / lengths), dual @ (vectors * lengths)
-    return basis, dual, U, P, Q
+    return basis, dual, P, Q
+
+
+def _whitened_components(
+    kernels: ModuleType,
+    points: Array,
+    pull: Callable[[Array], Matrix],
+    weight: float,
+    ridge: float,
+) -> tuple[Matrix, Matrix, Array, Matrix, Matrix] | None:
+    """`whitened` for principal components, whose features are orthogonal, by one factor P = CCᵀ.
+
+    They span what they are given in, so that no direction has to be found, and B = C⁻ᵀ, G = C make
+    P the identity. None for other points, and where the ridge is too small for that.
+    """
+    n, d = points.shape
+    if n <= d:
+        return None
+    scatter = kernels.gram(points, points)
+    lengths = np.sqrt(np.diag(scatter))
+    if not lengths.min(initial=np.inf) > 0:
+        return None
+    cosines = scatter / lengths / lengths[:, None]
+    if np.abs(cosines - np.eye(d)).max() > ORTHOGONAL:
+        return None
+    P = symmetric(pull(points)) + ridge * np.eye(d)
+    if ridge < STEADY * np.abs(P).sum(axis=0).max():
+        return None
+    C = linalg.cholesky(P, lower=True)
+    basis = linalg.solve_triangular(C, np.eye(d), lower=True).T
+    U = kernels.apply(points, basis.T)
+    Q = random_pull(kernels.gram(U, U), kernels.to_host(U.sum(0)), n, weight)
+    return basis, C, U, np.eye(d), Q
+
+
+def random_pull(gram: Matrix, total: Matrix, n: int, weight: float) -> Matrix:
+    """Q of (2), from the Gram matrix and the sum of n points."""
+    return 2 * weight / n * symmetric(gram - np.outer(total, total) / n)
 
 
 def gram_under(kernels: ModuleType, rows: Array, basis: Matrix) -> Matrix:
@@ -99,12 +172,9 @@ def _row_space(
     """
     n = len(points)
     sample = np.abs(kernels.to_host(points[:: -(-n // SAMPLE_ROWS)]))
-    scale = np.median(sample, axis=0)
     squares = sum(kernels.to_host((part * part).sum(0)) for part in row_blocks(points))
     deviation = np.sqrt(squares / n)
-    dust = ROUNDINGS * np.finfo(float).eps * n**0.5 * deviation  # of the largest entry, at least
-    scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
-    varies = deviation > 0
+    scale, varies = feature_scales(sample, deviation, n)
     blocks = [*row_blocks(points), *([] if more is None else row_blocks(more))]
     span = np.where(
         varies[:, None], _span(kernels, blocks, kernels.like(varies / scale, points)), 0.0
@@ -122,6 +192,14 @@ def _row_space(
     return np.hstack([basis, read - basis @ (dual.T @ read)]), np.hstack([dual, added])
 
 
+def feature_scales(sample: Matrix, deviation: Matrix, n: int) -> tuple[Matrix, NDArray[np.bool_]]:
+    """The scale of each feature, and whether it varies: from sizes of a sample and deviations."""
+    scale = np.median(sample, axis=0)
+    dust = ROUNDINGS * np.finfo(float).eps * n**0.5 * deviation  # of the largest entry, at least
+    scale = np.where(scale > dust, scale, np.where(deviation > 0, deviation, 1.0))
+    return scale, deviation > 0
+
+
 def _lost(kernels: ModuleType, points: Array, basis: Matrix, dual: Matrix, inverse: Array) -> Array:
     """What points lose outside the span of a basis, in other units, where that is much of them."""
     lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * inverse
@@ -131,23 +209,28 @@ def _lost(kernels: ModuleType, points: Array, basis: Matrix, dual: Matrix, inver
 
 def _span(kernels: ModuleType, blocks: list[Array], units: Array | float = 1.0) -> Matrix:
     """Orthonormal directions (d, k) of rows in units that count equally, whatever their length."""
-
-    def normed(rows: Array) -> Array:
-        rows = rows * units
-        norms = (rows * rows).sum(1) ** 0.5
-        return rows / (norms + (norms == 0))[:, None]
-
     if blocks[0].shape[1] <= sum(map(len, blocks)):
-        total = sum(kernels.gram(unit, unit) for unit in map(normed, blocks))
-        values, vectors = eigh(symmetric(total))
-        return np.asarray(vectors[:, values > RANK_TOLERANCE * values.max(initial=0.0)])
+        rows = (unit_rows(part * units) for part in blocks)
+        return span_of_gram(sum(kernels.gram(unit, unit) for unit in rows))
     # The span is that of few rows: eigenvectors of unitᵀunit from those of unit unitᵀ.
-    unit = normed(kernels.concatenate(blocks))
+    unit = unit_rows(kernels.concatenate(blocks) * units)
     values, vectors = eigh(symmetric(kernels.gram(unit.T, unit.T)))
     kept = values > RANK_TOLERANCE * values.max(initial=0.0)
     lift = vectors[:, kept] / np.sqrt(values[kept])
     span: Matrix = kernels.gram(unit, kernels.like(lift, unit))
     return span
+
+
+def unit_rows(rows: Array) -> Array:
+    """Rows of length 1, and those of zeros as they are."""
+    norms = (rows * rows).sum(1) ** 0.5
+    return rows / (norms + (norms == 0))[:, None]
+
+
+def span_of_gram(gram: Matrix) -> Matrix:
+    """Orthonormal directions (d, k) of rows with this Gram matrix (d, d)."""
+    values, vectors = eigh(symmetric(gram))
+    return np.asarray(vectors[:, values > RANK_TOLERANCE * values.max(initial=0.0)])
 
 
 def _orthogonal(dual: Matrix, least: float) -> tuple[Matrix, Matrix]:
@@ -189,12 +272,28 @@ def returned_map(components: Matrix, L: Matrix, points: Array) -> Matrix:
 
 def floored_map(above: Matrix, floor: float, prior: Matrix, points: Array) -> Matrix:
     """As `returned_map`, of the metric Wᵀ(φI + AᵀA)W with A = ``above`` and W = ``prior``."""
-    _, lengths, directions = linalg.svd(above, full_matrices=True)
-    squares = np.zeros(len(prior))
-    squares[: len(lengths)] = lengths**2
-    found = np.sqrt(floor + squares)[:, None] * directions @ prior
-    rows = canonical_factor(found)
+    lengths, directions = _row_frame(above)
+    found = np.sqrt(floor + lengths**2)[:, None] * directions
+    if is_identity(prior):  # the rows are orthogonal, longest first
+        return rounded_like(signed(found), points)
+    rows = canonical_factor(found @ prior)
     return rounded_like(rows[np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")], points)
+
+
+def _row_frame(A: Matrix) -> tuple[Matrix, Matrix]:
+    """All d singular values of A (r, d), zeros included, and an orthonormal row for each.
+
+    Of few rows the directions of the zeros are the rest of a QR decomposition: O(d² r).
+    """
+    r, d = A.shape
+    if 2 * r > d:
+        _, lengths, directions = linalg.svd(A, full_matrices=True)
+        return np.concatenate([lengths, np.zeros(d - len(lengths))]), directions
+    Q, R = linalg.qr(A.T)
+    _, lengths, rotation = linalg.svd(R[:r].T)
+    return np.concatenate([lengths, np.zeros(d - r)]), np.vstack(
+        [rotation @ Q[:, :r].T, Q[:, r:].T]
+    )
 
 
 def map_above(components: Matrix, diagonal: Matrix, points: Array) -> Matrix:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import pairwise_kernels
 
@@ -18,6 +19,7 @@ Proof = dict[str, Any]
 # How far objectives may be from what the model says, relative, and by what share of its square a
 # target neighbour may be farther than another point: a tie. Kernel matrices are ill-conditioned.
 SAME = {"float64": 1e-6, "float32": 1e-3, "kernel": 1e-4}
+MOST_DENSE = 1 << 31  # bytes of a sparse table that is made dense
 SHIFTABLE = ("linear", "rbf", "laplacian")  # kernels whose distances do not change with the origin
 
 
@@ -116,8 +118,8 @@ def tolerance(model: Any) -> float:
 
 
 def points_of(X: Any, model: Any) -> Matrix:
-    """Points (n, d) in float64."""
-    points = as_float64(X)
+    """Points (n, d) in float64, dense."""
+    points = as_float64(_dense(X) if issparse(X) else X)
     if points.ndim != 2 or points.shape[1] != model.n_features_in_ or not np.isfinite(points).all():
         raise InvalidInputError(
             f"verify needs the table of the fit: finite numbers of shape (n,"
@@ -125,6 +127,17 @@ def points_of(X: Any, model: Any) -> Matrix:
             " Give the features that the model was fitted to."
         )
     return points
+
+
+def _dense(X: Any) -> Matrix:
+    """A sparse table as a dense one, if that is not too large."""
+    size = 8 * X.shape[0] * X.shape[1]
+    if size > MOST_DENSE:
+        raise InvalidInputError(
+            f"verify needs a dense table; this sparse one would take {size / 1e9:.1f} GB, and"
+            f" verify makes at most {MOST_DENSE / 1e9:.1f} GB dense. Verify a fit of fewer rows."
+        )
+    return np.asarray(X.toarray())
 
 
 def codes_of(y: Any, n: int) -> Index:

@@ -46,7 +46,8 @@ def panels(model: Any) -> list[Panel]:
 
 def _gaps(trace: Trace) -> list[Line]:
     """What was proved, and what was only estimated, as far as there is either."""
-    proved = _thinned(trace.title("duality_gap"), trace.line("duality_gap"))
+    key = "duality_gap" if len(trace.line("duality_gap").x) else "sampled_gap"
+    proved = _thinned(trace.title(key), trace.line(key))
     estimated = _thinned(trace.title("residual"), trace.estimates())
     if not len(proved.x):
         return [estimated] if len(estimated.x) else []

@@ -102,8 +102,11 @@ def cards(study: Study, tested: TestedRows | None) -> list[tuple[str, str, str]]
     fitted = traced(study)
     sentence = ending(fitted)
     if sentence is not None:
-        gap = fitted.duality_gap_
-        if gap is None:
+        gap, sampled = fitted.duality_gap_, getattr(fitted, "sampled_gap_", None)
+        if sampled is not None:
+            sure = f"{fitted.gap_confidence_:.1%} confidence"
+            cards.append(("Gap from a sample", number(sampled), f"at most, with {sure}"))
+        elif gap is None:
             cards.append(
                 ("Certificate", "none", "this problem is not convex, or no bound is known")
             )
@@ -351,11 +354,14 @@ def certificate(study: Study) -> dict[str, Any] | None:
     if sentence is None:
         return None
     gap, tol = fitted.duality_gap_, getattr(fitted, "tol", None)
+    sampled = getattr(fitted, "sampled_gap_", None)
     return {
         "status": fitted.status_.replace("_", " "),
         "sentence": sentence,
         "objective": f"{fitted.objective_:.6g}",
         "gap": None if gap is None else number(gap),
+        "sampled": None if sampled is None else number(sampled),
+        "confidence": None if sampled is None else f"{fitted.gap_confidence_:.1%}",
         "estimated": bool(len(Trace(fitted.history_).estimates().x)),
         "tol": None if tol is None else number(tol),
     }

@@ -123,6 +123,8 @@ class Certificate(Bounded, Protocol):
     @property
     def complementarity(self) -> float: ...  # noqa: D102
     @property
+    def confidence(self) -> float | None: ...  # noqa: D102
+    @property
     def ratios(self) -> tuple[Matrix, ...]: ...  # noqa: D102
     @property
     def directions(self) -> tuple[Matrix, ...]: ...  # noqa: D102
@@ -414,6 +416,8 @@ class _State(Generic[At, Known, Along]):
             residual = look.residual + missed if self.fixed_rank else proof.gap
             ends = gives_up or (rounded and missed <= TUNING.rounding)
             found = _Found(residual, True, proof, ends)
+            if proof.confidence is not None and proof.gap > self.tol and not ends:
+                self._survey()  # a sample finds only some of the triplets that are missing
         elif self.n_iter >= self.searches.next_one or self.rests:
             self._survey()
             found = _Found(look.residual, searched=True)
@@ -470,6 +474,10 @@ class _State(Generic[At, Known, Along]):
             "searched": found.searched,
             "rank": self.at.L.shape[-2],
         }
+        proof, certified = found.proof, found.proof is not None and not self.fixed_rank
+        if certified and proof is not None and proof.confidence is not None:
+            info |= {"sampled_gap": proof.gap, "gap_confidence": proof.confidence}
+            certified = False
         return Iterate(
             self.at.L,
             self.value,
@@ -477,9 +485,9 @@ class _State(Generic[At, Known, Along]):
             found.searched,
             info,
             self.at.triplets,
-            found.proof,
+            proof,
             start,
-            certified=found.proof is not None and not self.fixed_rank,
+            certified=certified,
         )
 
     # -- update --

@@ -79,23 +79,30 @@ class LBFGS:
         self._pairs.clear()
 
     def precondition(self, apply: Apply) -> None:
-        """Set H₀ to the product with a positive definite matrix."""
+        """Set H₀ to the product with a positive definite matrix.
+
+        Last pairs whose products are then out of the range of floats are dropped.
+        """
         self._precondition = apply
-        for number, pair in enumerate(self._pairs):
+        while self._pairs:  # the last one scales H₀
+            pair = self._pairs.pop()
             image = apply(pair.change)
             square = _dot(pair.change, image)
-            self._pairs[number] = replace(pair, image=image, square=square)
+            if square >= SMALLEST_PRODUCT:
+                self._pairs.append(replace(pair, image=image, square=square))
+                return
 
     def direction(self, gradient: Array, image: Array | None = None) -> Array:
-        """−H · gradient; ``image`` is H₀ · gradient, if known."""
-        image = self._image(gradient) if image is None else image
-        if not self._pairs:
-            return -image
+        """−H · gradient; ``image`` is H₀ · gradient, if known, like the images of all pairs."""
         shares = []
         for pair in reversed(self._pairs):
             share = _dot(pair.step, gradient) / pair.curvature
             shares.append(share)
-            gradient, image = gradient - share * pair.change, image - share * pair.image
+            gradient = gradient - share * pair.change
+            image = None if image is None else image - share * pair.image
+        image = self._image(gradient) if image is None else image
+        if not self._pairs:
+            return -image
         image = image * (self._pairs[-1].curvature / self._pairs[-1].square)
         for pair, share in zip(self._pairs, reversed(shares), strict=True):
             image = image + (share - _dot(pair.change, image) / pair.curvature) * pair.step
@@ -160,13 +167,15 @@ def descend(
     residual: Callable[[Point, float], float | None],
     info: Callable[[Point], dict[str, Any]] = lambda _: {},
     memory: Memory | None = None,
+    preconditioner: Callable[[Point], Apply | None] = lambda _: None,
 ) -> Iterator[Iterate[Memory, None]]:
     """Iterates of a descent; it ends where no step lowers the value.
 
     ``residual(point, gain)`` is compared with the tolerance of `run`; ``gain`` is the expected gain
     of the next step (infinite at first). The state of an iterate is a `Memory`, with which another
     descent can continue from there. If no step follows, the last iterate is yielded twice: with the
-    gain of the previous step, and with the gain that its slope predicts.
+    gain of the previous step, and with the gain that its slope predicts. ``preconditioner(point)``
+    multiplies by about the inverse Hessian at a point, or is None where there is none.
     """
     lbfgs, at, last_gain = LBFGS(pairs_in_memory(MEMORY, start.size)), evaluate(start), np.inf
     if memory is not None:
@@ -179,14 +188,18 @@ def descend(
         return Iterate(at.L, at.value, residual(at, gain), info=info(at), state=state)
 
     while True:
-        direction = lbfgs.direction(at.gradient) if len(lbfgs) else _steepest(at)
+        newton = preconditioner(at)
+        if newton is not None:
+            lbfgs.precondition(newton)
+        informed = newton is not None or len(lbfgs) > 0
+        direction = lbfgs.direction(at.gradient) if informed else _steepest(at)
         slope = float(np.vdot(at.gradient, direction))
         if slope >= 0 and len(lbfgs):
             lbfgs.forget()
             continue
         yield make_iterate(max(-0.5 * slope, last_gain))
-        new = wolfe_step(evaluate, at, direction) if len(lbfgs) else None
-        if new is None:  # there is no memory, or it is misleading
+        new = wolfe_step(evaluate, at, direction) if informed else None
+        if new is None:  # nothing is known about the curvature, or it is misleading
             lbfgs.forget()
             direction = _steepest(at)
             tries = (wolfe_step(evaluate, at, factor * direction) for factor in SHORTER)

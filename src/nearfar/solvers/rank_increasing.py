@@ -45,6 +45,7 @@ def rank_increasing_descent(
     remaining: Callable[[Point, float], float],
     prove: Callable[[Matrix], Proof],
     tol: float,
+    info: Callable[[Point], dict[str, Any]] = lambda _: {},
 ) -> Iterator[Iterate[Memory]]:
     """Iterates of descents with a growing number of rows.
 
@@ -55,7 +56,7 @@ def rank_increasing_descent(
     L, threshold = start, SETTLED * tol
     while True:
         grown, settled = None, False
-        for iterate in descend(evaluate, L, remaining):
+        for iterate in descend(evaluate, L, remaining, info):
             settled = iterate.residual is not None and iterate.residual <= threshold
             if not settled:
                 yield replace(iterate, residual=None)

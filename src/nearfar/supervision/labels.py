@@ -30,8 +30,11 @@ class ClassOrder:
         return np.diff(self.starts)
 
 
-def class_order(y: Any, name: str) -> ClassOrder:
-    """Sort rows by label; labels may be numbers, strings, booleans or categories."""
+def class_order(y: Any, name: str, first_row: int = 0) -> ClassOrder:
+    """Sort rows by label; labels may be numbers, strings, booleans or categories.
+
+    ``first_row`` is the number of the first row in messages.
+    """
     labels = column_or_1d(np.asarray(y), warn=True)
     if labels.dtype.kind == "f":
         missing = np.flatnonzero(~np.isfinite(labels))
@@ -39,6 +42,7 @@ def class_order(y: Any, name: str) -> ClassOrder:
         values = labels if labels.dtype == object else labels[:0]
         missing = np.array([row for row, value in enumerate(values) if _is_missing(value)], int)
     if len(missing):
+        missing += first_row
         raise InvalidInputError(
             f"{name} needs a label for every row; y has NaN, infinity or no value in row"
             f" {missing[0]} ({len(missing)} in all). Drop these rows or give them a label.",

@@ -1,0 +1,1 @@
+"""Benchmarks of learning from Dask arrays."""

@@ -1,0 +1,9 @@
+"""Rows that lie in blocks on other machines: where tasks run, and what one pass over rows sums.
+
+The only layer that imports Dask, and only in functions: nothing here needs it for data in memory.
+"""
+
+from nearfar.blocks.engine import Engine, Task, current_engine, is_dask
+from nearfar.blocks.rows import Blocks
+
+__all__ = ["Blocks", "Engine", "Task", "current_engine", "is_dask"]

@@ -1,0 +1,277 @@
+"""Where tasks on blocks run: on the cluster of the current client, or on threads of this machine.
+
+A task is a pure function of immutable inputs: values, and the results of other tasks, which stay
+where they were computed. So a task may be repeated anywhere, and is: Dask computes the results of a
+lost worker again, from those that they depend on. Nothing here waits for a particular worker, and
+workers do not wait for each other.
+
+Sums are taken in the order of the tasks (`Engine.total`). So results do not depend on the number of
+workers, nor on which of them ends first.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from typing import Any, Protocol
+
+import numpy as np
+
+from nearfar.errors import ClusterError, MissingExtraError
+from nearfar.kernels.threads import n_threads, one_thread
+from nearfar.limits import check_time, fit_clock
+
+Task = Any
+"""The future result of a task; drop it to free the result."""
+
+RETRIES = 2  # of a task that raises, for example because a file could not be read
+EMBEDDED = 1 << 22  # bytes of a shared value, over all tasks, up to which each task carries it
+FAN_IN = 16  # results that are added up where they are, before the sums are fetched
+
+
+def is_dask(X: Any) -> bool:
+    """Tell whether X is a collection of Dask, such as an array, without importing Dask."""
+    return any(kind.__module__.partition(".")[0] == "dask" for kind in type(X).__mro__)
+
+
+class Engine(Protocol):
+    """Runs tasks. Only `finish`, `results` and `total` wait for them."""
+
+    def map(
+        self, function: Callable[..., Any], *columns: Sequence[Any], name: str, shared: Any = ()
+    ) -> list[Task]:
+        """Tasks ``function(*items, *shared)`` for the items of the columns, as `map` takes them.
+
+        Items may be tasks or lists of them, of which the function gets the results; ``shared``
+        values go to each worker once. ``name`` is what the dashboard of the cluster shows.
+        """
+
+    def finish(self, tasks: Sequence[Task]) -> None:
+        """Wait until all are done; raise the error of one that failed.
+
+        Checks the time limit of the fit. What is not done is cancelled if the wait is interrupted.
+        """
+
+    def results(self, tasks: Sequence[Task]) -> list[Any]:
+        """The results, in the order of the tasks; waits as `finish` does."""
+
+    def compute(self, lazy: Sequence[Any]) -> list[Task]:
+        """Tasks for values of ``dask.delayed``, which share what their graphs have in common."""
+
+    def total(self, tasks: Sequence[Task]) -> Any:
+        """The sum of the results in the order of the tasks: arrays, numbers, or tuples of them."""
+
+
+def current_engine() -> Engine:
+    """The cluster of the current client of `distributed`, or threads of this machine."""
+    distributed = sys.modules.get("distributed")
+    if distributed is not None:
+        try:
+            client = distributed.Client.current(allow_global=True)
+        except ValueError:  # there is none
+            return Threads()
+        if client.status != "closed":
+            return Cluster(client)
+    return Threads()
+
+
+class _Summed:
+    """How both engines add up results."""
+
+    def total(self: Any, tasks: Sequence[Task]) -> Any:
+        """The sum of the results in the order of the tasks: arrays, numbers, or tuples of them.
+
+        Of many tasks it is a sum of sums, which depends on their number alone.
+        """
+        while len(tasks) > FAN_IN:
+            groups = [tasks[first : first + FAN_IN] for first in range(0, len(tasks), FAN_IN)]
+            tasks = [self.map(_summed, *([t] for t in some), name="sum")[0] for some in groups]
+        return _summed(*self.results(tasks))
+
+
+class Threads(_Summed):
+    """Tasks on threads of this machine; each uses one."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(n_threads())
+
+    def map(
+        self, function: Callable[..., Any], *columns: Sequence[Any], name: str, shared: Any = ()
+    ) -> list[Task]:
+        """As `Engine.map`. A task waits for earlier ones only, and these have begun before it."""
+        del name
+        return [
+            self._pool.submit(copy_context().run, run_task, function, *items, *shared)
+            for items in zip(*columns, strict=True)
+        ]
+
+    def finish(self, tasks: Sequence[Task]) -> None:
+        """As `Engine.finish`."""
+        self.results(tasks)
+
+    def results(self, tasks: Sequence[Task]) -> list[Any]:
+        """As `Engine.results`."""
+        try:
+            left = fit_clock().seconds_left
+            wait(tasks, None if np.isinf(left) else max(left, 0.0))
+            check_time()
+            return [task.result() for task in tasks]
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            raise
+
+    def compute(self, lazy: Sequence[Any]) -> list[Task]:
+        """As `Engine.compute`, but the values are there when it returns."""
+        import dask
+
+        return [_done(value) for value in dask.compute(*lazy, scheduler="threads")]
+
+
+class Cluster(_Summed):
+    """Tasks on the workers of a cluster; each uses one thread."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def map(
+        self, function: Callable[..., Any], *columns: Sequence[Any], name: str, shared: Any = ()
+    ) -> list[Task]:
+        """As `Engine.map`."""
+        rows = [[function] * len(columns[0]), *columns]
+        rows += [[self._shared(value, len(columns[0]))] * len(columns[0]) for value in shared]
+        keys = [f"{name}-{uuid.uuid4().hex}" for _ in columns[0]]
+        with _errors_of_cluster(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")  # what tasks carry is meant
+            return list(self.client.map(run_task, *rows, key=keys, retries=RETRIES, pure=False))
+
+    def _shared(self, value: Any, count: int) -> Any:
+        """The value itself if it is small; else a task, whose result travels between workers.
+
+        It is not scattered: a task can be done again where its result is lost.
+        """
+        if getattr(value, "nbytes", 0) * count <= EMBEDDED:
+            return value
+        return self.client.submit(unchanged, value, key=f"broadcast-{uuid.uuid4().hex}")
+
+    def finish(self, tasks: Sequence[Task]) -> None:
+        """As `Engine.finish`."""
+        self._wait(tasks)
+        failed = [task for task in tasks if task.status != "finished"]
+        if failed:
+            self.results(failed)
+
+    def results(self, tasks: Sequence[Task]) -> list[Any]:
+        """As `Engine.results`."""
+        if not np.isinf(fit_clock().seconds_left):
+            self._wait(tasks)
+        try:
+            with _errors_of_cluster():
+                return list(self.client.gather(list(tasks)))
+        except KeyboardInterrupt:
+            self.client.cancel(list(tasks))
+            raise
+
+    def _wait(self, tasks: Sequence[Task]) -> None:
+        from distributed import wait as wait_for
+
+        left = fit_clock().seconds_left
+        try:
+            with _errors_of_cluster():
+                wait_for(list(tasks), timeout=None if np.isinf(left) else max(left, 1e-3))
+        except (KeyboardInterrupt, TimeoutError):
+            self.client.cancel(list(tasks))
+            check_time()
+            raise
+
+    def compute(self, lazy: Sequence[Any]) -> list[Task]:
+        """As `Engine.compute`."""
+        with _errors_of_cluster():
+            return list(self.client.compute(list(lazy), retries=RETRIES))
+
+
+class _errors_of_cluster:
+    """Says what to do where the cluster, and not the computation, has failed."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            return
+        from distributed import KilledWorker
+        from distributed.client import ClosedClientError
+        from distributed.comm import CommClosedError
+
+        if isinstance(error, KilledWorker):
+            raise ClusterError(
+                "a task killed every worker that tried it, perhaps for want of memory"
+                f" ({error!s:.200}). Give the workers more memory, or fit to fewer rows."
+            ) from error
+        if isinstance(error, CancelledError | ClosedClientError | CommClosedError):
+            raise ClusterError(
+                "the Dask scheduler is gone, or has dropped the tasks of this fit"
+                f" ({error!s:.200}). Start a cluster and fit again; with checkpoint=... the fit"
+                " goes on where it stopped."
+            ) from error
+
+
+def import_dask() -> Any:
+    """The package `dask`, or the command that installs it."""
+    try:
+        import dask.array
+    except ImportError as error:
+        raise MissingExtraError.for_extra("dask", "dask") from error
+    return dask
+
+
+def run_task(function: Callable[..., Any], *args: Any) -> Any:
+    """What a worker does: wait for results of threads, and compute in one thread."""
+    with one_thread():
+        return function(*map(_result, args))
+
+
+def _result(item: Any) -> Any:
+    """The value of an argument: of a thread's task, or of a list of them, what they returned."""
+    if isinstance(item, list):
+        return [_result(part) for part in item]
+    return item.result() if isinstance(item, Future) else item
+
+
+def unchanged(value: Any) -> Any:
+    """The value itself, as the result of a task."""
+    return value
+
+
+def _done(value: Any) -> Task:
+    """A task that is done."""
+    task: Task = Future()
+    task.set_result(value)
+    return task
+
+
+def _summed(*values: Any) -> Any:
+    """The sum from left to right."""
+    if isinstance(values[0], tuple):
+        return tuple(_summed(*parts) for parts in zip(*values, strict=True))
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total
+
+
+def rounds(n_blocks: int, *, both: bool = True) -> Iterable[list[tuple[int, int]]]:
+    """All pairs of blocks, in rounds in which each block meets one other, as head and as other.
+
+    Round 0 pairs blocks with themselves. Unless ``both`` orders of a pair are wanted, half of the
+    rounds suffice.
+    """
+    last = n_blocks if both else n_blocks // 2 + 1
+    for step in range(last):
+        pairs = [(head, (head + step) % n_blocks) for head in range(n_blocks)]
+        if not both and step and 2 * step == n_blocks:
+            pairs = pairs[: n_blocks // 2]
+        yield pairs

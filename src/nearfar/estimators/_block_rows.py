@@ -1,0 +1,84 @@
+"""Rows of a Dask array as LMNN starts from them: their centre, live features, and a prior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.blocks import Blocks
+from nearfar.estimators._shrinkage import PRIOR_ROWS, Prior, chosen_prior
+from nearfar.estimators._start import SAMPLE_ROWS, check_spread, dead_features
+from nearfar.files import fingerprint
+from nearfar.kernels import Array, kernels_for, to_host
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+def live_blocks(X: Any, order: Index) -> tuple[Blocks, Mask]:
+    """The rows of X in an order, with zeros for dead features, and which features vary."""
+    blocks = Blocks.of(X, order)
+    first = blocks.take(np.zeros(1, dtype=np.intp))
+    spreads = blocks.total(_spreads, name="spread", shared=(first,)) / blocks.shape[0]
+    dead = dead_features(spreads)
+    if dead.any():
+        parts = blocks.map(_without, name="dead_features", shared=(dead,))
+        blocks = blocks.with_parts(parts, blocks.shape[1], blocks.dtype)
+    return blocks, (spreads > 0) & ~dead
+
+
+def central_row(blocks: Blocks) -> Matrix:
+    """As `nearfar.estimators._start.central_point`: the row nearest to the median."""
+    n = blocks.shape[0]
+    sample = np.asarray(to_host(blocks.take(np.arange(0, n, -(-n // SAMPLE_ROWS)))), np.float64)
+    median = np.median(sample, axis=0)
+    found = blocks.results(_distances, name="centre", shared=(median,))
+    check_spread(max(largest for _, largest in found))
+    spread = sum(total for total, _ in found) / n
+    nearest = blocks.results(_nearest, name="centre", shared=(median, spread + (spread == 0)))
+    _, row = min(nearest, key=lambda score_and_row: score_and_row[0])
+    return np.asarray(row)
+
+
+def block_prior(blocks: Blocks, codes: Index, n_neighbors: int, varies: Mask) -> Prior | None:
+    """`chosen_prior`, from the same sample of rows as in memory."""
+    rows = np.arange(0, blocks.shape[0], -(-blocks.shape[0] // PRIOR_ROWS))
+    return chosen_prior(to_host(blocks.take(rows)), codes[rows], n_neighbors, varies)
+
+
+def block_fingerprint(blocks: Blocks) -> str:
+    """A digest of all rows, in their order."""
+    return fingerprint(*blocks.results(_fingerprint, name="fingerprint"))
+
+
+def _spreads(block: Array, first: Array) -> Matrix:
+    kernels = kernels_for(block)
+    return to_host(abs(kernels.double(block) - kernels.double(first)).sum(0))
+
+
+def _without(block: Array, dead: Mask) -> Array:
+    return block * kernels_for(block).like(~dead, block)
+
+
+def _far(block: Array, centre: Matrix) -> Array:
+    kernels = kernels_for(block)
+    points = kernels.double(block)
+    return abs(points - kernels.like(centre, points))
+
+
+def _distances(block: Array, median: Matrix) -> tuple[Matrix, float]:
+    far = _far(block, median)
+    return to_host(far.sum(0)), float(far.max())
+
+
+def _nearest(block: Array, median: Matrix, spread: Matrix) -> tuple[float, Matrix]:
+    scores = to_host(_far(block, median)) / spread
+    row = int(scores.sum(1).argmin())
+    return float(scores[row].sum()), np.asarray(to_host(block[row]), dtype=np.float64)
+
+
+def _fingerprint(block: Array) -> str:
+    return fingerprint(to_host(block))

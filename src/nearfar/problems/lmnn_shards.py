@@ -1,0 +1,488 @@
+"""Shards of LMNN: what a worker does for the rows of one block.
+
+A shard is a small LMNN problem: the rows of one block, the target edges and triplets headed by
+them, and the rows of their tails. Sums over shards are those over all triplets, since each triplet
+has one head. All functions here are tasks: pure functions of their arguments.
+
+Equation numbers are those of `nearfar.problems.lmnn`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.kernels import Array, kernels_for, take_rows, to_host
+from nearfar.problems.lmnn import LMNNProblem
+from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
+
+Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+NEAR_EQUAL = 1e-9  # squared length, in margins, up to which rows are compared
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Whitened coordinates and the distance that is kept: what all shards share."""
+
+    centre: Matrix  # (features,)
+    basis: Matrix  # (features, d)
+    floor: float  # φ of (7)
+    prior: Matrix  # (k, features) W of (7)
+    push_weight: float
+    masses: Matrix | None  # (n,) m of (8), of all rows
+
+    def centred(self, rows: Array) -> Array:
+        """Rows in float64, relative to the centre."""
+        kernels = kernels_for(rows)
+        points = kernels.double(rows)
+        return points - kernels.like(self.centre, points)
+
+
+@dataclass(frozen=True)
+class Base:
+    """The rows of a block with their target edges, and the rows where these end."""
+
+    X: Array  # (m, features) rows that head edges and triplets
+    ids: Index  # (m,) their row numbers, ascending
+    codes: Index  # (m,) their class numbers
+    ends: Array | None  # (e, features) rows of other blocks where target edges end
+    end_ids: Index  # (e,) their row numbers, ascending
+    heads: Index  # target edges: rows of X,
+    tails: Index  # and rows of X and then of ``ends``
+
+    @property
+    def rows(self) -> Array:
+        """All rows, as the edges count them."""
+        return joined([self.X] if self.ends is None else [self.X, self.ends])
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """Triplets of a shard with their multipliers a of (4), apart from all else."""
+
+    edge: Index  # (t,) edge of the shard
+    tail: Index  # (t,) row number of the impostor
+    prox: Matrix  # (t,)
+
+    @classmethod
+    def none(cls) -> Multipliers:
+        """No triplets."""
+        return cls(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
+
+
+@dataclass(frozen=True)
+class Seeker:
+    """What others need to know of the rows of a shard in a search for impostors."""
+
+    reach: Array  # (m,) squared distance up to which others are impostors
+    codes: Index  # (m,) classes, ascending
+    ids: Index  # (m,) row numbers, ascending
+    known: Index  # ascending row numbers of tails that are needed in any case
+
+    @classmethod
+    def of_none(cls, codes: Index, first: int) -> Seeker:
+        """Rows from ``first`` on, which seek no impostors."""
+        ids = first + np.arange(len(codes))
+        return cls(np.full(len(codes), -np.inf), codes, ids, ids[:0])
+
+
+@dataclass(frozen=True)
+class Head:
+    """The rows of a shard in a search for impostors."""
+
+    X: Array
+    images: Array  # (m, r)
+    seeker: Seeker
+
+
+@dataclass(frozen=True)
+class Found:
+    """Impostors of the rows of a shard among those of a block."""
+
+    heads: Index  # pairs: rows of the shard,
+    tails: Index  # and row numbers
+    ids: Index  # row numbers of tails that are not in the shard,
+    rows: Array  # and these rows, (·, features)
+
+
+def based(
+    block: Array | list[Array],
+    ends: list[Array],
+    ids: Index,
+    codes: Index,
+    end_ids: Index,
+    heads: Index,
+    tails: Index,
+) -> Base:
+    """A base, from the rows of a block, or pieces of rows, and the pieces of its edges' ends."""
+    X = joined(block) if isinstance(block, list) else block
+    return Base(X, ids, codes, joined(ends) if ends else None, end_ids, heads, tails)
+
+
+def joined(pieces: list[Array]) -> Array:
+    """Arrays of rows as one."""
+    return pieces[0] if len(pieces) == 1 else kernels_for(pieces[0]).concatenate(pieces)
+
+
+# -- search ----------------------------------------------------------------------------------------
+
+
+def begun(
+    base: Base, previous: Multipliers, at: Coordinates, F: Matrix, margin: float, keep: bool
+) -> Head:
+    """The head of a search under the map F (r, features), of the metric with its floor."""
+    kernels = kernels_for(base.X)
+    images = kernels.apply(at.centred(base.rows), F)
+    heads, tails = (kernels.index(end, base.X) for end in (base.heads, base.tails))
+    lengths = kernels.double(kernels.sq_lengths(images, heads, tails))
+    reach = kernels.segment_max(heads, lengths, len(base.X)) + (1 + margin)
+    known = previous.tail if keep else previous.tail[previous.prox > 0]
+    seeker = Seeker(reach, base.codes, base.ids, np.unique(known))
+    return Head(base.X, images[: len(base.X)], seeker)
+
+
+def seeker_of(head: Head) -> Seeker:
+    """What others need to know."""
+    return head.seeker
+
+
+def searched(
+    head: Head, block: Array, other: Seeker, at: Coordinates, F: Matrix
+) -> tuple[Found, Found]:
+    """Impostors of a shard among the rows of a block, and of these among the rows of the shard."""
+    kernels, own = kernels_for(block), head.seeker
+    if own.ids[0] == other.ids[0] and len(own.ids) == len(other.ids):
+        starts = np.searchsorted(own.codes, np.arange(own.codes[-1] + 2))
+        heads, tails = map(to_host, kernels.impostor_pairs(head.images, own.reach, starts))
+        found = _found(own, block, other, heads, tails)
+        return found, found
+    if own.codes[0] == own.codes[-1] == other.codes[0] == other.codes[-1]:
+        forth = back = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+    else:
+        images = kernels.apply(at.centred(block), F)
+        forth, back = kernels.mutual_impostor_pairs(
+            head.images,
+            own.reach,
+            images,
+            kernels.like(other.reach, own.reach),
+            kernels.index(own.codes, block),
+            kernels.index(other.codes, block),
+            (kernels.single(head.images), kernels.single(images)),
+        )
+    return (
+        _found(own, block, other, *map(to_host, forth)),
+        _found(other, head.X, own, *map(to_host, back)),
+    )
+
+
+def _found(own: Seeker, block: Array, other: Seeker, heads: Index, tails: Index) -> Found:
+    """Pairs with the rows of a block, and these rows, together with those that are known."""
+    known = other.ids[np.isin(other.ids, own.known, assume_unique=True)]
+    needed = np.union1d(other.ids[tails], known).astype(np.intp)
+    needed = needed[~np.isin(needed, own.ids, assume_unique=True)]
+    rows = take_rows(block, np.searchsorted(other.ids, needed))
+    return Found(heads, other.ids[tails], needed, rows)
+
+
+def half(found: tuple[Found, Found], which: int) -> Found:
+    """One way of a search."""
+    return found[which]
+
+
+@dataclass(frozen=True)
+class ShardProblem(LMNNProblem):
+    """The LMNN problem of a shard, without the pull, whose impostors others have found."""
+
+    found: tuple[Array, Array] = ()  # type: ignore[assignment]
+
+    def _impostor_pairs(
+        self, Z: Array, kept: Array | None, reach: Array, *, screened: bool
+    ) -> tuple[Array, Array]:
+        del Z, kept, reach, screened
+        return self.found
+
+
+@dataclass
+class Shard:
+    """A small LMNN problem with its triplets, placed at a factor.
+
+    The width of (4) is not its own. It remembers the last line, and the last curvature, since a
+    round is followed by others along the same ones; no result depends on that.
+    """
+
+    problem: ShardProblem
+    ids: Index  # row number of each row
+    edges: Index  # number of each target edge in the base
+    at: Placement
+    equal: Array  # (p,) which pairs consist of equal rows
+    _line: Line | None = field(default=None, repr=False)
+    _curvature: tuple[Matrix, Any] | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_line": None, "_curvature": None}
+
+    def with_width(self, width: float) -> Placement:
+        """The placement, with the width of (4)."""
+        if self.at.triplets.width == width:
+            return self.at
+        return replace(self.at, triplets=replace(self.at.triplets, width=width))
+
+    def line(self, direction: Matrix, width: float) -> Line:
+        """The push along a direction."""
+        known = self._line
+        if known is None or known.width != width or not np.array_equal(known.direction, direction):
+            self._line = known = self.problem.line(self.with_width(width), direction)
+        return known
+
+    def placed_at(self, at: Placement) -> Shard:
+        """The same shard at another placement."""
+        return Shard(self.problem, self.ids, self.edges, at, self.equal)
+
+
+def assembled(
+    base: Base,
+    found: list[Found],
+    previous: Multipliers,
+    at: Coordinates,
+    L: Matrix,
+    components: Matrix | None,
+    margin: float,
+    width: float,
+    keep: bool,
+    single: bool,
+) -> Shard:
+    """The shard with the triplets of a search, placed at L, or at the map that is returned for it.
+
+    ``components`` are that map, with the kept distance; None for L with it.
+    """
+    kernels = kernels_for(base.X)
+    none = np.empty(0, dtype=np.intp)
+    tail_ids = np.concatenate([none, *(part.ids for part in found)])
+    order = np.argsort(tail_ids, kind="stable")
+    pieces = [part.rows for part in found if len(part.rows)]
+    rows = [base.rows, take_rows(joined(pieces), order)] if pieces else [base.rows]
+    X, tail_ids = joined(rows), tail_ids[order]
+    ids = np.concatenate([base.ids, base.end_ids, tail_ids])
+    problem = _problem(base, X, ids, at, single)
+
+    def local(numbers: Index) -> Array:
+        """Rows of the shard for row numbers: its own, or tails."""
+        own = np.searchsorted(base.ids, numbers).clip(0, len(base.ids) - 1)
+        other = len(ids) - len(tail_ids) + np.searchsorted(tail_ids, numbers)
+        return kernels.index(np.where(base.ids[own] == numbers, own, other), X)
+
+    heads = np.concatenate([none, *(part.heads for part in found)])
+    tails = np.concatenate([none, *(part.tails for part in found)])
+    code = kernels.unique(kernels.index(heads, X) * len(X) + local(tails))
+    problem = replace(problem, found=(code // len(X), code % len(X)))
+    used = slice(None) if keep else np.flatnonzero(previous.prox > 0)
+    known = {
+        "edge": previous.edge[used],
+        "tail": to_host(local(previous.tail[used])),
+        "prox": previous.prox[used],
+    }
+    Z, kept = problem._map(L, problem.U), problem.kept
+    if components is not None:
+        Z, kept = kernels.apply(at.centred(X), components), None
+    triplets = problem.with_multipliers(known, width)
+    place = problem._survey(L, Z, kept, margin, width, triplets, keep=keep, components=components)
+    close = kernels.flatnonzero(place.pair_lengths <= NEAR_EQUAL)
+    same = (X[place.triplets.heads[close]] == X[place.triplets.tails[close]]).all(1)
+    equal = place.pair_lengths < 0
+    equal[close[kernels.flatnonzero(same)]] = True
+    problem = replace(problem, found=())  # type: ignore[arg-type]
+    return Shard(problem, ids, np.arange(len(base.heads)), place, equal)
+
+
+def _compact(shard: Shard) -> Shard:
+    """The shard with the rows and edges that its triplets need, and no others."""
+    problem, at = shard.problem, shard.at
+    kernels, triplets = problem.kernels, at.triplets
+    ends = [*problem._near_edges(triplets), triplets.heads, triplets.tails]
+    used = kernels.unique(kernels.concatenate(ends))
+    near = tuple(kernels.searchsorted(used, end) for end in ends[:2])
+    heads, tails = (kernels.searchsorted(used, end) for end in ends[2:])
+    edges = kernels.to_host(triplets.edges)
+    fewer = replace(
+        problem,
+        U=problem.U[used],
+        edges=near,
+        first_edge=near[0][:0],
+        masses=None if problem.masses is None else problem.masses[used],
+        kept=None if problem.kept is None else problem.kept[used],
+    )
+    numbers = kernels.arange(len(edges), heads)
+    triplets = replace(triplets, heads=heads, tails=tails, edges=numbers)
+    at = replace(at, Z=at.Z[used], pull=0.0, triplets=triplets)
+    ids = shard.ids[kernels.to_host(used)]
+    return Shard(fewer, ids, shard.edges[edges], at, shard.equal)
+
+
+def _problem(base: Base, X: Array, ids: Index, at: Coordinates, single: bool) -> ShardProblem:
+    """The LMNN problem on these rows, with the edges of the base and no pull."""
+    kernels, d = kernels_for(X), at.basis.shape[1]
+    points = at.centred(X)
+    U = kernels.apply(points, at.basis.T)
+    kept = kernels.apply(points, at.floor**0.5 * at.prior) if at.floor else None
+    masses = None if at.masses is None else kernels.like(at.masses[ids], points)
+    counts = np.bincount(base.heads, minlength=len(X))
+    nothing = np.zeros((d, d))
+    return ShardProblem(
+        U=kernels.single(U) if single else U,
+        edges=(kernels.index(base.heads, X), kernels.index(base.tails, X)),
+        first_edge=kernels.index(np.concatenate([[0], np.cumsum(counts)]), X),
+        starts=np.empty(0, dtype=np.intp),
+        masses=masses,
+        push_weight=at.push_weight,
+        ridge=0.0,
+        floor=at.floor,
+        prior=at.prior,
+        prior_inverse=at.prior.T[:, :0],
+        kept=kernels.single(kept) if single and kept is not None else kept,
+        basis=at.basis,
+        dual_basis=at.basis,
+        P=nothing,
+        Q=nothing,
+        exact=_elsewhere,
+        images=_elsewhere,
+        first=None,
+    )
+
+
+def _elsewhere(*_: Any) -> NoReturn:
+    raise AssertionError("a shard has no other points than its own")
+
+
+# -- what a shard adds to sums ---------------------------------------------------------------------
+
+
+def shard_of(*args: Any) -> Shard:
+    """The shard of `assembled`, without rows that it does not need."""
+    return _compact(assembled(*args))
+
+
+def counted(shard: Shard) -> int:
+    """How many triplets there are."""
+    return len(shard.at.triplets)
+
+
+def collected(shard: Shard) -> Multipliers:
+    """The triplets with their multipliers, on the host."""
+    triplets, kernels = shard.at.triplets, shard.problem.kernels
+    tails = triplets.tails[triplets.pair]
+    edge, tail, prox = map(kernels.to_host, (triplets.edge, tails, triplets.prox))
+    return Multipliers(shard.edges[edge], shard.ids[tail], np.asarray(prox, dtype=np.float64))
+
+
+def placed(shard: Shard, L: Matrix) -> Shard:
+    """The shard at L."""
+    return shard.placed_at(replace(shard.problem.place(L, shard.at.triplets), pull=0.0))
+
+
+def moved(shard: Shard, direction: Matrix, width: float, t: float) -> Shard:
+    """The shard after a step t along a direction."""
+    line = shard.line(direction, width)
+    return shard.placed_at(replace(shard.problem.move(shard.at, line, t), pull=0.0))
+
+
+def advanced(shard: Shard, width: float) -> Shard:
+    """The shard with a of (4) replaced by α."""
+    return shard.placed_at(shard.problem.advance_multipliers(shard.with_width(width), width))
+
+
+def measured(shard: Shard, width: float) -> tuple[Any, ...]:
+    """Push of (2), second term of (6), number of active triplets, and gradient of the push."""
+    problem, at = shard.problem, shard.with_width(width)
+    push, n_active = problem.objective(at)
+    lap = problem._laplacian(at.triplets, at.alpha, at.Z)
+    return push, problem.complementarity(at), n_active, 2 * problem._pulled_back(lap)
+
+
+def along(shard: Shard, direction: Matrix, width: float, steps: tuple[float, ...]) -> Matrix:
+    """Value, slope and curvature of the push of (4) at steps along a direction, (steps, 3)."""
+    line = shard.line(direction, width)
+    return np.array([line.at(step) for step in steps])
+
+
+def curved(shard: Shard, rows: Matrix, width: float, Y: Matrix) -> Matrix:
+    """The product of `LMNNObjective.curvature` with Y."""
+    known = shard._curvature
+    if known is None or not np.array_equal(known[0], rows):
+        known = rows, shard.problem.curvature(shard.with_width(width), rows)
+        shard._curvature = known
+    product: Matrix = known[1](Y)
+    return product
+
+
+def bounded(shard: Shard, width: float, null: Matrix) -> dict[str, Any]:
+    """What (6) needs of a shard."""
+    part = _bounded(shard, shard.with_width(width), null)
+    del part["dual"]
+    return part | {"pull": 0.0}
+
+
+def proved(
+    base: Base,
+    found: list[Found],
+    previous: Multipliers,
+    at: Coordinates,
+    L: Matrix,
+    components: Matrix | None,
+    margin: float,
+    keep: bool,
+    null: Matrix,
+    with_dual: bool,
+) -> dict[str, Any]:
+    """What (6) needs of a shard in float64, at L or at the map that is returned for it."""
+    shard = assembled(base, found, previous, at, L, components, margin, margin, keep, single=False)
+    part = _bounded(shard, shard.at, null) | {"pull": shard.at.pull}
+    if not with_dual:
+        del part["dual"]
+    return part
+
+
+def _bounded(shard: Shard, at: Placement, null: Matrix) -> dict[str, Any]:
+    """Sums of objective, bound and complementarity; S(α); and α where it is not zero.
+
+    ``null`` spans the null space of P, which S must not reach: α is zero there. Pairs of equal rows
+    have C_p = 0, so that their α need not be scaled with the rest.
+    """
+    problem, triplets = shard.problem, at.triplets
+    kernels, mu, slack = problem.kernels, problem.push_weight, at.slack
+    push, n_active = problem.objective(replace(at, pull=0.0))
+    alpha, free, freed = at.alpha, np.zeros(null.shape), 0.0
+    if null.shape[1]:
+        reaches = problem._reaches(null, triplets.heads, triplets.tails, problem.U)
+        blocked = alpha * reaches[triplets.pair]
+        free, freed = _push(problem, triplets, blocked), float(triplets.weighted(blocked).sum())
+        alpha = alpha - blocked
+    fixed = alpha * shard.equal[triplets.pair]
+    margins = problem._margins(triplets, problem.kept)
+    sums = (float((triplets.weighted(part) * margins).sum()) for part in (fixed, alpha - fixed))
+    lost = triplets.weighted(slack.clip(0, None) - alpha * slack)
+    used = kernels.flatnonzero(alpha > 0)
+    chosen = triplets.edge[used], triplets.tails[triplets.pair[used]], alpha[used]
+    edge, tail, values = map(kernels.to_host, chosen)
+    equal = kernels.flatnonzero(shard.equal)
+    pairs = (shard.ids[kernels.to_host(end[equal])] for end in (triplets.heads, triplets.tails))
+    return {
+        "push": push,
+        "n_active": n_active,
+        "bound": tuple(mu * part for part in sums),  # of equal pairs, and of all others
+        "complementarity": mu * float(lost.sum()),
+        "S": _push(problem, triplets, alpha),
+        "free": (free, freed),
+        "equal_pairs": np.sort(np.stack(list(pairs), axis=1), axis=1),
+        "dual": (shard.edges[edge], shard.ids[tail], values, kernels.to_host(fixed[used]) > 0),
+    }
+
+
+def _push(problem: ShardProblem, triplets: Triplets, alpha: Array) -> Matrix:
+    """S(α)."""
+    S: Matrix = -problem.kernels.gram(problem.U, problem._laplacian(triplets, alpha, problem.U))
+    return S

@@ -1,0 +1,156 @@
+"""Unfoldings of few dimensions as points Y (n, r), K = YYᵀ: no matrix of n × n numbers.
+
+With edges e = (i, j) of squares D as in `nearfar.problems.variational_mvu`, ȳ the mean of the
+points, ℓₑ = ‖yᵢ − yⱼ‖², and prices of growing and shrinking, u and v, some of them 0 or infinite:
+
+(1) maximise c tr K − Σₑ hₑ(ℓₑ − Dₑ),  hₑ(x) = max of mx over −vₑ ≤ m ≤ uₑ, the cost of a change
+(2) dual     minimise Σₑ Dₑmₑ over −v ≤ m ≤ u with Lap(m) ⪰ cI on vectors of mean zero
+(3) smoothed φₑ(x) = max of mx − (m − yₑ)² / 2βₑ over −vₑ ≤ m ≤ uₑ, reached at
+             mₑ = yₑ + βₑx, limited to [−vₑ, uₑ]
+(4) minimise F(Y) = Σₑ φₑ(ℓₑ − Dₑ) − c Σᵢ ‖yᵢ − ȳ‖²
+(5) gradient ∇F = 2 Lap(m) Y − 2c (Y − ȳ)
+(6) line     ℓ − D of Y + tP is ℓ − D + 2t ⟨yᵢ − yⱼ, pᵢ − pⱼ⟩ + t² ‖pᵢ − pⱼ‖²
+(7) update   y := m, and β grows where changes are forbidden
+
+(1) is the program of `nearfar.problems.mvu` in units in which the variance has the weight c:
+"equal" has u = v = ∞, "shrink" v = 0, "slack" finite prices. (3) and (7) are the method of
+multipliers. The squared changes of `variational_mvu`, halved, are (3) with y = 0, β = w and no
+limits: there F itself is minimised, nothing is updated, and Σ m²/2w is added to (2).
+
+Any m that is proved to be feasible in (2) bounds (1) [`nearfar.problems.unfolding_bound`]. At a
+minimum of F with enough columns m is feasible, and optimal for the smoothed program [Burer].
+
+[Burer] Burer & Monteiro, A nonlinear programming algorithm for solving semidefinite programs via
+low-rank factorization, Mathematical Programming 95, 2003.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.kernels import Array, kernels_for
+from nearfar.problems.variational_mvu import Edges
+
+Matrix = NDArray[np.float64]
+
+STIFFER = 1.03  # growth of β in (7)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Points on the host, with (3), (4) and (5)."""
+
+    Y: Matrix  # (n, r)
+    excess: Array  # (e,) ℓ − D, where the edges are
+    forces: Array  # (e,) m
+    value: float  # F
+    gradient: Matrix  # (n, r)
+
+
+@dataclass(frozen=True)
+class Line:
+    """F along Y + tP."""
+
+    program: LowRankProgram
+    excess: Array
+    slope: Array  # (e,) 2⟨yᵢ − yⱼ, pᵢ − pⱼ⟩
+    square: Array  # (e,) ‖pᵢ − pⱼ‖²
+    variances: tuple[float, float, float]  # coefficients of c Σ ‖yᵢ − ȳ‖² in 1, t and t²
+    direction: Matrix
+    limit: float = np.inf
+
+    def at(self, t: float) -> tuple[float, float, float]:
+        """Value, slope and curvature."""
+        program, (constant, linear, square) = self.program, self.variances
+        excess = self.moved(t)
+        value, m = program.smoothed(excess)
+        change = self.slope + (2 * t) * self.square
+        free = program.stiffness * ((m > program.lower) & (m < program.upper))
+        return (
+            value - (constant + t * linear + t * t * square),
+            float(m @ change) - (linear + 2 * t * square),
+            float((free * change) @ change) + 2 * float(m @ self.square) - 2 * square,
+        )
+
+    def moved(self, t: float) -> Array:
+        """(6)."""
+        return self.excess + t * self.slope + (t * t) * self.square
+
+
+@dataclass(frozen=True)
+class LowRankProgram:
+    """Equations (1) to (7). Time O(e r) for a place and for a line, memory O(e + n r)."""
+
+    edges: Edges
+    pull: float  # c
+    stiffness: Array  # (e,) β
+    centre: Array  # (e,) y
+    lower: Array  # (e,) −v
+    upper: Array  # (e,) u
+    squared: bool  # whether (3) is the cost itself
+
+    @classmethod
+    def of_squares(cls, edges: Edges, pull: float) -> LowRankProgram:
+        """Half the program of `variational_mvu` for all K; ``pull`` is its c."""
+        free = 0 * edges.weights + np.inf
+        return cls(edges, pull, edges.weights, 0 * edges.weights, -free, free, squared=True)
+
+    @classmethod
+    def of_prices(cls, edges: Edges, pull: float, prices: tuple[Matrix, Matrix]) -> LowRankProgram:
+        """(1), with prices for a unit of variance."""
+        like = kernels_for(edges.squares).like
+        up, down = (like(pull * price, edges.squares) for price in prices)
+        return cls(edges, pull, edges.weights, 0 * edges.weights, -down, up, squared=False)
+
+    def smoothed(self, excess: Array) -> tuple[float, Array]:
+        """Σ φ and m of (3)."""
+        y, stiffness = self.centre, self.stiffness
+        m = (y + stiffness * excess).clip(self.lower, self.upper)
+        value = float(m @ excess) - 0.5 * float(((m - y) / stiffness) @ (m - y))
+        return value, m
+
+    def place(self, Y: Matrix) -> Evaluation:
+        """Evaluate (3) to (5)."""
+        return self._evaluate(Y, self.edges.excess(self._beside(Y)))
+
+    def _evaluate(self, Y: Matrix, excess: Array) -> Evaluation:
+        value, m = self.smoothed(excess)
+        kernels, beside = kernels_for(excess), self._beside(Y)
+        centred = Y - Y.mean(axis=0)
+        product = kernels.laplacian_matmul(self.edges.heads, self.edges.tails, m, beside)
+        gradient = 2 * kernels.to_host(product) - 2 * self.pull * centred  # (5)
+        value -= self.pull * float(np.vdot(centred, centred))  # (4)
+        return Evaluation(Y, excess, m, value, gradient)
+
+    def line(self, at: Evaluation, direction: Matrix) -> Line:
+        """F along a direction."""
+        cross, square = kernels_for(at.excess).edge_products(
+            self._beside(at.Y), self._beside(direction), self.edges.heads, self.edges.tails
+        )
+        centred, change = at.Y - at.Y.mean(axis=0), direction - direction.mean(axis=0)
+        products = np.vdot(centred, centred), 2 * np.vdot(centred, change), np.vdot(change, change)
+        constant, linear, quadratic = (self.pull * float(product) for product in products)
+        return Line(self, at.excess, 2 * cross, square, (constant, linear, quadratic), direction)
+
+    def moved(self, at: Evaluation, line: Line, t: float) -> Evaluation:
+        """The place Y + tP on a `line`."""
+        return self._evaluate(at.Y + t * line.direction, line.moved(t))
+
+    def successor(self, at: Evaluation) -> LowRankProgram:
+        """The program after the update (7)."""
+        if self.squared:
+            return self
+        growth = STIFFER if self.forbids else 1.0
+        return replace(self, centre=at.forces, stiffness=growth * self.stiffness)
+
+    @property
+    def forbids(self) -> bool:
+        """Whether some changes are forbidden."""
+        return not np.isfinite(float(self.upper.max()))
+
+    def _beside(self, Y: Matrix) -> Array:
+        """Y on the device of the edges."""
+        return kernels_for(self.edges.squares).like(Y, self.edges.squares)

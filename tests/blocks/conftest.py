@@ -1,0 +1,31 @@
+"""One cluster of two processes for all tests of blocks."""
+
+import pytest
+
+pytest.importorskip("distributed")
+
+QUIET = {"distributed.admin.system-monitor.gil.enabled": False}
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Two workers, each a process with one thread; no client is current."""
+    import dask
+    from distributed import LocalCluster
+
+    with (
+        dask.config.set(QUIET),
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as found,
+    ):
+        yield found
+
+
+@pytest.fixture
+def client(cluster):
+    """The current client of the cluster."""
+    from distributed import Client
+
+    with Client(cluster) as found:
+        yield found
