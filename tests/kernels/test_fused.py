@@ -150,6 +150,17 @@ def test_impostors_equal_the_plain_loops_in_any_unit(fused, device, rng, dtype, 
     assert found.tolist() == (heads * 140 + tails).tolist()
 
 
+@pytest.mark.parametrize("r", [1, 2])
+def test_no_pair_is_lost_that_is_hardly_near_enough(fused, device, times, rng, dtype, r):
+    """Along a line, the rounding of two points to float16 can add up in full."""
+    n = 75 * times
+    Z, starts = rng.uniform(1, 2, size=(n, r)).astype(dtype), np.array([0, n // 2, n])
+    other = np.roll(np.arange(n), n // 2)
+    reach = (1 + 1e-9) * reference.sq_lengths(Z, np.arange(n), other).astype(np.float64)
+    found, expected = impostors(fused, Z, reach, starts, device)
+    assert found.tolist() == expected.tolist()
+
+
 def test_one_class_has_no_impostors(fused, device, rng):
     found, _ = impostors(
         fused, rng.normal(size=(200, 4)), np.full(200, 9.0), starts_of([200]), device
@@ -184,12 +195,17 @@ def test_the_kernels_use_it(fused, device, times, rng, monkeypatch):
         times * starts_of((165, 5)),
     )
     reach = rng.integers(1, 4, size=170 * times).astype(np.float64)
-    points = torch.tensor(Z, device=device)
+    mixed = rng.integers(3, size=len(Z))
+    points, limits, labels = (torch.tensor(part, device=device) for part in (Z, reach, mixed))
     for found, expected in (
         (on_torch.nearest_in_class(points, starts, 3), reference.nearest_in_class(Z, starts, 3)),
         (on_torch.nearest(points[:9], points, 4), reference.nearest(Z[:9], Z, 4)),
         (
-            on_torch.impostor_pairs(points, torch.tensor(reach, device=device), starts),
+            on_torch.cross_impostor_pairs(points[:40], limits[:40], points, labels[:40], labels),
+            reference.cross_impostor_pairs(Z[:40], reach[:40], Z, mixed[:40], mixed),
+        ),
+        (
+            on_torch.impostor_pairs(points, limits, starts),
             reference.impostor_pairs(Z, reach, starts),
         ),
     ):
@@ -270,11 +286,10 @@ def test_soft_neighbors_equal_the_plain_loops(device, rng, r, c, own, both, weig
     n, starts = 75, np.array([0, 1, 40, 75])
     Z, Y = rng.normal(size=(n, r)) * 1.5 / r**0.5, rng.normal(size=(n, c))
     Z, Y = np.round(4096 * Z).astype(np.float32) / 4096, Y.astype(np.float32)
-    masses = rng.uniform(0.1, 9, n) if weighted else np.ones(n)
+    masses = rng.uniform(0.1, 9, n) if weighted else None
     expected = reference.softmax_neighbors(Z, Y, starts, own, both, masses)
-    arguments = (torch.tensor(part, device=device) for part in (Z + 64, Y, masses))
-    points, values, mass = arguments
-    found = softmax_neighbors(points, values, starts, own, both, mass)
+    points, values = (torch.tensor(part, device=device) for part in (Z + 64, Y))
+    found = softmax_neighbors(points, values, starts, own, both, masses)
     for got, wanted in zip(found, expected, strict=True):
         if wanted is None:
             assert got is None
@@ -292,15 +307,15 @@ def test_soft_neighbors_without_an_answer(device, rng, monkeypatch):
     from nearfar.kernels.fused_softmax import softmax_neighbors
 
     Z = torch.tensor(rng.normal(size=(40, 300)), device=device)
-    starts, mass = np.array([0, 20, 40]), Z[:, 0].exp()
+    starts = np.array([0, 20, 40])
     few = Z[:, :9].float()
     outlier = few.clone()
     outlier[3] *= 1e6
     for points, values in ((Z[:, :9], few), (Z.float(), few), (few, Z.float()), (outlier, few)):
-        assert softmax_neighbors(points, values, starts, True, True, mass) is None
-    assert softmax_neighbors(few, few, starts, True, True, mass) is not None
+        assert softmax_neighbors(points, values, starts, True, True) is None
+    assert softmax_neighbors(few, few, starts, True, True) is not None
     monkeypatch.setattr(fused_softmax, "shared_memory", lambda _: 8 << 10)
-    assert softmax_neighbors(few, few, starts, True, True, mass) is None
+    assert softmax_neighbors(few, few, starts, True, True) is None
     assert [fused_softmax._tile_rows(192, 192, kib << 10) for kib in (227, 164, 99)] == [
         128,
         64,

@@ -46,6 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -175,17 +176,27 @@ class Rounded:
         """The share of points beyond float16."""
         return float(self.errors.isinf().double().mean())
 
-    def tests(self, rho: Tensor, t: float) -> tuple[Tensor, Tensor]:
-        """The bars and halves of (4), padded; a negative ρ is that of a point without a bar."""
+    def side(self, rho: Tensor, t: float) -> Side:
+        """The points with their tests (4); a negative ρ is that of a point without a bar."""
         q = (1 - _gamma(self.rows)) * self.halves
         bar = q - 0.5 * (1 + t) * (rho + self.errors) ** 2
         bar = torch.where(rho < 0, torch.inf, bar)
-        return _lowered(bar), _lowered(q - 0.5 * (1 + 1 / t) * self.errors**2)
+        half = q - 0.5 * (1 + 1 / t) * self.errors**2
+        return Side(self.rows, _lowered(bar), _lowered(half))
 
     def far(self, t: float) -> Tensor:
         """The far of (5), in float64."""
         far: Tensor = (1 + _gamma(self.rows)) * self.halves + self.errors**2 / t
         return far * (1 + 2.0**-20)
+
+
+@dataclass(frozen=True)
+class Side:
+    """Rows or columns of a search: points in half precision, and the terms of (4), all padded."""
+
+    points: Tensor
+    bar: Tensor
+    half: Tensor
 
 
 def _gamma(rows: Tensor) -> float:
@@ -230,16 +241,13 @@ def impostor_pairs(Z: Tensor, reach: Tensor, starts: Index, lengths: Lengths) ->
     if points.beyond() > OUTLIERS:
         return None
     rho = _slack_radius(reach, r, Z.dtype, frame.scale)
-    bar, half = points.tests(rho, _balance(points.errors, rho))
-    stop_of = starts[1:][labels_of(starts)]  # the first row of a later class
-    stops = torch.as_tensor(stop_of, dtype=torch.int32, device=Z.device)
-    stops = torch.nn.functional.pad(stops, (0, PADDING))
-    found = [torch.empty(0, dtype=torch.int64, device=Z.device)]
-    first = 0
-    while first < n and (column := int(stop_of[first])) < n:
+    side = points.side(rho, _balance(points.errors, rho))
+    stops = starts[1:][labels_of(starts)]  # the first row of a later class
+    excluded = _row_numbers(np.zeros(n), Z), _row_numbers(stops, Z)
+    found, first = [torch.empty(0, dtype=torch.int64, device=Z.device)], 0
+    while first < n and (column := int(stops[first])) < n:
         rows = slice(first, min(n, first + _band(n - column, shape)))
-        bits = _bits(points, points, (bar, half), (bar, half), stops, rows, column, n, shape)
-        pairs = _pairs(bits)
+        pairs = _pairs(_bits(side, side, excluded, rows, (column, n), shape))
         if pairs is None:
             return None
         for i, j in pairs:
@@ -253,6 +261,37 @@ def impostor_pairs(Z: Tensor, reach: Tensor, starts: Index, lengths: Lengths) ->
     code = torch.cat(found)
     found.clear()  # memory that the sort needs
     return torch.unique(code, sorted=True)
+
+
+def cross_impostor_pairs(
+    Q: Tensor, reach: Tensor, Z: Tensor, labels: Tensor, others: Tensor, lengths: Lengths
+) -> Tensor | None:
+    """All (i, l) with ‖qᵢ − z_l‖² < reachᵢ and different labels, as i n + l in ascending order.
+
+    As `impostor_pairs`; Z need not be sorted by class. Time O(m n r).
+    """
+    n, r = Z.shape
+    shape, frame = Shape.of(Z), Frame.of(Z)
+    ordered, order = others.sort(stable=True)
+    A, B = Rounded.of(Q, frame, shape.D), Rounded.of(Z, frame, shape.D, order)
+    if max(A.beyond(), B.beyond()) > OUTLIERS:
+        return None
+    rho = _slack_radius(reach, r, Z.dtype, frame.scale)
+    t = _balance(B.errors, rho)
+    first = torch.searchsorted(ordered, labels.contiguous())
+    stop = torch.searchsorted(ordered, labels.contiguous(), right=True)
+    excluded = _row_numbers(first, Z), _row_numbers(stop, Z)
+    found = [torch.empty(0, dtype=torch.int64, device=Z.device)]
+    for rows, pairs in _one_sided(
+        A.side(rho, t), B.side(-torch.ones_like(B.errors), t), excluded, shape
+    ):
+        if pairs is None:
+            return None
+        for i, j in pairs:
+            heads, tails = i + rows.start, order[j]
+            near = torch.nonzero(lengths(heads, tails) < reach[heads]).ravel()
+            found.append(heads[near] * n + tails[near])
+    return torch.unique(torch.cat(found), sorted=True)
 
 
 def nearest(Q: Tensor, Z: Tensor, k: int, *, others: bool = False) -> tuple[Tensor, Tensor] | None:
@@ -297,19 +336,14 @@ def nearest(Q: Tensor, Z: Tensor, k: int, *, others: bool = False) -> tuple[Tens
     squares = 2 * (1 + t) * (far_a - top.double()).clamp(min=0)  # (6)
     rho = _slack_radius(squares.clamp(min=1e-200), r, torch.float64, 1.0)
     t = _balance(B.errors, rho)
-    bar, half = A.tests(rho, t)
-    no_bar, half_b = B.tests(torch.full_like(B.errors, -1.0), t)
-    stops = torch.zeros(m + PADDING, dtype=torch.int32, device=Z.device)
+    sides = A.side(rho, t), B.side(-torch.ones_like(B.errors), t)
+    nothing = _row_numbers(np.zeros(m), Z)
     near = torch.empty((m, k), dtype=torch.int64, device=Z.device)
     lengths = torch.empty((m, k), dtype=torch.float64, device=Z.device)
-    first, step = 0, _band(n, shape)
-    for first in range(0, m, step):
-        rows = slice(first, min(first + step, m))
-        bits = _bits(A, B, (bar, half), (no_bar, half_b), stops, rows, 0, n, shape, both=False)
-        pairs = _pairs(bits)
+    for rows, pairs in _one_sided(*sides, (nothing, nothing), shape):
         if pairs is None:
             return None
-        found = [(i + first, order[j]) for i, j in pairs]
+        found = [(i + rows.start, order[j]) for i, j in pairs]
         heads, tails = (torch.cat(part) for part in zip(*found, strict=True))
         if others:
             apart = torch.nonzero(heads != tails).ravel()
@@ -343,30 +377,46 @@ def _band(columns: int, shape: Shape) -> int:
     return max(1, rows // shape.BM) * shape.BM
 
 
+def _row_numbers(values: Any, Z: Tensor) -> Tensor:
+    """Numbers of rows or columns, one for each row, padded."""
+    numbers = torch.as_tensor(values, dtype=torch.int32, device=Z.device)
+    return torch.nn.functional.pad(numbers, (0, PADDING))
+
+
+def _one_sided(
+    left: Side, right: Side, excluded: tuple[Tensor, Tensor], shape: Shape
+) -> Iterator[tuple[slice, Iterator[tuple[Tensor, Tensor]] | None]]:
+    """Some rows after others, and the pairs that pass by the bars of these rows."""
+    m, n = (len(side.points) - PADDING for side in (left, right))
+    for first in range(0, m, step := _band(n, shape)):
+        rows = slice(first, min(first + step, m))
+        yield rows, _pairs(_bits(left, right, excluded, rows, (0, n), shape, both=False))
+
+
 def _bits(
-    A: Rounded,
-    B: Rounded,
-    tests_a: tuple[Tensor, Tensor],
-    tests_b: tuple[Tensor, Tensor],
-    stops: Tensor,
+    left: Side,
+    right: Side,
+    excluded: tuple[Tensor, Tensor],
     rows: slice,
-    first_column: int,
-    last_column: int,
+    columns: tuple[int, int],
     shape: Shape,
     *,
     both: bool = True,
 ) -> Tensor:
-    """The bits of `fused_tiles.mark`, in words of int32, for some rows and columns."""
+    """The bits of `fused_tiles.mark`, in words of int32, for some rows and a range of columns.
+
+    ``excluded`` are the first columns of each row that have no bit, and those at which they end.
+    """
     check_time()
-    tiles = -(-(last_column - first_column) // shape.BN)
+    tiles = -(-(columns[1] - columns[0]) // shape.BN)
     words = tiles * shape.BN // 32
-    bits = torch.empty((rows.stop - rows.start, words), dtype=torch.int32, device=stops.device)
+    bits = torch.empty((rows.stop - rows.start, words), dtype=torch.int32, device=left.bar.device)
     span = max(16, -(-tiles // 60_000))  # tiles of a program; a grid has less than 2¹⁶ of these
     grid = (-(-len(bits) // shape.BM), -(-tiles // span))
     with torch.cuda.device_of(bits):
         fused_tiles.mark[grid](
-            A.rows, B.rows, *tests_a, *tests_b, stops, bits,
-            rows.start, rows.stop, first_column, tiles, span, words,
+            left.points, left.bar, left.half, right.points, right.bar, right.half, *excluded, bits,
+            rows.start, rows.stop, columns[0], tiles, span, words,
             BOTH=both, **shape.arguments(),
         )  # fmt: skip
     return bits

@@ -80,9 +80,14 @@ class Pairs:
 
 
 def softmax_neighbors(
-    Z: Tensor, Y: Tensor, starts: Index, own: bool, both: bool, mass: Tensor
+    Z: Tensor,
+    Y: Tensor,
+    starts: Index,
+    own: bool,
+    both: bool,
+    masses: NDArray[np.float64] | None = None,
 ) -> Sums | None:
-    """As `nearfar.kernels.on_torch.softmax_neighbors`, for masses in float64.
+    """As `nearfar.kernels.on_torch.softmax_neighbors`.
 
     None if the points are not in float32, have too many features, also for the shared memory of the
     device, or are of too different sizes.
@@ -99,6 +104,7 @@ def softmax_neighbors(
     points, values = Pairs.of(Z - centre, K1 + K2), Pairs.of(Y, C1 + C2)
     if points is None or values is None:
         return None
+    mass = torch.as_tensor(np.ones(n) if masses is None else masses, device=device)
     sizes = np.diff(starts)
     labels = labels_of(starts)
     firsts, stops = (

@@ -45,22 +45,30 @@ def _products(one, two, A, B, rows, columns, D: tl.constexpr, K1: tl.constexpr, 
     return p
 
 
+@triton.jit
+def _lowest(count):
+    """Words of which the lowest bits are set: as many as the count says, from none to all 32."""
+    count = tl.maximum(count, 0)
+    return tl.where(count < 32, (1 << tl.minimum(count, 31)) - 1, -1)
+
+
 @triton.jit(do_not_specialize=["first_row", "last_row", "first_column", "tiles", "span", "words"])
 def mark(
-    A, B, bar_a, half_a, bar_b, half_b, stops, bits,
+    A, bar_a, half_a, B, bar_b, half_b, firsts, stops, bits,
     first_row, last_row, first_column, tiles, span, words,
     D: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BOTH: tl.constexpr,
 ):  # fmt: skip
     """Set the bits of all pairs that pass (4) by the bar of the row or, with BOTH, of the column.
 
-    Columns before the stop of a row have no bit set.
+    Columns from the first of a row up to its stop have no bit set.
     """
     rows = first_row + tl.program_id(0) * BM + tl.arange(0, BM)
     one, two = _held(A, rows, D, K1, K2)
     bar_row = tl.load(bar_a + rows)
     half_row = tl.load(half_a + rows)
-    stop = tl.load(stops + rows)
+    excluded_from = tl.load(firsts + rows)[:, None]
+    excluded_to = tl.load(stops + rows)[:, None]
     bit = 1 << (tl.arange(0, BN) % 32)
     word = tl.arange(0, BN // 32)
     lines = bits + (rows - first_row).to(tl.int64)[:, None] * words + word[None, :]
@@ -75,9 +83,8 @@ def mark(
             hit = hit | (p >= half_row[:, None] + tl.load(bar_b + columns)[None, :])
         spread = tl.where(hit, bit[None, :], 0)
         packed = tl.sum(tl.reshape(spread, (BM, BN // 32, 32)), 2)
-        # No bits of columns before the stop: these may be some of a word, or all 32.
-        before = tl.maximum(stop[:, None] - (begin + 32 * word)[None, :], 0)
-        packed = tl.where(before < 32, packed & (-1 << tl.minimum(before, 31)), 0)
+        at = (begin + 32 * word)[None, :]
+        packed &= _lowest(excluded_from - at) | ~_lowest(excluded_to - at)
         tl.store(lines + tile * (BN // 32), packed, mask=inside)
 
 

@@ -287,6 +287,13 @@ def cross_impostor_pairs(
     screen: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """All (i, l) with ‖qᵢ − z_l‖² < reachᵢ and different labels, by i and then by l."""
+    stack = torch.cat([Q, Z])
+    if (fused := _fused(Z)) and len(Q):
+        code = fused.cross_impostor_pairs(
+            Q, reach, Z, labels, others, lambda i, j: sq_lengths(stack, i, len(Q) + j)
+        )
+        if code is not None:
+            return code // len(Z), code % len(Z)
     A, B = (Q, Z) if screen is None else screen
     eps = torch.finfo(B.dtype).eps
     half = _lowered_halves(B)
@@ -296,7 +303,6 @@ def cross_impostor_pairs(
     bar = torch.nextafter(bar, torch.full_like(bar, -torch.inf))
     right = torch.column_stack([B, -half]).T
     left = torch.column_stack([A, torch.ones_like(A[:, :1])])
-    stack = torch.cat([Q, Z])
     none = torch.empty(0, dtype=torch.int64, device=Z.device)
     heads, tails = [none], [none]
     step = max(1, _tile(Z) ** 2 // max(len(Z), 1))
@@ -617,14 +623,13 @@ def softmax_neighbors(
             )
         )
         return logs, shares, degrees, forward, backward
-    n, sizes = len(Z), np.diff(starts)
     if _fused(Z):
         from nearfar.kernels import fused_softmax
 
-        mass = torch.as_tensor(np.ones(n) if masses is None else masses, device=Z.device)
-        sums = fused_softmax.softmax_neighbors(Z, Y, starts, own, both, mass)
+        sums = fused_softmax.softmax_neighbors(Z, Y, starts, own, both, masses)
         if sums is not None:
             return sums
+    n, sizes = len(Z), np.diff(starts)
     squares, one = (Z * Z).sum(1)[:, None], torch.ones_like(Z[:, :1])
     heights = squares if masses is None else squares - like(np.log(masses), Z)[:, None]
     left, right = torch.hstack([2 * Z, -one, -squares]), torch.hstack([Z, heights, one]).T
