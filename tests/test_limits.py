@@ -14,12 +14,18 @@ import pytest
 
 import nearfar
 from nearfar import limits
-from nearfar.errors import ConvergenceWarning, InvalidInputError, TimeLimitError
+from nearfar.errors import (
+    ConvergenceWarning,
+    InvalidInputError,
+    MemoryLimitError,
+    TimeLimitError,
+)
 from nearfar.kernels import check_memory, gram_numpy, on_numpy, threads, tiles
 from nearfar.limits import Stage, check_cost, check_time, fit_clock, time_limit
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.pola import POLAProblem
 from nearfar.registry import ENTRIES, entries
+from nearfar.solvers import multipliers
 
 
 class Clock:
@@ -323,6 +329,62 @@ def test_triplets_of_a_pair_count(rng, monkeypatch):
     y = np.arange(400) // 4
     with pytest.raises(InvalidInputError, match=r"400 points with \d+ triplets at a time needs"):
         nearfar.LMNN(memory_limit=0.02).fit(rng.normal(size=(400, 10)), y)
+
+
+def overlapping(rng):
+    """Three classes of 300 points that overlap, in units in which a metric has to be learned."""
+    y = np.arange(900) % 3
+    return rng.normal(size=(900, 8)) + 0.7 * np.eye(8)[y], y
+
+
+def refuse_searches(monkeypatch, numbers):
+    """Let these searches of a fit to 900 points find too many triplets; return their counts."""
+    counts, check = [], LMNNProblem._check_memory
+
+    def counted(self, n_pairs, n_triplets):
+        check(self, n_pairs, n_triplets)
+        if len(self.edges[0]) == 3 * 900:  # fewer are the sample that gives the scale
+            counts.append(n_triplets)
+            if len(counts) - 1 in numbers:
+                raise MemoryLimitError("There are too many. Take fewer.")
+
+    monkeypatch.setattr(LMNNProblem, "_check_memory", counted)
+    return counts
+
+
+@pytest.mark.parametrize(
+    "refused", [{0}, {1}, {1, 2}, {1, 2, 3}], ids=["first", "wide", "narrow", "halfway"]
+)
+def test_triplets_that_memory_does_not_hold_are_searched_again(rng, monkeypatch, refused):
+    """Those that are active at the same metric, then those of metrics nearer to the last search."""
+    X, y = overlapping(rng)
+    expected = nearfar.LMNN(shrinkage=0).fit(X, y).objective_
+    counts = refuse_searches(monkeypatch, refused)
+    model = nearfar.LMNN(shrinkage=0).fit(X, y)
+    assert len(counts) > max(refused) + 1
+    assert counts[max(refused) + 1] < counts[min(refused)]
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(expected, rel=2e-3)
+
+
+def test_a_search_that_is_refused_everywhere_ends_the_fit(rng, monkeypatch):
+    counts = refuse_searches(monkeypatch, set(range(1, 100)))
+    with pytest.raises(MemoryLimitError, match="There are too many"):
+        nearfar.LMNN(shrinkage=0).fit(*overlapping(rng))
+    assert len(counts) == 2 + 1 + multipliers.TUNING.most_halvings
+
+
+def test_a_mean_of_metrics_is_one():
+    """Of factors with other numbers of rows, too: LᵀL is the mean, with at most d rows."""
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(3, 4)), rng.normal(size=(2, 4))
+    mean = multipliers._mean_metric(first, second, fixed_rank=False)
+    assert mean.shape == (4, 4)
+    np.testing.assert_allclose(mean.T @ mean, (first.T @ first + second.T @ second) / 2)
+    several = multipliers._mean_metric(first[None, :1], second[None, :1], fixed_rank=False)
+    assert several.shape == (1, 2, 4)
+    fixed = multipliers._mean_metric(first[:2], second, fixed_rank=True)
+    np.testing.assert_array_equal(fixed, (first[:2] + second) / 2)
 
 
 def test_enough_memory_changes_nothing(rng):

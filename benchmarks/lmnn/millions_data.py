@@ -29,7 +29,18 @@ def load(name, rows, columns, device):
         return mnist(rows, columns, device)
     if name == "digits":
         return digits(rows, columns, device)
-    raise SystemExit(f"no data set {name!r}; expected digits, covertype or mnist")
+    if name == "made":
+        return made(rows, columns, device)
+    raise SystemExit(f"no data set {name!r}; expected digits, covertype, mnist or made")
+
+
+def made(rows, columns, device):
+    """Four classes of normal points, for which no file is needed."""
+    random = np.random.default_rng(SEED)
+    y = np.arange(2 * rows) % 4
+    X = random.normal(size=(2 * rows, columns)) + 2 * np.eye(4, columns)[y]
+    X = torch.as_tensor(X, dtype=torch.float32, device=device)
+    return X[:rows], y[:rows], X[rows:], y[rows:]
 
 
 def archive(name):

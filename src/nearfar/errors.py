@@ -4,7 +4,8 @@
 
     NearfarError (Exception)
     ├── InvalidInputError (ValueError)      data or parameters that cannot be used
-    │   └── DisconnectedGraphError          a graph in pieces where it must be in one
+    │   ├── DisconnectedGraphError          a graph in pieces where it must be in one
+    │   └── MemoryLimitError                what needs more memory than there is or memory_limit
     ├── CheckpointError (ValueError)        a checkpoint that does not fit this fit
     ├── ModelFileError (ValueError)         a model file that is corrupt, foreign or too new
     ├── TimeLimitError (TimeoutError)       a fit that found no answer within max_seconds
@@ -46,6 +47,10 @@ class InvalidInputError(NearfarError, ValueError):
     def __init__(self, message: str, indices: Any = ()) -> None:
         super().__init__(message)
         self.indices = np.asarray(indices, dtype=np.intp)
+
+
+class MemoryLimitError(InvalidInputError):
+    """A computation that needs more memory than there is, or than ``memory_limit`` allows."""
 
 
 class DisconnectedGraphError(InvalidInputError):

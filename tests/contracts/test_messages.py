@@ -21,6 +21,7 @@ KINDS = {
     "ClusterError",
     "DisconnectedGraphError",
     "InvalidInputError",
+    "MemoryLimitError",
     "ModelFileError",
     "NotFittedError",
     "TimeLimitError",

@@ -61,7 +61,14 @@ from nearfar.estimators._start import (
 )
 from nearfar.estimators._training import Saved, Training, store_ending, with_callbacks
 from nearfar.estimators._unlabeled import with_spread_labels
-from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
+from nearfar.kernels import (
+    Array,
+    gram_kernels_for,
+    kernels_for,
+    single_threaded_blas,
+    take_rows,
+    to_host,
+)
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.lmnn import LMNNProblem
@@ -191,8 +198,9 @@ class LMNN(MetricLearner):
     verbose : int, default=0
         1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     memory_limit : float or None, default=None
-        Gigabytes that may be used; None is all memory of the machine or the device. What needs
-        more is refused before it is allocated.
+        Gigabytes that may be used; None is all memory of the machine, or what is free on the
+        device. Where the triplets would need more, fewer are kept and they are searched more often;
+        what still needs more is refused before it is allocated.
     warm_start : bool, default=False
         Start from the map of the last fit; its first pass chooses target neighbours among the
         inputs, as always.
@@ -249,6 +257,8 @@ class LMNN(MetricLearner):
         where not computed), duality_gap (certified, over all triplets; None where not computed),
         sampled_gap and gap_confidence (where a sample was drawn), active_triplets, searched
         (whether all pairs were searched), pass, and at some iterations rank and validation_error.
+        On CUDA the last one has peak_bytes, the most memory that tensors had on the device, the
+        data among them.
     classes_ : ndarray
         The labels, if y held any.
     transduction_ : ndarray of shape (n_samples,) or None
@@ -369,6 +379,7 @@ class LMNN(MetricLearner):
         given_X, X = X, self._validated_points(X)
         all_labels = y = on_this_machine(y)
         sample_weight = on_this_machine(sample_weight)
+        gram_kernels_for(X).begin_peak(X)
         if self.unlabeled_weight is not None:
             refuse_dask(self, X)
             all_labels, sample_weight = with_spread_labels(
@@ -756,6 +767,9 @@ class LMNN(MetricLearner):
         if chosen_by is not None:
             self.target_components_ = kernels_for(rows.points).like(chosen_by, rows.points)
         self.proof_ = kept.proof
+        peak = None if sparse.issparse(X) else gram_kernels_for(X).peak_bytes(X)
+        if peak is not None:
+            training.history[-1]["peak_bytes"] = peak
         self.sampled_gap_ = kept.sampled_gap
         self.gap_confidence_ = None if kept.sampled_gap is None else CONFIDENCE
         warn_of_coinciding(kept.n_coinciding)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from nearfar import limits
-from nearfar.errors import InvalidInputError, MissingExtraError
+from nearfar.errors import MemoryLimitError, MissingExtraError
 from nearfar.kernels.threads import single_threaded_blas
 from nearfar.limits import allowed_gigabytes
 
@@ -107,7 +107,7 @@ def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
         if limits.machine_memory() is not None:
             source, other = "the available memory of", "use a machine with more memory"
     if needed > limit * GIGABYTE:
-        raise InvalidInputError(
+        raise MemoryLimitError(
             f"{what} needs about {needed / GIGABYTE:.2g} GB, above {source} {limit:.2g} GB."
             f" {remedy}, or {other}."
         )

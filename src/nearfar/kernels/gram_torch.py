@@ -141,7 +141,22 @@ def eye(n: int, reference: Tensor) -> Tensor:
 
 
 def total_memory(reference: Tensor) -> float:
-    """Bytes of memory of the device."""
+    """Bytes of memory that are free on the device, with those that torch holds and does not use."""
     if reference.device.type == "cuda":
-        return float(torch.cuda.mem_get_info(reference.device)[0])
+        device = reference.device
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + held)
     return gram_numpy.total_memory(None)
+
+
+def begin_peak(reference: Tensor) -> None:
+    """Begin to measure what `peak_bytes` returns."""
+    if reference.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(reference.device)
+
+
+def peak_bytes(reference: Tensor) -> int | None:
+    """The most memory that tensors had on the device; None on the host, which does not count it."""
+    if reference.device.type != "cuda":
+        return None
+    return int(torch.cuda.max_memory_allocated(reference.device))

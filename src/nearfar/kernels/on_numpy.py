@@ -83,6 +83,11 @@ def index(x: Any, reference: Floats) -> Index:  # noqa: ARG001 - the device twin
     return np.asarray(x, dtype=np.intp)
 
 
+def compact(x: Index, size: int) -> Index:  # noqa: ARG001 - the device twin needs it
+    """Return indices below ``size`` as they are kept: NumPy is twice as fast with its own type."""
+    return x
+
+
 def double(x: Floats) -> NDArray[np.float64]:
     """Return x in float64."""
     return np.asarray(x, dtype=np.float64)

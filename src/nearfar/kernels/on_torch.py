@@ -58,6 +58,11 @@ def index(x: Any, reference: Tensor) -> Tensor:
     return torch.as_tensor(np.asarray(x), dtype=torch.int64, device=reference.device)
 
 
+def compact(x: Tensor, size: int) -> Tensor:
+    """Return indices below ``size`` as they are kept: on CUDA in 32 bits where these suffice."""
+    return x.to(torch.int32) if x.is_cuda and size < 2**31 else x
+
+
 def double(x: Tensor) -> Tensor:
     """Return x in float64."""
     return x.to(torch.float64)

@@ -14,7 +14,7 @@ from nearfar.kernels import check_memory
 
 Index = NDArray[np.intp]
 
-PAIR_BYTES = 290  # memory that LMNN needs at a time for a pair with one triplet
+PAIR_BYTES = 230  # memory that LMNN needs at a time for a pair with one triplet
 SPARE = 8  # candidates beyond k, so that rounding rarely hides one of the k nearest
 INEXACT = 0.01  # relative rounding error above which a distance is recomputed
 

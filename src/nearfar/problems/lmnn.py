@@ -81,7 +81,7 @@ class Certificate:
     ratios: tuple[Matrix, ...]  # of each metric: largest eigenvalues of S against P, descending;
     directions: tuple[Matrix, ...]  # dual feasible if all are <= 1; and their vectors (d, ·)
     triplets: Triplets
-    dual: Array  # (t,) the feasible α of the triplets whose weighted sum is the bound
+    dual: Array | None  # (t,) the feasible α whose weighted sum is the bound; None of a guide
     free: tuple[Matrix, ...]  # of each metric: directions (d, ·) without pull that part impostors
     unseen: float = 0.0  # that a sample may have missed of the objective, at most
     confidence: float | None = None  # with which this holds; None if all pairs were compared
@@ -102,7 +102,7 @@ class LMNNProblem(LMNNObjective):
 
         Also the placement with the dual point that was found.
         """
-        certificate = self._certificate(at, self.U, self.kept)
+        certificate = replace(self._certificate(at, self.U, self.kept), dual=None)
         return certificate, at.with_best(certificate.triplets.best)
 
     def certify(
@@ -218,8 +218,7 @@ class LMNNProblem(LMNNObjective):
         if bound < 0:  # α = 0 proves more
             dual, bound = 0 * dual, 0.0
         lost = triplets.weighted(slack.clip(0, None) - alpha * slack)
-        if self.is_single:
-            best = replace(best, alpha=self.kernels.single(best.alpha))
+        best = replace(best, alpha=self._kept_alpha(best.alpha))
         return Certificate(
             objective=objective,
             bound=self._constant + bound,
@@ -285,6 +284,7 @@ class LMNNProblem(LMNNObjective):
     def dual_point(self, certificate: Certificate) -> dict[str, NDArray[Any]]:
         """The triplets (point, target, impostor) with α above zero, by row, and these α."""
         kernels, triplets = self.kernels, certificate.triplets
+        assert certificate.dual is not None
         used = kernels.flatnonzero(certificate.dual > 0)
         edge, impostors = triplets.edge[used], triplets.tails[triplets.pair[used]]
         rows = (self.edges[0][edge], self.edges[1][edge], impostors)

@@ -460,5 +460,5 @@ def _global_triplets(
         ]
     edge, tails, alpha, fixed = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.arange(len(edge))
-    triplets = Triplets(edges[0][edge], tails, order, edge, edge, order, alpha, 1.0)
+    triplets = Triplets(edges[0][edge], tails, order, edge, order, alpha, 1.0)
     return triplets, np.where(fixed, alpha, theta * alpha)

@@ -97,7 +97,8 @@ class GivenLMNNProblem(LMNNProblem):
         prox, best = 0 * edge_lengths[given.edge], None
         rows = given.heads, given.tails, given.pair, given.edge
         if previous is not None:
-            prox, best = self._carried(previous, *rows)
+            places = self._places(previous, given.heads, given.tails)
+            prox, best = self._carried(previous, places, given.pair, given.edge)
         point = None if best is None else DualPoint(best)
         triplets = self._triplets(*rows, prox, width, point)
         pull = self._pull_of(edge_lengths, L, components)

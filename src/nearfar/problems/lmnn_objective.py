@@ -21,7 +21,9 @@ from nearfar.problems.lmnn_triplets import STEP_LIMIT, DualPoint, Line, Placemen
 
 Matrix = NDArray[np.float64]
 
-PAIR_BYTES, TRIPLET_BYTES = 140, 150  # of all arrays that hold pairs and triplets at a time
+PAIR_BYTES, TRIPLET_BYTES = 120, 110  # of all arrays that hold pairs and triplets at a time
+TRIPLETS_AT_A_TIME = 1 << 20  # of which those that matter along a line are chosen
+PAIRS_AT_A_TIME = 1 << 18  # whose triplets are made, before those that are wanted are kept
 NEGLIGIBLE = 1e-4  # α of an earlier dual point that is not worth a place in a proof
 WEIGHT_BYTES = 16  # more of each where rows have weights
 
@@ -91,22 +93,40 @@ class LMNNObjective(LMNNPoints):
         count = self.first_edge[heads + 1] - self.first_edge[heads]
         self._check_memory(len(heads), int(count.sum()))
         pair_lengths = self._lengths(Z, heads, tails, kept)
-        pair = kernels.repeat(kernels.arange(len(heads), heads), count)
-        offset = kernels.cumsum(count) - count
-        edge = kernels.arange(len(pair), heads) - offset[pair] + self.first_edge[heads[pair]]
-        slack = 1 + edge_lengths[edge] - pair_lengths[pair]
-        prox, best = slack * 0, None
-        if previous is not None:
-            prox, best = self._carried(previous, heads, tails, pair, edge)
-        wanted = (slack > -margin) | (prox > 0)
+        old = None if previous is None else self._places(previous, heads, tails)
+        all_kept = None
         if keep and len(known):
-            known = kernels.unique(known)
-            code = heads * n + tails
+            known, code = kernels.unique(known), heads * n + tails
             at = kernels.searchsorted(known, code).clip(0, len(known) - 1)
-            wanted = wanted | (known[at] == code)[pair]
-        at = kernels.flatnonzero(wanted)
-        best = None if best is None else DualPoint(best[at])
-        triplets = self._triplets(heads, tails, pair[at], edge[at], prox[at], width, best)
+            all_kept = known[at] == code
+        found: list[tuple[Array, ...]] = []
+        for first in range(0, max(len(heads), 1), PAIRS_AT_A_TIME):
+            pairs = slice(first, first + PAIRS_AT_A_TIME)
+            pair = kernels.repeat(kernels.arange(len(heads[pairs]), heads), count[pairs])
+            offset = kernels.cumsum(count[pairs]) - count[pairs] - self.first_edge[heads[pairs]]
+            edge, pair = kernels.arange(len(pair), heads) - offset[pair], pair + first
+            slack = 1 + edge_lengths[edge] - pair_lengths[pair]
+            wanted = slack > -margin
+            if previous is not None and old is not None:
+                prox, best = self._carried(previous, old, pair, edge)
+                wanted = wanted | (prox > 0)
+            if all_kept is not None:
+                wanted = wanted | all_kept[pair]
+            at = kernels.flatnonzero(wanted)
+            parts = [
+                kernels.compact(pair[at], len(heads)),
+                kernels.compact(edge[at], len(edge_lengths)),
+            ]
+            if previous is None:
+                parts.append(0 * slack[at])
+            else:
+                parts += [prox[at]] if best is None else [prox[at], self._kept_alpha(best[at])]
+            found.append(tuple(parts))
+        columns = list(zip(*found, strict=True))
+        del found, old
+        pair, edge, prox, *more = (kernels.concatenate(list(columns.pop(0))) for _ in columns[:])
+        best = DualPoint(more[0]) if more else None
+        triplets = self._triplets(heads, tails, pair, edge, prox, width, best)
         pull = self._pull_of(edge_lengths, L, components)
         return Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
 
@@ -161,37 +181,47 @@ class LMNNObjective(LMNNPoints):
         kernels = self.kernels
         occurs = self.edges[0] < 0
         occurs[edge] = True
-        near = (kernels.cumsum(occurs) - 1)[edge]
+        near = kernels.compact(kernels.cumsum(occurs) - 1, len(occurs))[edge]
         edges, masses = kernels.flatnonzero(occurs), self.masses
         weights = None if masses is None else masses[heads] * masses[tails]
-        return Triplets(heads, tails, pair, edge, edges, near, prox, width, weights, best)
+        return Triplets(heads, tails, pair, edges, near, prox, width, weights, best)
 
-    def _carried(
-        self, previous: Triplets, heads: Array, tails: Array, pair: Array, edge: Array
-    ) -> tuple[Array, Array | None]:
-        """The multipliers and the best dual point of ``previous`` at triplets, zero at new ones.
+    def _kept_alpha(self, alpha: Array) -> Array:
+        """α of a dual point as it is kept: in the floating type of the points."""
+        return self.kernels.single(alpha) if self.is_single else alpha
 
-        A table has a place for every target edge of each pair of ``previous``.
+    def _places(self, previous: Triplets, heads: Array, tails: Array) -> tuple[Array, Array, Array]:
+        """Where triplets of ``previous`` are to be found from other pairs.
+
+        A table with a place for every target edge of each pair of ``previous``, which holds the
+        number of its triplet plus 1, or 0 if there is none; for each other pair, where the places
+        of its edges are, less the number of the edge; and whether ``previous`` has that pair.
         """
         kernels, n, first = self.kernels, len(self.U), self.first_edge
         begins = first[previous.heads]
         count = first[previous.heads + 1] - begins
-        offset = kernels.cumsum(count) - count - begins  # of the table, less the first edge
-        place = offset[previous.pair] + previous.edge
-        known = previous.heads * n + previous.tails
-        code = heads * n + tails
-        at = kernels.searchsorted(known, code).clip(0, max(len(known) - 1, 0))
-        found = kernels.flatnonzero(known[at] == code) if len(known) else at[:0]
-        is_known = heads < 0
-        is_known[found] = True
-        old = kernels.flatnonzero(is_known[pair])
-        source = offset[at[pair[old]]] + edge[old]
+        offset = kernels.cumsum(count) - count - begins + 1
+        table = kernels.compact(kernels.arange(1 + int(count.sum()), heads) * 0, len(previous))
+        number = kernels.arange(len(previous), heads) + 1
+        table[offset[previous.pair] + previous.edge] = kernels.compact(number, len(previous))
+        known, code = previous.heads * n + previous.tails, heads * n + tails
+        if not len(known):
+            return table, 0 * heads, heads < 0
+        at = kernels.searchsorted(known, code).clip(0, len(known) - 1)
+        return table, offset[at], known[at] == code
+
+    def _carried(
+        self, previous: Triplets, places: tuple[Array, Array, Array], pair: Array, edge: Array
+    ) -> tuple[Array, Array | None]:
+        """The multipliers and the best dual point of ``previous`` at triplets, zero at new ones."""
+        kernels, (table, offset, is_known) = self.kernels, places
+        number = table[(offset[pair] + edge) * is_known[pair]]
+        old = kernels.flatnonzero(number > 0)
+        source = number[old] - 1
 
         def carried(values: Array) -> Array:
-            table = kernels.segment_sum(place[:0], values[:0], int(count.sum()))
-            table[place] = kernels.double(values)
-            out = kernels.segment_sum(place[:0], values[:0], len(pair))
-            out[old] = table[source]
+            out = 0 * kernels.double(pair)
+            out[old] = kernels.double(values[source])
             return out
 
         if previous.best is None:
@@ -215,7 +245,12 @@ class LMNNObjective(LMNNPoints):
         kernels = self.kernels
         edge, tails = (kernels.index(found[name], self.U) for name in ("edge", "tail"))
         prox = kernels.like(found["prox"], kernels.double(self.U[:0]))
-        n, code = len(self.U), self.edges[0][edge] * len(self.U) + tails
+        return self._of_edges(edge, tails, prox, width)
+
+    def _of_edges(self, edge: Array, tails: Array, prox: Array, width: float) -> Triplets:
+        """Triplets by their edges and impostors, in this order; their pairs are sorted."""
+        kernels, n = self.kernels, len(self.U)
+        code = self.edges[0][edge] * n + tails
         pairs = kernels.unique(code)
         pair = kernels.searchsorted(pairs, code)
         return self._triplets(pairs // n, pairs % n, pair, edge, prox, width)
@@ -328,17 +363,9 @@ class LMNNObjective(LMNNPoints):
         map_ = self._map(direction, self.U)
         e1, e2 = self._products(at.Z, map_, *self._near_edges(triplets))
         p1, p2 = self._products(at.Z, map_, triplets.heads, triplets.tails)
-        near, pair = triplets.near, triplets.pair
-        s0, s1, s2 = at.slack, 2 * (e1[near] - p1[pair]), e2[near] - p2[pair]
-        highest = s0 + STEP_LIMIT * (s1.clip(0, None) + STEP_LIMIT * s2.clip(0, None))
-        matter = self.kernels.flatnonzero(highest > -triplets.width * triplets.prox)
-        prox, weights = triplets.prox[matter], None
+        slack, prox, weights = self._that_matter(at, (e1, e2), (p1, p2))
         left_out = float(triplets.weighted(triplets.prox) @ triplets.prox)  # their α stays 0
-        if triplets.weights is None:
-            left_out -= float(prox @ prox)
-        else:
-            weights = triplets.weights[pair[matter]]
-            left_out -= float(weights * prox @ prox)
+        left_out -= float((prox if weights is None else weights * prox) @ prox)
         return Line(
             direction=direction,
             map=map_,
@@ -350,12 +377,36 @@ class LMNNObjective(LMNNPoints):
                 self._pull(direction, direction, map_, map_),
             ),
             left_out=mu * triplets.width / 2 * left_out,
-            slack=(s0[matter], s1[matter], s2[matter]),
+            slack=slack,
             prox=prox,
             weights=weights,
             width=triplets.width,
             push_weight=mu,
         )
+
+    def _that_matter(
+        self, at: Placement, edge_change: tuple[Array, Array], pair_change: tuple[Array, Array]
+    ) -> tuple[tuple[Array, Array, Array], Array, Array | None]:
+        """Of the triplets whose α may change along a line: s as a polynomial, a of (4) and v.
+
+        A block of triplets at a time, since most of them do not matter.
+        """
+        kernels, triplets = self.kernels, at.triplets
+        (e1, e2), (p1, p2) = edge_change, pair_change
+        found: list[tuple[Array, ...]] = []
+        for first in range(0, max(len(triplets), 1), TRIPLETS_AT_A_TIME):
+            part = slice(first, first + TRIPLETS_AT_A_TIME)
+            near, pair, prox = triplets.near[part], triplets.pair[part], triplets.prox[part]
+            s0, s1, s2 = at.slack[part], 2 * (e1[near] - p1[pair]), e2[near] - p2[pair]
+            highest = s0 + STEP_LIMIT * (s1.clip(0, None) + STEP_LIMIT * s2.clip(0, None))
+            matter = kernels.flatnonzero(highest > -triplets.width * prox)
+            parts = (s0[matter], s1[matter], s2[matter], prox[matter])
+            weights = triplets.weights
+            found.append(parts if weights is None else (*parts, weights[pair[matter]]))
+        columns = list(zip(*found, strict=True))
+        del found
+        s0, s1, s2, prox, *more = (kernels.concatenate(list(columns.pop(0))) for _ in columns[:])
+        return (s0, s1, s2), prox, more[0] if more else None
 
     def move(self, at: Placement, line: Line, t: float) -> Placement:
         """The placement at L + tΔ; lengths follow without touching the points again."""

@@ -34,7 +34,7 @@ from sklearn.utils import check_random_state
 from nearfar.kernels import Array
 from nearfar.kernels.tiles import labels_of
 from nearfar.problems.lmnn import CERTIFY_WIDTH, Certificate, LMNNProblem
-from nearfar.problems.lmnn_triplets import Placement, Triplets
+from nearfar.problems.lmnn_triplets import DualPoint, Placement, Triplets
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -88,6 +88,8 @@ class SampledLMNNProblem(LMNNProblem):
         """
         if previous is None:
             previous = self.search(L, CERTIFY_WIDTH, CERTIFY_WIDTH)
+        if previous.best is not None:  # its sums are in working precision
+            previous = replace(previous, best=DualPoint(previous.best.alpha))
         components = self.returned(L)
         Z = self._images_of(components)
         lengths = self._lengths(Z, *self.edges)
@@ -190,16 +192,16 @@ class SampledLMNNProblem(LMNNProblem):
 
     def _joined(self, triplets: Triplets, edge: Array, tail: Array, prox: Array) -> Triplets:
         """The triplets at hand, and others by their edges, impostors and multipliers."""
-        pair = len(triplets.heads) + self.kernels.arange(len(edge), edge)
-        parts = (
-            (triplets.heads, self.edges[0][edge]),
-            (triplets.tails, tail),
-            (triplets.pair, pair),
-            (triplets.edge, edge),
-            (triplets.prox, prox),
+        concatenate, best = self.kernels.concatenate, triplets.best
+        if best is not None:
+            best = DualPoint(concatenate([best.alpha, self._kept_alpha(0 * prox)]))
+        joined = self._of_edges(
+            concatenate([triplets.edge, edge]),
+            concatenate([triplets.tails[triplets.pair], tail]),
+            concatenate([triplets.prox, prox]),
+            triplets.width,
         )
-        heads, tails, pairs, edges, all_prox = (self.kernels.concatenate(list(p)) for p in parts)
-        return self._triplets(heads, tails, pairs, edges, all_prox, triplets.width)
+        return replace(joined, best=best)
 
 
 def n_needed(costs: Matrix, masses: Matrix, allowed: float, risk: float) -> int:

@@ -318,7 +318,7 @@ def _compact(shard: Shard) -> Shard:
         kept=None if problem.kept is None else problem.kept[used],
     )
     numbers = kernels.arange(len(edges), heads)
-    triplets = replace(triplets, heads=heads, tails=tails, edge=triplets.near, edges=numbers)
+    triplets = replace(triplets, heads=heads, tails=tails, edges=numbers)
     at = replace(at, Z=at.Z[used], pull=0.0, triplets=triplets)
     ids = shard.ids[kernels.to_host(used)]
     return Shard(fewer, ids, shard.edges[edges], at, shard.equal)

@@ -54,9 +54,8 @@ class Triplets:
     heads: Array  # (p,) anchors of the pairs
     tails: Array  # (p,) their impostors
     pair: Array  # (t,) pair of each triplet
-    edge: Array  # (t,) target edge of each triplet
     edges: Array  # (q,) the edges that occur, ascending
-    near: Array  # (t,) place of each triplet's edge among these
+    near: Array  # (t,) place of each triplet's target edge among these
     prox: Array  # (t,) float64
     width: float
     weights: Array | None = None  # (p,) float64, v of (8) of the pairs; None if all are 1
@@ -64,6 +63,11 @@ class Triplets:
 
     def __len__(self) -> int:
         return len(self.pair)
+
+    @property
+    def edge(self) -> Array:
+        """(t,) target edge of each triplet."""
+        return self.edges[self.near]
 
     def weighted(self, values: Array) -> Array:
         """Values of the triplets, (t,), times v of (8): those to be summed."""

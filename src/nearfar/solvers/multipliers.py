@@ -8,7 +8,8 @@ iteration makes a step, and some iterations do more:
   method in the leading directions of M, since the bound is tight only if M is stationary there;
 * **look**, every few iterations: compute the duality gap over the triplets at hand;
 * **search**, less and less often: find all triplets. A small gap at hand also starts a search, then
-  with a certificate from the data in float64;
+  with a certificate from the data in float64. If memory does not hold them, it takes only active
+  ones, and goes back towards the last search if these are too many;
 * **update**, after a look or a search: the multipliers advance once the smoothed objective hardly
   falls any more. If the dual proves that M should grow in a direction that L lacks, L gains a row;
   rows that became negligible are dropped. So the cost depends on the rank of the answer, and the
@@ -26,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
+from nearfar.errors import MemoryLimitError
 from nearfar.linalg import symmetric
 from nearfar.solvers.line_search import Line, exact_step
 from nearfar.solvers.quasi_newton import LBFGS, Bounded, LineSearchable, pairs_in_memory
@@ -75,6 +77,7 @@ class Tuning:
     few_missed: float = 0.01  # above this share, the next search keeps all triplets at hand
     most_missed: float = 0.5  # above this share, all searches do so for some time
     forgotten: float = 0.1  # share of that memory that each search loses
+    most_halvings: int = 6  # of the way since the last search, if there is no memory for triplets
     # initial scale
     scaled_rows: int = 300  # rows with enough target edges to find the scale
     start_length: float = 2.0  # mean squared length of a target edge, in margins, that is too long
@@ -224,7 +227,10 @@ def proximal_factor_descent(
     else:
         width = triplets.width
     memory = LBFGS(pairs_in_memory(TUNING.memory, L.size) if fixed_rank else TUNING.memory)
-    at = problem.survey(L, margin, width, triplets)
+    try:
+        at = problem.survey(L, margin, width, triplets)
+    except MemoryLimitError:
+        at = problem.survey(L, 0.0, width, triplets)  # only those that are active
     state = _State(problem, at, tol, fixed_rank, margin, memory)
     start: Iterate[Known] | None = state.start()
     while True:
@@ -317,11 +323,13 @@ class _State(Generic[At, Known, Along]):
     gradient: Matrix = field(init=False)  # of the smoothed objective
     value: float = field(init=False)  # objective over the triplets at hand
     n_active: int = field(init=False)  # of these triplets
-    line: Callable[[], tuple[float, float, float]] = field(init=False)  # smoothed, after a step
+    searched: Matrix = field(init=False)  # the factor of the last search
+    smoothed: float = field(init=False)  # objective over these triplets
     searches: _Searches = field(init=False)
 
     def __post_init__(self, margin: float) -> None:
         self.searches = _Searches(self.problem.objective(self.at)[0], margin)
+        self.searched = self.at.L
         self._measure()
 
     def start(self) -> Iterate[Known]:
@@ -346,19 +354,21 @@ class _State(Generic[At, Known, Along]):
         while True:
             direction = self._direction()
             line = problem.line(self.at, direction)
-            t = exact_step(line.at, line.limit)
+            along = _LastValue(line.at)
+            t = exact_step(along, line.limit)
             if t != 0 or not len(memory):
                 break
             memory.forget()
         self.rests = self.rests + 1 if t == 0 else 0
-        self.at = problem.move(self.at, line, t)
+        self.at, self.smoothed = problem.move(self.at, line, t), along(t)[0]
+        reached = t >= line.limit
+        del line, along  # they are as large as the triplets
         previous_gradient, self.gradient = self.gradient, problem.gradient(self.at)
         kept = memory.remember(t * direction, self.gradient - previous_gradient)
-        if not kept and t >= line.limit:
+        if not kept and reached:
             memory.forget()  # the longest allowed step is too short: its scale is stale
         self.n_iter += 1
         self.value, self.n_active = problem.objective(self.at)
-        self.line = partial(line.at, t)
 
     def _direction(self) -> Matrix:
         if self.close and (self.n_iter + 1) % TUNING.look_every == 0:
@@ -378,9 +388,8 @@ class _State(Generic[At, Known, Along]):
     def look(self) -> _Look:
         """Compare objective and bound over the triplets at hand."""
         problem, at = self.problem, self.at
-        smoothed = self.line()[0]
-        fall = 0.0 if self.rests else max(self.level - smoothed, 0.0)
-        self.level = smoothed
+        fall = 0.0 if self.rests else max(self.level - self.smoothed, 0.0)
+        self.level = self.smoothed
         certificate = None
         if self.looks and not self.fixed_rank:
             certificate, self.at = problem.bound(at)
@@ -425,17 +434,38 @@ class _State(Generic[At, Known, Along]):
             at, proof, triplets = _shrunk(problem, at, proof, triplets, self.tol)
         self.searches.record(self.n_iter, self.value, proof.objective)
         self.value, self.n_active = proof.objective, proof.n_active
-        self.at = problem.place(at.L, triplets)
+        self.at, self.searched = problem.place(at.L, triplets), at.L
         return proof
 
     def _survey(self) -> None:
         """Find all triplets in working precision."""
-        problem, at, searches = self.problem, self.at, self.searches
+        problem, searches = self.problem, self.searches
         keep = self.fixed_rank or searches.keeps_triplets
-        self.at = problem.survey(at.L, searches.margin, at.triplets.width, at.triplets, keep=keep)
+        L, known = self.at.L, self.at.triplets
+        del self.at  # what it holds is not needed while triplets are searched
+        try:
+            self.at = problem.survey(L, searches.margin, known.width, known, keep=keep)
+        except MemoryLimitError:
+            self.at = self._survey_within_memory(L, known)
+        self.searched = self.at.L
         objective, self.n_active = problem.objective(self.at)
         searches.record(self.n_iter, self.value, objective)
         self.value = objective
+
+    def _survey_within_memory(self, L: Matrix, known: Known) -> At:
+        """Find the triplets without those outside the margin, at L or nearer to the last search.
+
+        Between two searches the metric may move to where it has very many triplets. There were few
+        enough at the last search, and the objective at a mean of two metrics is at most the larger
+        one of theirs.
+        """
+        for _ in range(TUNING.most_halvings):
+            try:
+                return self.problem.survey(L, 0.0, known.width, known)
+            except MemoryLimitError:
+                L = _mean_metric(L, self.searched, fixed_rank=self.fixed_rank)
+                self.memory.forget()
+        return self.problem.survey(L, 0.0, known.width, known)
 
     def iterate(self, found: _Found, start: Iterate[Known] | None) -> Iterate[Known]:
         """The iterate after a look or a search."""
@@ -481,6 +511,18 @@ class _State(Generic[At, Known, Along]):
             width = 0.5 * width if self.rests else width
             self.at = self.problem.advance_multipliers(self.at, width)
         self.level = np.inf
+
+
+class _LastValue:
+    """A function of one number, which need not be computed again where it was computed last."""
+
+    def __init__(self, along: Line) -> None:
+        self.along, self.t, self.value = along, np.nan, (np.nan, np.nan, np.nan)
+
+    def __call__(self, t: float) -> tuple[float, float, float]:
+        if t != self.t:
+            self.t, self.value = t, self.along(t)
+        return self.value
 
 
 # -- directions ------------------------------------------------------------------------------------
@@ -529,6 +571,16 @@ def _newton(problem: HingeProblem[At, Known, Along], at: At, gradient: Matrix) -
     if not np.linalg.norm(direction) <= TUNING.newton_reach * np.linalg.norm(at.L):
         return None  # M is negligible beside Y, and LᵀΔ + ΔᵀL beside ΔᵀΔ: no model of M + Y
     return direction
+
+
+def _mean_metric(L: Matrix, other: Matrix, *, fixed_rank: bool) -> Matrix:
+    """A factor of the mean of two metrics; for a fixed rank the mean of the factors."""
+    if fixed_rank:
+        return 0.5 * (L + other)
+    rows = np.concatenate([L, other], axis=-2) / 2**0.5
+    if rows.shape[-2] > rows.shape[-1]:
+        return np.asarray(np.linalg.qr(rows, mode="r"))
+    return rows
 
 
 # -- scale -----------------------------------------------------------------------------------------
