@@ -190,6 +190,8 @@ class SampledLMNNProblem(LMNNProblem):
 
     def _joined(self, triplets: Triplets, edge: Array, tail: Array, prox: Array) -> Triplets:
         """The triplets at hand, and others by their edges, impostors and multipliers."""
+        if len(edge) == 0:
+            return triplets
         pair = len(triplets.heads) + self.kernels.arange(len(edge), edge)
         parts = (
             (triplets.heads, self.edges[0][edge]),
