@@ -181,7 +181,7 @@ class LMNN(MetricLearner):
     certificate : {"all", "sample"}, default="all"
         What the gap of the answer is computed from: "all" pairs of points, or a "sample" of rows
         that are compared with all points, where all pairs take too long. The gap then holds with
-        a confidence of 99.9 %, see ``sampled_gap_``. A sample pays from some 200,000 rows on at
+        a confidence of 99.9 %, see ``sampled_gap_``. A sample pays from some 300,000 rows on at
         tol=1e-2, and later for a smaller ``tol``; where it would need more than a quarter of the
         rows, all pairs are compared. Only for a full metric, and not for triplets.
     max_iter : int, default=1000
