@@ -474,6 +474,11 @@ class LMNN(MetricLearner):
                 "validation_fraction needs rows in memory; got a Dask array. Leave it None, and"
                 " raise shrinkage or tol against overfitting, or fit to a sample of the rows."
             )
+        if is_dask(X) and self.certificate == "sample":
+            raise InvalidInputError(
+                "certificate='sample' needs rows in memory; got a Dask array. Leave"
+                " certificate='all'."
+            )
         if targets is not None and self.validation_fraction is not None:
             raise InvalidInputError(
                 "target_neighbors and validation_fraction cannot be used together: held-out rows"
