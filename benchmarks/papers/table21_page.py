@@ -40,7 +40,7 @@ SEEN = """\
   has a small part of its active constraints. The thesis' solver may not have reached it, since the
   features differ in scale by a factor of a thousand.
 - **Olivetti** after LDA: the optimum in the 39 directions of LDA fits the training images without
-  an error, in the thesis and here, and errs on a third of the others.
+  an error, in the thesis and here, and errs on more than a fifth of the others.
 - **isolet**: ten neighbours have five times the thesis' active constraints, so that its k was
   smaller; the errors of LMNN are the thesis' within a standard error (0.47).
 - **iris**: held-out rows choose more neighbours than the paper's three, and every row with a

@@ -442,6 +442,29 @@ def test_squares_that_overflow_hide_no_impostor(make, backend, dtype, rng, cross
         np.testing.assert_array_equal(backend.to_numpy(got), ends)
 
 
+@any_layout
+@spoils
+@pytest.mark.parametrize("screened", [False, True])
+def test_mutual_impostor_pairs(make, backend, rng, queries, spoil, screened):
+    """Both ways at once, where some rows of either side seek nobody, and others everybody."""
+    sample = make(spoil)
+    kernels, Q = sample.kernels, queries(sample)
+    labels, others = (rng.integers(3, size=len(side)) for side in (Q, sample.Z))
+    reach, back = (3 * rng.uniform(0.5, 1.5, size=len(side)) for side in (Q, sample.Z))
+    reach[:2], back[1:3] = (np.inf, -np.inf), (-np.inf, np.inf)
+    wanted = reference.mutual_impostor_pairs(Q, reach, sample.Z, back, labels, others)
+    placed, screen = backend.asarray(Q), None
+    if screened:
+        screen = kernels.single(placed), kernels.single(sample.on_device)
+    reaches = backend.asarray(reach), sample.on_device, backend.asarray(back)
+    codes = sample.index(labels), sample.index(others)
+    found = kernels.mutual_impostor_pairs(placed, *reaches, *codes, screen)
+    for pairs, expected in zip(found, wanted, strict=True):
+        assert len(expected[0]) > 2
+        for got, ends in zip(pairs, expected, strict=True):
+            np.testing.assert_array_equal(backend.to_numpy(got), ends)
+
+
 def test_cross_impostor_pairs_of_nobody(backend, dtype):
     Z = backend.asarray(np.ones((3, 2), dtype))
     kernels = kernels_for(Z)

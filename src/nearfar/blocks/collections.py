@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks.engine import Engine, current_engine, import_dask, run_task
-from nearfar.blocks.rows import _parts, block_starts, with_known_rows
+from nearfar.blocks.rows import Blocks, _parts, block_starts, with_known_rows
 from nearfar.blocks.scatter import Scatter, scatter_of_rows, sum_of_scatters
 from nearfar.errors import InvalidInputError
+from nearfar.kernels import check_memory
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -60,6 +61,18 @@ def feature_template(X: Any) -> Any:
 def array_of_known_rows(X: Any) -> Any:
     """An array or a table as an array whose rows are counted where their number is not known."""
     return with_known_rows(as_array(X))
+
+
+def rows_on_this_machine(array: Any, rows: Index) -> Any:
+    """Some rows of an array whose rows are counted, in this order, block by block."""
+    blocks = Blocks.of(array, rows)
+    check_memory(
+        float(np.prod(blocks.shape)) * blocks.dtype.itemsize,
+        f"to hold the {len(rows)} rows that are named",
+        "Name fewer rows",
+        np.empty(0),
+    )
+    return np.concatenate(blocks.engine.results(blocks.parts))
 
 
 def on_this_machine(values: Any) -> Any:

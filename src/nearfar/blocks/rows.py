@@ -153,13 +153,14 @@ class Blocks:
         heads: list[Task],
         *,
         name: str,
-        beside: Sequence[Any],
+        beside: Sequence[Any] | None = None,
         shared: Any = (),
         skip: Callable[[int, int], bool] | None = None,
     ) -> list[Task]:
         """Tasks that fold ``head = step(head, block, item, first_row, *shared)`` over all blocks.
 
-        ``beside`` has an item for each block, and ``heads`` holds what each fold begins with: one
+        ``beside`` has an item for each block; without it there is no item in the call.
+        ``heads`` holds what each fold begins with: one
         for each block, or fewer. In each round each block moves once at most. It moves as a result
         of its own, which is freed when its round is over, and the next rounds wait for it: no
         worker gathers the blocks of others.
@@ -174,7 +175,7 @@ class Blocks:
                 step,
                 [heads[a] for a, _ in wanted],
                 moved,
-                [beside[b] for _, b in wanted],
+                *([] if beside is None else [[beside[b] for _, b in wanted]]),
                 [int(self.starts[b]) for _, b in wanted],
                 name=name,
                 shared=shared,

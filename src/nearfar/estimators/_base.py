@@ -125,6 +125,7 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
                 f" {tuple(pairs.shape)}. Stack them with numpy.stack([a, b], axis=1)."
             )
         if isinstance(pairs, Tuples):
+            pairs = pairs.in_memory()
             points = validated_points(self, pairs.points, reset=False, differentiable=True)
             return self._edge_distances(points, *pairs.indices.T)
         difference = self._image_differences(pairs[:, 0], pairs[:, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,8 +12,14 @@ from scipy import sparse
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import validate_data
 
+from nearfar.blocks import is_dask
+from nearfar.blocks.collections import (
+    array_of_known_rows,
+    on_this_machine,
+    rows_on_this_machine,
+)
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._dask import refuse_dask
+from nearfar.estimators._dask import refuse_dask, validated_dask
 from nearfar.estimators._start import without_dead_features
 from nearfar.kernels import Array, is_torch, kernels_for, take_rows, to_host
 from nearfar.registry import entries
@@ -22,6 +29,7 @@ from nearfar.supervision.pairs import (
     equal_points,
     labelled_edges,
     near_kinds,
+    pairs_of_edges,
     pairs_of_labels,
     pairs_of_tuples,
     warn_of_far_and_equal,
@@ -343,6 +351,7 @@ def validated_tuples(estimator: Any, X: Any, reset: bool) -> tuple[Array, Index]
             " Stack pairs with numpy.stack([a, b], axis=1)."
         )
     if isinstance(X, Tuples):
+        X = gathered_tuples(estimator, X)
         return validated_points(estimator, X.points, reset), X.indices
     points = validated_points(estimator, X.reshape((m * size, d)), reset)
     return points, np.arange(m * size).reshape(m, size)
@@ -368,6 +377,7 @@ def validated_triplets(estimator: Any, X: Any, y: Any, reset: bool) -> tuple[Arr
             " the third. Pass y=None."
         )
     if isinstance(X, Tuples):
+        X = gathered_tuples(estimator, X)
         return validated_points(estimator, X.points, reset), X.indices
     points = validated_points(estimator, X.reshape((m * size, d)), reset)
     return points, equal_points(points).reshape(m, size)
@@ -437,6 +447,10 @@ def validated_pairs(
     if not holds_tuples(X):
         if n_pairs is not None:
             check_number("n_pairs", n_pairs, Integral, 1, None)
+        if is_dask(X):
+            drawn = pairs_of_blocks(estimator, X, y, n_pairs, random_state, sample_weight)
+            points = without_dead_features(drawn.points) if drop_dead else drawn.points
+            return replace(drawn, points=points)
         points = validated_points(estimator, X, reset=True)
         labels = validated_labels(estimator, points, y)
         weights = validated_weights(estimator, len(points), sample_weight, labels)
@@ -453,7 +467,38 @@ def validated_pairs(
     near = validated_kinds(estimator, indices, y)
     weights = validated_weights(estimator, len(indices), sample_weight)
     points = without_dead_features(points) if drop_dead else points
-    return pairs_of_tuples(points, indices, near, both, not isinstance(X, Tuples), weights)
+    pairs = pairs_of_tuples(points, indices, near, both, not isinstance(X, Tuples), weights)
+    return replace(pairs, rows=X.named_rows) if isinstance(X, Tuples) else pairs
+
+
+def pairs_of_blocks(
+    estimator: Any, X: Any, y: Any, n_pairs: int | None, random_state: Any, sample_weight: Any
+) -> Pairs:
+    """Pairs drawn from labelled rows of a Dask array: the rows that they name, in memory."""
+    name = type(estimator).__name__
+    if name not in {entry.name for entry in entries(blocks=True)}:
+        refuse_dask(estimator, X)
+    if n_pairs is None:
+        raise InvalidInputError(
+            f"n_pairs=None takes all pairs of labelled rows, and {name} holds its pairs in memory;"
+            " got a Dask array. Set n_pairs, for example to 100000, or give Tuples."
+        )
+    array = array_of_known_rows(validated_dask(estimator, X, reset=True))
+    labels = validated_labels(estimator, array, on_this_machine(y))
+    weights = validated_weights(estimator, len(array), on_this_machine(sample_weight), labels)
+    check_class_pairs(labels, name)
+    heads, tails, near = labelled_edges(labels, n_pairs, check_random_state(random_state))
+    rows = np.unique([heads, tails])
+    heads, tails = np.searchsorted(rows, heads), np.searchsorted(rows, tails)
+    pairs = Pairs(rows_on_this_machine(array, rows), heads, tails, near, rows=rows)
+    return weighted_by_points(pairs_of_edges(pairs, name), weights)
+
+
+def gathered_tuples(estimator: Any, X: Tuples) -> Tuples:
+    """Tuples in memory: those of a Dask array with the rows that they name, for who takes them."""
+    if type(estimator).__name__ not in {entry.name for entry in entries(blocks=True)}:
+        refuse_dask(estimator, X.points)
+    return X.in_memory()
 
 
 def validated_stream(

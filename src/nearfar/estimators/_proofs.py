@@ -56,7 +56,7 @@ def drawn_pairs(pairs: Pairs, n_pairs: int | None) -> Proof:
     if n_pairs is None:
         return {}
     edges = {"near": pairs.near_edges(), "far": pairs.far_edges()}
-    return {name: np.stack(ends, axis=1).astype(np.int32) for name, ends in edges.items()}
+    return {name: _numbered(pairs, ends) for name, ends in edges.items()}
 
 
 def weights_proof(pairs: Pairs) -> Proof:
@@ -70,12 +70,17 @@ def far_rows(pairs: Pairs, X: Any, y: Any) -> NDArray[np.int32]:
     In ``pairs`` equal points of dense tuples have become one; the order of the far pairs is kept.
     """
     if isinstance(X, Tuples) or not holds_tuples(X):
-        return np.stack(pairs.far_edges(), axis=1).astype(np.int32)
+        return _numbered(pairs, pairs.far_edges())
     m, size = (X.shape if hasattr(X, "shape") else np.shape(X))[:2]
     far = np.arange(m) if size == 3 else np.flatnonzero(to_host(y) != 1)
     if pairs.given_weights is not None:
         far = far[pairs.given_weights[far] > 0]
     return np.stack([size * far, size * far + size - 1], axis=1).astype(np.int32)
+
+
+def _numbered(pairs: Pairs, edges: tuple[Index, Index]) -> NDArray[np.int32]:
+    """Edges (m, 2) by numbers of the user's rows."""
+    return pairs.numbers(np.stack(edges, axis=1)).astype(np.int32)
 
 
 def _table(heads: Index, tails: Index, n: int) -> NDArray[np.int32]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import (
@@ -238,7 +239,7 @@ class GMML(PairLearner, MetricLearner):
         Sets ``feature_scale_``, by which the points of the sums are multiplied.
         """
         scale = None
-        if not holds_tuples(X) and self.n_pairs is None:
+        if not holds_tuples(X) and self.n_pairs is None and not is_dask(X):
             points = validated_points(self, X, reset=True)
             labels = validated_labels(self, points, y)
             self._check_parameters()

@@ -358,6 +358,54 @@ def cross_impostor_pairs(
     return heads, tails
 
 
+def mutual_impostor_pairs(
+    Q: Floats,
+    reach: Floats,
+    Z: Floats,
+    others_reach: Floats,
+    labels: Index,
+    others: Index,
+    screen: tuple[Floats, Floats] | None = None,
+) -> tuple[tuple[Index, Index], tuple[Index, Index]]:
+    """`cross_impostor_pairs` of Q among Z, and of Z among Q, by one matrix product."""
+    A, B = (Q, Z) if screen is None else screen
+    r, width = Q.shape[1], max(len(Z), 1)
+    left = np.column_stack([A, np.ones(len(A), A.dtype), -_lowered_halves(A)])
+    right = np.column_stack([B, -_lowered_halves(B), np.ones(len(B), B.dtype)]).T
+    with np.errstate(over="ignore"):
+        bar, others_bar = (
+            np.nextafter((-0.5 * values).astype(B.dtype), -np.inf, dtype=B.dtype)
+            for values in (reach, others_reach)
+        )
+    stack = np.concatenate([Q, Z])
+
+    def codes(rows: slice) -> tuple[Index, Index]:
+        with np.errstate(all="ignore"):  # an overflow gives nan, which passes
+            product = left[rows] @ right
+        found = []
+        for passed, limits in (
+            (~(product <= bar[rows, None]), reach),
+            (~(product <= others_bar), None),
+        ):
+            i, j = np.divmod(np.flatnonzero(passed), width)
+            i += rows.start
+            unlike = labels[i] != others[j]
+            i, j = i[unlike], j[unlike]
+            limit = limits[i] if limits is not None else others_reach[j]
+            near = sq_lengths(stack, i, len(Q) + j) < limit
+            found.append(i[near] * width + j[near])
+        return found[0], found[1]
+
+    step = max(16, TILE * TILE // width)
+    parts = [slice(first, min(first + step, len(Q))) for first in range(0, len(Q), step)]
+    found = _in_threads(codes, parts, len(Q) * width * r * B.itemsize)
+    none = np.empty(0, np.intp)
+    forth, back = (np.concatenate([none, *(part[way] for part in found)]) for way in (0, 1))
+    i, j = np.divmod(back, width)
+    order = np.lexsort((i, j))
+    return np.divmod(forth, width), (j[order], i[order])
+
+
 def _lowered_halves(S: Floats) -> Floats:
     """½‖s‖² of each row minus a bound on the rounding of its products; nan on overflow."""
     shrink = S.dtype.type(0.5 - (S.shape[1] + 8) * np.finfo(S.dtype).eps)

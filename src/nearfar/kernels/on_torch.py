@@ -309,6 +309,23 @@ def cross_impostor_pairs(
     return torch.cat(heads), torch.cat(tails)
 
 
+def mutual_impostor_pairs(
+    Q: Tensor,
+    reach: Tensor,
+    Z: Tensor,
+    others_reach: Tensor,
+    labels: Tensor,
+    others: Tensor,
+    screen: tuple[Tensor, Tensor] | None = None,
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """`cross_impostor_pairs` of Q among Z, and of Z among Q."""
+    back = None if screen is None else screen[::-1]
+    return (
+        cross_impostor_pairs(Q, reach, Z, labels, others, screen),
+        cross_impostor_pairs(Z, others_reach, Q, others, labels, back),
+    )
+
+
 def _lowered_halves(S: Tensor) -> Tensor:
     """½‖s‖² of each row minus a bound on the rounding of its products; nan on overflow."""
     half = (S * S).sum(1) * (0.5 - (S.shape[1] + 8) * _matmul_eps(S))

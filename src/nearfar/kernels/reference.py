@@ -70,6 +70,16 @@ def cross_impostor_pairs(
     return np.array(heads, dtype=np.intp), np.array(tails, dtype=np.intp)
 
 
+def mutual_impostor_pairs(
+    Q: Floats, reach: Floats, Z: Floats, others_reach: Floats, labels: Index, others: Index
+) -> tuple[tuple[Index, Index], tuple[Index, Index]]:
+    """`cross_impostor_pairs` of Q among Z, and of Z among Q."""
+    return (
+        cross_impostor_pairs(Q, reach, Z, labels, others),
+        cross_impostor_pairs(Z, others_reach, Q, others, labels),
+    )
+
+
 def sq_lengths(Z: Floats, heads: Index, tails: Index) -> Floats:
     """‖z_h − z_t‖² along each edge."""
     return np.array([np.sum((Z[h] - Z[t]) ** 2) for h, t in zip(heads, tails, strict=True)])

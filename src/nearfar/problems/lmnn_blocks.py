@@ -23,17 +23,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import Blocks, Engine, Task
-from nearfar.blocks.engine import unchanged
+from nearfar.blocks.engine import rounds, unchanged
+from nearfar.blocks.rows import IN_FLIGHT
 from nearfar.linalg import largest_scale, range_and_null, symmetric
 from nearfar.problems import lmnn_shards as shards
 from nearfar.problems.lmnn import CERTIFY_WIDTH, Certificate, LMNNProblem
 from nearfar.problems.lmnn_blocks_whitening import whitened_blocks
-from nearfar.problems.lmnn_shards import Coordinates, Multipliers
+from nearfar.problems.lmnn_shards import Coordinates, Multipliers, Seeker
 from nearfar.problems.lmnn_triplets import STEP_LIMIT, Triplets
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 Edges = tuple[Index, Index]
+Search = tuple[list[list[Task]], list[Task]]
 
 
 class Working:
@@ -261,44 +263,72 @@ class LMNNBlocks(LMNNProblem):
 
     # -- the working set -----------------------------------------------------------------------
 
-    def _searched(
-        self, F: Matrix, margin: float, previous: Working | None, keep: bool
-    ) -> tuple[list[Task], list[Task]]:
-        """The heads of shards after a search under a map F, and the multipliers before it."""
-        none = [Multipliers.none()] * len(self.bases)
-        known = none if previous is None else previous.collect()
+    def _searched(self, F: Matrix, margin: float, previous: Working | None, keep: bool) -> Search:
+        """What a search under a map F finds for each shard, and the multipliers before it.
+
+        Shards are the rows of all blocks, or of one sample: pairs of blocks meet once, and are
+        searched both ways. In each round a block moves once at most, as a result of its own that is
+        freed when its round is over, and the next rounds wait for it: no worker gathers the blocks
+        of others.
+        """
+        engine, blocks = self.engine, self.blocks
+        known = [Multipliers.none()] * len(self.bases) if previous is None else previous.collect()
         # As results of tasks: what a search needs is sent once, and can be sent again.
-        before = self.engine.map(unchanged, known, name="multipliers")
-        heads = self.engine.map(
+        before = engine.map(unchanged, known, name="multipliers")
+        heads = engine.map(
             shards.begun,
             self.bases,
             before,
             name="impostor_search",
             shared=(self.shared, F, margin, keep),
         )
-        heads = self.blocks.meet(
-            shards.searched,
-            heads,
-            name="impostor_search",
-            beside=self.blocks.split(self.codes),
-            shared=(self.shared, F),
-        )
-        return heads, before
+        mutual = len(heads) == len(blocks)
+        if mutual:
+            seekers = engine.map(shards.seeker_of, heads, name="seeker")
+        else:
+            classes = zip(blocks.split(self.codes), blocks.starts.tolist(), strict=False)
+            seekers = [Seeker.of_none(codes, first) for codes, first in classes]
+        found: list[list[Task]] = [[] for _ in heads]
+        waiting: list[list[Task]] = []
+        for pairs in rounds(len(blocks), both=not mutual):
+            met = [(a, b) for a, b in pairs if a < len(heads)]
+            if not met:
+                continue
+            sent = engine.map(unchanged, [blocks.parts[b] for _, b in met], name="send")
+            both = engine.map(
+                shards.searched,
+                [heads[a] for a, _ in met],
+                sent,
+                [seekers[b] for _, b in met],
+                name="impostor_search",
+                shared=(self.shared, F),
+            )
+            for which in range(2 if mutual else 1):
+                halves = engine.map(shards.half, both, [which] * len(both), name="impostors")
+                for (a, b), task in zip(met, halves, strict=True):
+                    if which == 0 or a != b:
+                        found[b if which else a].append(task)
+            waiting.append(both)
+            if len(waiting) > IN_FLIGHT:
+                engine.finish(waiting.pop(0))
+        for some in found:
+            engine.finish(some)
+        return found, before
 
     def _assembled(
         self,
-        searched: tuple[list[Task], list[Task]],
+        searched: Search,
         L: Matrix,
         margin: float,
         width: float,
         keep: bool,
     ) -> Working:
         """The shards of what a search has found."""
-        heads, before = searched
+        found, before = searched
         tasks = self.engine.map(
             shards.shard_of,
             self.bases,
-            heads,
+            found,
             before,
             name="shard",
             shared=(self.shared, L, None, margin, width, keep, self.is_single),
@@ -438,7 +468,7 @@ class LMNNBlocks(LMNNProblem):
 
     def _proved(
         self,
-        searched: tuple[list[Task], list[Task]],
+        searched: Search,
         L: Matrix,
         components: Matrix | None,
         width: float,
@@ -446,11 +476,11 @@ class LMNNBlocks(LMNNProblem):
         with_dual: bool = False,
     ) -> list[Task]:
         """What (6) needs of each shard, in float64."""
-        heads, before = searched
+        found, before = searched
         return self.engine.map(
             shards.proved,
             self.bases,
-            heads,
+            found,
             before,
             name="prove",
             shared=(self.shared, L, components, width, keep, self._ranges[0][1], with_dual),

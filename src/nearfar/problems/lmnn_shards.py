@@ -76,18 +76,38 @@ class Multipliers:
 
 
 @dataclass(frozen=True)
-class Head:
-    """The rows of a shard in a search for impostors, and what it has found so far."""
+class Seeker:
+    """What others need to know of the rows of a shard in a search for impostors."""
 
-    images: Array  # (m, r)
     reach: Array  # (m,) squared distance up to which others are impostors
-    codes: Index
-    ids: Index
+    codes: Index  # (m,) classes, ascending
+    ids: Index  # (m,) row numbers, ascending
     known: Index  # ascending row numbers of tails that are needed in any case
-    heads: tuple[Index, ...] = ()  # pairs: rows of the shard,
-    tails: tuple[Index, ...] = ()  # and row numbers
-    tail_ids: tuple[Index, ...] = ()  # row numbers of tails that are not in the shard,
-    tail_rows: tuple[Array, ...] = ()  # and these rows, (·, features)
+
+    @classmethod
+    def of_none(cls, codes: Index, first: int) -> Seeker:
+        """Rows from ``first`` on, which seek no impostors."""
+        ids = first + np.arange(len(codes))
+        return cls(np.full(len(codes), -np.inf), codes, ids, ids[:0])
+
+
+@dataclass(frozen=True)
+class Head:
+    """The rows of a shard in a search for impostors."""
+
+    X: Array
+    images: Array  # (m, r)
+    seeker: Seeker
+
+
+@dataclass(frozen=True)
+class Found:
+    """Impostors of the rows of a shard among those of a block."""
+
+    heads: Index  # pairs: rows of the shard,
+    tails: Index  # and row numbers
+    ids: Index  # row numbers of tails that are not in the shard,
+    rows: Array  # and these rows, (·, features)
 
 
 def based(
@@ -122,34 +142,56 @@ def begun(
     lengths = kernels.double(kernels.sq_lengths(images, heads, tails))
     reach = kernels.segment_max(heads, lengths, len(base.X)) + (1 + margin)
     known = previous.tail if keep else previous.tail[previous.prox > 0]
-    return Head(images[: len(base.X)], reach, base.codes, base.ids, np.unique(known))
+    seeker = Seeker(reach, base.codes, base.ids, np.unique(known))
+    return Head(base.X, images[: len(base.X)], seeker)
+
+
+def seeker_of(head: Head) -> Seeker:
+    """What others need to know."""
+    return head.seeker
 
 
 def searched(
-    head: Head, block: Array, others: Index, first: int, at: Coordinates, F: Matrix
-) -> Head:
-    """The head after it has met a block, of these classes and with rows from ``first`` on."""
-    kernels = kernels_for(block)
-    active = np.flatnonzero(to_host(head.reach) > -np.inf)
-    heads, tails = (np.empty(0, dtype=np.intp) for _ in range(2))
-    if len(active) and not (others[0] == others[-1] == head.codes[0] == head.codes[-1]):
-        images, queries = kernels.apply(at.centred(block), F), take_rows(head.images, active)
-        codes = (kernels.index(codes, block) for codes in (head.codes[active], others))
-        screen = kernels.single(queries), kernels.single(images)
-        found = kernels.cross_impostor_pairs(
-            queries, take_rows(head.reach, active), images, *codes, screen
+    head: Head, block: Array, other: Seeker, at: Coordinates, F: Matrix
+) -> tuple[Found, Found]:
+    """Impostors of a shard among the rows of a block, and of these among the rows of the shard."""
+    kernels, own = kernels_for(block), head.seeker
+    if own.ids[0] == other.ids[0] and len(own.ids) == len(other.ids):
+        starts = np.searchsorted(own.codes, np.arange(own.codes[-1] + 2))
+        heads, tails = map(to_host, kernels.impostor_pairs(head.images, own.reach, starts))
+        found = _found(own, block, other, heads, tails)
+        return found, found
+    if own.codes[0] == own.codes[-1] == other.codes[0] == other.codes[-1]:
+        forth = back = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+    else:
+        images = kernels.apply(at.centred(block), F)
+        forth, back = kernels.mutual_impostor_pairs(
+            head.images,
+            own.reach,
+            images,
+            kernels.like(other.reach, own.reach),
+            kernels.index(own.codes, block),
+            kernels.index(other.codes, block),
+            (kernels.single(head.images), kernels.single(images)),
         )
-        heads, tails = active[to_host(found[0])], first + to_host(found[1])
-    low, high = np.searchsorted(head.known, [first, first + len(block)])
-    needed = np.union1d(tails, head.known[low:high]).astype(np.intp)
-    needed = needed[~np.isin(needed, head.ids)]
-    return replace(
-        head,
-        heads=(*head.heads, heads),
-        tails=(*head.tails, tails),
-        tail_ids=(*head.tail_ids, needed),
-        tail_rows=(*head.tail_rows, take_rows(block, needed - first)),
+    return (
+        _found(own, block, other, *map(to_host, forth)),
+        _found(other, head.X, own, *map(to_host, back)),
     )
+
+
+def _found(own: Seeker, block: Array, other: Seeker, heads: Index, tails: Index) -> Found:
+    """Pairs with the rows of a block, and these rows, together with those that are known."""
+    known = other.ids[np.isin(other.ids, own.known, assume_unique=True)]
+    needed = np.union1d(other.ids[tails], known).astype(np.intp)
+    needed = needed[~np.isin(needed, own.ids, assume_unique=True)]
+    rows = take_rows(block, np.searchsorted(other.ids, needed))
+    return Found(heads, other.ids[tails], needed, rows)
+
+
+def half(found: tuple[Found, Found], which: int) -> Found:
+    """One way of a search."""
+    return found[which]
 
 
 @dataclass(frozen=True)
@@ -204,7 +246,7 @@ class Shard:
 
 def assembled(
     base: Base,
-    head: Head,
+    found: list[Found],
     previous: Multipliers,
     at: Coordinates,
     L: Matrix,
@@ -219,9 +261,10 @@ def assembled(
     ``components`` are that map, with the kept distance; None for L with it.
     """
     kernels = kernels_for(base.X)
-    tail_ids = np.concatenate([np.empty(0, dtype=np.intp), *head.tail_ids])
+    none = np.empty(0, dtype=np.intp)
+    tail_ids = np.concatenate([none, *(part.ids for part in found)])
     order = np.argsort(tail_ids, kind="stable")
-    pieces = [rows for rows in head.tail_rows if len(rows)]
+    pieces = [part.rows for part in found if len(part.rows)]
     rows = [base.rows, take_rows(joined(pieces), order)] if pieces else [base.rows]
     X, tail_ids = joined(rows), tail_ids[order]
     ids = np.concatenate([base.ids, base.end_ids, tail_ids])
@@ -233,8 +276,8 @@ def assembled(
         other = len(ids) - len(tail_ids) + np.searchsorted(tail_ids, numbers)
         return kernels.index(np.where(base.ids[own] == numbers, own, other), X)
 
-    none = np.empty(0, dtype=np.intp)
-    heads, tails = (np.concatenate([none, *found]) for found in (head.heads, head.tails))
+    heads = np.concatenate([none, *(part.heads for part in found)])
+    tails = np.concatenate([none, *(part.tails for part in found)])
     code = kernels.unique(kernels.index(heads, X) * len(X) + local(tails))
     problem = replace(problem, found=(code // len(X), code % len(X)))
     used = slice(None) if keep else np.flatnonzero(previous.prox > 0)
@@ -248,9 +291,8 @@ def assembled(
         Z, kept = kernels.apply(at.centred(X), components), None
     triplets = problem.with_multipliers(known, width)
     place = problem._survey(L, Z, kept, margin, width, triplets, keep=keep, components=components)
-    found = place.triplets
     close = kernels.flatnonzero(place.pair_lengths <= NEAR_EQUAL)
-    same = (X[found.heads[close]] == X[found.tails[close]]).all(1)
+    same = (X[place.triplets.heads[close]] == X[place.triplets.tails[close]]).all(1)
     equal = place.pair_lengths < 0
     equal[close[kernels.flatnonzero(same)]] = True
     problem = replace(problem, found=())  # type: ignore[arg-type]
@@ -386,7 +428,7 @@ def bounded(shard: Shard, width: float, null: Matrix) -> dict[str, Any]:
 
 def proved(
     base: Base,
-    head: Head,
+    found: list[Found],
     previous: Multipliers,
     at: Coordinates,
     L: Matrix,
@@ -397,7 +439,7 @@ def proved(
     with_dual: bool,
 ) -> dict[str, Any]:
     """What (6) needs of a shard in float64, at L or at the map that is returned for it."""
-    shard = assembled(base, head, previous, at, L, components, margin, margin, keep, single=False)
+    shard = assembled(base, found, previous, at, L, components, margin, margin, keep, single=False)
     part = _bounded(shard, shard.at, null) | {"pull": shard.at.pull}
     if not with_dual:
         del part["dual"]

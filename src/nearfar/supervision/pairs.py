@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,14 @@ class Pairs:
     given_weights: Floats | None = (
         None  # of labelled points, whose products are these, or of tuples
     )
+    rows: Index | None = None  # (n,) numbers of the points among all, if these are some of them
 
     def __len__(self) -> int:
         return len(self.heads)
+
+    def numbers(self, ends: Index) -> Index:
+        """The numbers of these points among all."""
+        return ends if self.rows is None else self.rows[ends]
 
     @property
     def near_weights(self) -> Floats | None:
@@ -169,7 +174,13 @@ def pairs_of_labels(
     name : str
         Name of the estimator, for messages.
     """
-    heads, tails, near = labelled_edges(labels, n_pairs, random)
+    edges = labelled_edges(labels, n_pairs, random)
+    return pairs_of_edges(Pairs(points, *edges, labels if n_pairs is None else None), name)
+
+
+def pairs_of_edges(pairs: Pairs, name: str) -> Pairs:
+    """The pairs without far ones of equal points, of which a warning tells."""
+    points, heads, tails, near = pairs.points, pairs.heads, pairs.tails, pairs.near
     same = equal_points(points)
     coincide = np.zeros(len(near), dtype=bool)
     if (same != np.arange(len(same))).any():
@@ -178,7 +189,8 @@ def pairs_of_labels(
         first = np.flatnonzero(coincide)[0]
         warn(
             "far pairs of equal points are left out, since no metric can separate them: rows"
-            f" {heads[first]} and {tails[first]} ({coincide.sum()} in all). Check their labels.",
+            f" {pairs.numbers(heads)[first]} and {pairs.numbers(tails)[first]} ({coincide.sum()} in"
+            " all). Check their labels.",
             DataWarning,
         )
         heads, tails, near = heads[~coincide], tails[~coincide], near[~coincide]
@@ -187,7 +199,7 @@ def pairs_of_labels(
             f"{name} needs points of different classes that differ; all pairs of different classes"
             " are of equal points. Check the features."
         )
-    return Pairs(points, heads, tails, near, labels if n_pairs is None else None)
+    return replace(pairs, heads=heads, tails=tails, near=near)
 
 
 def drawn(count: int, total: int, random: Any) -> Index:
@@ -269,12 +281,18 @@ def weighted_by_points(pairs: Pairs, weights: Floats | None) -> Pairs:
     """Pairs of labelled points with the product of the points' weights, without those of none."""
     if weights is None:
         return pairs
-    products = weights[pairs.heads] * weights[pairs.tails]
+    products = weights[pairs.numbers(pairs.heads)] * weights[pairs.numbers(pairs.tails)]
     kept = products > 0
     near = pairs.near[kept]
     check_both_kinds(near, "Give weight to two points of a class, and to points of two classes.")
-    heads, tails = pairs.heads[kept], pairs.tails[kept]
-    return Pairs(pairs.points, heads, tails, near, pairs.labels, products[kept], weights)
+    return replace(
+        pairs,
+        heads=pairs.heads[kept],
+        tails=pairs.tails[kept],
+        near=near,
+        weights=products[kept],
+        given_weights=weights,
+    )
 
 
 def warn_of_far_and_equal(rows: Index, one: str) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.blocks import is_dask
+from nearfar.blocks.collections import array_of_known_rows, rows_on_this_machine
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.validation import check_in_memory
@@ -23,8 +25,8 @@ class Tuples:
 
     Parameters
     ----------
-    points : array-like, DataFrame or torch.Tensor of shape (n_points, n_features)
-        The points.
+    points : array-like, DataFrame, torch.Tensor or Dask array of shape (n_points, n_features)
+        The points. Of a Dask array or table, learners gather the rows that tuples name.
     indices : array-like of int, of shape (n_tuples, 2), (n_tuples, 3) or (n_tuples, 4)
         Rows of ``points``: pairs; triplets of a point, one that should be near and one that should
         be far; or quadruplets of two points that should be nearer to each other than two others.
@@ -44,7 +46,10 @@ class Tuples:
     ndim = 3
 
     def __init__(self, points: Any, indices: Any) -> None:
-        check_in_memory(points, "points")
+        if is_dask(points):
+            points = array_of_known_rows(points)
+        else:
+            check_in_memory(points, "points")
         self.points = points if hasattr(points, "shape") else np.asarray(points)
         if len(self.points.shape) != 2:
             raise InvalidInputError(
@@ -62,10 +67,25 @@ class Tuples:
     @property
     def dtype(self) -> Any:
         """The dtype of the points."""
-        return self._array.dtype
+        return self.points.dtype if is_dask(self.points) else self._array.dtype
+
+    @property
+    def named_rows(self) -> Index | None:
+        """The rows of a Dask array that tuples name, ascending; None for points in memory."""
+        return np.unique(self.indices) if is_dask(self.points) else None
+
+    def in_memory(self) -> Tuples:
+        """The same tuples of points in memory: of a Dask array, of the rows that they name."""
+        rows = self.named_rows
+        if rows is None:
+            return self
+        points = rows_on_this_machine(self.points, rows)
+        return Tuples(points, np.searchsorted(rows, self.indices))
 
     def dense(self) -> Array:
         """The array ``points[indices]`` of shape (n_tuples, 2 to 4, n_features), made anew."""
+        if is_dask(self.points):
+            return self.in_memory().dense()
         points = self._array
         return points[kernels_for(points).index(self.indices, points)]
 
