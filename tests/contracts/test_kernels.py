@@ -70,8 +70,7 @@ any_layout = pytest.mark.parametrize("sizes", [(12, 1, 20)], indirect=True, ids=
 def small_blocks(monkeypatch, request):
     """Blocks and tiles so small that the data of these tests fill several, and no spare neighbours
     that would make up for a wrong choice."""
-    monkeypatch.setattr(on_numpy, "SPARE", 0)
-    monkeypatch.setattr(on_numpy, "SMALL_CLASS", 8)  # some of the classes are larger
+    monkeypatch.setattr(on_numpy, "FEWEST_POINTS", 15)  # some of the classes are larger
     monkeypatch.setattr(on_numpy, "TILE", 5)
     monkeypatch.setattr(on_numpy, "GATHER_BYTES", 0)  # the least block, 64 rows
     monkeypatch.setattr(on_numpy, "GEMM_ROWS", 7)

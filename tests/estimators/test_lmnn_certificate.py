@@ -143,3 +143,10 @@ def test_contradictions_raise():
         LMNN(certificate="sample").fit(np.stack([X[:10], X[10:20], X[20:30]], axis=1))
     with pytest.raises(InvalidInputError, match="certificate"):
         LMNN(certificate="some").fit(X, y)
+
+
+def test_dask_arrays_are_refused():
+    array = pytest.importorskip("dask.array")
+    X, y = overlapping_classes(60)
+    with pytest.raises(InvalidInputError, match="needs rows in memory; got a Dask array"):
+        LMNN(certificate="sample").fit(array.from_array(X, chunks=(20, 6)), y)

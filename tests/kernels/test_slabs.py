@@ -5,6 +5,7 @@ import tracemalloc
 import joblib
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 from nearfar import LMNN
 from nearfar.kernels import on_numpy, reference, slabs
@@ -288,3 +289,19 @@ def test_tensors_on_the_host_are_pruned_too(monkeypatch, torch, rng, dtype):
             assert got.dtype == torch.int64
             np.testing.assert_array_equal(got.numpy(), wanted)
     assert len(done) == 2
+
+
+def test_a_screen_leaves_out_directions_that_hardly_matter(rng):
+    """Of 40 directions 30 have a hundredth of the others' scale: distances change by little."""
+    scales = np.where(np.arange(40) < 10, 1.0, 0.01)
+    turned = np.linalg.qr(rng.normal(size=(40, 40)))[0]
+    points = (rng.normal(size=(300, 40)) * scales @ turned).astype(np.float32)
+    screen = slabs._leading(points, np.full(300, 2.0))
+    assert screen.shape == (300, 16)
+    squares, exact = (cdist(P, P, "sqeuclidean") for P in (screen, points.astype(np.float64)))
+    assert (squares <= exact * (1 + 1e-4) + 1e-6).all()
+    assert np.abs(squares - exact).max() < 0.1
+    assert slabs._leading(points, np.full(300, 1e-9)) is points
+    assert slabs._leading(points[:, :8], np.full(300, 2.0)).shape == (300, 8)
+    assert slabs._leading(points, np.full(300, np.inf)) is points
+    assert slabs._leading(points, np.full(300, 1e9)).shape == (300, slabs.STEP)

@@ -5,6 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nearfar.kernels import reference
+from nearfar.problems.lmnn import LMNNProblem
+
 WIDTH = 0.3
 EVERYTHING = 1e6  # a margin within which all triplets lie
 
@@ -345,3 +348,31 @@ def test_the_first_guess_gives_noise_little_weight(build, make_case, rng):
     pulls = np.diag(C.T @ C) * np.diag(case.P)
     assert 0.9 < pulls[0] < 1.1
     assert pulls[1] < 0.4
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_returned_map_of_a_shrunk_metric_needs_no_further_search(monkeypatch, rng, dtype):
+    """Rounding hardly changes the metric: the triplets of the certificate are all there are."""
+    y = np.arange(120) % 3
+    X = (rng.normal(size=(120, 4)) + 0.5 * y[:, None]).astype(dtype)
+    order = np.argsort(y, kind="stable")
+    X, starts = X[order], np.array([0, 40, 80, 120])
+    edges = reference.nearest_in_class(X, starts, 3)
+    problem = LMNNProblem.build(X, X.mean(0), edges, starts, 0.3, 0.2)
+    L = problem.first_guess()
+    certificate, triplets = problem.certify(L)
+    searched = problem.certify_returned(L, None, triplets)
+    searches = []
+    survey = LMNNProblem._survey
+    monkeypatch.setattr(
+        LMNNProblem, "_survey", lambda *a, **k: searches.append(1) or survey(*a, **k)
+    )
+    found = problem.certify_returned(L, certificate, triplets)
+    assert not searches
+    assert found.objective == pytest.approx(searched.objective, rel=1e-12)
+    assert found.n_active == searched.n_active
+    returned = LMNNProblem.returned
+    monkeypatch.setattr(LMNNProblem, "returned", lambda self, L: 0.8 * returned(self, L))
+    shorter = problem.certify_returned(L, certificate, triplets)
+    assert searches
+    assert shorter.n_active > found.n_active

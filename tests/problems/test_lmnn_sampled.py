@@ -1,5 +1,6 @@
 """The gap of LMNN from a sample of its rows: its parts against exact counts, and its coverage."""
 
+from dataclasses import replace
 from math import comb
 
 import numpy as np
@@ -196,3 +197,18 @@ def test_each_draw_is_new_and_may_fail_half_as_often():
     assert continued == RISK / 8
     seeds = [Draws(0, done).next()[0].integers(2**31) for done in (0, 2)]
     assert seeds[0] != seeds[1]
+
+
+def test_a_dual_point_of_float32_is_computed_again():
+    """The bound is that of the same α from the points in float64."""
+    X, y = overlapping_classes(300, 4)
+    problem = SampledLMNNProblem.of(problem_of(X.astype(np.float32), y), Draws(0), 0.1)
+    L = problem.normalised(np.eye(4))
+    looked = problem.bound(problem.survey(L, 0.1, 0.1))[1].triplets
+    wrong = replace(looked.best, total=2 * looked.best.total, S=(0 * looked.best.S[0],))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lmnn_sampled, "MOST", 2.0)
+        here, there = (
+            problem.certify(L, replace(looked, best=best))[0] for best in (looked.best, wrong)
+        )
+    assert there.bound == pytest.approx(here.bound, rel=1e-9)

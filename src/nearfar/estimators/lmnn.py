@@ -188,7 +188,7 @@ class LMNN(MetricLearner):
     certificate : {"all", "sample"}, default="all"
         What the gap of the answer is computed from: "all" pairs of points, or a "sample" of rows
         that are compared with all points, where all pairs take too long. The gap then holds with
-        a confidence of 99.9 %, see ``sampled_gap_``. A sample pays from some 200,000 rows on at
+        a confidence of 99.9 %, see ``sampled_gap_``. A sample pays from some 300,000 rows on at
         tol=1e-2, and later for a smaller ``tol``; where it would need more than a quarter of the
         rows, all pairs are compared. Only for a full metric, and not for triplets.
     max_iter : int, default=1000
@@ -484,6 +484,11 @@ class LMNN(MetricLearner):
             raise InvalidInputError(
                 "validation_fraction needs rows in memory; got a Dask array. Leave it None, and"
                 " raise shrinkage or tol against overfitting, or fit to a sample of the rows."
+            )
+        if is_dask(X) and self.certificate == "sample":
+            raise InvalidInputError(
+                "certificate='sample' needs rows in memory; got a Dask array. Leave"
+                " certificate='all'."
             )
         if targets is not None and self.validation_fraction is not None:
             raise InvalidInputError(

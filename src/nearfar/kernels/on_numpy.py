@@ -17,19 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels
-from sklearn.neighbors import NearestNeighbors
 
+from nearfar.kernels.search import FEWEST_POINTS, Search
 from nearfar.kernels.slabs import nearer, pruned_impostor_pairs
 from nearfar.kernels.threads import n_threads
-from nearfar.kernels.tiles import (
-    SPARE,
-    PairCount,
-    classes_of,
-    inexact,
-    labels_of,
-    may_hide,
-    unlike_tiles,
-)
+from nearfar.kernels.tiles import PairCount, classes_of, inexact, labels_of, unlike_tiles
 from nearfar.limits import check_time
 
 Floats = NDArray[np.floating]
@@ -40,7 +32,7 @@ R = TypeVar("R")
 TILE = 1536  # rows of a tile of the all-pairs search: 9 MB of float32 products, a share of the L3
 SMALL_TILE = 128  # the same if there are few points
 GATHER_BYTES = 1 << 20  # bytes of gathered rows of one block of edges: an L2 cache
-SMALL_CLASS = 512  # points of a class whose distances are computed as one matrix
+TREE_DIMENSIONS = 15  # up to which a tree finds neighbours in a large class
 GEMM_ROWS = 4096  # rows of a block of a tall matrix product, at most
 SCATTER_ROWS = 1024  # rows that are gathered for such a product at a time
 SCREENED = 16  # columns that are compared first when equal rows are sought
@@ -234,9 +226,8 @@ def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
     """Edges from each point to its k nearest others of its class, nearest first.
 
-    A class of m < k + 1 points gives each of its points m − 1 edges. Time O(Σ m² d). The search
-    proposes some more than k, and exact differences decide; a point for which rounding may have
-    hidden a neighbour is compared with its whole class.
+    A class of m < k + 1 points gives each of its points m − 1 edges. Time O(Σ m² d), less by a tree
+    for large classes in few dimensions.
     """
     heads: list[Index] = [np.empty(0, dtype=np.intp)]
     tails: list[Index] = [np.empty(0, dtype=np.intp)]
@@ -245,56 +236,15 @@ def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
         near = min(k, last - first - 1)
         if near == 0:
             continue
-        points = X[first:last].astype(np.float64)
-        points -= np.median(points, axis=0)
-        squares = np.einsum("ij,ij->i", points, points)
-        farthest, candidates = _proposed(points, squares, min(near + SPARE, last - first - 1))
-        nearest, lengths = _exact_nearest(points, np.arange(last - first), candidates, near)
-        hidden = may_hide(squares, farthest, lengths[:, -1], points.shape[1])
-        for row in np.flatnonzero(hidden) if candidates.shape[1] < last - first - 1 else ():
-            check_time()
-            everyone = np.delete(np.arange(last - first), row)[None]
-            nearest[row] = _exact_nearest(points, np.array([row]), everyone, near)[0]
+        points = X[first:last]
+        in_tree = len(points) >= FEWEST_POINTS and X.shape[1] <= TREE_DIMENSIONS
+        search = Search.of(points, "kd_tree" if in_tree else "brute")
+        found, _ = search.nearest(points, near + 1)
+        others = found != np.arange(last - first)[:, None]
+        others[others.all(axis=1), -1] = False  # after as many equal points it does not find itself
         heads.append(np.repeat(np.arange(first, last), near))
-        tails.append(first + nearest.ravel())
+        tails.append(first + found[others])
     return np.concatenate(heads), np.concatenate(tails)
-
-
-def _proposed(points: Floats, squares: Floats, count: int) -> tuple[Floats, Index]:
-    """Candidates for the nearest others of each point, and the largest squared distance to them.
-
-    Up to SMALL_CLASS points one matrix product is faster than scikit-learn's search, which spends
-    some milliseconds per call on its threads.
-    """
-    if len(points) > SMALL_CLASS:
-        return _searched(NearestNeighbors(n_neighbors=count + 1).fit(points), points, count)
-    table = squares[:, None] + squares - 2 * (points @ points.T)
-    np.fill_diagonal(table, np.inf)
-    found = np.argpartition(table, count - 1, axis=1)[:, :count]
-    return np.take_along_axis(table, found, 1).max(axis=1), found
-
-
-def _searched(search: NearestNeighbors, points: Floats, count: int) -> tuple[Floats, Index]:
-    """`_proposed` by searching for one neighbour more, since the point itself may be found."""
-    farthest, found = np.empty(len(points)), np.empty((len(points), count), np.intp)
-    for rows in _tables(len(points), len(points)):
-        check_time()
-        distances, near = search.kneighbors(points[rows])
-        others = near != np.arange(rows.start, rows.stop)[:, None]
-        others[others.all(axis=1), -1] = False  # among many equal points it may not find itself
-        found[rows] = near[others].reshape(-1, count)
-        farthest[rows] = distances[others].reshape(-1, count)[:, -1] ** 2
-    return farthest, found
-
-
-def _exact_nearest(
-    points: Floats, rows: Index, candidates: Index, near: int
-) -> tuple[Index, Floats]:
-    """The nearest of the candidates of each row, and their squared distances; ties by number."""
-    candidates, count = np.sort(candidates, axis=1), candidates.shape[1]
-    lengths = sq_lengths(points, np.repeat(rows, count), candidates.ravel()).reshape(-1, count)
-    order = np.argsort(lengths, axis=1, kind="stable")[:, :near]
-    return np.take_along_axis(candidates, order, 1), np.take_along_axis(lengths, order, 1)
 
 
 def impostor_pairs(

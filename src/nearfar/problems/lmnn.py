@@ -56,6 +56,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg as scipy_linalg
 
 from nearfar.kernels import Array
 from nearfar.linalg import largest_scale, range_and_null, symmetric, top_of_means
@@ -126,6 +127,8 @@ class LMNNProblem(LMNNObjective):
             Z = self._images_of(components)
             if certificate is None:
                 return self._certified(L, Z, None, triplets, False, components)[0]
+            if self._covers_floored(triplets, L, Z, components):
+                return self._with_objective_at(certificate, L, Z, components, triplets)
             at = self._surveyed(L, Z, None, triplets, False, components)
             objective, n_active = self.objective(at)
             return replace(certificate, objective=objective, n_active=n_active)
@@ -135,12 +138,37 @@ class LMNNProblem(LMNNObjective):
             if certificate is None or found.bound >= certificate.bound:
                 return found
             return replace(certificate, objective=found.objective, n_active=found.n_active)
+        return self._with_objective_at(certificate, L, Z, self.returned(L), triplets)
+
+    def _with_objective_at(
+        self, certificate: Certificate, L: Matrix, Z: Array, components: Matrix, triplets: Triplets
+    ) -> Certificate:
+        """The certificate with the objective of the map that is returned, with images Z."""
+        objective, n_active = self.objective(self._placed_at(L, Z, components, triplets))
+        return replace(certificate, objective=objective, n_active=n_active)
+
+    def _placed_at(self, L: Matrix, Z: Array, components: Matrix, triplets: Triplets) -> Placement:
+        """L placed with triplets at the images Z of a map on the features."""
         edge_lengths = self._lengths(Z, *self.edges)
         pair_lengths = self._lengths(Z, triplets.heads, triplets.tails)
-        pull = self._pull_of(edge_lengths, L, self.returned(L))
-        at = Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
-        objective, n_active = self.objective(at)
-        return replace(certificate, objective=objective, n_active=n_active)
+        pull = self._pull_of(edge_lengths, L, components)
+        return Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
+
+    def _covers_floored(self, triplets: Triplets, L: Matrix, Z: Array, components: Matrix) -> bool:
+        """Whether the triplets found for L hold all that are active at the images Z of its map.
+
+        If λ is the least eigenvalue of the map's metric relative to that of L, φWᵀW included, an
+        impostor with D'(p) < 1 + D'(e) has λD(p) < 1 + D'(e), and was found if that is at most
+        λ(1 + D(e) + w).
+        """
+        if L.ndim > 2:  # several metrics
+            return False
+        above, after = (A @ self.prior_inverse for A in (self.components(L), components))
+        M = symmetric(above.T @ above) + self.floor * np.eye(above.shape[1])
+        least = float(scipy_linalg.eigvalsh(symmetric(after.T @ after), M)[0])
+        lengths = self._lengths(self._map(L, self.exact()), *self.edges, self._exactly_kept)
+        reach = least * (1 + lengths + triplets.width)
+        return bool((1 + self._lengths(Z, *self.edges) <= reach).all())
 
     def _covers(self, triplets: Triplets, Z: Array, other: Array) -> bool:
         """Whether the triplets found at images Z hold all that are active at other images.

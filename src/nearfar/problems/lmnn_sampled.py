@@ -34,7 +34,7 @@ from sklearn.utils import check_random_state
 from nearfar.kernels import Array
 from nearfar.kernels.tiles import labels_of
 from nearfar.problems.lmnn import CERTIFY_WIDTH, Certificate, LMNNProblem
-from nearfar.problems.lmnn_triplets import DualPoint, Placement, Triplets
+from nearfar.problems.lmnn_triplets import DualPoint, Triplets
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -93,9 +93,7 @@ class SampledLMNNProblem(LMNNProblem):
         components = self.returned(L)
         Z = self._images_of(components)
         lengths = self._lengths(Z, *self.edges)
-        pair_lengths = self._lengths(Z, previous.heads, previous.tails)
-        pull = self._pull_of(lengths, L, components)
-        at = Placement(L, Z, pull, lengths[previous.edges], pair_lengths, previous)
+        at = self._placed_at(L, Z, components, previous)
         known, _ = self.objective(at)
         generator, risk = self.draws.next()
         costs, masses = self._costs(lengths)
@@ -117,7 +115,7 @@ class SampledLMNNProblem(LMNNProblem):
             n_active=certificate.n_active + len(loss),
             confidence=CONFIDENCE,
         )
-        return found, self._joined(previous, edge, tail, 0 * loss)
+        return found, self._joined(found.triplets, edge, tail, 0 * loss)
 
     def certify_returned(
         self, L: Matrix, certificate: Certificate | None, triplets: Triplets
@@ -192,6 +190,8 @@ class SampledLMNNProblem(LMNNProblem):
 
     def _joined(self, triplets: Triplets, edge: Array, tail: Array, prox: Array) -> Triplets:
         """The triplets at hand, and others by their edges, impostors and multipliers."""
+        if len(edge) == 0:
+            return triplets
         concatenate, best = self.kernels.concatenate, triplets.best
         if best is not None:
             best = DualPoint(concatenate([best.alpha, self._kept_alpha(0 * prox)]))
