@@ -1,11 +1,15 @@
 """Kernel MCML: the problem on features, and the rows that a factor of few rows lacks."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 from sklearn.metrics.pairwise import pairwise_kernels
 
+from nearfar.linalg import is_identity
 from nearfar.problems.kernel_lmnn import KernelSpan
-from nearfar.problems.kernel_mcml import KernelMCMLProblem
+from nearfar.problems.kernel_mcml import KernelMCMLProblem, _least_share
+from nearfar.problems.mcml import MCMLProblem
 from nearfar.solvers import run
 from nearfar.solvers.quasi_newton import descend
 
@@ -87,3 +91,67 @@ def test_nothing_is_lacking_at_the_optimum(problem):
     found = problem.whole(solution.iterate.point)
     lacking = problem.lacking(found)
     assert np.einsum("ij,jk,ik->i", lacking, problem.P, lacking).max(initial=0) < 1e-4
+
+
+# -- the repaired bound ----------------------------------------------------------------------------
+
+
+def optimum(problem):
+    """The best lower and upper bound on the optimum that a long descent proves."""
+
+    def residual(at, _):
+        return problem.certify(at).gap
+
+    start = problem.first_guess()
+    solution = run(descend(problem.evaluate, start, residual), tol=1e-9, max_iter=500)
+    certificate = problem.certify(problem.whole(solution.iterate.point))
+    return certificate.bound, certificate.objective
+
+
+@pytest.mark.parametrize("iterations", [5, 15, 30])
+def test_the_bound_on_the_way(problem, iterations):
+    """It is below the optimum, and near the optimum it proves more than that of `MCML`, which tilts
+    all wide directions alike."""
+    assert is_identity(problem.P)
+    lower, upper = optimum(problem)
+    assert upper - lower < 1e-6 * upper
+    start = problem.first_guess(5)
+    iterates = islice(descend(problem.evaluate, start, lambda _, gain: gain), iterations)
+    at = problem.whole(list(iterates)[-1].point)
+    certificate, usual = problem.certify(at), MCMLProblem.certify(problem, at)
+    assert 0 <= certificate.bound <= upper
+    assert at.value - certificate.bound <= 1.001 * (at.value - usual.bound)
+
+
+def test_the_bound_is_that_of_its_factors(problem):
+    """p' = (1 − ε) p + ε q of the factors has P − S(p') ⪰ 0 for the ε that the bound tells."""
+    iterates = islice(descend(problem.evaluate, problem.first_guess(5), lambda _, gain: gain), 12)
+    at = problem.whole(list(iterates)[-1].point)
+    certificate = problem.certify(at)
+    p, q = (problem.whole(L) for L in certificate.factors)
+    share = (p.entropy - certificate.bound) / (p.entropy - q.entropy)
+    assert 0 < share < 1
+    assert np.linalg.eigvalsh(problem.P - (1 - share) * p.spread - share * q.spread)[0] > -1e-9
+
+
+def test_the_least_share_of_a_feasible_point(rng):
+    """I − (1 − ε) S − ε T is singular there; an infeasible T has none."""
+    S, T = (A @ A.T / 6 for A in rng.normal(size=(2, 6, 6)))
+    S, T = 1.3 * S / np.linalg.eigvalsh(S)[-1], 0.6 * T / np.linalg.eigvalsh(T)[-1]
+    share = _least_share(S, T, 0.0)
+    assert 0 < share < 1
+    assert np.linalg.eigvalsh(np.eye(6) - (1 - share) * S - share * T)[0] == pytest.approx(
+        0, abs=1e-9
+    )
+    assert _least_share(S, 2 * T, 0.0) is None
+
+
+def test_all_wide_directions_are_found(problem, rng, monkeypatch):
+    """Those with ρ > 1 − η, however few are looked for at first."""
+    S = problem.whole(rng.normal(size=(2, len(problem.P)))).spread
+    S = S / np.linalg.eigvalsh(S)[-3]  # two directions above 1, and so η is not small
+    monkeypatch.setattr("nearfar.problems.kernel_mcml.WIDEST", 1)
+    ratios, _ = problem._widths(S)
+    values = np.linalg.eigvalsh(S)
+    np.testing.assert_allclose(ratios, values[-len(ratios) :], atol=1e-12)
+    assert len(ratios) == len(S) or ratios[0] <= 2 - ratios[-1]

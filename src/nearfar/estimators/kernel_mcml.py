@@ -39,7 +39,7 @@ from nearfar.supervision import ClassOrder
 
 Matrix = NDArray[np.float64]
 
-SPARE_ROWS = 20  # rows of the first factor beyond the number of classes: mostly enough
+SPARE_ROWS = 4  # rows of the first factor beyond the number of classes: mostly enough
 
 
 class KernelMCML(KernelMetricLearner):

@@ -188,7 +188,7 @@ class MCMLProblem(SoftNeighborsProblem):
         if at.spread is None or not self._within_range(at.spread):
             return Certificate(value, 0.0)
         ratios, frame = self._widths(at.spread)
-        if ratios.max(initial=0.0) <= 1 - _rounding(ratios):
+        if ratios.max(initial=0.0) <= 1 - rounding_of_largest(ratios):
             return Certificate(value, max(0.0, at.entropy), (at.L,))
 
         def mixed(spread: Matrix, entropy: float) -> float:
@@ -276,7 +276,7 @@ def _least_share(S: Matrix, T: Matrix) -> float:
     The smallest eigenvalue is a concave function of ε. So where its chord from 0 to a positive
     value crosses zero, it is positive too. Its rounding error is subtracted.
     """
-    unit, rounding = np.eye(len(S)), max(_rounding(S), _rounding(T))
+    unit, rounding = np.eye(len(S)), max(rounding_of_largest(S), rounding_of_largest(T))
 
     def room(share: float) -> float:
         matrix = symmetric(unit - (1 - share) * S - share * T)
@@ -292,6 +292,6 @@ def _least_share(S: Matrix, T: Matrix) -> float:
     return share
 
 
-def _rounding(S: Matrix) -> float:
+def rounding_of_largest(S: Matrix) -> float:
     """What rounding may have taken from the largest eigenvalue of S; its eigenvalues do, too."""
     return len(S) * float(np.finfo(float).eps) * float(np.linalg.norm(S))
