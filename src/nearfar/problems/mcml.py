@@ -162,8 +162,8 @@ class MCMLProblem(SoftNeighborsProblem):
         r, d, m = *at.L.shape, len(lengths)
         slack = np.maximum(np.vecdot(Vt @ self.slope(at), Vt), LEAST_SLACK)
         stiff = np.zeros(max(r, d))
-        stiff[:m] = 8 / float(self.counted.sum()) * lengths**2
-        own = 4 * slack + (1 + TURNING) * stiff[:r, None] + TURNING * stiff[:d]
+        stiff[:m] = 4 / float(self.counted.sum()) * lengths**2
+        own = 2 * slack + (1 + TURNING) * stiff[:r, None] + TURNING * stiff[:d]
         own[np.arange(m), np.arange(m)] += stiff[:m]
         coupled = np.sqrt(np.outer(stiff[:m], stiff[:m])) * (1 - np.eye(m))  # of (k, j) and (j, k)
         opposite = own[:m, :m].T
