@@ -40,7 +40,7 @@ In whitened coordinates P is near the identity, and λI has become λBᵀB; the 
 
 (11) curvature  about 2⟨P − S(p), DᵀD⟩ + (2/n)‖LᵀD + DᵀL‖²  along L + tD
 
-(11) is exact for Gaussian differences with S(p) = P = I. With L = diag(s)Vᵀ it couples no entries
+For Gaussian differences with S(p) = P = I, (11) is exact. With L = diag(s)Vᵀ it couples no entries
 of DV but the pairs (k, j) and (j, k), so that its inverse costs O(d³).
 
 [GR05] Globerson & Roweis, Metric learning by collapsing classes, NIPS 2005.
