@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from nearfar.kernels import kernels_for
+from nearfar.problems import mcml
 from nearfar.problems.mcml import MCMLProblem
 
 SIZES = (5, 4, 1, 2)  # one point is alone in its class
@@ -59,6 +60,28 @@ def test_the_gradient_is_that_of_the_paper(case, factor, backend):
     np.testing.assert_allclose(
         point.gradient, expected @ problem.basis, rtol=1e-7, atol=1e-8 * abs(expected).max()
     )
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5])
+def test_the_preconditioner_inverts_the_curvature(case, rng, rows, monkeypatch):
+    """Of (11), whose derivative along D is 2 D G + (4/n) L (LᵀD + DᵀL), for slack G = P − S(p) with
+    the eigenvectors of LᵀL, and without the regularisation of turning."""
+    monkeypatch.setattr(mcml, "TURNING", 0.0)
+    problem = build(case)
+    L, n = rng.normal(size=(rows, 3)), problem.counted.sum()
+    Vt = np.linalg.svd(L)[2]
+    G = Vt.T @ np.diag([0.1, 0.5, 2.0]) @ Vt
+    at = mcml.CollapsePoint(L, 0.0, L, 0.0, spread=problem.P - G)
+    D = rng.normal(size=(rows, 3))
+    change = 2 * D @ G + 4 / n * L @ (L.T @ D + D.T @ L)
+    np.testing.assert_allclose(problem.preconditioner(at)(change), D, rtol=1e-8, atol=1e-10)
+
+
+def test_a_map_of_few_rows_has_no_preconditioner(case):
+    problem = build(case)
+    at = problem.evaluate(problem.factor(np.ones((1, 3))))
+    assert at.spread is None
+    assert problem.preconditioner(at) is None
 
 
 def test_the_entropy_is_that_of_the_soft_neighbours(case, factor, backend):

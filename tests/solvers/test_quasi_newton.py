@@ -242,6 +242,20 @@ def test_a_quadratic(bowl):
     assert solution.n_iter < 100
 
 
+def test_the_inverse_hessian_as_preconditioner_leads_there_in_one_step(bowl):
+    evaluate, minimiser = bowl
+    origin = evaluate(np.zeros(SHAPE)).gradient
+    columns = [evaluate(e.reshape(SHAPE)).gradient - origin for e in np.eye(12)]
+    inverse = np.linalg.inv(np.array([column.ravel() for column in columns]))
+
+    def newton(_):
+        return lambda gradient: (inverse @ gradient.ravel()).reshape(SHAPE)
+
+    iterates = descend(evaluate, np.ones(SHAPE), by_gain, preconditioner=newton)
+    _, second = itertools.islice(iterates, 2)
+    np.testing.assert_allclose(second.point, minimiser, atol=1e-9)
+
+
 def test_a_curved_valley():
     """As scipy's L-BFGS does, within twice as many iterations."""
     start = np.array([[-1.2, 1.0], [-1.2, 1.0]])

@@ -40,7 +40,7 @@ In whitened coordinates P is near the identity, and λI has become λBᵀB; the 
 
 (11) curvature  about 2⟨P − S(p), DᵀD⟩ + (2/n)‖LᵀD + DᵀL‖²  along L + tD
 
-(11) is exact for Gaussian differences with S(p) = P = I. With L = diag(s)Vᵀ it couples no entries
+For Gaussian differences with S(p) = P = I, (11) is exact. With L = diag(s)Vᵀ it couples no entries
 of DV but the pairs (k, j) and (j, k), so that its inverse costs O(d³).
 
 [GR05] Globerson & Roweis, Metric learning by collapsing classes, NIPS 2005.
@@ -162,8 +162,8 @@ class MCMLProblem(SoftNeighborsProblem):
         r, d, m = *at.L.shape, len(lengths)
         slack = np.maximum(np.vecdot(Vt @ self.slope(at), Vt), LEAST_SLACK)
         stiff = np.zeros(max(r, d))
-        stiff[:m] = 8 / float(self.counted.sum()) * lengths**2
-        own = 4 * slack + (1 + TURNING) * stiff[:r, None] + TURNING * stiff[:d]
+        stiff[:m] = 4 / float(self.counted.sum()) * lengths**2
+        own = 2 * slack + (1 + TURNING) * stiff[:r, None] + TURNING * stiff[:d]
         own[np.arange(m), np.arange(m)] += stiff[:m]
         coupled = np.sqrt(np.outer(stiff[:m], stiff[:m])) * (1 - np.eye(m))  # of (k, j) and (j, k)
         opposite = own[:m, :m].T
