@@ -26,6 +26,15 @@ TASKS = {  # what is placed, by what, options
     "roll10000 landmarks": ("roll10000", "landmark", {}),
     "digits laplacian": ("digits", "variational", {}),
     **{
+        f"{data} gap {gap:.0e}": (data, "variational", {"gap_tol": gap})
+        for data, gap in (
+            ("roll10000", 1e-2),
+            ("roll10000", 1e-3),
+            ("roll100000", 1e-2),
+            ("digits", 1e-2),
+        )
+    },
+    **{
         f"{field} {name}": (field, method, options)
         for field in ("square20000", "cities")
         for name, method, options in (
@@ -47,6 +56,7 @@ TASKS = {  # what is placed, by what, options
 SMOKE = {
     "roll1000 laplacian": ("roll1000", "variational", {}),
     "roll1000 landmarks": ("roll1000", "landmark", {}),
+    "roll1000 gap 1e-02": ("roll1000", "variational", {"gap_tol": 1e-2}),
     "square300 program": (
         "square300",
         "variational",

@@ -161,6 +161,7 @@ def fitted(given, method, options):
         about["pinned"] = float(model.pinned_.mean())
     else:
         about["gap"] = model.program_gap_
+        about["embedding_gap"], about["whole_gap"] = model.duality_gap_, model.whole_gap_
     return model.embedding_, about
 
 

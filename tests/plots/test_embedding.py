@@ -5,6 +5,7 @@ import pytest
 from matplotlib.colors import to_hex
 from sklearn.decomposition import PCA
 
+from nearfar import MVU
 from nearfar.errors import InvalidInputError
 from nearfar.plots import EmbeddingDisplay
 from nearfar.plots._canvas import COLOURS, FAINT
@@ -182,6 +183,28 @@ def test_a_hundred_thousand_points_are_pixels_in_a_vector_graphic(rng, tmp_path)
     assert display.points_[0].get_rasterized()
     display.figure_.savefig(tmp_path / "many.svg")
     assert (tmp_path / "many.svg").stat().st_size < 2e6
+
+
+def test_colours_show_how_many_points_overlap(rng):
+    """30 000 points in one cell of the map, and single ones far away."""
+    places = np.vstack([rng.normal(size=(30_000, 2)), [[1000.0, 0.0], [0.0, 1000.0]]])
+    display = EmbeddingDisplay.from_predictions(places)
+    counts = np.asarray(display.points_[0].get_array())
+    assert sorted(counts)[:2] == [1, 1]
+    assert counts.max() > 10_000
+    plain = EmbeddingDisplay.from_predictions(places, scatter_kwargs={"color": "red"})
+    assert plain.points_[0].get_array() is None
+
+
+def test_the_title_of_an_unfolding_says_what_is_proved(rng):
+    X = np.column_stack([np.arange(30.0), 0.1 * rng.normal(size=30), 0.1 * rng.normal(size=30)])
+    model = MVU(n_neighbors=3, constraints="shrink").fit(X)
+    display = EmbeddingDisplay.from_estimator(model)
+    share = model.eigenvalues_[:2].sum() / model.eigenvalues_.sum()
+    assert display.ax_.get_title() == (
+        f"MVU\ncertified gap {model.duality_gap_:.1e}; {share:.1%} of the variance in 2 of 30 axes"
+    )
+    assert EmbeddingDisplay.from_estimator(model, X).ax_.get_title() == "MVU"
 
 
 def test_of_more_points_a_sample_is_drawn_and_the_title_says_so(rng):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._graph_layout import Component, Layout, Unfolded
+from nearfar.estimators._mvu_low_rank import LowRankAnswer
 from nearfar.estimators._pair_limits import PairLimits, codes
 from nearfar.estimators._proofs import Proof
 from nearfar.graphs import NeighborhoodGraph
@@ -43,6 +44,22 @@ class Answer:
     status: Status
 
     @property
+    def thickness(self) -> float:
+        """δ of the program."""
+        return self.program.thickness
+
+    @property
+    def dual_point(self) -> tuple[Index, Matrix]:
+        """Ends (m, 2) of the constraints, and y in the units of the data beside δ, (m, 2)."""
+        return self.program.dual_point(self.state)
+
+    @property
+    def forces(self) -> Matrix:
+        """y / D of all constraints."""
+        forces: Matrix = kernels_for(self.state.y).to_host(self.state.y / self.program.squares)
+        return forces
+
+    @property
     def n_edges(self) -> int:
         """How many constraints of the program are edges of the graph."""
         return len(self.program.squares) - len(self.limits)
@@ -70,13 +87,13 @@ def scaled_eigenvectors(K: Array, count: int) -> tuple[Matrix, Array]:
     return kernels_for(K).to_host(values[order]), columns[:, order]
 
 
-def joint_proof(answers: list[Answer], layout: Layout) -> Proof:
+def joint_proof(answers: list[Answer | LowRankAnswer], layout: Layout) -> Proof:
     """The dual points of all components, by the rows of X."""
     no_pairs: Any = np.empty((0, 2), dtype=np.int32)
     no_rows = np.empty((0, 5))
     edges, weights, pairs, limits = [no_pairs], [no_rows[:, :2]], [no_pairs], [no_rows]
     for answer in answers:
-        ends, values = answer.program.dual_point(answer.state)
+        ends, values = answer.dual_point
         ends = layout.first_copies[answer.component.rows[ends]].astype(np.int32)
         m, held = answer.n_edges, answer.limits
         edges.append(ends[:m])
@@ -89,7 +106,22 @@ def joint_proof(answers: list[Answer], layout: Layout) -> Proof:
     return proof
 
 
-def joint_forces(answers: list[Answer], layout: Layout) -> Matrix:
+def joint_factor(answers: list[Answer | LowRankAnswer], layout: Layout) -> Matrix:
+    """Y (n, r) with K = YYᵀ of all components; a component with a matrix K has its columns."""
+    factors = [
+        answer.Y
+        if isinstance(answer, LowRankAnswer)
+        else kernels_for(answer.columns).to_host(answer.columns)
+        for answer in answers
+    ]
+    width = max(factor.shape[1] for factor in factors)
+    whole = np.zeros((len(layout.first_copies), width))
+    for answer, factor in zip(answers, factors, strict=True):
+        whole[answer.component.rows, : factor.shape[1]] = factor
+    return whole[layout.distinct]
+
+
+def joint_forces(answers: list[Answer | LowRankAnswer], layout: Layout) -> Matrix:
     """y / D of the edges of the graph; of those that copies of points share, on the first."""
     graph, distinct, n = layout.graph, layout.distinct, len(layout.first_copies)
     code, first = np.unique(
@@ -97,12 +129,10 @@ def joint_forces(answers: list[Answer], layout: Layout) -> Matrix:
     )
     forces = np.zeros(graph.n_edges)
     for answer in answers:
-        program, rows = answer.program, answer.component.rows
-        to_host = kernels_for(program.squares).to_host
-        own = codes(rows[to_host(program.heads)], rows[to_host(program.tails)], n)
+        heads, tails = answer.component.rows[answer.dual_point[0]].T
+        own = codes(heads, tails, n)
         there = np.isin(own, code)
-        values = to_host(answer.state.y / program.squares)[there]
-        np.add.at(forces, first[np.searchsorted(code, own[there])], values)
+        np.add.at(forces, first[np.searchsorted(code, own[there])], answer.forces[there])
     return forces
 
 

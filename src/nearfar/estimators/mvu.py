@@ -30,6 +30,7 @@ from nearfar.estimators._mvu_answer import (
     Answer,
     dimension,
     is_locked_up,
+    joint_factor,
     joint_forces,
     joint_proof,
     refuse_contradictions,
@@ -37,12 +38,20 @@ from nearfar.estimators._mvu_answer import (
     too_different,
     warn_of_changes,
 )
+from nearfar.estimators._mvu_low_rank import LowRankAnswer, solve_low_rank
 from nearfar.estimators._pair_limits import Lengths, PairLimits
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.estimators.variational_mvu import CUT_SHORT, ScaledGraph, descend, principal_axes
 from nearfar.graphs import NeighborhoodGraph
-from nearfar.kernels import Array, check_memory, gram_kernels_for, kernels_for, single_threaded_blas
+from nearfar.kernels import (
+    Array,
+    check_memory,
+    gram_kernels_for,
+    is_torch,
+    kernels_for,
+    single_threaded_blas,
+)
 from nearfar.problems.mvu import (
     IllConditionedError,
     MVUProgram,
@@ -60,6 +69,8 @@ Matrix = NDArray[np.float64]
 STRETCH = 0.01  # of a refinement, the default of `VariationalMVU`
 STEPS = 10  # of a refinement, for each iteration that `max_iter` allows
 REFINED = 1e-4  # relative gain of ten steps at which a refinement ends
+LARGEST = 3000  # nodes up to which "auto" is the interior point method
+SOLVERS = ("auto", "interior_point", "low_rank")
 CONSTRAINTS = ("equal", "exact", "shrink", "slack")
 
 
@@ -92,6 +103,13 @@ class MVU(Unfolding):
         "slack" only.
     variance : {"max", "min"}, default="max"
         Whether to maximise the variance or, for comparison, to minimise it.
+    solver : {"auto", "interior_point", "low_rank"}, default="auto"
+        The interior point method finds the whole Gram matrix to high accuracy, in O(m³ + n³) time.
+        The low-rank one takes memory in proportion to the number of points: a descent in ten or
+        more dimensions, whose gap is certified, too, but which seldom gets below 1e-3 ("shrink") or
+        1e-2 ("slack"; "equal" is slower still). Set ``tol`` accordingly. It maximises the variance
+        without ``pairs``. "auto" is the interior point method for up to 3000 points, for tensors,
+        and for what only it can do.
     refine : bool, default=False
         Whether conjugate gradients follow the program, as in `VariationalMVU`. They correct in
         ``n_components`` dimensions the lengths that the projection has changed, at a ``stretch`` of
@@ -105,7 +123,8 @@ class MVU(Unfolding):
     tol : float, default=1e-6
         Certified relative gap at which to stop.
     max_iter : int, default=100
-        Largest number of iterations of the program; a refinement may take ten times as many.
+        Largest number of iterations of the program; a refinement may take ten times as many. An
+        iteration of the low-rank solver is fifty steps.
     max_seconds : float or None, default=None
         Largest time in seconds.
     verbose : int, default=0
@@ -123,13 +142,16 @@ class MVU(Unfolding):
         ``refine`` what conjugate gradients make of them.
     eigenvalues_ : ndarray of shape (n_points,)
         Eigenvalues of the solution, largest first, summed over components: as many as the largest
-        component has different points.
+        component has different points, or as ``factor_`` has columns.
     intrinsic_dimension_ : int
         The number of axes along which the points of the largest component vary by more than the
         length of an edge (root mean square), or that hold 95 % of the variance if that is more.
-    kernel_ : ndarray or torch.Tensor of shape (n_samples, n_samples)
-        The solution K, in float64; copies of a point have the same rows, and it is centred over
-        different points.
+    kernel_ : ndarray or torch.Tensor of shape (n_samples, n_samples), or None
+        The solution K, in float64; None after the low-rank solver. Copies of a point have the same
+        rows, and it is centred over different points.
+    factor_ : ndarray of shape (n_samples, n_columns) or None
+        After the low-rank solver Y, along axes of decreasing variance; over the rows of a component
+        K is Y Yᵀ.
     locked_up_ : bool
         Whether nothing was unfolded: the variance is that of the points themselves. False where
         `fit` saw no points, but distances or a kernel, or was given ``pairs``.
@@ -139,7 +161,8 @@ class MVU(Unfolding):
         weights ``L @ kernel_`` is ``kernel_``: forces balance the pull of each point away from
         the mean (its negative for ``variance="min"``). An edge of copies of a point has 0.
     dimacs_ : dict
-        The DIMACS error measures of the solution, "err1" to "err6"; of the largest component.
+        The DIMACS error measures of the solution, "err1" to "err6"; of the largest component; empty
+        after the low-rank solver.
         Changes of lengths that are allowed or paid for are no errors.
     max_distortion_ : float
         Largest relative change of a squared length.
@@ -212,6 +235,7 @@ class MVU(Unfolding):
         constraints: str = "equal",
         slack_weight: float | tuple[float, float] = 0.99,
         variance: str = "max",
+        solver: str = "auto",
         refine: bool = False,
         metric: str = "euclidean",
         on_disconnected: str = "link",
@@ -228,6 +252,7 @@ class MVU(Unfolding):
         self.constraints = constraints
         self.slack_weight = slack_weight
         self.variance = variance
+        self.solver = solver
         self.refine = refine
         self.metric = metric
         self.on_disconnected = on_disconnected
@@ -275,11 +300,18 @@ class MVU(Unfolding):
         training = Training(self, X, y, bounded=False)
         layout = Layout(given, self.n_components)
         limits.check_nodes(layout)
-        answers: list[Answer] = []
+        random = check_random_state(self.random_state)
+        answers: list[Answer | LowRankAnswer] = []
         for component in layout.components():
             mine = limits.inside(component, layout)
-            program = self._program(component.graph, given.reference, mine)
-            answer = self._solve(program, component, mine, layout, training)
+            answer: Answer | LowRankAnswer
+            if self._is_low_rank(component, mine, given.reference):
+                component = component.in_near_order()
+                run = partial(run_component, training, layout, component)
+                answer = solve_low_rank(self, component, mine, given.reference, run, random)
+            else:
+                program = self._program(component.graph, given.reference, mine)
+                answer = self._solve(program, component, mine, layout, training)
             unfolded = answer.unfolded(self.n_components)
             if self.refine and answer.status not in CUT_SHORT:
                 unfolded = self._refined(unfolded, component, layout, training)
@@ -308,6 +340,12 @@ class MVU(Unfolding):
             check_number("slack_weight", weights, Real, 0, 1, open_ends=True)
             free = False
         check_choice("variance", self.variance, ("max", "min"))
+        check_choice("solver", self.solver, SOLVERS)
+        if self.solver == "low_rank" and self.variance == "min":
+            raise InvalidInputError(
+                "solver='low_rank' only maximises the variance; got variance='min'. Set"
+                " solver='interior_point'."
+            )
         if not isinstance(self.refine, bool | np.bool_):
             raise InvalidInputError(f"refine must be True or False; got {self.refine!r}.")
         if self.variance == "min" and (free or self.constraints == "shrink"):
@@ -315,6 +353,18 @@ class MVU(Unfolding):
                 "the least variance of lengths that may shrink is zero, with all points in one"
                 " place. Set constraints='equal' or variance='max'."
             )
+
+    def _is_low_rank(self, component: Component, limits: PairLimits, reference: Array) -> bool:
+        """Whether a component is unfolded by the low-rank solver."""
+        if self.solver != "auto":
+            if self.solver == "low_rank" and len(limits):
+                raise InvalidInputError(
+                    "solver='low_rank' knows the edges of the graph alone, and got pairs. Set"
+                    " solver='interior_point', or leave pairs out."
+                )
+            return bool(self.solver == "low_rank")
+        fits = self.variance == "max" and not len(limits) and not is_torch(reference)
+        return fits and component.graph.n_nodes > LARGEST
 
     # -- build the problem -------------------------------------------------------------------
 
@@ -328,8 +378,8 @@ class MVU(Unfolding):
         check_memory(
             8 * gram_kernels_for(double).SCHUR_COPIES * m**2 + 24 * m * n + 100 * n**2,
             f"exact unfolding of {n} points and {m} edges",
-            "Use VariationalMVU or LandmarkMVU, which take memory in proportion to the number of"
-            " points, lower n_neighbors",
+            "Set solver='low_rank', or use VariationalMVU or LandmarkMVU, which take memory in"
+            " proportion to the number of points, lower n_neighbors",
             double,
         )
         if self.constraints != "slack" and least_rounding(graph.lengths, n) > CONTRADICTION:
@@ -403,13 +453,14 @@ class MVU(Unfolding):
 
     # -- store -------------------------------------------------------------------------------
 
-    def _store_answers(self, answers: list[Answer], layout: Layout) -> None:
+    def _store_answers(self, answers: list[Answer | LowRankAnswer], layout: Layout) -> None:
         """Store what only MVU has; the first answer is that of the largest component."""
         spectrum = layout.found[0][1].eigenvalues
         graph = answers[0].component.graph if answers else self.graph_
+        exact = [answer for answer in answers if isinstance(answer, Answer)]
         self.intrinsic_dimension_ = dimension(spectrum, graph)
-        self.dimacs_ = answers[0].certificate.dimacs if answers else {}
-        self.thickness_ = max((answer.program.thickness for answer in answers), default=0.0)
+        self.dimacs_ = exact[0].certificate.dimacs if exact and exact[0] is answers[0] else {}
+        self.thickness_ = max((answer.thickness for answer in answers), default=0.0)
         self.locked_up_ = (
             bool(answers)
             and answers[0].status in SOLVED
@@ -423,9 +474,13 @@ class MVU(Unfolding):
                 " was unfolded. Lower n_neighbors, set angles=False, or constraints='slack'.",
                 DataWarning,
             )
-        warn_of_changes([answer for answer in answers if answer.status in SOLVED], self.tol)
-        blocks = [(answer.component, answer.K) for answer in answers]
-        self.kernel_ = layout.join_matrices(blocks)
+        warn_of_changes([answer for answer in exact if answer.status in SOLVED], self.tol)
+        self.kernel_, self.factor_ = None, None
+        if len(exact) == len(answers):
+            blocks = [(answer.component, answer.K) for answer in exact]
+            self.kernel_ = layout.join_matrices(blocks)
+        else:
+            self.factor_ = joint_factor(answers, layout)
         self.proof_ = joint_proof(answers, layout)
         self.edge_forces_ = joint_forces(answers, layout)
 

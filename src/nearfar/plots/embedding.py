@@ -45,6 +45,8 @@ from nearfar.validation import check_choice, check_number
 NAMES = ("auto", "legend", "map", "none")
 APART = 0.045  # of the extent of the map, between names on it
 INK = 4e4  # square points of all markers together, before they shrink to the smallest
+CROWDED = 20_000  # points without labels from which colours show how many overlap
+CELLS = 200  # along the longer side of the map, in which overlapping points are counted
 JITTER = 0.1  # of the extent, by which points of one dimension are spread across
 
 
@@ -66,6 +68,9 @@ class EmbeddingDisplay:
         What the axes are called.
     name : str, default=""
         What is drawn, the title.
+    note : str, default=""
+        A second line of the title: of an unfolding its certified gap, and how much of the variance
+        lies in the axes that are drawn.
 
     Attributes
     ----------
@@ -92,6 +97,7 @@ class EmbeddingDisplay:
     images: NDArray[Any] | None = None
     axis_labels: Sequence[str] = ("axis 1", "axis 2")
     name: str = ""
+    note: str = ""
 
     @classmethod
     def from_estimator(
@@ -148,6 +154,7 @@ class EmbeddingDisplay:
             images=images,
             image_shape=image_shape,
             name=name_of(estimator) if name is None else name,
+            note=_certificate_note(estimator) if X is None and components is None else "",
             ax=ax,
             **drawing,
         )
@@ -162,6 +169,7 @@ class EmbeddingDisplay:
         images: Any = None,
         image_shape: Sequence[int] | None = None,
         name: str = "",
+        note: str = "",
         ax: Axes | None = None,
         **drawing: Any,
     ) -> EmbeddingDisplay:
@@ -177,6 +185,8 @@ class EmbeddingDisplay:
             See `from_estimator`.
         name : str, default=""
             Title.
+        note : str, default=""
+            Its second line.
 
         Returns
         -------
@@ -186,7 +196,7 @@ class EmbeddingDisplay:
         places, axis_labels = _in_plane(checked_places(embedding), components)
         n = len(places)
         pictures = None if images is None else as_images(to_host(images), image_shape, n)
-        display = cls(places, checked_labels(y, n), pictures, axis_labels, name)
+        display = cls(places, checked_labels(y, n), pictures, axis_labels, name, note)
         return display.plot(ax=ax, **drawing)
 
     def plot(
@@ -223,7 +233,8 @@ class EmbeddingDisplay:
         image_cmap : str, default="gray"
             Colours of pictures that have one channel.
         max_points : int, default=100_000
-            Most points to draw; of more a random sample, and the picture says so.
+            Most points to draw; of more a random sample, and the picture says so. Without labels,
+            colours of more than 20 000 points show how many overlap.
         scatter_kwargs : dict or None, default=None
             Passed to ``Axes.scatter``.
 
@@ -241,6 +252,8 @@ class EmbeddingDisplay:
         self.figure_ = ax.figure
         rows = spread_rows(len(places), max_points)
         kinds = None if self.labels is None else kinds_or_scale(self.labels)
+        if kinds is None and len(rows) > CROWDED and not {"c", "color"} & set(scatter_kwargs or {}):
+            kinds, label_name = _neighbour_counts(places), label_name or "points around"
         pictured = self.images is not None and max_thumbnails > 0
         style = _style(len(rows), faint=pictured) | (scatter_kwargs or {})
         self.points_ = _scatter(ax, places, rows, kinds, style, cmap)
@@ -329,7 +342,26 @@ class EmbeddingDisplay:
             title.append(f"{drawn} of {len(self.embedding)} points")
         if unknown:
             title.append(f"{unknown} without a number (grey)")
-        ax.set_title(", ".join(title))
+        ax.set_title("\n".join(filter(None, [", ".join(title), self.note])))
+
+
+def _certificate_note(estimator: Any) -> str:
+    """What an unfolding proves of its embedding, and what its spectrum holds."""
+    values, gap = getattr(estimator, "eigenvalues_", None), getattr(estimator, "duality_gap_", None)
+    if values is None or gap is None or not np.sum(values) > 0:
+        return ""
+    drawn = min(2, np.shape(estimator.embedding_)[1])
+    share = float(np.sum(values[:drawn]) / np.sum(values))
+    return f"certified gap {gap:.1e}; {share:.1%} of the variance in {drawn} of {len(values)} axes"
+
+
+def _neighbour_counts(places: Floats) -> Floats:
+    """How many points lie in the cell of each one; cells are squares."""
+    low, extent = places.min(axis=0), float(np.ptp(places, axis=0).max()) or 1.0
+    columns, rows = ((places - low) * (CELLS / extent)).astype(np.intp).T
+    cell = columns * (CELLS + 1) + rows
+    counts: Floats = np.bincount(cell)[cell].astype(np.float64)
+    return counts
 
 
 def _in_plane(places: Floats, components: Sequence[int] | None) -> tuple[Floats, tuple[str, ...]]:

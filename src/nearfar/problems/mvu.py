@@ -191,7 +191,7 @@ class MVUProgram:
             "no_longer": 1.0 * forbidden[0],
             "no_shorter": 1.0 * forbidden[1],
             "first": share * np.where(upper > 0, upper, -lower),
-            "least": _least_at(heads, tails, D, n),
+            "least": least_at(heads, tails, D, n),
         }
         program = cls(
             heads=i,
@@ -471,7 +471,7 @@ def least_rounding(lengths: Matrix, n: int) -> float:
     return float(np.finfo(float).eps) * ratio**2
 
 
-def _least_at(heads: Index, tails: Index, squares: Matrix, n: int) -> Matrix:
+def least_at(heads: Index, tails: Index, squares: Matrix, n: int) -> Matrix:
     """The least squared length at each node."""
     least = np.full(n, np.inf)
     np.minimum.at(least, heads, squares)

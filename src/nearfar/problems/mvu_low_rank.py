@@ -11,6 +11,8 @@ points, ℓₑ = ‖yᵢ − yⱼ‖², and prices of growing and shrinking, u a
 (5) gradient ∇F = 2 Lap(m) Y − 2c (Y − ȳ)
 (6) line     ℓ − D of Y + tP is ℓ − D + 2t ⟨yᵢ − yⱼ, pᵢ − pⱼ⟩ + t² ‖pᵢ − pⱼ‖²
 (7) update   y := m, and β grows where changes are forbidden
+(8) gap      (8) of `nearfar.problems.mvu` with y = Dm/c; for "shrink" Y is made smaller first, so
+             that no edge is longer than it may be
 
 (1) is the program of `nearfar.problems.mvu` in units in which the variance has the weight c:
 "equal" has u = v = ∞, "shrink" v = 0, "slack" finite prices. (3) and (7) are the method of
@@ -81,6 +83,19 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Certificate:
+    """Objective and gap of points with a feasible m, the variance having the weight 1."""
+
+    objective: float
+    gap: float
+    unit: float  # what the gap is relative to
+
+    def in_units(self, square: float) -> Certificate:
+        """The same if the unit of squared lengths is ``square``."""
+        return replace(self, objective=square * self.objective, unit=square * self.unit)
+
+
+@dataclass(frozen=True)
 class LowRankProgram:
     """Equations (1) to (7). Time O(e r) for a place and for a line, memory O(e + n r)."""
 
@@ -145,6 +160,31 @@ class LowRankProgram:
             return self
         growth = STIFFER if self.forbids else 1.0
         return replace(self, centre=at.forces, stiffness=growth * self.stiffness)
+
+    def bound(self, m: Matrix) -> float:
+        """(2) of a feasible m on the host."""
+        return float(self.edges.on_host()[0] @ m)
+
+    def certificate(self, Y: Matrix, m: Matrix) -> tuple[Matrix, Certificate]:
+        """The points, smaller for "shrink", and (8) with a feasible m; all on the host."""
+        to_host = kernels_for(self.edges.squares).to_host
+        D, up, down = to_host(self.edges.squares), to_host(self.upper), -to_host(self.lower)
+        change = to_host(self.edges.excess(self._beside(Y))) / D
+        if np.isinf(up).all() and not down.any():
+            growth = 1 + max(0.0, float(change.max()))
+            Y, change = Y / np.sqrt(growth), (1 + change) / growth - 1
+        grown, shrunk = np.maximum(change, 0.0), np.maximum(-change, 0.0)
+        no_longer, no_shorter = np.isinf(up), np.isinf(down)
+        sold = np.where(no_longer, 0.0, up) @ (D * grown)
+        sold += np.where(no_shorter, 0.0, down) @ (D * shrunk)
+        centred = Y - Y.mean(axis=0)
+        objective = float(np.vdot(centred, centred)) - float(sold) / self.pull
+        y = D * m / self.pull
+        bound, forbidden = float(y.sum()), no_longer * grown + no_shorter * shrunk
+        cost = float(2 * (abs(y) + abs(y).mean()) @ forbidden)
+        unit = max(float(D.mean()), abs(bound))
+        width = max(bound - objective, 0.0) + cost
+        return Y, Certificate(objective, max(width / unit, float(forbidden.max())), unit)
 
     @property
     def forbids(self) -> bool:

@@ -401,7 +401,12 @@ def edge_codes(ends: Index, n: int) -> Index:
 
 def check_mvu(model: Any, proof: Proof, X: Any, _: Any, __: Any) -> Found:
     """MVU."""
-    graph, K, kind = model.graph_, claims.as_float64(model.kernel_), model.constraints
+    graph, kind = model.graph_, model.constraints
+    if model.kernel_ is None:
+        factor = claims.as_float64(model.factor_)
+        K = factor @ factor.T
+    else:
+        K = claims.as_float64(model.kernel_)
     n, given, length = graph.n_nodes, _edge_lengths(model, X, model.graph_), graph.lengths
     if K.shape != (n, n) or not np.isfinite(K).all():
         raise Refuted(f"the kernel of the model is not a matrix of the {n} points")
