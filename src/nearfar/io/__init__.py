@@ -28,6 +28,7 @@ parameters, and the arrays by which it maps points; their names are fixed here.
 """
 
 from nearfar.io.archive import load, read_provenance, save
-from nearfar.io.classes import MODEL_CLASSES, TRUSTED_TYPES
+from nearfar.io.classes import MODEL_CLASSES as MODEL_CLASSES
+from nearfar.io.classes import TRUSTED_TYPES
 
-__all__ = ["MODEL_CLASSES", "TRUSTED_TYPES", "load", "read_provenance", "save"]
+__all__ = ["TRUSTED_TYPES", "load", "read_provenance", "save"]

@@ -177,7 +177,7 @@ class _Task:
 def _as_labels(y: Any) -> NDArray[Any]:
     """Labels (n,), text of any type as an array of text."""
     labels = np.asarray(y).ravel()
-    text = labels.dtype.kind in "OT" and all(isinstance(value, str) for value in labels)
+    text = labels.dtype.kind in ("O", "T") and all(isinstance(value, str) for value in labels)
     return labels.astype(str) if text else labels
 
 
