@@ -17,12 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nearfar.blocks import is_dask
 from nearfar.errors import DataWarning, InvalidInputError, warn
-<<<<<<< HEAD
-from nearfar.estimators._dask import refuse_dask
-from nearfar.estimators._firmness import Firmness, measure_firmness
-=======
 from nearfar.estimators._dask import lazy_places, refuse_dask
->>>>>>> main
+from nearfar.estimators._firmness import Firmness, measure_firmness
 from nearfar.estimators._graph_layout import (
     Component,
     Layout,
