@@ -103,3 +103,18 @@ def test_differences_keep_what_a_product_loses():
     np.testing.assert_allclose((exact[0] + np.log(exact[1]))[:2], -1e-4, rtol=1e-5)
     rough, _ = soft_pairs.soft_totals(side, None)
     assert abs(rough[0, 0] + 1e-4) > 1e-3
+
+
+def test_rounding_far_from_the_origin_does_not_overflow(rng, as_array):
+    """Squares of 1e9 in float32 round by hundreds, and so do exponents of about zero."""
+    Z = (3e4 + rng.normal(size=(60, 2))).astype(np.float32)
+    codes = np.repeat([0, 1], 30)
+    side = Side(as_array(Z), codes, None)
+    totals, _ = soft_pairs.soft_totals(side, None)
+    logs = totals[0] + np.log(totals[1])
+    assert np.isfinite(logs).all()
+    assert logs.max() > 20
+    weighted = WeightedSide(side.Z, codes, None, side.Z, logs, *(np.ones(60),) * 2)
+    degrees, product, *_ = soft_pairs.soft_products(weighted, None, both=False)
+    assert np.isfinite(degrees).all()
+    assert np.isfinite(np.asarray(product)).all()

@@ -77,7 +77,8 @@ def soft_totals(
             _exclude(table, rows, columns, -np.inf)
         shared = list(_shared(first.codes[rows], other.codes[columns]))
         tops = _largest(table, 1), _largest(table, 0)
-        near = min(float(top.min()) for top in tops) >= FAR
+        # Rounding can make an exponent positive, even large for points far from the origin.
+        near = FAR <= min(float(top.min()) for top in tops) <= float(tops[0].max()) <= -FAR
         if near:
             _exponentiate(table, NEGLIGIBLE + FAR)
             if same:
@@ -213,9 +214,7 @@ def _weights(table: Array, rows: _Factors, columns: _Factors, far: bool) -> _Wei
     if not far:
         _exponentiate(table, NEGLIGIBLE + FAR)
         return _Weights(table, None, rows, columns)
-    # A log Z that rounds down must not make an exponential overflow.
-    forth = (table - rows.logs[:, None]).clip(None, -NEGLIGIBLE)
-    back = (table - columns.logs).clip(None, -NEGLIGIBLE)
+    forth, back = table - rows.logs[:, None], table - columns.logs
     _exponentiate(forth, NEGLIGIBLE)
     _exponentiate(back, NEGLIGIBLE)
     return _Weights(forth, back, rows, columns)
@@ -255,11 +254,14 @@ def _largest(table: Array, axis: int) -> Array:
 
 
 def _exponentiate(table: Array, lowest: float) -> None:
-    """Exponents to exponentials, in place; what is below the lowest counts as it."""
+    """Exponents to exponentials, in place; what is below the lowest counts as it.
+
+    What is above −NEGLIGIBLE is a rounding error that must not overflow.
+    """
     if is_torch(table):
-        table.clamp_(min=lowest).exp_()
+        table.clamp_(lowest, -NEGLIGIBLE).exp_()
         return
-    np.maximum(table, lowest, out=table)
+    np.clip(table, lowest, -NEGLIGIBLE, out=table)
     np.exp(table, out=table)
 
 
