@@ -63,9 +63,9 @@ def soft_totals(
 ) -> tuple[Matrix, Matrix | None]:
     """(1) of the first block over the second, and of the second over the first, (3, m) each.
 
-    ``second`` is None for the pairs of one block, and so is then its result. Squared
-    distances are those of ``differences``, or come from one matrix product, for which images should
-    be near the origin. Time O(m l r), memory O(m + l) and one tile.
+    ``second`` is None for the pairs of one block, and so is then its result. Squared distances are
+    those of ``differences``, or come from one matrix product, for which images should be near the
+    origin. Time O(m l r), memory O(m + l) and one tile.
     """
     same, other = second is None, first if second is None else second
     forth = _no_totals(len(first.Z))
