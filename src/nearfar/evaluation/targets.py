@@ -41,7 +41,7 @@ DRAWN = 3  # target neighbours of each row from which a trial learns
 WORSE = 0.01  # p-value at which one number of neighbours is clearly worse than another
 LEARNED_ROWS = 2000  # a trial learns from at least so many rows, if there are as many,
 LEARNED_SHARE = 1 / 3  # from at least this share of them,
-LEARNED_PER_FEATURE = 25  # and from at least so many for each feature
+LEARNED_PER_FEATURE = 30  # and from at least so many for each feature
 SEEDS = 2**31 - 1
 
 
@@ -105,7 +105,7 @@ def choose_targets(
 
     For each pair of parameters, a metric is learned from the other rows, roughly: to a gap of 0.3,
     from 3 of the target neighbours of each row, and from a third of the rows, but at least 2000 and
-    at least 25 for each feature, all drawn at random. The held-out rows are then classified by as
+    at least 30 for each feature, all drawn at random. The held-out rows are then classified by as
     many neighbours as there were targets, among all rows that are not held out. Once a number of
     neighbours is clearly worse than a smaller one (p < 0.01 by McNemar's test), larger ones are not
     tried; nor is it learned itself if it is that much worse by the metric of the number before. Of
