@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from nearfar.blocks import malloc
 from nearfar.blocks.engine import Cluster
 from nearfar.blocks.malloc import keep_freed_memory
 
@@ -27,6 +28,17 @@ def test_arrays_of_tasks_use_the_same_pages(client):
         pytest.skip("another C library, or a user's own choice")
     asked = Cluster(client).map(page_faults, [4], name="pages")
     assert Cluster(client).results(asked)[0] < 20
+    assert min(client.run(malloc.resident_bytes).values()) > 1e7
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_freed_memory_is_returned_once_a_process_has_grown(monkeypatch):
+    """Not at the first look after that, and not before it has grown again."""
+    sizes = iter([10, 400, 300, 500, 701, 310])
+    monkeypatch.setattr(malloc, "GROWTH_BYTES", 400)
+    monkeypatch.setattr(malloc, "resident_bytes", lambda: next(sizes))
+    returned = malloc.Returned()
+    assert [returned.after_task() for _ in range(4)] == [False, True, False, True]
 
 
 def test_a_process_that_dask_did_not_start_is_left_alone(monkeypatch):

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nearfar.blocks.malloc import keep_freed_memory
+from nearfar.blocks.malloc import keep_freed_memory, returned
 from nearfar.errors import ClusterError, MissingExtraError
 from nearfar.kernels.threads import n_threads, one_thread
 from nearfar.limits import check_time, fit_clock
@@ -178,7 +178,7 @@ class Cluster(_Summed):
 
         It is not scattered: a task can be done again where its result is lost.
         """
-        if getattr(value, "nbytes", 0) * count <= EMBEDDED:
+        if bytes_in(value) * count <= EMBEDDED:
             return value
         return self.client.submit(unchanged, value, key=f"broadcast-{uuid.uuid4().hex}")
 
@@ -260,8 +260,12 @@ def run_task(function: Callable[..., Any], *args: Any) -> Any:
 
 def run_on_worker(function: Callable[..., Any], *args: Any) -> Any:
     """The same in a process of a cluster, which uses freed memory again."""
-    keep_freed_memory()
-    return run_task(function, *args)
+    if not keep_freed_memory():
+        return run_task(function, *args)
+    try:
+        return run_task(function, *args)
+    finally:
+        returned.after_task()
 
 
 def _result(item: Any) -> Any:

@@ -15,12 +15,13 @@ from functools import cache
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 MMAP_BYTES = 1 << 25  # the most that glibc takes: larger arrays still return at once
-TRIM_BYTES = 1 << 27  # of freed memory that a worker may keep
+TRIM_BYTES = 1 << 27  # of freed memory at the end of a heap that a worker may keep
+GROWTH_BYTES = 1 << 28  # of all memory, after which what is freed between arrays is returned
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let this process use freed memory again, up to `TRIM_BYTES`; tell whether it does.
+    """Let this process use freed memory again; tell whether it does.
 
     Only where Dask has set the threshold, and the user has not set the other one.
     """
@@ -33,3 +34,27 @@ def keep_freed_memory() -> bool:
     if mallopt is None:  # a C library that has no such choice
         return False
     return bool(mallopt(M_MMAP_THRESHOLD, MMAP_BYTES) and mallopt(M_TRIM_THRESHOLD, TRIM_BYTES))
+
+
+class Returned:
+    """Returns freed memory to the system whenever the process has grown by `GROWTH_BYTES`."""
+
+    def __init__(self) -> None:
+        self._resident = 0
+
+    def after_task(self) -> bool:
+        """Look at the memory of this process; tell whether freed memory was returned."""
+        if resident_bytes() < self._resident + GROWTH_BYTES:
+            return False
+        ctypes.CDLL(None).malloc_trim(0)
+        self._resident = resident_bytes()
+        return True
+
+
+def resident_bytes() -> int:
+    """Memory of this process, as Linux counts it."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+returned = Returned()
