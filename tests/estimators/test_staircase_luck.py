@@ -250,3 +250,22 @@ def test_a_checkpoint_that_would_hold_nothing_is_refused(strip, path):
         VariationalMVU(checkpoint=path).fit(strip)
     with pytest.raises(InvalidInputError, match="Set solver='low_rank', or checkpoint=None"):
         MVU(solver="interior_point", checkpoint=path).fit(strip)
+
+
+# -- tensors -----------------------------------------------------------------------------------
+
+
+@pytest.mark.torch
+@each_descent
+def test_tensors_give_what_arrays_give(name, strip, whole_fit):
+    """The same steps on the device of the data: the gap is reached there, with the same points."""
+    torch = pytest.importorskip("torch")
+    model, arrays = DESCENTS[name](**TIGHT[name]).fit(torch.tensor(strip)), whole_fit(name)
+    assert isinstance(model.embedding_, torch.Tensor)
+    assert model.embedding_.dtype == torch.float64
+    assert model.status_ == "converged"
+    assert gap_of(model) <= goal_of(model)
+    assert model.objective_ == pytest.approx(arrays.objective_, rel=2 * goal_of(model))
+    single = DESCENTS[name]().fit(torch.tensor(strip, dtype=torch.float32))
+    assert single.embedding_.dtype == torch.float32
+    assert gap_of(single) <= goal_of(single)
