@@ -177,5 +177,5 @@ def _program_graph(graph: NeighborhoodGraph, constraints: str) -> tuple[Neighbor
         thickness = THICKNESS
         squares = squares + thickness * (least[graph.heads] + least[graph.tails])
     mean = squares.mean()
-    weights = None if constraints == "slack" else mean / np.maximum(squares, SHORT * mean)
+    weights = mean / np.maximum(squares, SHORT * mean)
     return replace(graph, lengths=np.sqrt(squares), weights=weights), thickness

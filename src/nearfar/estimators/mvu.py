@@ -107,10 +107,10 @@ class MVU(Unfolding):
     solver : {"auto", "interior_point", "low_rank"}, default="auto"
         The interior point method finds the whole Gram matrix to high accuracy, in O(m³ + n³) time.
         The low-rank one takes memory in proportion to the number of points: a descent in ten or
-        more dimensions, whose gap is certified, too, but which seldom gets below 1e-3 ("shrink") or
-        1e-2 ("slack"; "equal" is slower still). Set ``tol`` accordingly. It maximises the variance
-        without ``pairs``. "auto" is the interior point method for up to 3000 points, for tensors,
-        and for what only it can do.
+        more dimensions, whose gap is certified, too, but which seldom gets far below 1e-2
+        ("shrink"), or a few percent ("slack" and "equal"). Set ``tol`` accordingly. It maximises
+        the variance without ``pairs``. "auto" is the interior point method for up to 3000 points,
+        for tensors, and for what only it can do.
     refine : bool, default=False
         Whether conjugate gradients follow the program, as in `VariationalMVU`. They correct in
         ``n_components`` dimensions the lengths that the projection has changed, at a ``stretch`` of
