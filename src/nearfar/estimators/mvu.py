@@ -86,21 +86,21 @@ class MVU(Unfolding):
     n_components : int, default=2
         Dimensions of the embedding. The program itself does not depend on it.
     n_neighbors : int, default=5
-        Neighbours of each point in the graph. Too few leave it loose, too many lock it up or tie
-        layers together. ``choose_n_neighbors`` compares several.
+        Neighbours of each point in the graph. With too few the graph is loose; with too many
+        nothing unfolds, or layers are tied together. ``choose_n_neighbors`` compares several.
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
     constraints : {"equal", "exact", "shrink", "slack"}, default="equal"
         Lengths stay equal, may shrink but not grow ("shrink"), or may change at a price ("slack").
-        A graph in which more points are tied to each other than their dimension needs, such as the
-        five of ``n_neighbors=4`` in three dimensions, is stiff: unfolding would have to change some
-        length, however little. There "equal" gives each point a small dimension of its own, which
-        makes lengths up to 1 % longer and lets the graph bend (see ``thickness_``), and "exact"
-        does not.
+        A graph is stiff if more points are tied to each other than their dimension needs, such as
+        the five of ``n_neighbors=4`` in three dimensions: unfolding would have to change some
+        length, however little. For a stiff graph, "equal" gives each point a small dimension of its
+        own, which makes lengths up to 1 % longer and lets the graph bend (see ``thickness_``);
+        "exact" does not.
     slack_weight : float or tuple of two, default=0.99
-        The thesis' omega between 0 and 1, the weight of the changes of squared lengths against the
-        variance; or that of growing and that of shrinking, of which the latter may be 0. For
-        "slack" only.
+        The thesis' omega between 0 and 1: the weight of the changes of squared lengths, relative to
+        the variance. Two numbers are the weights of growing and of shrinking; the second may be 0.
+        Only for "slack".
     variance : {"max", "min"}, default="max"
         Whether to maximise the variance or, for comparison, to minimise it.
     solver : {"auto", "interior_point", "low_rank"}, default="auto"
@@ -111,9 +111,9 @@ class MVU(Unfolding):
         without ``pairs``. "auto" is the interior point method for up to 3000 points, for tensors,
         and for what only it can do.
     refine : bool, default=False
-        Whether conjugate gradients follow the program, as in `VariationalMVU`. They correct in
-        ``n_components`` dimensions the lengths that the projection has changed, at a ``stretch`` of
-        0.01, and change ``embedding_`` alone: all else is about the program.
+        Whether conjugate gradients follow the program, as in `VariationalMVU`. In ``n_components``
+        dimensions they correct the lengths that the projection has changed, at a ``stretch`` of
+        0.01. They change only ``embedding_``; all other attributes describe the program.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Whether X holds points, distances or a kernel matrix.
     on_disconnected : {"link", "error", "separate"}, default="link"
@@ -156,8 +156,8 @@ class MVU(Unfolding):
         Whether nothing was unfolded: the variance is that of the points themselves. False where
         `fit` saw no points, but distances or a kernel, or was given ``pairs``.
     edge_forces_ : ndarray of shape (n_edges,)
-        The force with which each edge of ``graph_`` is held, for each unit of its length: positive
-        if it would grow otherwise, negative if it would shrink. With the Laplacian L of these
+        The force on each edge of ``graph_``, per unit of its length: positive if the edge would
+        otherwise grow, negative if it would shrink. With the Laplacian L of these
         weights ``L @ kernel_`` is ``kernel_``: forces balance the pull of each point away from
         the mean (its negative for ``variance="min"``). An edge of copies of a point has 0.
     dimacs_ : dict
