@@ -37,6 +37,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
+from nearfar.estimators._trials import warn_if_trials_are_worse
 from nearfar.kernels import single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.problems.mcml import Certificate, CollapsePoint, MCMLProblem
@@ -277,6 +278,8 @@ class MCML(MetricLearner):
             points=X,
         )
         training.finish(ending.status, fitted)
+        if self.shrinkage == "auto" and sample_weight is None and self.class_weight is None:
+            warn_if_trials_are_worse(self, X, labels)
         return self
 
     def _store_without_variation(
