@@ -134,6 +134,14 @@ def _standardised(data: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     return _read_only(X), _read_only(data.target)
 
 
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time stands still in fits: ``max_seconds=0`` ends their iterations, and nothing is late."""
+    from nearfar import limits
+
+    monkeypatch.setattr(limits, "now", lambda: 1000.0)
+
+
 @pytest.fixture(scope="session")
 def iris() -> tuple[NDArray[Any], NDArray[Any]]:
     """Iris, standardised: X (150 x 4) and y, both read-only."""

@@ -26,7 +26,7 @@ from benchmarks import common
 from benchmarks.papers import ball_trees_page
 from benchmarks.papers.table1_data import deskewed
 from nearfar import LMNN
-from nearfar.estimators.lmnn import principal_rows
+from nearfar.estimators._start import principal_rows
 from nearfar.kernels import kernels_for, on_numpy, single_threaded_blas, to_host
 from nearfar.kernels.search import TREES
 from nearfar.kernels.slabs import pruned_impostor_pairs

@@ -34,9 +34,10 @@ PROTOCOLS = {
     "wine": Protocol(106, 46, 3, 13, 100, None),
     "iris": Protocol(90, 38, 3, 4, 100, 0.3),
     "mnist_smooth": Protocol(60000, 10000, 10, 164, 1, None),  # mnist, deskewed otherwise
+    "yale_200": Protocol(1690, 724, 38, 200, 10, 0.3),  # the components of the paper's text
 }
 # Variants of a data set, which are compared with the paper's figures for it.
-SAME = {"mnist_smooth": "mnist"}
+SAME = {"mnist_smooth": "mnist", "yale_200": "yale"}
 
 # fmt: off
 ERRORS = {  # in the order of PROTOCOLS; None where the paper has none

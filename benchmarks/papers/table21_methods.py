@@ -39,6 +39,7 @@ def errors_by_k(data, split, device):
         choice = choose_targets(
             *(learners.train, learners.y_train, LMNN(**learners.options), grid),
             validation_fraction=VALIDATION,
+            refit=False,
             random_state=split,
         )
         return {trial.n_neighbors: round(trial.error, 6) for trial in choice.trials}

@@ -42,14 +42,19 @@ def choices(records, data):
 
 
 def work(turn, data, split, methods, device, k, n_passes):
-    """(data, split, [(method, entry)]) of one job."""
+    """Yield (data, split, method, entry) for what one job measures."""
     if turn == "k":
-        found = [("k", [table21_methods.errors_by_k(data, split, device)])]
+        yield data, split, "k", [table21_methods.errors_by_k(data, split, device)]
     elif turn == "n_passes":
-        found = [("n_passes", [table21_methods.errors_by_passes(data, split, device, k)])]
+        yield data, split, "n_passes", [table21_methods.errors_by_passes(data, split, device, k)]
     else:
-        found = list(table21_methods.measure(data, split, methods, device, k, n_passes))
-    return data, split, found
+        for method, entry in table21_methods.measure(data, split, methods, device, k, n_passes):
+            yield data, split, method, entry
+
+
+def work_done(*task):
+    """All that one job measures, for a process that cannot send a generator."""
+    return list(work(*task))
 
 
 def measure_all(arguments):
@@ -64,28 +69,33 @@ def measure_all(arguments):
     for turn in TURNS:
         if time.time() > deadline:
             break
-        for data, split, found in results(jobs(arguments, records, turn), arguments, deadline):
-            for name, entry in found:
-                print(f"{data:<9} {split:>2} {name:<8} {entry}", flush=True)
-                if isinstance(entry, str):
-                    failures.append(f"{data} {split} {name} failed: {entry}")
-                else:
-                    records.add(data, name, [split, *entry], stamp)
+        tasks = jobs(arguments, records, turn)
+        for data, split, name, entry in results(tasks, arguments, deadline):
+            print(f"{data:<9} {split:>2} {name:<8} {entry}", flush=True)
+            if isinstance(entry, str):
+                failures.append(f"{data} {split} {name} failed: {entry}")
+            else:
+                records.add(data, name, [split, *entry], stamp)
     return failures
 
 
 def results(tasks, arguments, deadline):
-    """The answers of all jobs as they come; nothing new is begun after the deadline."""
+    """What the jobs measure, as it comes; nothing new is begun after the deadline."""
     if arguments.jobs == 1:
         for task in tasks:
             if time.time() > deadline:
                 return
-            yield work(*task)
+            for found in work(*task):
+                yield found
+                if time.time() > deadline:
+                    return
         return
     with joblib.parallel_config("loky", n_jobs=arguments.jobs, inner_max_num_threads=1):
         parallel = joblib.Parallel(return_as="generator_unordered", pre_dispatch="n_jobs")
-        begun = (joblib.delayed(work)(*task) for task in list(tasks) if time.time() <= deadline)
-        yield from parallel(begun)
+        known = list(tasks)
+        begun = (joblib.delayed(work_done)(*task) for task in known if time.time() <= deadline)
+        for found in parallel(begun):
+            yield from found
 
 
 def parse(arguments=None):

@@ -193,6 +193,7 @@ def test_errors_are_those_of_the_paper():
     counts = {len(errors) for errors in table1_paper.ERRORS.values()}
     assert counts == {len(table1_paper.PROTOCOLS) - len(table1_paper.SAME)}
     assert table1_paper.error("lmnn", "mnist_smooth") == table1_paper.error("lmnn", "mnist")
+    assert table1_paper.error("multi_metric", "yale_200") == 4.05
 
 
 def test_mean_and_standard_error():

@@ -12,19 +12,9 @@ import nearfar
 from nearfar import RCA, Covariance, LinearMetric
 from nearfar.errors import InvalidInputError
 from nearfar.registry import ENTRIES, entries
+from tests.blocks.arrays import untouchable
 
 ABLE = {entry.name for entry in entries(blocks=True)}
-
-
-def untouchable(shape=(40, 3)):
-    """An array whose blocks raise when they are computed."""
-
-    def fail(_):
-        raise AssertionError("a block was computed")
-
-    return da.zeros(shape, chunks=(10, shape[1])).map_blocks(
-        fail, dtype=np.float64, meta=np.empty((0, 0))
-    )
 
 
 @pytest.mark.parametrize(

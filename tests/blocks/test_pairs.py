@@ -6,7 +6,8 @@ import pytest
 
 import nearfar
 from nearfar import GMML, ITML, LSML, MMC, POLA, SDML, DMLEig, Tuples
-from nearfar.errors import InvalidInputError
+from nearfar.errors import InvalidInputError, MemoryLimitError
+from tests.blocks.arrays import untouchable
 
 LEARNERS = [MMC(), DMLEig(), GMML(), ITML(), SDML()]
 
@@ -69,3 +70,12 @@ def test_all_pairs_of_labelled_rows_and_dense_lazy_pairs_are_refused(pairs):
         POLA().fit(Tuples(lazy, edges), kinds)
     with pytest.raises(InvalidInputError, match="LSML does not learn from Dask arrays"):
         LSML().fit(Tuples(lazy, np.hstack([edges, edges[::-1]])))
+
+
+def test_rows_that_do_not_fit_are_refused_before_they_are_read():
+    """Three rows of 24 bytes are named."""
+    pairs, kinds = Tuples(untouchable((4000, 3)), [[0, 1], [1, 2]]), [1, -1]
+    with pytest.raises(MemoryLimitError, match="to hold the 3 rows that are named"):
+        MMC(memory_limit=71e-9).fit(pairs, kinds)
+    with pytest.raises(AssertionError, match="a block was computed"):
+        MMC(memory_limit=73e-9).fit(pairs, kinds)

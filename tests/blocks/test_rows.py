@@ -9,7 +9,8 @@ from nearfar.blocks import Blocks, is_dask
 from nearfar.blocks.cells import cell_order
 from nearfar.blocks.engine import FAN_IN, Cluster, Threads, rounds
 from nearfar.blocks.rows import BLOCK_ROWS, BLOCKS, block_starts
-from nearfar.errors import InvalidInputError
+from nearfar.errors import InvalidInputError, MemoryLimitError
+from nearfar.limits import memory_limit
 
 da = pytest.importorskip("dask.array")
 
@@ -137,3 +138,11 @@ def test_values_that_are_not_finite_are_an_error(X):
     with pytest.raises(InvalidInputError, match=r"row 70 does \(2 rows in all\)") as caught:
         Blocks.of(da.from_array(X, chunks=(1000, 5)))
     assert caught.value.indices.tolist() == [70, 3000]
+
+
+def test_threads_need_memory_for_the_rows_that_are_asked_for(X):
+    array, some = da.from_array(X, chunks=(1000, 5)), np.arange(0, len(X), 100)
+    with memory_limit(40e-9 * len(some)):
+        assert Blocks.of(array, some).shape == (len(some), 5)
+        with pytest.raises(MemoryLimitError, match="to hold 4608 rows of 5 features"):
+            Blocks.of(array)

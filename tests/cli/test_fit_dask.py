@@ -72,7 +72,7 @@ def test_a_scaler_before_the_metric_and_errors_of_test_rows(run, tables, threads
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--method", "itml"), "--method itml does not learn from tables in blocks. Choose from"),
+        (("--method", "lfda"), "--method lfda does not learn from tables in blocks. Choose from"),
         (("--rows", "5"), "--rows draws rows of a table in memory"),
         (("--target", "nothing"), "there is no column 'nothing'. Choose from: x0"),
         (("--drop", "nothing"), "there is no column 'nothing'"),

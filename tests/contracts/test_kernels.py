@@ -24,6 +24,7 @@ LAYOUTS = {
 # and torch spell differently.
 PLUMBING = {
     "apply",
+    "compact",
     "concatenate",
     "arange",
     "cumsum",

@@ -237,6 +237,7 @@ def test_a_file_with_an_embedding_of_another_shape_is_refused(points, tmp_path):
 
 
 @each_descent
+@pytest.mark.usefixtures("stopped_clock")
 @pytest.mark.parametrize(
     ("limit", "status"), [({"max_iter": 3}, "max_iter"), ({"max_seconds": 0.0}, "max_seconds")]
 )

@@ -175,7 +175,7 @@ UNFOLDINGS += [
     if type(estimator) not in {type(listed) for listed in UNFOLDINGS}
 ]
 CLASSES = sorted({type(estimator) for estimator in UNFOLDINGS}, key=lambda cls: cls.__name__)
-MAX_PARAMETERS = 14
+MAX_PARAMETERS = 15
 SHARED = {
     "n_components": 2,
     "metric": "euclidean",
@@ -641,6 +641,7 @@ def test_prints_nothing(estimator, strip, capfd):
 # -- limits, interruption, callbacks -----------------------------------------------------------
 
 
+@pytest.mark.usefixtures("stopped_clock")
 @each
 def test_limits_keep_the_best_and_warn(estimator, strip):
     name = type(estimator).__name__

@@ -12,8 +12,8 @@ import nearfar.estimators._pairs as pairs_module
 from nearfar import Tuples, make_pairs
 from nearfar.errors import DataWarning, InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._tuples import validated_pairs
 from nearfar.kernels import kernels_for
 
 

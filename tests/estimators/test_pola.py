@@ -308,6 +308,7 @@ def test_without_beta_all_epochs_are_made(learner, stream):
     )
 
 
+@pytest.mark.usefixtures("stopped_clock")
 def test_max_seconds(stream):
     with pytest.warns(ConvergenceWarning, match=r"max_seconds.* Raise max_seconds\.") as record:
         model = POLA(max_seconds=0).fit(*stream)

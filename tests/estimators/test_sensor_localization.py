@@ -347,6 +347,7 @@ def test_a_seed_fixes_everything(field):
     np.testing.assert_array_equal(one.standard_errors_, other.standard_errors_)
 
 
+@pytest.mark.usefixtures("stopped_clock")
 @pytest.mark.parametrize(
     ("parameters", "status"), [({"max_iter": 2}, "max_iter"), ({"max_seconds": 0}, "max_seconds")]
 )

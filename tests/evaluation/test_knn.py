@@ -8,7 +8,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
 from nearfar.errors import InvalidInputError
-from nearfar.evaluation import knn_error, knn_predict, standard_error
+from nearfar.evaluation import knn_error, knn_predict, leave_one_out_error, standard_error
 
 
 def predict_by_loop(X_train, y_train, X_test, n_neighbors):
@@ -61,6 +61,44 @@ def test_error_is_the_share_of_wrong_labels_in_the_models_space():
 
 def test_labels_unseen_in_training_count_as_errors():
     assert knn_error(None, [[0.0]], ["a"], [[0.0], [0.0]], ["a", "z"], n_neighbors=1) == 0.5
+
+
+@pytest.mark.parametrize("n_neighbors", [1, 2, 5])
+def test_leave_one_out_equals_a_loop_that_leaves_one_out(n_neighbors):
+    """The grid has many equal points, so that a point may not be among its own nearest."""
+    rng = np.random.default_rng(n_neighbors)
+    X, y = rng.integers(3, size=(60, 2)).astype(float), rng.integers(3, size=60)
+    wrong = [
+        knn_predict(np.delete(X, i, 0), np.delete(y, i), X[i : i + 1], n_neighbors)[0] != y[i]
+        for i in range(60)
+    ]
+    assert leave_one_out_error(None, X, y, n_neighbors) == np.mean(wrong)
+
+
+def test_leave_one_out_in_the_models_space():
+    """Feature 1 carries the class, feature 0 is noise a thousand times as large."""
+    X = np.array([[0.0, 0.0], [5000.0, 0.1], [0.0, 1.0], [5000.0, 1.1]])
+    model = StandardScaler().fit([[-5000.0, 0.0], [5000.0, 0.0001]])
+    assert leave_one_out_error(None, X, [0, 0, 1, 1], n_neighbors=1) == 1.0
+    assert leave_one_out_error(model, X, [0, 0, 1, 1], n_neighbors=1) == 0.0
+
+
+def test_leave_one_out_of_dask_arrays():
+    dask = pytest.importorskip("dask.array")
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(70, 3)), rng.integers(2, size=70)
+    assert leave_one_out_error(None, dask.from_array(X, chunks=(30, 3)), y) == leave_one_out_error(
+        None, X, y
+    )
+
+
+def test_leave_one_out_refuses_what_cannot_be():
+    with pytest.raises(
+        InvalidInputError, match=r"n_neighbors=2 must be between 1 and 1, the other"
+    ):
+        leave_one_out_error(None, [[0.0], [1.0]], [0, 1], 2)
+    with pytest.raises(InvalidInputError, match="X has 2 rows and y has 3"):
+        leave_one_out_error(None, [[0.0], [1.0]], [0, 1, 1], 1)
 
 
 def test_standard_error_is_binomial():

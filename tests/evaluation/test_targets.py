@@ -6,7 +6,7 @@ from sklearn.datasets import load_iris
 
 from nearfar import LMNN, NCA
 from nearfar.errors import DataWarning, InvalidInputError
-from nearfar.evaluation import choose_targets, knn_error, split_points
+from nearfar.evaluation import choose_targets, knn_error, split_points, targets
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +96,57 @@ def test_a_class_with_few_members_draws_what_it_has(fits):
     assert all((row >= 0).sum() == 1 for row in few)
 
 
+def alternating(n_groups):
+    """Groups of four points on a line that alternate between two classes."""
+    X = np.arange(n_groups)[:, None] + np.array([0.0, 0.1, 0.2, 0.3])
+    return X.reshape(-1, 1), np.repeat(np.arange(n_groups) % 2, 4)
+
+
 @pytest.mark.slow
 def test_no_larger_numbers_after_one_that_is_clearly_worse():
-    """Pairs of points that alternate between classes: more than one neighbour is wrong."""
-    X = np.repeat(np.arange(400.0), 4)[:, None] + np.tile([0.0, 0.1, 0.2, 0.3], 400)[:, None]
-    y = np.repeat(np.arange(400) % 2, 4)
-    choice = choose_targets(X, y, LMNN(shrinkage=0), (1, 9, 15, 21), random_state=0)
+    """More than one neighbour is wrong."""
+    choice = choose_targets(*alternating(400), LMNN(shrinkage=0), (1, 9, 15, 21), random_state=0)
     assert [trial.n_neighbors for trial in choice.trials] == [1, 9]
     assert choice.best.n_neighbors == 1
+
+
+def test_what_is_clearly_worse_from_the_start_is_not_learned(fits):
+    """Distances on a line differ by a factor only, so that learning cannot help nine neighbours."""
+    choice = choose_targets(
+        *alternating(100), LMNN(shrinkage=0), (1, 9, 15), (0.3, 0.5), random_state=0
+    )
+    learned = [(t.n_neighbors, t.push_weight, t.learned) for t in choice.trials]
+    assert learned == [(1, 0.3, True), (1, 0.5, True), (9, 0.3, False)]
+    assert [fit[0] for fit in fits] == [1, 1, 1]  # two trials, and the fit to all rows
+    assert choice.trials[2].error > choice.best.error + 0.5
+    assert str(choice).splitlines()[3].endswith("not learned")
+
+
+def test_of_many_rows_a_part_is_learned_from_and_all_vote(iris, fits, monkeypatch):
+    voters, counted = [], targets.knn_mistakes
+
+    def recorded(model, X_train, *others):
+        voters.append(len(X_train))
+        return counted(model, X_train, *others)
+
+    monkeypatch.setattr(targets, "knn_mistakes", recorded)
+    monkeypatch.setattr(targets, "LEARNED_ROWS", 42)
+    choose_targets(*iris, LMNN(shrinkage=0), (1, 5), random_state=0)
+    assert [fit[3] for fit in fits] == [42, 42, 150]
+    assert fits[1][4].shape == (42, 3)
+    assert fits[1][4].max() < 42
+    assert set(voters) == {105}
+    fits.clear()
+    monkeypatch.setattr(targets, "LEARNED_ROWS", 20)  # less than a third
+    choose_targets(*iris, LMNN(shrinkage=0), (1,), random_state=0)
+    assert [fit[3] for fit in fits] == [35, 150]
+
+
+def test_without_a_fit_to_all_rows(iris, fits):
+    choice = choose_targets(*iris, LMNN(shrinkage=0), (1, 3), refit=False, random_state=0)
+    assert [fit[3] for fit in fits] == [105, 105]
+    assert choice.learner.n_neighbors == choice.best.n_neighbors
+    assert not hasattr(choice.learner, "components_")
 
 
 def test_more_targets_where_a_class_is_a_cloud():

@@ -12,6 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
+from nearfar.blocks import is_lazy
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Estimator
 from nearfar.evaluation.spectra import principal_axes
@@ -82,11 +83,12 @@ def metric_of(estimator: Any) -> Any:
 
 
 def known_points(estimator: Any) -> Any:
-    """The points that a fitted model keeps, or None."""
+    """The points that a fitted model keeps in memory, or None."""
     model = unwrapped(estimator)
     for name in ("points_", "X_fit_"):
-        if getattr(model, name, None) is not None:
-            return getattr(model, name)
+        kept = getattr(model, name, None)
+        if kept is not None and not is_lazy(kept):
+            return kept
     return None
 
 

@@ -25,6 +25,7 @@ from nearfar.analysis.models import (
     unwrapped,
 )
 from nearfar.analysis.neighbors import Neighbors, nearest_by_own_metrics, nearest_rows
+from nearfar.blocks import is_lazy
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Estimator
 from nearfar.estimators.linear_metric import linear_map
@@ -294,7 +295,7 @@ def _placed(metric: Any, embedding: Floats, X: Any, points: Floats | None) -> Fl
     if kept is None or points is None:
         same = n == len(embedding)  # of distances nothing is kept to compare with
     else:
-        same = np.array_equal(points, to_host(kept))
+        same = not is_lazy(kept) and np.array_equal(points, to_host(kept))
     if same:
         return embedding
     if not hasattr(metric, "transform"):

@@ -3,7 +3,8 @@
 The only layer that imports Dask, and only in functions: nothing here needs it for data in memory.
 """
 
+from nearfar.blocks.chosen import LazyRows, is_lazy
 from nearfar.blocks.engine import Engine, Sized, Task, current_engine, is_dask
 from nearfar.blocks.rows import Blocks
 
-__all__ = ["Blocks", "Engine", "Sized", "Task", "current_engine", "is_dask"]
+__all__ = ["Blocks", "Engine", "LazyRows", "Sized", "Task", "current_engine", "is_dask", "is_lazy"]

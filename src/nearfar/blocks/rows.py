@@ -53,14 +53,15 @@ class Blocks:
         """
         X, engine = with_known_rows(X), current_engine()
         dtype = _floating(X.dtype)
+        n = X.shape[0] if order is None else len(order)
         if isinstance(engine, Threads):
             check_memory(
-                float(np.prod(X.shape)) * dtype.itemsize,
-                f"to hold {X.shape[0]} rows of {X.shape[1]} features",
+                float(n) * X.shape[1] * dtype.itemsize,
+                f"to hold {n} rows of {X.shape[1]} features",
                 "Start a dask.distributed.Client of a cluster, fit to fewer rows",
                 np.empty(0),
             )
-        starts = block_starts(X.shape, dtype, len(X) if order is None else len(order))
+        starts = block_starts(X.shape, dtype, n)
         parts = engine.compute(list(_parts(X, starts, order, dtype)))
         blocks = cls(engine, parts, starts, (int(starts[-1]), X.shape[1]), dtype)
         blocks._check_finite(name)

@@ -56,6 +56,7 @@ PACKAGES = (
     Package("joblib", "joblib", "1.4"),
     Package("threadpoolctl", "threadpoolctl", "3.5"),
     Package("torch", "torch", "2.4", "torch", "tensors on any device"),
+    Package("distributed", "distributed", "2025.1", "dask", "arrays and tables on a cluster"),
     Package("click", "click", "8.1", "cli", "this command"),
     Package("rich", "rich", "14.1", "cli", "tables and progress of this command"),
     Package("pyarrow", "pyarrow", "17", "cli", "Parquet files"),

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, validate_data
 from nearfar.blocks import is_dask
 from nearfar.blocks.collections import as_array, feature_template, map_rows
 from nearfar.errors import InvalidInputError
-from nearfar.kernels import single_threaded_blas
+from nearfar.kernels import single_threaded_blas, to_host
 from nearfar.registry import entries
 
 
@@ -77,10 +77,25 @@ def lazy_images(model: Any, X: Any) -> Any:
     return map_rows(array, _images_of_block, model, width=probe.shape[1], dtype=probe.dtype)
 
 
-def _images_of_block(block: Any, model: Any) -> Any:
+def lazy_places(model: Any, X: Any, *, dtype: Any = None, **options: Any) -> Any:
+    """What the ``transform`` of an unfolding fitted in memory returns for X, as a lazy array.
+
+    ``options`` are those of its ``transform``; ``dtype`` None is that of the rows. Each block is
+    validated when it is computed.
+    """
+    array = validated_dask(model, X, reset=False)
+    if dtype is None:
+        dtype = np.float32 if array.dtype == np.float32 else np.float64
+    width = model.embedding_.shape[1]
+    return map_rows(array, _images_of_block, model, width, options, width=width, dtype=dtype)
+
+
+def _images_of_block(block: Any, model: Any, width: int = 0, options: Any = None) -> Any:
     with warnings.catch_warnings():  # blocks of tables have no names
         warnings.filterwarnings("ignore", "X does not have valid feature names")
-        return np.asarray(model.transform(block)) if len(block) else np.empty((0, 0))
+        if not len(block):
+            return np.empty((0, width))
+        return to_host(model.transform(block, **(options or {})))
 
 
 def _of_block(block: Any, function: Callable[..., Any], name: str, *args: Any) -> Any:

@@ -68,11 +68,21 @@ class EarlyStopping:
 
 
 def votes_under(
-    L: NDArray[np.float64], points: Array, codes: NDArray[np.intp], new: Array, n_neighbors: int
+    maps: NDArray[np.float64],
+    points: Array,
+    codes: NDArray[np.intp],
+    new: Array,
+    n_neighbors: int,
+    metric_of: NDArray[np.intp] | None = None,
 ) -> NDArray[np.intp]:
-    """The class numbers that new points get from the points nearest to them under a map."""
-    one_metric, k = np.zeros(len(codes), dtype=np.intp), min(n_neighbors, len(codes))
-    nearest = nearest_under(new, points, L[None], one_metric, k)
+    """The class numbers that new points get from the points nearest to them under a map.
+
+    If there are several maps, ``metric_of`` is the number of the one that measures the distance to
+    each point.
+    """
+    if metric_of is None:
+        maps, metric_of = maps[None], np.zeros(len(codes), dtype=np.intp)
+    nearest = nearest_under(new, points, maps, metric_of, min(n_neighbors, len(codes)))
     return vote(codes[nearest], int(codes.max()) + 1)
 
 

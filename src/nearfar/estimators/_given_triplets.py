@@ -37,6 +37,11 @@ def check_no_labels_needed(estimator: Any, **arguments: Any) -> None:
         raise InvalidInputError(
             f"{name}={value} needs points with labels, but X holds triplets. Leave it out."
         )
+    if estimator.certificate != "all":
+        raise InvalidInputError(
+            "certificate='sample' is for labelled points; given triplets are all at hand."
+            " Leave certificate='all'."
+        )
 
 
 def with_different_ends(points: Array, triplets: Index, name: str) -> Index:

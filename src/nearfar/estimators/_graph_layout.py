@@ -16,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from nearfar.blocks import LazyRows, is_dask, is_lazy
+from nearfar.blocks.collections import array_of_known_rows
 from nearfar.errors import DataWarning, InvalidInputError, warn
+from nearfar.estimators._dask import refuse_dask, validated_dask
 from nearfar.estimators._input import validated_points
 from nearfar.estimators._training import Training
 from nearfar.graphs import NeighborhoodGraph
@@ -60,7 +63,7 @@ class GraphInput:
     """The graph that ``fit`` works on, and what it was made of."""
 
     graph: NeighborhoodGraph
-    points: Array | None  # (n, d) where they live; None if only distances are known
+    points: Any  # (n, d) where they are, perhaps lazy; None if only distances are known
     distances: Any  # (n, n), dense or sparse, if they were given
     reference: Array  # an array of the device and dtype of what is returned
 
@@ -77,15 +80,23 @@ def check_graph_parameters(estimator: Any) -> None:
 
 
 def graph_input(
-    estimator: Any, X: Any, *, more_edges: str = "Raise n_neighbors", remedy: str = CONNECT
+    estimator: Any,
+    X: Any,
+    *,
+    blocks: bool = False,
+    more_edges: str = "Raise n_neighbors",
+    remedy: str = CONNECT,
 ) -> GraphInput:
     """The graph of X, with its components linked unless ``on_disconnected`` says otherwise.
 
-    Sets ``n_features_in_``. ``more_edges`` and ``remedy`` are the advice in the warning about
-    links and in the error about a disconnected graph.
+    Sets ``n_features_in_``. ``blocks`` says that the estimator takes rows of Dask arrays.
+    ``more_edges`` and ``remedy`` are the advice in the warning about links and in the error about a
+    disconnected graph.
     """
     if isinstance(X, NeighborhoodGraph):
-        given = _given_graph(estimator, X)
+        given = _given_graph(estimator, X, blocks)
+    elif is_dask(X):
+        given = _graph_of_blocks(estimator, X, blocks)
     elif estimator.metric == "euclidean":
         points = validated_points(estimator, X, reset=True)
         graph = NeighborhoodGraph.from_points(
@@ -105,12 +116,37 @@ def graph_input(
     return replace(given, graph=graph)
 
 
-def _given_graph(estimator: Any, graph: NeighborhoodGraph) -> GraphInput:
+def _given_graph(estimator: Any, graph: NeighborhoodGraph, blocks: bool) -> GraphInput:
     if graph.points is None:
         set_features(estimator, graph.n_nodes)
         return GraphInput(graph, None, None, np.empty(0))
+    if is_lazy(graph.points):
+        array = LazyRows.of(graph.points).array
+        if not blocks:
+            refuse_dask(estimator, array)
+        validated_dask(estimator, array, reset=True)
+        return GraphInput(graph, graph.points, None, _floats_like(array))
     points = validated_points(estimator, graph.points, reset=True)
     return GraphInput(graph, points, None, points)
+
+
+def _graph_of_blocks(estimator: Any, X: Any, blocks: bool) -> GraphInput:
+    """The graph of the rows of a Dask array, which stay where they are."""
+    if not blocks:
+        refuse_dask(estimator, X)
+    if estimator.metric != "euclidean":
+        raise InvalidInputError(
+            f"metric={estimator.metric!r} needs an array in memory; got a Dask {type(X).__name__}."
+            " Give points with metric='euclidean', or known distances as a sparse array."
+        )
+    array = array_of_known_rows(validated_dask(estimator, X, reset=True))
+    graph = NeighborhoodGraph.from_points(array, estimator.n_neighbors, angles=estimator.angles)
+    return GraphInput(graph, array, None, _floats_like(array))
+
+
+def _floats_like(array: Any) -> Array:
+    """An empty array in the type in which embeddings of such rows are returned."""
+    return np.empty(0, dtype=np.float32 if array.dtype == np.float32 else np.float64)
 
 
 def set_features(estimator: Any, count: int) -> None:

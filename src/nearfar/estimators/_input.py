@@ -1,48 +1,27 @@
-"""Validation of what users pass to ``fit`` and after it: points, labels, pairs and triplets."""
+"""Validation of what users pass to ``fit`` and after it: points, labels and weights."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
-from nearfar.blocks import is_dask
-from nearfar.blocks.collections import (
-    array_of_known_rows,
-    on_this_machine,
-    rows_on_this_machine,
-)
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._dask import refuse_dask, validated_dask
-from nearfar.estimators._start import without_dead_features
+from nearfar.estimators._dask import refuse_dask
 from nearfar.kernels import Array, is_torch, kernels_for, take_rows, to_host
 from nearfar.registry import entries
-from nearfar.supervision import ClassOrder, Pairs, Tuples
-from nearfar.supervision.labels import check_class_pairs, class_order, shown
-from nearfar.supervision.pairs import (
-    equal_points,
-    labelled_edges,
-    near_kinds,
-    pairs_of_edges,
-    pairs_of_labels,
-    pairs_of_tuples,
-    warn_of_far_and_equal,
-    weighted_by_points,
-)
+from nearfar.supervision import ClassOrder
+from nearfar.supervision.labels import class_order, shown
 from nearfar.validation import check_choice, check_in_memory, check_number
 
 Floats = NDArray[np.float64]
-Index = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 LARGEST_WEIGHT = 1e100  # of a row, so that squares of sums stay within the range of float64
-BLOCK = 1 << 14  # pairs whose points are compared at a time
 
 
 # -- points ----------------------------------------------------------------------------------------
@@ -324,227 +303,3 @@ def class_factors(estimator: Any, labels: NDArray[Any], masses: Floats) -> Float
         present = masses > 0
         found[present] = masses.sum() / (present.sum() * masses[present])
     return found
-
-
-# -- pairs and triplets ----------------------------------------------------------------------------
-
-
-def holds_tuples(X: Any) -> bool:
-    """Whether X holds pairs or triplets rather than points."""
-    if isinstance(X, Tuples):
-        return True
-    try:
-        return len(X.shape if hasattr(X, "shape") else np.asarray(X).shape) == 3
-    except ValueError:  # rows of different lengths, of which the validation of points complains
-        return False
-
-
-def validated_tuples(estimator: Any, X: Any, reset: bool) -> tuple[Array, Index]:
-    """Points, all finite, and the rows (m, 2) or (m, 3) that make up the tuples."""
-    refuse_dask(estimator, X)
-    X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
-    m, size, d = X.shape
-    if size not in (2, 3):
-        raise InvalidInputError(
-            f"{type(estimator).__name__} takes pairs of shape (n_pairs, 2, n_features) or triplets"
-            f" of shape (n_triplets, 3, n_features); got {tuple(X.shape)}."
-            " Stack pairs with numpy.stack([a, b], axis=1)."
-        )
-    if isinstance(X, Tuples):
-        X = gathered_tuples(estimator, X)
-        return validated_points(estimator, X.points, reset), X.indices
-    points = validated_points(estimator, X.reshape((m * size, d)), reset)
-    return points, np.arange(m * size).reshape(m, size)
-
-
-def validated_triplets(estimator: Any, X: Any, y: Any, reset: bool) -> tuple[Array, Index]:
-    """Points, all finite, and the rows (m, 3) of triplets, which have no y.
-
-    Equal points of dense triplets have the same row.
-    """
-    name = type(estimator).__name__
-    refuse_dask(estimator, X)
-    X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
-    m, size, d = X.shape
-    if size != 3:
-        raise InvalidInputError(
-            f"{name} takes triplets of shape (n_triplets, 3, n_features); got {tuple(X.shape)}."
-            " For pairs take ITML, for quadruplets LSML."
-        )
-    if y is not None:
-        raise InvalidInputError(
-            f"{name} takes triplets without y: the first point is nearer to the second than to"
-            " the third. Pass y=None."
-        )
-    if isinstance(X, Tuples):
-        X = gathered_tuples(estimator, X)
-        return validated_points(estimator, X.points, reset), X.indices
-    points = validated_points(estimator, X.reshape((m * size, d)), reset)
-    return points, equal_points(points).reshape(m, size)
-
-
-def validated_kinds(estimator: Any, indices: Index, y: Any) -> Mask | None:
-    """Which pairs are near, from y of +1 and −1; None for triplets, which have no y."""
-    name = type(estimator).__name__
-    if indices.shape[1] == 3:
-        if y is not None:
-            raise InvalidInputError(
-                f"{name} takes triplets without y: the first two points are near, the outer two"
-                " far. Pass y=None."
-            )
-        return None
-    if y is None:
-        raise InvalidInputError(
-            f"{name} requires y to be passed, but the target y is None."
-            " Pass +1 for each near and -1 for each far pair."
-        )
-    kinds = np.asarray(to_host(y))
-    if kinds.shape != (len(indices),):
-        raise InvalidInputError(
-            f"{name} needs +1 or -1 for each pair; there are {len(indices)} pairs, and y has shape"
-            f" {kinds.shape}. Check that they belong together."
-        )
-    return near_kinds(kinds)
-
-
-def validated_pairs(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    n_pairs: int | None = None,
-    random_state: Any = None,
-    *,
-    sample_weight: Any = None,
-    both: bool = True,
-    drop_dead: bool = False,
-) -> Pairs:
-    """The near and far pairs that X and y give to ``fit``.
-
-    Sets ``n_features_in_``, the names of the features and, for labelled points, ``classes_``.
-    Points of `Tuples` and labelled points keep their order; equal points of dense pairs and
-    triplets become one.
-
-    Parameters
-    ----------
-    estimator : estimator
-        It is named in messages.
-    X, y
-        As `nearfar.estimators._pairs.PairLearner` describes them.
-    n_pairs : int or None, default=None
-        For labelled points, how many near and how many far pairs to draw; None for all.
-    random_state : int, RandomState instance or None, default=None
-        Draws them.
-    sample_weight : array-like or None, default=None
-        Weights of labelled points, whose products are those of their pairs, or of tuples.
-    both : bool, default=True
-        Whether near and far pairs must both occur.
-    drop_dead : bool, default=False
-        Whether features that hardly vary are set to zero first. Points that differ in no other
-        feature then count as equal.
-    """
-    vars(estimator).pop("classes_", None)
-    name = type(estimator).__name__
-    if not holds_tuples(X):
-        if n_pairs is not None:
-            check_number("n_pairs", n_pairs, Integral, 1, None)
-        if is_dask(X):
-            drawn = pairs_of_blocks(estimator, X, y, n_pairs, random_state, sample_weight)
-            points = without_dead_features(drawn.points) if drop_dead else drawn.points
-            return replace(drawn, points=points)
-        points = validated_points(estimator, X, reset=True)
-        labels = validated_labels(estimator, points, y)
-        weights = validated_weights(estimator, len(points), sample_weight, labels)
-        check_class_pairs(labels, name)
-        points = without_dead_features(points) if drop_dead else points
-        random = check_random_state(random_state)
-        return weighted_by_points(pairs_of_labels(points, labels, n_pairs, random, name), weights)
-    if n_pairs is not None:
-        raise InvalidInputError(
-            f"n_pairs={n_pairs} chooses pairs of labelled points, but X holds tuples."
-            " Set n_pairs=None, or give points of shape (n_samples, n_features) and labels."
-        )
-    points, indices = validated_tuples(estimator, X, reset=True)
-    near = validated_kinds(estimator, indices, y)
-    weights = validated_weights(estimator, len(indices), sample_weight)
-    points = without_dead_features(points) if drop_dead else points
-    pairs = pairs_of_tuples(points, indices, near, both, not isinstance(X, Tuples), weights)
-    return replace(pairs, rows=X.named_rows) if isinstance(X, Tuples) else pairs
-
-
-def pairs_of_blocks(
-    estimator: Any, X: Any, y: Any, n_pairs: int | None, random_state: Any, sample_weight: Any
-) -> Pairs:
-    """Pairs drawn from labelled rows of a Dask array: the rows that they name, in memory."""
-    name = type(estimator).__name__
-    if name not in {entry.name for entry in entries(blocks=True)}:
-        refuse_dask(estimator, X)
-    if n_pairs is None:
-        raise InvalidInputError(
-            f"n_pairs=None takes all pairs of labelled rows, and {name} holds its pairs in memory;"
-            " got a Dask array. Set n_pairs, for example to 100000, or give Tuples."
-        )
-    array = array_of_known_rows(validated_dask(estimator, X, reset=True))
-    labels = validated_labels(estimator, array, on_this_machine(y))
-    weights = validated_weights(estimator, len(array), on_this_machine(sample_weight), labels)
-    check_class_pairs(labels, name)
-    heads, tails, near = labelled_edges(labels, n_pairs, check_random_state(random_state))
-    rows = np.unique([heads, tails])
-    heads, tails = np.searchsorted(rows, heads), np.searchsorted(rows, tails)
-    pairs = Pairs(rows_on_this_machine(array, rows), heads, tails, near, rows=rows)
-    return weighted_by_points(pairs_of_edges(pairs, name), weights)
-
-
-def gathered_tuples(estimator: Any, X: Tuples) -> Tuples:
-    """Tuples in memory: those of a Dask array with the rows that they name, for who takes them."""
-    if type(estimator).__name__ not in {entry.name for entry in entries(blocks=True)}:
-        refuse_dask(estimator, X.points)
-    return X.in_memory()
-
-
-def validated_stream(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    n_pairs: int | None,
-    random_state: Any,
-    *,
-    shuffle: bool,
-    reset: bool,
-) -> Pairs:
-    """The pairs that X and y give to ``partial_fit``, in the order in which to learn from them.
-
-    As `validated_pairs`, but they may be all near or all far and may contradict earlier ones, and a
-    triplet is its near pair followed by its far pair. ``shuffle`` holds for labelled points.
-    """
-    if not holds_tuples(X):
-        points = validated_points(estimator, X, reset)
-        labels, random = checked_labels(estimator, points, y), check_random_state(random_state)
-        if len(labels.classes) > 1:
-            pairs = pairs_of_labels(points, labels, n_pairs, random, type(estimator).__name__)
-        else:
-            pairs = Pairs(points, *labelled_edges(labels, n_pairs, random))
-        order = random.permutation(len(pairs)) if shuffle else slice(None)
-        return Pairs(points, pairs.heads[order], pairs.tails[order], pairs.near[order])
-    points, indices = validated_tuples(estimator, X, reset)
-    near = validated_kinds(estimator, indices, y)
-    rows = np.arange(len(indices))
-    if near is None:  # (a, b, c): a and b are near, a and c are far
-        rows = np.repeat(rows, 2)
-        near = np.tile([True, False], len(indices))
-        indices = np.column_stack([indices[rows, 0], indices[:, 1:].ravel()])
-    pairs = Pairs(points, indices[:, 0], indices[:, 1], near)
-    wrong = _far_and_equal(pairs)
-    if wrong.any():
-        warn_of_far_and_equal(rows[wrong], "tuple")
-        pairs = Pairs(points, pairs.heads[~wrong], pairs.tails[~wrong], pairs.near[~wrong])
-    return pairs
-
-
-def _far_and_equal(pairs: Pairs) -> Mask:
-    """Which far pairs consist of equal points."""
-    found = [np.zeros(0, dtype=bool)]
-    for first in range(0, len(pairs), BLOCK):
-        block = slice(first, first + BLOCK)
-        head, tail = (take_rows(pairs.points, end[block]) for end in (pairs.heads, pairs.tails))
-        found.append(~pairs.near[block] & ~to_host((head != tail).any(1)))
-    return np.concatenate(found)

@@ -63,15 +63,16 @@ class Split:
     order: Index  # rows of X to learn from, sorted by class
     labels: ClassOrder  # theirs, in the order of X
     held_out: Index | None  # rows of X to validate on
+    held_out_codes: Index  # their class numbers
 
     @classmethod
     def of(cls, labels: ClassOrder, fraction: float | None, random_state: Any, name: str) -> Split:
         """Hold out this share of each class, or none."""
         if fraction is None:
-            return cls(labels.order, labels, None)
+            return cls(labels.order, labels, None, labels.codes[:0])
         rows, held_out = held_out_rows(labels, fraction, check_random_state(random_state))
         part = class_order(labels.codes[rows], name)
-        return cls(rows[part.order], part, held_out)
+        return cls(rows[part.order], part, held_out, labels.codes[held_out])
 
     @property
     def codes(self) -> Index:

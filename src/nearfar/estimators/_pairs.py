@@ -9,15 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from nearfar.estimators._input import (
-    checked_labels,
-    holds_tuples,
-    validated_kinds,
-    validated_points,
-    validated_tuples,
-)
+from nearfar.estimators._input import checked_labels, validated_points
 from nearfar.estimators._shrinkage import AUTO, better_scale, scale_of_pairs, shrinkage_for
 from nearfar.estimators._start import check_range
+from nearfar.estimators._tuples import holds_tuples, validated_kinds, validated_tuples
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.linalg import canonical_factor
 from nearfar.problems.whitening import varying

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.estimators._input import holds_tuples
+from nearfar.estimators._tuples import holds_tuples
 from nearfar.kernels import to_host
 from nearfar.problems.lmnn import Certificate, LMNNProblem
 from nearfar.supervision import Pairs, Tuples

@@ -11,8 +11,11 @@ from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from nearfar.blocks import LazyRows, is_dask, is_lazy
+from nearfar.blocks.collections import array_of_known_rows
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Estimator
+from nearfar.estimators._dask import lazy_places, validated_dask
 from nearfar.estimators._graph_layout import to_type_of
 from nearfar.estimators._input import check_device, validated_points
 from nearfar.estimators._out_of_sample import METHODS, descend_on_patches, place_by_neighbors
@@ -27,6 +30,7 @@ from nearfar.kernels import (
     to_host,
 )
 from nearfar.kernels.search import Search
+from nearfar.supervision.neighbor_blocks import nearest_in_blocks
 from nearfar.validation import check_choice
 
 Index = NDArray[np.intp]
@@ -46,7 +50,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
     embedding_: Array
     graph_: NeighborhoodGraph
     component_labels_: Index
-    X_fit_: Array | None
+    X_fit_: Any  # points in memory, lazy points, or None
 
     # What model files are checked for; see `nearfar.estimators._base.Metric`.
     _axes: ClassVar[dict[str, str]] = {"embedding_": "nr", "component_labels_": "n"}
@@ -76,7 +80,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
+        X : array-like, torch.Tensor or Dask array of shape (n_samples, n_features)
             The points, or after a fit on distances the distances (n_samples, n_fit) to all points
             of `fit`. A point of `fit` goes where it was. After a fit on a kernel it is refused:
             kernel values with other points do not tell distances.
@@ -88,9 +92,10 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
 
         Returns
         -------
-        ndarray or torch.Tensor of shape (n_samples, n_components)
+        ndarray, torch.Tensor or Dask array of shape (n_samples, n_components)
             Their places. With ``on_disconnected="separate"`` a point belongs to the component of
-            the nearest point of `fit`.
+            the nearest point of `fit`. Of a Dask array they are lazy, unless the points of `fit`
+            are one, too: then the blocks of both are searched at once, and places are in memory.
         """
         check_is_fitted(self, "embedding_")
         if method is not None:
@@ -101,6 +106,9 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
                 " metric='precomputed' on the distances sqrt(k_ii - 2 k_ij + k_jj), and transform"
                 " those of new points."
             )
+        if is_dask(X) and not is_lazy(self.X_fit_):
+            check_device(self, X._meta, self.embedding_)
+            return lazy_places(self, X, method=method)
         search = NewPoints.of(self, X, self.X_fit_, self.graph_.n_nodes)
         labels, nodes = self.component_labels_, self._first_copies()
         near, squares = search.nearest(np.arange(len(search)), nodes, self._n_neighbors_used(nodes))
@@ -115,12 +123,21 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
             else:
                 own = nodes[labels[nodes] == number]
                 neighbors = search.nearest(rows, own, self._n_neighbors_used(own))
-            found = place_by_neighbors(self.embedding_, *neighbors, method or "sdp", self.X_fit_)
+            found = self._place(*neighbors, method or "sdp")
             if method == "sdp+patch":
                 Y = np.asarray(to_host(self.embedding_), dtype=np.float64)
                 found = descend_on_patches(Y, self.graph_, *neighbors, to_host(found))
             places[kernels.index(rows, places)] = to_type_of(places, found)
         return as_dtype_of(search.new, places)
+
+    def _place(self, near: Index, squares: Matrix, method: str) -> Array:
+        """Places of new points; of lazy points of `fit`, only rows that are needed are computed."""
+        if method != "lle" or not is_lazy(self.X_fit_):
+            return place_by_neighbors(self.embedding_, near, squares, method, self.X_fit_)
+        rows, places = np.unique(near, return_inverse=True)
+        points = LazyRows.of(self.X_fit_)[rows].on_this_machine()
+        places = places.reshape(near.shape)
+        return place_by_neighbors(self.embedding_[rows], places, squares, method, to_host(points))
 
     def _first_copies(self) -> Index:
         """All nodes, of copies of a point only the first."""
@@ -148,12 +165,20 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
 class NewPoints:
     """New points (m, d) and fitted ones (n, d), or the distances (m, n) between them."""
 
-    new: Array
-    fitted: Array | None  # None: ``new`` are distances
+    new: Array  # or lazy points, if the fitted ones are
+    fitted: Any  # in memory, or lazy; None: ``new`` are distances
 
     @classmethod
-    def of(cls, estimator: Any, X: Any, fitted: Array | None, n_fitted: int) -> NewPoints:
+    def of(cls, estimator: Any, X: Any, fitted: Any, n_fitted: int) -> NewPoints:
         """Validate the X of ``transform``; without fitted points it must be distances."""
+        if is_dask(X):
+            return cls(array_of_known_rows(validated_dask(estimator, X, reset=False)), fitted)
+        if fitted is None and estimator.n_features_in_ != n_fitted:
+            raise InvalidInputError(
+                f"{type(estimator).__name__} was fitted on the rows of a Dask array, which are not"
+                " in a model file, and new points are placed by the nearest of them. Set X_fit_ of"
+                " the model to that array, lazy or computed."
+            )
         if fitted is not None:
             X = validated_points(estimator, X, reset=False)
             check_device(estimator, X, fitted)
@@ -191,6 +216,11 @@ class NewPoints:
             block = self.new[np.ix_(rows, nodes)].astype(np.float64)
             order = np.argsort(block, axis=1, kind="stable")[:, :k]
             return nodes[order], np.take_along_axis(block, order, axis=1) ** 2
+        if is_lazy(self.fitted):
+            blocks = LazyRows.of(self.fitted)[nodes].blocks()
+            new = self.new[rows] if not is_dask(self.new) else LazyRows(self.new, rows).blocks()
+            near, squares = nearest_in_blocks(blocks, new, k)
+            return nodes[near], squares
         kernels = kernels_for(self.fitted)
         new = self.new[kernels.index(rows, self.new)]
         fitted = self.fitted[kernels.index(nodes, new)]

@@ -10,8 +10,10 @@ from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Estimator
+from nearfar.estimators._dask import lazy_places
 from nearfar.estimators._input import check_device, validated_points
 from nearfar.estimators._mds import (
     METRICS,
@@ -186,16 +188,19 @@ class ClassicalMDS(
 
         Parameters
         ----------
-        X : array-like or torch.Tensor
+        X : array-like, torch.Tensor or Dask array
             Points (n_samples, n_features), or with ``metric="precomputed"`` their distances
             (n_samples, n_fit) to all points of `fit`.
 
         Returns
         -------
-        ndarray or torch.Tensor of shape (n_samples, n_components)
-            Their places, of the dtype of X. A point of `fit` goes where it was.
+        ndarray, torch.Tensor or Dask array of shape (n_samples, n_components)
+            Their places, of the dtype of X; lazy if X is. A point of `fit` goes where it was.
         """
         check_is_fitted(self, "embedding_")
+        if is_dask(X):
+            check_device(self, X._meta, self.embedding_)
+            return lazy_places(self, X)
         if self.components_ is not None:
             X = validated_points(self, X, reset=False)
             check_device(self, X, self.components_)

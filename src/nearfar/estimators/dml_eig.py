@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner, in_inputs, shrunk_pairs
 from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows, weights_proof
 from nearfar.estimators._shrinkage import check_shrinkage
@@ -21,6 +20,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
+from nearfar.estimators._tuples import validated_pairs
 from nearfar.kernels import kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import canonical_factor, pad_or_trim_rows

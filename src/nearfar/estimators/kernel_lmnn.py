@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
+from nearfar.estimators._feature_space import Expansion
 from nearfar.estimators._input import validated_labels, validated_points, warn_of_coinciding
-from nearfar.estimators._kernel import Expansion, KernelMetricLearner
+from nearfar.estimators._kernel import KernelMetricLearner
 from nearfar.estimators._large_margin import (
     Descent,
     Split,

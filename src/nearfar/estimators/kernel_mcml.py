@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.estimators._feature_space import Expansion
 from nearfar.estimators._input import warn_of_no_variation
-from nearfar.estimators._kernel import Expansion, KernelMetricLearner
+from nearfar.estimators._kernel import KernelMetricLearner
 from nearfar.estimators._proofs import Proof, map_proof
 from nearfar.estimators._soft_neighbors import (
     expected_gain,

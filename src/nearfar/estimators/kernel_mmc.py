@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._input import holds_tuples, validated_pairs
-from nearfar.estimators._kernel import PRECOMPUTED, Expansion, KernelMetricLearner
+from nearfar.estimators._feature_space import PRECOMPUTED, Expansion
+from nearfar.estimators._kernel import KernelMetricLearner
 from nearfar.estimators._pairs import PairLearner, count_of
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
 from nearfar.estimators._shrinkage import check_shrinkage, shrinkage_for
@@ -22,6 +22,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
+from nearfar.estimators._tuples import holds_tuples, validated_pairs
 from nearfar.kernels import single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.kernel_mmc import KernelMMCProblem, RatedFactor

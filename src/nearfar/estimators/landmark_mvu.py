@@ -88,6 +88,9 @@ class LandmarkMVU(Unfolding):
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    memory_limit : float or None, default=None
+        Gigabytes of this machine for the graph of a Dask array, and for its rows if there is no
+        cluster; None is all its memory. What needs more is refused before anything is computed.
     verbose : int, default=0
         1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
@@ -131,7 +134,7 @@ class LandmarkMVU(Unfolding):
         The graph.
     component_labels_ : ndarray of shape (n_samples,)
         The component of each point.
-    X_fit_ : ndarray, torch.Tensor or None
+    X_fit_ : ndarray, torch.Tensor, Dask array or None
         The points, if there are any.
     n_features_in_ : int
         Number of features.
@@ -177,6 +180,7 @@ class LandmarkMVU(Unfolding):
         tol: float = 1e-4,
         max_iter: int = 500,
         max_seconds: float | None = None,
+        memory_limit: float | None = None,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
@@ -193,6 +197,7 @@ class LandmarkMVU(Unfolding):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
         self.verbose = verbose
         self.random_state = random_state
 
@@ -203,11 +208,13 @@ class LandmarkMVU(Unfolding):
 
         Parameters
         ----------
-        X : array-like, torch.Tensor, sparse array or NeighborhoodGraph
+        X : array-like, torch.Tensor, Dask array or table, sparse array or NeighborhoodGraph
             Points (n_samples, n_features), or a graph, which then takes the place of
-            ``n_neighbors``, ``angles`` and ``metric``. With ``metric="precomputed"`` distances
-            (n_samples, n_samples), dense with NaN or infinity where one is not known, or sparse
-            with the known ones stored; with ``metric="kernel"`` a kernel matrix.
+            ``n_neighbors``, ``angles`` and ``metric``. The rows of a Dask array stay where they
+            are; their graph comes to this machine, which unfolds it. With
+            ``metric="precomputed"`` distances (n_samples, n_samples), dense with NaN or infinity
+            where one is not known, or sparse with the known ones stored; with ``metric="kernel"`` a
+            kernel matrix.
         y : None
             Not used.
 
@@ -217,7 +224,7 @@ class LandmarkMVU(Unfolding):
             The fitted estimator.
         """
         self._check_parameters()
-        given = graph_input(self, X)
+        given = graph_input(self, X, blocks=True)
         training = Training(self, X, y, bounded=False)
         layout = Layout(given, self.n_components)
         random = check_random_state(self.random_state)

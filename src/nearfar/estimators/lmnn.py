@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -10,23 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from nearfar.blocks import Blocks, is_dask
-from nearfar.blocks.cells import cell_order
+from nearfar.blocks import is_dask
 from nearfar.blocks.collections import on_this_machine
-from nearfar.blocks.neighbors import nearest_in_class
 from nearfar.blocks.rows import with_known_rows
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._block_rows import block_prior, central_row, live_blocks
 from nearfar.estimators._dask import refuse_dask, validated_dask
-from nearfar.estimators._early_stopping import EarlyStopping, votes_under
+from nearfar.estimators._early_stopping import EarlyStopping
 from nearfar.estimators._given_triplets import check_no_labels_needed, with_different_ends
 from nearfar.estimators._input import (
     drop_rows_without_weight,
-    holds_tuples,
     validated_labels,
     validated_points,
-    validated_triplets,
     validated_weights,
     warn_of_coinciding,
 )
@@ -37,88 +32,45 @@ from nearfar.estimators._large_margin import (
     check_margin_parameters,
     given_edges,
     margin_checkpoint,
-    masses_of,
     objective_without_variation,
-    targets_under,
 )
-from nearfar.estimators._passes import Ending, Pass, packed, unpacked
+from nearfar.estimators._margin_problem import Margin, build_descent
+from nearfar.estimators._margin_rows import Rows, rows_of_points
+from nearfar.estimators._passes import (
+    Ending,
+    Pass,
+    before_next,
+    ending_after,
+    packed,
+    unpacked,
+)
 from nearfar.estimators._proofs import Proof, margin_proof
-from nearfar.estimators._shrinkage import (
-    Prior,
-    check_shrinkage,
-    chosen_prior,
-    margin_shrinkage,
-    warn_if_worse,
-)
+from nearfar.estimators._shrinkage import check_shrinkage, margin_shrinkage
 from nearfar.estimators._start import (
     central_point,
-    check_range,
     given_start,
     learned_rows,
     principal_rows,
-    robust_centre,
     without_dead_features,
 )
 from nearfar.estimators._training import Saved, Training, store_ending, with_callbacks
+from nearfar.estimators._tuples import holds_tuples, validated_triplets
 from nearfar.estimators._unlabeled import with_spread_labels
-from nearfar.kernels import (
-    Array,
-    gram_kernels_for,
-    kernels_for,
-    single_threaded_blas,
-    take_rows,
-    to_host,
-)
+from nearfar.kernels import Array, gram_kernels_for, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import pad_or_trim_rows
-from nearfar.problems.lmnn import LMNNProblem
-from nearfar.problems.lmnn_blocks import LMNNBlocks
-from nearfar.problems.lmnn_given import GivenLMNNProblem
-from nearfar.problems.lmnn_sampled import CONFIDENCE, Draws, SampledLMNNProblem
-from nearfar.problems.lmnn_sparse import SparseLMNNProblem
-from nearfar.problems.sparse_points import SparsePoints
+from nearfar.problems.lmnn_sampled import CONFIDENCE, Draws
 from nearfar.solvers import Status
-from nearfar.supervision import ClassOrder, class_order, vote
+from nearfar.solvers.checkpoint import Checkpoint
+from nearfar.supervision import ClassOrder, class_order
 from nearfar.supervision.labels import check_class_sizes
 from nearfar.validation import check_choice, check_number
 
-Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 INITS = ("auto", "identity", "pca", "lda")
 WARM_WIDTH = 0.02  # of the smoothed hinge, in margins, near an optimum
 PASS_WIDTH = 0.1  # the same at the start of a later pass, some of whose targets are new
-PASS_DONE = (Status.CONVERGED, Status.EARLY_STOPPED, Status.STALLED)  # another one may follow
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What the passes of a fit learn from, and what they validate on."""
-
-    points: Array  # to learn from, sorted by class
-    centre: Array | None  # None of sparse points
-    labels: ClassOrder  # of the points
-    order: Index  # the row of X of each point
-    targets: tuple[Array, Array] | None  # edges to target neighbours that the user gave
-    held_out: tuple[Array, Index] | None  # points to validate on, and their class numbers
-    prior: Prior | None  # the distance that a shrinkage keeps; None for that of the inputs
-    n_rows: int  # of X
-    weights: Matrix | None  # of all rows of X, with zeros; None if all are 1
-
-    @property
-    def codes(self) -> Index:
-        """The class numbers of the points."""
-        return self.labels.codes[self.labels.order]
-
-    @property
-    def masses(self) -> Matrix | None:
-        """The weights of the points, scaled to a mean of 1."""
-        return masses_of(self.weights, self.order)
-
-    @property
-    def proof(self) -> Proof:
-        """What a proof holds of the weights."""
-        return {} if self.weights is None else {"sample_weight": self.weights}
 
 
 class LMNN(MetricLearner):
@@ -170,7 +122,7 @@ class LMNN(MetricLearner):
         the full metric has transformed on their principal components (the papers' LMNN-S).
     n_passes : int, default=1
         How often to learn. Each further pass chooses the target neighbours anew, as the nearest
-        of the class under the metric of the pass before. With ``validation_fraction`` it is the
+        of the class under the metric of the previous pass. With ``validation_fraction`` it is the
         most passes that are made: they end when one does not lower the held-out error.
     init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
         Where to start; it is brought to its best scale first. It decides the speed for a full
@@ -374,75 +326,59 @@ class LMNN(MetricLearner):
         """
         self.__dict__.pop("classes_", None)
         self.transduction_ = None
+        y, sample_weight = on_this_machine(y), on_this_machine(sample_weight)
         if holds_tuples(X):
-            return self._fit_triplets(X, y, target_neighbors, sample_weight)
-        given_X, X = X, self._validated_points(X)
-        all_labels = y = on_this_machine(y)
-        sample_weight = on_this_machine(sample_weight)
-        gram_kernels_for(X).begin_peak(X)
-        if self.unlabeled_weight is not None:
-            refuse_dask(self, X)
-            all_labels, sample_weight = with_spread_labels(
-                self, X, y, sample_weight, target_neighbors
-            )
-        labels = validated_labels(self, X, all_labels)
-        weights = validated_weights(self, X.shape[0], sample_weight, labels)
-        targets = None if target_neighbors is None else to_host(target_neighbors)
-        counted = drop_rows_without_weight(self, X, labels, weights)[:2]
-        self._check_parameters(*counted, targets)
-        given = self._given_start()
-
-        edges = None if targets is None else given_edges(targets, labels, X, weights)
-        rows = self._rows(*counted, edges, X.shape[0], weights)
+            rows = self._rows_of_triplets(X, y, target_neighbors, sample_weight)
+        else:
+            rows = self._rows_of_points(X, y, target_neighbors, sample_weight)
         self.shrinkage_ = margin_shrinkage(self.shrinkage, rows.points, prior=rows.prior)
         self.prior_components_ = None if rows.prior is None else rows.prior[0]
-        settings = [targets, self.n_components, self.reduce, self.n_passes, self.shrinkage_]
-        checkpoint = margin_checkpoint(self, rows.points, rows.labels, *settings, rows.masses)
-        training = Training(self, given_X, y, checkpoint=checkpoint)
-        before = None if training.saved is None else unpacked(*training.saved)
+
+        training = Training(self, X, y, checkpoint=self._checkpoint_of(rows))
+        previous = None if training.saved is None else unpacked(*training.saved)
         draws = None
         if self.certificate == "sample":
             draws = Draws(self.random_state, sum("sampled_gap" in r for r in training.history))
-        descent = self._descent(rows, before, draws)
+        descent = self._descent(rows, previous, draws)
+
         if descent.problem.P.size == 0:
             self._store_without_variation(rows, descent.problem.edges[0])
         else:
-            ending = self._learned(training, rows, descent, before, given, draws)
-            self._store(X, ending, rows, training)
+            ending = self._learned(training, rows, descent, previous, draws)
+            self._store(ending, rows, training)
         training.finish(self.status_, {"components_": self.components_})
         return self
 
-    def _fit_triplets(self, X: Any, y: Any, targets: Any, sample_weight: Any) -> LMNN:
-        """Learn from given triplets, all of which are at hand: one problem, and no passes."""
+    # -- validate ----------------------------------------------------------------------------
+
+    def _rows_of_points(self, X: Any, y: Any, targets: Any, sample_weight: Any) -> Rows:
+        """Validate points with labels, and sort by class those to learn from."""
+        X = self._validated_points(X)
+        gram_kernels_for(X).begin_peak(X)
+        if self.unlabeled_weight is not None:
+            refuse_dask(self, X)
+            y, sample_weight = with_spread_labels(self, X, y, sample_weight, targets)
+        all_labels = validated_labels(self, X, y)
+        weights = validated_weights(self, X.shape[0], sample_weight, all_labels)
+        targets = None if targets is None else to_host(targets)
+        counted, labels, _ = drop_rows_without_weight(self, X, all_labels, weights)
+        self._check_parameters(X, labels, targets)
+
+        edges = None if targets is None else given_edges(targets, all_labels, X, weights)
+        split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
+        voters = self.n_neighbors if self.shrinkage == "auto" else None
+        return rows_of_points(X, counted, split, weights, edges, voters)
+
+    def _rows_of_triplets(self, X: Any, y: Any, targets: Any, sample_weight: Any) -> Rows:
+        """Validate triplets, all of which are at hand, so that there is nothing to choose."""
         points, triplets = validated_triplets(self, X, y, reset=True)
         self._check_own_parameters()
         check_no_labels_needed(self, target_neighbors=targets, sample_weight=sample_weight)
-        if self.certificate != "all":
-            raise InvalidInputError(
-                "certificate='sample' is for labelled points; given triplets are all at hand."
-                " Leave certificate='all'."
-            )
         points = without_dead_features(points)
         triplets = with_different_ends(points, triplets, type(self).__name__)
-        given = self._given_start()
-        self.shrinkage_ = margin_shrinkage(self.shrinkage, points)
-        self.prior_components_ = None
-
-        centre, n = central_point(points), len(points)
-        floored = self._learns_rows is None
-        problem = GivenLMNNProblem.of(
-            points, centre, triplets, self.push_weight, self.shrinkage_, floored=floored
-        )
-        alike = class_order(np.zeros(n, dtype=np.intp), type(self).__name__)
-        rows = Rows(points, centre, alike, np.arange(n), None, None, None, n, None)
-        descent = Descent(problem, points, alike, self.tol, self._learns_rows)
-        training = Training(self, X, y)
-        self._store(points, self._learned(training, rows, descent, None, given), rows, training)
-        self.proof_ = None  # `verify` takes labelled points only
-        training.finish(self.status_, {"components_": self.components_})
-        return self
-
-    # -- before ------------------------------------------------------------------------------
+        alike = class_order(np.zeros(len(points), dtype=np.intp), type(self).__name__)
+        order = np.arange(len(points))
+        return Rows(points, points, central_point(points), alike, order, triplets=triplets)
 
     def _validated_points(self, X: Any) -> Array:
         """Points, which may be sparse if a map of few rows is learned."""
@@ -477,6 +413,7 @@ class LMNN(MetricLearner):
             )
         if isinstance(self.init, str) or self.init is None:
             check_choice("init", self.init, INITS, or_else=" or an array")
+        self._given_start()  # raises if it does not fit
 
     def _check_parameters(self, X: Any, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
         self._check_own_parameters()
@@ -514,168 +451,75 @@ class LMNN(MetricLearner):
             return Start.near(start, width)
         return Start(start / np.abs(start).max())
 
-    def _rows(
-        self,
-        X: Array,
-        labels: ClassOrder,
-        targets: tuple[Array, Array] | None,
-        n_rows: int,
-        weights: Matrix | None,
-    ) -> Rows:
-        """The rows to learn from and to validate on: X are those of n_rows that have a weight."""
-        split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
-        if is_dask(X):
-            return self._rows_in_blocks(X, split, targets, n_rows, weights)
-        live = without_dead_features(X)
-        points, held_out, prior = take_rows(live, split.order), None, None
-        is_sparse = sparse.issparse(points)
-        if is_sparse:
-            check_range(points)
-        elif self.shrinkage == "auto":
-            robust_centre(points)  # refuses what leaves the range of float64
-            prior = chosen_prior(points, split.codes, self.n_neighbors)
-        if split.held_out is not None:
-            held_out = take_rows(live, split.held_out), labels.codes[split.held_out]
-        counted = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
-        return Rows(
-            points,
-            None if is_sparse else central_point(points),
-            split.labels,
-            counted[split.order],
-            targets,
-            held_out,
-            prior,
-            n_rows,
-            weights,
+    def _checkpoint_of(self, rows: Rows) -> Checkpoint | None:
+        """The file to continue from, for these rows and settings."""
+        targets = [] if rows.targets is None else [to_host(end) for end in rows.targets]
+        settings = [self.n_components, self.reduce, self.n_passes, self.shrinkage_, rows.masses]
+        return margin_checkpoint(self, rows.points, rows.labels, *targets, *settings)
+
+    # -- build -------------------------------------------------------------------------------
+
+    def _descent(self, rows: Rows, previous: Pass | None, draws: Draws | None) -> Descent:
+        """The problem of a pass, whose target neighbours the previous one has found."""
+        margin = Margin(
+            self.n_neighbors, self.push_weight, self.shrinkage_, self.tol, self._learns_rows
         )
+        components = None if previous is None else previous.components
+        return build_descent(rows, margin, components, draws)
 
-    def _rows_in_blocks(
-        self,
-        X: Any,
-        split: Split,
-        targets: tuple[Array, Array] | None,
-        n_rows: int,
-        weights: Matrix | None,
-    ) -> Rows:
-        """As `_rows`, of a Dask array, whose rows are sorted by class on the cluster."""
-        blocks, varies = live_blocks(X, split.order)
-        centre, prior = central_row(blocks), None
-        if self.shrinkage == "auto":
-            prior = block_prior(blocks, split.codes, self.n_neighbors, varies)
-        counted = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
-        labels, order = split.labels, counted[split.order]
-        if targets is None and varies.any():
-            near = np.diag(varies.astype(float)) if prior is None else prior[0]
-            cells = cell_order(blocks, split.codes, near)
-            blocks, order = blocks.reordered(cells), order[cells]
-            labels = replace(labels, order=labels.order[cells])
-        return Rows(blocks, centre, labels, order, targets, None, prior, n_rows, weights)
-
-    # -- passes ------------------------------------------------------------------------------
+    # -- solve: a loop over passes -----------------------------------------------------------
 
     def _learned(
         self,
         training: Training,
         rows: Rows,
         descent: Descent,
-        before: Pass | None,
-        given: Start | None,
-        draws: Draws | None = None,
+        previous: Pass | None,
+        draws: Draws | None,
     ) -> Ending:
-        """Learn in passes, each with the target neighbours that the one before has found.
+        """Learn in passes, each with the target neighbours that the previous one has found.
 
-        An interruption keeps the pass at hand, or the one before while there is no iterate, and so
-        does the end of the time.
+        An interruption keeps the pass at hand, or the previous one while there is no iterate, and
+        so does the end of the time.
         """
         saved = training.saved
         while True:
             try:
-                done = self._pass(training, rows, descent, before, given, saved)
+                done = self._pass(training, rows, descent, previous, saved)
                 saved = None
-                ending = self._ending(done, before, training)
+                ending = ending_after(
+                    done,
+                    previous,
+                    self.n_passes,
+                    self.tol,
+                    max_iter_reached=len(training.history) >= self.max_iter,
+                )
                 if ending is not None:
                     return ending
-                before = done
+                previous = done
                 fit_clock().stage = Stage.RUN
-                descent = self._descent(rows, before, draws)
+                descent = self._descent(rows, previous, draws)
             except (KeyboardInterrupt, TimeLimitError) as reason:
-                if before is None:
+                if previous is None:
                     raise
                 if isinstance(reason, KeyboardInterrupt):
-                    return Ending(before, Status.INTERRUPTED)
-                next_pass = f"before pass {before.number + 1} of {self.n_passes}"
-                return Ending(before, Status.MAX_SECONDS, next_pass)
-
-    def _descent(self, rows: Rows, before: Pass | None, draws: Draws | None) -> Descent:
-        """The problem of a pass: its target neighbours, and the points whitened by these.
-
-        With ``draws`` its certificates are from samples of the rows.
-        """
-        points, labels = rows.points, rows.labels
-        chosen_by = None if rows.prior is None else rows.prior[0]
-        if before is not None:
-            chosen_by = before.components
-        edges = rows.targets
-        if isinstance(points, Blocks):
-            return self._block_descent(rows, edges if before is None else None, chosen_by)
-        if before is not None or edges is None:
-            edges = targets_under(chosen_by, points, rows.centre, labels, self.n_neighbors)
-        if sparse.issparse(points):
-            assert self._learns_rows is not None
-            source = SparsePoints(points, self._learns_rows)
-            settings = self.push_weight, self.shrinkage_, rows.masses
-            sparse_problem = SparseLMNNProblem.of(source, edges, labels.starts, *settings)
-            return Descent(sparse_problem, points, labels, self.tol, self._learns_rows)
-        problem = LMNNProblem.build(
-            points,
-            rows.centre,
-            edges,
-            labels.starts,
-            self.push_weight,
-            self.shrinkage_,
-            floored=self._learns_rows is None,
-            prior=rows.prior,
-            masses=rows.masses,
-        )
-        if draws is not None:
-            problem = SampledLMNNProblem.of(problem, draws, self.tol)
-        return Descent(problem, points, labels, self.tol, self._learns_rows)
-
-    def _block_descent(
-        self, rows: Rows, edges: tuple[Array, Array] | None, chosen_by: Matrix | None
-    ) -> Descent:
-        """The same of rows in blocks; target neighbours are chosen unless edges are given."""
-        blocks, centre, codes = rows.points, np.asarray(rows.centre), rows.codes
-        if edges is None:
-            edges = nearest_in_class(blocks, codes, self.n_neighbors, chosen_by, centre)
-        problem = LMNNBlocks.of(
-            blocks,
-            centre,
-            edges,
-            codes,
-            self.push_weight,
-            self.shrinkage_,
-            floored=self._learns_rows is None,
-            prior=rows.prior,
-            masses=rows.masses,
-        )
-        return Descent(problem, blocks, rows.labels, self.tol, self._learns_rows)
+                    return Ending(previous, Status.INTERRUPTED)
+                return Ending(previous, Status.MAX_SECONDS, before_next(previous, self.n_passes))
 
     def _pass(
         self,
         training: Training,
         rows: Rows,
         descent: Descent,
-        before: Pass | None,
-        given: Start | None,
+        previous: Pass | None,
         saved: Saved | None,
     ) -> Pass:
         """Make a pass: from a checkpoint, from a map that was given, or from a first guess."""
-        number = 1 if before is None else before.number + 1
-        if before is not None:
-            start = Start.near(before.components, PASS_WIDTH)
+        number = 1 if previous is None else previous.number + 1
+        if previous is not None:
+            start = Start.near(previous.components, PASS_WIDTH)
         else:
-            start = given or self._first_guess(rows, descent)
+            start = self._given_start() or self._first_guess(rows, descent)
         if start.options.get("warm"):  # of the scale of an answer
             start = replace(start, components=descent.problem.above_floor(start.components))
         stopping = None
@@ -693,13 +537,13 @@ class LMNN(MetricLearner):
             lambda iterate: {"components_": self._placed(descent.components(iterate), rows)},
             stopping=stopping,
             marks={"pass": number},
-            saved_with=packed(before),
+            saved_with=packed(previous),
         )
         certificate = descent.certificate(solution.iterate)
         proved = certificate if descent.rows is None else None
         return Pass(
             components=descent.components(solution.iterate),
-            target_components=None if before is None else before.components,
+            target_components=None if previous is None else previous.components,
             number=number,
             status=descent.settled(solution.status, certificate),
             objective=None if certificate is None else certificate.objective,
@@ -707,7 +551,7 @@ class LMNN(MetricLearner):
             sampled_gap=descent.sampled_gap(certificate),
             n_coinciding=0 if certificate is None else certificate.n_coinciding,
             error=np.inf if stopping is None else stopping.error,
-            proof=margin_proof(descent.problem, proved, rows.order, rows.n_rows) | rows.proof,
+            proof=margin_proof(descent.problem, proved, rows.order, rows.X.shape[0]) | rows.proof,
             unrounded=solution.iterate.value if solution.iterate.exact else None,
         )
 
@@ -715,44 +559,18 @@ class LMNN(MetricLearner):
         """The map that ``init`` names; with held-out rows, "auto" is what serves them better."""
         if rows.held_out is None or self.init != "auto" or descent.rows is not None:
             return descent.first_guess(str(self.init))
-        new, truth = rows.held_out
-        return descent.better_guess(
-            lambda L: float(np.mean(self._votes(rows, L, new) != truth)),
-        )
+        return descent.better_guess(lambda L: rows.held_out_error(L, self.n_neighbors))
 
     def _early_stopping(self, rows: Rows, descent: Descent, began: int) -> EarlyStopping:
         """Stops by the error on the held-out rows, in a pass that follows so many iterations."""
         assert rows.held_out is not None
-        new, truth = rows.held_out
         return EarlyStopping(
-            lambda iterate: self._votes(rows, descent.components(iterate), new), truth, began
+            lambda iterate: rows.held_out_votes(descent.components(iterate), self.n_neighbors),
+            rows.held_out[1],
+            began,
         )
 
-    def _votes(self, rows: Rows, components: Matrix, new: Array) -> Index:
-        """The class numbers that the nearest points under a map give to new ones."""
-        return votes_under(components, rows.points, rows.codes, new, self.n_neighbors)
-
-    def _ending(self, done: Pass, before: Pass | None, training: Training) -> Ending | None:
-        """How the fit ends with the pass that is done, or None if another one follows.
-
-        Under validation the pass before is the best so far, since the first that is not better is
-        the last. So a checkpoint needs to hold no other.
-        """
-        better = before is None or done.error < before.error or np.isinf(done.error)
-        kept = done if better or before is None else before
-        if done.status not in PASS_DONE:
-            here = f"in pass {done.number} of {self.n_passes}, before tol={self.tol:g}"
-            return Ending(kept, done.status, here if self.n_passes > 1 else None)
-        if not better or done.error == 0 or done.number == self.n_passes:
-            return Ending(kept, kept.status)
-        next_pass = f"before pass {done.number + 1} of {self.n_passes}"
-        if len(training.history) >= self.max_iter:
-            return Ending(kept, Status.MAX_ITER, next_pass)
-        if fit_clock().is_up:
-            return Ending(kept, Status.MAX_SECONDS, next_pass)
-        return None
-
-    # -- after -------------------------------------------------------------------------------
+    # -- store -------------------------------------------------------------------------------
 
     def _placed(self, components: Matrix, rows: Rows) -> Array:
         """A map with the rows that were asked for, of the inputs, where the points live."""
@@ -761,18 +579,18 @@ class LMNN(MetricLearner):
         asked = pad_or_trim_rows(components, self.n_components)
         return kernels_for(rows.points).like(asked, rows.points)
 
-    def _store(self, X: Array, ending: Ending, rows: Rows, training: Training) -> None:
+    def _store(self, ending: Ending, rows: Rows, training: Training) -> None:
         kept, chosen_by = ending.kept, ending.kept.target_components
         if chosen_by is None:
             chosen_by = self.prior_components_
         self.components_ = self._placed(kept.components, rows)
         self.n_passes_ = kept.number
-        self._warn_if_worse(rows)
+        rows.warn_if_worse(to_host(self.components_), self.n_neighbors)
         self.target_components_ = None
         if chosen_by is not None:
             self.target_components_ = kernels_for(rows.points).like(chosen_by, rows.points)
-        self.proof_ = kept.proof
-        peak = None if sparse.issparse(X) else gram_kernels_for(X).peak_bytes(X)
+        self.proof_ = kept.proof if rows.triplets is None else None  # `verify` takes labels only
+        peak = None if sparse.issparse(rows.X) else gram_kernels_for(rows.X).peak_bytes(rows.X)
         if peak is not None:
             training.history[-1]["peak_bytes"] = peak
         self.sampled_gap_ = kept.sampled_gap
@@ -786,24 +604,8 @@ class LMNN(MetricLearner):
             training.history,
             ending.unreached,
             unrounded=kept.unrounded,
-            points=None if sparse.issparse(X) or is_dask(X) else X,
+            points=rows.table,
             sampled_gap=kept.sampled_gap,
-        )
-
-    def _warn_if_worse(self, rows: Rows) -> None:
-        """Warn if the held-out rows, where there are any, are classified better by the inputs."""
-        if rows.held_out is None:
-            return
-        new, truth = rows.held_out
-        k = min(self.n_neighbors, len(rows.codes))
-        near = to_host(kernels_for(new).nearest(new, rows.points, k)[0])
-        warn_if_worse(
-            self._votes(rows, to_host(self.components_), new),
-            vote(rows.codes[near], int(rows.codes.max()) + 1),
-            truth,
-            n_rows=len(rows.codes),
-            n_features=self.n_features_in_,
-            n_classes=len(self.classes_),
         )
 
     def _store_without_variation(self, rows: Rows, heads: Array) -> None:

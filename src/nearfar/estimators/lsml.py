@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._dask import refuse_dask
-from nearfar.estimators._input import holds_tuples, validated_labels, validated_points
 from nearfar.estimators._prior import check_prior, prior_map
 from nearfar.estimators._start import robust_centre, without_dead_features
 from nearfar.estimators._training import (
@@ -21,7 +19,8 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas
+from nearfar.estimators._tuples import drawn_tuples, holds_tuples, validated_quadruplets
+from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.logdet import LogDetProblem
@@ -29,14 +28,16 @@ from nearfar.problems.lsml import ComparisonLoss
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.newton_cg import newton_cg
-from nearfar.supervision import Tuples
-from nearfar.supervision.labels import check_near_and_far
 from nearfar.supervision.quadruplets import comparisons, make_quadruplets
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+NEEDS = (
+    "points that differ, within a class and between classes; of every quadruplet the points of a"
+    " pair are equal"
+)
 SCORED = 1 << 16  # quadruplets of labelled points that a score looks at
 
 
@@ -233,35 +234,10 @@ class LSML(MetricLearner):
         self, X: Any, y: Any, reset: bool, drawn: int, random_state: Any
     ) -> tuple[Array, Index]:
         """Points, and the rows (m, 4) or (m, 3) of quadruplets or triplets."""
-        name = type(self).__name__
-        if not holds_tuples(X):
-            points = validated_points(self, X, reset)
-            labels = validated_labels(self, points, y)
-            check_near_and_far(labels, name)
-            found = make_quadruplets(points, labels.codes, drawn, random_state=random_state)
-            if not len(found):
-                raise InvalidInputError(
-                    f"{name} needs points that differ, within a class and between classes; of every"
-                    " quadruplet the points of a pair are equal. Check the features."
-                )
-            return points, found.indices
-        if y is not None:
-            raise InvalidInputError(
-                f"{name} takes quadruplets without y: the first two points should be nearer to each"
-                " other than the last two. Pass y=None."
-            )
-        refuse_dask(self, X)
-        X = X if is_torch(X) or isinstance(X, Tuples) else np.asarray(X)
-        m, size, d = X.shape
-        if size not in (3, 4):
-            raise InvalidInputError(
-                f"{name} takes quadruplets of shape (n_quadruplets, 4, n_features) or triplets of"
-                f" shape (n_triplets, 3, n_features); got {tuple(X.shape)}. For pairs take ITML."
-            )
-        if isinstance(X, Tuples):
-            return validated_points(self, X.points, reset), X.indices
-        points = validated_points(self, X.reshape((m * size, d)), reset)
-        return points, np.arange(m * size).reshape(m, size)
+        if holds_tuples(X):
+            return validated_quadruplets(self, X, y, reset)
+        make = partial(make_quadruplets, n_quadruplets=drawn, random_state=random_state)
+        return drawn_tuples(self, X, y, make, NEEDS, reset=reset)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._input import validated_pairs
 from nearfar.estimators._pairs import PairLearner, in_inputs, shrunk_pairs
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof, weights_proof
 from nearfar.estimators._shrinkage import check_shrinkage
@@ -24,6 +23,7 @@ from nearfar.estimators._training import (
     with_callbacks,
 )
 from nearfar.estimators._trials import warn_if_trials_are_worse
+from nearfar.estimators._tuples import validated_pairs
 from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows

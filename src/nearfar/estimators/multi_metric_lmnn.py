@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import Estimator
-from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
+from nearfar.estimators._early_stopping import held_out_rows
 from nearfar.estimators._input import (
     check_device,
     drop_rows_without_weight,
@@ -37,13 +37,8 @@ from nearfar.estimators._large_margin import (
     targets_under,
 )
 from nearfar.estimators._proofs import Proof, margin_proof
-from nearfar.estimators._shrinkage import (
-    check_shrinkage,
-    chosen_prior,
-    is_worse,
-    margin_shrinkage,
-    warn_if_worse,
-)
+from nearfar.estimators._several_metrics import Rows, given_maps, several_lose
+from nearfar.estimators._shrinkage import check_shrinkage, chosen_prior, margin_shrinkage
 from nearfar.estimators._start import central_point, without_dead_features
 from nearfar.estimators._training import (
     Attributes,
@@ -63,7 +58,6 @@ from nearfar.solvers import Iterate, Solution, Status
 from nearfar.supervision import ClassOrder
 from nearfar.supervision.clusters import codes_of, made_clusters, nearest_row
 from nearfar.supervision.labels import check_class_sizes
-from nearfar.supervision.neighbors import nearest_under, vote
 from nearfar.validation import check_choice, check_number
 
 Index = NDArray[np.intp]
@@ -76,19 +70,6 @@ SINGLE_TOL = 1e-2  # gap at which the one metric to start from is good enough
 START_WIDTH = 0.1  # of the smoothed hinge, in margins
 START_MARGIN = 0.5  # the objective falls quickly at first, and other triplets become active
 SAME = {"float32": 1e-6, "float64": 1e-12}  # relative difference of metrics that is rounding
-NO_LENGTH = 1e-12  # share of the largest possible length of an image that counts as none
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What a fit learns from, and what it validates on."""
-
-    points: Array  # to learn from, sorted by class
-    split: Split
-    metric_of: Index  # the metric of each point
-    held_out: Array | None  # points to validate on
-    truth: Index | None  # their class numbers
-    masses: Matrix | None  # weights of the points, of mean 1; None if all are 1
 
 
 def _decides_by(decision: str) -> Any:
@@ -341,7 +322,7 @@ default=None
             unrounded=solution.iterate.value if solution.iterate.exact else None,
             points=table,
         )
-        self._warn_if_worse(rows)
+        rows.warn_if_worse(to_host(self.components_))
         training.finish(status, {"components_": self.components_})
         return self
 
@@ -424,11 +405,10 @@ default=None
         points = take_rows(without_dead_features(X), split.order)
         self.points_, self.labels_ = X, labels.classes[labels.codes]
         self.metric_of_, self.centers_ = self._partitioned(X, labels, split.order, clusters)
-        held_out = truth = None
-        if split.held_out is not None:
-            held_out, truth = take_rows(X, split.held_out), labels.codes[split.held_out]
+        held_out = None if split.held_out is None else take_rows(X, split.held_out)
         masses = masses_of(weights, split.order)
-        return Rows(points, split, self.metric_of_[split.order], held_out, truth, masses)
+        metric_of = self.metric_of_[split.order]
+        return Rows(points, split, metric_of, held_out, masses, self.n_neighbors)
 
     def _partitioned(
         self, X: Array, labels: ClassOrder, learned: Index, clusters: Any
@@ -486,29 +466,8 @@ default=None
                 trial = _Trial(**settings).fit(take_rows(X, rows), labels.codes[rows], *parts)
             except TimeLimitError:
                 return False
-        one = trial.prior_components_
-        if one is None:
-            return False
-        unseen, codes, none = take_rows(X, new), labels.codes[rows], np.zeros(len(rows), np.intp)
-
-        def votes(maps: Array, metric_of: Index) -> Index:
-            k = min(self.n_neighbors, len(codes))
-            nearest = nearest_under(unseen, trial.points_, to_host(maps), metric_of, k)
-            return vote(codes[nearest], len(labels.classes))
-
-        truth = labels.codes[new]
-        single, several = votes(one[None], none), votes(trial.components_, trial.metric_of_)
-        loses = is_worse(several != truth, single != truth)
-        warn_if_worse(
-            single if loses else several,
-            votes(np.eye(X.shape[1])[None], none),
-            truth,
-            n_rows=len(rows),
-            n_features=X.shape[1],
-            n_classes=len(labels.classes),
-            standard_errors=2.0,  # nobody asked for this check: it should not cry wolf
-        )
-        return loses
+        unseen, truth = take_rows(X, new), labels.codes[new]
+        return several_lose(trial, labels.codes[rows], unseen, truth, self.n_neighbors)
 
     def _single(self, rows: Rows) -> LMNNProblem:
         """The problem with one metric for all."""
@@ -565,14 +524,14 @@ default=None
         if training.saved is not None:
             return training.saved[0]["start"], None
         if self.init is not None:
-            return self._given_start(single), None
+            return given_maps(self.init, self._n_metrics, single, self.n_features_in_), None
         descent = Descent(single, rows.points, rows.split.labels, SINGLE_TOL)
         start, stopping = descent.first_guess(), None
         if rows.held_out is not None:
-            measured = self._early_stopping(rows, single, 0).measured
+            measured = rows.early_stopping(single, 0).measured
             start = descent.better_guess(lambda L: measured(Iterate(single.factor(L), np.inf)))
             descent = descent.in_geometry_of(start)
-            stopping = self._early_stopping(rows, descent.problem, 0)
+            stopping = rows.early_stopping(descent.problem, 0)
             stopping.begin(descent.start_iterate(start))
         solution = descent.solve(
             training,
@@ -613,7 +572,7 @@ default=None
         saved_with: Saved = {"start": components}, {"n_single": n_single}
         stopping = None
         if rows.held_out is not None:
-            stopping = self._early_stopping(rows, problem, n_single)
+            stopping = rows.early_stopping(problem, n_single)
             stopping.begin(descent.start_iterate(start))
         if ended is not None:
             unscaled = Iterate(problem.factor(components), np.inf)
@@ -633,55 +592,6 @@ default=None
         )
         return descent, solution
 
-    def _given_start(self, single: LMNNProblem) -> Matrix:
-        """The maps of ``init``, at any scale."""
-        given = to_host(getattr(self.init, "components_", self.init))
-        d, n_metrics = self.n_features_in_, self._n_metrics
-        if (
-            given.dtype.kind not in "fiu"
-            or given.ndim not in (2, 3)
-            or given.shape[-1] != d
-            or (given.ndim == 3 and len(given) != n_metrics)
-            or not np.isfinite(given).all()
-            or not given.any()
-        ):
-            raise InvalidInputError(
-                "init must be a fitted LMNN, or finite numbers of shape (rows, n_features) or"
-                f" (n_metrics, rows, n_features), here (rows, {d}) or ({n_metrics}, rows, {d});"
-                f" got {given.dtype} of shape {given.shape}. Correct it, or leave it out."
-            )
-        maps: Matrix = given / np.float64(np.abs(given).max())
-        smallest = NO_LENGTH * np.abs(single.dual_basis).max()
-        if not np.abs(single.factor(maps)).max() > smallest:
-            raise InvalidInputError(
-                "init maps all points to one: along its rows X does not vary. Correct it, or leave"
-                " it out."
-            )
-        return maps
-
-    def _early_stopping(self, rows: Rows, problem: LMNNProblem, began: int) -> EarlyStopping:
-        """Stops by the vote of the nearest among the rows that are learned from.
-
-        ``began`` iterations were made before.
-        """
-        assert rows.truth is not None
-
-        def predict(iterate: Iterate) -> Index:
-            point, metric_of = iterate.point, rows.metric_of
-            floored = problem.kept is not None
-            maps = problem.returned(point) if floored else problem.components(point)
-            if maps.ndim == 2:
-                maps, metric_of = maps[None], np.zeros_like(metric_of)
-            return self._votes(rows, maps, metric_of)
-
-        return EarlyStopping(predict, rows.truth, began)
-
-    def _votes(self, rows: Rows, maps: Matrix, metric_of: Index) -> Index:
-        """The class numbers that the nearest points under these maps give to the held-out rows."""
-        k = min(self.n_neighbors, len(rows.points))
-        nearest = nearest_under(rows.held_out, rows.points, maps, metric_of, k)
-        return vote(rows.split.codes[nearest], len(self.classes_))
-
     # -- after -------------------------------------------------------------------------------
 
     def _attributes(self, problem: LMNNProblem, iterate: Iterate) -> Attributes:
@@ -692,20 +602,6 @@ default=None
         maps = problem.returned(iterate.point)
         maps = np.array(np.broadcast_to(maps, (self._n_metrics, *maps.shape[-2:])))
         return kernels_for(self.points_).like(maps, self.points_)
-
-    def _warn_if_worse(self, rows: Rows) -> None:
-        """Warn if the held-out rows, where there are any, are classified better by the inputs."""
-        if rows.held_out is None or rows.truth is None:
-            return
-        identity, one = np.eye(self.n_features_in_)[None], np.zeros_like(rows.metric_of)
-        warn_if_worse(
-            self._votes(rows, to_host(self.components_), rows.metric_of),
-            self._votes(rows, identity, one),
-            rows.truth,
-            n_rows=len(rows.points),
-            n_features=self.n_features_in_,
-            n_classes=len(self.classes_),
-        )
 
     def _store_if_single(self) -> None:
         """Set ``single_metric_``; equal metrics get one map, whatever the rotations of theirs."""

@@ -19,7 +19,15 @@ from nearfar.estimators._metric_classifier import MetricClassifier, check_count
 from nearfar.kernels import Array, as_dtype_of, is_torch, kernels_for, single_threaded_blas
 from nearfar.kernels.search import ALGORITHMS, TREES, Search
 from nearfar.supervision.neighbor_blocks import nearest_in_blocks
-from nearfar.supervision.neighbors import Found, Index, merged, metric_groups, vote, votes_of
+from nearfar.supervision.neighbors import (
+    Found,
+    Index,
+    merged,
+    metric_groups,
+    vote,
+    votes_of,
+    without_own_rows,
+)
 from nearfar.validation import check_choice, check_number
 
 
@@ -226,9 +234,8 @@ class NearestNeighborClassifier(MetricClassifier):
         if X is None:
             queries = self.points_
             near, squares = self._nearest(queries, k + 1)
-            own = near == np.arange(len(near))[:, None]
-            own[~own.any(axis=1), -1] = True  # equal points, all as near, took its place
-            near, squares = near[~own].reshape(-1, k), squares[~own].reshape(-1, k)
+            others = without_own_rows(near)
+            near, squares = near[others].reshape(-1, k), squares[others].reshape(-1, k)
         else:
             queries = self._queries(X)
             near, squares = self._nearest(queries, k)

@@ -21,8 +21,6 @@ from nearfar.estimators._dask import validated_dask
 from nearfar.estimators._input import (
     checked_labels,
     class_factors,
-    holds_tuples,
-    validated_pairs,
     validated_points,
     validated_weights,
 )
@@ -41,6 +39,7 @@ from nearfar.estimators._start import (
     without_dead_features,
 )
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
+from nearfar.estimators._tuples import holds_tuples, validated_pairs
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.linalg import canonical_factor, pad_or_trim_rows
 from nearfar.problems.rca import ChunkletPoints, RCAProblem, near_origin

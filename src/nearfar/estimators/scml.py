@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -10,12 +11,6 @@ from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._input import (
-    holds_tuples,
-    validated_labels,
-    validated_points,
-    validated_triplets,
-)
 from nearfar.estimators._proofs import Proof
 from nearfar.estimators._start import robust_centre, without_dead_features
 from nearfar.estimators._training import (
@@ -26,6 +21,7 @@ from nearfar.estimators._training import (
     with_callbacks,
 )
 from nearfar.estimators._trials import warn_if_trials_are_worse
+from nearfar.estimators._tuples import drawn_tuples, holds_tuples, validated_triplets
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
@@ -34,12 +30,12 @@ from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.column_generation import column_generation
 from nearfar.supervision import class_order, make_triplets
-from nearfar.supervision.labels import check_near_and_far
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+NEEDS = "points of different classes that differ; of every triplet two points are equal"
 SCORED = 1 << 16  # triplets of labelled points that a score looks at
 
 
@@ -271,19 +267,10 @@ class SCML(MetricLearner):
         self, X: Any, y: Any, reset: bool, drawn: int, random_state: Any
     ) -> tuple[Array, Index]:
         """Points, and the rows (m, 3) of triplets."""
-        name = type(self).__name__
-        if not holds_tuples(X):
-            points = validated_points(self, X, reset)
-            labels = validated_labels(self, points, y)
-            check_near_and_far(labels, name)
-            found = make_triplets(points, labels.codes, drawn, random_state=random_state)
-            if not len(found):
-                raise InvalidInputError(
-                    f"{name} needs points of different classes that differ; of every triplet two"
-                    " points are equal. Check the features."
-                )
-            return points, found.indices
-        return validated_triplets(self, X, y, reset)
+        if holds_tuples(X):
+            return validated_triplets(self, X, y, reset)
+        make = partial(make_triplets, n_triplets=drawn, random_state=random_state)
+        return drawn_tuples(self, X, y, make, NEEDS, reset=reset)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -15,8 +15,9 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from nearfar.blocks import is_dask
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._dask import refuse_dask
+from nearfar.estimators._dask import lazy_places, refuse_dask
 from nearfar.estimators._graph_layout import (
     Component,
     Layout,
@@ -329,9 +330,9 @@ class SensorLocalization(Unfolding):
 
         Parameters
         ----------
-        X : array-like or sparse array of shape (n_samples, n_fit)
+        X : array-like, sparse array or Dask array of shape (n_samples, n_fit)
             Distances to the sensors of `fit`, with NaN or infinity where one is not known, or
-            sparse with the known ones stored.
+            sparse with the known ones stored. Places for a Dask array are lazy.
 
         Returns
         -------
@@ -339,6 +340,8 @@ class SensorLocalization(Unfolding):
             The places with the least sum of squared misfits of squared distances.
         """
         check_is_fitted(self, "embedding_")
+        if is_dask(X):
+            return lazy_places(self, X, dtype=np.float64)
         X = sparse.csr_array(known_entries(_distances(self, X, reset=False)))
         counts = np.diff(X.indptr)
         if not counts.all():

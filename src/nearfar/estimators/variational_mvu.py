@@ -114,6 +114,9 @@ class VariationalMVU(Unfolding):
         Largest number of iterations of each stage.
     max_seconds : float or None, default=None
         Largest time in seconds.
+    memory_limit : float or None, default=None
+        Gigabytes of this machine for the graph of a Dask array, and for its rows if there is no
+        cluster; None is all its memory. What needs more is refused before anything is computed.
     verbose : int, default=0
         1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
@@ -154,7 +157,7 @@ class VariationalMVU(Unfolding):
         The graph.
     component_labels_ : ndarray of shape (n_samples,)
         The component of each point.
-    X_fit_ : ndarray, torch.Tensor or None
+    X_fit_ : ndarray, torch.Tensor, Dask array or None
         The points, if there are any.
     n_features_in_ : int
         Number of features.
@@ -200,6 +203,7 @@ class VariationalMVU(Unfolding):
         tol: float = 1e-4,
         max_iter: int = 500,
         max_seconds: float | None = None,
+        memory_limit: float | None = None,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
@@ -216,6 +220,7 @@ class VariationalMVU(Unfolding):
         self.tol = tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
         self.verbose = verbose
         self.random_state = random_state
 
@@ -226,11 +231,13 @@ class VariationalMVU(Unfolding):
 
         Parameters
         ----------
-        X : array-like, torch.Tensor, sparse array or NeighborhoodGraph
+        X : array-like, torch.Tensor, Dask array or table, sparse array or NeighborhoodGraph
             Points (n_samples, n_features), or a graph, which then takes the place of
-            ``n_neighbors``, ``angles`` and ``metric``. With ``metric="precomputed"`` distances
-            (n_samples, n_samples), dense with NaN or infinity where one is not known, or sparse
-            with the known ones stored; with ``metric="kernel"`` a kernel matrix.
+            ``n_neighbors``, ``angles`` and ``metric``. The rows of a Dask array stay where they
+            are; their graph comes to this machine, which unfolds it. With
+            ``metric="precomputed"`` distances (n_samples, n_samples), dense with NaN or infinity
+            where one is not known, or sparse with the known ones stored; with ``metric="kernel"`` a
+            kernel matrix.
         y : None
             Not used.
 
@@ -240,7 +247,7 @@ class VariationalMVU(Unfolding):
             The fitted estimator.
         """
         self._check_parameters()
-        given = graph_input(self, X)
+        given = graph_input(self, X, blocks=True)
         training = Training(self, X, y, bounded=False)
         layout = Layout(given, self.n_components)
         random = check_random_state(self.random_state)

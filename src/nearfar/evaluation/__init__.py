@@ -12,7 +12,7 @@ from nearfar.evaluation.embeddings import (
     out_of_sample_consistency,
     trustworthiness,
 )
-from nearfar.evaluation.knn import knn_error, knn_predict
+from nearfar.evaluation.knn import knn_error, knn_predict, leave_one_out_error
 from nearfar.evaluation.neighbors import NeighborChoice, NeighborTrial, choose_n_neighbors
 from nearfar.evaluation.rankings import (
     RetrievalMeasures,
@@ -64,6 +64,7 @@ __all__ = [
     "hit_rate_at_k",
     "knn_error",
     "knn_predict",
+    "leave_one_out_error",
     "local_continuity",
     "local_trust",
     "mcnemar",

@@ -18,7 +18,7 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._dask import lazy_images
 from nearfar.kernels.search import Search
 from nearfar.supervision.neighbor_blocks import nearest_in_blocks
-from nearfar.supervision.neighbors import vote
+from nearfar.supervision.neighbors import vote, without_own_rows
 
 
 def knn_error(
@@ -50,10 +50,7 @@ def knn_mistakes(
 ) -> NDArray[np.bool_]:
     """Which test points their nearest training points classify wrongly; see `knn_error`."""
     y_train, y_test = np.asarray(y_train), np.asarray(y_test)
-    X_train, X_test = (
-        array_of_known_rows(X if model is None else lazy_images(model, X)) if is_dask(X) else X
-        for X in (X_train, X_test)
-    )
+    X_train, X_test = (_mapped(model, X) for X in (X_train, X_test))
     if (y_train.dtype.kind in "biuf") != (y_test.dtype.kind in "biuf"):
         raise InvalidInputError(
             f"training labels are {y_train.dtype} and test labels are {y_test.dtype}: they cannot "
@@ -63,10 +60,44 @@ def knn_mistakes(
         raise InvalidInputError(
             f"X_test has {len(X_test)} rows and y_test has {len(y_test)}. Give every row one label."
         )
-    if model is not None:
-        X_train, X_test = (X if is_dask(X) else model.transform(X) for X in (X_train, X_test))
     predicted = knn_predict(X_train, y_train, X_test, n_neighbors)
     return np.asarray(predicted != y_test)
+
+
+def leave_one_out_error(model: Any, X: Any, y: Any, n_neighbors: int = 3) -> float:
+    """The share of points that their nearest other points classify wrongly.
+
+    This is the training error of the papers. It is lower than the error of new points, since the
+    metric was learned from these.
+
+    Parameters
+    ----------
+    model : fitted transformer or None
+        Maps the points to where distances are Euclidean; None takes them as they are.
+    X, y : array-like or Dask arrays of shapes (n, d) and (n,)
+        The points and their labels.
+    n_neighbors : int
+        How many other points vote. Ties are broken by reducing it, as in the papers.
+
+    Returns
+    -------
+    error : float
+        Between 0 and 1.
+    """
+    y, points = np.asarray(y), _mapped(model, X)
+    if len(y) != len(points):
+        raise InvalidInputError(
+            f"X has {len(points)} rows and y has {len(y)}. Give every row one label."
+        )
+    if not 1 <= n_neighbors < len(y):
+        raise InvalidInputError(
+            f"n_neighbors={n_neighbors} must be between 1 and {len(y) - 1}, the other points. Lower"
+            " n_neighbors or give more points."
+        )
+    classes, codes = np.unique(y, return_inverse=True)
+    near = _nearest(points, points, n_neighbors + 1)
+    near = near[without_own_rows(near)].reshape(-1, n_neighbors)
+    return float(np.mean(vote(codes[near], len(classes)) != codes))
 
 
 def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -> np.ndarray:
@@ -75,7 +106,7 @@ def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -
     Time O(m n d), or less where a tree helps; memory O(m k) beyond the data. Dask arrays are
     searched block by block, where they are.
     """
-    X_train, X_test = (array_of_known_rows(X) if is_dask(X) else X for X in (X_train, X_test))
+    X_train, X_test = (_mapped(None, X) for X in (X_train, X_test))
     if not 1 <= n_neighbors <= len(X_train):
         raise InvalidInputError(
             f"n_neighbors={n_neighbors} must be between 1 and the {len(X_train)} training points. "
@@ -87,6 +118,19 @@ def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -
             "label."
         )
     classes, codes = np.unique(np.asarray(y_train), return_inverse=True)
+    nearest = _nearest(X_train, X_test, n_neighbors)
+    return classes[vote(codes[nearest], len(classes))]
+
+
+def _mapped(model: Any, X: Any) -> Any:
+    """Where the model puts the points; a Dask array stays one, with known rows."""
+    if is_dask(X):
+        return array_of_known_rows(X if model is None else lazy_images(model, X))
+    return X if model is None else model.transform(X)
+
+
+def _nearest(X_train: Any, X_test: Any, n_neighbors: int) -> NDArray[np.intp]:
+    """Row numbers (m, k) of the nearest training points."""
     points, queries = (
         X if is_dask(X) else check_array(X, dtype=[np.float64, np.float32], ensure_min_samples=0)
         for X in (X_train, X_test)
@@ -95,4 +139,4 @@ def knn_predict(X_train: Any, y_train: Any, X_test: Any, n_neighbors: int = 3) -
         nearest, _ = nearest_in_blocks(points, queries, n_neighbors)
     else:
         nearest, _ = Search.of(points).nearest(queries, n_neighbors)
-    return classes[vote(codes[nearest], len(classes))]
+    return np.asarray(nearest, dtype=np.intp)

@@ -4,7 +4,9 @@ The thesis sets the number of target neighbours by validation [weinberger2007, s
 compare errors on held-out rows, a metric near the optimum is enough, so that a trial is cheap: it
 begins where the one before ended, stops at a large gap, and learns from a few of the k target
 neighbours of each row, drawn at random. The objective is a sum over target neighbours, and these
-few give an unbiased estimate of it up to a factor.
+few give an unbiased estimate of it up to a factor. Of many rows a trial learns from a part, since
+the search for impostors grows with their square; all of them vote. A number of neighbours that is
+clearly worse by the metric where its trial would begin is not learned.
 
 [weinberger2007] Weinberger, Metric learning with convex optimization, PhD thesis, 2007.
 """
@@ -37,6 +39,8 @@ TRIED = (1, 3, 5, 10)
 LOOSE = 0.3  # relative gap that is enough to compare errors on held-out rows
 DRAWN = 3  # target neighbours of each row from which a trial learns
 WORSE = 0.01  # p-value at which one number of neighbours is clearly worse than another
+LEARNED_ROWS = 2000  # a trial learns from at least so many rows, if there are as many,
+LEARNED_SHARE = 1 / 3  # and from at least this share of them
 SEEDS = 2**31 - 1
 
 
@@ -49,11 +53,14 @@ class TargetTrial:
     n_neighbors : target neighbours of each point, and neighbours that vote
     push_weight : weight of the push against impostors
     error : share of the held-out rows that are classified wrongly, the mean over the splits
+    learned : whether a metric was learned; if not, ``error`` is that of the metric where the trial
+        would have begun, and is clearly worse than the best
     """
 
     n_neighbors: int
     push_weight: float
     error: float
+    learned: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class TargetChoice:
     ----------
     trials : one for each pair of parameters that was tried
     best : the trial with the smallest error
-    learner : a copy of the learner, fitted with these parameters to all rows
+    learner : a copy of the learner with these parameters, fitted to all rows unless ``refit=False``
     """
 
     trials: tuple[TargetTrial, ...]
@@ -75,7 +82,7 @@ class TargetChoice:
         lines = [f"{'n_neighbors':>11} {'push_weight':>11} {'error':>7}"]
         lines += [
             f"{trial.n_neighbors:>11} {trial.push_weight:>11.2g} {trial.error:>7.2%}"
-            + ("  <- best" if trial is self.best else "")
+            + ("  <- best" if trial is self.best else "" if trial.learned else "  not learned")
             for trial in self.trials
         ]
         return "\n".join(lines)
@@ -90,16 +97,19 @@ def choose_targets(
     *,
     validation_fraction: float = 0.3,
     n_splits: int = 1,
+    refit: bool = True,
     random_state: Any = None,
 ) -> TargetChoice:
     """Choose the target neighbours of LMNN, and its push weight, on held-out rows.
 
     For each pair of parameters, a metric is learned from the other rows, roughly: to a gap of 0.3,
-    and from 3 of the target neighbours of each row, drawn at random. The held-out rows are then
-    classified by as many neighbours as there were targets. Once a number of neighbours is clearly
-    worse than a smaller one (p < 0.01 by McNemar's test), larger ones are not tried. Of equal
-    errors the smaller number of neighbours wins, then the push weight closest to one half. The
-    learner is then fitted with these to all rows, as by its own ``fit``.
+    from 3 of the target neighbours of each row, and from a third of the rows but at least 2000,
+    drawn at random. The held-out rows are then classified by as many neighbours as there were
+    targets, among all rows that are not held out. Once a number of neighbours is clearly worse than
+    a smaller one (p < 0.01 by McNemar's test), larger ones are not tried; nor is it learned itself
+    if it is that much worse by the metric of the number before. Of equal errors the smaller number
+    of neighbours wins, then the push weight closest to one half. The learner is then fitted with
+    these to all rows, as by its own ``fit``.
 
     Parameters
     ----------
@@ -118,13 +128,15 @@ def choose_targets(
     n_splits : int, default=1
         How often to hold rows out; errors are means over the splits. Each costs as much as the
         first.
+    refit : bool, default=True
+        Whether to fit the learner with the best parameters to all rows.
     random_state : int, RandomState instance or None, default=None
-        Chooses the rows that are held out, and draws target neighbours.
+        Chooses the rows that are held out, and draws rows and target neighbours to learn from.
 
     Returns
     -------
     TargetChoice
-        The errors, the best parameters and the fitted learner.
+        The errors, the best parameters and the learner with them.
 
     Examples
     --------
@@ -180,22 +192,43 @@ def choose_targets(
         for _ in range(n_splits)
     ]
     paths = [_Path(points, split, learner, numbers[-1], random) for split in splits]
+    trials, best = _tried(paths, numbers, weights)
+    chosen = clone(learner).set_params(n_neighbors=best.n_neighbors, push_weight=best.push_weight)
+    return TargetChoice(trials, best, chosen.fit(X, labels) if refit else chosen)
+
+
+def _tried(
+    paths: list[_Path], numbers: list[int], weights: list[float]
+) -> tuple[tuple[TargetTrial, ...], TargetTrial]:
+    """All trials in the order of ``numbers``, until one is clearly worse, and the best of them."""
     trials: list[TargetTrial] = []
     best, fewest = None, np.empty(0, dtype=bool)
     for k in numbers:
+        if best is not None:
+            mistakes = np.concatenate([path.mistakes(k) for path in paths])
+            if _clearly_worse(mistakes, fewest):
+                trials.append(TargetTrial(k, weights[0], float(mistakes.mean()), learned=False))
+                break
         found = []
         for weight in weights:
-            mistakes = np.concatenate([path.mistakes(k, weight) for path in paths])
+            for path in paths:
+                path.learn(k, weight)
+            mistakes = np.concatenate([path.mistakes(k) for path in paths])
             found.append((TargetTrial(k, weight, float(mistakes.mean())), mistakes))
         trials += [trial for trial, _ in found]
         here, mistakes = min(found, key=lambda t: (t[0].error, abs(t[0].push_weight - 0.5)))
         if best is None or here.error < best.error:
             best, fewest = here, mistakes
-        elif mcnemar(int((mistakes & ~fewest).sum()), int((fewest & ~mistakes).sum())) < WORSE:
+        elif _clearly_worse(mistakes, fewest):
             break
     assert best is not None
-    fitted = clone(learner).set_params(n_neighbors=best.n_neighbors, push_weight=best.push_weight)
-    return TargetChoice(tuple(trials), best, fitted.fit(X, labels))
+    return tuple(trials), best
+
+
+def _clearly_worse(mistakes: Mask, fewest: Mask) -> bool:
+    """Whether there are more mistakes, and more than chance explains."""
+    more, fewer = int((mistakes & ~fewest).sum()), int((fewest & ~mistakes).sum())
+    return more > fewer and mcnemar(more, fewer) < WORSE
 
 
 class _Path:
@@ -205,28 +238,37 @@ class _Path:
         """``rows`` are row numbers of X, and ``most`` is the largest number of neighbours."""
         self.X_train, self.X_test = take_rows(X, rows.X_train), take_rows(X, rows.X_test)
         self.y_train, self.y_test = rows.y_train, rows.y_test
+        self.X_learned, self.y_learned = self.X_train, self.y_train
+        n = len(self.y_train)
+        count = max(LEARNED_ROWS, round(n * LEARNED_SHARE))
+        if count < n:
+            few = split_points(np.arange(n), self.y_train, 1 - count / n, random.randint(SEEDS))
+            self.X_learned, self.y_learned = take_rows(self.X_train, few.X_train), few.y_train
         self.model = clone(learner).set_params(tol=max(learner.tol, LOOSE), checkpoint=None)
         self.most, self.random = most, random
         self.nearest: Index | None = None  # of the same class, (n, most)
 
-    def mistakes(self, k: int, weight: float) -> Mask:
-        """The held-out rows that k nearest neighbours misclassify, with k targets."""
+    def learn(self, k: int, weight: float) -> None:
+        """A metric with k targets, from the one before if there is one."""
         self.model.set_params(n_neighbors=k, push_weight=weight)
         targets = None if k <= DRAWN or not self.model.warm_start else self._drawn(k)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NearfarWarning)  # the fit to all rows warns of the same
-            self.model.fit(self.X_train, self.y_train, target_neighbors=targets)
+            self.model.fit(self.X_learned, self.y_learned, target_neighbors=targets)
         self.model.set_params(warm_start=True)
+
+    def mistakes(self, k: int) -> Mask:
+        """The held-out rows that k nearest neighbours under the last metric misclassify."""
         mapped, new = (to_host(self.model.transform(part)) for part in (self.X_train, self.X_test))
         return knn_mistakes(None, mapped, self.y_train, new, self.y_test, min(k, len(mapped)))
 
     def _drawn(self, k: int) -> Index:
         """Row numbers of a few of the k nearest of the same class, (n, DRAWN); -1 for none."""
         if self.nearest is None:
-            Z, chosen_by = self.X_train, self.model.prior_components_
+            Z, chosen_by = self.X_learned, self.model.prior_components_
             if chosen_by is not None:
                 Z = kernels_for(Z).apply(Z, chosen_by)
-            self.nearest = target_table(Z, class_order(self.y_train, "LMNN"), self.most)
+            self.nearest = target_table(Z, class_order(self.y_learned, "LMNN"), self.most)
         nearest = self.nearest[:, :k]
         keys = np.where(nearest < 0, np.inf, self.random.uniform(size=nearest.shape))
         return np.take_along_axis(nearest, np.argsort(keys, axis=1)[:, :DRAWN], axis=1)

@@ -49,6 +49,29 @@ def check_size(n: int) -> None:
         )
 
 
+def scale_of(spread: float, n: int) -> float:
+    """What n points are divided by so that their squared distances are in range; 1 if they are.
+
+    ``spread`` is their largest difference in a coordinate. Raises if they are all equal.
+    """
+    if spread == 0:
+        raise InvalidInputError(
+            f"a neighbourhood graph needs points that differ; all {n} are equal. Check the data."
+        )
+    exponent = int(np.frexp(spread)[1])
+    return 1.0 if abs(exponent) < SAFE_EXPONENT else 2.0**exponent
+
+
+def edges_with_copies(firsts: Index, origins: Index, targets: Index) -> tuple[Index, Index]:
+    """Directed edges, and those between the first of equal points and its copies, both ways."""
+    copies = np.flatnonzero(firsts != np.arange(len(firsts)))
+    originals = firsts[copies]
+    return (
+        np.concatenate([origins, copies, originals]),
+        np.concatenate([targets, originals, copies]),
+    )
+
+
 # -- between points --------------------------------------------------------------------------
 
 
@@ -67,13 +90,7 @@ class PointDistances:
         kernels = kernels_for(X)
         points = kernels.double(X)
         spread = float(abs(points - points[:1]).max()) if X.shape[1] else 0.0
-        if spread == 0:
-            raise InvalidInputError(
-                f"a neighbourhood graph needs points that differ; all {len(X)} are equal."
-                " Check the data."
-            )
-        exponent = int(np.frexp(spread)[1])
-        scale = 1.0 if abs(exponent) < SAFE_EXPONENT else 2.0**exponent
+        scale = scale_of(spread, len(X))
         firsts = kernels.to_host(kernels.first_equal(X))
         return cls(points if scale == 1 else points / scale, scale, firsts)
 
@@ -87,12 +104,11 @@ class PointDistances:
 
         Of equal points only the first has neighbours and is one; the others are joined to it.
         """
-        first = self.firsts == np.arange(self.n)
-        distinct, copies = np.flatnonzero(first), np.flatnonzero(~first)
+        distinct = np.flatnonzero(self.firsts == np.arange(self.n))
         check_neighbors(n_neighbors, radius, len(distinct), "different points")
         kernels = kernels_for(self.points)
         points = self.points
-        if len(copies):
+        if len(distinct) < self.n:
             points = points[kernels.index(distinct, points)]
         if n_neighbors is not None:
             starts = np.array([0, len(distinct)])
@@ -104,11 +120,7 @@ class PointDistances:
         if radius is not None:
             near = self.lengths(origins, targets) <= radius
             origins, targets = origins[near], targets[near]
-        originals = self.firsts[copies]
-        return (
-            np.concatenate([origins, copies, originals]),
-            np.concatenate([targets, originals, copies]),
-        )
+        return edges_with_copies(self.firsts, origins, targets)
 
     def lengths(self, heads: Index, tails: Index) -> Lengths:
         """Distances along edges. Time O(m d)."""

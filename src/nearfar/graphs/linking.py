@@ -16,22 +16,25 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.neighbors import NearestNeighbors
 
 from nearfar.errors import DisconnectedGraphError
-from nearfar.graphs.distances import DenseDistances, Distances, PointDistances, SparseDistances
+from nearfar.graphs.block_distances import AnyDistances, BlockDistances
+from nearfar.graphs.distances import DenseDistances, PointDistances, SparseDistances
 from nearfar.graphs.report import format_sizes
 from nearfar.kernels import kernels_for
 
 Index = NDArray[np.intp]
 
 
-def links(labels: Index, distances: Distances, random: RandomState) -> tuple[Index, Index]:
+def links(labels: Index, distances: AnyDistances, random: RandomState) -> tuple[Index, Index]:
     """Heads and tails of edges that join all components, each edge once, head < tail.
 
     ``labels`` (n,) numbers the components. Memory O(n). For points, a round takes the time of a
     search for the nearest neighbours of n points; for given distances, a link takes O(n).
     """
-    linker: _PointLinker | _KnownLinker
+    linker: _PointLinker | _BlockLinker | _KnownLinker
     if isinstance(distances, PointDistances):
         linker = _PointLinker(distances)
+    elif isinstance(distances, BlockDistances):
+        linker = _BlockLinker(distances)
     else:
         linker = _KnownLinker(distances)
     found = np.empty((0, 2), dtype=np.intp)
@@ -74,6 +77,20 @@ class _PointLinker:
     def _nearest(self, x: int, nodes: Index) -> int:
         difference = self._points[nodes] - self._points[x]
         return int(nodes[np.vecdot(difference, difference).argmin()])
+
+
+class _BlockLinker:
+    """Links between points in blocks, found where they are."""
+
+    def __init__(self, distances: BlockDistances) -> None:
+        self._nearest = distances.nearest_labelled
+
+    def links(self, small: list[Index], labels: Index, random: RandomState) -> Index:
+        """An edge x' x'' for each component, (len(small), 2)."""
+        starts = np.array([random.choice(nodes) for nodes in small])
+        outside = self._nearest(starts, labels[starts], labels, same=False)
+        back = self._nearest(outside, labels[starts], labels, same=True)
+        return np.stack([outside, back], axis=1)
 
 
 class _KnownLinker:

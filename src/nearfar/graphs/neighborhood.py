@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
 
+from nearfar.blocks import LazyRows, is_lazy
 from nearfar.errors import InvalidInputError
+from nearfar.graphs.block_distances import AnyDistances, BlockDistances, check_graph_size
 from nearfar.graphs.checks import checked_edges, edge_numbers, merged_edges, weights_of
 from nearfar.graphs.cliques import has_flat_clique
 from nearfar.graphs.components import check_one_component, component_labels, split_components
 from nearfar.graphs.distances import (
-    Distances,
     PointDistances,
+    check_neighbors,
     check_size,
     checked_points,
     given_distances,
@@ -30,7 +32,7 @@ from nearfar.graphs.landmarks import farthest_first
 from nearfar.graphs.linking import links
 from nearfar.graphs.report import GraphReport
 from nearfar.graphs.walks import connecting_edges, low_outliers, walk_probabilities
-from nearfar.kernels import kernels_for
+from nearfar.kernels import is_torch, kernels_for
 from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
@@ -61,8 +63,9 @@ class NeighborhoodGraph:
         Lengths of the edges: distances, not squared, in float64.
     weights : ndarray of shape (n_edges,) or None
         Weight of each edge, or None if all are equal.
-    points : ndarray, torch.Tensor or None
-        The points from which the graph was made, if any.
+    points : ndarray, torch.Tensor, Dask array or None
+        The points from which the graph was made, if any. Of a Dask array, parts of the graph have
+        `LazyRows`, which know their row numbers.
     directions : ndarray of uint8, of shape (n_edges,) or None
         1 if the tail is a neighbour of the head, 2 if the head is a neighbour of the tail, 3 if
         both hold, and 0 if both are neighbours of a third node. None means 3 everywhere.
@@ -106,9 +109,10 @@ class NeighborhoodGraph:
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
+        X : array-like, torch.Tensor, Dask array or table, of shape (n_samples, n_features)
             The points. For tensors the ``n_neighbors`` nearest are searched on their device, and
-            neighbours within a radius on the host.
+            neighbours within a radius on the host. Rows of a Dask array stay where they are: they
+            are searched over pairs of blocks, and only the graph comes to this machine.
         n_neighbors : int or None, default=None
             Number of neighbours of a point; the largest number if ``radius`` is given as well.
             None means 4, or no limit if ``radius`` is given.
@@ -130,11 +134,30 @@ class NeighborhoodGraph:
         if d is small enough for trees, otherwise O(n² d); the rest takes O(n k² d) time and O(n k²)
         memory.
         """
-        X = checked_points(X)
-        distances = PointDistances.of(X)
         if n_neighbors is None and radius is None:
             n_neighbors = NEIGHBORS
-        return cls._of(distances, n_neighbors, radius, angles, points=X)
+        if is_lazy(X):
+            return cls._of_blocks(X, n_neighbors, radius, angles)
+        X = checked_points(X)
+        return cls._of(PointDistances.of(X), n_neighbors, radius, angles, points=X)
+
+    @classmethod
+    def _of_blocks(
+        cls, X: Any, n_neighbors: int | None, radius: float | None, angles: bool
+    ) -> NeighborhoodGraph:
+        """The graph of rows that stay where they are; what can be refused is, before the search."""
+        rows = LazyRows.of(X)
+        check_size(len(rows))
+        check_neighbors(n_neighbors, radius, len(rows))
+        if n_neighbors is None:
+            raise InvalidInputError(
+                "the number of neighbours within a radius is not known before they are found; for"
+                " the rows of a Dask array it needs a limit, so that the graph fits into memory."
+                " Give n_neighbors, too."
+            )
+        check_graph_size(len(rows), int(n_neighbors), angles=angles)
+        points = rows if isinstance(X, LazyRows) else rows.array
+        return cls._of(BlockDistances.of(rows), n_neighbors, radius, angles, points=points)
 
     @classmethod
     def from_distances(
@@ -211,7 +234,7 @@ class NeighborhoodGraph:
     @classmethod
     def _of(
         cls,
-        distances: Distances,
+        distances: AnyDistances,
         n_neighbors: int | None,
         radius: float | None,
         angles: bool,
@@ -315,7 +338,7 @@ class NeighborhoodGraph:
         """
         return self._with_angles(self._distances(distances, "angles"))
 
-    def _with_angles(self, distances: Distances) -> NeighborhoodGraph:
+    def _with_angles(self, distances: AnyDistances) -> NeighborhoodGraph:
         heads, tails = angle_edges(self.n_nodes, self.heads, self.tails, self._wide_directions())
         lengths = distances.lengths(heads, tails)
         known = ~np.isnan(lengths)
@@ -370,7 +393,7 @@ class NeighborhoodGraph:
                 n_nodes=len(rows),
                 heads=place[self.heads[edges]],
                 tails=place[self.tails[edges]],
-                points=_rows_of(self.points, rows),
+                points=rows_of(self.points, rows),
             )
             parts.append((rows, graph))
         return parts
@@ -387,7 +410,7 @@ class NeighborhoodGraph:
         heads, tails, lengths, weights, directions = merged_edges(
             labels, rest.heads, rest.tails, rest.lengths, rest.weights, rest._directions()
         )
-        points = _rows_of(self.points, firsts)
+        points = rows_of(self.points, firsts)
         return labels, type(self)(len(firsts), heads, tails, lengths, weights, points, directions)
 
     # -- judging it --------------------------------------------------------------------------
@@ -541,7 +564,7 @@ class NeighborhoodGraph:
         )
         return graph._part(np.argsort(graph.heads * self.n_nodes + graph.tails, kind="stable"))
 
-    def _distances(self, given: Any, what: str) -> Distances:
+    def _distances(self, given: Any, what: str) -> AnyDistances:
         """Distances of the points, or the given ones."""
         if given is not None:
             distances = given_distances(given)
@@ -556,11 +579,14 @@ class NeighborhoodGraph:
                 f"{what} need distances that are not in the graph, which was not made from points."
                 " Pass the matrix as distances=."
             )
-        return PointDistances.of(self.points)
+        return (BlockDistances if is_lazy(self.points) else PointDistances).of(self.points)
 
 
-def _rows_of(points: Any, rows: Index) -> Any:
-    """Rows of the points, on their device; None stays None."""
+def rows_of(points: Any, rows: Index) -> Any:
+    """Rows of the points, where they are; None stays None."""
     if points is None:
         return None
+    if is_lazy(points):
+        return LazyRows.of(points)[rows]
+    points = points if is_torch(points) else np.asarray(points)
     return points[kernels_for(points).index(rows, points)]

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from nearfar.graphs.neighborhood import NeighborhoodGraph
-from nearfar.kernels import is_torch, kernels_for
+from nearfar.graphs.neighborhood import NeighborhoodGraph, rows_of
 
 Index = NDArray[np.intp]
 
@@ -30,10 +29,6 @@ def in_near_order(graph: NeighborhoodGraph) -> tuple[Index, NeighborhoodGraph]:
     if directions is not None:
         mirrored = directions >> 1 | (directions & 1) << 1
         directions = np.where(ends[0] > ends[1], mirrored, directions).astype(np.uint8)[edges]
-    points = graph.points
-    if points is not None:
-        points = points if is_torch(points) else np.asarray(points)
-        points = points[kernels_for(points).index(order, points)]
     return order, replace(
         graph,
         heads=heads[edges],
@@ -41,5 +36,5 @@ def in_near_order(graph: NeighborhoodGraph) -> tuple[Index, NeighborhoodGraph]:
         lengths=graph.lengths[edges],
         weights=None if graph.weights is None else graph.weights[edges],
         directions=directions,
-        points=points,
+        points=rows_of(graph.points, order),
     )

@@ -14,7 +14,7 @@ MODEL_CLASSES = {entry.name: entry.module for entry in ENTRIES}
 # as functions, which ``get_metric`` gives to estimators of other libraries.
 _PARTS = (
     "nearfar.estimators._base.LinearDistance",
-    "nearfar.estimators._kernel.Kernel",
+    "nearfar.estimators._feature_space.Kernel",
     "nearfar.estimators._kernel.KernelDistance",
     "nearfar.graphs.neighborhood.NeighborhoodGraph",
 )

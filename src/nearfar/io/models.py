@@ -14,7 +14,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar import __version__
-from nearfar.errors import ModelFileError, upgrade_command
+from nearfar.blocks import is_lazy
+from nearfar.errors import DataWarning, ModelFileError, upgrade_command, warn
 from nearfar.files import (
     ARRAY_KINDS,
     STORED,
@@ -87,12 +88,24 @@ def _with_residual(record: Any) -> Any:
 def encode_model(model: Any, prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     """Class, parameters and fitted attributes; names of arrays begin with the prefix."""
     values = {
-        attribute: encode(value, prefix + attribute, arrays)
+        attribute: encode(_without_lazy(value, attribute), prefix + attribute, arrays)
         for attribute, value in model.__getstate__().items()
         if attribute not in _NOT_STORED
     }
     parameters = {key: values.pop(key) for key in model.get_params(deep=False)}
     return {"class": type(model).__name__, "parameters": parameters, "attributes": values}
+
+
+def _without_lazy(value: Any, attribute: str) -> Any:
+    """The value of an attribute; None for points of a fit that are a Dask array."""
+    if attribute != "X_fit_" or not is_lazy(value):
+        return value
+    warn(
+        "the points of the fit are a Dask array, which a model file does not hold. To place new"
+        " points by the loaded model, set its X_fit_ to the array.",
+        DataWarning,
+    )
+    return None
 
 
 def encode(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -143,7 +156,9 @@ def _encode_graph(graph: NeighborhoodGraph, where: str, arrays: dict[str, np.nda
     """The fields of a neighbourhood graph."""
     values = {field.name: getattr(graph, field.name) for field in dataclasses.fields(graph)}
     points = values["points"]
-    if points is not None and not is_torch(points):
+    if is_lazy(points):
+        values["points"] = None
+    elif points is not None and not is_torch(points):
         values["points"] = np.asarray(points)
     return {name: encode(value, f"{where}.{name}", arrays) for name, value in values.items()}
 

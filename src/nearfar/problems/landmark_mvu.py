@@ -17,15 +17,18 @@ and kernel matrix factorization, AISTATS 2005.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from nearfar.blocks import LazyRows, is_lazy
+from nearfar.blocks.chosen import on_gathered_rows
 from nearfar.graphs.neighborhood import NeighborhoodGraph
 from nearfar.graphs.spectrum import symmetric_factor
-from nearfar.kernels import kernels_for
+from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.limits import check_time
 
 Matrix = NDArray[np.float64]
@@ -40,21 +43,47 @@ def lle_weights(graph: NeighborhoodGraph) -> sparse.csr_array:
     """W of (1) with the graph's neighbours, angles among them; the graph has points.
 
     As usual, a ridge makes the weights unique if a node has more neighbours than dimensions. With c
-    neighbours per node, time is O(n c² (c + d)), memory O(n c) besides the points on the host.
+    neighbours per node, time is O(n c² (c + d)), memory O(n c) besides the points on the host. Rows
+    of a Dask array stay where they are; tasks get those that they need.
     """
-    points = kernels_for(graph.points).to_host(graph.points)
     pattern = graph.adjacency(np.ones(graph.n_edges))
     starts, neighbors = pattern.indptr, pattern.indices
     weights, counts = np.empty(len(neighbors)), np.diff(starts)
+    batches: list[tuple[Index, Index]] = []  # nodes (b,), and where their neighbours stand (b, c)
     for count in np.unique(counts[counts > 0]):
         rows = np.flatnonzero(counts == count)
-        step = max(1, BLOCK_ENTRIES // (int(count) * points.shape[1]))
+        step = max(1, BLOCK_ENTRIES // (int(count) * graph.points.shape[1]))
         for first in range(0, len(rows), step):
-            check_time()
             nodes = rows[first : first + step]
-            places = starts[nodes][:, None] + np.arange(count)
-            weights[places] = _weights(points, nodes, neighbors[places])
+            batches.append((nodes, starts[nodes][:, None] + np.arange(count)))
+    asked = [(nodes, neighbors[places]) for nodes, places in batches]
+    for (_, places), found in zip(batches, _weights_of(graph.points, asked), strict=True):
+        weights[places] = found
     return sparse.csr_array((weights, neighbors, starts), shape=pattern.shape)
+
+
+def _weights_of(points: Any, asked: list[tuple[Index, Index]]) -> Iterator[Matrix]:
+    """(1) for batches of nodes and their neighbours; of lazy points, where their rows are."""
+    if not is_lazy(points):
+        points = kernels_for(points).to_host(points)
+        for nodes, neighbors in asked:
+            check_time()
+            yield _weights(points, nodes, neighbors)
+        return
+    wanted, nodes_of, neighbors_of = [], [], []
+    for nodes, neighbors in asked:
+        rows = np.unique(np.append(nodes, neighbors))
+        wanted.append(rows)
+        nodes_of.append(np.searchsorted(rows, nodes))
+        neighbors_of.append(np.searchsorted(rows, neighbors))
+    blocks = LazyRows.of(points).blocks()
+    yield from on_gathered_rows(
+        blocks, _weights_at, wanted, nodes_of, neighbors_of, name="lle_weights"
+    )
+
+
+def _weights_at(rows: Array, nodes: Index, neighbors: Index) -> Matrix:
+    return _weights(to_host(rows), nodes, neighbors)
 
 
 def _weights(points: NDArray[Any], nodes: Index, neighbors: Index) -> Matrix:

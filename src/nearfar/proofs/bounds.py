@@ -80,13 +80,14 @@ def mcml(
 
 
 def mixed(p: tuple[float, Matrix], q: tuple[float, Matrix], B: Matrix) -> float:
-    """The bound of (2.4) with a small ε, by chords of a concave function, so that (2.3) holds."""
-    lack, left, share = largest_ratio(p[1], B) - 1, 1 - largest_ratio(q[1], B), 1.0
-    if lack <= 0 or left < 0:
+    """The bound of (2.4) with the least ε for which (2.3) holds, and a little more for rounding."""
+    lack, left, P = largest_ratio(p[1], B) - 1, 1 - largest_ratio(q[1], B), B.T @ B
+    if lack <= 0 or left <= 0:
         return p[0] if lack <= 0 else -np.inf
-    for _ in range(6):
-        share *= lack / (lack + left)
-        left = max(1 - largest_ratio((1 - share) * p[1] + share * q[1], B), 0.0)  # (2.3)
+    most = eigh(p[1] - P, P - q[1], eigvals_only=True)[-1]
+    share = max(most / (1 + most), 0.0)
+    lack = max(largest_ratio((1 - share) * p[1] + share * q[1], B) - 1, 0.0)  # (2.3)
+    share += (1 - share) * lack / (lack + left)  # on a chord of a convex function
     return (1 - share) * p[0] + share * q[0]  # (2.4)
 
 

@@ -15,34 +15,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import Blocks, Sized, Task, is_dask
-from nearfar.kernels import Array, kernels_for, to_host
+from nearfar.kernels import Array, to_host
+from nearfar.kernels.search import Search
 from nearfar.supervision.neighbors import Found, merged
 
 Index = NDArray[np.intp]
 
 QUERY_ROWS = 1 << 14  # of queries in memory that meet blocks of points at a time
+TREE_QUERIES = 256  # that are worth building a tree; it finds the same points
 
 
 def nearest_in_blocks(points: Any, queries: Any, k: int) -> Found:
     """Rows (m, k) of the points nearest to each query, and their squared distances.
 
-    Points and queries are arrays or Dask arrays, at least one of them the latter. Time O(m n r);
-    a worker holds its share of the points and of the queries, and a few blocks that move.
+    Points and queries are arrays, Dask arrays or blocks, at least one of them not an array. Time
+    O(m n r), or less by trees in few dimensions; a worker holds its share of the points and of the
+    queries, and a few blocks that move.
     """
-    if not is_dask(points):
-        blocks = Blocks.of(queries, name="queries")
+    if not _in_blocks(points):
+        blocks = _blocks(queries, "queries")
         return _joined(blocks.results(_nearest, name="nearest", shared=(points, k)))
-    blocks = Blocks.of(points)
+    blocks = _blocks(points, "X")
     parts = query_parts(blocks, queries, QUERY_ROWS)
     heads = blocks.engine.map(_begun, parts, name="nearest", shared=(k,))
     met = meet_in_turns(blocks, heads, _with_nearer, name="nearest", shared=(k,))
     return _joined(blocks.engine.results(blocks.engine.map(_found, met, name="nearest")))
 
 
+def _in_blocks(X: Any) -> bool:
+    return is_dask(X) or isinstance(X, Blocks)
+
+
+def _blocks(X: Any, name: str) -> Blocks:
+    return X if isinstance(X, Blocks) else Blocks.of(X, name=name)
+
+
 def query_parts(blocks: Blocks, queries: Any, size: int) -> list[Any]:
-    """Blocks of queries: those of a Dask array, or so many rows of an array at a time."""
-    if is_dask(queries):
-        return list(Blocks.of(queries, name="queries").parts)
+    """Queries in parts: the blocks that they have, or so many rows of an array at a time."""
+    if _in_blocks(queries):
+        return list(_blocks(queries, "queries").parts)
     count = max(1, min(len(blocks), len(queries)), -(-len(queries) // size))
     return np.array_split(queries, count)
 
@@ -92,7 +103,8 @@ def _with_nearer(head: _Nearest, block: Array, first: int, k: int) -> _Nearest:
 
 
 def _nearest(queries: Array, points: Array, k: int) -> Found:
-    near, squares = kernels_for(points).nearest(queries, points, k)
+    search = Search.of(points, "auto" if len(queries) >= TREE_QUERIES else "brute")
+    near, squares = search.nearest(queries, k)
     return to_host(near), to_host(squares)
 
 

@@ -77,6 +77,16 @@ def merged(parts: Iterable[tuple[Index, Found]], k: int) -> Found:
     return np.take_along_axis(near, order, 1), np.take_along_axis(squares, order, 1)
 
 
+def without_own_rows(nearest: Index) -> NDArray[np.bool_]:
+    """Which entries to keep of the k + 1 nearest points (n, k + 1) of each of n points: k others.
+
+    Where equal points, which are as near, took the place of the point itself, the last is dropped.
+    """
+    own: NDArray[np.bool_] = nearest == np.arange(len(nearest))[:, None]
+    own[~own.any(axis=1), -1] = True
+    return ~own
+
+
 def vote(nearest: Index, n_classes: int) -> Index:
     """The majority class of each row of class numbers (m, k), sorted from near to far.
 
