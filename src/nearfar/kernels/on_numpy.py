@@ -889,8 +889,8 @@ def _exponentials(table: Floats, rows: slice) -> tuple[Floats, NDArray[np.float6
     """Turn exponents of some rows into their exponentials, in place; zero for the point itself.
 
     Returns what was subtracted from the exponents of each row first, and the sums of the rows. It
-    is the largest exponent if one of them is below FAR, or above -FAR by rounding of points far from
-    the centre, and otherwise 0, which saves a pass.
+    is the largest exponent if one of them is below FAR, or above -FAR by rounding of points far
+    from the centre, and otherwise 0, which saves a pass.
     """
     itself = np.arange(len(table)), np.arange(rows.start, rows.stop)
     table[itself] = -np.inf
