@@ -26,6 +26,7 @@ from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.pola import POLAProblem
 from nearfar.registry import ENTRIES, entries
 from nearfar.solvers import multipliers
+from nearfar.solvers.factor_steps import mean_metric
 
 
 class Clock:
@@ -378,12 +379,12 @@ def test_a_mean_of_metrics_is_one():
     """Of factors with other numbers of rows, too: LᵀL is the mean, with at most d rows."""
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=(3, 4)), rng.normal(size=(2, 4))
-    mean = multipliers._mean_metric(first, second, fixed_rank=False)
+    mean = mean_metric(first, second, fixed_rank=False)
     assert mean.shape == (4, 4)
     np.testing.assert_allclose(mean.T @ mean, (first.T @ first + second.T @ second) / 2)
-    several = multipliers._mean_metric(first[None, :1], second[None, :1], fixed_rank=False)
+    several = mean_metric(first[None, :1], second[None, :1], fixed_rank=False)
     assert several.shape == (1, 2, 4)
-    fixed = multipliers._mean_metric(first[:2], second, fixed_rank=True)
+    fixed = mean_metric(first[:2], second, fixed_rank=True)
     np.testing.assert_array_equal(fixed, (first[:2] + second) / 2)
 
 

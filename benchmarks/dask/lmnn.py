@@ -8,7 +8,6 @@ memory grew beside its share of the rows and the blocks in flight.
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -16,9 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import common
-from benchmarks.dask.rca import _peak
+from benchmarks.dask.workers import (
+    about_machine,
+    measured_on,
+    memory_now,
+    peak_memory,
+    processor_seconds,
+    with_load,
+)
 from benchmarks.lmnn.data import load
-from benchmarks.papers.records import facts
 
 TOL = 1e-2
 THREADS = 2
@@ -43,10 +48,6 @@ def lazy_rows(path, shape, chunk=5000):
         dtype=np.float32,
         meta=np.empty((0, 0), dtype=np.float32),
     )
-
-
-def _processor_seconds():
-    return time.process_time()
 
 
 def _facts_of(model, seconds, processor):
@@ -85,12 +86,12 @@ def on_cluster(path, shape, y, n_workers):
         Client(cluster) as client,
     ):
         LMNN(tol=0.5, max_iter=2).fit(rows[:2000], y[:2000])  # so that no timed task imports
-        before, used = client.run(_peak), client.run(_processor_seconds)
+        before, used = client.run(memory_now), client.run(processor_seconds)
         start, processor = time.perf_counter(), time.process_time()
         model = LMNN(tol=TOL).fit(rows, y)
         seconds = time.perf_counter() - start
         processor = time.process_time() - processor
-        after, used_after = client.run(_peak), client.run(_processor_seconds)
+        after, used_after = client.run(peak_memory), client.run(processor_seconds)
     starts = block_starts(shape, np.float32)
     workers = [used_after[name] - used[name] for name in used]
     return {
@@ -118,9 +119,9 @@ def measure(name):
             lambda: in_memory(X, y),
             lambda: on_cluster(path, X.shape, y, 1),
         ):
-            runs.append(work())
-            print(json.dumps({"data": name, **runs[-1]}), flush=True)
-    return {"data": name, "rows": X.shape[0], "features": X.shape[1], "runs": runs}
+            runs.append({"data": name, "rows": X.shape[0], "features": X.shape[1], **work()})
+            print(json.dumps(runs[-1]), flush=True)
+    return runs
 
 
 def page(record):
@@ -138,9 +139,10 @@ def page(record):
         " objective | gap | growth, MB | share, MB | block, MB |",
         "|" + " --- |" * 2 + " ---: |" * 10,
     ]
-    for data in record["sets"]:
-        peer = next(run for run in data["runs"] if run["where"] == "memory")
-        for run in data["runs"]:
+    sets = {name: [run for run in record["runs"] if run["data"] == name] for name in names(record)}
+    for runs in sets.values():
+        peer = next(run for run in runs if run["where"] == "memory")
+        for run in runs:
             workers = run.get("workers")
             memory = "| | | |"
             if workers:
@@ -150,54 +152,57 @@ def page(record):
                 )
             where = f"{workers} worker{'s' * (workers > 1)}" if workers else "memory"
             lines.append(
-                f"| {data['rows']} × {data['features']} | {where} | {run['seconds']:.0f} |"
+                f"| {run['rows']} × {run['features']} | {where} | {run['seconds']:.0f} |"
                 f" {run['processor_seconds']:.0f} | {run['seconds'] / peer['seconds']:.2f} |"
                 f" {run['processor_seconds'] / peer['processor_seconds']:.2f} |"
                 f" {run['iterations']} | {run['objective']:.6g} | {run['gap']:.1e} {memory}"
             )
-    about = record["facts"]
     lines += ["", "From one worker to two:", ""]
-    for data in record["sets"]:
-        two, one = (
-            next(run for run in data["runs"] if run.get("workers") == count) for count in (2, 1)
-        )
+    for runs in sets.values():
+        two, one = (next(run for run in runs if run.get("workers") == count) for count in (2, 1))
         busiest = max(two["processor_seconds_of_workers"])
         lines.append(
-            f"- {data['rows']} rows: {one['seconds'] / two['seconds']:.2f} times as fast; by"
+            f"- {one['rows']} rows: {one['seconds'] / two['seconds']:.2f} times as fast; by"
             f" processor time, {sum(one['processor_seconds_of_workers']) / busiest:.2f} times less"
             " work for the busier worker."
         )
-    lines += [
-        "",
-        f"Measured on {about['machine'].get('cpu', 'this machine')}, commit {about['commit']}, in",
-        f"one run, with a load of {about['load']:.1f} on {about['cores']} cores: where it is more",
-        "than these, other programs took part of the time, and ratios of processor time count.",
-        "Repeat it with `python -m benchmarks.dask.lmnn`.",
-        "",
-    ]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *measured_on(record["facts"], "lmnn"), ""])
+
+
+def names(record):
+    """The data sets of a record, in their order."""
+    return list(dict.fromkeys(run["data"] for run in record["runs"]))
 
 
 def main(arguments=None):
     """Measure, write the record and the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dask.lmnn")
-    parser.add_argument("--smoke", action="store_true", help="few rows, no files: as in CI")
+    parser.add_argument("--smoke", action="store_true", help="few rows, as in CI; keeps no files")
     parser.add_argument("--table", action="store_true", help="only write the page anew")
     parser.add_argument("--data", nargs="+", default=["mnist60000"])
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args(arguments)
     if options.smoke:
-        measure("digits")
-        return
-    if not options.table:
-        about = {"commit": common.commit(), "date": common.now(), **facts("cpu")}
-        about |= {"cores": os.cpu_count()}
-        sets = [measure(name) for name in options.data]
-        about["load"] = os.getloadavg()[0]
-        common.write_runs(options.record, {"facts": about, "sets": sets})
-    record = json.loads(options.record.read_text(encoding="utf-8"))
-    common.write_text(options.page, page(record))
+        with tempfile.TemporaryDirectory() as folder:
+            measure_all(["digits"], Path(folder) / "record.json", Path(folder) / "page.md")
+    elif options.table:
+        write_page(options.record, options.page)
+    else:
+        measure_all(options.data, options.record, options.page)
+
+
+def measure_all(data, record, page_path):
+    """Measure, write the record and the page."""
+    about = about_machine()
+    runs = [run for name in data for run in measure(name)]
+    common.write_runs(record, {"facts": with_load(about), "runs": runs})
+    write_page(record, page_path)
+
+
+def write_page(record, path):
+    """Write the page of a record's file."""
+    common.write_text(path, page(json.loads(record.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":

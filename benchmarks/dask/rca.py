@@ -13,7 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import common
-from benchmarks.papers.records import facts
+from benchmarks.dask.workers import (
+    about_machine,
+    measured_on,
+    memory_now,
+    peak_memory,
+    processor_seconds,
+    with_load,
+)
 
 FEATURES, CLASSES = 64, 10
 LIMIT = 1.5  # gigabytes of a worker
@@ -55,17 +62,6 @@ def _product(block):
     return block.T @ block
 
 
-def _processor_seconds():
-    return time.process_time()
-
-
-def _peak():
-    """Largest memory of this process so far, in megabytes."""
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * common.MAXRSS_BYTES / 1e6
-
-
 def _warm():
     import nearfar  # noqa: F401 - so that no timed task imports it
     from nearfar.supervision import labelled_blocks  # noqa: F401
@@ -93,7 +89,7 @@ def measure(n_rows, n_workers, repeats):
         client.run(_warm)
         small = arrays(1 << 17)
         RCA(shrinkage=0.1).fit(*small)  # so that no timed task imports anything
-        before = sorted(client.run(_peak).values())
+        before = sorted(client.run(memory_now).values())
         for _ in range(repeats):
             for name, work in (
                 ("rows", lambda: Stream.of(X).results(_made, name="rows")),
@@ -101,12 +97,12 @@ def measure(n_rows, n_workers, repeats):
                 ("rca", lambda: RCA(shrinkage=0.1).fit(X, y)),
                 ("auto", lambda: RCA().fit(X, y)),
             ):
-                used = sum(client.run(_processor_seconds).values())
+                used = sum(client.run(processor_seconds).values())
                 start = time.perf_counter()
                 work()
                 seconds[name].append(time.perf_counter() - start)
-                processors[name].append(sum(client.run(_processor_seconds).values()) - used)
-        after = sorted(client.run(_peak).values())
+                processors[name].append(sum(client.run(processor_seconds).values()) - used)
+        after = sorted(client.run(peak_memory).values())
     return {
         "rows": n_rows,
         "workers": n_workers,
@@ -151,9 +147,7 @@ def page(record):
         "A worker never holds more than the few blocks of 32 MB that it works on: its peak does",
         "not grow with the rows, and its share of them is larger than its limit.",
         "",
-        f"Measured on {about['machine'].get('cpu', 'this machine')}, commit {about['commit']}, in",
-        "one run. Other programs ran beside it, hence the seconds of processors. Repeat",
-        "it with `python -m benchmarks.dask.rca`.",
+        *measured_on(about, "rca"),
         "",
     ]
     return "\n".join(lines)
@@ -173,11 +167,11 @@ def main(arguments=None):
         print(json.dumps(run["seconds"]))
         return
     if not options.table:
-        about = {"commit": common.commit(), "date": common.now(), **facts("cpu")}
+        about = about_machine()
         runs = []
         for n_rows in (options.rows, options.rows // 4):
             runs.append(measure(n_rows, 2, 1))
-            common.write_runs(options.record, {"facts": about, "runs": runs})
+            common.write_runs(options.record, {"facts": with_load(about), "runs": runs})
     record = json.loads(options.record.read_text(encoding="utf-8"))
     common.write_text(options.page, page(record))
 

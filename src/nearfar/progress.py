@@ -1,4 +1,4 @@
-"""How a fit is shown while it runs: a bar on a terminal, now and then a line elsewhere."""
+"""Progress of a fit on stderr: a bar on a terminal, a line every ten seconds elsewhere."""
 
 # ruff: noqa: ARG002 (the callback protocol of scikit-learn fixes the signatures)
 

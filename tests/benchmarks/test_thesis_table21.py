@@ -42,6 +42,21 @@ def test_nothing_is_begun_after_the_deadline(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_what_is_measured_is_saved_at_once(tmp_path, monkeypatch):
+    """A run that is killed in the second method of a split keeps the first."""
+
+    def measure(*_):
+        yield "pca", [1, 0.1, 0.2, 0.3, None, 0.0, ""]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(table21_methods, "measure", measure)
+    places = ["--results", str(tmp_path), "--page", str(tmp_path / "page.md"), "--machine", "x"]
+    with pytest.raises(KeyboardInterrupt):
+        thesis_table21.main([*places, "--data", "wine", "--splits", "1"])
+    rows = json.loads((tmp_path / "thesis_table21-x.json").read_text())["rows"]
+    assert [row["method"] for row in rows] == ["k", "n_passes", "pca"]
+
+
 def test_choices_are_made_by_the_mean_over_splits():
     """The mean of k = 3 is smallest although each split prefers another k."""
     entries = [[0, {"1": 0.1, "3": 0.2, "5": 0.9}], [1, {"1": 0.9, "3": 0.2, "5": 0.1}]]
@@ -83,6 +98,9 @@ def test_the_page_has_thesis_and_ours():
     assert cells in text
     assert "Held-out error by k: 3: 10.00. Chosen: 3." in text
     assert "| PCA-LMNN | 4.08 / 5.00 |" in text
+    absent = text.split("## Not measured")[1].split("\n## ")[0]
+    assert "- **iris**: PCA, LDA, LDA-LMNN, MUL-LMNN, MM-LMNN.\n" in absent
+    assert "- **mnist**: all rows.\n" in absent
 
 
 def test_the_figures_of_the_thesis_are_complete():

@@ -27,5 +27,7 @@ def client(cluster):
     """The current client of the cluster."""
     from distributed import Client
 
-    with Client(cluster) as found:
-        yield found
+    found = Client(cluster)
+    yield found
+    if found.status != "closed":  # closed twice, it would leave its scheduler in Dask's settings
+        found.close()

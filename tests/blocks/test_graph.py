@@ -96,6 +96,8 @@ def test_angles_and_parts_of_a_graph_know_their_rows(rng):
         assert isinstance(part.points, LazyRows)
         assert part.points.shape == (300, 3)
         np.testing.assert_array_equal(part.points.on_this_machine(), X[rows])
+        with pytest.raises(InvalidInputError, match="must be in memory here"):
+            np.asarray(part.points)
         assert_same(NeighborhoodGraph.from_points(part.points, 4, angles=False), part)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from nearfar import LMNN, verify
 from nearfar.blocks import rows
+from nearfar.blocks.engine import Threads
 from nearfar.errors import ClusterError, ConvergenceWarning, InvalidInputError
 from tests.callbacks import Recorder, interrupt_at, needs_callbacks
 
@@ -112,6 +113,20 @@ def test_tensors_compute_by_torch(data, torch):
     assert isinstance(model.components_, np.ndarray)
     assert abs(model.objective_ - peer.objective_) <= TOL * peer.objective_
     assert verify(model, X, y).gap <= TOL * (1 + 1e-6)
+
+
+def test_tasks_have_the_names_of_their_work(data, monkeypatch):
+    """What the dashboard of a cluster shows."""
+    X, y = data
+    names, plain = set(), Threads.map
+
+    def noting(self, *args, name, **more):
+        names.add(name)
+        return plain(self, *args, name=name, **more)
+
+    monkeypatch.setattr(Threads, "map", noting)
+    LMNN(tol=TOL).fit(lazy(X), y)
+    assert {"nearest_targets", "impostor_search", "gradient", "line_search", "prove"} <= names
 
 
 # -- on a cluster ----------------------------------------------------------------------------------

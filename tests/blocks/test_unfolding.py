@@ -226,8 +226,9 @@ def test_a_pickle_keeps_the_recipe_of_the_rows_and_a_model_file_keeps_none(roll,
     loaded = nearfar.load(tmp_path / "model.nearfar")
     np.testing.assert_array_equal(loaded.embedding_, model.embedding_)
     assert loaded.graph_.points is None
-    with pytest.raises(InvalidInputError, match="Set X_fit_ of the model to that array"):
-        loaded.transform(new)
+    for given in (new, untouchable()):
+        with pytest.raises(InvalidInputError, match="Set X_fit_ of the model to that array"):
+            loaded.transform(given)
     for kept in (lazy(X), X):
         loaded.X_fit_ = kept
         np.testing.assert_allclose(loaded.transform(new), places, atol=1e-9)

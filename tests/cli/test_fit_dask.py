@@ -1,6 +1,7 @@
 """``nearfar fit --dask``: Parquet files, a cluster of this machine or of an address, and errors."""
 
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pandas
 import pytest
 from sklearn.datasets import load_wine
 
-from nearfar import RCA
+from nearfar import LMNN, RCA
 from nearfar.blocks.engine import Threads
 from nearfar.io import load
 
@@ -94,6 +95,79 @@ def test_columns_of_text_and_other_files_are_refused(run, tables, threads):
     assert (done.code, "--dask reads Parquet files" in done.err) == (2, True)
     done = run("fit", "none*.parquet", "-t", "label", "--dask")
     assert (done.code, "cannot read Parquet files" in done.err) == (2, True)
+
+
+def test_lmnn_is_the_default_method_and_whole_floats_are_labels(run, folder, threads):
+    """Files as pyarrow writes them; labels 0.0, 1.0 and 2.0 are classes."""
+    del folder, threads
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    X, y = load_wine(return_X_y=True)
+    for part in range(3):
+        columns = {f"x{i}": X[part::3, i].astype(np.float32) for i in (0, 6, 9)}
+        write_table(pyarrow.table(columns | {"label": y[part::3] * 1.0}), f"wine{part}.parquet")
+    done = run("fit", "wine*.parquet", "-t", "label", "--dask", "--test-share", 0)
+    assert done.code == 0, done.err
+    assert "3 features; lmnn: converged in" in done.out
+    order = np.concatenate([np.arange(part, len(y), 3) for part in range(3)])
+    expected = LMNN().fit(X[order][:, [0, 6, 9]].astype(np.float32), y[order])
+    assert load("model.nearfar").objective_ == pytest.approx(expected.objective_, rel=1e-3)
+
+
+def change_columns(tables):
+    tables.drop(columns="x3").to_parquet("wine2.parquet")
+
+
+def change_target(tables):
+    tables.drop(columns="label").to_parquet("wine0.parquet")
+
+
+def change_type(tables):
+    tables.astype({"x3": str}).to_parquet("wine1.parquet")
+
+
+def change_labels(tables):
+    for part in range(3):
+        tables[part::3].assign(label=tables["label"] + 0.5).to_parquet(f"wine{part}.parquet")
+
+
+def destroy(tables):
+    del tables
+    Path("wine1.parquet").write_bytes(b"PAR1, or not")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change_columns, "wine0.parquet has a column 'x3', and"),
+        (change_target, "wine1.parquet has a column 'label', and"),
+        (change_type, "'x3' holds double in"),
+        (change_labels, "target 'label' holds measurements, not class labels: "),
+        (destroy, "wine1.parquet: cannot read Parquet files: "),
+    ],
+)
+def test_files_that_do_not_go_together(run, tables, threads, change, message):
+    """Seen before rows are read, but for measurements in place of labels."""
+    del threads
+    change(tables)
+    done = run(*FIT, "--dask")
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_missing_values_of_test_rows(run, tables, threads, monkeypatch):
+    """The training rows are whole, so that the model is learned and saved before they are seen."""
+    del tables, threads
+
+    def split(table, *_):
+        return table, table._replace(X=table.X.assign(x3=np.nan))
+
+    monkeypatch.setattr("nearfar.cli.fit_dask.split_table", split)
+    done = run(*FIT, "--dask")
+    assert done.code == 2
+    assert "column 'x3' has missing or infinite values among the test rows" in done.err
+    assert load("model.nearfar").n_features_in_ == 13
 
 
 def test_a_scheduler_that_does_not_answer(run, tables, monkeypatch):

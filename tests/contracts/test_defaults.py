@@ -35,6 +35,18 @@ EXPECTED = {
     for cls in (nearfar.DMLEig, nearfar.GMML, nearfar.MMC, nearfar.RCA)
 }
 LEAST = 40  # checks of an estimator of points
+SLOW = {  # whose checks take more than two seconds
+    nearfar.EnergyClassifier,
+    nearfar.KernelLMNN,
+    nearfar.KernelPOLA,
+    nearfar.LandmarkMVU,
+    nearfar.MultiMetricLMNN,
+    nearfar.MVU,
+    nearfar.NearestNeighborClassifier,
+    nearfar.SCML,
+    nearfar.SensorLocalization,
+    nearfar.VariationalMVU,
+}
 
 each_class = pytest.mark.parametrize("cls", sorted(PUBLIC, key=lambda cls: cls.__name__))
 
@@ -52,10 +64,15 @@ def test_documented_defaults_are_the_true_ones(cls):
 
 # Of the checks' data some graphs are not connected and some classes have one or two points, which
 # is warned of.
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
 @pytest.mark.filterwarnings("ignore:Can't test estimator:sklearn.exceptions.SkipTestWarning")
-@each_class
+@pytest.mark.parametrize(
+    "cls",
+    [
+        pytest.param(cls, marks=pytest.mark.slow) if cls in SLOW else cls
+        for cls in sorted(PUBLIC, key=lambda cls: cls.__name__)
+    ],
+)
 def test_check_estimator_passes(cls):
     results = check_estimator(cls(), on_skip=None, on_fail=None)
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] != "passed"}

@@ -34,7 +34,7 @@ ESTIMATORS = {
     "VariationalMVU-program": VariationalMVU(
         n_neighbors=4, n_eigenvectors=5, refine=False, random_state=0
     ),
-    "SensorLocalization": SensorLocalization(random_state=0),
+    "SensorLocalization": SensorLocalization(max_iter=100, random_state=0),
     "ClassicalMDS": ClassicalMDS(),
     "ClassicalMDS-distances": ClassicalMDS(metric="precomputed"),
     "MetricMDS": MetricMDS(random_state=0),

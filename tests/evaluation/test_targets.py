@@ -130,6 +130,7 @@ def test_of_many_rows_a_part_is_learned_from_and_all_vote(iris, fits, monkeypatc
         return counted(model, X_train, *others)
 
     monkeypatch.setattr(targets, "knn_mistakes", recorded)
+    monkeypatch.setattr(targets, "LEARNED_PER_FEATURE", 1)
     monkeypatch.setattr(targets, "LEARNED_ROWS", 42)
     choose_targets(*iris, LMNN(shrinkage=0), (1, 5), random_state=0)
     assert [fit[3] for fit in fits] == [42, 42, 150]
@@ -140,6 +141,10 @@ def test_of_many_rows_a_part_is_learned_from_and_all_vote(iris, fits, monkeypatc
     monkeypatch.setattr(targets, "LEARNED_ROWS", 20)  # less than a third
     choose_targets(*iris, LMNN(shrinkage=0), (1,), random_state=0)
     assert [fit[3] for fit in fits] == [35, 150]
+    fits.clear()
+    monkeypatch.setattr(targets, "LEARNED_PER_FEATURE", 10)  # of the four features
+    choose_targets(*iris, LMNN(shrinkage=0), (1,), random_state=0)
+    assert [fit[3] for fit in fits] == [40, 150]
 
 
 def test_without_a_fit_to_all_rows(iris, fits):

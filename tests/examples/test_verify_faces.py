@@ -42,7 +42,17 @@ def test_the_table(ran):
         passed.append(np.mean(near < far[int(0.01 * len(far))]))
     assert error == pytest.approx(100 * np.mean(errors), abs=0.2)
     assert strict == pytest.approx(100 * np.mean(passed), abs=0.2)
-    assert "RCA has the lower equal error rate in 10 of 10 draws" in ran.text
+    for name in ("RCA", "LMNN"):
+        assert f"{name} has a lower equal error rate than the inputs in 10 of 10" in ran.text
+
+
+def test_lmnn_learns_from_the_known_people(ran):
+    """``names`` are those of the last draw, and ``learned`` was fitted to them."""
+    lmnn, names = ran["learned"][1], ran["names"]
+    assert len(np.unique(names)) == 25
+    known = ran["who"][np.isin(ran["who"], names)]
+    np.testing.assert_array_equal(known, names)
+    assert lmnn.classes_.tolist() == sorted(set(names.tolist()))
 
 
 def test_the_door_was_set_by_other_people(ran):

@@ -156,14 +156,9 @@ def missing_cases(table, rng):
     return {"none": some & False, "some": some | some.T, "clique": clique}
 
 
-@pytest.mark.parametrize("case", ["none", "some", "clique"])
-def test_bound_covers_the_objective_in_all_draws(case):
-    """Losses of all pairs of 3000 rows are known; each of 300 draws must be above what is missing.
-
-    A draw fails with a probability of 0.001 at most. What it adds is no more than a clique of the
-    hidden rows loses, a small share of the objective, unless much is missing.
-    """
-    rng = np.random.default_rng(1)
+@pytest.fixture(scope="module")
+def costs_and_losses():
+    """c of each of 3000 rows, and the losses of all pairs of them."""
     X, y = overlapping_classes()
     problem = problem_of(X, y)
     Z = problem.images(problem.components(problem.normalised(np.eye(X.shape[1]))))
@@ -171,13 +166,24 @@ def test_bound_covers_the_objective_in_all_draws(case):
     costs = np.bincount(problem.edges[0], 1 + lengths, len(X))
     squares = np.where(y[:, None] == y, np.inf, cdist(Z, Z, "sqeuclidean"))
     table = sum((1 + near[:, None] - squares).clip(0) for near in lengths.reshape(-1, 3).T)
-    table = table + table.T
+    return costs, table + table.T
+
+
+@pytest.mark.parametrize("case", ["none", "some", "clique"])
+def test_bound_covers_the_objective_in_all_draws(case, costs_and_losses):
+    """Losses of all pairs of 3000 rows are known; each of 300 draws must be above what is missing.
+
+    A draw fails with a probability of 0.001 at most. What it adds is no more than a clique of the
+    hidden rows loses, a small share of the objective, unless much is missing.
+    """
+    rng = np.random.default_rng(1)
+    costs, table = costs_and_losses
     missing = csr_array(table * missing_cases(table, rng)[case])
-    totals, masses, whole = missing.sum(axis=1), np.ones(len(X)), table.sum() / 2
+    totals, masses, whole = missing.sum(axis=1), np.ones(len(costs)), table.sum() / 2
     added, count = [], n_needed(costs, masses, 0.1 * whole, RISK)
     for _ in range(300):
         largest, drawn = drawn_rows(costs, count, rng)
-        rest = np.ones(len(X), dtype=bool)
+        rest = np.ones(len(costs), dtype=bool)
         rest[np.concatenate([largest, drawn])] = False
         hidden = rest @ (missing @ rest) / 2
         unseen = most_unseen(totals[drawn], costs[rest], masses[rest], RISK)

@@ -356,8 +356,9 @@ def test_large_pictures_are_made_smaller(written):
     """64 x 64 pictures that are 4 x 4 blocks of one grey, reduced to some multiple of these."""
     blocks = RNG.integers(0, 255, size=(700, 16, 16)).astype(float)
     pictures = blocks.repeat(4, axis=1).repeat(4, axis=2)
-    model = nearfar.as_metric(PCA(2).fit(pictures.reshape(700, -1)))
-    report = written(model, pictures.reshape(700, -1), image_shape=(64, 64))
+    X = pictures.reshape(700, -1)
+    model = nearfar.LinearMetric(PCA(2).fit(X).components_).fit(X)
+    report = written(model, X, image_shape=(64, 64))
     found = report.data["images"]
     assert found["shape"] == [32, 32]
     grey = report.numbers(found["grey"], "u1").reshape(-1, 32, 32)
@@ -368,14 +369,15 @@ def test_large_pictures_are_made_smaller(written):
 
 def test_pictures_are_found_by_the_names_of_pixels(written):
     data = load_digits()
-    model = nearfar.as_metric(PCA(2).fit(data.data))
+    X = data.data[:300]
+    model = nearfar.as_metric(PCA(2).fit(X))
     names = {"feature_names": data.feature_names}
-    assert written(model, data.data, **names).data["images"]["shape"] == [8, 8]
-    assert written(model, data.data).data["images"] is None
+    assert written(model, X, **names).data["images"]["shape"] == [8, 8]
+    assert written(model, X).data["images"] is None
     with pytest.raises(
         InvalidInputError, match="image_shape=8 x 9 is 72 features; the points have 64"
     ):
-        written(model, data.data, image_shape=(8, 9))
+        written(model, X, image_shape=(8, 9))
 
 
 @pytest.mark.parametrize(

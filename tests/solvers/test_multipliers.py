@@ -9,13 +9,9 @@ import pytest
 from nearfar.kernels import kernels_for
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Status, run
-from nearfar.solvers.multipliers import (
-    TUNING,
-    _newton,
-    _of_square,
-    _row_scales,
-    proximal_factor_descent,
-)
+from nearfar.solvers.factor_steps import _of_square, newton_direction, row_scales
+from nearfar.solvers.hinge_problem import TUNING
+from nearfar.solvers.multipliers import proximal_factor_descent
 from nearfar.supervision import class_order, nearest_targets
 
 TOL = 1e-3
@@ -248,13 +244,13 @@ def test_scaled_steps_do_not_depend_on_the_spread_of_the_rows(rng):
 
     def change(lengths):
         L = lengths[:, None] * directions
-        step = -_row_scales(L) @ (2 * L @ G)
+        step = -row_scales(L) @ (2 * L @ G)
         M = L.T @ step + step.T @ L
         return M / np.linalg.norm(M)
 
     equal, spread = change(np.ones(3)), change(np.array([1.0, 0.8, 0.5]))
     assert np.vdot(equal, spread) > 0.99
-    assert np.isfinite(_row_scales(np.zeros((2, 3, 4)))).all()
+    assert np.isfinite(row_scales(np.zeros((2, 3, 4)))).all()
 
 
 def test_newtons_direction_solves_for_the_leading_rows(problem):
@@ -262,7 +258,7 @@ def test_newtons_direction_solves_for_the_leading_rows(problem):
     *_, last = islice(proximal_factor_descent(problem, problem.first_guess(), 1e-9), 22)
     at = problem.survey(last.point, 0.1, last.state.width, last.state)
     gradient = problem.gradient(at)
-    direction = _newton(problem, at, gradient)
+    direction = newton_direction(problem, at, gradient)
     assert np.vdot(gradient, direction) < 0
     values, left = np.linalg.eigh(at.L @ at.L.T)
     leading = values > TUNING.leading * values[-1]
@@ -282,7 +278,7 @@ def test_without_curvature_there_is_no_newton_direction(rng):
     problem = problem_of(rng.normal(size=(20, 3)) + 100 * y[:, None], y)
     at = problem.survey(problem.normalised(problem.first_guess()), 0.0, 0.1)
     assert len(at.triplets) == 0
-    assert _newton(problem, at, problem.gradient(at)) is None
+    assert newton_direction(problem, at, problem.gradient(at)) is None
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.2, 0.3, 1.7])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nearfar.blocks.collections import array_of_known_rows, rows_on_this_machine
 from nearfar.blocks.engine import is_dask
 from nearfar.blocks.rows import BLOCK_BYTES, Blocks
+from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, kernels_for
 
 Index = NDArray[np.intp]
@@ -51,6 +52,14 @@ class LazyRows:
 
     def __getitem__(self, rows: Index) -> LazyRows:
         return LazyRows(self.array, self.rows[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Raise: an array is made on request only."""
+        del dtype, copy
+        raise InvalidInputError(
+            f"the {len(self)} rows must be in memory here; they are rows of a Dask array. Call"
+            " on_this_machine() if they fit."
+        )
 
     def blocks(self, name: str = "X") -> Blocks:
         """The rows on the cluster."""

@@ -54,14 +54,12 @@ def read_parquet(pattern: str, target: str | None, drop: Sequence[str]) -> LazyT
     import_dask()
     import dask.dataframe
 
+    check_columns(pattern)
     try:
         table = dask.dataframe.read_parquet(pattern)
         names = list(map(str, table.columns))
-    except (FileNotFoundError, OSError) as error:
-        raise InvalidInputError(
-            f"{pattern}: cannot read Parquet files: {error}. Check the path, and quote a pattern"
-            " such as 'data/*.parquet'."
-        ) from error
+    except (OSError, ValueError) as error:
+        raise _unreadable(pattern, error) from error
     if not names:
         raise InvalidInputError(
             f"{pattern}: cannot read Parquet files: there is no such file. Check the path, and"
@@ -82,6 +80,57 @@ def read_parquet(pattern: str, target: str | None, drop: Sequence[str]) -> LazyT
     return LazyTable(X, table[target])
 
 
+def check_columns(pattern: str) -> None:
+    """Raise unless all files have the same columns of the same types; reads their ends alone."""
+    try:
+        from fsspec.core import url_to_fs
+        from pyarrow.parquet import read_schema
+    except ImportError as error:
+        raise MissingExtraError.for_extra("pyarrow", "dask") from error
+
+    files, path = url_to_fs(pattern)
+    names = [
+        inside
+        for name in sorted(files.glob(path))
+        for inside in (sorted(files.find(name)) if files.isdir(name) else [name])
+        if inside == name or inside.endswith((".parquet", ".parq"))
+    ]
+    first: dict[str, Any] = {}
+    for name in names:
+        try:
+            with files.open(name) as file:
+                schema = read_schema(file)
+        except (OSError, ValueError) as error:
+            raise _unreadable(name, error) from error
+        columns = dict(zip(schema.names, map(str, schema.types), strict=True))
+        columns = {key: kind for key, kind in columns.items() if not key.startswith(_INDEX)}
+        if not first:
+            first, example = columns, name
+        if columns.keys() != first.keys():
+            differing = sorted(columns.keys() ^ first.keys())[0]
+            has, has_not = (name, example) if differing in columns else (example, name)
+            raise InvalidInputError(
+                f"{pattern}: all files must have the same columns; {has} has a column"
+                f" {differing!r}, and {has_not} has none. Write the files anew, or choose those"
+                " that agree by another pattern."
+            )
+        for column, kind in columns.items():
+            if kind != first[column]:
+                raise InvalidInputError(
+                    f"{pattern}: a column must have one type in all files; {column!r} holds"
+                    f" {first[column]} in {example}, and {kind} in {name}. Write the files anew"
+                    " with one type."
+                )
+
+
+def _unreadable(pattern: str, error: Exception) -> InvalidInputError:
+    reason = str(error).splitlines()[0][:300].rstrip(".")
+    return InvalidInputError(
+        f"{pattern}: cannot read Parquet files: {reason}. Check the path, and quote a pattern"
+        " such as 'data/*.parquet'."
+    )
+
+
 def _is_number(kind: Any) -> bool:
     return isinstance(kind, np.dtype) and kind.kind in "fiub"
 
@@ -96,4 +145,5 @@ def split_table(table: LazyTable, test_share: float, seed: int) -> tuple[LazyTab
     return train, test
 
 
+_INDEX = "__index_level_"  # how pandas names columns of row names
 _LABELS = "__labels__"

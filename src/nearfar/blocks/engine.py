@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from nearfar.blocks.malloc import keep_freed_memory, returned
 from nearfar.errors import ClusterError, MissingExtraError
 from nearfar.kernels.threads import n_threads, one_thread
 from nearfar.limits import check_time, fit_clock
@@ -168,14 +169,16 @@ class Cluster(_Summed):
         keys = [f"{name}-{uuid.uuid4().hex}" for _ in columns[0]]
         with _errors_of_cluster(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")  # what tasks carry is meant
-            return list(self.client.map(run_task, *rows, key=keys, retries=RETRIES, pure=False))
+            return list(
+                self.client.map(run_on_worker, *rows, key=keys, retries=RETRIES, pure=False)
+            )
 
     def _shared(self, value: Any, count: int) -> Any:
         """The value itself if it is small; else a task, whose result travels between workers.
 
         It is not scattered: a task can be done again where its result is lost.
         """
-        if getattr(value, "nbytes", 0) * count <= EMBEDDED:
+        if bytes_in(value) * count <= EMBEDDED:
             return value
         return self.client.submit(unchanged, value, key=f"broadcast-{uuid.uuid4().hex}")
 
@@ -253,6 +256,16 @@ def run_task(function: Callable[..., Any], *args: Any) -> Any:
     """What a worker does: wait for results of threads, and compute in one thread."""
     with one_thread():
         return function(*map(_result, args))
+
+
+def run_on_worker(function: Callable[..., Any], *args: Any) -> Any:
+    """The same in a process of a cluster, which uses freed memory again."""
+    if not keep_freed_memory():
+        return run_task(function, *args)
+    try:
+        return run_task(function, *args)
+    finally:
+        returned.after_task()
 
 
 def _result(item: Any) -> Any:

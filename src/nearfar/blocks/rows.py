@@ -46,10 +46,13 @@ class Blocks:
     dtype: np.dtype[Any]
 
     @classmethod
-    def of(cls, X: Any, order: Index | None = None, *, name: str = "X") -> Blocks:
+    def of(
+        cls, X: Any, order: Index | None = None, *, name: str = "X", most_rows: int | None = None
+    ) -> Blocks:
         """The rows of a Dask array, in the given order of rows, kept on the cluster.
 
         Raises if they have values that are not finite; ``name`` is what the error calls them.
+        ``most_rows`` is the largest size of a block, where its bytes do not limit it further.
         """
         X, engine = with_known_rows(X), current_engine()
         dtype = _floating(X.dtype)
@@ -61,7 +64,7 @@ class Blocks:
                 "Start a dask.distributed.Client of a cluster, fit to fewer rows",
                 np.empty(0),
             )
-        starts = block_starts(X.shape, dtype, n)
+        starts = block_starts(X.shape, dtype, n, most_rows)
         parts = engine.compute(list(_parts(X, starts, order, dtype)))
         blocks = cls(engine, parts, starts, (int(starts[-1]), X.shape[1]), dtype)
         blocks._check_finite(name)
@@ -199,11 +202,13 @@ class Blocks:
             )
 
 
-def block_starts(shape: tuple[int, int], dtype: Any, n: int | None = None) -> Index:
+def block_starts(
+    shape: tuple[int, int], dtype: Any, n: int | None = None, most_rows: int | None = None
+) -> Index:
     """Where blocks of n rows begin, for the shape and the type of an array, and n at the end."""
     n = shape[0] if n is None else n
     most = max(BLOCK_BYTES // max(shape[1] * np.dtype(dtype).itemsize, 1), 1)
-    size = min(most, max(-(-n // BLOCKS), BLOCK_ROWS))
+    size = min(most, max(-(-n // BLOCKS), BLOCK_ROWS), most_rows or most)
     count = max(-(-n // size), 1)
     return np.linspace(0, n, count + 1).astype(np.intp)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import click
 
 from nearfar import __version__
 from nearfar.cli.methods import MAPS, METHODS, PARAMETERS
+from nearfar.cli.values import FiniteRange, auto_or_share, number_or_share, row_numbers, two_sizes
 
 _FILE = click.Path(path_type=Path)
 _force = click.option("--force", is_flag=True, help="Replace the output file if it exists.")
@@ -17,65 +17,6 @@ _force = click.option("--force", is_flag=True, help="Replace the output file if 
 _debug = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
-
-
-class _FiniteRange(click.FloatRange):
-    """A finite number in a range; click alone would accept nan and inf."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """The number, or an error that names the option."""
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
-        return number
-
-
-def _number_or_share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
-    """A count from 1 as an integer, or a share between 0 and 1."""
-    if text is None:
-        return None
-    try:
-        number = int(text) if text.isdecimal() else float(text)
-    except ValueError:
-        number = 0
-    if 0 < number < 1 or (isinstance(number, int) and number >= 1):
-        return number
-    raise click.BadParameter(f"{text!r} is neither a count from 1 nor a share between 0 and 1.")
-
-
-def _auto_or_share(_: click.Context, __: click.Parameter, text: str | None) -> float | str | None:
-    """The word auto, or a number from 0 to below 1."""
-    if text is None or text == "auto":
-        return text
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1
-    if 0 <= number < 1:
-        return number
-    raise click.BadParameter(f"{text!r} is neither auto nor a number from 0 to below 1.")
-
-
-def _row_numbers(_: click.Context, __: click.Parameter, text: str | None) -> list[int] | None:
-    """Row numbers as on the page, from 1, as row numbers from 0."""
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) >= 1 for part in parts):
-        raise click.BadParameter(f"{text!r} is not a list of row numbers from 1, such as 3,17.")
-    return [int(part) - 1 for part in parts]
-
-
-def _two_sizes(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, int] | None:
-    """Rows and columns of a picture."""
-    if text is None:
-        return None
-    rows, _x, columns = text.lower().partition("x")
-    if not (rows.isdecimal() and columns.isdecimal()):
-        raise click.BadParameter(f"{text!r} is not two sizes, such as 28x20.")
-    return int(rows), int(columns)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -113,7 +54,7 @@ def nearfar() -> None:
 )
 @click.option(
     "--test-share",
-    type=_FiniteRange(0, 1, max_open=True),
+    type=FiniteRange(0, 1, max_open=True),
     default=0.3,
     help="Share of the rows kept for testing; 0 fits on all rows and tests nothing.",
 )
@@ -138,7 +79,7 @@ def nearfar() -> None:
 )
 @click.option(
     "--push-weight",
-    type=_FiniteRange(0, 1, min_open=True, max_open=True),
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
     help="Weight of pushing impostors away; the rest pulls neighbours in (mu in the papers).",
 )
 @click.option(
@@ -174,13 +115,13 @@ def nearfar() -> None:
 )
 @click.option(
     "--gamma",
-    type=_FiniteRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Scale gamma of the poly, rbf, laplacian and sigmoid kernels.",
 )
 @click.option(
     "--rank",
     metavar="N",
-    callback=_number_or_share,
+    callback=number_or_share,
     help="Directions of the feature space to keep: a count, or a share of the variance.",
 )
 @click.option(
@@ -191,13 +132,13 @@ def nearfar() -> None:
 @click.option(
     "--pca",
     metavar="N",
-    callback=_number_or_share,
+    callback=number_or_share,
     help="Principal components to keep before learning: a count, or a share of the variance.",
 )
 @click.option(
     "--shrinkage",
     metavar="SHARE",
-    callback=_auto_or_share,
+    callback=auto_or_share,
     help="How much of the inputs' distance to keep: auto, or a number from 0 to below 1.",
 )
 @click.option(
@@ -209,12 +150,12 @@ def nearfar() -> None:
 @click.option("--quadruplets", type=click.IntRange(min=1), help="Number of quadruplets to draw.")
 @click.option(
     "--beta",
-    type=_FiniteRange(min=0),
+    type=FiniteRange(min=0),
     help="Ignore pairs with a loss up to this; epochs end when no loss is above it.",
 )
 @click.option("--solver", metavar="NAME", help="Algorithm that finds the optimum.")
 @click.option(
-    "--tol", type=_FiniteRange(min=0), help="Relative gap to the optimum at which the fit ends."
+    "--tol", type=FiniteRange(min=0), help="Relative gap to the optimum at which the fit ends."
 )
 @click.option(
     "--certificate",
@@ -224,12 +165,12 @@ def nearfar() -> None:
 @click.option("--max-iter", type=click.IntRange(min=1), help="Largest number of iterations.")
 @click.option(
     "--max-seconds",
-    type=_FiniteRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Time limit of the fit in seconds.",
 )
 @click.option(
     "--validation-fraction",
-    type=_FiniteRange(0, 1, min_open=True, max_open=True),
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
     help="Share of the training rows held out to stop early, when their error no longer falls.",
 )
 @click.option(
@@ -286,13 +227,13 @@ def fit(**options: Any) -> int:
 @click.option(
     "--image-shape",
     metavar="RxC",
-    callback=_two_sizes,
+    callback=two_sizes,
     help="Height and width, if the features are pixels of images.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of the fit.")
 @click.option(
     "--max-seconds",
-    type=_FiniteRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Time limit of the fit in seconds.",
 )
 @_force
@@ -402,7 +343,7 @@ _SHOWN = (
     ),
     click.option(
         "--test-share",
-        type=_FiniteRange(0, 1, max_open=True),
+        type=FiniteRange(0, 1, max_open=True),
         help="Share of the rows of TABLE to test [the fit's, or 0.3].",
     ),
     click.option(
@@ -415,12 +356,12 @@ _SHOWN = (
         help="Neighbours that classify a row [the model's].",
     ),
     click.option(
-        "--rows", metavar="N,N,...", callback=_row_numbers, help="Rows that are listed first."
+        "--rows", metavar="N,N,...", callback=row_numbers, help="Rows that are listed first."
     ),
     click.option(
         "--image-shape",
         metavar="RxC",
-        callback=_two_sizes,
+        callback=two_sizes,
         help="Height and width, if the features are pixels of pictures.",
     ),
     click.option(

@@ -16,6 +16,7 @@ from nearfar.cli import INTERRUPTED, OK, tell
 from nearfar.cli.methods import METHODS, make_model, takes_chunklets
 from nearfar.cli.output import check_output, echo, shown_warnings, typed_command, without_names
 from nearfar.cli.progress import progress
+from nearfar.datasets.table import as_labels
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._dask import lazy_images
 from nearfar.evaluation import knn_error
@@ -61,6 +62,9 @@ def _names() -> set[str]:
 
 def _fit(options: FitOptions, learner: Any) -> int:
     table = read_parquet(str(options.table), options.target, options.drop)
+    if table.y.dtype.kind == "f":
+        labels = table.y.map_partitions(_labels, options.target, meta=table.y._meta.astype("int64"))
+        table = table._replace(y=labels)
     train, test = split_table(table, options.test_share, options.seed)
     y = train.y
     if takes_chunklets(options.method) and y.dtype.kind in "iuf":
@@ -95,6 +99,11 @@ def _fit(options: FitOptions, learner: Any) -> int:
     return INTERRUPTED if learner.status_ == "interrupted" else OK
 
 
+def _labels(part: Any, name: str) -> Any:
+    """Whole numbers as labels; the names of rows stay."""
+    return type(part)(as_labels(part.to_numpy(), name), index=part.index, name=part.name)
+
+
 def _fitted_scaler(X: Any) -> StandardScaler:
     """scikit-learn's scaler, from the scatter of all rows in one pass."""
     scatter, centre = Stream.of(X).scatter()
@@ -117,6 +126,13 @@ def _compare(options: FitOptions, model: Any, train: LazyTable, test: LazyTable)
             break
     asked = np.concatenate([np.asarray(part) for part in rows])[:TESTED_ROWS]
     truth = np.concatenate([np.asarray(part) for part in labels])[:TESTED_ROWS]
+    bad = np.flatnonzero(~np.isfinite(asked).all(axis=0))
+    if len(bad):
+        raise InvalidInputError(
+            f"column {test.X.columns[bad[0]]!r} has missing or infinite values among the test rows;"
+            f" {options.output} is saved and was not tested. Fill them in, drop these rows, or give"
+            " --test-share 0."
+        )
     without_names(model)  # the comparison is of plain arrays
     known, k = as_array(train.X), options.neighbors
     before, after = (knn_error(metric, known, train.y, asked, truth, k) for metric in (None, model))

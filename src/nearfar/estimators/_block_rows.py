@@ -1,4 +1,4 @@
-"""Rows of a Dask array as LMNN starts from them: their centre, live features, and a prior."""
+"""Rows of a Dask array as learners from labels start: centre, live features, scale, a prior."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nearfar.blocks import Blocks
 from nearfar.estimators._shrinkage import PRIOR_ROWS, Prior, chosen_prior
-from nearfar.estimators._start import SAMPLE_ROWS, check_spread, dead_features
+from nearfar.estimators._start import SAMPLE_ROWS, central_point, check_spread, dead_features
 from nearfar.files import fingerprint
 from nearfar.kernels import Array, kernels_for, to_host
 
@@ -18,9 +18,12 @@ Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def live_blocks(X: Any, order: Index) -> tuple[Blocks, Mask]:
-    """The rows of X in an order, with zeros for dead features, and which features vary."""
-    blocks = Blocks.of(X, order)
+def live_blocks(X: Any, order: Index, most_rows: int | None = None) -> tuple[Blocks, Mask]:
+    """The rows of X in an order, with zeros for dead features, and which features vary.
+
+    Blocks have at most so many rows.
+    """
+    blocks = Blocks.of(X, order, most_rows=most_rows)
     first = blocks.take(np.zeros(1, dtype=np.intp))
     spreads = blocks.total(_spreads, name="spread", shared=(first,)) / blocks.shape[0]
     dead = dead_features(spreads)
@@ -43,6 +46,25 @@ def central_row(blocks: Blocks) -> Matrix:
     return np.asarray(row)
 
 
+def centre_of(points: Array | Blocks) -> Array:
+    """The central point of points in memory or in blocks."""
+    return central_row(points) if isinstance(points, Blocks) else central_point(points)
+
+
+def scaled_blocks(blocks: Blocks, scale: Matrix) -> Blocks:
+    """The rows, with features multiplied by a scale."""
+    parts = blocks.map(_scaled, name="scale", shared=(scale,))
+    return blocks.with_parts(parts, blocks.shape[1], blocks.dtype)
+
+
+def near_squares(blocks: Blocks, components: Matrix, rows: Index, count: int) -> Matrix:
+    """Squared distances from the images of some rows to the nearest images of all rows."""
+    first = blocks.take(np.zeros(1, dtype=np.intp))
+    images = to_host(_images(blocks.take(rows), components, first))
+    found = blocks.results(_near, name="nearest", shared=(components, first, images, count))
+    return np.sort(np.concatenate(found, axis=1), axis=1)[:, :count]
+
+
 def block_prior(blocks: Blocks, codes: Index, n_neighbors: int, varies: Mask) -> Prior | None:
     """`chosen_prior`, from the same sample of rows as in memory."""
     rows = np.arange(0, blocks.shape[0], -(-blocks.shape[0] // PRIOR_ROWS))
@@ -61,6 +83,20 @@ def _spreads(block: Array, first: Array) -> Matrix:
 
 def _without(block: Array, dead: Mask) -> Array:
     return block * kernels_for(block).like(~dead, block)
+
+
+def _scaled(block: Array, scale: Matrix) -> Array:
+    return block * kernels_for(block).like(scale, block)
+
+
+def _images(block: Array, components: Matrix, first: Array) -> Array:
+    kernels = kernels_for(block)
+    return kernels.apply(kernels.double(block) - kernels.double(first), components)
+
+
+def _near(block: Array, components: Matrix, first: Array, images: Matrix, count: int) -> Matrix:
+    kernels, own = kernels_for(block), _images(block, components, first)
+    return to_host(kernels.nearest(kernels.like(images, own), own, min(count, len(own)))[1])
 
 
 def _far(block: Array, centre: Matrix) -> Array:

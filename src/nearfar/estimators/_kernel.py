@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._base import Distance, Metric
+from nearfar.estimators._base import Metric
+from nearfar.estimators._distances import Distance
 from nearfar.estimators._feature_space import (
     PRECOMPUTED,
     Expansion,

@@ -27,12 +27,9 @@ from nearfar.problems.lmnn_sparse import SparseLMNNProblem
 from nearfar.problems.sparse_points import SKETCH
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint
-from nearfar.solvers.multipliers import (
-    SEARCH_MARGIN,
-    WIDTH,
-    at_best_scale,
-    descend_in_both_precisions,
-)
+from nearfar.solvers.factor_steps import at_best_scale
+from nearfar.solvers.hinge_problem import SEARCH_MARGIN, WIDTH
+from nearfar.solvers.multipliers import descend_in_both_precisions
 from nearfar.supervision import ClassOrder, class_order, given_targets, nearest_targets
 from nearfar.validation import check_number
 

@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
 
+from nearfar.blocks import Blocks, is_dask
+from nearfar.blocks.collections import on_this_machine
+from nearfar.blocks.rows import with_known_rows
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._block_rows import (
+    block_fingerprint,
+    central_row,
+    live_blocks,
+    scaled_blocks,
+)
+from nearfar.estimators._dask import validated_dask
 from nearfar.estimators._input import (
     drop_rows_without_weight,
     validated_labels,
@@ -20,7 +30,7 @@ from nearfar.estimators._input import (
     warn_of_coinciding,
 )
 from nearfar.estimators._proofs import Proof
-from nearfar.estimators._shrinkage import better_scale, chosen_shrinkage
+from nearfar.estimators._shrinkage import SCALE_ROWS, better_scale, chosen_shrinkage, shrinkage_for
 from nearfar.estimators._start import (
     check_range,
     projection,
@@ -34,6 +44,7 @@ from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.nca_sparse import SparseNCAProblem
 from nearfar.problems.soft_neighbors import SoftNeighborsProblem, varying
+from nearfar.problems.soft_neighbors_blocks import ROWS
 from nearfar.problems.sparse_points import SparsePoints
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.checkpoint import Checkpoint
@@ -79,17 +90,30 @@ class LabelledPoints:
 
 
 def validated_labelled_points(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, **sparse_input: Any
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    accept_dask: bool = False,
+    **sparse_input: Any,
 ) -> LabelledPoints:
     """Points and labels, with two points of one class and two classes at least.
 
-    ``sparse_input`` are options of `validated_points`.
+    A Dask array stays lazy; its labels and weights are computed. ``sparse_input`` are options of
+    `validated_points`.
     """
-    X = validated_points(estimator, X, reset=True, **sparse_input)
+    if accept_dask and is_dask(X):
+        X = with_known_rows(validated_dask(estimator, X, reset=True))
+        y, sample_weight = on_this_machine(y), on_this_machine(sample_weight)
+    else:
+        X = validated_points(estimator, X, reset=True, **sparse_input)
     labels = validated_labels(estimator, X, y)
     row_weights = validated_weights(estimator, X.shape[0], sample_weight, labels)
     X, labels, weights = drop_rows_without_weight(estimator, X, labels, row_weights)
     check_class_pairs(labels, type(estimator).__name__)
+    if is_dask(X):  # equal points are counted where the rows are, by `points_to_shrink`
+        return LabelledPoints(X, labels, weights, row_weights)
     differ = equal_points(X).any() if sparse.issparse(X) else bool((X[:1] != X).any())
     if differ:  # otherwise another warning says that all points are equal
         warn_of_coinciding(n_coinciding(X, labels.codes))
@@ -100,8 +124,10 @@ def points_to_shrink(estimator: Any, X: Array, labels: ClassOrder) -> Array:
     """The points sorted by class, in the units of the distance that ``shrinkage`` keeps.
 
     Sets ``shrinkage_`` and ``feature_scale_``. Features that hardly vary are zero. Sparse points
-    keep their units.
+    keep their units. Rows of a Dask array are blocks, kept on the cluster.
     """
+    if is_dask(X):
+        return _blocks_to_shrink(estimator, X, labels)
     points, scale = take_rows(without_dead_features(X), labels.order), None
     if sparse.issparse(X):
         check_range(points)
@@ -114,6 +140,21 @@ def points_to_shrink(estimator: Any, X: Array, labels: ClassOrder) -> Array:
     estimator.shrinkage_ = chosen_shrinkage(estimator.shrinkage, points[:, :n_varying])
     estimator.feature_scale_ = None if scale is None else to_host(scale)
     return points if scale is None else points * scale
+
+
+def _blocks_to_shrink(estimator: Any, X: Any, labels: ClassOrder) -> Blocks:
+    """As `points_to_shrink`; choices are made from the same sample of rows as in memory."""
+    blocks, varies = live_blocks(X, labels.order, ROWS)
+    codes, scale = labels.codes[labels.order], None
+    if varies.any():
+        warn_of_coinciding(n_coinciding(blocks, codes))
+    if estimator.shrinkage == "auto":
+        central_row(blocks)  # refuses what leaves the range of float64
+        rows = np.arange(0, len(codes), -(-len(codes) // SCALE_ROWS))
+        scale = better_scale(to_host(blocks.take(rows)), codes[rows], VOTERS)
+    estimator.shrinkage_ = shrinkage_for(estimator.shrinkage, len(codes), int(varies.sum()))
+    estimator.feature_scale_ = scale
+    return blocks if scale is None else scaled_blocks(blocks, scale)
 
 
 def check_init(init: Any, *others: str) -> None:
@@ -179,6 +220,8 @@ def open_checkpoint(path: Any, points: Array, *settings: Any) -> Checkpoint | No
     """The checkpoint of a fit to these points, sorted by class, with these settings."""
     if path is None:
         return None
+    if isinstance(points, Blocks):
+        return Checkpoint(path, fingerprint(block_fingerprint(points), *settings))
     rows = points if sparse.issparse(points) else to_host(points)
     return Checkpoint(path, fingerprint(rows, *settings))
 

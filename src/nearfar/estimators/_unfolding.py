@@ -106,6 +106,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
                 " metric='precomputed' on the distances sqrt(k_ii - 2 k_ij + k_jj), and transform"
                 " those of new points."
             )
+        self._check_points_kept()
         if is_dask(X) and not is_lazy(self.X_fit_):
             check_device(self, X._meta, self.embedding_)
             return lazy_places(self, X, method=method)
@@ -129,6 +130,15 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
                 found = descend_on_patches(Y, self.graph_, *neighbors, to_host(found))
             places[kernels.index(rows, places)] = to_type_of(places, found)
         return as_dtype_of(search.new, places)
+
+    def _check_points_kept(self) -> None:
+        """Raise if the fit was on points that the model has lost."""
+        if self.X_fit_ is None and self.n_features_in_ != self.graph_.n_nodes:
+            raise InvalidInputError(
+                f"{type(self).__name__} was fitted on the rows of a Dask array, which are not in a"
+                " model file, and new points are placed by the nearest of them. Set X_fit_ of the"
+                " model to that array, lazy or computed."
+            )
 
     def _place(self, near: Index, squares: Matrix, method: str) -> Array:
         """Places of new points; of lazy points of `fit`, only rows that are needed are computed."""
@@ -173,12 +183,6 @@ class NewPoints:
         """Validate the X of ``transform``; without fitted points it must be distances."""
         if is_dask(X):
             return cls(array_of_known_rows(validated_dask(estimator, X, reset=False)), fitted)
-        if fitted is None and estimator.n_features_in_ != n_fitted:
-            raise InvalidInputError(
-                f"{type(estimator).__name__} was fitted on the rows of a Dask array, which are not"
-                " in a model file, and new points are placed by the nearest of them. Set X_fit_ of"
-                " the model to that array, lazy or computed."
-            )
         if fitted is not None:
             X = validated_points(estimator, X, reset=False)
             check_device(estimator, X, fitted)

@@ -36,7 +36,7 @@ def _has_probability(estimator: Any) -> bool:
 
 
 class EnergyClassifier(MetricClassifier):
-    """Gives each point the label that would add least to the objective of LMNN.
+    """Assigns the label with the least increase of LMNN's objective.
 
     A new point is added to the training points, with each label in turn. Its energy is the increase
     of the objective: the pull to its target neighbours of that label, the hinges of points of other
@@ -58,9 +58,9 @@ class EnergyClassifier(MetricClassifier):
         Weight of the hinges, between 0 and 1 (the papers' mu). None is that of the metric, or 0.5
         if it has none.
     targets : {"learned", "input"}, default="learned"
-        The distance by which the target neighbours of a new point are the nearest of each class:
-        "learned" is the metric's, "input" the one that chose those of the training points, as in
-        the paper's equation.
+        The distance that chooses the target neighbours of a new point, the nearest of each class:
+        "learned" is that of the metric, "input" the one that chose those of the training points, as
+        in the paper's equation.
     query_margin : float, default=0.0
         How much farther from a new point than its own targets a point of another class has to be
         to cost nothing. The paper's equation has 1; the program that its authors published has 0,

@@ -27,7 +27,7 @@ class KernelMetric(KernelMetricLearner):
     """The metric of a linear method in the feature space of a kernel.
 
     ``KernelMetric(PCA(whiten=True))`` is kernel PCA, ``KernelMetric(LinearDiscriminantAnalysis())``
-    kernel LDA and ``KernelMetric(RCA())`` kernel RCA, with what metric learners have:
+    kernel LDA and ``KernelMetric(RCA())`` kernel RCA, with the methods of metric learners:
     ``pair_distance``, ``get_metric``, classifiers, files.
 
     See ``docs/algorithms/linear_metric.md`` for the mathematics.
@@ -54,7 +54,7 @@ class KernelMetric(KernelMetricLearner):
     Attributes
     ----------
     dual_coef_ : ndarray or torch.Tensor of shape (n_components, n_samples)
-        The map: a point goes to its kernel values to ``X_fit_`` times ``dual_coef_.T``.
+        The map: the image of a point is its kernel values with ``X_fit_``, times ``dual_coef_.T``.
     X_fit_ : ndarray, torch.Tensor or None
         The points of `fit`; None for a precomputed kernel.
     eigenvalues_ : ndarray
@@ -128,7 +128,7 @@ class KernelMetric(KernelMetricLearner):
         X : array-like or torch.Tensor of shape (n_samples, n_features)
             The points, or with ``kernel="precomputed"`` their kernel matrix.
         y : array-like or None, default=None
-            What the learner is given: labels, chunklets, or nothing.
+            Passed to the learner: labels, chunklets, or None.
 
         Returns
         -------

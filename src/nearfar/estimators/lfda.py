@@ -29,8 +29,9 @@ class LFDA(MetricLearner):
 
     Fisher's discriminant pulls all points of a class together, also if the class lies in several
     pieces. Here pairs of a class count by ``exp(-‖a - b‖² / (σ_a σ_b))``, with σ the distance of a
-    point to its k-th nearest neighbour in its class, so that only near ones are pulled. The answer
-    is that of one generalised eigenproblem. See ``docs/algorithms/lfda.md`` for the mathematics.
+    point to its k-th nearest neighbour in its class, so that only near ones are pulled. One
+    generalised eigenproblem gives the solution. See ``docs/algorithms/lfda.md`` for the
+    mathematics.
 
     Parameters
     ----------
@@ -38,8 +39,8 @@ class LFDA(MetricLearner):
         Rows of the map: the directions that tell classes apart best. None keeps all. If there are
         fewer than asked for, the last rows are zero.
     n_neighbors : int, default=7
-        The neighbour whose distance is the scale of a point. A class with fewer members uses its
-        farthest.
+        The scale of a point is its distance to the neighbour of this number in its class. In a
+        smaller class it is the distance to the farthest member.
     embedding_type : {"weighted", "orthonormalized", "plain"}, default="weighted"
         The lengths of the directions: "plain" has unit local scatter within classes along each,
         "weighted" is longer where classes are farther apart, by the root of the eigenvalue, and
@@ -65,8 +66,8 @@ class LFDA(MetricLearner):
         local scatter between classes relative to that within them, computed from the data in
         float64; what is maximised.
     duality_gap_ : float
-        Bound on (optimum − objective) relative to the objective, or to 1 if that is larger. It is
-        rounding, and tells how much.
+        Bound on (optimum − objective) relative to the objective, or to 1 if that is larger. The
+        solution has a closed form, so the gap only shows rounding errors.
     status_ : str
         "converged".
     n_iter_ : int

@@ -53,8 +53,9 @@ SCALES = (1e-3, 1.0, 1e3)
 class LinearMetric(MetricLearner):
     """The metric of a linear map that is given: D(a, b) = ‖L(a − b)‖.
 
-    It learns nothing. It gives a map from elsewhere what metric learners have: ``pair_distance``,
-    ``get_metric``, files, `PairClassifier`, exports. `as_metric` makes one of a fitted transformer.
+    Nothing is learned. A map from elsewhere gets the methods of metric learners: ``pair_distance``,
+    ``get_metric``, files, `PairClassifier`, exports. `as_metric` makes one from a fitted
+    transformer.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ class LinearMetric(MetricLearner):
         Parameters
         ----------
         X : array-like, torch.Tensor or Dask array of shape (n_samples, n_features)
-            The points. Of a Dask array or table nothing is computed.
+            The points. A Dask array or table is not computed.
         y : None
             Not used.
 
@@ -250,7 +251,7 @@ def affine_map(model: Any) -> tuple[Matrix, Matrix]:
 
 
 def to_faiss(model: Any, X: Any = None, index: str | faiss.Index | None = None) -> faiss.Index:
-    """A faiss index that takes vectors as they are and searches by the distance of a model.
+    """A faiss index that takes original vectors and searches by the distance of a model.
 
     Needs the extra ``faiss``. It is ``model.to_faiss`` for a metric, and does the same for a
     pipeline of linear steps, such as ``make_pipeline(StandardScaler(), LMNN())``, whose map it

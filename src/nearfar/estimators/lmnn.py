@@ -125,12 +125,12 @@ class LMNN(MetricLearner):
         of the class under the metric of the previous pass. With ``validation_fraction`` it is the
         most passes that are made: they end when one does not lower the held-out error.
     init : {"auto", "identity", "pca", "lda"} or array of shape (rows, n_features), default="auto"
-        Where to start; it is brought to its best scale first. It decides the speed for a full
-        metric, and the answer for a learned rectangular map. "auto" weighs directions by how far
-        apart random points are compared with target neighbours for a full metric, or is the
-        identity if held-out rows prefer that; for a rectangular map it is LDA where that has enough
-        directions, else PCA, and for more than 100 sparse features discriminants of all of them, by
-        ridge regression, and PCA.
+        Where to start; the map is scaled to its best length first. For a full metric it affects
+        only the speed, for a learned rectangular map also the answer. For a full metric, "auto"
+        weighs directions by the distances between random points, relative to those between target
+        neighbours, or is the identity if held-out rows prefer that. For a rectangular map it is LDA
+        if that has enough directions, else PCA; for more than 100 sparse features, discriminants by
+        ridge regression, and then PCA.
     validation_fraction : float or None, default=None
         Share of the rows of each class to hold out. Learning stops when their k-nearest-neighbour
         error no longer falls, and the map with the smallest error of all passes is kept.
@@ -138,8 +138,8 @@ class LMNN(MetricLearner):
         Certified relative duality gap at which to stop; for a learned rectangular map, the
         estimated relative decrease that is left.
     certificate : {"all", "sample"}, default="all"
-        What the gap of the answer is computed from: "all" pairs of points, or a "sample" of rows
-        that are compared with all points, where all pairs take too long. The gap then holds with
+        What the gap of the answer is computed from: "all" pairs of points, or, if these take too
+        long, a "sample" of rows that are compared with all points. The gap then holds with
         a confidence of 99.9 %, see ``sampled_gap_``. A sample pays from some 300,000 rows on at
         tol=1e-2, and later for a smaller ``tol``; where it would need more than a quarter of the
         rows, all pairs are compared. Only for a full metric, and not for triplets.
@@ -151,11 +151,11 @@ class LMNN(MetricLearner):
         1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     memory_limit : float or None, default=None
         Gigabytes that may be used; None is all memory of the machine, or what is free on the
-        device. Where the triplets would need more, fewer are kept and they are searched more often;
-        what still needs more is refused before it is allocated.
+        device. If the triplets would need more, fewer are kept and they are searched more often;
+        if that is not enough, an error is raised before anything is allocated.
     warm_start : bool, default=False
-        Start from the map of the last fit; its first pass chooses target neighbours among the
-        inputs, as always.
+        Start from the map of the last fit. The first pass still chooses target neighbours among
+        the inputs.
     checkpoint : path or None, default=None
         File to write the state to, about twice a second, and to continue from if it exists. It is
         removed when the fit ends by itself.

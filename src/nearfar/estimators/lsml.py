@@ -46,8 +46,8 @@ class LSML(MetricLearner):
 
     Of each quadruplet the first two points should be nearer to each other than the last two. Among
     all metrics A the learned one has the least ``D(A, A₀) + violation_weight mean(h)``, with D the
-    LogDet divergence from the prior A₀, and h the square of what the first distance exceeds the
-    last by, 0 if it does not.
+    LogDet divergence from the prior A₀, and h the square of the excess of the first distance over
+    the last, or 0 if there is none.
 
     The problem is convex, and ``duality_gap_`` proves how close the answer is to the optimum. See
     ``docs/algorithms/lsml.md`` for the mathematics.
@@ -57,7 +57,7 @@ class LSML(MetricLearner):
     n_components : int or None, default=None
         Rows of the map: the longest. None keeps all.
     violation_weight : float, default=1.0
-        The weight of the mean squared residual beside the divergence from the prior.
+        The weight of the mean squared residual, relative to the divergence from the prior.
     prior : "identity", "covariance" or array of shape (n_features, n_features), default="identity"
         The metric A₀: the Euclidean one, the inverse covariance of the points, or a positive
         definite matrix.

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nearfar.blocks import Blocks
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._block_rows import centre_of
 from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._proofs import Proof, map_proof
 from nearfar.estimators._shrinkage import check_shrinkage
@@ -29,7 +31,7 @@ from nearfar.estimators._soft_neighbors import (
     start_from,
     validated_labelled_points,
 )
-from nearfar.estimators._start import central_point, given_start, learned_rows, principal_rows
+from nearfar.estimators._start import given_start, learned_rows, principal_rows
 from nearfar.estimators._training import (
     Training,
     check_limits,
@@ -37,9 +39,10 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.kernels import single_threaded_blas
+from nearfar.kernels import Array, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.problems.mcml import Certificate, CollapsePoint, MCMLProblem
+from nearfar.problems.mcml_blocks import MCMLBlocks
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.projected_gradient import projected_descent
 from nearfar.solvers.quasi_newton import Memory, descend
@@ -203,8 +206,9 @@ class MCML(MetricLearner):
 
         Parameters
         ----------
-        X : array-like or torch.Tensor of shape (n_samples, n_features)
-            The points. Float32 stays float32; tensors are computed on their device.
+        X : array-like, torch.Tensor or Dask array of shape (n_samples, n_features)
+            The points. Float32 stays float32; tensors are computed on their device, and Dask arrays
+            and tables block by block, on the cluster of the current client if there is one.
         y : array-like of shape (n_samples,)
             Class labels: numbers, strings, booleans or categories.
         sample_weight : array-like of shape (n_samples,) or None, default=None
@@ -216,7 +220,7 @@ class MCML(MetricLearner):
         MCML
             The fitted estimator.
         """
-        given_rows = validated_labelled_points(self, X, y, sample_weight)
+        given_rows = validated_labelled_points(self, X, y, sample_weight, accept_dask=True)
         X, labels = given_rows.X, given_rows.labels
         check_parameters(self, self.n_features_in_)
         check_init(self.init)
@@ -227,12 +231,14 @@ class MCML(MetricLearner):
         given = given_start(self, rows)
 
         points = points_to_shrink(self, X, labels)
-        scale, centre = self.feature_scale_, central_point(points)
-        problem = MCMLProblem.shrunk(
+        X = points if isinstance(points, Blocks) else X
+        scale, centre = self.feature_scale_, centre_of(points)
+        kind = MCMLBlocks if isinstance(points, Blocks) else MCMLProblem
+        problem = kind.shrunk(
             points, centre, labels.starts, self.shrinkage_, given_rows.masses, floored=convex
         )
         if problem.P.size == 0:
-            return self._store_without_variation(given_rows, problem, rows)
+            return self._store_without_variation(X, given_rows, problem, rows)
         if given is None:
             start = named_start(problem, points, labels, str(self.init), rows)
         else:
@@ -254,7 +260,7 @@ class MCML(MetricLearner):
         checkpoint = open_checkpoint(
             self.checkpoint, points, labels.starts, type(self).__name__, *settings
         )
-        training = Training(self, X, y, checkpoint=checkpoint)
+        training = Training(self, given_rows.X, y, checkpoint=checkpoint)
         solution = run_descent(training, problem, start, descent, attributes)
 
         L = solution.iterate.point
@@ -274,18 +280,18 @@ class MCML(MetricLearner):
             training.history,
             if_stalled=remedy_of_stalling(self),
             unrounded=solution.iterate.value,
-            points=X,
+            points=None if isinstance(X, Blocks) else X,
         )
         training.finish(ending.status, fitted)
         return self
 
     def _store_without_variation(
-        self, given: LabelledPoints, problem: MCMLProblem, rows: int | None
+        self, X: Array, given: LabelledPoints, problem: MCMLProblem, rows: int | None
     ) -> MCML:
         """All points are equal: keep the identity."""
         warn_of_no_variation()
         d = self.n_features_in_
-        self.components_ = as_components(np.eye(rows or d, d), self.n_components, given.X)
+        self.components_ = as_components(np.eye(rows or d, d), self.n_components, X)
         self.proof_ = given.proof or None
         objective = problem.in_double().evaluate(np.zeros((0, 0))).value
         store_ending(self, Status.CONVERGED, objective, 0.0 if rows is None else None, [])

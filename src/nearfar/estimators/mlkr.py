@@ -40,8 +40,8 @@ REMAINS = 10  # steps like the last one that a descent may still gain, about
 class MLKR(MetricLearner):
     """Metric learning for kernel regression: near points should have similar numbers.
 
-    Each target is estimated from all others, with weights ``exp(-‖L(a - b)‖²)``. The map L has a
-    small sum of squared errors ``Σ (ŷ - y)²``.
+    Each number is estimated from those of all other points, with weights ``exp(-‖L(a - b)‖²)``. The
+    map L is a local minimum of the sum of squared errors ``Σ (ŷ - y)²``.
 
     The problem is not convex: the answer is a local optimum. See ``docs/algorithms/mlkr.md`` for
     the mathematics.
@@ -51,8 +51,8 @@ class MLKR(MetricLearner):
     n_components : int or None, default=None
         Rows of the map. None learns as many as the points have directions.
     init : "auto", "identity" or array of shape (rows, n_features), default="auto"
-        The map to start from; "auto" has the direction of linear regression first and chooses the
-        width of the kernel by the error.
+        The map to start from. The first row of "auto" is the direction of linear regression, and
+        the width of its kernel is the one with the smallest error.
     tol : float, default=1e-4
         Estimated relative gain that is left at which to stop.
     max_iter : int, default=1000

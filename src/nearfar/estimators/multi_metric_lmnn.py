@@ -103,26 +103,26 @@ class MultiMetricLMNN(CallbackSupportMixin, ClassifierMixin, Estimator):
     push_weight : float, default=0.5
         Weight of the push against impostors, between 0 and 1 (the papers' mu).
     shrinkage : float or "auto", default="auto"
-        How much of one metric for all to keep, from 0, the papers' program, to below 1, towards
-        which all metrics become that one. It is learned first, as `LMNN` with this shrinkage does
-        it. "auto" is 4 d / (4 d + m) for d features and m rows a metric, all rows for the one
-        metric, or 0 for more than 5000 features. It also stays with the one metric if several
-        misclassify more of the rows that are left out, by more than a standard error: without
-        ``init`` and ``validation_fraction``, all are learned from 70 % of the rows first (see
-        ``single_metric_``). With ``init`` given, the distance that `LMNN` would keep takes the
-        place of the one metric.
+        How much of a single metric for all points to keep, from 0, the papers' program, to below 1;
+        towards 1 all metrics become the single one. It is learned first, as `LMNN` with this
+        shrinkage would. "auto" is 4 d / (4 d + m) for d features and m rows a metric (all rows for
+        the single metric), or 0 for more than 5000 features. "auto" also decides whether several
+        metrics are better: unless ``init`` or ``validation_fraction`` is given, they and the single
+        metric are learned from 70 % of the rows first, and the single metric is kept if several
+        misclassify more of the others, by more than a standard error (see ``single_metric_``). With
+        ``init``, the distance that `LMNN` would keep replaces the single metric.
     decision : {"knn", "energy"}, default="knn"
         How ``predict`` decides: by the vote of the nearest neighbours, or by the least energy; see
         `NearestNeighborClassifier` and `EnergyClassifier`.
     init : LMNN, array of shape (rows, n_features) or (n_metrics, rows, n_features), or None, \
 default=None
         Where to start: a fitted learner, one map or a map for each metric, of any scale. None
-        learns one metric for all first. (A copy made by ``clone``, as in cross validation, is not
-        fitted: there give the map.)
+        learns a single metric first. (A learner that was copied by ``clone``, as in cross
+        validation, is not fitted: give its map there.)
     validation_fraction : float or None, default=None
         Share of the rows of each class to hold out. Learning stops when their k-nearest-neighbour
-        error no longer falls, and the metrics with the smallest error are kept. The many metrics
-        overfit more than one does, so that this is recommended; all rows vote in the end.
+        error no longer falls, and the metrics with the smallest error are kept. Recommended, since
+        several metrics overfit more than one. In ``predict`` all rows vote.
     tol : float, default=1e-2
         Certified relative duality gap at which to stop.
     max_iter : int, default=1000
@@ -133,7 +133,7 @@ default=None
         1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     checkpoint : path or None, default=None
         File to write the state to, about twice a second, and to continue from if it exists. It is
-        removed when the fit ends by itself. It is begun after the one metric was learned.
+        removed when the fit ends by itself. It is written after the single metric was learned.
     random_state : int, RandomState instance or None, default=None
         Chooses the held-out rows and the clusters.
 
@@ -149,8 +149,8 @@ default=None
     prior_components_ : ndarray of shape (rows, n_features) or None
         The map whose distance the shrinkage keeps: that of one metric for all. None for the inputs.
     single_metric_ : bool
-        Whether all metrics are the one that was learned first, since rows that were left out, or
-        held out, are classified better by it.
+        Whether all metrics are the single one that was learned first, because it classifies rows
+        that were left out or held out better.
     target_components_ : ndarray of shape (rows, n_features) or None
         The map under which target neighbours are the nearest of the class; None for the inputs.
     centers_ : ndarray of shape (n_metrics, n_features) or None
@@ -327,7 +327,7 @@ default=None
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The label of each point, as ``decision`` says, as an array on the host.
+        """The label of each point, by the rule that ``decision`` names, as an array on the host.
 
         Parameters
         ----------

@@ -40,6 +40,7 @@ from nearfar.estimators._mvu_answer import (
 )
 from nearfar.estimators._mvu_low_rank import LowRankAnswer, solve_low_rank
 from nearfar.estimators._pair_limits import Lengths, PairLimits
+from nearfar.estimators._staircase import Stairs, open_checkpoint
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.estimators.variational_mvu import CUT_SHORT, ScaledGraph, descend, principal_axes
@@ -86,34 +87,34 @@ class MVU(Unfolding):
     n_components : int, default=2
         Dimensions of the embedding. The program itself does not depend on it.
     n_neighbors : int, default=5
-        Neighbours of each point in the graph. Too few leave it loose, too many lock it up or tie
-        layers together. ``choose_n_neighbors`` compares several.
+        Neighbours of each point in the graph. With too few the graph is loose; with too many
+        nothing unfolds, or layers are tied together. ``choose_n_neighbors`` compares several.
     angles : bool, default=True
         Whether the distances among the neighbours of a point are kept, too.
     constraints : {"equal", "exact", "shrink", "slack"}, default="equal"
         Lengths stay equal, may shrink but not grow ("shrink"), or may change at a price ("slack").
-        A graph in which more points are tied to each other than their dimension needs, such as the
-        five of ``n_neighbors=4`` in three dimensions, is stiff: unfolding would have to change some
-        length, however little. There "equal" gives each point a small dimension of its own, which
-        makes lengths up to 1 % longer and lets the graph bend (see ``thickness_``), and "exact"
-        does not.
+        A graph is stiff if more points are tied to each other than their dimension needs, such as
+        the five of ``n_neighbors=4`` in three dimensions: unfolding would have to change some
+        length, however little. For a stiff graph, "equal" gives each point a small dimension of its
+        own, which makes lengths up to 1 % longer and lets the graph bend (see ``thickness_``);
+        "exact" does not.
     slack_weight : float or tuple of two, default=0.99
-        The thesis' omega between 0 and 1, the weight of the changes of squared lengths against the
-        variance; or that of growing and that of shrinking, of which the latter may be 0. For
-        "slack" only.
+        The thesis' omega between 0 and 1: the weight of the changes of squared lengths, relative to
+        the variance. Two numbers are the weights of growing and of shrinking; the second may be 0.
+        Only for "slack".
     variance : {"max", "min"}, default="max"
         Whether to maximise the variance or, for comparison, to minimise it.
     solver : {"auto", "interior_point", "low_rank"}, default="auto"
         The interior point method finds the whole Gram matrix to high accuracy, in O(m³ + n³) time.
         The low-rank one takes memory in proportion to the number of points: a descent in ten or
-        more dimensions, whose gap is certified, too, but which seldom gets below 1e-3 ("shrink") or
-        1e-2 ("slack"; "equal" is slower still). Set ``tol`` accordingly. It maximises the variance
-        without ``pairs``. "auto" is the interior point method for up to 3000 points, for tensors,
-        and for what only it can do.
+        more dimensions, whose gap is certified, too, but which seldom gets far below 1e-2
+        ("shrink"), or a few percent ("slack" and "equal"). Set ``tol`` accordingly. It maximises
+        the variance without ``pairs``. "auto" is the interior point method for up to 3000 points,
+        for tensors, and for what only it can do.
     refine : bool, default=False
-        Whether conjugate gradients follow the program, as in `VariationalMVU`. They correct in
-        ``n_components`` dimensions the lengths that the projection has changed, at a ``stretch`` of
-        0.01, and change ``embedding_`` alone: all else is about the program.
+        Whether conjugate gradients follow the program, as in `VariationalMVU`. In ``n_components``
+        dimensions they correct the lengths that the projection has changed, at a ``stretch`` of
+        0.01. They change only ``embedding_``; all other attributes describe the program.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Whether X holds points, distances or a kernel matrix.
     on_disconnected : {"link", "error", "separate"}, default="link"
@@ -134,6 +135,9 @@ class MVU(Unfolding):
         needs more is refused before any work.
     random_state : int, RandomState instance or None, default=None
         Draws the links of ``on_disconnected="link"``.
+    checkpoint : path or None, default=None
+        File to write the state of the low-rank solver to, about twice a second, and to continue
+        from if it exists. It is removed when the fit has converged.
 
     Attributes
     ----------
@@ -156,8 +160,8 @@ class MVU(Unfolding):
         Whether nothing was unfolded: the variance is that of the points themselves. False where
         `fit` saw no points, but distances or a kernel, or was given ``pairs``.
     edge_forces_ : ndarray of shape (n_edges,)
-        The force with which each edge of ``graph_`` is held, for each unit of its length: positive
-        if it would grow otherwise, negative if it would shrink. With the Laplacian L of these
+        The force on each edge of ``graph_``, per unit of its length: positive if the edge would
+        otherwise grow, negative if it would shrink. With the Laplacian L of these
         weights ``L @ kernel_`` is ``kernel_``: forces balance the pull of each point away from
         the mean (its negative for ``variance="min"``). An edge of copies of a point has 0.
     dimacs_ : dict
@@ -245,6 +249,7 @@ class MVU(Unfolding):
         verbose: int = 0,
         memory_limit: float | None = None,
         random_state: Any = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
@@ -262,6 +267,7 @@ class MVU(Unfolding):
         self.verbose = verbose
         self.memory_limit = memory_limit
         self.random_state = random_state
+        self.checkpoint = checkpoint
 
     @with_callbacks
     @single_threaded_blas()
@@ -297,7 +303,9 @@ class MVU(Unfolding):
                 "a refinement would change the distances of pairs, and got both. Set refine=False,"
                 " or leave pairs out."
             )
-        training = Training(self, X, y, bounded=False)
+        checkpoint = open_checkpoint(self, given)
+        training = Training(self, X, y, checkpoint=checkpoint, bounded=False)
+        stairs = Stairs(training)
         layout = Layout(given, self.n_components)
         limits.check_nodes(layout)
         random = check_random_state(self.random_state)
@@ -308,7 +316,8 @@ class MVU(Unfolding):
             if self._is_low_rank(component, mine, given.reference):
                 component = component.in_near_order()
                 run = partial(run_component, training, layout, component)
-                answer = solve_low_rank(self, component, mine, given.reference, run, random)
+                stair = stairs.of(component.number)
+                answer = solve_low_rank(self, component, mine, given.reference, run, random, stair)
             else:
                 program = self._program(component.graph, given.reference, mine)
                 answer = self._solve(program, component, mine, layout, training)
@@ -345,6 +354,12 @@ class MVU(Unfolding):
             raise InvalidInputError(
                 "solver='low_rank' only maximises the variance; got variance='min'. Set"
                 " solver='interior_point'."
+            )
+        if self.solver == "interior_point" and self.checkpoint is not None:
+            raise InvalidInputError(
+                "a checkpoint holds the state of the low-rank solver; got checkpoint="
+                f"{str(self.checkpoint)!r} and solver='interior_point'. Set solver='low_rank', or"
+                " checkpoint=None."
             )
         if not isinstance(self.refine, bool | np.bool_):
             raise InvalidInputError(f"refine must be True or False; got {self.refine!r}.")

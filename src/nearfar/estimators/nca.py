@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from nearfar.blocks import Blocks
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._block_rows import centre_of, near_squares, scaled_blocks
 from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._shrinkage import check_shrinkage
 from nearfar.estimators._soft_neighbors import (
@@ -28,7 +30,6 @@ from nearfar.estimators._soft_neighbors import (
     validated_labelled_points,
 )
 from nearfar.estimators._start import (
-    central_point,
     given_start,
     projection,
     sparse_projection,
@@ -37,6 +38,7 @@ from nearfar.estimators._training import Training, check_limits, store_ending, w
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.nca import DiagonalNCAProblem, NCAProblem
+from nearfar.problems.nca_blocks import DiagonalNCABlocks, NCABlocks
 from nearfar.problems.nca_sparse import SparseNCAProblem
 from nearfar.problems.soft_neighbors import Point, masses_of_others
 from nearfar.problems.sparse_points import SKETCH, SparsePoints
@@ -197,9 +199,10 @@ class NCA(MetricLearner):
 
         Parameters
         ----------
-        X : array-like, sparse array or torch.Tensor of shape (n_samples, n_features)
-            The points. Float32 stays float32; tensors are computed on their device. They may be
-            sparse if there are fewer rows than features.
+        X : array-like, sparse array, torch.Tensor or Dask array of shape (n_samples, n_features)
+            The points. Float32 stays float32; tensors are computed on their device, and Dask arrays
+            and tables block by block, on the cluster of the current client if there is one. They
+            may be sparse if there are fewer rows than features.
         y : array-like of shape (n_samples,)
             Class labels: numbers, strings, booleans or categories.
         sample_weight : array-like of shape (n_samples,) or None, default=None
@@ -216,6 +219,7 @@ class NCA(MetricLearner):
             X,
             y,
             sample_weight,
+            accept_dask=True,
             accept_sparse=sparse.issparse(X) and self._learns_few_rows(X.shape[1]),
             to_accept="A map of few rows is learned from sparse points: set n_components, and leave"
             " diagonal=False. ",
@@ -227,6 +231,7 @@ class NCA(MetricLearner):
         given = given_start(self, rows)
 
         points = points_to_shrink(self, X, labels)
+        X = points if isinstance(points, Blocks) else X
         scale = self.feature_scale_
         problem = self._problem(points, labels, given_rows.masses, rows)
         if not problem.varies:
@@ -261,7 +266,7 @@ class NCA(MetricLearner):
         checkpoint = open_checkpoint(
             self.checkpoint, points, labels.starts, type(self).__name__, *settings
         )
-        training = Training(self, X, y, checkpoint=checkpoint)
+        training = Training(self, given_rows.X, y, checkpoint=checkpoint)
         solution = run_descent(training, problem, start, descent, attributes)
 
         components = problem.returned(solution.iterate.point)
@@ -284,9 +289,11 @@ class NCA(MetricLearner):
         if sparse.issparse(points):
             source = SparsePoints(points, rows or 1)
             return SparseNCAProblem.of(source, labels.starts, self.shrinkage_, masses)
-        kind = DiagonalNCAProblem if self.diagonal else NCAProblem
+        kind: type[NCAProblem] = DiagonalNCAProblem if self.diagonal else NCAProblem
+        if isinstance(points, Blocks):
+            kind = DiagonalNCABlocks if self.diagonal else NCABlocks
         settings = labels.starts, self.shrinkage_, masses
-        return kind.shrunk(points, central_point(points), *settings, floored=rows is None)
+        return kind.shrunk(points, centre_of(points), *settings, floored=rows is None)
 
     def _check_parameters(self) -> None:
         check_limits(self)
@@ -334,6 +341,8 @@ def local_maps(
             maps = (sparse_projection(source, labels, init, rows) for init in ("pca", "lda"))
             return [found for L in maps for found in at_local_scale(L, source.images(L))]
         points = source.sketch[1]
+    if isinstance(points, Blocks):
+        return _local_maps_of_blocks(points, labels, rows)
     d, kernels = points.shape[1], kernels_for(points)
     centred = kernels.double(points) - kernels.double(points[:1])
     deviations = np.std(to_host(centred[:: -(-len(centred) // SAMPLE_ROWS)]), axis=0)
@@ -348,9 +357,32 @@ def local_maps(
     return found
 
 
+def _local_maps_of_blocks(points: Blocks, labels: ClassOrder, rows: int | None) -> list[Matrix]:
+    """The same of rows in blocks."""
+    n, d = points.shape
+    some = np.arange(0, n, -(-n // SAMPLE_ROWS))
+    sample = np.asarray(to_host(points.take(some)), dtype=np.float64)
+    deviations = np.std(sample - sample[:1], axis=0)
+    inverse = np.divide(1.0, deviations, where=deviations > 0, out=np.zeros(d))
+    found = []
+    for weights in (np.ones(d), inverse):
+        components = np.diag(weights)
+        if rows not in (None, d):
+            weighted = scaled_blocks(points, weights)
+            components = projection(weighted, labels, "pca", rows) * weights
+        squares = near_squares(points, components, some, min(NEAREST + 1, n))
+        found += _at_scale(components, squares)
+    return found
+
+
 def at_local_scale(components: Matrix, images: Array) -> list[Matrix]:
     """A map scaled by the distances between nearest images; none if all are equal."""
     sample = images[:: -(-len(images) // SAMPLE_ROWS)]
     count = min(NEAREST + 1, len(images))
     squares = to_host(kernels_for(images).nearest(sample, images, count)[1])
+    return _at_scale(components, squares)
+
+
+def _at_scale(components: Matrix, squares: Matrix) -> list[Matrix]:
+    """A map scaled by squared distances between its images; none if all are zero."""
     return [components / np.sqrt(np.median(squares[squares > 0]))] if squares.any() else []

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from nearfar.blocks import is_dask
 from nearfar.blocks.collections import Stream
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
+from nearfar.estimators._chunklets import (
+    NONE,
+    chosen_by_held_out_rows,
+    chunklet_labels,
+    chunklet_numbers,
+    components_of_pairs,
+    scale_of_chunklets,
+)
 from nearfar.estimators._dask import validated_dask
 from nearfar.estimators._input import (
-    checked_labels,
     class_factors,
     validated_points,
     validated_weights,
 )
 from nearfar.estimators._pairs import PairLearner, score_of_labels
 from nearfar.estimators._shrinkage import (
-    better_scale,
     check_shrinkage,
-    scale_of_pairs,
     shrinkage_for,
 )
 from nearfar.estimators._start import (
@@ -48,20 +50,12 @@ from nearfar.problems.rca_sparse import SparseRCAProblem
 from nearfar.problems.sparse_points import SparsePoints
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Status
-from nearfar.supervision import ClassOrder
 from nearfar.supervision.labelled_blocks import LabelledStream
 from nearfar.supervision.pairs import equal_points
 from nearfar.validation import check_number
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
-
-NONE = -1  # the number of points that are in no chunklet
-PATH = (1.0, 0.5, 0.25, 0.1, 0.01)  # shares of 1 − ρ among which held-out rows choose
-FOLDS = 5  # of held-out rows
-SHIFTS = 20  # far pairs of a row that compare scales
-COMPARED = 1 << 21  # pairs of held-out and other rows that are enough for a choice
-FEWEST_HELD_OUT = 200  # rows of a fold, however many others there are
 
 
 class RCA(PairLearner, MetricLearner):
@@ -314,7 +308,7 @@ class RCA(PairLearner, MetricLearner):
             members = take_rows(points, rows)
             different = np.flatnonzero(equal_points(members) == np.arange(len(members)))
             own = codes[different]  # copies of a row are one row
-            scale = _scale_of_chunklets(take_rows(members, different), own)
+            scale = scale_of_chunklets(take_rows(members, different), own)
         self.feature_scale_ = None if scale is None else to_host(scale)
         return scale
 
@@ -326,7 +320,7 @@ class RCA(PairLearner, MetricLearner):
         n_free = source.count - self.n_chunklets_
         self.shrinkage_ = shrinkage_for(self.shrinkage, n_free, n_live)
         if self.shrinkage == "auto":
-            self.shrinkage_ = _held_out_choice(points, codes, self.shrinkage_)
+            self.shrinkage_ = chosen_by_held_out_rows(points, codes, self.shrinkage_)
         plain = self.n_components in (None, d) and self.pca_components is None
         if plain and (self.shrinkage_ or d <= n_free):
             problem = source.in_features()
@@ -402,7 +396,7 @@ class RCA(PairLearner, MetricLearner):
         points = validated_points(self, X, reset=False)
         rows = np.flatnonzero(chunklet_numbers(self, points, y) != NONE)
         points = take_rows(points, rows)
-        return score_of_labels(self, points, _chunklet_labels(self, points, to_host(y)[rows]))
+        return score_of_labels(self, points, chunklet_labels(self, points, to_host(y)[rows]))
 
     # -- before ------------------------------------------------------------------------------
 
@@ -442,7 +436,7 @@ class RCA(PairLearner, MetricLearner):
                 )
         else:
             points = self._validated_points(X)
-            ids, labels = chunklet_numbers(self, points, y), _chunklet_labels(self, points, y)
+            ids, labels = chunklet_numbers(self, points, y), chunklet_labels(self, points, y)
             weights = validated_weights(self, points.shape[0], sample_weight, labels)
             if weights is not None:
                 rows = np.flatnonzero(weights)
@@ -461,92 +455,3 @@ class RCA(PairLearner, MetricLearner):
             f"{type(self).__name__} needs a chunklet of two or more points; got {found} of one"
             f" point each, for n_samples={n}. Give points that belong together the same label."
         )
-
-
-def _scale_of_chunklets(points: Array, codes: Index) -> Array | None:
-    """What brings features to one scale, if neighbours are then more often of one chunklet.
-
-    Chunklets too small for a vote of three neighbours are compared by pairs: of points that follow
-    each other in a chunklet, and of points of different ones.
-    """
-    if _neighbors(codes) == 3:
-        return better_scale(points, codes, 3)
-    order = _ordered(points, codes)
-    n = len(order)
-    shifts = np.unique(np.linspace(1, n - 1, min(n - 1, SHIFTS)).astype(np.intp))
-    heads = np.tile(order, len(shifts))
-    tails = np.concatenate([np.roll(order, -shift) for shift in shifts])
-    near = codes[heads] == codes[tails]
-    used = np.flatnonzero(~near | (np.arange(len(heads)) < n))
-    return scale_of_pairs(points, heads[used], tails[used], near[used])
-
-
-def _neighbors(codes: Index, most: int = 3) -> int:
-    """How many neighbours vote: three, or fewer where chunklets are smaller."""
-    return int(np.clip(np.median(np.bincount(codes)) - 1, 1, most))
-
-
-def _ordered(points: Array, codes: Index) -> Index:
-    """Rows by chunklet, in an order that depends on their values and not on that of the rows."""
-    kernels = kernels_for(points)
-    X = kernels.double(points)
-    keys = to_host((X - X.mean(0)) @ kernels.like(np.sqrt(np.arange(2.0, X.shape[1] + 2)), X))
-    least = np.full(int(codes.max()) + 1, np.inf)
-    np.minimum.at(least, codes, keys)
-    return np.lexsort((keys, codes, least[codes]))
-
-
-def _held_out_choice(points: Array, codes: Index, least: float) -> float:
-    """The shrinkage between ``least`` and 1 by which neighbours of held-out rows are right most.
-
-    Rows of each chunklet are held out in turn; neighbours are right if they are of their chunklet.
-    Copies of a row are one row. An order of the rows by their values makes the
-    choice independent of the order in which they were given.
-    """
-    kernels = kernels_for(points)
-    kept = np.flatnonzero(equal_points(points) == np.arange(len(points)))
-    points, codes = kernels.double(take_rows(points, kept)), codes[kept]
-    points = points - points.mean(0)
-    fold = np.empty(len(codes), dtype=np.intp)
-    fold[_ordered(points, codes)] = np.arange(len(codes)) % FOLDS
-    k, path = _neighbors(codes, 10), 1 - (1 - least) * np.array(PATH)
-    wrong = np.zeros(len(path))
-    for number in range(FOLDS):
-        held_out, others = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        most = max(COMPARED // max(len(others), 1), FEWEST_HELD_OUT)
-        held_out = held_out[:: max(1, -(-len(held_out) // most))]
-        known_codes = np.unique(codes[others], return_inverse=True)[1]
-        problem = RCAProblem.in_features(kernels, points, others, known_codes)
-        if not problem.C.any():
-            return float(path[-1])
-        live = problem.rank
-        ordered, seen = codes[others], min(k, len(others))
-        for place, shrinkage in enumerate(path):
-            L = problem.shrunk(shrinkage, live).solution()
-            known, new = (kernels.apply(take_rows(points, part), L) for part in (others, held_out))
-            near = to_host(kernels.nearest(new, known, seen)[0])
-            wrong[place] += np.count_nonzero(ordered[near] != codes[held_out][:, None])
-    return float(path[wrong.argmin()])
-
-
-def chunklet_numbers(estimator: Any, points: Array, y: Any) -> Index:
-    """Numbers from 0 for the labels of chunklets, NONE for the label −1."""
-    labels = _chunklet_labels(estimator, points, y)
-    numbers = labels.codes.copy()
-    if labels.classes.dtype.kind in "if":
-        numbers[labels.classes[numbers] == NONE] = NONE
-    return numbers
-
-
-def _chunklet_labels(estimator: Any, points: Array, y: Any) -> ClassOrder:
-    """Validated labels, which may be as many as half of the points, or more."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        return checked_labels(estimator, points, y)
-
-
-def components_of_pairs(n_points: int, heads: Index, tails: Index) -> Index:
-    """The number of each point's connected component in the graph of the pairs."""
-    graph = coo_array((np.ones(len(heads)), (heads, tails)), shape=(n_points, n_points))
-    numbers: Index = connected_components(graph, directed=False)[1].astype(np.intp)
-    return numbers

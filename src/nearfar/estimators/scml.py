@@ -56,9 +56,9 @@ class SCML(MetricLearner):
         Rows of the map: the longest. None keeps as many as the metric has rank. If there are fewer
         than asked for, the last rows are zero.
     sparsity_weight : float, default=1e-3
-        The weight of the sum of the weights beside the mean loss of a triplet.
+        The weight of the sum of the weights, relative to the mean loss of a triplet.
     n_bases : int, default=200
-        Vectors to choose from, at most.
+        Largest number of vectors to choose from.
     n_triplets : int, default=2000
         For class labels: how many triplets to draw, or all if there are fewer.
     tol : float, default=1e-3
@@ -108,7 +108,7 @@ class SCML(MetricLearner):
     Notes
     -----
     With n points, d features, m triplets and K vectors the table of margins takes O(n d K + m K)
-    time and O(m K) memory. A linear program of m variables and a few rows follows, some times.
+    time and O(m K) memory. Then some linear programs of m variables and a few rows are solved.
     `fit` refuses sparse input.
 
     References

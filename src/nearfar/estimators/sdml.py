@@ -54,9 +54,9 @@ class SDML(PairLearner, MetricLearner):
     n_components : int or None, default=None
         Rows of the map: the longest. None keeps all.
     balance : float or None, default=None
-        The weight of the pairs beside the divergence; η of the paper. Far pairs limit it: above
-        ``largest_balance_`` the objective has no minimum in general, and the fit is refused. None
-        takes half of that.
+        The weight of the pairs, relative to the divergence; η of the paper. Far pairs limit it:
+        above ``largest_balance_`` the objective has no minimum in general, and ``fit`` raises an
+        error. None is half of that limit.
     sparsity_weight : float, default=0.01
         The weight of the entries off the diagonal; λ of the paper.
     prior : "identity", "covariance" or array of shape (n_features, n_features), default="identity"
@@ -67,7 +67,7 @@ class SDML(PairLearner, MetricLearner):
     tol : float, default=1e-3
         Certified relative duality gap at which to stop.
     max_iter : int, default=1000
-        Largest number of iterations, each a hundred times as accurate as the one before.
+        Largest number of iterations, each a hundred times as accurate as the previous one.
     max_seconds : float or None, default=None
         Largest time in seconds.
     verbose : int, default=0
@@ -85,8 +85,9 @@ class SDML(PairLearner, MetricLearner):
     balance_ : float
         The balance that was used.
     largest_balance_ : float
-        Where far pairs outweigh the prior: ``A₀⁻¹ + balance Q``, with Q the scatter of the near
-        less that of the far pairs, is positive definite below it. Infinite if it always is.
+        The balance at which far pairs outweigh the prior: below it ``A₀⁻¹ + balance Q`` is positive
+        definite, with Q the scatter of the near minus that of the far pairs. Infinite if it always
+        is.
     objective_ : float or None
         The minimum, computed from the data in float64, before rows were cut off.
         None, as the gap, if it could not be computed within twice ``max_seconds``.

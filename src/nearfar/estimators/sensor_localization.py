@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from nearfar.blocks import is_dask
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._dask import lazy_places, refuse_dask
+from nearfar.estimators._firmness import Firmness, measure_firmness
 from nearfar.estimators._graph_layout import (
     Component,
     Layout,
@@ -52,17 +53,13 @@ from nearfar.graphs.checks import checked_anchors
 from nearfar.graphs.geodesics import geodesic_layout
 from nearfar.kernels import is_torch, kernels_for, single_threaded_blas
 from nearfar.problems.sensor_localization import (
-    Elasticity,
     affine_rank,
     align_to_anchors,
-    core,
-    has_mirror_image,
 )
 from nearfar.problems.stress import Stress
 from nearfar.problems.unfolding_bound import Bound
 from nearfar.problems.variational_mvu import VariationalProgram
 from nearfar.solvers import Solution, Status
-from nearfar.solvers.batched import conjugate_gradients
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
@@ -71,11 +68,6 @@ Mask = NDArray[np.bool_]
 LANDMARKS = 30  # of the layout by path lengths
 CORRECTIONS = 10  # rounds of moves of nodes on the wrong side, at most
 WORTHWHILE = 1e-6  # fall of the misfit after such moves, relative
-LOOSE = 50.0  # times the error of a node whose neighbours are known, at which it is not pinned down
-SAMPLES = 12  # of errors, from which standard errors and looseness are estimated
-SOLVED = 1e-3  # relative error of the moves that errors cause: soft motions must show
-TREMBLING = 1e-4  # and of those that tell looseness: one loose node among many must show
-STEPS = 1000  # to solve for them, at most
 
 MORE_EDGES = "Measure more distances"
 REMEDY = f"{MORE_EDGES}, or set on_disconnected='separate' to locate each by itself."
@@ -84,10 +76,11 @@ REMEDY = f"{MORE_EDGES}, or set on_disconnected='separate' to locate each by its
 class SensorLocalization(Unfolding):
     """Positions of sensors from noisy distances between near ones.
 
-    Starts from the unfolding of `VariationalMVU` and fits the distances by conjugate gradients: a
-    local minimum of ``Σ weight * (‖y_i − y_j‖² − d_ij²)²``, and where the start is good the global
-    one. Sensors whose positions are known (anchors) fix where the network lies; without them it is
-    found up to a rigid motion and reflection. See ``docs/algorithms/sensor_localization.md``.
+    Starts from the unfolding of `VariationalMVU` and fits the distances by conjugate gradients. The
+    result is a local minimum of ``Σ weight * (‖y_i − y_j‖² − d_ij²)²``, the global one if the start
+    is good. Sensors whose positions are known (anchors) fix the position of the network; without
+    them it is found up to a rigid motion and reflection. See
+    ``docs/algorithms/sensor_localization.md``.
 
     Parameters
     ----------
@@ -118,16 +111,16 @@ class SensorLocalization(Unfolding):
     embedding_ : ndarray or torch.Tensor of shape (n_samples, n_components)
         The positions; those of anchors are as given.
     standard_errors_ : ndarray of shape (n_samples,)
-        Estimated error of each position, from how badly distances fit and how firmly they hold the
-        node; relative to the whole network, or to the anchors. Infinite where it is not pinned
-        down.
+        Estimated error of each position, from the misfit of the distances and how firmly they hold
+        the node; relative to the anchors, or to the whole network. Infinite if the node is not
+        pinned.
     pinned_ : ndarray of bool, of shape (n_samples,)
-        Whether the distances pin the node down: it has more than ``n_components`` distances to
-        nodes that have as many, too, no mirror image of it fits as well, and its looseness is at
-        most 50.
+        Whether the distances determine the position of the node: it has more than ``n_components``
+        distances to nodes that also have as many, its mirror image does not fit as well, and its
+        looseness is at most 50.
     looseness_ : ndarray of shape (n_samples,)
-        How many times larger the error of a node is than if its neighbours were known and lay all
-        around it.
+        The error of a node, relative to its error if the positions of its neighbours were known and
+        they lay all around it.
     eigenvalues_ : ndarray
         Eigenvalues of the Gram matrix before the projection on ``n_components``, largest first.
     max_distortion_ : float
@@ -135,8 +128,8 @@ class SensorLocalization(Unfolding):
     objective_ : float
         Minus the sum of squared misfits of squared distances, in units in which their mean is 1.
     duality_gap_ : float or None
-        Certified gap: the misfit relative to that of all nodes at one point. No positions, in any
-        dimension, have a misfit below zero, so this bounds how much better any could be.
+        Certified gap: the misfit relative to that of all nodes at one point. The misfit cannot be
+        negative, so this bounds how much better positions in any dimension could be.
     status_ : str
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
@@ -337,7 +330,7 @@ class SensorLocalization(Unfolding):
         Returns
         -------
         ndarray or torch.Tensor of shape (n_samples, n_components)
-            The places with the least sum of squared misfits of squared distances.
+            The positions with the least sum of squared misfits of squared distances.
         """
         check_is_fitted(self, "embedding_")
         if is_dask(X):
@@ -378,25 +371,6 @@ class Located:
     status: Status
 
 
-@dataclass(frozen=True)
-class Firmness:
-    """How well the positions of nodes are known; all (n,)."""
-
-    errors: Matrix
-    looseness: Matrix
-    pinned: Mask
-
-    @classmethod
-    def unknown(cls, n: int) -> Firmness:
-        """Of nodes of which nothing is known."""
-        return cls(np.full(n, np.inf), np.full(n, np.inf), np.zeros(n, dtype=bool))
-
-    def put(self, rows: NDArray[np.intp], part: Firmness) -> None:
-        """Fill in some nodes."""
-        self.errors[rows], self.looseness[rows] = part.errors, part.looseness
-        self.pinned[rows] = part.pinned
-
-
 def paths_layout(scaled: ScaledGraph, n_components: int, random: RandomState) -> Matrix:
     """A layout by lengths of paths: another start, better for networks that are bent."""
     graph = scaled.graph
@@ -426,37 +400,6 @@ def correct(
             if solution.status in CUT_SHORT:
                 found = replace(found, status=solution.status)
     return found
-
-
-def measure_firmness(
-    scaled: ScaledGraph, Y: Matrix, misfits: Matrix, fixed: Mask, random: RandomState
-) -> Firmness:
-    """Standard errors, looseness, and which nodes are pinned down, from points Y and their misfits.
-
-    Motions of the network are sampled: those that errors of the size of the misfits cause, and
-    those of a network that trembles.
-    """
-    graph, (squares, weights), (n, r) = scaled.graph, scaled.edges.on_host(), Y.shape
-    elasticity = Elasticity.build(graph.heads, graph.tails, weights, Y, fixed)
-    signs = random.choice([-1.0, 1.0], size=(len(misfits), SAMPLES))
-    spare = len(misfits) - r * (n - int(fixed.sum()))  # a fit hides errors of its own number
-    inflated = misfits * np.sqrt(len(misfits) / max(spare, 1))
-
-    def precondition(X: Matrix) -> Matrix:
-        image = scaled.spectrum.inverse(X.reshape(n, -1)).reshape(X.shape)
-        return elasticity.free[:, :, None] * image
-
-    def solve(right: Matrix, tol: float) -> Matrix:
-        return conjugate_gradients(elasticity.product, right, precondition, tol, STEPS)
-
-    displacements = solve(elasticity.noise_forces(random, SAMPLES), TREMBLING)
-    looseness = elasticity.looseness(elasticity.squares_beside_most(displacements, random))
-    moved = solve(elasticity.moved_by(inflated[:, None] * signs), SOLVED)
-    errors = scaled.unit * np.sqrt(elasticity.squares(moved))
-    kept = core(n, graph.heads, graph.tails, r + 1, fixed)
-    twofold = has_mirror_image(graph.heads, graph.tails, squares, Y)
-    pinned = fixed | (kept & (looseness <= LOOSE) & ~twofold)
-    return Firmness(np.where(pinned, errors, np.inf), looseness, pinned)
 
 
 # -- what is given -----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Measures of a search where documents or queries lie in blocks.
 
-A few queries at a time meet all blocks of documents and keep their distances, of which the ranking
-of all documents is made: mean average precision and R-precision need all of it.
+A few queries at a time are compared with all blocks of documents and keep all distances, since mean
+average precision and R-precision need the ranking of all documents.
 """
 
 from __future__ import annotations

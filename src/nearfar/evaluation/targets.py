@@ -40,7 +40,8 @@ LOOSE = 0.3  # relative gap that is enough to compare errors on held-out rows
 DRAWN = 3  # target neighbours of each row from which a trial learns
 WORSE = 0.01  # p-value at which one number of neighbours is clearly worse than another
 LEARNED_ROWS = 2000  # a trial learns from at least so many rows, if there are as many,
-LEARNED_SHARE = 1 / 3  # and from at least this share of them
+LEARNED_SHARE = 1 / 3  # from at least this share of them,
+LEARNED_PER_FEATURE = 30  # and from at least so many for each feature
 SEEDS = 2**31 - 1
 
 
@@ -103,13 +104,13 @@ def choose_targets(
     """Choose the target neighbours of LMNN, and its push weight, on held-out rows.
 
     For each pair of parameters, a metric is learned from the other rows, roughly: to a gap of 0.3,
-    from 3 of the target neighbours of each row, and from a third of the rows but at least 2000,
-    drawn at random. The held-out rows are then classified by as many neighbours as there were
-    targets, among all rows that are not held out. Once a number of neighbours is clearly worse than
-    a smaller one (p < 0.01 by McNemar's test), larger ones are not tried; nor is it learned itself
-    if it is that much worse by the metric of the number before. Of equal errors the smaller number
-    of neighbours wins, then the push weight closest to one half. The learner is then fitted with
-    these to all rows, as by its own ``fit``.
+    from 3 of the target neighbours of each row, and from a third of the rows, but at least 2000 and
+    at least 30 for each feature, all drawn at random. The held-out rows are then classified by as
+    many neighbours as there were targets, among all rows that are not held out. Once a number of
+    neighbours is clearly worse than a smaller one (p < 0.01 by McNemar's test), larger ones are not
+    tried; nor is it learned itself if it is that much worse by the metric of the number before. Of
+    equal errors the smaller number of neighbours wins, then the push weight closest to one half.
+    The learner is then fitted with these to all rows, as by its own ``fit``.
 
     Parameters
     ----------
@@ -239,8 +240,8 @@ class _Path:
         self.X_train, self.X_test = take_rows(X, rows.X_train), take_rows(X, rows.X_test)
         self.y_train, self.y_test = rows.y_train, rows.y_test
         self.X_learned, self.y_learned = self.X_train, self.y_train
-        n = len(self.y_train)
-        count = max(LEARNED_ROWS, round(n * LEARNED_SHARE))
+        n, d = len(self.y_train), self.X_train.shape[-1]
+        count = max(LEARNED_ROWS, round(n * LEARNED_SHARE), LEARNED_PER_FEATURE * d)
         if count < n:
             few = split_points(np.arange(n), self.y_train, 1 - count / n, random.randint(SEEDS))
             self.X_learned, self.y_learned = take_rows(self.X_train, few.X_train), few.y_train

@@ -1,4 +1,4 @@
-"""Whether what a model file says of a fitted model can be true: its numbers, words and shapes."""
+"""Checks of the numbers, words and shapes that a model file claims of a fitted model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEW = 1000  # neighbours that a classifier may ask for however few points it has
 
 
 def check_account(model: Any) -> None:
-    """What a model says of its fit are the numbers and words that nearfar writes."""
+    """Raise unless a model describes its fit by numbers and words that nearfar writes."""
     for attribute, (is_sound, expected) in _ACCOUNT.items():
         value = vars(model).get(attribute)
         if attribute in vars(model) and not is_sound(value):
@@ -104,7 +104,7 @@ def check_shapes(model: Any) -> None:
 
 
 def _check_counts(model: Any, n: int | None) -> None:
-    """Counts for which arrays are made later are no larger than the arrays that are there."""
+    """Raise if a count, for which arrays are made later, is larger than the stored arrays."""
     graph, n_neighbors = getattr(model, "graph_", None), getattr(model, "n_neighbors_", None)
     if isinstance(graph, NeighborhoodGraph) and graph.n_nodes != n:
         raise UnusableFile(

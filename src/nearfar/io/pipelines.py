@@ -106,7 +106,7 @@ def _encode_step(step: Any, prefix: str, arrays: dict[str, np.ndarray]) -> dict[
 
 
 def decode_pipeline(value: dict[str, Any], arrays: Arrays, writer: str) -> Pipeline:
-    """The steps, each of which takes as many features as the one before it makes."""
+    """The steps, each of which takes as many features as the previous one returns."""
     steps: list[tuple[str, Any]] = []
     for name, content in value["steps"]:
         known = content["class"] in STEPS
@@ -129,7 +129,7 @@ def decode_pipeline(value: dict[str, Any], arrays: Arrays, writer: str) -> Pipel
 
 
 def _width(step: Any) -> int:
-    """The number of features that a step makes."""
+    """The number of features that a step returns."""
     components = getattr(step, "components_", None)
     return int(step.n_features_in_ if components is None else np.shape(components)[0])
 

@@ -97,7 +97,7 @@ def whitened_blocks(
         ridge = weight * r * edge_squares / len(W)
         floor = FLOOR * r * count / edge_squares
     sample = to_host(framing.of(blocks.take(np.arange(0, n, -(-n // SAMPLE_ROWS)))))
-    basis, dual = _row_space(total, framing, np.abs(sample), np.sqrt(squares / n), n)
+    basis, dual = row_space(total, framing, np.abs(sample), np.sqrt(squares / n), n)
 
     def measured(basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
         pull, gram, sums = total(_sums, framing, basis)
@@ -109,7 +109,7 @@ def whitened_blocks(
     return Whitened(basis, dual, P, Q, W, inverse, ridge, floor, weight * edge_squares)
 
 
-def _row_space(
+def row_space(
     total: Any, framing: Framing, sample: Matrix, deviation: Matrix, n: int
 ) -> tuple[Matrix, Matrix]:
     """As the function of that name in `nearfar.problems.whitening`."""

@@ -23,6 +23,7 @@ from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
+ROWS_AT_A_TIME = 1 << 12  # that are mapped in float64
 NEAR_EQUAL = 1e-9  # squared length, in margins, up to which rows are compared
 
 
@@ -42,6 +43,17 @@ class Coordinates:
         kernels = kernels_for(rows)
         points = kernels.double(rows)
         return points - kernels.like(self.centre, points)
+
+    def images(self, rows: Array, maps: list[Matrix], single: bool) -> list[Array]:
+        """Rows under each of some maps, in float32 if ``single``; few are in float64 at a time."""
+        kernels = kernels_for(rows)
+        found: list[list[Array]] = [[] for _ in maps]
+        for first in range(0, max(len(rows), 1), ROWS_AT_A_TIME):
+            points = self.centred(rows[first : first + ROWS_AT_A_TIME])
+            for parts, L in zip(found, maps, strict=True):
+                part = kernels.apply(points, L)
+                parts.append(kernels.single(part) if single else part)
+        return [joined(parts) for parts in found]
 
 
 @dataclass(frozen=True)
@@ -197,15 +209,35 @@ def half(found: tuple[Found, Found], which: int) -> Found:
 
 @dataclass(frozen=True)
 class ShardProblem(LMNNProblem):
-    """The LMNN problem of a shard, without the pull, whose impostors others have found."""
+    """The LMNN problem of a shard, without the pull, whose impostors others have found.
+
+    Once its triplets are settled, the lengths of their edges and pairs under φWᵀW, which no step
+    changes, take the place of the points ``kept``.
+    """
 
     found: tuple[Array, Array] = ()  # type: ignore[assignment]
+    kept_lengths: tuple[Array, Array] | None = None  # (q,) and (p,)
 
     def _impostor_pairs(
         self, Z: Array, kept: Array | None, reach: Array, *, screened: bool
     ) -> tuple[Array, Array]:
         del Z, kept, reach, screened
         return self.found
+
+    def place(self, L: Matrix, triplets: Triplets) -> Placement:
+        """As `LMNNObjective.place`."""
+        at = super().place(L, triplets)
+        if self.kept_lengths is None:
+            return at
+        near, far = self.kept_lengths
+        return replace(at, edge_lengths=at.edge_lengths + near, pair_lengths=at.pair_lengths + far)
+
+    def _margins(self, triplets: Triplets, kept: Array | None) -> Array | float:
+        if self.kept_lengths is None:
+            return super()._margins(triplets, kept)
+        near, far = self.kept_lengths
+        margins: Array = 1 + near[triplets.near] - far[triplets.pair]
+        return margins
 
 
 @dataclass
@@ -289,7 +321,7 @@ def assembled(
     }
     Z, kept = problem._map(L, problem.U), problem.kept
     if components is not None:
-        Z, kept = kernels.apply(at.centred(X), components), None
+        (Z,), kept = at.images(X, [components], single=False), None
     triplets = problem.with_multipliers(known, width)
     place = problem._survey(L, Z, kept, margin, width, triplets, keep=keep, components=components)
     close = kernels.flatnonzero(place.pair_lengths <= NEAR_EQUAL)
@@ -308,14 +340,20 @@ def _compact(shard: Shard) -> Shard:
     used = kernels.unique(kernels.concatenate(ends))
     near = tuple(kernels.searchsorted(used, end) for end in ends[:2])
     heads, tails = (kernels.searchsorted(used, end) for end in ends[2:])
-    edges = kernels.to_host(triplets.edges)
+    edges, kept = kernels.to_host(triplets.edges), problem.kept
+    lengths = None
+    if kept is not None:
+        lengths = tuple(
+            kernels.double(kernels.sq_lengths(kept, *pairs)) for pairs in (ends[:2], ends[2:])
+        )
     fewer = replace(
         problem,
         U=problem.U[used],
         edges=near,
         first_edge=near[0][:0],
         masses=None if problem.masses is None else problem.masses[used],
-        kept=None if problem.kept is None else problem.kept[used],
+        kept=None,
+        kept_lengths=lengths,
     )
     numbers = kernels.arange(len(edges), heads)
     triplets = replace(triplets, heads=heads, tails=tails, edges=numbers)
@@ -327,14 +365,13 @@ def _compact(shard: Shard) -> Shard:
 def _problem(base: Base, X: Array, ids: Index, at: Coordinates, single: bool) -> ShardProblem:
     """The LMNN problem on these rows, with the edges of the base and no pull."""
     kernels, d = kernels_for(X), at.basis.shape[1]
-    points = at.centred(X)
-    U = kernels.apply(points, at.basis.T)
-    kept = kernels.apply(points, at.floor**0.5 * at.prior) if at.floor else None
-    masses = None if at.masses is None else kernels.like(at.masses[ids], points)
+    maps = [at.basis.T, at.floor**0.5 * at.prior] if at.floor else [at.basis.T]
+    U, *kept = at.images(X, maps, single)
+    masses = None if at.masses is None else kernels.like(at.masses[ids], kernels.double(X[:0]))
     counts = np.bincount(base.heads, minlength=len(X))
     nothing = np.zeros((d, d))
     return ShardProblem(
-        U=kernels.single(U) if single else U,
+        U=U,
         edges=(kernels.index(base.heads, X), kernels.index(base.tails, X)),
         first_edge=kernels.index(np.concatenate([[0], np.cumsum(counts)]), X),
         starts=np.empty(0, dtype=np.intp),
@@ -344,7 +381,7 @@ def _problem(base: Base, X: Array, ids: Index, at: Coordinates, single: bool) ->
         floor=at.floor,
         prior=at.prior,
         prior_inverse=at.prior.T[:, :0],
-        kept=kernels.single(kept) if single and kept is not None else kept,
+        kept=kept[0] if kept else None,
         basis=at.basis,
         dual_basis=at.basis,
         P=nothing,

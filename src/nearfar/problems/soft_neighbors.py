@@ -150,13 +150,10 @@ class SoftNeighborsProblem:
         """As `build`, with λ and φ of (5), whose φ is 0 unless ``floored``."""
         regularization, floor = 0.0, np.zeros(X.shape[1])
         if shrinkage:
-            kernels = kernels_for(X)
-            points = kernels.double(X) - centre
-            total, varies = cls.near_squares(points, starts, masses), varying(X)
-            r = shrinkage / (1 - shrinkage)
-            regularization = TRACE * r * total / max(int(varies.sum()), 1)
-            if floored and total > 0:
-                floor[varies] = r * float(counted_masses(starts, masses).sum()) / total
+            points = kernels_for(X).double(X) - centre
+            total = cls.near_squares(points, starts, masses)
+            weight = float(counted_masses(starts, masses).sum()) if floored else 0.0
+            regularization, floor = price_and_floor(shrinkage, total, varying(X), weight)
         return cls.build(X, centre, starts, regularization, floor, masses)
 
     @classmethod
@@ -296,6 +293,16 @@ class SoftNeighborsProblem:
             return Z, *_by_differences(images, self.starts, self.masses)
         logs, shares = kernels.softmax_neighbors(Z, Z[:, :0], self.starts, masses=self.masses)[:2]
         return Z, np.asarray(kernels.to_host(logs)), np.asarray(kernels.to_host(shares))
+
+
+def price_and_floor(
+    shrinkage: float, total: float, varies: NDArray[np.bool_], weight: float
+) -> tuple[float, Matrix]:
+    """λ and the diagonal of φI of (5), from T = ``total`` and N = ``weight``, 0 for no floor."""
+    floor, r = np.zeros(len(varies)), shrinkage / (1 - shrinkage)
+    if total > 0:
+        floor[varies] = r * weight / total
+    return TRACE * r * total / max(int(varies.sum()), 1), floor
 
 
 def gaussian_guess(P: Matrix, Q: Matrix, weight: float, rows: int | None) -> Matrix:

@@ -84,7 +84,7 @@ def mixed(p: tuple[float, Matrix], q: tuple[float, Matrix], B: Matrix) -> float:
     lack, left, P = largest_ratio(p[1], B) - 1, 1 - largest_ratio(q[1], B), B.T @ B
     if lack <= 0 or left <= 0:
         return p[0] if lack <= 0 else -np.inf
-    most = eigh(p[1] - P, P - q[1], eigvals_only=True)[-1]
+    most = float(eigh(p[1] - P, P - q[1], eigvals_only=True)[-1])
     share = max(most / (1 + most), 0.0)
     lack = max(largest_ratio((1 - share) * p[1] + share * q[1], B) - 1, 0.0)  # (2.3)
     share += (1 - share) * lack / (lack + left)  # on a chord of a convex function

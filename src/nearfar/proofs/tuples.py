@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.proofs import claims, sums
-from nearfar.proofs.checks import OTHER, Found, read_pairs
 from nearfar.proofs.claims import Proof, Refuted, points_of
+from nearfar.proofs.found import OTHER, Found
+from nearfar.proofs.pairs import read_pairs
 from nearfar.proofs.sums import Index, Matrix
 
 SINGULAR = 1e-12  # eigenvalue of a covariance, relative to the largest, of a direction without any
@@ -149,6 +150,3 @@ def _read_triplets(model: Any, proof: Proof, X: Any, y: Any) -> tuple[Matrix, In
             f"verify needs the triplets of the fit, (m, 3); got shape {triplets.shape}."
         )
     return points, triplets, note
-
-
-TUPLE_CHECKS = {"ITML": check_itml, "SDML": check_sdml, "SCML": check_scml}

@@ -15,9 +15,9 @@ import numpy as np
 
 from nearfar.errors import InvalidInputError
 from nearfar.io import load
-from nearfar.proofs.checks import CHECKS, Found
+from nearfar.proofs.checks import CHECKS
 from nearfar.proofs.claims import Refuted, tolerance
-from nearfar.proofs.tuples import TUPLE_CHECKS
+from nearfar.proofs.found import Found
 
 SLACK = 1e-2  # of the tolerance: how far the gap may be above what the model says, beside 1 % of it
 LEAST = 1e-2  # objectives are compared relative to it if they are smaller: terms have cancelled
@@ -94,9 +94,8 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
         X, model = (model[:-1].transform(X) if len(model.steps) > 1 else X), model.steps[-1][1]
     model = getattr(model, "metric_", model)  # of a classifier around a metric
     name = type(model).__name__
-    checks = CHECKS | TUPLE_CHECKS
-    if name not in checks:
-        return _verdict(f"no proof: verify cannot check {name}, only {', '.join(checks)}")
+    if name not in CHECKS:
+        return _verdict(f"no proof: verify cannot check {name}, only {', '.join(CHECKS)}")
     if not hasattr(model, "objective_"):
         return _verdict(f"no proof: this {name} is not fitted. Call fit first")
     if model.objective_ is None:
@@ -107,7 +106,7 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     proof = getattr(model, "proof_", None) or {}
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return _compare_with_model(model, checks[name](model, proof, X, y, target_neighbors))
+            return _compare_with_model(model, CHECKS[name](model, proof, X, y, target_neighbors))
     except InvalidInputError:
         raise
     except Refuted as error:

@@ -1,7 +1,7 @@
 """Labels of rows in blocks, and the scatter of the rows of each label, in one pass over the rows.
 
-Labels are first counted, block by block. A group whose rows lie in one block is then complete
-there, and only its scatter leaves the block; so do the means of groups that go on in other blocks.
+Labels are first counted, block by block. If all rows of a group lie in one block, only their
+scatter leaves the block. For other groups, the mean of their rows in each block leaves it, too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Nearest neighbours where points, queries or both lie in blocks.
 
-Points in blocks move past the queries: in each round each block of queries meets one block of
-points, and keeps the nearest that it has met. Squared distances are those of differences in
-float64, so that the answer is the one in memory, ties by row number.
+Blocks of points are sent to the queries: in each round, each block of queries is compared with one
+block of points and keeps the nearest so far. Squared distances are computed from differences in
+float64, so the result is that of a search in memory; ties are broken by row number.
 """
 
 from __future__ import annotations

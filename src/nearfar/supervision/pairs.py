@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.blocks import Blocks
+from nearfar.blocks.pairs import first_equal_rows
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.kernels import Array, check_memory, kernels_for, to_host
 from nearfar.limits import check_time
@@ -369,4 +371,6 @@ def _n_pairs(groups: Index) -> int:
 
 def equal_points(points: Array) -> Index:
     """For each point the first point with the same features, on the host."""
+    if isinstance(points, Blocks):
+        return first_equal_rows(points)
     return np.asarray(to_host(kernels_for(points).first_equal(points)), dtype=np.intp)

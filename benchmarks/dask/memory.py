@@ -1,0 +1,180 @@
+"""Workers that learn from more rows than one may hold: ``python -m benchmarks.dask.memory``.
+
+Wide rows of well separated classes are made where they are used. `LMNN` of few components is fitted
+to them on two processes of one thread each, under a memory limit below the size of the rows. A
+record has how much the memory of each worker grew, beside three times its share of the rows plus
+the blocks in flight: one of each round that is on its way, and one that the worker computes with,
+of which it has up to five copies in float64.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import common
+from benchmarks.dask.workers import (
+    about_machine,
+    measured_on,
+    memory_now,
+    peak_memory,
+    processor_seconds,
+    with_load,
+)
+
+WORKERS, CLASSES = 2, 20
+COPIES = 5  # of a block in float64: rows, centred, their coordinates, what is kept, and a product
+RECORD = common.ROOT / "benchmarks" / "results" / "dask_memory.json"
+PAGE = common.ROOT / "docs" / "results" / "dask_memory.md"
+
+
+def rows_of_block(n_features, block_info=None):
+    """The rows of one block, by its number: normal around the centres of their classes."""
+    place = block_info[None]
+    (first, last), *_ = place["array-location"]
+    rng = np.random.default_rng(place["chunk-location"][0])
+    rows = rng.standard_normal((last - first, n_features), dtype=np.float32)
+    rows += centres(n_features)[np.arange(first, last) % CLASSES]
+    return rows
+
+
+def centres(n_features):
+    """The centres of the classes."""
+    return np.random.default_rng(0).standard_normal((CLASSES, n_features), dtype=np.float32)
+
+
+def lazy_rows(n_rows, n_features, size=4096):
+    """Lazy rows; row i is of class i modulo CLASSES."""
+    import dask.array as da
+
+    sizes = tuple(min(size, n_rows - first) for first in range(0, n_rows, size))
+    return da.map_blocks(
+        rows_of_block,
+        n_features,
+        chunks=(sizes, (n_features,)),
+        dtype=np.float32,
+        meta=np.empty((0, 0), dtype=np.float32),
+    )
+
+
+def measure(n_rows, n_features, limit, max_iter):
+    """One fit, and the memory of its workers in megabytes; ``limit`` is that of each, too."""
+    import dask
+    from distributed import Client, LocalCluster
+
+    from nearfar import LMNN
+    from nearfar.blocks.rows import IN_FLIGHT, block_starts
+
+    X, y = lazy_rows(n_rows, n_features), np.arange(n_rows) % CLASSES
+    model = LMNN(n_components=CLASSES // 2, max_iter=max_iter, tol=1e-2)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        dask.config.set({"temporary-directory": folder}),
+        LocalCluster(
+            n_workers=WORKERS,
+            threads_per_worker=1,
+            memory_limit=int(limit * 1e6),
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster) as client,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # few iterations do not reach tol
+        LMNN(max_iter=2).fit(X[:2000, :20].rechunk({1: -1}), y[:2000])  # imports
+        before, used = client.run(memory_now), client.run(processor_seconds)
+        start = time.perf_counter()
+        model.fit(X, y)
+        seconds = time.perf_counter() - start
+        after, used_after = client.run(peak_memory), client.run(processor_seconds)
+    if set(before) != set(after):
+        raise RuntimeError("a worker was restarted for its memory. Raise the limit.")
+    starts = block_starts((n_rows, n_features), np.float32)
+    megabytes, block = 4e-6 * n_rows * n_features, 4e-6 * n_features * float(np.diff(starts).max())
+    flight = IN_FLIGHT * block + COPIES * 2 * block
+    return {
+        "rows": n_rows,
+        "features": n_features,
+        "workers": WORKERS,
+        "memory_limit_megabytes": limit,
+        "megabytes": megabytes,
+        "block_megabytes": block,
+        "n_blocks": len(starts) - 1,
+        "in_flight_megabytes": flight,
+        "bound_megabytes": 3 * megabytes / WORKERS + flight,
+        "before_megabytes": list(before.values()),
+        "growth_megabytes": [after[name] - before[name] for name in before],
+        "processor_seconds_of_workers": [used_after[name] - used[name] for name in used],
+        "seconds": seconds,
+        "iterations": model.n_iter_,
+        "objective": model.objective_,
+    }
+
+
+def page(record):
+    """The page of a record."""
+    lines = [
+        "# Memory of workers",
+        "",
+        "`LMNN` of ten components learns from rows that are made where they are used, on two",
+        "processes of one thread each, whose memory limit is smaller than the rows. *Growth* is",
+        "how much the memory of the worker that needs more grew at its peak, beside what its",
+        "programs take. *Bound* is three times its share of the rows, and the blocks in flight:",
+        f"those of the rounds on their way, and {COPIES} copies in float64 of one that it uses.",
+        "",
+        "| rows | MB | limit of a worker, MB | share, MB | block, MB | growth, MB | bound, MB |"
+        " growth, in shares | seconds | iterations |",
+        "|" + " ---: |" * 10,
+    ]
+    for run in record["runs"]:
+        share, growth = run["megabytes"] / run["workers"], max(run["growth_megabytes"])
+        lines.append(
+            f"| {run['rows']} × {run['features']} | {run['megabytes']:.0f} |"
+            f" {run['memory_limit_megabytes']:.0f} | {share:.0f} | {run['block_megabytes']:.0f} |"
+            f" {growth:.0f} | {run['bound_megabytes']:.0f} | {growth / share:.1f} |"
+            f" {run['seconds']:.0f} | {run['iterations']} |"
+        )
+    lines += [
+        "",
+        "Triplets take memory, too, some 100 bytes each: rows of few features in classes that",
+        "overlap have many, as [MNIST](dask_lmnn.md) has. What does not fit under the limit is",
+        "written to disk by Dask until it is needed.",
+        "",
+        *measured_on(record["facts"], "memory"),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments=None):
+    """Measure, write the record and the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.dask.memory")
+    parser.add_argument("--smoke", action="store_true", help="few rows, as in CI; keeps no files")
+    parser.add_argument("--table", action="store_true", help="only write the page anew")
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--features", type=int, default=2048)
+    parser.add_argument("--limit", type=float, default=1600.0, help="megabytes of a worker")
+    parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--record", type=Path, default=RECORD)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    options = parser.parse_args(arguments)
+    if options.smoke:
+        with tempfile.TemporaryDirectory() as folder:
+            record = Path(folder) / "record.json"
+            run = measure(4000, 50, 1000.0, 2)
+            common.write_runs(record, {"facts": with_load(about_machine()), "runs": [run]})
+            print(page(json.loads(record.read_text(encoding="utf-8"))))
+        return
+    if not options.table:
+        about = about_machine()
+        run = measure(options.rows, options.features, options.limit, options.iterations)
+        common.write_runs(options.record, {"facts": with_load(about), "runs": [run]})
+    record = json.loads(options.record.read_text(encoding="utf-8"))
+    common.write_text(options.page, page(record))
+
+
+if __name__ == "__main__":
+    main()
