@@ -31,3 +31,17 @@ def client(cluster):
     yield found
     if found.status != "closed":  # closed twice, it would leave its scheduler in Dask's settings
         found.close()
+
+
+@pytest.fixture
+def client_to_lose():
+    """The current client of a cluster of its own, of which a test may kill workers."""
+    import dask
+    from distributed import Client, LocalCluster
+
+    with (
+        dask.config.set(QUIET),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as found,
+        Client(found) as client,
+    ):
+        yield client

@@ -127,11 +127,11 @@ def test_what_is_wrong_with_the_rows_is_told(rng):
     assert caught.value.indices.tolist() == [200]
 
 
-def test_a_killed_worker_changes_nothing(client, rng, monkeypatch):
+def test_a_killed_worker_changes_nothing(client_to_lose, rng, monkeypatch):
     """One of two is killed between the search of neighbours and the lengths of edges."""
     X = rng.normal(size=(900, 3))
     expected = NeighborhoodGraph.from_points(lazy(X), 5)
-    before, lengths = set(client.run(os.getpid).values()), BlockDistances.lengths
+    before, lengths = set(client_to_lose.run(os.getpid).values()), BlockDistances.lengths
 
     def killing(self, heads, tails):
         monkeypatch.undo()
@@ -141,8 +141,8 @@ def test_a_killed_worker_changes_nothing(client, rng, monkeypatch):
     monkeypatch.setattr(BlockDistances, "lengths", killing)
     monkeypatch.setattr("nearfar.blocks.rows.BLOCK_ROWS", 100)
     assert_same(NeighborhoodGraph.from_points(lazy(X), 5), expected)
-    client.wait_for_workers(2)
-    assert set(client.run(os.getpid).values()) != before
+    client_to_lose.wait_for_workers(2)
+    assert set(client_to_lose.run(os.getpid).values()) != before
 
 
 @pytest.mark.torch

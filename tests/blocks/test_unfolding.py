@@ -89,9 +89,9 @@ def test_any_number_of_workers_gives_the_same_bits(client, cluster, roll, expect
     np.testing.assert_array_equal(model.embedding_, expected)
 
 
-def test_a_killed_worker_changes_nothing(client, roll, expected, monkeypatch):
+def test_a_killed_worker_changes_nothing(client_to_lose, roll, expected, monkeypatch):
     """One of two, after the graph was made and before the weights of landmarks are."""
-    before, linked = set(client.run(os.getpid).values()), NeighborhoodGraph.linked
+    before, linked = set(client_to_lose.run(os.getpid).values()), NeighborhoodGraph.linked
 
     def killing(self, *args, **options):
         os.kill(min(before), signal.SIGKILL)
@@ -100,8 +100,8 @@ def test_a_killed_worker_changes_nothing(client, roll, expected, monkeypatch):
     monkeypatch.setattr(NeighborhoodGraph, "linked", killing)
     model = copy_of(MODELS[2], refine=False).fit(lazy(roll[0]))
     np.testing.assert_array_equal(model.embedding_, expected)
-    client.wait_for_workers(2)
-    assert set(client.run(os.getpid).values()) != before
+    client_to_lose.wait_for_workers(2)
+    assert set(client_to_lose.run(os.getpid).values()) != before
 
 
 @pytest.mark.parametrize("model", [MODELS[0], MODELS[2]], ids=repr)
