@@ -101,6 +101,9 @@ def test_the_page_has_thesis_and_ours():
     absent = text.split("## Not measured")[1].split("\n## ")[0]
     assert "- **iris**: PCA, LDA, LDA-LMNN, MUL-LMNN, MM-LMNN.\n" in absent
     assert "- **mnist**: all rows.\n" in absent
+    rows[1]["data"] = "wine"
+    text = table21_page.page([{"machine": machine, "versions": {}, "rows": rows}])
+    assert "- **iris**: all rows. Held-out error by k: 3: 10.00. Chosen: 3.\n" in text
 
 
 def test_the_figures_of_the_thesis_are_complete():
