@@ -1,11 +1,14 @@
-"""One fit of `benchmarks.mvu.large`: ``python -m benchmarks.mvu.large_fit TASK OUTPUT``.
+"""One fit of `benchmarks.mvu.large`: ``python -m benchmarks.mvu.large_fit TASK OUTPUT DEVICE``.
 
-TASK is a JSON list of data, method and options; OUTPUT receives the row as JSON. `judge` shares
+TASK is a JSON list of data, method and options; OUTPUT receives the row as JSON. On a DEVICE other
+than "cpu" points are tensors. `judge` shares
 no code with nearfar. With edges of squared lengths D_e, in units of their mean, and places y:
 
     misfit      sum_e (|y_i - y_j|^2 - D_e)^2                                     thesis, eq. 3.26
     objective   2 r l sum_i |y_i - mean|^2 - misfit,  r the stretch, l the second smallest
-                eigenvalue of the graph's Laplacian; of all dimensions that were optimised
+                eigenvalue of the graph's Laplacian; of all dimensions that were optimised; of MVU
+                itself sum_i |y_i - mean|^2, less p sum_e ||y_i - y_j|^2 - D_e| where lengths may
+                change at the price p = w / (1 - w), w the slack weight, in units of the data
     errors      distances to the true places after the best rigid motion, in per cent of the width
                 of the field, or of the length of the unrolled sheet; with anchors without a motion
 """
@@ -24,11 +27,12 @@ from scipy.spatial import cKDTree
 from sklearn.neighbors import NearestNeighbors
 
 from benchmarks import common
-from benchmarks.mvu.data import edges, swiss_roll
+from benchmarks.mvu.data import connected_roll, edges, swiss_roll
 from benchmarks.worker import Memory
 
 SEED = 0
 ROLL_NEIGHBORS, DIGIT_NEIGHBORS = 6, 5
+MVU_NEIGHBORS, SLACK_WEIGHT = 5, 0.999
 RADIUS, MOST, NOISE = 0.06, 20, 0.1  # of the thesis' network of 20000 nodes
 CITY_RADIUS = 0.1
 PARALLEL = np.radians(38)  # where degrees of longitude are measured
@@ -54,6 +58,9 @@ class Problem:
 
 
 def problem(data):
+    if data.startswith("mvu"):
+        X = connected_roll(int(data.removeprefix("mvu")), MVU_NEIGHBORS)[0]
+        return of_points(X, MVU_NEIGHBORS, None)
     if data.startswith("roll"):
         return roll(int(data.removeprefix("roll")))
     if data == "digits":
@@ -129,12 +136,14 @@ def network(places, radius, most):
 # -- fits --
 
 
-def fitted(given, method, options):
+def fitted(given, method, options, device="cpu"):
     """Places of all dimensions that were optimised, and what the method says of them."""
     from nearfar import LandmarkMVU, NeighborhoodGraph, SensorLocalization, VariationalMVU
 
     if method == "random":
         return by_chance(given), {}
+    if method == "mvu":
+        return by_mvu(given, options)
     X, n_anchors = given.points, options.pop("n_anchors", 0)
     if X is None:
         X = NeighborhoodGraph.from_edges(given.heads, given.tails, given.lengths, given.n)
@@ -147,6 +156,7 @@ def fitted(given, method, options):
         if given.points is not None:
             k = ROLL_NEIGHBORS if given.truth is not None else DIGIT_NEIGHBORS
             options = {"n_neighbors": k, "on_disconnected": "link", **options}
+            X = on_device(X, device)
         elif not options.get("refine", True):
             options = {"n_components": options["n_eigenvectors"], **options}
         model = learner(random_state=SEED, **options)
@@ -162,7 +172,38 @@ def fitted(given, method, options):
     else:
         about["gap"] = model.program_gap_
         about["embedding_gap"], about["whole_gap"] = model.duality_gap_, model.whole_gap_
-    return model.embedding_, about
+    return as_array(model.embedding_), about
+
+
+def on_device(X, device):
+    """Points as they are, or a tensor on the device."""
+    if device == "cpu":
+        return X
+    import torch
+
+    return torch.tensor(X, device=device)
+
+
+def as_array(Y):
+    return Y if isinstance(Y, np.ndarray) else Y.cpu().numpy()
+
+
+def by_mvu(given, options):
+    """Points of all dimensions, by either solver of MVU, and the interval that it proves."""
+    from nearfar import MVU
+
+    model = MVU(n_neighbors=MVU_NEIGHBORS, random_state=SEED, **options).fit(given.points)
+    about = {
+        "reported_objective": model.objective_,
+        "status": model.status_,
+        "n_iter": model.n_iter_,
+        "embedding_gap": model.duality_gap_,
+        "bound": float(model.proof_["weights"][:, 0].sum()),
+    }
+    if model.factor_ is not None:
+        return model.factor_, about
+    values, vectors = np.linalg.eigh(model.kernel_)
+    return vectors * np.sqrt(np.maximum(values, 0.0)), about
 
 
 def by_chance(given):
@@ -207,6 +248,15 @@ def judge(given, Y, stretch, anchored):
     return found
 
 
+def judge_variance(given, Y, constraints):
+    lengths = ((Y[given.heads] - Y[given.tails]) ** 2).sum(axis=1)
+    variance = float(((Y - Y.mean(axis=0)) ** 2).sum())
+    if constraints != "slack":
+        return variance
+    price = SLACK_WEIGHT / (1 - SLACK_WEIGHT)
+    return variance - price * float(np.abs(lengths - given.lengths**2).sum())
+
+
 def second_eigenvalue(given):
     n, ones = given.n, np.ones(len(given.heads))
     joined = sparse.coo_array((ones, (given.heads, given.tails)), shape=(n, n)).tocsr()
@@ -224,14 +274,14 @@ def placing_errors(Y, truth, anchored):
     return 100 * np.linalg.norm(Y - truth, axis=1) / np.ptp(truth, axis=0).max()
 
 
-def main(task, output):
+def main(task, output, device="cpu"):
     data, method, options = json.loads(task)
     given, output = problem(data), Path(output)
     warm_up(given)
     memory, began, began_busy = Memory(), time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what they say stands in the status
-        Y, about = fitted(given, method, dict(options))
+        Y, about = fitted(given, method, dict(options), device)
     row = {
         "data": data,
         "method": method,
@@ -243,8 +293,11 @@ def main(task, output):
         **memory.facts(),
         **about,
     }
-    stretch = options.get("stretch", 0.01 if method in ("variational", "landmark") else 0.0)
-    row |= judge(given, Y, stretch, bool(options.get("n_anchors")))
+    if method == "mvu":
+        row["objective"] = judge_variance(given, Y, options["constraints"])
+    else:
+        stretch = options.get("stretch", 0.01 if method in ("variational", "landmark") else 0.0)
+        row |= judge(given, Y, stretch, bool(options.get("n_anchors")))
     if "expected_error" in row:
         row["expected_error"] *= 100 / np.ptp(given.truth, axis=0).max()
     output.write_text(json.dumps(row))

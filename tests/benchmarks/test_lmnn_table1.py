@@ -31,8 +31,10 @@ def test_smoke_run_passes(capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert "failed" not in printed
     assert "106 training and 46 test points in 3 classes. All 178 rows" in printed
-    _, overview, _, wine, iris, _ = printed.split("\n## ")
+    _, overview, goal, _, wine, iris, _ = printed.split("\n## ")
     assert overview.startswith("All rows")
+    assert goal.startswith("The defaults against the paper")
+    assert " of 8 are." in goal  # four rows of two sets
     for method in table1_methods.METHODS:
         for data, section in (("wine", wine), ("iris", iris)):
             expected = table1_methods.applies(method, data)

@@ -114,3 +114,29 @@ def test_the_page_in_the_documentation_is_that_of_the_records():
     paths = sorted((common.ROOT / "benchmarks" / "results").glob("mvu_large-*.json"))
     text = (common.ROOT / "docs" / "results" / "mvu_large.md").read_text()
     assert text == page([json.loads(path.read_text()) for path in paths])
+
+
+def test_the_objective_of_mvu_by_hand():
+    """Two points 3 apart, where 2 was given: the variance is 4.5, the change of the square 5."""
+    heads, tails = np.array([0]), np.array([1])
+    given = large_fit.Problem(np.zeros((2, 1)), heads, tails, np.array([2.0]), None)
+    Y = np.array([[0.0], [3.0]])
+    assert large_fit.judge_variance(given, Y, "equal") == pytest.approx(4.5)
+    assert large_fit.judge_variance(given, Y, "slack") == pytest.approx(4.5 - 999 * 5)
+
+
+@pytest.mark.parametrize(("bound", "meets"), [(101.0, True), (99.0, False)])
+def test_intervals_of_both_solvers_have_to_meet(bound, meets):
+    """The exact optimum is 100; a bound of 99 would contradict it."""
+    rows = [
+        {"name": "mvu9 equal exact", "objective": 100.0, "bound": 100.0, "embedding_gap": 1e-6},
+        {"name": "mvu9 equal low rank", "objective": 97.0, "bound": bound, "embedding_gap": 0.1},
+    ]
+    assert bool(list(large.disagreements(rows))) is not meets
+
+
+def test_tensors_are_for_large_rolls():
+    assert large.tasks_of(large.parse(["--device", "cuda"])) == large.DEVICE_TASKS
+    assert large.tasks_of(large.parse([])) == large.TASKS
+    chosen = large.parse(["--device", "cuda", "--tasks", "roll10000 gap 1e-02"])
+    assert set(chosen.tasks) <= set(large.tasks_of(chosen))

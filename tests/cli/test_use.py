@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
+import nearfar
 from nearfar import MetricMDS, NonmetricMDS
 from nearfar.datasets import load_builtin, load_table
 from nearfar.evaluation import knn_error, retrieval_measures
@@ -307,3 +309,29 @@ def test_the_example_of_the_page(run):
         for text in (shown, printed)
     ]
     assert [line for line in columns[0] if line] == [line for line in columns[1] if line]
+
+
+@pytest.mark.parametrize("name", ["LMNN", "NCA", "RCA"])
+def test_sparse_tables_and_models_of_sparse_points(run, name):
+    """Transformed, and verified where there is a proof; what needs a dense table says so."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 12)
+    X = sparse.random_array((36, 40), density=0.1, rng=rng, format="csr")
+    X = sparse.csr_array(X + np.eye(40)[3 * y])
+    model = getattr(nearfar, name)(n_components=2).fit(X, y)
+    save(model, "sparse.nearfar")
+    parts = {part: getattr(X, part) for part in ("data", "indices", "indptr", "shape")}
+    np.savez("sparse.npz", **parts, y=y)
+    done = run("transform", "sparse.nearfar", "sparse.npz", "-o", "images.npy")
+    assert done.code == 0, done.err
+    np.testing.assert_allclose(np.load("images.npy"), model.transform(X), atol=1e-12)
+    done = run("verify", "sparse.nearfar", "sparse.npz")
+    expected = "no proof: verify cannot check RCA" if name == "RCA" else "the objective is right"
+    assert expected in done.out
+    for command in (
+        ("fit", "sparse.npz"),
+        ("evaluate", "sparse.nearfar", "sparse.npz", "sparse.npz"),
+    ):
+        done = run(*command)
+        assert done.code == 2
+        assert "X is sparse: the file holds the arrays of a CSR matrix" in done.err

@@ -176,6 +176,8 @@ UNFOLDINGS += [
 ]
 CLASSES = sorted({type(estimator) for estimator in UNFOLDINGS}, key=lambda cls: cls.__name__)
 MAX_PARAMETERS = 15
+# checkpoint, for descents in many columns; in MVU for one of its solvers
+MORE = {"MVU": 1, "VariationalMVU": 1, "LandmarkMVU": 1}
 SHARED = {
     "n_components": 2,
     "metric": "euclidean",
@@ -244,7 +246,7 @@ def test_scikit_learn_checks(estimator, check):
 @each_class
 def test_few_parameters_with_the_shared_defaults(cls):
     true = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
-    assert len(true.keys() - {"verbose"}) <= MAX_PARAMETERS
+    assert len(true.keys() - {"verbose"}) <= MAX_PARAMETERS + MORE.get(cls.__name__, 0)
     assert {name: true[name] for name in SHARED} == SHARED
     assert {"n_neighbors", "tol", "max_iter"} <= set(true)
     assert true.get("angles", True) is True

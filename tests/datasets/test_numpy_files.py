@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, save_npz
 
 from nearfar.datasets import load_table
 from nearfar.errors import InvalidInputError
@@ -106,6 +107,50 @@ def test_bad_npz(npz, arrays, target, message):
     with pytest.raises(InvalidInputError) as caught:
         load_table(npz(**arrays), target)
     assert message in str(caught.value)
+
+
+def csr_parts(X, **others):
+    X = csr_array(X)
+    parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape}
+    return parts | {"format": b"csr"} | others
+
+
+@pytest.mark.parametrize(("given", "kept"), [("f4", "f4"), ("f8", "f8"), ("i8", "f8")])
+def test_csr_points_as_scipy_saves_them(npz, tmp_path, given, kept):
+    X = np.array([[0, 2, 0], [1, 0, 0]], given)
+    table = load_table(npz(**csr_parts(X, y=np.array(["a", "b"]))), sparse=True)
+    assert isinstance(table.X, csr_array)
+    assert table.X.dtype == np.dtype(kept)
+    np.testing.assert_array_equal(table.X.toarray(), X)
+    assert table.y.tolist() == ["a", "b"]
+    save_npz(tmp_path / "saved.npz", csr_array(X))
+    saved = load_table(tmp_path / "saved.npz", labelled=False, sparse=True)
+    np.testing.assert_array_equal(saved.X.toarray(), X)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"indices": np.array([5, 0])}, "do not fit together"),
+        ({"indptr": np.array([0, 1])}, "do not fit together"),
+        ({"shape": np.array([2, 3, 4])}, "do not fit together"),
+        ({"data": np.array([1.0, np.inf])}, "is infinite"),
+        ({"data": np.array(["a", "b"])}, "must be a matrix of numbers"),
+        ({"format": b"csc"}, "must be a CSR matrix; found the format b'csc'"),
+        ({"y": np.zeros(3, int)}, "X has 2 rows and 'y' has 3"),
+        ({"shape": np.array([-1, 3])}, "do not fit together"),
+    ],
+)
+def test_bad_csr(npz, changed, message):
+    parts = csr_parts(np.array([[0.0, 2], [1, 0]]), y=np.zeros(2, int)) | changed
+    with pytest.raises(InvalidInputError) as caught:
+        load_table(npz(**parts), sparse=True)
+    assert message in str(caught.value)
+
+
+def test_csr_is_refused_where_a_dense_table_is_needed(npz):
+    with pytest.raises(InvalidInputError, match=r"X is sparse.* or save X\.toarray\(\)"):
+        load_table(npz(**csr_parts(np.eye(2))), labelled=False)
 
 
 class Trap:

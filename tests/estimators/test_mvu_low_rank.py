@@ -20,7 +20,7 @@ def strip():
     return X
 
 
-FORMS = {"shrink": (40, 1e-2), "slack": (40, 0.15), "equal": (40, 0.3)}  # iterations, gap
+FORMS = {"shrink": (60, 8e-3), "slack": (60, 0.02), "equal": (60, 0.1)}  # iterations, gap
 
 
 @pytest.fixture(scope="module", params=FORMS)

@@ -5,6 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
+import nearfar
+from nearfar import ITML, MCML, MMC, SCML, SDML
 from nearfar.errors import DataWarning, WorseThanInputsWarning
 from nearfar.estimators._shrinkage import warn_if_worse
 
@@ -59,3 +61,80 @@ def test_what_is_chance_or_no_loss_is_not_warned_of(learned, inputs):
             n_features=100,
             n_classes=2,
         )
+
+
+# -- learners that try themselves on parts of the rows --------------------------------------------
+
+
+def spread_over_noise(n=120):
+    """Two classes that differ in a small feature; the others, with larger variance, are noise."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], n // 2)
+    X = rng.normal(size=(n, 30))
+    X[:, 0] += 3 * y
+    return X, np.array(["a", "b"])[y]
+
+
+class Stretching(SDML):
+    """Learns nothing but noise: the map keeps a feature that does not tell the classes apart."""
+
+    def fit(self, X, y=None):
+        super().fit(X, y)
+        return self
+
+    @property
+    def components_(self):
+        return self._noise
+
+    @components_.setter
+    def components_(self, value):
+        self._noise = np.zeros_like(value)
+        self._noise[0, -1] = 1.0
+
+
+def test_trials_on_parts_of_the_rows_warn():
+    """Every row is left out by one of the three trials."""
+    X, y = spread_over_noise()
+    with pytest.warns(WorseThanInputsWarning, match="of 120 rows that were not learned from"):
+        Stretching().fit(X, y)
+
+
+@pytest.mark.parametrize("options", [{"balance": 1e-6}, {"max_seconds": 100}, {"n_components": 2}])
+def test_no_trials_where_the_user_chose_or_time_is_limited(options):
+    X, y = spread_over_noise()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Stretching(**options).fit(X, y)
+
+
+@pytest.mark.parametrize("learner", [ITML, MCML, MMC, SCML, SDML])
+def test_trials_leave_the_fit_as_it_is(learner, monkeypatch):
+    """Three more fits, of parts of the rows, without trials of their own; the answer stays."""
+    X, y = spread_over_noise()
+    fitted, plain = [], learner.fit
+
+    def fit(self, X, *labels, **options):
+        fitted.append(len(X))
+        return plain(self, X, *labels, **options)
+
+    monkeypatch.setattr(learner, "fit", fit)
+    random = np.random.RandomState(0)
+    draws = {} if learner is MCML else {"random_state": random}
+    found = learner(**draws).fit(X, y)
+    assert fitted == [120, 80, 80, 80]
+    after = random.random_sample()
+    random.seed(0)
+    same = learner(max_seconds=1000, **draws).fit(X, y)
+    assert fitted == [120, 80, 80, 80, 120]
+    np.testing.assert_array_equal(found.components_, same.components_)
+    assert random.random_sample() == after
+
+
+@pytest.mark.parametrize("learner", [ITML, MMC, SCML, SDML])
+def test_no_trial_of_few_rows_or_of_tuples(learner, monkeypatch):
+    X, y = spread_over_noise(20)
+    monkeypatch.setattr("nearfar.estimators._trials.votes_under", None)  # would raise if called
+    learner().fit(X, y)
+    X, y = spread_over_noise()
+    triplets = nearfar.make_triplets(X, y, 3, random_state=0)
+    learner().fit(triplets)

@@ -145,7 +145,7 @@ def test_equals_the_search_of_all_pairs(monkeypatch, rng, dtype, n, r):
 @pytest.mark.usefixtures("always")
 def test_blocks_hold_each_point_once_and_one_class_each(rng):
     Z, starts = in_groups(rng, 90, 2), np.array([0, 30, 30, 31, 90])
-    blocks = slabs.Blocks.build(Z, starts, on_numpy._in_threads)
+    blocks = slabs.Blocks.build(Z, np.ones(90), starts, on_numpy._in_threads)
     np.testing.assert_array_equal(np.sort(blocks.order), np.arange(90))
     labels = np.repeat(np.arange(4), np.diff(starts))
     for a, label in enumerate(blocks.labels):
@@ -164,7 +164,7 @@ def test_bounds_leave_few_pairs_of_classes_that_touch(rng):
     Z = Z[np.argsort(Z[:, 0] > 0.5, kind="stable")]
     starts = np.array([0, np.count_nonzero(Z[:, 0] <= 0.5), 12000])
     reach = np.full(len(Z), 1e-4)
-    blocks = slabs.Blocks.build(Z, starts, on_numpy._in_threads)
+    blocks = slabs.Blocks.build(Z, reach, starts, on_numpy._in_threads)
     found = slabs.Slabs.build(blocks, Z, reach, on_numpy._in_threads)
     assert 0 < found.share() < 0.02
     assert slabs.pruned_impostor_pairs(Z, reach, starts, on_numpy._in_threads) is not None
@@ -175,7 +175,7 @@ def test_share_is_that_of_all_blocks_if_all_are_tried(monkeypatch, rng):
     monkeypatch.setattr(slabs, "TRIED", 10**6)
     sizes = np.array([50, 30, 20])
     Z, starts = in_groups(rng, 100, 3), starts_of(sizes)
-    blocks = slabs.Blocks.build(Z, starts, on_numpy._in_threads)
+    blocks = slabs.Blocks.build(Z, np.ones(100), starts, on_numpy._in_threads)
     found = slabs.Slabs.build(blocks, Z, np.ones(100), on_numpy._in_threads)
     everyone = np.arange(len(blocks))
     widths = np.diff(blocks.cuts)
@@ -296,12 +296,37 @@ def test_a_screen_leaves_out_directions_that_hardly_matter(rng):
     scales = np.where(np.arange(40) < 10, 1.0, 0.01)
     turned = np.linalg.qr(rng.normal(size=(40, 40)))[0]
     points = (rng.normal(size=(300, 40)) * scales @ turned).astype(np.float32)
-    screen = slabs._leading(points, np.full(300, 2.0))
+    screen = slabs.leading(points, np.full(300, 2.0))
     assert screen.shape == (300, 16)
     squares, exact = (cdist(P, P, "sqeuclidean") for P in (screen, points.astype(np.float64)))
     assert (squares <= exact * (1 + 1e-4) + 1e-6).all()
     assert np.abs(squares - exact).max() < 0.1
-    assert slabs._leading(points, np.full(300, 1e-9)) is points
-    assert slabs._leading(points[:, :8], np.full(300, 2.0)).shape == (300, 8)
-    assert slabs._leading(points, np.full(300, np.inf)) is points
-    assert slabs._leading(points, np.full(300, 1e9)).shape == (300, slabs.STEP)
+    for reach in (1e-9, np.inf):
+        assert slabs.leading(points, np.full(300, reach)).shape == (300, 40)
+    assert slabs.leading(points[:, :8], np.full(300, 2.0)).shape == (300, 8)
+    assert slabs.leading(points, np.full(300, 1e9)).shape == (300, slabs.STEP)
+    assert slabs.leading(points * np.float32(1e20), np.full(300, 2.0)) is None
+
+
+@pytest.mark.usefixtures("never")
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_all_pairs_are_screened_in_leading_directions(monkeypatch, rng, dtype, offset):
+    """30 of 40 directions hardly matter, points may lie far from zero, and the pairs found are
+    those of plain differences to the last bit; some are at the reach of others exactly."""
+    monkeypatch.setattr(on_numpy, "LEADING_ROWS", 1)
+    scales = np.where(np.arange(40) < 10, 1.0, 0.01)
+    Z = (rng.normal(size=(240, 40)) * scales + offset).astype(dtype)
+    starts = np.array([0, 100, 240])
+    reach = on_numpy.sq_lengths(Z, np.arange(240), rng.permutation(240)).astype(np.float64)
+    screens = []
+
+    def noted(*arguments):
+        screens.append(slabs.leading(*arguments))
+        return screens[-1]
+
+    monkeypatch.setattr(on_numpy, "leading", noted)
+    expected = by_differences(Z, reach, starts)
+    for screen in (None, Z.astype(np.float32)):
+        assert_same(on_numpy.impostor_pairs(Z, reach, starts, screen), expected)
+    assert all(points.shape[1] < 40 for points in screens)
+    assert screens

@@ -55,7 +55,7 @@ def transform_table(
     if is_builtin(table_path):
         refuse_target(target, str(table_path))
     with shown_warnings():
-        table = _read(table_path, target, names, labelled=False)
+        table = _read(table_path, target, names, labelled=False, sparse=True)
         check_width(table, model, table_path)
         with model_in_use(model_path):
             points = model.transform(table.X)
@@ -170,12 +170,16 @@ def model_in_use(path: Path) -> Iterator[None]:
 
 
 def _read(
-    path: Path, target: str | None, names: tuple[str, ...] | None, labelled: bool = True
+    path: Path,
+    target: str | None,
+    names: tuple[str, ...] | None,
+    labelled: bool = True,
+    sparse: bool = False,
 ) -> Table:
     """A file by the names of the features, or a built-in set, which has its own labels."""
     if is_builtin(path):
         return load_builtin(str(path))
-    return load_table(path, target, features=names, labelled=labelled)
+    return load_table(path, target, features=names, labelled=labelled, sparse=sparse)
 
 
 def _voters(model: Any, asked: int | None) -> int:

@@ -27,14 +27,14 @@ def verify_model(model_path: Path, table_path: Path, target: str | None) -> int:
     else:
         if target is None and fitted is not None and labelled:
             target = fitted.target
-        table = load_table(table_path, target, features=names, labelled=labelled)
+        table = load_table(table_path, target, features=names, labelled=labelled, sparse=True)
     check_width(table, model, table_path)
     X, y = (table.X, table.y) if labelled else (table.X, None)
     X, y = _training_rows(X, y, fitted)
     found = verify(model, X, y)
     echo(found.sentence)
     if found.bound is not None:
-        echo(f"objective {found.objective:.8g}, bound {found.bound:.8g}, {len(X)} rows")
+        echo(f"objective {found.objective:.8g}, bound {found.bound:.8g}, {X.shape[0]} rows")
     return OK if found.proved else REFUTED
 
 
@@ -42,10 +42,10 @@ def _training_rows(X: Any, y: Any, fitted: Fitted | None) -> tuple[Any, Any]:
     """The rows that the model learned from, if the table is as long as that of the fit."""
     if fitted is None or y is None:
         return X, y
-    if len(X) == fitted.n_rows:
+    if X.shape[0] == fitted.n_rows:
         split = split_points(X, y, fitted.test_share, fitted.seed)
         X, y = split.X_train, split.y_train
-    if len(X) == fitted.n_train and 0 < fitted.n_learned < fitted.n_train:
+    if X.shape[0] == fitted.n_train and 0 < fitted.n_learned < fitted.n_train:
         rows = drawn_rows(fitted.n_train, fitted.n_learned, fitted.seed)
         X, y = X[rows], y[rows]
     return X, y

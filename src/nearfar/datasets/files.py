@@ -23,6 +23,7 @@ def load_table(
     features: Sequence[str] | None = None,
     labelled: bool = True,
     drop: Sequence[str] = (),
+    sparse: bool = False,
 ) -> Table:
     """Read a table of numbers, and the class labels in it.
 
@@ -42,6 +43,9 @@ def load_table(
         features.
     drop : sequence of str
         Columns to leave out, where ``features`` is None.
+    sparse : bool
+        Whether points may be a CSR matrix: an NPZ file with the arrays of
+        ``scipy.sparse.save_npz``, and labels beside them. False refuses such a file.
 
     Returns
     -------
@@ -64,7 +68,7 @@ def load_table(
             f"{path}: its columns have no names, so that {', '.join(drop)} cannot be left out."
             " Convert the table to CSV, or write it without that column."
         )
-    request = Request(target, features, labelled, drop)
+    request = Request(target, features, labelled, drop, sparse)
     try:
         match path.suffix.lower():
             case ".csv" | ".tsv":

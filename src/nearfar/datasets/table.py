@@ -6,6 +6,7 @@ import difflib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,13 +25,13 @@ class Table:
 
     Attributes
     ----------
-    X : array of shape (n, d), float32 or float64
+    X : array of shape (n, d), float32 or float64; a CSR array, if that was asked for
     y : array of shape (n,) of integers, booleans or strings, or None if no labels were read
     feature_names : d names, or None where the file has none
     target_name : the name of the column of labels, or None with y
     """
 
-    X: np.ndarray
+    X: Any
     y: np.ndarray | None
     feature_names: tuple[str, ...] | None
     target_name: str | None
@@ -58,6 +59,7 @@ class Request:
     features: Sequence[str] | None = None
     labelled: bool = True
     drop: Sequence[str] = ()
+    sparse: bool = False
 
 
 def select_columns(names: Sequence[str], request: Request) -> tuple[list[int], int | None]:

@@ -396,11 +396,13 @@ def run_component(
     tol: float | None = None,
     stage: str | None = None,
     times: int = 1,
+    save: Callable[[Iterate], None] | None = None,
 ) -> Solution:
     """Run a solver on a component; ``embedding`` gives its places at an iterate, for callbacks.
 
     ``times`` the ``max_iter`` of the estimator limits the iterations of this run alone. The records
-    of the history hold the number of the component, and the stage if there is one.
+    of the history hold the number of the component, and the stage if there is one. ``save`` is
+    that of `Training.run`.
     """
     marks: dict[str, Any] = {"component": component.number}
     return training.run(
@@ -409,6 +411,7 @@ def run_component(
         tol=tol,
         max_iter=len(training.history) + times * training.max_iter,
         marks=marks if stage is None else marks | {"stage": stage},
+        save=save,
     )
 
 

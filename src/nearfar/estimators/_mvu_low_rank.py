@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._graph_layout import Component, Unfolded
 from nearfar.estimators._pair_limits import PairLimits
+from nearfar.estimators._staircase import Stair, check_staircase_memory
 from nearfar.estimators.variational_mvu import (
-    COLUMNS,
     ScaledGraph,
     principal_axes,
     solve_program,
@@ -22,8 +22,7 @@ from nearfar.estimators.variational_mvu import (
 )
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.cliques import has_flat_clique
-from nearfar.graphs.spectrum import has_dense_factor
-from nearfar.kernels import Array, check_memory, kernels_for
+from nearfar.kernels import Array, kernels_for
 from nearfar.limits import fit_clock
 from nearfar.problems.mvu import THICKNESS, edge_prices, least_at
 from nearfar.problems.mvu_low_rank import Certificate, Evaluation, LowRankProgram
@@ -31,7 +30,7 @@ from nearfar.problems.unfolding_bound import Repaired, WholeProgram
 from nearfar.problems.variational_mvu import VariationalProgram
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.rank_increasing import Proof
-from nearfar.solvers.staircase import MEMORY, staircase
+from nearfar.solvers.staircase import staircase
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -39,7 +38,6 @@ Matrix = NDArray[np.float64]
 EIGENVECTORS = 15  # smooth functions of the start, the default of `VariationalMVU`
 STRETCH = 0.01  # at which it begins: the first changes of squared lengths
 SHORT = 0.05  # of the mean square: shorter edges are as stiff as one of that length
-FACTOR_ENTRIES = 100  # entries per node of a sparse factor, about
 
 
 @dataclass(frozen=True)
@@ -95,17 +93,12 @@ def solve_low_rank(
     reference: Array,
     run: Callable[..., Solution],
     random: RandomState,
+    stair: Stair,
 ) -> LowRankAnswer:
     """Solve the program of MVU for a component, in as many columns as it needs."""
     graph, thickness = _program_graph(component.graph, estimator.constraints)
-    dense = has_dense_factor(graph.laplacian())
     n, m = graph.n_nodes, graph.n_edges
-    check_memory(
-        8.0 * (3 * MEMORY * COLUMNS * n + 30 * m + (n * n if dense else 2 * FACTOR_ENTRIES * n)),
-        f"low-rank unfolding of {n} points and {m} edges",
-        "Lower n_neighbors, or use VariationalMVU",
-        kernels_for(reference).double(reference[:0]),
-    )
+    check_staircase_memory(graph, reference, "Lower n_neighbors, or use VariationalMVU")
     scaled = ScaledGraph.of(graph, reference, EIGENVECTORS, random)
     prices = edge_prices(estimator.constraints, estimator.slack_weight, m)
     least = float(scaled.spectrum.values[0])
@@ -116,34 +109,50 @@ def solve_low_rank(
         )
     whole = WholeProgram(scaled.edges, graph, scaled.spectrum, scaled.pull(STRETCH))
     smooth = VariationalProgram.build(scaled.edges, scaled.spectrum.vectors, whole.pull)
-    shape = solve_program(smooth, scaled, estimator.n_components, run)
+    with stair.repeating():
+        shape = solve_program(smooth, scaled, estimator.n_components, run)
     program = LowRankProgram.of_prices(scaled.edges, 0.5 * whole.pull, prices)
-    upper = kernels_for(program.upper).to_host(program.upper)
-    best: Matrix | None = None  # feasible forces of the least bound so far
+    to_host = kernels_for(program.upper).to_host
+    allowed = to_host(program.lower), to_host(program.upper)
+    start, landing = with_noise(shape.wide, random), stair.landing
+    if landing is not None:
+        start, program = landing.Y, landing.program(program)
+    # Feasible forces of the least bound so far.
+    best = None if landing is None else landing.feasible
     repaired: Repaired | None = None
+    proved: tuple[float, Matrix] = np.inf, start  # the least gap so far, and its points
 
     def prove(at: Evaluation) -> Proof:
-        nonlocal best, repaired
-        forces = kernels_for(at.forces).to_host(at.forces)
-        repaired = whole.feasible(forces, random, upper, repaired)
+        nonlocal best, repaired, proved
+        forces = to_host(at.forces)
+        repaired = whole.feasible(forces, random, allowed, repaired, principal_axes(at.Y)[0])
         found = None if repaired is None else repaired.forces
         if found is not None and (best is None or program.bound(found) < program.bound(best)):
             best = found
         lacking = np.empty((n, 0)) if repaired is None else repaired.directions
         gap = np.inf if best is None else program.certificate(at.Y, best)[1].gap
+        if gap < proved[0]:
+            proved = gap, at.Y
         return Proof(gap, lacking)
 
     def embedding(iterate: Iterate) -> Array:
         Y, _ = principal_axes(iterate.point)
         return scaled.unit * Y[:, : estimator.n_components]
 
-    start = with_noise(shape.wide, random)
+    def save(iterate: Iterate) -> None:
+        stair.save(iterate.state, best)
+
     iterates = staircase(program, start, scaled.spectrum.inverse, prove)
-    solution = run(iterates, embedding, stage="low rank")
+    solution = run(iterates, embedding, stage="low rank", save=save)
+    save(solution.iterate)
     if best is None:
         fit_clock().in_time(lambda: prove(solution.iterate.state))
     forces = np.zeros(m) if best is None else best
-    Y, certificate = program.certificate(principal_axes(solution.iterate.point)[0], forces)
+    answers = [
+        program.certificate(principal_axes(Y)[0], forces)
+        for Y in (solution.iterate.point, proved[1])
+    ]
+    Y, certificate = min(answers, key=lambda answer: answer[1].gap)
     status = solution.status
     if best is not None and certificate.gap <= estimator.tol:
         status = Status.CONVERGED
@@ -168,5 +177,5 @@ def _program_graph(graph: NeighborhoodGraph, constraints: str) -> tuple[Neighbor
         thickness = THICKNESS
         squares = squares + thickness * (least[graph.heads] + least[graph.tails])
     mean = squares.mean()
-    weights = None if constraints == "slack" else mean / np.maximum(squares, SHORT * mean)
+    weights = mean / np.maximum(squares, SHORT * mean)
     return replace(graph, lengths=np.sqrt(squares), weights=weights), thickness

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._pairs import PairLearner
@@ -21,6 +22,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
+from nearfar.estimators._trials import warn_if_trials_are_worse
 from nearfar.estimators._tuples import validated_pairs
 from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
@@ -195,6 +197,8 @@ class ITML(PairLearner, MetricLearner):
         status = settled(solution.status, gap, self.tol)
         store_ending(self, status, objective, gap, training.history)
         training.finish(status, {"components_": self.components_})
+        if not is_dask(X):
+            warn_if_trials_are_worse(self, points, pairs.labels)
         return self
 
     def _check_parameters(self) -> None:

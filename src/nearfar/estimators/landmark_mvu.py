@@ -19,6 +19,7 @@ from nearfar.estimators._graph_layout import (
     run_component,
     store_layout,
 )
+from nearfar.estimators._staircase import Stairs, open_checkpoint
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.estimators.variational_mvu import (
@@ -89,13 +90,16 @@ class LandmarkMVU(Unfolding):
     max_seconds : float or None, default=None
         Largest time in seconds.
     memory_limit : float or None, default=None
-        Gigabytes of this machine for the graph of a Dask array, and for its rows if there is no
-        cluster; None is all its memory. What needs more is refused before anything is computed.
+        Gigabytes for the descent of ``gap_tol``, for the graph of a Dask array, and for its rows if
+        there is no cluster; None is all memory. What needs more is refused before it is computed.
     verbose : int, default=0
         1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the links of ``on_disconnected="link"``, the first landmark, and the start of the
         eigenvector search.
+    checkpoint : path or None, default=None
+        File to write the state of the descent that ``gap_tol`` asks for to, about twice a second,
+        and to continue from if it exists. It is removed when the fit has converged.
 
     Attributes
     ----------
@@ -183,6 +187,7 @@ class LandmarkMVU(Unfolding):
         memory_limit: float | None = None,
         verbose: int = 0,
         random_state: Any = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
@@ -200,6 +205,7 @@ class LandmarkMVU(Unfolding):
         self.memory_limit = memory_limit
         self.verbose = verbose
         self.random_state = random_state
+        self.checkpoint = checkpoint
 
     @with_callbacks
     @single_threaded_blas()
@@ -225,7 +231,9 @@ class LandmarkMVU(Unfolding):
         """
         self._check_parameters()
         given = graph_input(self, X, blocks=True)
-        training = Training(self, X, y, bounded=False)
+        checkpoint = open_checkpoint(self, given)
+        training = Training(self, X, y, checkpoint=checkpoint, bounded=False)
+        stairs = Stairs(training)
         layout = Layout(given, self.n_components)
         random = check_random_state(self.random_state)
         shapes: list[Shape] = []
@@ -235,9 +243,11 @@ class LandmarkMVU(Unfolding):
             scaled = ScaledGraph.of(component.graph, given.reference, 1, random)
             chosen, Q = self._landmark_weights(component.graph)
             program = VariationalProgram.build(scaled.edges, Q, scaled.pull(self.stretch))
-            shape = solve_program(program, scaled, self.n_components, run)
+            stair = stairs.of(component.number)
+            with stair.repeating():
+                shape = solve_program(program, scaled, self.n_components, run)
             if self.refine and shape.status not in CUT_SHORT:
-                shape = refine(shape, self, run, random)
+                shape = refine(shape, self, run, random, stair)
             shape = with_bound(shape, self.stretch, random)
             layout.place(component, shape.unfolded(self.n_components, given.reference))
             shapes.append(shape)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._pairs import PairLearner, in_inputs, shrunk_pairs
@@ -21,6 +22,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
+from nearfar.estimators._trials import warn_if_trials_are_worse
 from nearfar.estimators._tuples import validated_pairs
 from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
@@ -222,6 +224,7 @@ class MMC(PairLearner, MetricLearner):
         if given is not None:
             given = np.asarray(given / np.abs(given).max())
 
+        inputs = pairs.points
         pairs, scale = shrunk_pairs(self, pairs, AUTO_ROWS)
         points = pairs.points
         if given is not None and scale is not None:
@@ -263,6 +266,8 @@ class MMC(PairLearner, MetricLearner):
             points=pairs.points if labelled else None,
         )
         training.finish(status, fitted)
+        if self.shrinkage == "auto" and sample_weight is None and not is_dask(X):
+            warn_if_trials_are_worse(self, inputs, pairs.labels)
         return self
 
     def _check_parameters(self) -> None:

@@ -40,6 +40,7 @@ from nearfar.estimators._mvu_answer import (
 )
 from nearfar.estimators._mvu_low_rank import LowRankAnswer, solve_low_rank
 from nearfar.estimators._pair_limits import Lengths, PairLimits
+from nearfar.estimators._staircase import Stairs, open_checkpoint
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.estimators.variational_mvu import CUT_SHORT, ScaledGraph, descend, principal_axes
@@ -106,10 +107,10 @@ class MVU(Unfolding):
     solver : {"auto", "interior_point", "low_rank"}, default="auto"
         The interior point method finds the whole Gram matrix to high accuracy, in O(m³ + n³) time.
         The low-rank one takes memory in proportion to the number of points: a descent in ten or
-        more dimensions, whose gap is certified, too, but which seldom gets below 1e-3 ("shrink") or
-        1e-2 ("slack"; "equal" is slower still). Set ``tol`` accordingly. It maximises the variance
-        without ``pairs``. "auto" is the interior point method for up to 3000 points, for tensors,
-        and for what only it can do.
+        more dimensions, whose gap is certified, too, but which seldom gets far below 1e-2
+        ("shrink"), or a few percent ("slack" and "equal"). Set ``tol`` accordingly. It maximises
+        the variance without ``pairs``. "auto" is the interior point method for up to 3000 points,
+        for tensors, and for what only it can do.
     refine : bool, default=False
         Whether conjugate gradients follow the program, as in `VariationalMVU`. In ``n_components``
         dimensions they correct the lengths that the projection has changed, at a ``stretch`` of
@@ -134,6 +135,9 @@ class MVU(Unfolding):
         needs more is refused before any work.
     random_state : int, RandomState instance or None, default=None
         Draws the links of ``on_disconnected="link"``.
+    checkpoint : path or None, default=None
+        File to write the state of the low-rank solver to, about twice a second, and to continue
+        from if it exists. It is removed when the fit has converged.
 
     Attributes
     ----------
@@ -245,6 +249,7 @@ class MVU(Unfolding):
         verbose: int = 0,
         memory_limit: float | None = None,
         random_state: Any = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
@@ -262,6 +267,7 @@ class MVU(Unfolding):
         self.verbose = verbose
         self.memory_limit = memory_limit
         self.random_state = random_state
+        self.checkpoint = checkpoint
 
     @with_callbacks
     @single_threaded_blas()
@@ -297,7 +303,9 @@ class MVU(Unfolding):
                 "a refinement would change the distances of pairs, and got both. Set refine=False,"
                 " or leave pairs out."
             )
-        training = Training(self, X, y, bounded=False)
+        checkpoint = open_checkpoint(self, given)
+        training = Training(self, X, y, checkpoint=checkpoint, bounded=False)
+        stairs = Stairs(training)
         layout = Layout(given, self.n_components)
         limits.check_nodes(layout)
         random = check_random_state(self.random_state)
@@ -308,7 +316,8 @@ class MVU(Unfolding):
             if self._is_low_rank(component, mine, given.reference):
                 component = component.in_near_order()
                 run = partial(run_component, training, layout, component)
-                answer = solve_low_rank(self, component, mine, given.reference, run, random)
+                stair = stairs.of(component.number)
+                answer = solve_low_rank(self, component, mine, given.reference, run, random, stair)
             else:
                 program = self._program(component.graph, given.reference, mine)
                 answer = self._solve(program, component, mine, layout, training)
@@ -345,6 +354,12 @@ class MVU(Unfolding):
             raise InvalidInputError(
                 "solver='low_rank' only maximises the variance; got variance='min'. Set"
                 " solver='interior_point'."
+            )
+        if self.solver == "interior_point" and self.checkpoint is not None:
+            raise InvalidInputError(
+                "a checkpoint holds the state of the low-rank solver; got checkpoint="
+                f"{str(self.checkpoint)!r} and solver='interior_point'. Set solver='low_rank', or"
+                " checkpoint=None."
             )
         if not isinstance(self.refine, bool | np.bool_):
             raise InvalidInputError(f"refine must be True or False; got {self.refine!r}.")

@@ -20,6 +20,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
+from nearfar.estimators._trials import warn_if_trials_are_worse
 from nearfar.estimators._tuples import drawn_tuples, holds_tuples, validated_triplets
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
@@ -28,7 +29,7 @@ from nearfar.problems.scml import SCMLProblem
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.column_generation import column_generation
-from nearfar.supervision import make_triplets
+from nearfar.supervision import class_order, make_triplets
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
@@ -208,6 +209,9 @@ class SCML(MetricLearner):
         status = settled(solution.status, gap, self.tol)
         store_ending(self, status, objective, gap, training.history)
         training.finish(status, {"components_": self.components_})
+        if not holds_tuples(X):
+            codes = np.searchsorted(self.classes_, np.asarray(to_host(y)).ravel())
+            warn_if_trials_are_worse(self, points, class_order(codes, type(self).__name__))
         return self
 
     def score(self, X: Any, y: Any = None) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
+from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._pairs import PairLearner
@@ -21,6 +22,7 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
+from nearfar.estimators._trials import warn_if_trials_are_worse
 from nearfar.estimators._tuples import validated_pairs
 from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
@@ -209,6 +211,8 @@ class SDML(PairLearner, MetricLearner):
         status = settled(solution.status, gap, self.tol)
         store_ending(self, status, objective, gap, training.history)
         training.finish(status, fitted)
+        if self.balance is None and not is_dask(X):
+            warn_if_trials_are_worse(self, points, pairs.labels)
         return self
 
     def _posed(self, Q: Matrix, points: Array) -> SDMLProblem:

@@ -39,6 +39,13 @@ from nearfar.estimators._graph_layout import (
     run_component,
     store_layout,
 )
+from nearfar.estimators._staircase import (
+    COLUMNS,
+    Stair,
+    Stairs,
+    check_staircase_memory,
+    open_checkpoint,
+)
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph
@@ -64,7 +71,6 @@ BASES = ("laplacian", "lle")
 CUT_SHORT = (*ENDED, Status.MAX_SECONDS)  # no further stage follows
 TENSION = 0.1  # stretch at which folds are pulled flat, before lengths become those asked for
 LOOSER = 10.0  # times tol, for the descents that are followed by another
-COLUMNS = 10  # in which the descent towards ``gap_tol`` begins, at least
 NOISE = 0.05  # of their entries, in units of the mean squared length
 FLAT = 1e-3  # variance along an axis, relative to the largest, that is none
 
@@ -115,12 +121,15 @@ class VariationalMVU(Unfolding):
     max_seconds : float or None, default=None
         Largest time in seconds.
     memory_limit : float or None, default=None
-        Gigabytes of this machine for the graph of a Dask array, and for its rows if there is no
-        cluster; None is all its memory. What needs more is refused before anything is computed.
+        Gigabytes for the descent of ``gap_tol``, for the graph of a Dask array, and for its rows if
+        there is no cluster; None is all memory. What needs more is refused before it is computed.
     verbose : int, default=0
         1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     random_state : int, RandomState instance or None, default=None
         Draws the links of ``on_disconnected="link"`` and the start of the eigenvector search.
+    checkpoint : path or None, default=None
+        File to write the state of the descent that ``gap_tol`` asks for to, about twice a second,
+        and to continue from if it exists. It is removed when the fit has converged.
 
     Attributes
     ----------
@@ -206,6 +215,7 @@ class VariationalMVU(Unfolding):
         memory_limit: float | None = None,
         verbose: int = 0,
         random_state: Any = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
@@ -223,6 +233,7 @@ class VariationalMVU(Unfolding):
         self.memory_limit = memory_limit
         self.verbose = verbose
         self.random_state = random_state
+        self.checkpoint = checkpoint
 
     @with_callbacks
     @single_threaded_blas()
@@ -248,7 +259,9 @@ class VariationalMVU(Unfolding):
         """
         self._check_parameters()
         given = graph_input(self, X, blocks=True)
-        training = Training(self, X, y, bounded=False)
+        checkpoint = open_checkpoint(self, given)
+        training = Training(self, X, y, checkpoint=checkpoint, bounded=False)
+        stairs = Stairs(training)
         layout = Layout(given, self.n_components)
         random = check_random_state(self.random_state)
         shapes: list[Shape] = []
@@ -261,9 +274,11 @@ class VariationalMVU(Unfolding):
                 Phi = lle_matrix_of(component.graph, type(self).__name__)
                 functions = lle_functions(Phi, self.n_eigenvectors, random)
             program = VariationalProgram.build(scaled.edges, functions, scaled.pull(self.stretch))
-            shape = solve_program(program, scaled, self.n_components, run)
+            stair = stairs.of(component.number)
+            with stair.repeating():
+                shape = solve_program(program, scaled, self.n_components, run)
             if self.refine and shape.status not in CUT_SHORT:
-                shape = refine(shape, self, run, random)
+                shape = refine(shape, self, run, random, stair)
             shape = with_bound(shape, self.stretch, random)
             layout.place(component, shape.unfolded(self.n_components, given.reference))
             shapes.append(shape)
@@ -289,7 +304,7 @@ class VariationalMVU(Unfolding):
 
 
 def check_stretch(estimator: Any) -> None:
-    """Validate ``stretch`` and ``refine``."""
+    """Validate ``stretch``, ``refine``, ``gap_tol`` and ``checkpoint``."""
     check_number("stretch", estimator.stretch, Real, 0, None)
     if not isinstance(estimator.refine, bool | np.bool_):
         raise InvalidInputError(f"refine must be True or False; got {estimator.refine!r}.")
@@ -301,6 +316,11 @@ def check_stretch(estimator: Any) -> None:
                 f" refine=True and stretch above 0, got refine={estimator.refine!r} and"
                 f" stretch={estimator.stretch!r}. Change them, or set gap_tol=None."
             )
+    elif estimator.checkpoint is not None:
+        raise InvalidInputError(
+            "a checkpoint holds the descent towards gap_tol; got checkpoint="
+            f"{str(estimator.checkpoint)!r} and gap_tol=None. Set gap_tol, or checkpoint=None."
+        )
 
 
 # -- smooth functions ------------------------------------------------------------------------
@@ -401,7 +421,7 @@ def solve_program(
     return Shape(scaled, Y, Y, solution.status, program.exact_certificate(Z))
 
 
-def refine(shape: Shape, estimator: Any, run: Run, random: RandomState) -> Shape:
+def refine(shape: Shape, estimator: Any, run: Run, random: RandomState, stair: Stair) -> Shape:
     """Descend from the solution of the program on the points themselves.
 
     In all dimensions of the program first: at a higher tension than asked for, which pulls folds
@@ -415,7 +435,7 @@ def refine(shape: Shape, estimator: Any, run: Run, random: RandomState) -> Shape
     )
     shape = replace(shape, refined=final)
     if estimator.gap_tol is not None:
-        shape = unfold_whole(replace(shape, wide=wide), estimator, run, random)
+        shape = unfold_whole(replace(shape, wide=wide), estimator, run, random, stair)
         problems, wide = [], shape.wide
         if shape.status in CUT_SHORT:
             return shape
@@ -433,32 +453,45 @@ def refine(shape: Shape, estimator: Any, run: Run, random: RandomState) -> Shape
     return replace(shape, wide=wide, Y=Y, status=status)
 
 
-def unfold_whole(shape: Shape, estimator: Any, run: Run, random: RandomState) -> Shape:
+def unfold_whole(
+    shape: Shape, estimator: Any, run: Run, random: RandomState, stair: Stair
+) -> Shape:
     """Descend in as many dimensions as needed until the gap over all points is ``gap_tol``."""
     scaled, n_components = shape.scaled, int(estimator.n_components)
+    check_staircase_memory(
+        scaled.graph, scaled.edges.squares, "Set gap_tol=None, lower n_neighbors"
+    )
     whole = WholeProgram(
         scaled.edges, scaled.graph, scaled.spectrum, scaled.pull(estimator.stretch)
     )
-    best: Bound | None = None  # the least so far
+    landing = stair.landing
+    feasible = None if landing is None else landing.feasible  # forces of the least bound so far
+    best = None if feasible is None else whole.bound_by(feasible)
     repaired: Repaired | None = None
 
     def prove(at: Evaluation) -> Proof:
-        nonlocal best, repaired
+        nonlocal best, feasible, repaired
         m = kernels_for(at.forces).to_host(at.forces)
         repaired = whole.feasible(m, random, previous=repaired)
         bound = whole.bound_of(repaired)
         if repaired is None or bound is None:
-            return Proof(np.inf, np.empty((len(m), 0)))
-        best = bound if best is None or bound.value < best.value else best
+            return Proof(np.inf, np.empty((len(at.Y), 0)))
+        if best is None or bound.value < best.value:
+            best, feasible = bound, repaired.forces
         return Proof(best.gap(-2 * at.value), repaired.directions)
 
     def embedding(iterate: Iterate) -> Array:
         return scaled.unit * principal_axes(iterate.point)[0][:, :n_components]
 
     program = LowRankProgram.of_squares(scaled.edges, 0.5 * whole.pull)
-    start = with_noise(shape.wide, random)
+
+    def save(iterate: Iterate) -> None:
+        stair.save(iterate.state, feasible)
+
+    start = with_noise(shape.wide, random) if landing is None else landing.Y
     iterates = staircase(program, start, scaled.spectrum.inverse, prove)
-    solution = run(iterates, embedding, tol=estimator.gap_tol, stage="whole")
+    solution = run(iterates, embedding, tol=estimator.gap_tol, stage="whole", save=save)
+    save(solution.iterate)
     Y = principal_axes(solution.iterate.point)[0]
     return replace(shape, wide=Y, Y=Y, status=solution.status, bound=best)
 

@@ -38,7 +38,7 @@ def split_points(X: Any, y: Any, test_share: float, seed: int) -> Split:
     """
     if test_share == 0:
         return Split(X, y, X[:0], y[:0])
-    n = len(X)
+    n = len(y)
     n_test = round(n * test_share)
     if not 1 <= n_test < n:
         raise InvalidInputError(

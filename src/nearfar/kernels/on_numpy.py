@@ -19,7 +19,7 @@ from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from nearfar.kernels.search import FEWEST_POINTS, Search
-from nearfar.kernels.slabs import nearer, pruned_impostor_pairs
+from nearfar.kernels.slabs import leading, lowered_halves, nearer, pruned_impostor_pairs
 from nearfar.kernels.threads import n_threads
 from nearfar.kernels.tiles import PairCount, classes_of, inexact, labels_of, unlike_tiles
 from nearfar.limits import check_time
@@ -31,6 +31,7 @@ R = TypeVar("R")
 
 TILE = 1536  # rows of a tile of the all-pairs search: 9 MB of float32 products, a share of the L3
 SMALL_TILE = 128  # the same if there are few points
+LEADING_ROWS = 4096  # points from which a screen of fewer directions pays
 GATHER_BYTES = 1 << 20  # bytes of gathered rows of one block of edges: an L2 cache
 TREE_DIMENSIONS = 15  # up to which a tree finds neighbours in a large class
 GEMM_ROWS = 4096  # rows of a block of a tall matrix product, at most
@@ -273,11 +274,15 @@ def _screened_impostor_pairs(Z: Floats, reach: Floats, starts: Index, S: Floats)
 
     Screens every pair once by −½‖zᵢ − z_l‖² = zᵢ·z_l − ½‖zᵢ‖² − ½‖z_l‖², computed by a matrix
     product of the rounded points S and corrected by a bound on its rounding error. The few pairs
-    that pass are decided by exact differences.
+    that pass are decided by exact differences. Many points in float32 are screened in the
+    directions in which they vary most, as in `nearfar.kernels.slabs`.
     """
     n = len(Z)
     # |computed − true| <= (r + 8) eps (‖zᵢ‖² + ‖z_l‖²): shrink the norms by that much.
     half = _lowered_halves(S)
+    points = leading(Z, reach) if n >= LEADING_ROWS and S.dtype == np.float32 else None
+    if points is not None:
+        S, half = points, lowered_halves(points, Z.shape[1])
     ones = np.ones(n, S.dtype)
     left = np.column_stack([S, ones, -half])
     right = np.column_stack([S, -half, ones]).T
@@ -289,15 +294,17 @@ def _screened_impostor_pairs(Z: Floats, reach: Floats, starts: Index, S: Floats)
         rows, columns = tile
         with np.errstate(all="ignore"):  # an overflow gives nan, which passes
             product = left[rows] @ right[:, columns]
-        width = columns.stop - columns.start
-        i, j = np.divmod(np.flatnonzero(~(product <= bar[rows, None])), width)
-        heads, tails = rows.start + i, columns.start + j
+        far = product <= bar[rows, None]
+        far &= product <= bar[columns]
+        place = np.flatnonzero(np.logical_not(far, out=far))
+        i, j = np.divmod(place, far.shape[1])
+        i, j, score = i + rows.start, j + columns.start, product.ravel()[place]
+        unlike = labels[i] != labels[j]
+        one = unlike & ~(score <= bar[i])
+        heads, tails = i[one], j[one]
         if rows != columns:  # a tile on the diagonal holds each pair both ways
-            j, i = np.divmod(np.flatnonzero(~(product <= bar[columns])), width)
-            heads = np.concatenate([heads, columns.start + i])
-            tails = np.concatenate([tails, rows.start + j])
-        unlike = labels[heads] != labels[tails]
-        heads, tails = heads[unlike], tails[unlike]
+            other = unlike & ~(score <= bar[j])
+            heads, tails = np.concatenate([heads, j[other]]), np.concatenate([tails, i[other]])
         near = nearer(Z, reach, heads, tails)
         code: Index = heads[near] * n + tails[near]
         count.add(len(code))

@@ -15,8 +15,9 @@ points and centres. Along a line a block is much narrower than the ball or the b
 these bounds exclude most pairs even in tens of dimensions, where trees of balls or boxes visit
 nearly all of them.
 
-Remaining pairs are screened by products in the directions in which points vary most, as far as
-these make distances shorter by little beside the reach, and decided by exact differences.
+Points are compared in the directions in which they vary most, as far as these make distances
+shorter by little beside the reach: bounds on shorter distances exclude no pair wrongly. Pairs that
+remain are screened by products in these directions, and decided by exact differences.
 
 The products are computed in float32, with points centred at their median. With eps the rounding
 unit of float32, the error of (2) is less than 2(r + 16) eps (‖zᵢ‖² + ‖z_l‖² + ‖c_A‖² + ‖c_B‖²),
@@ -73,7 +74,8 @@ def pruned_impostor_pairs(
     s the share of pairs that remain; memory O(n r + MASK_BYTES) plus the answer. ``in_threads``
     returns the results of a function on each of a list of parts.
     """
-    blocks = Blocks.build(Z, starts, in_threads) if len(Z) >= FEWEST_POINTS else None
+    few = len(Z) < FEWEST_POINTS
+    blocks = None if few else Blocks.build(Z, reach, starts, in_threads)
     if blocks is None:
         return None
     slabs = Slabs.build(blocks, Z, reach, in_threads)
@@ -96,7 +98,7 @@ def nearer(Z: Floats, reach: Floats, heads: Index, tails: Index) -> Mask:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The points, centred at their median and sorted by block."""
+    """The points in their leading directions, sorted by block."""
 
     order: Index  # (n,) row of Z of each point
     cuts: Index  # (b + 1,) block a holds the points cuts[a]:cuts[a + 1]
@@ -105,16 +107,15 @@ class Blocks:
     centres: Single  # (b, r)
 
     @classmethod
-    def build(cls, Z: Floats, starts: Index, in_threads: InThreads) -> Blocks | None:
+    def build(cls, Z: Floats, reach: Floats, starts: Index, in_threads: InThreads) -> Blocks | None:
         """Cut each class into blocks; None if float32 or the number of classes forbids it."""
         n, r = Z.shape
         sizes = np.diff(starts)
         size = max(1, round(BLOCK_SIZE * max(1, FEW_DIMENSIONS / max(1, r)) * n**0.5))
         if r == 0 or (-(-sizes // size)).sum() > MOST_BLOCKS * n / size:
             return None
-        with np.errstate(over="ignore", invalid="ignore"):
-            S = (Z - np.median(Z[:: -(-n // ROWS)], axis=0)).astype(np.float32)
-        if not np.abs(S).max() < LARGEST:
+        S = leading(Z, reach)
+        if S is None:
             return None
         classes = np.flatnonzero(sizes)
 
@@ -182,9 +183,9 @@ class Slabs:
         points, centres = blocks.points, blocks.centres
         r, own = points.shape[1], np.repeat(np.arange(len(blocks)), np.diff(blocks.cuts))
         # A length beyond ρ is not below the reach even if rounding has made it shorter.
-        exact = np.finfo(Z.dtype)
+        exact, d = np.finfo(Z.dtype), Z.shape[1]
         with np.errstate(over="ignore"):
-            square = reach[blocks.order] * (1 + 2 * (r + 8) * exact.eps) + r * exact.tiny
+            square = reach[blocks.order] * (1 + 2 * (d + 8) * exact.eps) + d * exact.tiny
         rho = np.sqrt(square.clip(0)).clip(None, FARTHEST) * (1 + 2 * (r + 16) * EPS)
         squares = np.einsum("ij,ij->i", centres, centres)[own]
         squares += np.einsum("ij,ij->i", points, points)
@@ -264,16 +265,15 @@ class Pairs:
     blocks: Blocks
     Z: Floats
     reach: Floats
-    left: Single  # (n, k + 2) with k <= r leading directions of the points
-    right: Single  # (n, k + 2) left · right is at least −½‖zᵢ − z_l‖², whatever the rounding
+    left: Single  # (n, r + 2)
+    right: Single  # (n, r + 2) left · right is at least −½‖zᵢ − z_l‖², whatever the rounding
     bar: Single  # (n,) −½ reach
 
     @classmethod
     def build(cls, blocks: Blocks, Z: Floats, reach: Floats) -> Pairs:
         """Prepare the products of all points."""
-        points = _leading(blocks.points, reach)
-        shrink = np.float32(0.5 - 2 * (points.shape[1] + 8) * EPS)
-        half = shrink * np.einsum("ij,ij->i", points, points)
+        points = blocks.points
+        half = lowered_halves(points, Z.shape[1])
         ones = np.ones(len(points), np.float32)
         with np.errstate(over="ignore"):
             bar = (-0.5 * reach[blocks.order]).astype(np.float32)
@@ -304,22 +304,48 @@ class Pairs:
             yield heads[near] * len(order) + tails[near]
 
 
-def _leading(points: Single, reach: Floats) -> Single:
-    """The points in the directions in which they vary most, without those that hardly matter.
+def leading(Z: Floats, reach: Floats) -> Single | None:
+    """Centred points in the directions in which they vary most, those that hardly matter left out.
 
-    Distances only become shorter, by little beside the mean reach: a screen may use them.
+    Distances only become shorter, by little beside the mean reach: a screen may use them. None if
+    coordinates might overflow in float32. Rows are made float64 a block at a time.
     """
-    finite = reach[np.isfinite(reach)]
-    if points.shape[1] <= STEP or len(finite) == 0:
-        return points
-    sample = points[:: -(-len(points) // ROWS)].astype(np.float64)
-    sample -= sample.mean(axis=0)
-    values, vectors = np.linalg.eigh(sample.T @ sample / len(sample))
+    n, r = Z.shape
+    with np.errstate(over="ignore", invalid="ignore"):
+        sample = Z[:: -(-n // ROWS)].astype(np.float64)
+        centre = np.median(sample, axis=0)
+        sample -= centre
+        if not np.abs(sample).max() < LARGEST:
+            return None
+        directions = _directions(sample, reach)
+        points = np.empty((n, r if directions is None else directions.shape[1]), np.float32)
+        for first in range(0, n, ROWS):
+            part = Z[first : first + ROWS] - centre
+            points[first : first + ROWS] = part if directions is None else part @ directions
+    return points if np.abs(points).max() < LARGEST else None
+
+
+def lowered_halves(points: Single, d: int) -> Single:
+    """½‖z‖² of `leading` points of d coordinates, less a bound on the rounding of their screen.
+
+    That of the products and coordinates, and of the exact squares that decide, is below
+    2(d + 8) eps (‖zᵢ‖² + ‖z_l‖²).
+    """
+    shrink = np.float32(0.5 - 2 * (d + 8) * EPS)
+    half: Single = shrink * np.einsum("ij,ij->i", points, points)
+    return half
+
+
+def _directions(sample: NDArray[np.float64], reach: Floats) -> NDArray[np.float64] | None:
+    """Orthonormal columns, the directions in which a sample varies most; None for all."""
+    r, finite = sample.shape[1], reach[np.isfinite(reach)]
+    if r <= STEP or len(finite) == 0:
+        return None
+    centred = sample - sample.mean(axis=0)
+    values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
     dropped = int(np.searchsorted(np.cumsum(values), DROPPED * finite.mean() / 2))
-    count = STEP * max(1, -(-(points.shape[1] - dropped) // STEP))
-    if count >= points.shape[1]:
-        return points
-    return np.asarray(points.astype(np.float64) @ vectors[:, -count:], dtype=np.float32)
+    count = STEP * max(1, -(-(r - dropped) // STEP))
+    return vectors[:, -count:] if count < r else None
 
 
 def _shares(blocks: range, size: int = SHARED) -> list[range]:

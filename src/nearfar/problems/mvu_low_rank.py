@@ -50,6 +50,7 @@ class Evaluation:
     forces: Array  # (e,) m
     value: float  # F
     gradient: Matrix  # (n, r)
+    stiffness: Array  # (e,) β, where the edges are
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class LowRankProgram:
         product = kernels.laplacian_matmul(self.edges.heads, self.edges.tails, m, beside)
         gradient = 2 * kernels.to_host(product) - 2 * self.pull * centred  # (5)
         value -= self.pull * float(np.vdot(centred, centred))  # (4)
-        return Evaluation(Y, excess, m, value, gradient)
+        return Evaluation(Y, excess, m, value, gradient, self.stiffness)
 
     def line(self, at: Evaluation, direction: Matrix) -> Line:
         """F along a direction."""
@@ -160,6 +161,17 @@ class LowRankProgram:
             return self
         growth = STIFFER if self.forbids else 1.0
         return replace(self, centre=at.forces, stiffness=growth * self.stiffness)
+
+    def continued(self, forces: Matrix, stiffness: Matrix) -> LowRankProgram:
+        """The program after (7) at a place of these forces and stiffnesses, both on the host."""
+        if self.squared:
+            return self
+        like = kernels_for(self.edges.squares).like
+        growth = STIFFER if self.forbids else 1.0
+        centre, stiffness = (
+            like(side, self.edges.squares) for side in (forces, growth * stiffness)
+        )
+        return replace(self, centre=centre, stiffness=stiffness)
 
     def bound(self, m: Matrix) -> float:
         """(2) of a feasible m on the host."""

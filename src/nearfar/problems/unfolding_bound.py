@@ -14,7 +14,9 @@ the bound minus 2⟨Lap(m) − cI, K⟩. Any points Y give a bound. At a best Y 
 0, m is the dual solution, and the bound is the optimum [Boumal].
 
 LOBPCG estimates (4) from above, which proves nothing. So t is raised until a factor proves (2)
-[`nearfar.graphs.inertia`]; t = ρ + max(D − ℓ) is always enough. Rounding m does no harm, since (2)
+[`nearfar.graphs.inertia`]; t = ρ + max(D − ℓ) is always enough. Where the bound is linear in m
+[`nearfar.problems.mvu_low_rank`], other forces near m are tried before
+[`nearfar.problems.unfolding_repair`]. Rounding m does no harm, since (2)
 holds for any m, and its sum is rounded up.
 
 [Boumal] Boumal, Voroninski & Bandeira, Deterministic guarantees for Burer-Monteiro factorizations
@@ -26,6 +28,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,13 +42,16 @@ from nearfar.graphs.inertia import exceeds_identity
 from nearfar.graphs.spectrum import Spectrum, has_dense_factor
 from nearfar.kernels import gram_kernels_for, kernels_for
 from nearfar.limits import check_time
+from nearfar.problems.unfolding_repair import Repair
 from nearfar.problems.variational_mvu import Edges
 
 Matrix = NDArray[np.float64]
+Limits = tuple[Matrix, Matrix]  # the least and the largest forces
 
 SMALL = 300  # nodes up to which (4) is computed by dense matrices
 BLOCK = 4  # vectors of LOBPCG
-STEPS = 60  # of LOBPCG
+STEPS, FEWER_STEPS = 60, 15  # of LOBPCG, at first and during a repair
+REPAIRS = 4  # linear programs that a repair solves
 ACCURACY = 1e-4  # of its residuals, relative to c
 MARGIN = 1e-4  # δ of the proof, relative to c
 RAISED = (0.003, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)  # of t, before (4) is taken for wrong
@@ -106,7 +112,11 @@ class WholeProgram:
         """(2) of forces m."""
         if repaired is None or repaired.forces is None:
             return None
-        (D, w), m = self.edges.on_host(), repaired.forces
+        return self.bound_by(repaired.forces)
+
+    def bound_by(self, m: Matrix) -> Bound:
+        """(2) of forces that were proved to be feasible."""
+        D, w = self.edges.on_host()
         terms = m * (2 * D + m / w)
         value = float(terms.sum()) + ROUNDED_UP * float(abs(terms).sum())  # (2)
         return Bound(value, value + Bound.of_misfit(self.edges).reached)
@@ -115,36 +125,81 @@ class WholeProgram:
         self,
         m: Matrix,
         random: RandomState,
-        upper: Matrix | None = None,
+        limits: Limits | None = None,
         previous: Repaired | None = None,
+        points: Matrix | None = None,
     ) -> Repaired | None:
-        """Forces m + tw, at most ``upper``, with the least t ≥ 0 for which (2) is proved.
+        """Forces near m, within the ``limits`` if there are any, for which (2) is proved.
 
-        The vectors of a ``previous`` repair are a start for those of this one. None if
-        a proof would need more memory than there is. Time is that of some tens of products with
+        With limits the bound is linear in m. The vectors of a ``previous`` repair are a start
+        for those of this one, and ``points`` Y (n, r) vectors that m should hold. None if a proof
+        would need more memory than there is. Time is that of some hundreds of products with
         Lap(w)⁺ and of a few factors of a matrix with its sparsity; memory that of two.
         """
-        w, c = self.edges.on_host()[1], 0.5 * self.pull
-        laplacian = self.graph.laplacian(w)
-        dense = has_dense_factor(laplacian)
+        w = self.edges.on_host()[1]
         share = DENSE_SHARE * gram_kernels_for(w).total_memory(w)
-        if dense and 8.0 * self.graph.n_nodes**2 > share:
+        if self.is_dense and 8.0 * self.graph.n_nodes**2 > share:
             return None
+        B = self.graph.laplacian(w)
         start = random.normal(size=(self.graph.n_nodes, BLOCK))
-        start = start if previous is None else previous.vectors
-        values, vectors = self._lowest(m, laplacian, start)
-        for t in self._candidates(m / w, max(0.0, -float(values.min()))):
-            repaired = m + t * w  # (3)
-            if upper is not None:
-                repaired = np.minimum(repaired, upper)
-            if exceeds_identity(self.graph.laplacian(repaired), c, MARGIN * c, dense=dense):
+        values, vectors = self._lowest(m, B, start if previous is None else previous.vectors)
+        near, lowest = m, float(values.min())
+        if limits is not None:
+            near, lowest = self._cheapest(m, B, (values, vectors), limits, points)
+        for t in self._candidates(near / w, max(0.0, -lowest)):
+            repaired = _limited(near + t * w, limits)  # (3)
+            if self._is_feasible(repaired):
                 return Repaired(repaired, values, vectors)
         return Repaired(None, values, vectors)
+
+    def _cheapest(
+        self,
+        m: Matrix,
+        B: Any,
+        lowest: tuple[Matrix, Matrix],
+        limits: Limits,
+        points: Matrix | None,
+    ) -> tuple[Matrix, float]:
+        """Forces near m with the least bound after (3), and their least value of (4)."""
+        (values, vectors), (D, w) = lowest, self.edges.on_host()
+        repair = Repair.of(self.graph, m, w, D, 0.5 * self.pull * (1 + 2 * MARGIN))
+        if points is not None:
+            repair.hold(points)
+        least = float(values.min())
+        found, near = (self._cost(m, least, limits), m, least), m
+        for _ in range(REPAIRS):
+            repair.cut(vectors)
+            forces = repair.forces()
+            if forces is None or found[2] >= 0:
+                break
+            near = _limited(forces, limits)
+            values, vectors = self._lowest(near, B, vectors, FEWER_STEPS)
+            least = float(values.min())
+            cost = self._cost(near, least, limits)
+            if cost < found[0]:
+                found = cost, near, least
+        return found[1:]
+
+    def _cost(self, m: Matrix, least: float, limits: Limits) -> float:
+        """The bound Σ Dm of m + tw with t = −least."""
+        D, w = self.edges.on_host()
+        return float(_limited(m + max(0.0, -least) * w, limits) @ D)
+
+    def _is_feasible(self, m: Matrix) -> bool:
+        c = 0.5 * self.pull
+        return exceeds_identity(self.graph.laplacian(m), c, MARGIN * c, dense=self.is_dense)
+
+    @cached_property
+    def is_dense(self) -> bool:
+        """Whether factors are dense matrices."""
+        return has_dense_factor(self.graph.laplacian())
 
     def _candidates(self, excess: Matrix, estimate: float) -> Iterator[float]:
         """Numbers t to try, from the estimate of (4) up to the one that is always feasible."""
         c, least = 0.5 * self.pull, float(self.spectrum.values[0])
         extra = 2 * MARGIN * c / least  # what δ needs
+        if estimate == 0:  # after a repair that has room for δ
+            yield 0.0
         safe = c / least * (1 + MARGIN) + max(0.0, float(-excess.min())) + extra
         for share in RAISED:
             t = (1 + share) * estimate + extra
@@ -153,7 +208,9 @@ class WholeProgram:
             yield t
         yield safe
 
-    def _lowest(self, m: Matrix, B: Any, start: Matrix) -> tuple[Matrix, Matrix]:
+    def _lowest(
+        self, m: Matrix, B: Any, start: Matrix, steps: int = STEPS
+    ) -> tuple[Matrix, Matrix]:
         """Estimates from above of the lowest values of (4), and their vectors x."""
         n, c = self.graph.n_nodes, 0.5 * self.pull
         A = self.graph.laplacian(m)
@@ -182,10 +239,14 @@ class WholeProgram:
                 B=_operator(pencil_right, n),
                 M=_operator(inverse, n),
                 largest=False,
-                maxiter=STEPS,
+                maxiter=steps,
                 tol=ACCURACY * c,
             )
         return np.asarray(values), np.asarray(vectors)
+
+
+def _limited(m: Matrix, limits: Limits | None) -> Matrix:
+    return m if limits is None else np.clip(m, *limits)
 
 
 def _operator(product: Any, n: int) -> LinearOperator:
