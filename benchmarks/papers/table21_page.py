@@ -109,8 +109,10 @@ def _unmeasured(rows):
     for data in DATA:
         titles = [title for method, title in METHODS.items() if (data, method) not in rows]
         if titles:
-            names = "all rows" if len(titles) == len(METHODS) else ", ".join(titles)
-            missing.append(f"- **{data}**: {names}.")
+            everything = len(titles) == len(METHODS)
+            names = "all rows" if everything else ", ".join(titles)
+            known = _choice(rows, data) if everything else ""  # else in the section of the data set
+            missing.append(f"- **{data}**: {names}. {known}".strip())
     return ["\n".join(["## Not measured\n", UNMEASURED, *missing, ""])] if missing else []
 
 

@@ -26,7 +26,8 @@ def jobs(arguments, records, turn):
     for split in range(max(map(len, splits.values()), default=0)):
         for data in arguments.data:
             names = [turn] if turn != "rows" else arguments.methods
-            if split not in splits[data] or (turn == "n_passes" and data in VALIDATED):
+            unneeded = data in VALIDATED or "passes" not in arguments.methods
+            if split not in splits[data] or (turn == "n_passes" and unneeded):
                 continue
             missing = records.missing(data, split, names)
             if missing:
