@@ -211,7 +211,7 @@ def _nothing(*_):
 # -- on a cluster ----------------------------------------------------------------------------------
 
 
-SHORT = {MCML: MCML(tol=1e-2), NCA: NCA(tol=1e-2)}
+SHORT = {MCML: MCML(tol=1e-2), NCA: NCA(tol=1e-2, init="identity")}
 
 
 @pytest.fixture(scope="module")

@@ -412,9 +412,11 @@ class LMNNObjective(LMNNPoints):
         """The placement at L + tΔ; lengths follow without touching the points again."""
         (e1, e2), (p1, p2) = line.edge_change, line.pair_change
         pull, pull1, pull2 = line.pull
+        Z = t * line.map
+        Z += at.Z  # in place: new pages of large arrays cost more than their sums
         return Placement(
             at.L + t * line.direction,
-            at.Z + t * line.map,
+            Z,
             pull + t * (pull1 + t * pull2),
             at.edge_lengths + t * (2 * e1 + t * e2),
             at.pair_lengths + t * (2 * p1 + t * p2),

@@ -132,15 +132,18 @@ def adapt_rank(
     values, left = values[:, ::-1], left[:, :, ::-1]
     alive = values > np.maximum(TUNING.dead * values[:, :1], TUNING.nothing)
     typical = values[alive].mean() if alive.any() else TUNING.unit  # of M, in units of P
+    pulled = stack @ problem.P
+    pull = (pulled * stack).sum() / max(alive.sum(), 1)  # of a typical row
     added = [
         np.vstack(
             [
-                _new_rows(L, ratios, directions, max(4, rank // 4), typical),
+                _new_rows(LP, pull, ratios, directions, max(4, rank // 4), typical),
                 _free_rows(L, free, typical, exact=not problem.is_single),
             ]
         )
-        for L, rank, ratios, directions, free in zip(
+        for L, LP, rank, ratios, directions, free in zip(
             stack,
+            pulled,
             alive.sum(axis=1),
             certificate.ratios,
             certificate.directions,
@@ -166,12 +169,18 @@ def adapt_rank(
     return problem.move(at, line, exact_step(_of_square(line.at), line.limit) ** 0.5)
 
 
-def _new_rows(L: Matrix, ratios: Matrix, directions: Matrix, most: int, typical: float) -> Matrix:
-    """Rows along the directions in which the dual is least feasible and L is small."""
+def _new_rows(
+    LP: Matrix, pull: float, ratios: Matrix, directions: Matrix, most: int, typical: float
+) -> Matrix:
+    """Rows along the directions in which the dual is least feasible and L is small.
+
+    Directions b have bᵀPb = 1, and M has ‖LPb‖² of bbᵀ: a row with lᵀPb = 0 has nothing of it, even
+    if it is not orthogonal to b. ``pull`` is ⟨P, M⟩ of a typical row.
+    """
     excess = np.maximum(ratios - 1, 0)
     wanted = (excess > TUNING.steep * excess.max(initial=0.0)) & (np.arange(len(excess)) < most)
     B = directions[:, wanted]
-    missing = np.linalg.norm(L @ B, axis=0) ** 2 < TUNING.missing * typical
+    missing = np.linalg.norm(LP @ B, axis=0) ** 2 <= TUNING.missing * pull
     share = excess[wanted][missing] / max(excess.max(initial=0.0), 1e-12)
     rows: Matrix = (B[:, missing] * np.sqrt(TUNING.new_row * typical * share)).T
     return rows

@@ -117,6 +117,8 @@ class HingeProblem(Protocol[At, Known, Along]):
 
     @property
     def is_single(self) -> bool: ...  # noqa: D102
+    @property
+    def P(self) -> Matrix: ...  # noqa: D102
     def in_double(self) -> HingeProblem[At, Known, Along]: ...  # noqa: D102
     def sampled(self, rows: int) -> HingeProblem[At, Known, Along]: ...  # noqa: D102
     def normalised(self, L: Matrix) -> Matrix: ...  # noqa: D102
