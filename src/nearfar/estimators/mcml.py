@@ -39,7 +39,6 @@ from nearfar.estimators._training import (
     store_ending,
     with_callbacks,
 )
-from nearfar.estimators._trials import warn_if_trials_are_worse
 from nearfar.kernels import Array, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.problems.mcml import Certificate, CollapsePoint, MCMLProblem
@@ -284,9 +283,6 @@ class MCML(MetricLearner):
             points=None if isinstance(X, Blocks) else X,
         )
         training.finish(ending.status, fitted)
-        weighted = sample_weight is not None or self.class_weight is not None
-        if self.shrinkage == "auto" and not weighted and not isinstance(X, Blocks):
-            warn_if_trials_are_worse(self, X, labels)
         return self
 
     def _store_without_variation(
