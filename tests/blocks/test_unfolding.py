@@ -24,7 +24,6 @@ from nearfar.errors import (
 )
 from nearfar.registry import entries
 from tests.blocks.arrays import untouchable
-from tests.blocks.test_lmnn import with_workers
 
 MODELS = [
     VariationalMVU(n_neighbors=6, n_eigenvectors=6, random_state=0),
@@ -80,12 +79,14 @@ def expected(roll):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_any_number_of_workers_gives_the_same_bits(client, cluster, roll, expected, count):
-    with_workers(client, cluster, count)
-    try:
+def test_any_number_of_workers_gives_the_same_bits(roll, expected, count):
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster),
+    ):
         model = copy_of(MODELS[2], refine=False).fit(lazy(roll[0], 60 * count))
-    finally:
-        with_workers(client, cluster, 2)
     np.testing.assert_array_equal(model.embedding_, expected)
 
 
