@@ -1,5 +1,7 @@
 """One cluster of two processes for all tests of blocks."""
 
+from contextlib import contextmanager
+
 import pytest
 
 pytest.importorskip("distributed")
@@ -34,14 +36,29 @@ def client(cluster):
 
 
 @pytest.fixture
-def client_to_lose():
-    """The current client of a cluster of its own, of which a test may kill workers."""
+def client_of():
+    """For a number of workers, the current client of a new cluster, as a context.
+
+    Tests that change a cluster have one of their own: after workers have come and gone, a cluster
+    may end with an error of its own.
+    """
     import dask
     from distributed import Client, LocalCluster
 
-    with (
-        dask.config.set(QUIET),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as found,
-        Client(found) as client,
-    ):
+    @contextmanager
+    def started(count):
+        with (
+            dask.config.set(QUIET),
+            LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=":0") as found,
+            Client(found) as client,
+        ):
+            yield client
+
+    return started
+
+
+@pytest.fixture
+def client_to_lose(client_of):
+    """The current client of a cluster of its own, of which a test may kill workers."""
+    with client_of(2) as client:
         yield client

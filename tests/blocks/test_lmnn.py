@@ -132,35 +132,19 @@ def test_tasks_have_the_names_of_their_work(data, monkeypatch):
 # -- on a cluster ----------------------------------------------------------------------------------
 
 
-def with_workers(client, cluster, count):
-    cluster.scale(count)
-    client.wait_for_workers(count)
-    while len(client.scheduler_info(n_workers=-1)["workers"]) != count:
-        client.sync(_a_moment)
-
-
-async def _a_moment():
-    import asyncio
-
-    await asyncio.sleep(0.05)
-
-
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_any_number_of_workers_gives_the_same_bits(client, cluster, data, expected, count):
+def test_any_number_of_workers_gives_the_same_bits(client_of, data, expected, count):
     X, y = data
-    with_workers(client, cluster, count)
-    try:
+    with client_of(count):
         model = LMNN(tol=TOL).fit(lazy(X, 40 * count), y)
-    finally:
-        with_workers(client, cluster, 2)
     np.testing.assert_array_equal(model.components_, expected)
 
 
 @needs_callbacks
-def test_a_killed_worker_changes_nothing(client, data, expected):
+def test_a_killed_worker_changes_nothing(client_to_lose, data, expected):
     """Its blocks and shards, with their multipliers, are computed again: the same bits."""
     X, y = data
-    before = set(client.run(os.getpid).values())
+    before = set(client_to_lose.run(os.getpid).values())
 
     def kill():
         os.kill(min(before), signal.SIGKILL)
@@ -169,18 +153,21 @@ def test_a_killed_worker_changes_nothing(client, data, expected):
     model = LMNN(tol=TOL).set_callbacks(callback).fit(lazy(X), y)
     assert len(callback.records) > 6
     np.testing.assert_array_equal(model.components_, expected)
-    client.wait_for_workers(2)
-    assert set(client.run(os.getpid).values()) != before
+    client_to_lose.wait_for_workers(2)
+    assert set(client_to_lose.run(os.getpid).values()) != before
 
 
 @needs_callbacks
-def test_a_worker_that_joins_later_changes_nothing(client, cluster, data, expected):
+def test_a_worker_that_joins_later_changes_nothing(client_of, data, expected):
     X, y = data
-    callback = Recorder(3, lambda: with_workers(client, cluster, 3))
-    try:
-        model = LMNN(tol=TOL).set_callbacks(callback).fit(lazy(X), y)
-    finally:
-        with_workers(client, cluster, 2)
+    with client_of(2) as client:
+
+        def join():
+            client.cluster.scale(3)
+            client.wait_for_workers(3)
+
+        model = LMNN(tol=TOL).set_callbacks(Recorder(3, join)).fit(lazy(X), y)
+        assert len(client.scheduler_info(n_workers=-1)["workers"]) == 3
     np.testing.assert_array_equal(model.components_, expected)
 
 

@@ -14,7 +14,6 @@ from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.problems.nca import nearest_squares
 from nearfar.problems.nca_blocks import nearest_squares_of
 from nearfar.problems.soft_neighbors_blocks import BlockRows
-from tests.blocks.test_lmnn import with_workers
 from tests.callbacks import Recorder, interrupt_at, needs_callbacks
 
 da = pytest.importorskip("dask.array")
@@ -231,28 +230,25 @@ def expected(few):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_any_number_of_workers_gives_the_same_bits(client, cluster, few, expected, count):
+def test_any_number_of_workers_gives_the_same_bits(client_of, few, expected, count):
     X, y = few
-    with_workers(client, cluster, count)
-    try:
+    with client_of(count):
         models = [clone(model).fit(lazy(X, 40 * count), y) for model in SHORT.values()]
-    finally:
-        with_workers(client, cluster, 2)
     for model in models:
         np.testing.assert_array_equal(model.components_, expected[type(model)])
 
 
 @needs_callbacks
-def test_a_killed_worker_changes_nothing(client, few, expected):
+def test_a_killed_worker_changes_nothing(client_to_lose, few, expected):
     """Its blocks and its part of the sums are computed again: the same bits."""
     X, y = few
-    before = set(client.run(os.getpid).values())
+    before = set(client_to_lose.run(os.getpid).values())
     callback = Recorder(2, lambda: os.kill(min(before), signal.SIGKILL))
     model = clone(SHORT[MCML]).set_callbacks(callback).fit(lazy(X), y)
     assert len(callback.records) > 2
     np.testing.assert_array_equal(model.components_, expected[MCML])
-    client.wait_for_workers(2)
-    assert set(client.run(os.getpid).values()) != before
+    client_to_lose.wait_for_workers(2)
+    assert set(client_to_lose.run(os.getpid).values()) != before
 
 
 @needs_callbacks

@@ -79,13 +79,8 @@ def expected(roll):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_any_number_of_workers_gives_the_same_bits(roll, expected, count):
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster),
-    ):
+def test_any_number_of_workers_gives_the_same_bits(client_of, roll, expected, count):
+    with client_of(count):
         model = copy_of(MODELS[2], refine=False).fit(lazy(roll[0], 60 * count))
     np.testing.assert_array_equal(model.embedding_, expected)
 

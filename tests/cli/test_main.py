@@ -40,6 +40,7 @@ def test_help_and_wrong_usage_load_little(arguments, answer):
         "nearfar.cli.commands",
         "nearfar.cli.methods",
         "nearfar.cli.text",
+        "nearfar.cli.values",
         "nearfar.registry",
     }
 
