@@ -332,7 +332,7 @@ def test_a_killed_fit_resumes_and_reaches_the_same_answer(cls, parameters, path,
         cls(**parameters, checkpoint=path),
         X,
         y,
-        lambda: saved_iterations(path) >= 10,
+        lambda: saved_iterations(path) >= 4,
         solvers=[f"nearfar.estimators.{cls.__name__.lower()}:descend"],
         pause=0.1,  # few iterations follow
     )
