@@ -379,34 +379,38 @@ def mutual_impostor_pairs(
     others: Index,
     screen: tuple[Floats, Floats] | None = None,
 ) -> tuple[tuple[Index, Index], tuple[Index, Index]]:
-    """`cross_impostor_pairs` of Q among Z, and of Z among Q, by one matrix product."""
+    """`cross_impostor_pairs` of Q among Z, and of Z among Q, by one matrix product.
+
+    Many points in float32 are screened in the directions in which they vary most.
+    """
     A, B = (Q, Z) if screen is None else screen
-    r, width = Q.shape[1], max(len(Z), 1)
-    left = np.column_stack([A, np.ones(len(A), A.dtype), -_lowered_halves(A)])
-    right = np.column_stack([B, -_lowered_halves(B), np.ones(len(B), B.dtype)]).T
+    r, width, stack = Q.shape[1], max(len(Z), 1), np.concatenate([Q, Z])
+    halves = _lowered_halves(A), _lowered_halves(B)
+    if len(stack) >= LEADING_ROWS and B.dtype == np.float32:
+        points = leading(stack, np.concatenate([reach, others_reach]))
+        if points is not None:
+            lowered = lowered_halves(points, r)
+            A, B = points[: len(Q)], points[len(Q) :]
+            halves = lowered[: len(Q)], lowered[len(Q) :]
+    left = np.column_stack([A, np.ones(len(A), A.dtype), -halves[0]])
+    right = np.column_stack([B, -halves[1], np.ones(len(B), B.dtype)]).T
     with np.errstate(over="ignore"):
         bar, others_bar = (
             np.nextafter((-0.5 * values).astype(B.dtype), -np.inf, dtype=B.dtype)
             for values in (reach, others_reach)
         )
-    stack = np.concatenate([Q, Z])
 
     def codes(rows: slice) -> tuple[Index, Index]:
         with np.errstate(all="ignore"):  # an overflow gives nan, which passes
             product = left[rows] @ right
-        found = []
-        for passed, limits in (
-            (~(product <= bar[rows, None]), reach),
-            (~(product <= others_bar), None),
-        ):
-            i, j = np.divmod(np.flatnonzero(passed), width)
-            i += rows.start
-            unlike = labels[i] != others[j]
-            i, j = i[unlike], j[unlike]
-            limit = limits[i] if limits is not None else others_reach[j]
-            near = sq_lengths(stack, i, len(Q) + j) < limit
-            found.append(i[near] * width + j[near])
-        return found[0], found[1]
+        far = product <= bar[rows, None]
+        far &= product <= others_bar
+        i, j = np.divmod(np.flatnonzero(np.logical_not(far, out=far)), width)
+        i += rows.start
+        unlike = labels[i] != others[j]
+        i, j = i[unlike], j[unlike]
+        lengths, code = sq_lengths(stack, i, len(Q) + j), i * width + j
+        return code[lengths < reach[i]], code[lengths < others_reach[j]]
 
     step = max(16, TILE * TILE // width)
     parts = [slice(first, min(first + step, len(Q))) for first in range(0, len(Q), step)]
