@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def lazy_images(model: Any, X: Any) -> Any:
     """The images of a Dask array under any fitted transformer, as a lazy array."""
     if hasattr(model, "document_offsets"):  # a linear metric, which does it itself
         return model.transform(X)
-    array = as_array(X)
+    array, model = as_array(X), _without_names(model)
     probe = _images_of_block(np.zeros((1, array.shape[1]), dtype=array.dtype), model)
     return map_rows(array, _images_of_block, model, width=probe.shape[1], dtype=probe.dtype)
 
@@ -86,16 +86,28 @@ def lazy_places(model: Any, X: Any, *, dtype: Any = None, **options: Any) -> Any
     array = validated_dask(model, X, reset=False)
     if dtype is None:
         dtype = np.float32 if array.dtype == np.float32 else np.float64
-    width = model.embedding_.shape[1]
+    width, model = model.embedding_.shape[1], _without_names(model)
     return map_rows(array, _images_of_block, model, width, options, width=width, dtype=dtype)
 
 
+def _without_names(model: Any) -> Any:
+    """A shallow copy that expects no names, as blocks of tables have none.
+
+    Else each block would warn, and filters of warnings are not for several threads at a time.
+    """
+    if not hasattr(model, "__dict__"):  # such as "passthrough", a step of a pipeline
+        return model
+    nameless = copy(model)
+    vars(nameless).pop("feature_names_in_", None)
+    if hasattr(nameless, "steps"):
+        nameless.steps = [(name, _without_names(step)) for name, step in nameless.steps]
+    return nameless
+
+
 def _images_of_block(block: Any, model: Any, width: int = 0, options: Any = None) -> Any:
-    with warnings.catch_warnings():  # blocks of tables have no names
-        warnings.filterwarnings("ignore", "X does not have valid feature names")
-        if not len(block):
-            return np.empty((0, width))
-        return to_host(model.transform(block, **(options or {})))
+    if not len(block):
+        return np.empty((0, width))
+    return to_host(model.transform(block, **(options or {})))
 
 
 def _of_block(block: Any, function: Callable[..., Any], name: str, *args: Any) -> Any:
