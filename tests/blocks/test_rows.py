@@ -140,6 +140,16 @@ def test_values_that_are_not_finite_are_an_error(X):
     assert caught.value.indices.tolist() == [70, 3000]
 
 
+def test_rows_that_are_not_finite_have_the_numbers_of_the_user():
+    """Also if blocks are in another order, such as that of the classes."""
+    X = np.zeros((90, 2))
+    X[[60, 7], 1] = np.nan
+    order = np.argsort(np.arange(90) % 3, kind="stable")
+    with pytest.raises(InvalidInputError, match=r"row 7 does \(2 rows in all\)") as caught:
+        Blocks.of(da.from_array(X, chunks=(40, 2)), order)
+    np.testing.assert_array_equal(caught.value.indices, [7, 60])
+
+
 def test_threads_need_memory_for_the_rows_that_are_asked_for(X):
     array, some = da.from_array(X, chunks=(1000, 5)), np.arange(0, len(X), 100)
     with memory_limit(40e-9 * len(some)):

@@ -36,7 +36,7 @@ def as_array(X: Any, name: str = "X", ndim: int = 2) -> Any:
     if not hasattr(array, "chunks") or array.ndim != ndim:
         kind = "a Dask array or table of rows" if ndim == 2 else "a Dask array or column"
         shape = getattr(array, "shape", None)
-        got = type(X).__name__ if shape is None else f"a {type(X).__name__} of shape {shape}"
+        got = type(X).__name__ if shape is None else f"a Dask {type(X).__name__} of shape {shape}"
         raise InvalidInputError(f"{name} must be {kind}, with {ndim} axes; got {got}. Reshape it.")
     if ndim == 2 and array.dtype.kind not in "fiub":
         raise InvalidInputError(

@@ -67,7 +67,7 @@ class Blocks:
         starts = block_starts(X.shape, dtype, n, most_rows)
         parts = engine.compute(list(_parts(X, starts, order, dtype)))
         blocks = cls(engine, parts, starts, (int(starts[-1]), X.shape[1]), dtype)
-        blocks._check_finite(name)
+        blocks._check_finite(name, order)
         return blocks
 
     def __len__(self) -> int:
@@ -191,9 +191,10 @@ class Blocks:
         self.engine.finish(heads)
         return heads
 
-    def _check_finite(self, name: str) -> None:
+    def _check_finite(self, name: str, order: Index | None) -> None:
         bad = self.results(_rows_not_finite, name="check")
         rows = np.concatenate([start + rows for start, rows in zip(self.starts, bad, strict=False)])
+        rows = rows if order is None else np.unique(order[rows])  # as the user numbers them
         if len(rows):
             raise InvalidInputError(
                 f"{name} must not contain NaN or infinity; row {rows[0]} does ({len(rows)} rows in"
