@@ -56,6 +56,11 @@ class Tuning:
     most_missed: float = 0.5  # above this share, all searches do so for some time
     forgotten: float = 0.1  # share of that memory that each search loses
     most_halvings: int = 6  # of the way since the last search, if there is no memory for triplets
+    # many rows
+    sample_rows: int = 500_000  # that a first descent learns from, where they are
+    sample_share: float = 0.125  # of all rows, or less; all rows take over at the tolerance,
+    sample_width: float = 0.05  # with this width of the smoothed hinge,
+    sample_search: int = 8  # and so many iterations to the next search
     # initial scale
     scaled_rows: int = 300  # rows with enough target edges to find the scale
     start_length: float = 2.0  # mean squared length of a target edge, in margins, that is too long
@@ -130,6 +135,7 @@ class HingeProblem(Protocol[At, Known, Along]):
         previous: Known | None = None,
         *,
         keep: bool = False,
+        insist: bool = False,
     ) -> At: ...
     def place(self, L: Matrix, triplets: Known) -> At: ...  # noqa: D102
     def objective(self, at: At) -> tuple[float, int]: ...  # noqa: D102
