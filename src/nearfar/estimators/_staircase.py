@@ -15,7 +15,7 @@ from nearfar.estimators._training import Arrays, Training
 from nearfar.files import fingerprint
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.spectrum import has_dense_factor
-from nearfar.kernels import Array, check_memory, kernels_for
+from nearfar.kernels import Array, check_memory, kernels_for, to_host
 from nearfar.problems.mvu_low_rank import Evaluation, LowRankProgram
 from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.solvers.staircase import MEMORY
@@ -72,8 +72,7 @@ class Landing:
     @classmethod
     def of(cls, at: Evaluation, feasible: Matrix | None) -> Landing:
         """From a place on any device."""
-        to_host = kernels_for(at.forces).to_host
-        return cls(at.Y, to_host(at.forces), to_host(at.stiffness), feasible)
+        return cls(to_host(at.Y), to_host(at.forces), to_host(at.stiffness), feasible)
 
     def program(self, first: LowRankProgram) -> LowRankProgram:
         """The program to continue with; ``first`` is that of the beginning."""
