@@ -160,8 +160,9 @@ class VariationalMVU(Unfolding):
         Number of iterations of all stages.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective, residual (in a refinement the relative gain
-        of ten steps, which is no bound), duality_gap (certified, of the program; None in a
-        refinement), stage, component.
+        of ten steps, which is no bound), duality_gap (certified, of the program, and of the points
+        once ``gap_tol`` was proved; None elsewhere), stage, component; on the way to ``gap_tol``
+        also estimated_gap, now and then, which proves nothing.
     graph_ : NeighborhoodGraph
         The graph.
     component_labels_ : ndarray of shape (n_samples,)
@@ -177,8 +178,8 @@ class VariationalMVU(Unfolding):
     -----
     With n points, e edges and m eigenvectors the program takes O(e m⁴) time once and O(m⁶) an
     iteration, a step of the refinement O((e + f) m), where f is the size of a sparse factor of the
-    Laplacian: O(n log n) on a manifold of two dimensions. Memory is O(e + f + n m). Eigenvectors
-    and factor are computed on the host, sums over edges where the data is.
+    Laplacian: O(n log n) on a manifold of two dimensions. Memory is O(e + f + n m). Factor, sums
+    over edges and descents are where the data is; Lanczos' vectors are on the host.
 
     References
     ----------
@@ -459,7 +460,10 @@ def unfold_whole(
     """Descend in as many dimensions as needed until the gap over all points is ``gap_tol``."""
     scaled, n_components = shape.scaled, int(estimator.n_components)
     check_staircase_memory(
-        scaled.graph, scaled.edges.squares, "Set gap_tol=None, lower n_neighbors"
+        scaled.graph,
+        scaled.edges.squares,
+        "Set gap_tol=None, lower n_neighbors",
+        scaled.spectrum.structure,
     )
     whole = WholeProgram(
         scaled.edges, scaled.graph, scaled.spectrum, scaled.pull(estimator.stretch)

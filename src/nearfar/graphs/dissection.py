@@ -52,18 +52,18 @@ def dissect(A: Any, leaf: int) -> Dissection:
     tails = A.indices
     part, level = np.zeros(n, np.intp), np.full(n, depth, np.intp)
     free = np.ones(n, bool)  # in no separator yet
-    place = np.zeros(n)  # between the ends of the part above
+    nodes, place = np.arange(n), np.arange(n) * 1.0  # by parts, and where they are in theirs
     for number in range(depth):
         check_time()
         inside = free[heads] & free[tails] & (heads != tails)
         heads, tails = heads[inside], tails[inside]  # sorted by heads
-        nodes = np.flatnonzero(free)
         place = _between_ends(nodes, heads, tails, part, place)
-        side = _halves(nodes, part, place)
+        nodes, side = _halves(nodes, part, place)
         cut = side[heads] != side[tails]
         separator = _cover(heads[cut], tails[cut], side)
         level[separator], free[separator] = number, False
         part = np.where(free, 2 * part + side, part)
+        nodes = nodes[free[nodes]]
     return Dissection(level, part, depth)
 
 
@@ -83,10 +83,13 @@ def _between_ends(nodes: Index, heads: Index, tails: Index, part: Index, place: 
 
 
 def _last_of_parts(nodes: Index, part: Index, place: Any) -> Index:
-    """The node with the largest place of each part."""
-    order = nodes[np.lexsort((place[nodes], part[nodes]))]
-    ends = np.flatnonzero(np.append(np.diff(part[order]) != 0, True))
-    return order[ends]
+    """A node with the largest place of each part; the nodes are sorted by part."""
+    parts, places = part[nodes], place[nodes]
+    starts = np.flatnonzero(np.append(True, np.diff(parts) != 0))
+    largest = np.repeat(np.maximum.reduceat(places, starts), np.diff([*starts, len(nodes)]))
+    candidates = np.flatnonzero(places == largest)
+    first = np.append(True, np.diff(parts[candidates]) != 0)
+    return np.asarray(nodes[candidates[first]])
 
 
 def _search(starts: Index, tails: Index, first: Index) -> Any:
@@ -124,12 +127,12 @@ def _cover(heads: Index, tails: Index, side: Any) -> Any:
     return cover
 
 
-def _halves(nodes: Index, part: Index, place: Any) -> Any:
-    """0 for the first half of each part by place and 1 for the second, (n,)."""
+def _halves(nodes: Index, part: Index, place: Any) -> tuple[Index, Any]:
+    """The nodes by part and place, and 0 for the first half of a part, 1 for the second, (n,)."""
     order = nodes[np.lexsort((place[nodes], part[nodes]))]
     parts = part[order]
     starts = np.searchsorted(parts, parts)
     counts = np.bincount(parts)
     side = np.zeros(len(part), np.int8)
     side[order] = 2 * (np.arange(len(order)) - starts) >= counts[parts]
-    return side
+    return order, side

@@ -53,7 +53,7 @@ def has_one_negative(A: Any, structure: Structure, allowed: float, reference: Ar
         _reflect(F, sizes, root, errors)
     except np.linalg.LinAlgError:  # a front is not positive definite
         return False
-    return ROOM * errors.largest <= allowed
+    return bool(ROOM * errors.largest <= allowed)
 
 
 class _RowSums:

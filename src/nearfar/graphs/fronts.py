@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from nearfar.graphs.dissection import dissect
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.kernels.batched import zeros
+from nearfar.kernels.on_numpy import unique
 from nearfar.limits import check_time
 
 Index = NDArray[np.intp]
@@ -61,6 +62,17 @@ class Structure:
     order: Index  # (n,)
     levels: list[Level]  # leaves first, the root last
     pattern: tuple[Index, Index]  # row pointers and sorted columns of A
+
+    @property
+    def factor_entries(self) -> int:
+        """Numbers that a factor holds, and those that two levels leave while it is made."""
+        shapes = [
+            [(*stack.own.shape, stack.border.shape[1]) for stack in level.stacks]
+            for level in self.levels
+        ]
+        held = sum(m * (s + b) * s for level in shapes for m, s, b in level)
+        left = [sum(m * b * b for m, _, b in level) for level in shapes]
+        return int(held + max(sum(two) for two in zip(left, [*left[1:], 0], strict=True)))
 
     def data_of(self, A: Any) -> Matrix:
         """The entries of a matrix on the graph, in the order of the pattern."""
@@ -140,7 +152,7 @@ def _level(
     if below is not None:
         child, node = below.codes // n, below.codes % n
         codes.append(((child >> halvings) * n + node)[node >= end])
-    borders = np.unique(np.concatenate(codes))
+    borders = unique(np.concatenate(codes))
     bounds = np.searchsorted(borders, np.arange(count + 1) * n)
     sizes, widths = np.diff(starts), np.diff(bounds)
     groups = _alike(sizes + widths)

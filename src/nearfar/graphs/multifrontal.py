@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from nearfar.graphs.fronts import Assembly, Level, Structure, analyse, transposed
-from nearfar.kernels import Array
+from nearfar.kernels import Array, check_memory
 from nearfar.kernels.batched import lower_factors, zeros
 from nearfar.limits import check_time
 
@@ -44,8 +44,14 @@ class Multifrontal:
 
     def __init__(self, A: Any, reference: Array, structure: Structure | None = None) -> None:
         structure = analyse(A) if structure is None else structure
-        assembly = Assembly(structure, A, reference)
         self._reference = reference[:0]
+        check_memory(
+            8.0 * structure.factor_entries,
+            f"the factor of a graph of {A.shape[0]} nodes",
+            "Lower n_neighbors",
+            self._reference,
+        )
+        assembly = Assembly(structure, A, reference)
         back = np.empty_like(structure.order)
         back[structure.order] = np.arange(len(back))
         self._order, self._back = assembly.index(structure.order), assembly.index(back)

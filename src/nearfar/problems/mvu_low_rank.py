@@ -29,6 +29,7 @@ low-rank factorization, Mathematical Programming 95, 2003.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,9 @@ class Line:
     def at(self, t: float) -> tuple[float, float, float]:
         """Value, slope and curvature."""
         program, (constant, linear, square) = self.program, self.variances
+        if program.squared:
+            along = self._polynomial
+            return along(t), along.deriv()(t), along.deriv(2)(t)
         excess = self.moved(t)
         value, m = program.smoothed(excess)
         change = self.slope + (2 * t) * self.square
@@ -77,6 +81,21 @@ class Line:
             float(m @ change) - (linear + 2 * t * square),
             float((free * change) @ change) + 2 * float(m @ self.square) - 2 * square,
         )
+
+    @cached_property
+    def _polynomial(self) -> np.polynomial.Polynomial:
+        """F along the line if (3) is the cost itself, of degree 4 in t."""
+        x, s, q, w = self.excess, self.slope, self.square, self.program.stiffness
+        wx, ws, wq = w * x, w * s, w * q
+        misfit = [
+            0.5 * float(wx @ x),
+            float(wx @ s),
+            float(wx @ q) + 0.5 * float(ws @ s),
+            float(ws @ q),
+            0.5 * float(wq @ q),
+        ]
+        variance = [*self.variances, 0.0, 0.0]
+        return np.polynomial.Polynomial(np.subtract(misfit, variance))
 
     def moved(self, t: float) -> Array:
         """(6)."""
@@ -124,6 +143,9 @@ class LowRankProgram:
     def smoothed(self, excess: Array) -> tuple[float, Array]:
         """Σ φ and m of (3)."""
         y, stiffness = self.centre, self.stiffness
+        if self.squared:
+            m = stiffness * excess
+            return 0.5 * float(m @ excess), m
         m = (y + stiffness * excess).clip(self.lower, self.upper)
         value = float(m @ excess) - 0.5 * float(((m - y) / stiffness) @ (m - y))
         return value, m

@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.random import RandomState
@@ -159,12 +158,11 @@ class WholeProgram:
         share = DENSE_SHARE * gram_kernels_for(w).total_memory(w)
         if self.is_dense and 8.0 * self.graph.n_nodes**2 > share:
             return None
-        B = self.graph.laplacian(w)
         start = random.normal(size=(self.graph.n_nodes, BLOCK))
-        values, vectors = self._lowest(m, B, start if previous is None else previous.vectors)
+        values, vectors = self._lowest(m, start if previous is None else previous.vectors)
         near, lowest = m, float(values.min())
         if limits is not None:
-            near, lowest = self._cheapest(m, B, (values, vectors), limits, points)
+            near, lowest = self._cheapest(m, (values, vectors), limits, points)
         for t in self._candidates(near, max(0.0, -lowest), goal):
             repaired = _limited(near + t * w, limits)  # (3)
             if self._is_feasible(repaired):
@@ -174,7 +172,6 @@ class WholeProgram:
     def _cheapest(
         self,
         m: Matrix,
-        B: Any,
         lowest: tuple[Matrix, Matrix],
         limits: Limits,
         points: Matrix | None,
@@ -192,7 +189,7 @@ class WholeProgram:
             if forces is None or found[2] >= 0:
                 break
             near = _limited(forces, limits)
-            values, vectors = self._lowest(near, B, vectors, FEWER_STEPS)
+            values, vectors = self._lowest(near, vectors, FEWER_STEPS)
             least = float(values.min())
             cost = self._cost(near, least, limits)
             if cost < found[0]:
@@ -218,7 +215,7 @@ class WholeProgram:
     @cached_property
     def is_dense(self) -> bool:
         """Whether factors are dense matrices."""
-        return has_dense_factor(self.graph.laplacian())
+        return self.spectrum.structure is None and has_dense_factor(self.graph.laplacian())
 
     def _candidates(self, m: Matrix, estimate: float, goal: float) -> Iterator[float]:
         """Numbers t to try, from the estimate of (4) up to the one that is always feasible.
@@ -245,19 +242,16 @@ class WholeProgram:
             yield t
         yield safe
 
-    def _lowest(
-        self, m: Matrix, B: Any, start: Matrix, steps: int = STEPS
-    ) -> tuple[Matrix, Matrix]:
+    def _lowest(self, m: Matrix, start: Matrix, steps: int = STEPS) -> tuple[Matrix, Matrix]:
         """Estimates from above of the lowest values of (4), and their vectors x."""
-        n, c = self.graph.n_nodes, 0.5 * self.pull
-        A = self.graph.laplacian(m)
+        n, c, w = self.graph.n_nodes, 0.5 * self.pull, self.edges.on_host()[1]
         if n <= SMALL:
-            ones = np.full((n, n), 1.0 / n)
+            ones, (A, B) = np.full((n, n), 1.0 / n), map(self.graph.laplacian, (m, w))
             pencil = A.toarray() - c * (np.eye(n) - ones), B.toarray() + ones
             values, vectors = linalg.eigh(*pencil, subset_by_index=[0, min(BLOCK, n) - 1])
             return values, vectors
-        large = float(B.diagonal().mean())
-        product, right = self._product(A, m), self._product(B, self.edges.on_host()[1])
+        large = 2 * float(w.sum()) / n  # the mean of the diagonal of Lap(w)
+        product, right = self._product(m), self._product(w)
 
         def slope(X: Array) -> Array:
             return product(X) - c * (X - X.mean(0))
@@ -272,10 +266,11 @@ class WholeProgram:
         values, found = lowest_pairs(slope, pencil_right, inverse, centred, steps, ACCURACY * c)
         return values, to_host(found)
 
-    def _product(self, A: Any, weights: Matrix) -> Callable[[Array], Array]:
-        """Products with A = Lap(weights), where the edges are."""
+    def _product(self, weights: Matrix) -> Callable[[Array], Array]:
+        """Products with Lap(weights), where the edges are."""
         edges = self.edges
         if not is_torch(edges.squares):
+            A = self.graph.laplacian(weights)
             return lambda X: A @ X
         w = to_device_of(edges.squares, weights)
         return lambda X: kernels_for(X).laplacian_matmul(edges.heads, edges.tails, w, X)
