@@ -41,6 +41,7 @@ __all__ = [
     "row_blocks",
     "single_threaded_blas",
     "take_rows",
+    "to_device_of",
     "to_host",
 ]
 
@@ -89,6 +90,11 @@ def row_blocks(X: Array) -> list[Array]:
 def take_rows(X: Array, rows: NDArray[np.intp]) -> Array:
     """Return rows of X, on its device."""
     return X[kernels_for(X).index(rows, X)]
+
+
+def to_device_of(reference: Array, X: Array) -> Array:
+    """Return X, a host array or one on the device of the reference, there and of its dtype."""
+    return X if is_torch(X) else kernels_for(reference).like(X, reference)
 
 
 def as_dtype_of(reference: Array, X: Array) -> Array:
