@@ -56,6 +56,7 @@ def _section(record):
             markdown(HEADER, [_row(row) for row in done]),
             markdown(ERRORS, [_errors(row) for row in sampled or done]),
             *(["Not reached:\n", *failed, *unmet, ""] if failed or unmet else []),
+            *([record["note"] + "\n"] if "note" in record else []),
         ]
     )
 
