@@ -24,6 +24,8 @@ Matrix = NDArray[np.float64]
 PAIR_BYTES, TRIPLET_BYTES = 120, 110  # of all arrays that hold pairs and triplets at a time
 TRIPLETS_AT_A_TIME = 1 << 20  # of which those that matter along a line are chosen
 PAIRS_AT_A_TIME = 1 << 18  # whose triplets are made, before those that are wanted are kept
+MANY_POINTS = 10_000  # among which those of FEW_ROWS rows, one in so many, are searched alone
+FEW_ROWS = 32
 NEGLIGIBLE = 1e-4  # α of an earlier dual point that is not worth a place in a proof
 WEIGHT_BYTES = 16  # more of each where rows have weights
 
@@ -138,7 +140,9 @@ class LMNNObjective(LMNNPoints):
         images = self._with_kept(Z, kept)
         screen = kernels.single(images) if screened else None
         rows = kernels.flatnonzero(reach > -np.inf)
-        if 2 * len(rows) > len(reach):
+        # Where there are many points, most pairs are left out, whatever the number of rows.
+        fewest = len(reach) / (FEW_ROWS if len(reach) >= MANY_POINTS else 2)
+        if len(rows) > fewest:
             pairs: tuple[Array, Array] = kernels.impostor_pairs(images, reach, self.starts, screen)
             return pairs
         labels = kernels.index(labels_of(self.starts), Z)
