@@ -1,7 +1,5 @@
 """LMNN of many rows: triplets are counted before they are searched, and a sample comes first."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -10,9 +8,8 @@ import nearfar
 from nearfar import LMNN
 from nearfar.errors import MemoryLimitError
 from nearfar.kernels import check_memory, gram_numpy, kernels_for, on_numpy
-from nearfar.problems import lmnn_objective
+from nearfar.problems import lmnn_objective, lmnn_points
 from nearfar.problems.lmnn import LMNNProblem
-from nearfar.solvers import multipliers
 
 
 @pytest.fixture
@@ -38,25 +35,34 @@ def counted(monkeypatch):
     return found
 
 
-def test_many_rows_begin_with_a_sample(digits, monkeypatch):
+@pytest.fixture
+def sampled(digits, monkeypatch):
+    """Digits as tensors, of which an eleventh is the sample that comes first."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(lmnn_points, "SAMPLED_ROWS", 150)
+    return torch.as_tensor(digits[0]), digits[1]
+
+
+def test_many_rows_begin_with_a_sample(digits, sampled):
     """The first iterations have seen an eleventh of the rows; the certificate is of all."""
     expected = LMNN(shrinkage=0).fit(*digits)
-    few = replace(multipliers.TUNING, sample_rows=150)
-    monkeypatch.setattr(multipliers, "TUNING", few)
-    model = LMNN(shrinkage=0).fit(*digits)
+    model = LMNN(shrinkage=0).fit(*sampled)
     assert model.status_ == "converged"
     assert model.objective_ == pytest.approx(expected.objective_, rel=2e-3)
-    assert nearfar.verify(model, *digits).gap <= 1e-3
+    assert nearfar.verify(model, *sampled).gap <= 1e-3
     begun = [record["searched"] for record in model.history_].index(True)
     assert begun > 5
     assert all(record["residual"] is None for record in model.history_[:begun])
 
 
-def test_a_fit_that_ends_in_the_sample_is_certified_on_all_rows(digits, monkeypatch):
-    monkeypatch.setattr(multipliers, "TUNING", replace(multipliers.TUNING, sample_rows=150))
+@pytest.mark.parametrize("options", [{}, {"validation_fraction": 0.2}], ids=["all", "held out"])
+def test_a_fit_that_ends_in_the_sample_is_certified_on_all_rows(sampled, options, tmp_path):
+    path = tmp_path / "fit.ckpt"
     with pytest.warns(UserWarning, match="max_iter"):
-        model = LMNN(shrinkage=0, max_iter=3).fit(*digits)
-    proof = nearfar.verify(model, *digits)
+        model = LMNN(shrinkage=0, max_iter=3, checkpoint=path, random_state=0, **options).fit(
+            *sampled
+        )
+    proof = nearfar.verify(model, *sampled)
     assert proof.objective == pytest.approx(model.objective_, rel=1e-6)
     assert proof.gap == pytest.approx(model.duality_gap_, rel=1e-6)
 

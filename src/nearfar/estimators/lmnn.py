@@ -206,7 +206,7 @@ class LMNN(MetricLearner):
         unless these were scaled.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective (over the triplets at hand; of more than four
-        million rows at first an estimate from 500,000), residual (the
+        million rows on a GPU at first an estimate from 500,000), residual (the
         gap over these, or for a map of few rows the estimated relative decrease that is left; None
         where not computed), duality_gap (certified, over all triplets; None where not computed),
         sampled_gap and gap_confidence (where a sample was drawn), active_triplets, searched

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels
 
+from nearfar.kernels.near_blocks import pruned_nearest_others
 from nearfar.kernels.search import FEWEST_POINTS, Search
 from nearfar.kernels.slabs import leading, lowered_halves, nearer, pruned_impostor_pairs
 from nearfar.kernels.threads import n_threads
@@ -232,8 +233,8 @@ def searches_are_cheap(Z: NDArray[Any]) -> bool:  # noqa: ARG001 - the device tw
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
     """Edges from each point to its k nearest others of its class, nearest first.
 
-    A class of m < k + 1 points gives each of its points m − 1 edges. Time O(Σ m² d), less by a tree
-    for large classes in few dimensions.
+    A class of m < k + 1 points gives each of its points m − 1 edges. Time O(Σ m² d), less for large
+    classes: by a tree in few dimensions, otherwise by blocks (see `nearfar.kernels.near_blocks`).
     """
     heads: list[Index] = [np.empty(0, dtype=np.intp)]
     tails: list[Index] = [np.empty(0, dtype=np.intp)]
@@ -242,15 +243,23 @@ def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
         near = min(k, last - first - 1)
         if near == 0:
             continue
-        points = X[first:last]
-        in_tree = len(points) >= FEWEST_POINTS and X.shape[1] <= TREE_DIMENSIONS
-        search = Search.of(points, "kd_tree" if in_tree else "brute")
-        found, _ = search.nearest(points, near + 1)
-        others = found != np.arange(last - first)[:, None]
-        others[others.all(axis=1), -1] = False  # after as many equal points it does not find itself
         heads.append(np.repeat(np.arange(first, last), near))
-        tails.append(first + found[others])
+        tails.append(first + _nearest_others(X[first:last], near).ravel())
     return np.concatenate(heads), np.concatenate(tails)
+
+
+def _nearest_others(points: Floats, k: int) -> Index:
+    """The k nearest other points of each point (m, k), nearest first, ties by number."""
+    in_tree = len(points) >= FEWEST_POINTS and points.shape[1] <= TREE_DIMENSIONS
+    pruned = None if in_tree else pruned_nearest_others(points, k, _in_threads)
+    if pruned is not None:
+        return pruned
+    search = Search.of(points, "kd_tree" if in_tree else "brute")
+    found, _ = search.nearest(points, k + 1)
+    others = found != np.arange(len(points))[:, None]
+    others[others.all(axis=1), -1] = False  # after as many equal points it does not find itself
+    chosen: Index = found[others].reshape(len(points), k)
+    return chosen
 
 
 def impostor_pairs(

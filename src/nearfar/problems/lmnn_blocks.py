@@ -131,6 +131,9 @@ class LMNNBlocks(LMNNProblem):
         """The same problem with shards in float64."""
         return replace(self, U=self.U.astype(np.float64))
 
+    def coarser(self) -> None:
+        """None: blocks are not sampled twice."""
+
     def sampled(self, rows: int) -> LMNNBlocks:
         """As `LMNNPoints.sampled`: one shard, whose rows meet those of all blocks."""
         step = max(1, self.blocks.shape[0] // rows)

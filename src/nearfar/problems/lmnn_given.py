@@ -77,6 +77,9 @@ class GivenLMNNProblem(LMNNProblem):
         """The problem itself."""
         return self
 
+    def coarser(self) -> None:
+        """None: no search has to be saved."""
+
     def _survey(
         self,
         L: Matrix,

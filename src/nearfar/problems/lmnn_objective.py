@@ -30,6 +30,8 @@ ESTIMATE_LEAST = 200 * ESTIMATE_ROWS  # where there are more target edges than t
 ESTIMATE_SHARE = 0.8  # if they are to fill this share of the memory
 WORKING_BYTES = 10_000  # of triplets for each point, where searches are cheap,
 WORKING_GROWTH = 1.5  # or this multiple of those at hand, if that is more
+MANY_POINTS = 10_000  # among which those of FEW_ROWS rows, one in so many, are searched alone
+FEW_ROWS = 32
 NEGLIGIBLE = 1e-4  # α of an earlier dual point that is not worth a place in a proof
 WEIGHT_BYTES = 16  # more of each where rows have weights
 
@@ -193,7 +195,9 @@ class LMNNObjective(LMNNPoints):
         images = self._with_kept(Z, kept)
         screen = kernels.single(images) if screened else None
         rows = kernels.flatnonzero(reach > -np.inf)
-        if 2 * len(rows) > len(reach):
+        # Where there are many points, most pairs are left out, whatever the number of rows.
+        fewest = len(reach) / (FEW_ROWS if len(reach) >= MANY_POINTS else 2)
+        if len(rows) > fewest:
             pairs: tuple[Array, Array] = kernels.impostor_pairs(images, reach, self.starts, screen)
             return pairs
         labels = kernels.index(labels_of(self.starts), Z)
