@@ -51,7 +51,7 @@ class Tuning:
     search_growth: float = 1.6  # growth of that number from one search to the next,
     last_search: int = 60  # up to this number;
     nothing_missed: float = 1e-3  # after a search that added less than this share of the objective
-    rare_growth: float = 4.0  # it grows by this
+    rare_growth: float = 4.0  # it is at least so many times the iterations before that search
     fallen: float = 0.75  # search again once the objective has fallen to this share
     missed: float = 0.1  # a search was late if it added more than this share of the objective
     few_missed: float = 0.01  # above this share, the next search keeps all triplets at hand

@@ -41,7 +41,8 @@ class Searches:
     margin: float
     interval: int  # iterations to the next one
     next_one: int
-    missed: float = 0.0  # share of the objective that the last search added
+    last: int = 0  # iteration of the last search
+    missed: float = 0.0  # share of the objective that it added
     lately: float = 0.0  # the largest such share, reduced by each later search
 
     def due(self, n_iter: int, value: float) -> bool:
@@ -61,14 +62,14 @@ class Searches:
         self.missed = (objective - known) / max(objective, 1.0)
         self.lately = max(self.missed, (1 - TUNING.forgotten) * self.lately)
         if self.missed < TUNING.missed:
-            rare = self.missed < TUNING.nothing_missed
-            growth = TUNING.rare_growth if rare else TUNING.search_growth
-            longer = int(growth * self.interval) + 1
+            longer = int(TUNING.search_growth * self.interval) + 1
+            if self.missed < TUNING.nothing_missed:  # in all iterations since the last search
+                longer = max(longer, int(TUNING.rare_growth * (n_iter - self.last)) + 1)
             self.interval = min(longer, TUNING.last_search)
             self.margin = max(self.margin / 2, SEARCH_MARGIN)
         else:
             self.interval, self.margin = TUNING.first_search, 2 * self.margin
-        self.next_one = n_iter + self.interval
+        self.last, self.next_one = n_iter, n_iter + self.interval
 
 
 @dataclass(frozen=True)
