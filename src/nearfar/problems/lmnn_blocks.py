@@ -28,7 +28,7 @@ from nearfar.linalg import largest_scale, range_and_null, symmetric
 from nearfar.problems import lmnn_shards as shards
 from nearfar.problems.lmnn import CERTIFY_WIDTH, Certificate, LMNNProblem
 from nearfar.problems.lmnn_blocks_whitening import whitened_blocks
-from nearfar.problems.lmnn_blocks_working import BlockLine, Placed, Working
+from nearfar.problems.lmnn_blocks_working import BlockLine, Placed, Shards, Working
 from nearfar.problems.lmnn_shards import Coordinates, Multipliers, Seeker
 from nearfar.problems.lmnn_triplets import Triplets
 
@@ -47,6 +47,7 @@ class LMNNBlocks(LMNNProblem):
 
     blocks: Blocks
     codes: Index  # (n,) class numbers of all rows, ascending in each block
+    rows: list[Task]  # those of each shard: the blocks, or a sample
     bases: list[Task]
     shared: Coordinates
     offsets: Index  # number of the first edge of each shard
@@ -70,7 +71,6 @@ class LMNNBlocks(LMNNProblem):
         cuts = np.searchsorted(edges[0], blocks.starts)
         bases = _bases(
             blocks,
-            blocks.parts,
             [np.arange(first, last) for first, last in pairwise(blocks.starts.tolist())],
             [(edges[0][a:b], edges[1][a:b]) for a, b in pairwise(cuts)],
             codes,
@@ -112,6 +112,7 @@ class LMNNBlocks(LMNNProblem):
             first=None,
             blocks=blocks,
             codes=codes,
+            rows=blocks.parts,
             bases=bases,
             shared=shared,
             offsets=cuts[:-1],
@@ -142,10 +143,12 @@ class LMNNBlocks(LMNNProblem):
         share = len(kept) / len(self.edges[0])
         if self.masses is not None:
             share = float(self.masses[edges[0]].sum() / self.masses[self.edges[0]].sum())
-        bases = _bases(self.blocks, self.blocks.fetch([ids]), [ids], [edges], self.codes)
+        bases = _bases(self.blocks, [ids], [edges], self.codes)
+        gathered = self.engine.map(shards.joined, self.blocks.fetch([ids]), name="rows")
         return replace(
             self,
             edges=edges,
+            rows=gathered,
             bases=bases,
             offsets=np.zeros(1, dtype=np.intp),
             P=share * self.P,
@@ -169,6 +172,7 @@ class LMNNBlocks(LMNNProblem):
         before = engine.map(unchanged, known, name="multipliers")
         heads = engine.map(
             shards.begun,
+            self.rows,
             self.bases,
             before,
             name="impostor_search",
@@ -189,6 +193,7 @@ class LMNNBlocks(LMNNProblem):
             sent = engine.map(unchanged, [blocks.parts[b] for _, b in met], name="send")
             both = engine.map(
                 shards.searched,
+                [self.rows[a] for a, _ in met],
                 [heads[a] for a, _ in met],
                 sent,
                 [seekers[b] for _, b in met],
@@ -219,6 +224,7 @@ class LMNNBlocks(LMNNProblem):
         found, before = searched
         tasks = self.engine.map(
             shards.shard_of,
+            self.rows,
             self.bases,
             found,
             before,
@@ -226,7 +232,7 @@ class LMNNBlocks(LMNNProblem):
             shared=(self.shared, L, None, margin, width, keep, self.is_single),
         )
         self.engine.finish(tasks)
-        return Working(self.engine, width, L, tasks)
+        return Working(self.engine, width, Shards(L, tasks))
 
     def survey(  # type: ignore[override]
         self,
@@ -273,18 +279,21 @@ class LMNNBlocks(LMNNProblem):
             parts.append(
                 Multipliers(found["edge"][own] - first, found["tail"][own], found["prox"][own])
             )
-        return Working(self.engine, width, None, None, parts)
+        return Working(self.engine, width, Shards(None, None, parts))
 
     # -- objective, gradient and line ----------------------------------------------------------
 
     def place(self, L: Matrix, triplets: Working) -> Placed:  # type: ignore[override]
         """L with the triplets at hand."""
-        if triplets.tasks is None:  # dropped: fetch the rows of these triplets again
+        if triplets.held.tasks is None:  # dropped: fetch the rows of these triplets again
             found = self._searched(self._with_floor(L), -np.inf, triplets, keep=True)
             triplets = self._assembled(found, L, -np.inf, triplets.width, keep=True)
-        elif triplets.L is None or not np.array_equal(triplets.L, L):
-            triplets = triplets.after(shards.placed, L, L, name="place")
-        return Placed(L, triplets, self._pull(L, L) + self.constant)
+        held = triplets.held
+        assert held.tasks is not None
+        if held.L is None or not np.array_equal(held.L, L):
+            held.tasks = self.engine.map(shards.placed, held.tasks, name="place", shared=(L,))
+            held.L = L
+        return Placed(L, triplets, self._pull(L, L) + self.constant, held.tasks)
 
     def _pull(self, L: Matrix, other: Matrix, *_: Any) -> float:
         return float(np.vdot(L @ self._root, other @ self._root))
@@ -314,25 +323,26 @@ class LMNNBlocks(LMNNProblem):
 
     def move(self, at: Placed, line: BlockLine, t: float) -> Placed:  # type: ignore[override]
         """The placement at L + tΔ."""
-        L, width = at.L + t * line.direction, at.triplets.width
-        triplets = at.triplets.after(shards.moved, L, line.direction, width, t, name="move")
-        return self.place(L, triplets)
+        L, held = at.L + t * line.direction, at.triplets.held
+        shared = line.direction, at.triplets.width, t
+        held.L, held.tasks = L, at.after(shards.moved, *shared, name="move")
+        return self.place(L, at.triplets)
 
     def advance_multipliers(self, at: Placed, width: float) -> Placed:  # type: ignore[override]
         """Replace a of (4) by α, and set the width."""
-        advanced = at.triplets.after(shards.advanced, at.L, at.triplets.width, name="advance")
-        return Placed(at.L, advanced.with_width(width), at.pull)
+        tasks = at.after(shards.advanced, at.triplets.width, name="advance")
+        return Placed(at.L, at.triplets.advanced(at.L, tasks, width), at.pull, tasks)
 
     def narrow(self, at: Placed, width: float) -> Placed:  # type: ignore[override]
         """Set the width of (4) and leave its multipliers."""
-        return Placed(at.L, at.triplets.with_width(width), at.pull)
+        return Placed(at.L, at.triplets.with_width(width), at.pull, at.tasks)
 
     # -- what is proved ------------------------------------------------------------------------
 
     def bound(self, at: Placed) -> tuple[Certificate, Placed]:  # type: ignore[override]
         """The gap of (6) over the triplets at hand, in working precision: a guide, no proof."""
         shared = at.triplets.width, self._ranges[0][1]
-        parts = self.engine.map(shards.bounded, at.tasks, name="bound", shared=shared)
+        parts = at.after(shards.bounded, *shared, name="bound")
         return self._certificate_of(parts, at.pull), at
 
     def certify(  # type: ignore[override]
@@ -371,6 +381,7 @@ class LMNNBlocks(LMNNProblem):
         found, before = searched
         return self.engine.map(
             shards.proved,
+            self.rows,
             self.bases,
             found,
             before,
@@ -421,10 +432,8 @@ class LMNNBlocks(LMNNProblem):
         )
 
 
-def _bases(
-    blocks: Blocks, rows: list[Any], ids: list[Index], edges: list[Edges], codes: Index
-) -> list[Task]:
-    """The bases of shards: their rows, the numbers of these, their edges by row numbers."""
+def _bases(blocks: Blocks, ids: list[Index], edges: list[Edges], codes: Index) -> list[Task]:
+    """The bases of shards, from the numbers of their rows, and their edges by row numbers."""
     ends, tails = [], []
     for own, (_, far) in zip(ids, edges, strict=True):
         outside = np.setdiff1d(far, own)
@@ -434,7 +443,6 @@ def _bases(
         tails.append(np.where(own[place] == far, place, beyond))
     return blocks.engine.map(
         shards.based,
-        rows,
         blocks.fetch(ends),
         ids,
         [codes[own] for own in ids],

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import Blocks, Task
-from nearfar.kernels import Array, kernels_for, to_host
+from nearfar.kernels import Array, kernels_for, row_blocks, to_host
 from nearfar.problems.lmnn_points import FLOOR, identity_prior
-from nearfar.problems.lmnn_shards import Base
+from nearfar.problems.lmnn_shards import Base, joined
 from nearfar.problems.whitening import (
     LOST,
     SAMPLE_ROWS,
@@ -81,15 +81,17 @@ def whitened_blocks(
     masses: Matrix | None,
 ) -> Whitened:
     """`nearfar.problems.whitening.whitened` of the pull of target edges, by sums over shards."""
-    engine = blocks.engine
 
     def total(function: Any, *shared: Any) -> Any:
-        return engine.total(engine.map(function, bases, name="whiten", shared=shared))
+        return blocks.total(function, name="whiten", shared=shared)
+
+    def edge_total(function: Any, *shared: Any) -> Any:
+        return blocks.total(function, bases, name="whiten", shared=shared)
 
     n = blocks.shape[0]
     count = float(len(edges[0]) if masses is None else masses[edges[0]].sum())
     framing = Framing(centre, None if prior is None else prior[0], masses)
-    squares, edge_squares = total(_squares, framing)
+    squares, edge_squares = edge_total(_squares, framing)
     W, inverse = identity_prior(squares > 0, shrinkage > 0) if prior is None else prior
     ridge = floor = 0.0
     if shrinkage and edge_squares > 0:
@@ -100,7 +102,7 @@ def whitened_blocks(
     basis, dual = row_space(total, framing, np.abs(sample), np.sqrt(squares / n), n)
 
     def measured(basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-        pull, gram, sums = total(_sums, framing, basis)
+        pull, gram, sums = edge_total(_sums, framing, basis)
         return weight * pull, gram, sums
 
     basis, dual, P, Q = resolved(basis, dual, measured, n, weight * count, ridge)
@@ -128,43 +130,57 @@ def row_space(
     return np.hstack([basis, read - basis @ (dual.T @ read)]), np.hstack([dual, added])
 
 
-def _squares(base: Base, framing: Framing) -> tuple[Matrix, float]:
+def _squares(X: Array, base: Base, framing: Framing) -> tuple[Matrix, float]:
     """Sums of squares of each coordinate of the rows, and of the target edges."""
-    points = framing.of(base.rows)
-    own = points[: len(base.X)]
+    points = joined([framing.of(rows) for rows in base.pieces(X)])
+    own = points[: len(X)]
     heads, tails, masses = framing.edges(base, points)
     lengths = kernels_for(points).sq_lengths(points, heads, tails)
     return to_host((own * own).sum(0)), float((masses * lengths).sum())
 
 
-def _unit_gram(base: Base, framing: Framing, factors: Matrix) -> tuple[Matrix, int]:
+def _unit_gram(X: Array, framing: Framing, factors: Matrix) -> tuple[Matrix, int]:
     """The Gram matrix of rows of scaled features and length 1, and how many are not zero."""
-    points = framing.of(base.X)
-    kernels = kernels_for(points)
-    scaled = points * kernels.like(factors, points)
-    unit = unit_rows(scaled)
-    return kernels.gram(unit, unit), int((scaled != 0).any(1).sum())
+    gram, count = np.zeros((len(factors), len(factors))), 0
+    for rows in row_blocks(X):
+        points = framing.of(rows)
+        kernels = kernels_for(points)
+        scaled = points * kernels.like(factors, points)
+        unit = unit_rows(scaled)
+        gram += kernels.gram(unit, unit)
+        count += int((scaled != 0).any(1).sum())
+    return gram, count
 
 
 def _lost_gram(
-    base: Base, framing: Framing, basis: Matrix, dual: Matrix, inverse: Matrix
+    X: Array, framing: Framing, basis: Matrix, dual: Matrix, inverse: Matrix
 ) -> tuple[Matrix, int]:
     """The same of what a basis loses of rows that lose much."""
-    points = framing.of(base.X)
-    kernels = kernels_for(points)
-    factors = kernels.like(inverse, points)
-    lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * factors
-    whole = ((points * factors) ** 2).sum(1)
-    rows = kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)
-    unit = unit_rows(lost[rows])
-    return kernels.gram(unit, unit), len(rows)
+    gram, count = np.zeros((len(inverse), len(inverse))), 0
+    for part in row_blocks(X):
+        points = framing.of(part)
+        kernels = kernels_for(points)
+        factors = kernels.like(inverse, points)
+        lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * factors
+        whole = ((points * factors) ** 2).sum(1)
+        rows = kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)
+        unit = unit_rows(lost[rows])
+        gram += kernels.gram(unit, unit)
+        count += len(rows)
+    return gram, count
 
 
-def _sums(base: Base, framing: Framing, basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+def _sums(X: Array, base: Base, framing: Framing, basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """Pull of the edges, Gram matrix and sum of the rows, in the coordinates of a basis."""
-    kernels = kernels_for(base.X)
-    U = kernels.apply(framing.of(base.rows), basis.T)
-    own = U[: len(base.X)]
+    kernels = kernels_for(X)
+    U = joined(
+        [
+            kernels.apply(framing.of(rows), basis.T)
+            for piece in base.pieces(X)
+            for rows in row_blocks(piece)
+        ]
+    )
+    own = U[: len(X)]
     heads, tails, masses = framing.edges(base, U)
     pull = kernels.gram(U, kernels.laplacian_matmul(heads, tails, masses, U))
     return pull, kernels.gram(own, own), to_host(own.sum(0))
