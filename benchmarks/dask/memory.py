@@ -27,24 +27,25 @@ from benchmarks.dask.workers import (
 )
 
 WORKERS, CLASSES = 2, 20
+FACTORS, APART, NOISE = 16, np.float32(6.0), np.float32(0.3)
 COPIES = 5  # of a block in float64: rows, centred, their coordinates, what is kept, and a product
 RECORD = common.ROOT / "benchmarks" / "results" / "dask_memory.json"
 PAGE = common.ROOT / "docs" / "results" / "dask_memory.md"
 
 
 def rows_of_block(n_features, block_info=None):
-    """The rows of one block, by its number: normal around the centres of their classes."""
+    """The rows of one block, by its number: few factors and noise, around centres of classes."""
     place = block_info[None]
     (first, last), *_ = place["array-location"]
-    rng = np.random.default_rng(place["chunk-location"][0])
+    rng, fixed = np.random.default_rng(place["chunk-location"][0]), np.random.default_rng(0)
+    centres = APART * fixed.standard_normal((CLASSES, FACTORS), dtype=np.float32)
+    loadings = fixed.standard_normal((FACTORS, n_features), dtype=np.float32)
+    factors = rng.standard_normal((last - first, FACTORS), dtype=np.float32)
+    factors += centres[np.arange(first, last) % CLASSES]
     rows = rng.standard_normal((last - first, n_features), dtype=np.float32)
-    rows += centres(n_features)[np.arange(first, last) % CLASSES]
+    rows *= NOISE
+    rows += factors @ loadings
     return rows
-
-
-def centres(n_features):
-    """The centres of the classes."""
-    return np.random.default_rng(0).standard_normal((CLASSES, n_features), dtype=np.float32)
 
 
 def lazy_rows(n_rows, n_features, size=4096):
@@ -70,7 +71,7 @@ def measure(n_rows, n_features, limit, max_iter):
     from nearfar.blocks.rows import IN_FLIGHT, block_starts
 
     X, y = lazy_rows(n_rows, n_features), np.arange(n_rows) % CLASSES
-    model = LMNN(n_components=CLASSES // 2, max_iter=max_iter, tol=1e-2)
+    model = LMNN(n_components=CLASSES // 2, shrinkage=0, max_iter=max_iter, tol=1e-2)
     with (
         tempfile.TemporaryDirectory() as folder,
         dask.config.set({"temporary-directory": folder}),

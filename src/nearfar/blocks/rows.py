@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,9 @@ Index = NDArray[np.intp]
 BLOCK_BYTES = 1 << 25  # of a block, at most: a task takes seconds, and a worker holds many
 BLOCKS = 4  # at least, so that a few workers have equal shares,
 BLOCK_ROWS = 512  # unless they would be smaller than this
-IN_FLIGHT = 2  # rounds of moved blocks at a time
+BYTES_AT_A_TIME = 1 << 22  # of rows of a block in float64
+IN_FLIGHT = 2  # batches of moved blocks that wait while another one is awaited,
+BATCH = 2  # tasks in a batch for each that runs
 
 
 @dataclass(frozen=True)
@@ -165,14 +167,11 @@ class Blocks:
 
         ``beside`` has an item for each block; without it, steps get none. ``heads`` holds what each
         fold begins with: one for each block, or fewer. In each round each block moves once at most.
-        It moves as a result of its own, which is freed when its round is over, and the next rounds
-        wait for it: no worker gathers the blocks of others.
+        It moves as a result of its own, which is freed when its task is over, and few tasks are
+        under way at a time: no worker gathers the blocks of others.
         """
         heads, waiting = list(heads), []
-        for pairs in rounds(len(self)):
-            wanted = [(a, b) for a, b in pairs if a < len(heads) and not (skip and skip(a, b))]
-            if not wanted:
-                continue
+        for wanted in self.meetings(len(heads), skip):
             moved = self.engine.map(unchanged, [self.parts[b] for _, b in wanted], name="send")
             found = self.engine.map(
                 step,
@@ -190,6 +189,26 @@ class Blocks:
                 self.engine.finish(waiting.pop(0))
         self.engine.finish(heads)
         return heads
+
+    def meetings(
+        self,
+        n_heads: int,
+        skip: Callable[[int, int], bool] | None = None,
+        *,
+        both: bool = True,
+        itself_last: bool = False,
+    ) -> Iterator[list[tuple[int, int]]]:
+        """Pairs of heads and blocks in the order of `rounds`, in lists of tasks to submit at once.
+
+        They are so long that no worker is idle while another list waits, and do not grow with the
+        number of blocks. Of a head and a block that are the same, the meeting takes less time.
+        """
+        size = BATCH * self.engine.n_at_a_time()
+        others = iter(rounds(len(self), both=both))
+        with_itself = [next(others)]
+        for pairs in chain(others, with_itself) if itself_last else chain(with_itself, others):
+            wanted = [(a, b) for a, b in pairs if a < n_heads and not (skip and skip(a, b))]
+            yield from (wanted[i : i + size] for i in range(0, len(wanted), size))
 
     def _check_finite(self, name: str, order: Index | None) -> None:
         bad = self.results(_rows_not_finite, name="check")
@@ -212,6 +231,12 @@ def block_starts(
     size = min(most, max(-(-n // BLOCKS), BLOCK_ROWS), most_rows or most)
     count = max(-(-n // size), 1)
     return np.linspace(0, n, count + 1).astype(np.intp)
+
+
+def rows_at_a_time(block: Array) -> list[Array]:
+    """The rows in parts that take few megabytes in float64; one part if there are none."""
+    size = max(1, BYTES_AT_A_TIME // (8 * max(block.shape[1], 1)))
+    return [block[first : first + size] for first in range(0, max(len(block), 1), size)]
 
 
 def _floating(dtype: Any) -> np.dtype[Any]:

@@ -20,22 +20,31 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg as scipy_linalg
 
 from nearfar.blocks import Blocks, Engine, Task
-from nearfar.blocks.engine import rounds, unchanged
+from nearfar.blocks.engine import unchanged
 from nearfar.blocks.rows import IN_FLIGHT
 from nearfar.linalg import largest_scale, range_and_null, symmetric
 from nearfar.problems import lmnn_shards as shards
 from nearfar.problems.lmnn import CERTIFY_WIDTH, Certificate, LMNNProblem
 from nearfar.problems.lmnn_blocks_whitening import whitened_blocks
-from nearfar.problems.lmnn_blocks_working import BlockLine, Placed, Shards, Working
-from nearfar.problems.lmnn_shards import Coordinates, Multipliers, Seeker
+from nearfar.problems.lmnn_blocks_working import (
+    BlockLine,
+    Certified,
+    Placed,
+    Search,
+    Shards,
+    Working,
+)
+from nearfar.problems.lmnn_shards import Coordinates, Multipliers
 from nearfar.problems.lmnn_triplets import Triplets
+
+SAMPLED_TAILS = 4096  # rows among which a sample of target edges has its impostors
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 Edges = tuple[Index, Index]
-Search = tuple[list[list[Task]], list[Task]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class LMNNBlocks(LMNNProblem):
 
     blocks: Blocks
     codes: Index  # (n,) class numbers of all rows, ascending in each block
-    rows: list[Task]  # those of each shard: the blocks, or a sample
+    rows: list[Task]  # those of each shard
     bases: list[Task]
     shared: Coordinates
     offsets: Index  # number of the first edge of each shard
@@ -133,23 +142,40 @@ class LMNNBlocks(LMNNProblem):
         return replace(self, U=self.U.astype(np.float64))
 
     def sampled(self, rows: int) -> LMNNBlocks:
-        """As `LMNNPoints.sampled`: one shard, whose rows meet those of all blocks."""
-        step = max(1, self.blocks.shape[0] // rows)
-        kept = np.flatnonzero(self.edges[0] % step == 0)
+        """As `LMNNPoints.sampled`, but of `SAMPLED_TAILS` rows that may invade, in one block.
+
+        Impostors among all rows would gather these on one worker. The push counts as many times
+        as there are rows for each of them.
+        """
+        n = self.blocks.shape[0]
+        kept = np.flatnonzero(self.edges[0] % max(1, n // rows) == 0)
         if len(kept) in (0, len(self.edges[0])):
             return self
-        edges = self.edges[0][kept], self.edges[1][kept]
-        ids = np.unique(edges[0])
+        heads, tails = self.edges[0][kept], self.edges[1][kept]
         share = len(kept) / len(self.edges[0])
         if self.masses is not None:
-            share = float(self.masses[edges[0]].sum() / self.masses[self.edges[0]].sum())
-        bases = _bases(self.blocks, [ids], [edges], self.codes)
-        gathered = self.engine.map(shards.joined, self.blocks.fetch([ids]), name="rows")
+            share = float(self.masses[heads].sum() / self.masses[self.edges[0]].sum())
+        ids = np.unique(np.concatenate([heads, tails, np.arange(0, n, -(-n // SAMPLED_TAILS))]))
+        order = np.argsort(self.codes[ids], kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(ids))  # of ids, in the order of classes
+        near, far = (place[np.searchsorted(ids, ends)] for ends in (heads, tails))
+        by_head = np.argsort(near, kind="stable")
+        edges, codes = (near[by_head], far[by_head]), self.codes[ids[order]]
+        gathered = self.engine.map(shards.ordered, self.blocks.fetch([ids]), [order], name="rows")
+        starts, shape = np.array([0, len(ids)]), (len(ids), self.blocks.shape[1])
+        blocks = Blocks(self.engine, gathered, starts, shape, self.blocks.dtype)
+        masses = None if self.masses is None else self.masses[ids[order]]
+        push_weight = self.shared.push_weight * n / len(ids)
         return replace(
             self,
             edges=edges,
+            masses=masses,
+            blocks=blocks,
+            codes=codes,
             rows=gathered,
-            bases=bases,
+            bases=_bases(blocks, [np.arange(len(ids))], [edges], codes),
+            shared=replace(self.shared, push_weight=push_weight, masses=masses),
             offsets=np.zeros(1, dtype=np.intp),
             P=share * self.P,
             ridge=share * self.ridge,
@@ -161,10 +187,10 @@ class LMNNBlocks(LMNNProblem):
     def _searched(self, F: Matrix, margin: float, previous: Working | None, keep: bool) -> Search:
         """What a search under a map F finds for each shard, and the multipliers before it.
 
-        Shards are the rows of all blocks, or of one sample: pairs of blocks meet once, and are
-        searched both ways. In each round a block moves once at most, as a result of its own that is
-        freed when its round is over, and the next rounds wait for it: no worker gathers the blocks
-        of others.
+        Pairs of blocks meet once, and are searched both ways. In each round a block moves once at
+        most, as a result of its own that is freed when its task is over, and few tasks are under
+        way at a time: no worker gathers the blocks of others. Blocks meet themselves last, which
+        takes less time, so that workers end together.
         """
         engine, blocks = self.engine, self.blocks
         known = [Multipliers.none()] * len(self.bases) if previous is None else previous.collect()
@@ -178,18 +204,10 @@ class LMNNBlocks(LMNNProblem):
             name="impostor_search",
             shared=(self.shared, F, margin, keep),
         )
-        mutual = len(heads) == len(blocks)
-        if mutual:
-            seekers = engine.map(shards.seeker_of, heads, name="seeker")
-        else:
-            classes = zip(blocks.split(self.codes), blocks.starts.tolist(), strict=False)
-            seekers = [Seeker.of_none(codes, first) for codes, first in classes]
+        seekers = engine.map(shards.seeker_of, heads, name="seeker")
         found: list[list[Task]] = [[] for _ in heads]
         waiting: list[list[Task]] = []
-        for pairs in rounds(len(blocks), both=not mutual):
-            met = [(a, b) for a, b in pairs if a < len(heads)]
-            if not met:
-                continue
+        for met in blocks.meetings(len(heads), both=False, itself_last=True):
             sent = engine.map(unchanged, [blocks.parts[b] for _, b in met], name="send")
             both = engine.map(
                 shards.searched,
@@ -200,7 +218,7 @@ class LMNNBlocks(LMNNProblem):
                 name="impostor_search",
                 shared=(self.shared, F),
             )
-            for which in range(2 if mutual else 1):
+            for which in range(2):
                 halves = engine.map(shards.half, both, [which] * len(both), name="impostors")
                 for (a, b), task in zip(met, halves, strict=True):
                     if which == 0 or a != b:
@@ -210,7 +228,7 @@ class LMNNBlocks(LMNNProblem):
                 engine.finish(waiting.pop(0))
         for some in found:
             engine.finish(some)
-        return found, before
+        return Search(found, before, heads)
 
     def _assembled(
         self,
@@ -221,13 +239,12 @@ class LMNNBlocks(LMNNProblem):
         keep: bool,
     ) -> Working:
         """The shards of what a search has found."""
-        found, before = searched
         tasks = self.engine.map(
             shards.shard_of,
             self.rows,
             self.bases,
-            found,
-            before,
+            searched.found,
+            searched.before,
             name="shard",
             shared=(self.shared, L, None, margin, width, keep, self.is_single),
         )
@@ -325,7 +342,7 @@ class LMNNBlocks(LMNNProblem):
         """The placement at L + tΔ."""
         L, held = at.L + t * line.direction, at.triplets.held
         shared = line.direction, at.triplets.width, t
-        held.L, held.tasks = L, at.after(shards.moved, *shared, name="move")
+        held.L, held.tasks, held.certified = L, at.after(shards.moved, *shared, name="move"), None
         return self.place(L, at.triplets)
 
     def advance_multipliers(self, at: Placed, width: float) -> Placed:  # type: ignore[override]
@@ -353,6 +370,9 @@ class LMNNBlocks(LMNNProblem):
         found = self._searched(self._with_floor(L), width, previous, keep)
         working = self._assembled(found, L, width, width, keep)
         parts = self._proved(found, L, None, width, keep)
+        if self.kept is not None and not keep:
+            longest = max(self.engine.results(found.map(shards.longest_edge, self.engine)))
+            working.held.certified = Certified(L, longest, found.without_heads())
         return self._certificate_of(parts, self._ridge_pull(L)), working
 
     def certify_returned(  # type: ignore[override]
@@ -360,13 +380,36 @@ class LMNNBlocks(LMNNProblem):
     ) -> Certificate:
         """The gap of (6) for the map that a fit returns for L, after rotation and rounding.
 
-        It is proved anew, so that the dual point is brought here once.
+        It is proved anew, so that the dual point is brought here once; from what the search for L
+        has found, if this has all triplets that are active under the map.
         """
         del certificate
-        components = self.returned(L)
-        found = self._searched(components, triplets.width, triplets, False)
+        components, known = self.returned(L), triplets.held.certified
+        if known is not None and self._covers_returned(known, L, components, triplets.width):
+            found = known.found
+        else:
+            found = self._searched(components, triplets.width, triplets, False)
         parts = self._proved(found, L, components, triplets.width, False, with_dual=True)
         return self._certificate_of(parts, self._ridge_of(components), with_dual=True)
+
+    def _covers_returned(
+        self, known: Certified, L: Matrix, components: Matrix, width: float
+    ) -> bool:
+        """As `LMNNProblem._covers_floored`, with the longest target edge in place of all.
+
+        With λ and Λ the least and largest eigenvalues of the map's metric relative to that of L,
+        D'(e) ≤ Λ D(e), so that 1 + Λ D(e) ≤ λ(1 + D(e) + w) suffices. It is linear in D(e), and
+        holds for all edges if it does for the longest and for length 0.
+        """
+        if not np.array_equal(known.L, L):
+            return False
+        above, after = (A @ self.prior_inverse for A in (self.components(L), components))
+        M = symmetric(above.T @ above) + self.floor * np.eye(above.shape[1])
+        values = scipy_linalg.eigvalsh(symmetric(after.T @ after), M)
+        least, largest = float(values[0]), float(values[-1])
+        return all(
+            1 + largest * length <= least * (1 + length + width) for length in (0.0, known.longest)
+        )
 
     def _proved(
         self,
@@ -378,13 +421,12 @@ class LMNNBlocks(LMNNProblem):
         with_dual: bool = False,
     ) -> list[Task]:
         """What (6) needs of each shard, in float64."""
-        found, before = searched
         return self.engine.map(
             shards.proved,
             self.rows,
             self.bases,
-            found,
-            before,
+            searched.found,
+            searched.before,
             name="prove",
             shared=(self.shared, L, components, width, keep, self._ranges[0][1], with_dual),
         )

@@ -6,7 +6,7 @@ Equation numbers are those of `nearfar.problems.lmnn`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 from weakref import WeakSet
@@ -22,6 +22,32 @@ from nearfar.problems.lmnn_triplets import STEP_LIMIT
 Matrix = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class Search:
+    """What a search for impostors has found, for each shard."""
+
+    found: list[list[Task]]  # `nearfar.problems.lmnn_shards.Found`, of each block
+    before: list[Task]  # the multipliers before it
+    heads: list[Task]  # `nearfar.problems.lmnn_shards.Head`
+
+    def map(self, function: Callable[..., Any], engine: Engine) -> list[Task]:
+        """Tasks ``function(head)``."""
+        return engine.map(function, self.heads, name="seeker")
+
+    def without_heads(self) -> Search:
+        """The same, so that workers do not keep the heads."""
+        return replace(self, heads=[])
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A search in whose triplets a factor was certified, so that its map can be without another."""
+
+    L: Matrix
+    longest: float  # squared length of target edges
+    found: Search
+
+
 @dataclass
 class Shards:
     """Triplets with the same multipliers: in shards that are placed at L, or here.
@@ -32,6 +58,7 @@ class Shards:
     L: Matrix | None
     tasks: list[Task] | None
     here: list[Multipliers] | None = None  # None until they are needed
+    certified: Certified | None = None  # until shards move, or are dropped
 
 
 class Working:
@@ -63,6 +90,7 @@ class Working:
             if one.held.tasks is not None:
                 one.held.tasks.clear()  # also for who holds a placement, and needs its factor only
                 one.held.tasks = None
+            one.held.certified = None
         return self.multipliers()
 
     def multipliers(self) -> list[Multipliers]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import Sized
+from nearfar.blocks.rows import rows_at_a_time
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
@@ -23,7 +24,6 @@ from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-BYTES_AT_A_TIME = 1 << 23  # of rows in float64 that are mapped
 NEAR_EQUAL = 1e-9  # squared length, in margins, up to which rows are compared
 
 
@@ -45,15 +45,14 @@ class Coordinates:
 
     def images(self, pieces: list[Array], maps: list[Matrix], single: bool) -> list[Array]:
         """Rows under each of some maps, in float32 if ``single``; few are in float64 at a time."""
-        kernels, size = kernels_for(pieces[0]), BYTES_AT_A_TIME // (8 * max(len(self.centre), 1))
+        kernels = kernels_for(pieces[0])
         found: list[list[Array]] = [[] for _ in maps]
-        for rows in pieces:
-            for first in range(0, max(len(rows), 1), max(size, 1)):
-                points = kernels.double(rows[first : first + max(size, 1)])
-                points = points - kernels.like(self.centre, points)
-                for parts, L in zip(found, maps, strict=True):
-                    part = kernels.apply(points, L)
-                    parts.append(kernels.single(part) if single else part)
+        for rows in (part for piece in pieces for part in rows_at_a_time(piece)):
+            points = kernels.double(rows)
+            points = points - kernels.like(self.centre, points)
+            for parts, L in zip(found, maps, strict=True):
+                part = kernels.apply(points, L)
+                parts.append(kernels.single(part) if single else part)
         return [joined(parts) for parts in found]
 
 
@@ -99,12 +98,6 @@ class Seeker(Sized):
     ids: Index  # (m,) row numbers, ascending
     known: Index  # ascending row numbers of tails that are needed in any case
 
-    @classmethod
-    def of_none(cls, codes: Index, first: int) -> Seeker:
-        """Rows from ``first`` on, which seek no impostors."""
-        ids = first + np.arange(len(codes))
-        return cls(np.full(len(codes), -np.inf), codes, ids, ids[:0])
-
 
 @dataclass(frozen=True)
 class Head(Sized):
@@ -112,6 +105,7 @@ class Head(Sized):
 
     images: Array  # (m, r)
     seeker: Seeker
+    longest: float  # squared length of target edges
 
 
 @dataclass(frozen=True)
@@ -136,6 +130,11 @@ def joined(pieces: list[Array]) -> Array:
     return pieces[0] if len(pieces) == 1 else kernels_for(pieces[0]).concatenate(pieces)
 
 
+def ordered(pieces: list[Array], order: Index) -> Array:
+    """Rows of arrays that follow each other, in an order."""
+    return take_rows(joined(pieces), order)
+
+
 # -- search ----------------------------------------------------------------------------------------
 
 
@@ -156,12 +155,18 @@ def begun(
     reach = kernels.segment_max(heads, lengths, len(X)) + (1 + margin)
     known = previous.tail if keep else previous.tail[previous.prox > 0]
     seeker = Seeker(reach, base.codes, base.ids, np.unique(known))
-    return Head(images if base.ends is None else 1 * images[: len(X)], seeker)
+    own = images if base.ends is None else 1 * images[: len(X)]  # a view would keep all
+    return Head(own, seeker, float(lengths.max()) if len(lengths) else 0.0)
 
 
 def seeker_of(head: Head) -> Seeker:
     """What others need to know."""
     return head.seeker
+
+
+def longest_edge(head: Head) -> float:
+    """The squared length of the longest target edge."""
+    return head.longest
 
 
 def searched(
@@ -352,7 +357,7 @@ def _with_rows(
     near = tuple(kernels.searchsorted(used, end) for end in ends[:2])
     heads, tails = (kernels.searchsorted(used, end) for end in ends[2:])
     edges, numbers = kernels.to_host(triplets.edges), kernels.to_host(used)
-    X = _taken(rows, numbers)
+    X = taken(rows, numbers)
     close = kernels.flatnonzero(at.pair_lengths <= NEAR_EQUAL)
     same = (X[heads[close]] == X[tails[close]]).all(1)
     equal = at.pair_lengths < 0
@@ -383,7 +388,7 @@ def _with_rows(
     return Shard(fewer, ids[numbers], edges, at, equal)
 
 
-def _taken(pieces: list[Array], rows: Index) -> Array:
+def taken(pieces: list[Array], rows: Index) -> Array:
     """Rows, in ascending order, of arrays that follow each other."""
     starts = np.cumsum([0, *map(len, pieces)])
     cuts = np.searchsorted(rows, starts)
