@@ -371,7 +371,7 @@ class LMNNBlocks(LMNNProblem):
         working = self._assembled(found, L, width, width, keep)
         parts = self._proved(found, L, None, width, keep)
         if self.kept is not None and not keep:
-            longest = max(self.engine.results(found.map(shards.longest_edge, self.engine)))
+            longest = found.longest_edge(self.engine)
             working.held.certified = Certified(L, longest, found.without_heads())
         return self._certificate_of(parts, self._ridge_pull(L)), working
 

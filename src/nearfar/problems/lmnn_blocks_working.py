@@ -30,9 +30,10 @@ class Search:
     before: list[Task]  # the multipliers before it
     heads: list[Task]  # `nearfar.problems.lmnn_shards.Head`
 
-    def map(self, function: Callable[..., Any], engine: Engine) -> list[Task]:
-        """Tasks ``function(head)``."""
-        return engine.map(function, self.heads, name="seeker")
+    def longest_edge(self, engine: Engine) -> float:
+        """The squared length of the longest target edge."""
+        tasks = engine.map(shards.longest_edge, self.heads, name="longest_edge")
+        return float(max(engine.results(tasks)))
 
     def without_heads(self) -> Search:
         """The same, so that workers do not keep the heads."""

@@ -366,13 +366,10 @@ def _with_rows(
     U, *more = shared.images([X], maps, single)
     del X
     lengths = None
-    for points, (first, second, third, last) in [
-        *((points, ends) for points in kept),
-        *((points, [*near, heads, tails]) for points in more),
-    ]:
+    if kept or more:  # of edges and of pairs, in the rows of the search or in those that are used
+        points, ends = (kept[0], ends) if kept else (more[0], [*near, heads, tails])
         lengths = tuple(
-            kernels.double(kernels.sq_lengths(points, *pairs))
-            for pairs in ((first, second), (third, last))
+            kernels.double(kernels.sq_lengths(points, *pairs)) for pairs in (ends[:2], ends[2:])
         )
     fewer = replace(
         problem,
