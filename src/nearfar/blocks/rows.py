@@ -162,10 +162,13 @@ class Blocks:
         beside: Sequence[Any] | None = None,
         shared: Any = (),
         skip: Callable[[int, int], bool] | None = None,
+        own: Sequence[Any] | None = None,
     ) -> list[Task]:
         """Tasks that fold ``head = step(head, block, item, first_row, *shared)`` over all blocks.
 
-        ``beside`` has an item for each block; without it, steps get none. ``heads`` holds what each
+        ``beside`` has an item for each block; without it, steps get none. ``own`` has one for each
+        head that does not change, such as its rows: steps get it before all else. So a worker that
+        writes results to disk need not write it with each head. ``heads`` holds what each
         fold begins with: one for each block, or fewer. In each round each block moves once at most.
         It moves as a result of its own, which is freed when its task is over, and few tasks are
         under way at a time: no worker gathers the blocks of others.
@@ -175,6 +178,7 @@ class Blocks:
             moved = self.engine.map(unchanged, [self.parts[b] for _, b in wanted], name="send")
             found = self.engine.map(
                 step,
+                *([] if own is None else [[own[a] for a, _ in wanted]]),
                 [heads[a] for a, _ in wanted],
                 moved,
                 *([] if beside is None else [[beside[b] for _, b in wanted]]),
