@@ -116,8 +116,8 @@ class _Summed:
         """
         while len(tasks) > FAN_IN:
             groups = [tasks[first : first + FAN_IN] for first in range(0, len(tasks), FAN_IN)]
-            tasks = [self.map(_summed, *([t] for t in some), name="sum")[0] for some in groups]
-        return _summed(*self.results(tasks))
+            tasks = [self.map(added_up, *([t] for t in some), name="sum")[0] for some in groups]
+        return added_up(*self.results(tasks))
 
 
 class Threads(_Summed):
@@ -315,10 +315,10 @@ def _done(value: Any) -> Task:
     return task
 
 
-def _summed(*values: Any) -> Any:
+def added_up(*values: Any) -> Any:
     """The sum from left to right."""
     if isinstance(values[0], tuple):
-        return tuple(_summed(*parts) for parts in zip(*values, strict=True))
+        return tuple(added_up(*parts) for parts in zip(*values, strict=True))
     total = values[0]
     for value in values[1:]:
         total = total + value

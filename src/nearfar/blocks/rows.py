@@ -19,6 +19,7 @@ from nearfar.blocks.engine import (
     Engine,
     Task,
     Threads,
+    added_up,
     current_engine,
     import_dask,
     rounds,
@@ -32,6 +33,7 @@ Index = NDArray[np.intp]
 BLOCK_BYTES = 1 << 25  # of a block, at most: a task takes seconds, and a worker holds many
 BLOCKS = 4  # at least, so that a few workers have equal shares,
 BLOCK_ROWS = 512  # unless they would be smaller than this
+LANES, BLOCKS_OF_LANE = 4, 8  # of sums of large results: at least so many, of so many blocks
 BYTES_AT_A_TIME = 1 << 22  # of rows of a block in float64
 IN_FLIGHT = 2  # batches of moved blocks that wait while another one is awaited,
 BATCH = 2  # tasks in a batch for each that runs
@@ -102,6 +104,26 @@ class Blocks:
     def total(self, function: Callable[..., Any], *columns: Any, name: str, **more: Any) -> Any:
         """The sum of the results of `map`, in the order of the blocks."""
         return self.engine.total(self.map(function, *columns, name=name, **more))
+
+    def folded(
+        self, function: Callable[..., Any], *columns: Any, name: str, shared: Any = ()
+    ) -> Any:
+        """The sum of the results of `map`, of which few are held at a time: of large ones.
+
+        Sums grow in some `LANES`, or one for `BLOCKS_OF_LANE` blocks, by one block after the other.
+        """
+        lanes, totals = max(LANES, len(self) // BLOCKS_OF_LANE), list[Task]()
+        for first in range(0, len(self), lanes):
+            some = slice(first, first + lanes)
+            items = [self.parts[some], *(column[some] for column in columns)]
+            count = len(items[0])
+            if not first:
+                totals = self.engine.map(function, *items, name=name, shared=shared)
+                continue
+            totals[:count] = self.engine.map(
+                _plus, totals[:count], [function] * count, *items, name=name, shared=shared
+            )
+        return self.engine.total(totals)
 
     def with_parts(self, parts: list[Task], n_features: int, dtype: Any) -> Blocks:
         """Other arrays with the same rows."""
@@ -224,6 +246,11 @@ class Blocks:
                 " all). Drop or impute these rows.",
                 rows,
             )
+
+
+def _plus(total: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """A sum of results, with one more."""
+    return added_up(total, function(*args))
 
 
 def block_starts(

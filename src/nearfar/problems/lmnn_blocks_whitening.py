@@ -76,10 +76,10 @@ def whitened_blocks(
     """`nearfar.problems.whitening.whitened` of the pull of target edges, by sums over shards."""
 
     def total(function: Any, *shared: Any) -> Any:
-        return blocks.total(function, name="whiten", shared=shared)
+        return blocks.folded(function, name="whiten", shared=shared)
 
     def edge_total(function: Any, *shared: Any) -> Any:
-        return blocks.total(function, bases, name="whiten", shared=shared)
+        return blocks.folded(function, bases, name="whiten", shared=shared)
 
     n = blocks.shape[0]
     count = float(len(edges[0]) if masses is None else masses[edges[0]].sum())
