@@ -22,7 +22,14 @@ from nearfar.kernels.near_blocks import pruned_nearest_others
 from nearfar.kernels.search import FEWEST_POINTS, Search
 from nearfar.kernels.slabs import leading, lowered_halves, nearer, pruned_impostor_pairs
 from nearfar.kernels.threads import n_threads
-from nearfar.kernels.tiles import PairCount, classes_of, inexact, labels_of, unlike_tiles
+from nearfar.kernels.tiles import (
+    PairCount,
+    classes_of,
+    cross_tiles,
+    inexact,
+    labels_of,
+    unlike_tiles,
+)
 from nearfar.limits import check_time
 
 Floats = NDArray[np.floating]
@@ -414,26 +421,31 @@ def mutual_impostor_pairs(
             for values in (reach, others_reach)
         )
 
-    def codes(rows: slice) -> tuple[Index, Index]:
+    def codes(tile: tuple[slice, slice]) -> tuple[Index, Index]:
+        rows, columns = tile
         with np.errstate(all="ignore"):  # an overflow gives nan, which passes
-            product = left[rows] @ right
+            product = left[rows] @ right[:, columns]
         far = product <= bar[rows, None]
-        far &= product <= others_bar
-        i, j = np.divmod(np.flatnonzero(np.logical_not(far, out=far)), width)
-        i += rows.start
+        far &= product <= others_bar[columns]
+        i, j = np.divmod(np.flatnonzero(np.logical_not(far, out=far)), far.shape[1])
+        i, j = i + rows.start, j + columns.start
         unlike = labels[i] != others[j]
         i, j = i[unlike], j[unlike]
         lengths, code = sq_lengths(stack, i, len(Q) + j), i * width + j
-        return code[lengths < reach[i]], code[lengths < others_reach[j]]
+        forth, back = code[lengths < reach[i]], code[lengths < others_reach[j]]
+        count.add(len(forth) + len(back))
+        return forth, back
 
-    step = max(16, TILE * TILE // width)
-    parts = [slice(first, min(first + step, len(Q))) for first in range(0, len(Q), step)]
-    found = _in_threads(codes, parts, len(Q) * width * r * B.itemsize)
+    count = PairCount(stack)
+    tiles = list(cross_tiles(labels, others, TILE))
+    found = _in_threads(codes, tiles, len(Q) * width * r * B.itemsize)
     none = np.empty(0, np.intp)
     forth, back = (np.concatenate([none, *(part[way] for part in found)]) for way in (0, 1))
     i, j = np.divmod(back, width)
-    order = np.lexsort((i, j))
-    return np.divmod(forth, width), (j[order], i[order])
+    back = j * max(len(Q), 1) + i
+    forth.sort()
+    back.sort()
+    return np.divmod(forth, width), np.divmod(back, max(len(Q), 1))
 
 
 def _lowered_halves(S: Floats) -> Floats:

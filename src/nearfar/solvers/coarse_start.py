@@ -54,6 +54,7 @@ def coarse_start(
     at = coarser.survey(L, margin, width, insist=True)
     memory = LBFGS(TUNING.memory)
     state = State(coarser, at, 0.0, False, margin, TUNING.first_search, memory)
+    del at
     value = np.inf
     while state.n_iter < TUNING.coarse_steps:
         state.step()

@@ -112,6 +112,7 @@ def proximal_factor_descent(
     except MemoryLimitError:
         at = problem.survey(L, 0.0, width, triplets, insist=True)  # only those that are active
     state = State(problem, at, tol, fixed_rank, margin, interval, memory)
+    del at  # it would stay as long as the descent, with arrays as large as the triplets
     start: Iterate[Known] | None = state.start()
     while True:
         state.step()
