@@ -95,7 +95,9 @@ def test_rows_of_edges(case, backend):
     np.testing.assert_array_equal(backend.to_numpy(k), K)
 
 
-def test_factors_and_what_is_made_of_them(case, backend, rng):
+@pytest.mark.parametrize("few", [0, 10**6])
+def test_factors_and_what_is_made_of_them(case, backend, rng, monkeypatch, few):
+    monkeypatch.setattr(gram_numpy, "_FEW_NODES", few)
     K = case[0]
     b = rng.normal(size=len(K))
     k, right = on(backend, K, b)
@@ -158,6 +160,18 @@ def test_factor_of_the_schur_matrix(case, backend, rng, monkeypatch, rows, by_ro
     np.testing.assert_allclose(answer, x, atol=1e-12 * np.linalg.cond(M))
 
 
+def test_a_direction_and_two_results(case, backend, rng):
+    inverse, K = case[:2]
+    product = rng.normal(size=K.shape)
+    arrays = on(backend, inverse, K, product)
+    gram = gram_kernels_for(arrays[0])
+    found = backend.to_numpy(gram.direction(0.3, *arrays))
+    expected = 0.3 * inverse - K - 0.5 * (product + product.T)
+    np.testing.assert_allclose(found, expected, atol=1e-12 * np.abs(expected).max())
+    for n in (3, 10**4):
+        assert list(gram.both(lambda: 1.0, lambda: 2.0, n)) == [1.0, 2.0]
+
+
 def test_a_factor_in_single_precision(case, backend, rng):
     """Solutions have its relative error, whatever the sizes of rows; the rest is refined away."""
     Z, W, heads, tails, scale, extra = case
@@ -189,6 +203,7 @@ def test_a_matrix_is_factored_and_solved_by_panels(rng, monkeypatch, dtype):
     """As LAPACK does it at once; entries below the diagonal stay, whatever they are."""
     monkeypatch.setattr(gram_numpy, "_PANEL", 8)
     monkeypatch.setattr(gram_numpy, "_TILE", 5)
+    monkeypatch.setattr(gram_numpy, "_CORNER", 3)
     A = rng.normal(size=(61, 80))
     M = (A @ A.T).astype(dtype)
     U = np.where(np.tri(61, k=-1, dtype=bool), np.nan, M).astype(dtype)

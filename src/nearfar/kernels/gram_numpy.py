@@ -28,6 +28,7 @@ SCHUR_COPIES = 1  # arrays (m, m) that `schur` needs
 ROWS = 256  # rows of a block of products between edges
 SINGLE_ROWS = 1500  # of a Schur matrix, from which a factor in float32 is worth its trouble
 _PANEL = 512  # rows factored at a time, if the matrix has several times as many
+_CORNER = 64  # rows of a triangular system that are solved by their inverse
 _TILE = 1024  # columns updated at a time
 EXACT_NODES = 60  # up to which `least_relative_eigenvalue` is faster than Lanczos' method
 _FEW_NODES = 500  # up to which a whole product is faster than its entries at edges
@@ -109,7 +110,13 @@ def cholesky_inverse(L: Matrix) -> Matrix:
 
 
 def lower_solver(L: Matrix) -> Callable[[Matrix, bool], Matrix]:
-    """A function of a vector b and whether to transpose: L⁻¹ b or L⁻ᵀ b, for many b."""
+    """A function of a vector b and whether to transpose: L⁻¹ b or L⁻ᵀ b, for many b.
+
+    For many rows by the inverse: NumPy's products let other threads work, SciPy's BLAS does not.
+    """
+    if len(L) > _FEW_NODES:
+        inverse, _ = lapack.dtrtri(L, lower=1)
+        return lambda b, transposed: (inverse.T if transposed else inverse) @ b
 
     def solve(b: Matrix, transposed: bool) -> Matrix:
         # scipy.linalg.solve_triangular spends far more on its checks than on a small system.
@@ -190,6 +197,25 @@ def schur(
     if not _factor_in_place(array):
         return None
     return SingleFactor(array.T, units) if single else array.T
+
+
+def direction(target: float, inverse: Matrix, K: Matrix, product: Matrix) -> Matrix:
+    """τ S⁻¹ − K − ½(P + Pᵀ)."""
+    out = np.empty(K.shape)
+
+    def rows_of(ends: tuple[int, int]) -> None:
+        rows = slice(*ends)
+        part = np.multiply(inverse[rows], target, out=out[rows])
+        part -= K[rows]
+        part -= 0.5 * (product[rows] + product[:, rows].T)
+
+    _in_threads(rows_of, _blocks(len(K), 64), 8 * K.nbytes)
+    return out
+
+
+def both(first: Callable[[], float], second: Callable[[], float], n: int) -> list[float]:
+    """The results of two functions, which multiply n × n matrices and vectors, in threads."""
+    return _in_threads(lambda work: work(), [first, second], 64 * n**2 if n > _FEW_NODES else 0)
 
 
 def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
@@ -277,30 +303,38 @@ def _factor_in_place(A: NDArray[Any]) -> bool:
 def _update_below(A: NDArray[Any], panel: NDArray[Any], lower: NDArray[Any]) -> None:
     """Solve L P = panel in place, with the lower factor L; subtract PᵀP from A, above its diagonal.
 
-    Products are made in tiles that stay in the cache until they are subtracted.
+    All is done by NumPy's products, since SciPy's BLAS keeps other threads waiting; in tiles that
+    stay in the cache until they are subtracted.
     """
-    is_single = A.dtype == np.float32
-    trsm, syrk = (blas.strsm, blas.ssyrk) if is_single else (blas.dtrsm, blas.dsyrk)
-    columns, height = _blocks(len(A), _PANEL), len(lower)
+    columns = _blocks(len(A), _PANEL)
     P = np.empty(panel.shape, A.dtype)
+    trtri = lapack.strtri if A.dtype == np.float32 else lapack.dtrtri
+    small = [
+        (rows, np.tril(trtri(lower[rows, rows], lower=1)[0]))
+        for rows in (slice(*ends) for ends in _blocks(len(lower), _CORNER))
+    ]
 
     def solve(ends: tuple[int, int]) -> None:
         part = slice(*ends)
-        found = trsm(1.0, lower, panel[:, part].T, side=1, lower=1, trans_a=1)  # faster so
-        P[:, part] = panel[:, part] = found.T
+        for rows, inverse in small:  # inverses of small corners alone lose no digits
+            left = panel[rows, part]
+            if rows.start:
+                left = left - lower[rows, : rows.start] @ P[: rows.start, part]
+            P[rows, part] = inverse @ left
+        panel[:, part] = P[:, part]
 
     def subtract(ends: tuple[int, int]) -> None:
         first, last = ends
         rows = P[:, first:last].T
         corner, below = A[first:last, first:last], np.tri(last - first, k=-1, dtype=bool)
-        np.subtract(corner, syrk(1.0, rows), out=corner, where=~below)
+        np.subtract(corner, rows @ P[:, first:last], out=corner, where=~below)
         tile = np.empty((last - first, _TILE), A.dtype)
         for left in range(last, len(A), _TILE):
             right = min(left + _TILE, len(A))
             product = tile[:, : right - left]
             A[first:last, left:right] -= np.matmul(rows, P[:, left:right], out=product)
 
-    _in_threads(solve, columns, panel.size * height)
+    _in_threads(solve, columns, panel.size * len(lower))
     _in_threads(subtract, columns, panel.size * len(A))  # the longest first
 
 

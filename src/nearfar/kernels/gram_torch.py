@@ -140,6 +140,16 @@ def schur(
     return SingleFactor(lower, units) if single and lower is not None else lower
 
 
+def direction(target: float, inverse: Tensor, K: Tensor, product: Tensor) -> Tensor:
+    """τ S⁻¹ − K − ½(P + Pᵀ)."""
+    return target * inverse - K - 0.5 * (product + product.T)
+
+
+def both(first: Callable[[], float], second: Callable[[], float], n: int) -> list[float]:  # noqa: ARG001
+    """The results of two functions."""
+    return [first(), second()]
+
+
 def schur_of_rows(C: Tensor, CW: Tensor, extra: Tensor) -> Tensor | None:
     """The lower factor of (C Cᵀ) ∘ (C W Cᵀ) + diag from C and C W, as accurate as the rows of C.
 

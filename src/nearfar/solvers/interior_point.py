@@ -294,7 +294,7 @@ class _Newton(Generic[State]):
         S = program.change(change)
         product = program.gram.product(inverse, S @ state.K + second)
         return Step(
-            target * inverse - state.K - symmetric(product),
+            program.gram.direction(target, inverse, state.K, product),
             change,
             S,
             up + self._weights[0] * change,
@@ -341,16 +341,13 @@ class _Newton(Generic[State]):
     def limited(self, step: Step, share: float) -> Step:
         """The step with lengths of this share of the way to the boundary, at most 1."""
         state, (zp, zm) = self._state, self._slacks
-        primal = min(
-            self._longest[0](step.K),
-            positive_step(state.above, step.above),
-            positive_step(state.below, step.below),
+        primal, dual = self._program.gram.both(
+            lambda: self._longest[0](step.K), lambda: self._longest[1](step.S), self._program.n
         )
-        dual = min(
-            self._longest[1](step.S),
-            positive_step(zp, -step.y),
-            positive_step(zm, step.y),
-        )
+        for values, changes in ((state.above, step.above), (state.below, step.below)):
+            primal = min(primal, positive_step(values, changes))
+        for values, changes in ((zp, -step.y), (zm, step.y)):
+            dual = min(dual, positive_step(values, changes))
         return replace(step, primal=min(1.0, share * primal), dual=min(1.0, share * dual))
 
     def mean_product(self, step: Step) -> float:
