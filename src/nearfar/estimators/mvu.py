@@ -211,7 +211,7 @@ class MVU(Unfolding):
     Notes
     -----
     With n points and m edges an iteration takes O(m³ + n³) time, and 8 m² + 24 m n + 100 n² bytes
-    (16 m² on a GPU); some 15 to 25 iterations are needed, twice as many where the graph turns out
+    (16 m² on a GPU); some 12 to 25 iterations are needed, twice as many where the graph turns out
     to be stiff. With 5 neighbours m is about 6 n. Everything is computed in float64, where the data
     is. Points that coincide are unfolded as one.
 

@@ -28,9 +28,10 @@ SCHUR_COPIES = 1  # arrays (m, m) that `schur` needs
 ROWS = 256  # rows of a block of products between edges
 SINGLE_ROWS = 1500  # of a Schur matrix, from which a factor in float32 is worth its trouble
 _PANEL = 512  # rows factored at a time, if the matrix has several times as many
+_CACHED = 2**14  # numbers of a block that is made of others
 _CORNER = 64  # rows of a triangular system that are solved by their inverse
 _TILE = 1024  # columns updated at a time
-EXACT_NODES = 60  # up to which `least_relative_eigenvalue` is faster than Lanczos' method
+EXACT_NODES = 90  # up to which `least_relative_eigenvalue` is faster than Lanczos' method
 _FEW_NODES = 500  # up to which a whole product is faster than its entries at edges
 _DENSE = 150  # nodes up to which a Laplacian multiplies faster as a dense matrix
 RIDGES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # shares of the diagonal, tried until it is definite
@@ -54,7 +55,7 @@ def product_lengths(A: Matrix, B: Matrix, heads: Index, tails: Index) -> Matrix:
 
     def edges_of(ends: tuple[int, int]) -> None:
         part = slice(*ends)
-        left, right = (F[heads[part]] - F[tails[part]] for F in (A, columns))
+        left, right = (_edge_differences(F, heads[part], tails[part]) for F in (A, columns))
         np.einsum("ij,ij->i", left, right, out=found[part])
 
     _in_threads(edges_of, _blocks(len(heads)), 32 * len(heads) * len(A))
@@ -88,8 +89,7 @@ def inner(A: Matrix, B: Any) -> float:
 
 def edge_rows(F: Matrix, heads: Index, tails: Index, scale: Matrix) -> Matrix:
     """s_e (F_h − F_t) for each edge, (m, n)."""
-    rows = F[heads]
-    rows -= F[tails]
+    rows = _edge_differences(F, heads, tails)
     rows *= scale[:, None]
     return rows
 
@@ -183,13 +183,19 @@ def schur(
         units = squares**-0.5
         scale, extra = scale * units, extra * units**2
 
+    by_node = [np.ascontiguousarray(_edge_differences(F, heads, tails).T) for F in (Z, W)]
+    by_node[0] *= scale
+
     def rows_of(ends: tuple[int, int]) -> None:
-        rows, columns = slice(*ends), slice(ends[0], m)
-        block = _products(Z, heads, tails, rows, columns)
-        block *= _products(W, heads, tails, rows, columns)
-        block *= scale[columns]
-        block *= scale[rows, None]
-        array[rows, columns] = block
+        """Rows of the upper triangle, a few at a time, in memory that stays in the cache."""
+        for first, last in _blocks(ends[1] - ends[0], max(1, _CACHED // (m - ends[0]))):
+            rows, columns = slice(ends[0] + first, ends[0] + last), slice(ends[0] + first, m)
+            block, other = (
+                _edge_differences(F[:, columns], heads[rows], tails[rows]) for F in by_node
+            )
+            block *= other
+            block *= scale[rows, None]
+            array[rows, columns] = block
 
     _in_threads(rows_of, _blocks(m), 16 * array.size)
     everyone = np.arange(m)
@@ -369,12 +375,11 @@ def _solve_by_panels(U: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return x
 
 
-def _products(K: Matrix, heads: Index, tails: Index, rows: slice, columns: slice) -> Matrix:
-    """(eₕ − e_t)ᵀ K (eₕ' − e_t') for ranges of edges."""
-    difference = K[heads[rows]] - K[tails[rows]]
-    product = np.take(difference, heads[columns], axis=1)
-    product -= np.take(difference, tails[columns], axis=1)
-    return product
+def _edge_differences(F: Matrix, heads: Index, tails: Index) -> Matrix:
+    """F_h − F_t for each edge, (m, …)."""
+    rows = F[heads]
+    rows -= F[tails]
+    return rows
 
 
 def eigh(A: Matrix) -> tuple[Matrix, Matrix]:

@@ -14,7 +14,7 @@ from nearfar.kernels.gram_numpy import RIDGES
 
 SCHUR_COPIES = 2  # arrays (m, m) that `schur` holds
 SINGLE_ROWS = sys.maxsize  # of a Schur matrix: never, as a GPU for float64 is as fast with that
-EXACT_NODES = 60  # up to which `least_relative_eigenvalue` is faster than Lanczos' method
+EXACT_NODES = 90  # up to which `least_relative_eigenvalue` is faster than Lanczos' method
 ROWS = 4096  # rows of a block of products between edges
 
 

@@ -53,6 +53,7 @@ SHARE = 0.95  # of the way to the boundary of a cone
 CORRECTORS = 6  # largest number of correctors, if there are many constraints
 FEW_CORRECTORS = 3  # the same, if factoring (4) does not take most of the time
 MANY = 1000  # constraints
+ROUGH = 0.1  # relative error of the length of a step, if there are few
 SHORT = 0.25  # length of one of the steps below which scaled coordinates may be needed
 ROUNDED = 1e-10  # they are if the mean product is below this, relative to the norms of K and S
 SHORTEST = 1e-3  # length of both steps below which there is no progress
@@ -223,7 +224,10 @@ class _InteriorPoint(Generic[State]):
         system = _Newton(self, inverse, M, weights)
         correctors = CORRECTORS if len(weights[0]) >= MANY else FEW_CORRECTORS
         best = predictor_corrector(system, SHARE, correctors)
-        return system.limited(system.refined(best), SHARE), system.left
+        refined = system.refined(best)
+        if refined is not best:
+            refined = system.limited(refined, SHARE)
+        return refined, system.left
 
     def scaled(self) -> _InteriorPoint[State] | None:
         """The same place in coordinates in which K is the identity."""
@@ -267,7 +271,9 @@ class _Newton(Generic[State]):
     ) -> None:
         self._place, self._inverse, self._M, self._weights = place, inverse, M, weights
         self._program, self._state, self._slacks = place.program, place.state, place.slacks
-        self._longest = [_longest_steps(self._program.gram, factor) for factor in place.factors]
+        close = None if len(place.state.y) >= MANY else ROUGH
+        gram = self._program.gram
+        self._longest = [_longest_steps(gram, factor, close) for factor in place.factors]
         self.mu, self.left, self._before = place.mu, 0.0, 0.0
         self._inner = self._program.gram.inner(place.state.K, place.S)
         self._lengths = self._program.lengths(place.state.K)
@@ -361,11 +367,13 @@ class _Newton(Generic[State]):
         return max(float(matrices + above + below), 0.0) / self._program.size
 
 
-def _longest_steps(gram: ModuleType, factor: Array) -> Callable[[Array], float]:
+def _longest_steps(
+    gram: ModuleType, factor: Array, close: float | None
+) -> Callable[[Array], float]:
     """A function of a change: about how far the matrix of this factor stays definite along it."""
     if len(factor) > gram.EXACT_NODES:
         solve = gram.lower_solver(factor)
-        return lambda change: definite_step_by_lanczos(solve, change)
+        return lambda change: definite_step_by_lanczos(solve, change, close)
 
     def exact(change: Array) -> float:
         least = gram.least_relative_eigenvalue(factor, change)
