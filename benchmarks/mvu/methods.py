@@ -197,9 +197,9 @@ def run_nearfar(task):
         nearfar.MVU().fit(task.on_device(swiss_roll(WARM_UP))[0])
     best = {}
 
-    def watched(program, solve=mvu.interior_point):
+    def watched(program, start, solve=mvu.interior_point):
         """The solver, whose best iterate is kept: its y is not among the fitted attributes."""
-        for iterate in solve(program):
+        for iterate in solve(program, start):
             if not best or iterate.value < best["iterate"].value:
                 best.update(iterate=iterate, program=program)
             yield iterate

@@ -390,6 +390,9 @@ class Chained:
     def __init__(self, number=0):
         self.number = number
 
+    def raised(self, _):
+        return None
+
     def successor(self, state):
         assert state == f"last of {self.number}"
         return Chained(self.number + 1) if self.number < 2 else None
@@ -399,7 +402,8 @@ def test_programs_follow_in_turn(monkeypatch):
     """Each iterate carries the program that it belongs to; the last state chooses the next one."""
     gaps = {0: [1.0, 0.1, 0.3], 1: [2.0, 0.2], 2: [0.05]}
 
-    def path(program):
+    def path(program, start):
+        assert start is None
         values = gaps[program.number]
         for left, gap in zip(reversed(range(len(values))), values, strict=True):
             state = "" if left else f"last of {program.number}"
@@ -452,8 +456,8 @@ def test_bad_parameters(roll, parameters, text):
 def test_an_interruption_keeps_the_best_iterate(roll, monkeypatch):
     """Ctrl-C in the tenth iteration: what is kept has the least gap so far."""
 
-    def interrupted(program):
-        for number, iterate in enumerate(interior_point(program)):
+    def interrupted(program, start):
+        for number, iterate in enumerate(interior_point(program, start)):
             if number == 10:
                 raise KeyboardInterrupt
             yield iterate

@@ -52,8 +52,23 @@ def test_lengths_of_edges(case, backend):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_laplacian(case, backend):
+@pytest.mark.parametrize("few", [0, 10**6])
+def test_lengths_of_a_product(case, backend, rng, monkeypatch, few):
+    """By the whole product or by its entries at edges: those of its symmetric part."""
+    monkeypatch.setattr(gram_numpy, "_FEW_NODES", few)
+    A, _, heads, tails, _, _ = case
+    B = rng.normal(size=A.shape)
+    a, b, i, j = on(backend, A, B, heads, tails)
+    found = backend.to_numpy(gram_kernels_for(a).product_lengths(a, b, i, j))
+    P = 0.5 * (A @ B + B.T @ A)
+    expected = [P[h, h] - 2 * P[h, t] + P[t, t] for h, t in zip(heads, tails, strict=True)]
+    np.testing.assert_allclose(found, expected, atol=1e-11 * np.abs(P).max())
+
+
+@pytest.mark.parametrize("dense", [0, 10**6])
+def test_laplacian(case, backend, monkeypatch, dense):
     """Of parallel edges the weights add up; rows sum to zero."""
+    monkeypatch.setattr(gram_numpy, "_DENSE", dense)
     K, _, heads, tails, weights, _ = case
     n = len(K)
     i, j, w = on(backend, heads, tails, weights)
@@ -80,7 +95,9 @@ def test_rows_of_edges(case, backend):
     np.testing.assert_array_equal(backend.to_numpy(k), K)
 
 
-def test_factors_and_what_is_made_of_them(case, backend, rng):
+@pytest.mark.parametrize("few", [0, 10**6])
+def test_factors_and_what_is_made_of_them(case, backend, rng, monkeypatch, few):
+    monkeypatch.setattr(gram_numpy, "_FEW_NODES", few)
     K = case[0]
     b = rng.normal(size=len(K))
     k, right = on(backend, K, b)
@@ -97,6 +114,19 @@ def test_factors_and_what_is_made_of_them(case, backend, rng):
         x = backend.to_numpy(solve(right, transposed))
         np.testing.assert_allclose((lower.T if transposed else lower) @ x, b, atol=1e-10)
     np.testing.assert_allclose(K @ backend.to_numpy(gram.solve_factored(L, right)), b, atol=1e-10)
+
+
+def test_the_least_eigenvalue_relative_to_another_matrix(case, backend):
+    """Of Lap x = λ K x; sparse or not."""
+    K, _, heads, tails, weights, _ = case
+    k, i, j, w = on(backend, K, heads, tails, weights - weights.mean())
+    gram = gram_kernels_for(k)
+    lower = gram.cholesky(k)
+    L = gram.laplacian(i, j, w, len(K))
+    F = np.linalg.inv(backend.to_numpy(lower))
+    expected = np.linalg.eigvalsh(F @ backend.to_numpy(L) @ F.T)[0]
+    for A in (L, gram.sparse_laplacian(i, j, w, len(K))):
+        assert gram.least_relative_eigenvalue(lower, A) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_matrix_that_is_not_definite_has_no_factor(backend):
@@ -128,6 +158,65 @@ def test_factor_of_the_schur_matrix(case, backend, rng, monkeypatch, rows, by_ro
     x = rng.normal(size=len(M))
     answer = backend.to_numpy(gram.solve_factored(found, *on(backend, M @ x)))
     np.testing.assert_allclose(answer, x, atol=1e-12 * np.linalg.cond(M))
+
+
+def test_a_direction_and_two_results(case, backend, rng):
+    inverse, K = case[:2]
+    product = rng.normal(size=K.shape)
+    arrays = on(backend, inverse, K, product)
+    gram = gram_kernels_for(arrays[0])
+    found = backend.to_numpy(gram.direction(0.3, *arrays))
+    expected = 0.3 * inverse - K - 0.5 * (product + product.T)
+    np.testing.assert_allclose(found, expected, atol=1e-12 * np.abs(expected).max())
+    for n in (3, 10**4):
+        assert list(gram.both(lambda: 1.0, lambda: 2.0, n)) == [1.0, 2.0]
+
+
+def test_a_factor_in_single_precision(case, backend, rng):
+    """Solutions have its relative error, whatever the sizes of rows; the rest is refined away."""
+    Z, W, heads, tails, scale, extra = case
+    scale = scale * 10.0 ** rng.integers(-8, 8, len(scale))
+    extra = extra * scale**2
+    arrays = on(backend, Z, W, heads, tails, scale, extra)
+    gram = gram_kernels_for(arrays[0])
+    found = gram.schur(*arrays, single=True)
+    assert "float32" in str(found.lower.dtype)
+    M = schur_by_loops(Z, W, heads, tails, scale, extra)
+    units = np.diagonal(M) ** -0.5
+    condition = np.linalg.cond(M * units * units[:, None])
+    x = units * rng.normal(size=len(M))
+
+    def solve(right):
+        return backend.to_numpy(gram.solve_factored(found, *on(backend, right)))
+
+    once = solve(M @ x)
+    assert 1e-10 < np.abs((once - x) / units).max() <= 1e-6 * condition
+    twice = once + solve(M @ (x - once))
+    assert np.abs((twice - x) / units).max() < 0.1 * np.abs((once - x) / units).max()
+    assert not solve(0 * x).any()
+    arrays[5] = arrays[5] - 1e40
+    assert gram.schur(*arrays, single=True) is None
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_matrix_is_factored_and_solved_by_panels(rng, monkeypatch, dtype):
+    """As LAPACK does it at once; entries below the diagonal stay, whatever they are."""
+    monkeypatch.setattr(gram_numpy, "_PANEL", 8)
+    monkeypatch.setattr(gram_numpy, "_TILE", 5)
+    monkeypatch.setattr(gram_numpy, "_CORNER", 3)
+    A = rng.normal(size=(61, 80))
+    M = (A @ A.T).astype(dtype)
+    U = np.where(np.tri(61, k=-1, dtype=bool), np.nan, M).astype(dtype)
+    assert gram_numpy._factor_in_place(U)
+    assert np.isnan(U[np.tri(61, k=-1, dtype=bool)]).all()
+    upper, error = np.triu(U), 100 * np.finfo(dtype).eps
+    np.testing.assert_allclose(upper.T @ upper, M, atol=error * np.abs(M).max())
+    x = rng.normal(size=61).astype(dtype)
+    found = gram_numpy._solve_by_panels(U, M @ x)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, x, atol=error * np.linalg.cond(M))
+    M[40, 40] = -1
+    assert not gram_numpy._factor_in_place(M)
 
 
 def test_a_singular_schur_matrix_is_refused_and_by_rows_raised_a_little(case, backend, rng):

@@ -430,6 +430,27 @@ def test_prices_rise_and_then_points_get_a_thickness_where_that_is_wanted(graph)
     assert graph.program().successor(bought).higher_penalty
 
 
+def test_prices_rise_on_the_way_without_leaving_the_path(graph):
+    """Once some y is near its price, K, y and all products remain, and the price is higher; below
+    it, or at the higher prices, nothing happens."""
+    program = graph.program()
+    state = program.start()
+    assert program.raised(state) is None
+    bought = replace(state, y=state.y + 0.9 * (program.upper - state.y))
+    higher, point = program.raised(bought)
+    np.testing.assert_array_equal(higher.upper, HIGHER * program.upper)
+    assert point.K is bought.K
+    assert point.y is bought.y
+    for at, there in ((program, bought), (higher, point)):
+        products = there.above * (at.upper - there.y), there.below * (at.lower + there.y)
+        if at is program:
+            expected = products
+    np.testing.assert_allclose(products, expected, rtol=1e-12)
+    assert higher.raised(replace(point, y=0.95 * higher.upper)) is None
+    outside = replace(bought, K=-bought.K)
+    assert program.raised(outside) is None
+
+
 def test_a_program_with_a_small_gap_is_left_as_it_is(graph):
     solution, program, state = solved(graph.program(may_thicken=True), tol=1e-6)
     assert solution.status is Status.CONVERGED

@@ -119,15 +119,58 @@ def test_a_direction_leaves_nothing_of_the_constraints(lengths, monkeypatch):
     assert max(left) <= 1e-9
 
 
+def roll(n, k):
+    """The edges of a thin Swiss roll."""
+    rng = np.random.RandomState(0)
+    angle, height = 1.5 * np.pi * (1 + 2 * rng.rand(n)), 21 * rng.rand(n)
+    points = angle * np.cos(angle), height, angle * np.sin(angle)
+    graph = NeighborhoodGraph.from_points(np.column_stack([*points, 0.05 * rng.randn(n, 5)]), k)
+    return graph.heads, graph.tails, graph.lengths**2
+
+
+def test_short_steps_from_the_start_are_no_reason_for_other_coordinates(monkeypatch):
+    """K has to grow a hundredfold, and some steps are short; rounding has no part in that."""
+    steps, plain = [], module._InteriorPoint.step
+
+    def watched(place, single=False):
+        step, left = plain(place, single)
+        steps.append(min(step.primal, step.dual))
+        assert not place.is_scaled
+        return step, left
+
+    monkeypatch.setattr(module._InteriorPoint, "step", watched)
+    program = program_of(*roll(120, 5), constraints="shrink")
+    *_, last = until(interior_point(program), 1e-5)
+    assert last.residual <= 1e-5
+    assert min(steps) < module.SHORT
+
+
+@pytest.mark.parametrize("constraints", ["equal", "slack"])
+def test_factors_in_single_precision_lead_to_the_same_end(monkeypatch, constraints):
+    """Early steps are refined to the same directions, and later ones are in double precision."""
+    program = program_of(*roll(100, 5), constraints=constraints, slack_weight=0.999)
+    *_, expected = until(interior_point(program), 1e-7)
+    used, schur = [], type(program).schur
+
+    def watched(self, K, inverse, extra, single=False):
+        used.append(single)
+        return schur(self, K, inverse, extra, single)
+
+    monkeypatch.setattr(type(program), "schur", watched)
+    monkeypatch.setattr(program.gram, "SINGLE_ROWS", 100)
+    *_, last = until(interior_point(program), 1e-7)
+    assert last.residual <= 1e-7
+    assert last.info["bound"] == pytest.approx(expected.info["bound"], rel=2e-7)
+    assert used[:3] == [True] * 3
+    assert not used[-1]
+    assert sum(used) + used.count(False) < 30
+
+
 @pytest.mark.slow
 def test_where_rounding_stops_the_path_other_coordinates_go_on(monkeypatch):
     """A thin roll: multipliers are large, K and S nearly singular, and plain coordinates end
     before the gap is small."""
-    rng = np.random.RandomState(0)
-    angle, height = 1.5 * np.pi * (1 + 2 * rng.rand(400)), 21 * rng.rand(400)
-    roll = angle * np.cos(angle), height, angle * np.sin(angle)
-    graph = NeighborhoodGraph.from_points(np.column_stack([*roll, 0.05 * rng.randn(400, 5)]), 5)
-    program = program_of(graph.heads, graph.tails, graph.lengths**2)
+    program = program_of(*roll(400, 5))
     ends, scaled = [], module._InteriorPoint.scaled
 
     def watched(place):

@@ -24,7 +24,11 @@ def has_flat_clique(n: int, heads: Index, tails: Index, squares: Matrix) -> bool
     around: list[dict[int, float]] = [{} for _ in range(n)]
     for i, j, square in zip(heads.tolist(), tails.tolist(), squares.tolist(), strict=True):
         around[i][j] = around[j][i] = square
-    return any(_is_flat(_clique(node, around), around) for node in range(n))
+    by_size: dict[int, list[list[int]]] = {}
+    for node in range(n):
+        clique = _clique(node, around)
+        by_size.setdefault(len(clique), []).append(clique)
+    return any(_any_flat(cliques, around) for size, cliques in by_size.items() if size > 2)
 
 
 def _clique(node: int, around: list[dict[int, float]]) -> list[int]:
@@ -35,11 +39,18 @@ def _clique(node: int, around: list[dict[int, float]]) -> list[int]:
     return chosen
 
 
-def _is_flat(nodes: list[int], around: list[dict[int, float]]) -> bool:
-    """Whether the centred Gram matrix has a zero eigenvalue besides that of the vector of ones."""
-    if len(nodes) < 3:
-        return False
-    D = np.array([[around[i].get(j, 0.0) for j in nodes] for i in nodes])
-    means = D.mean(axis=0)
-    values = np.linalg.eigvalsh(-0.5 * (D - means - means[:, None] + means.mean()))
-    return bool(values[1] <= FLAT * values[-1])
+def _any_flat(cliques: list[list[int]], around: list[dict[int, float]]) -> bool:
+    """Whether a centred Gram matrix has a zero eigenvalue besides that of the vector of ones.
+
+    All cliques have the same size, so that LAPACK is called once.
+    """
+    size = len(cliques[0])
+    first, second = np.triu_indices(size, 1)
+    pairs = list(zip(first.tolist(), second.tolist(), strict=True))
+    D = np.zeros((len(cliques), size, size))
+    D[:, first, second] = [[around[nodes[i]][nodes[j]] for i, j in pairs] for nodes in cliques]
+    D += D.transpose(0, 2, 1)
+    means = D.mean(axis=1)
+    centred = D - means[:, :, None] - means[:, None, :] + means.mean(axis=1)[:, None, None]
+    values = np.linalg.eigvalsh(-0.5 * centred)
+    return bool((values[:, 1] <= FLAT * values[:, -1]).any())

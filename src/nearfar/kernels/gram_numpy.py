@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,14 @@ Index = NDArray[np.intp]
 _FACTOR_OPERATIONS = 0.7  # times m³, at the speed of a matrix product, for a factor of m rows
 SCHUR_COPIES = 1  # arrays (m, m) that `schur` needs
 ROWS = 256  # rows of a block of products between edges
-_PANEL = 512  # columns factored at a time, if the matrix has several times as many
+SINGLE_ROWS = 1500  # of a Schur matrix, from which a factor in float32 is worth its trouble
+_PANEL = 512  # rows factored at a time, if the matrix has several times as many
+_CACHED = 2**14  # numbers of a block that is made of others
+_CORNER = 64  # rows of a triangular system that are solved by their inverse
+_TILE = 1024  # columns updated at a time
+EXACT_NODES = 90  # up to which `least_relative_eigenvalue` is faster than Lanczos' method
+_FEW_NODES = 500  # up to which a whole product is faster than its entries at edges
+_DENSE = 150  # nodes up to which a Laplacian multiplies faster as a dense matrix
 RIDGES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # shares of the diagonal, tried until it is definite
 
 
@@ -36,16 +43,39 @@ def gram_lengths(K: Matrix, heads: Index, tails: Index) -> Matrix:
     return squares[heads] + squares[tails] - 2 * K[heads, tails]
 
 
+def product_lengths(A: Matrix, B: Matrix, heads: Index, tails: Index) -> Matrix:
+    """`gram_lengths` of ½(AB + (AB)ᵀ), for a symmetric A. Time O(m n), or O(n³) for few nodes."""
+    if len(A) <= _FEW_NODES:
+        product = A @ B
+        squares = np.diagonal(product)
+        across = product[heads, tails] + product[tails, heads]
+        whole: Matrix = squares[heads] + squares[tails] - across
+        return whole
+    columns, found = np.ascontiguousarray(B.T), np.empty(len(heads))
+
+    def edges_of(ends: tuple[int, int]) -> None:
+        part = slice(*ends)
+        left, right = (_edge_differences(F, heads[part], tails[part]) for F in (A, columns))
+        np.einsum("ij,ij->i", left, right, out=found[part])
+
+    _in_threads(edges_of, _blocks(len(heads)), 32 * len(heads) * len(A))
+    return found
+
+
 def laplacian(heads: Index, tails: Index, weights: Matrix, n: int) -> Matrix:
     """Lap(w) as a dense matrix (n, n). Time O(n² + m)."""
-    off = coo_array((weights, (heads, tails)), shape=(n, n)).toarray()
+    off = (
+        np.bincount(heads * n + tails, weights, n * n).astype(np.float64, copy=False).reshape(n, n)
+    )
     out: Matrix = -(off + off.T)
-    out[np.arange(n), np.arange(n)] = off.sum(axis=0) + off.sum(axis=1)
+    out.ravel()[:: n + 1] = np.bincount(heads, weights, n) + np.bincount(tails, weights, n)
     return out
 
 
-def sparse_laplacian(heads: Index, tails: Index, weights: Matrix, n: int) -> csr_array:
-    """Lap(w) in the form that multiplies fastest, here sparse: times (n, n) it takes O(m n)."""
+def sparse_laplacian(heads: Index, tails: Index, weights: Matrix, n: int) -> csr_array | Matrix:
+    """Lap(w) in the form that multiplies fastest: for many nodes sparse, in O(m n) time."""
+    if n <= _DENSE:
+        return laplacian(heads, tails, weights, n)
     rows = np.concatenate([heads, tails, heads, tails])
     columns = np.concatenate([heads, tails, tails, heads])
     values = np.concatenate([weights, weights, -weights, -weights])
@@ -54,13 +84,12 @@ def sparse_laplacian(heads: Index, tails: Index, weights: Matrix, n: int) -> csr
 
 def inner(A: Matrix, B: Any) -> float:
     """The inner product of a matrix and one that may be sparse."""
-    return float((A * B).sum() if isinstance(B, np.ndarray) else B.multiply(A).sum())
+    return float(np.vdot(A, B) if isinstance(B, np.ndarray) else B.multiply(A).sum())
 
 
 def edge_rows(F: Matrix, heads: Index, tails: Index, scale: Matrix) -> Matrix:
     """s_e (F_h − F_t) for each edge, (m, n)."""
-    rows = F[heads]
-    rows -= F[tails]
+    rows = _edge_differences(F, heads, tails)
     rows *= scale[:, None]
     return rows
 
@@ -74,13 +103,20 @@ def cholesky(A: Matrix) -> Matrix | None:
 def cholesky_inverse(L: Matrix) -> Matrix:
     """(L Lᵀ)⁻¹."""
     inverse, _ = lapack.dpotri(L, lower=1)
-    lower = np.tril(inverse)
-    whole: Matrix = lower + np.tril(inverse, -1).T
+    lower = np.tril(inverse, -1)
+    whole: Matrix = lower + lower.T
+    whole.ravel()[:: len(L) + 1] = np.diagonal(inverse)
     return whole
 
 
 def lower_solver(L: Matrix) -> Callable[[Matrix, bool], Matrix]:
-    """A function of a vector b and whether to transpose: L⁻¹ b or L⁻ᵀ b, for many b."""
+    """A function of a vector b and whether to transpose: L⁻¹ b or L⁻ᵀ b, for many b.
+
+    For many rows by the inverse: NumPy's products let other threads work, SciPy's BLAS does not.
+    """
+    if len(L) > _FEW_NODES:
+        inverse, _ = lapack.dtrtri(L, lower=1)
+        return lambda b, transposed: (inverse.T if transposed else inverse) @ b
 
     def solve(b: Matrix, transposed: bool) -> Matrix:
         # scipy.linalg.solve_triangular spends far more on its checks than on a small system.
@@ -90,33 +126,102 @@ def lower_solver(L: Matrix) -> Callable[[Matrix, bool], Matrix]:
     return solve
 
 
-def solve_factored(L: Matrix, b: Matrix) -> Matrix:
-    """(L Lᵀ)⁻¹ b, from the lower factor."""
-    x, _ = lapack.dpotrs(L, b, lower=1)
-    found: Matrix = x
-    return found
+def least_relative_eigenvalue(L: Matrix, A: Any) -> float:
+    """The least eigenvalue of L⁻¹ A L⁻ᵀ, for a symmetric A; of all rows, in O(n³) time."""
+    scaled, _ = lapack.dsygst(A if isinstance(A, np.ndarray) else A.toarray(), L, lower=1)
+    values, _, _, _, failed = lapack.dsyevr(scaled, compute_v=0, range="I", il=1, iu=1, lower=1)
+    if failed:
+        raise linalg.LinAlgError(f"LAPACK found no least eigenvalue (info={failed})")
+    return float(values[0])
+
+
+def solve_factored(L: Matrix | SingleFactor, b: Matrix) -> Matrix:
+    """(L Lᵀ)⁻¹ b, from the lower factor; in float32 if the factor is."""
+    if isinstance(L, SingleFactor):
+        size = float(abs(b).max()) or 1.0  # so that nothing overflows
+        right = (b * L.scale / size).astype(np.float32)
+        if len(right) < 4 * _PANEL:
+            x, _ = lapack.spotrs(L.lower, right, lower=1)
+        else:
+            x = _solve_by_panels(L.lower.T, right)
+        return np.asarray(size * L.scale * x)
+    if len(L) < 4 * _PANEL:
+        x, _ = lapack.dpotrs(L, b, lower=1)
+        return np.asarray(x)
+    return _solve_by_panels(L.T, b)
+
+
+class SingleFactor(NamedTuple):
+    """A lower factor in float32, of a matrix whose rows and columns were scaled."""
+
+    lower: NDArray[np.float32]
+    scale: Matrix  # (m,)
 
 
 def schur(
-    Z: Matrix, W: Matrix, heads: Index, tails: Index, scale: Matrix, extra: Matrix
-) -> Matrix | None:
+    Z: Matrix,
+    W: Matrix,
+    heads: Index,
+    tails: Index,
+    scale: Matrix,
+    extra: Matrix,
+    single: bool = False,
+) -> Matrix | SingleFactor | None:
     """The lower factor of (B Z Bᵀ) ∘ (B W Bᵀ) + diag, or None if that is not definite.
 
-    B has a row √s_e (eₕ − e_t) for each edge. Time O(m² + m n + m³ / 3), memory 8 m² bytes.
+    B has a row √s_e (eₕ − e_t) for each edge. Time O(m² + m n + m³ / 3), memory 8 m² bytes. With
+    ``single`` the factor is in float32, for half of both; entries are computed in float64, and
+    scaled so that the diagonal is 1.
     """
-    _check_factor(len(heads))
-    array = np.empty((len(heads), len(heads)))
+    m = len(heads)
+    _check_factor(m)
+    array = np.empty((m, m), dtype=np.float32 if single else np.float64)
+    if single:
+        squares = gram_lengths(Z, heads, tails) * gram_lengths(W, heads, tails) * scale**2 + extra
+        if not squares.min() > 0:
+            return None
+        units = squares**-0.5
+        scale, extra = scale * units, extra * units**2
+
+    by_node = [np.ascontiguousarray(_edge_differences(F, heads, tails).T) for F in (Z, W)]
+    by_node[0] *= scale
 
     def rows_of(ends: tuple[int, int]) -> None:
-        rows, columns = slice(*ends), slice(0, ends[1])
-        block = _products(Z, heads, tails, rows, columns)
-        block *= _products(W, heads, tails, rows, columns)
-        block *= scale[columns]
-        block *= scale[rows, None]
-        _put(array, ends, block)
+        """Rows of the upper triangle, a few at a time, in memory that stays in the cache."""
+        for first, last in _blocks(ends[1] - ends[0], max(1, _CACHED // (m - ends[0]))):
+            rows, columns = slice(ends[0] + first, ends[0] + last), slice(ends[0] + first, m)
+            block, other = (
+                _edge_differences(F[:, columns], heads[rows], tails[rows]) for F in by_node
+            )
+            block *= other
+            block *= scale[rows, None]
+            array[rows, columns] = block
 
-    _in_threads(rows_of, _blocks(len(heads)), 16 * array.size)
-    return _factored(array, extra, (0.0,))
+    _in_threads(rows_of, _blocks(m), 16 * array.size)
+    everyone = np.arange(m)
+    array[everyone, everyone] += extra
+    if not _factor_in_place(array):
+        return None
+    return SingleFactor(array.T, units) if single else array.T
+
+
+def direction(target: float, inverse: Matrix, K: Matrix, product: Matrix) -> Matrix:
+    """τ S⁻¹ − K − ½(P + Pᵀ)."""
+    out = np.empty(K.shape)
+
+    def rows_of(ends: tuple[int, int]) -> None:
+        rows = slice(*ends)
+        part = np.multiply(inverse[rows], target, out=out[rows])
+        part -= K[rows]
+        part -= 0.5 * (product[rows] + product[:, rows].T)
+
+    _in_threads(rows_of, _blocks(len(K), 64), 8 * K.nbytes)
+    return out
+
+
+def both(first: Callable[[], float], second: Callable[[], float], n: int) -> list[float]:
+    """The results of two functions, which multiply n × n matrices and vectors, in threads."""
+    return _in_threads(lambda work: work(), [first, second], 64 * n**2 if n > _FEW_NODES else 0)
 
 
 def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
@@ -132,7 +237,8 @@ def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
         rows, columns = slice(*ends), slice(0, ends[1])
         block = C[rows] @ C[columns].T
         block *= CW[rows] @ C[columns].T
-        _put(array, ends, block)
+        array[rows, columns] = block
+        array[columns, rows] = block.T
 
     _in_threads(rows_of, _blocks(len(C)), array.size * C.shape[1])
     return _factored(array, extra, RIDGES)
@@ -159,13 +265,6 @@ def _blocks(m: int, size: int = ROWS) -> list[tuple[int, int]]:
     return list(pairwise([*range(0, m, size), m]))
 
 
-def _put(array: Matrix, ends: tuple[int, int], block: Matrix) -> None:
-    """Store rows of a symmetric matrix up to the diagonal, and their transpose above it."""
-    rows, columns = slice(*ends), slice(0, ends[1])
-    array[rows, columns] = block
-    array[columns, rows] = block.T
-
-
 def _factored(array: Matrix, extra: Matrix, ridges: tuple[float, ...]) -> Matrix | None:
     """Factor the array plus a diagonal in place, with the first ridge that makes it definite.
 
@@ -177,7 +276,7 @@ def _factored(array: Matrix, extra: Matrix, ridges: tuple[float, ...]) -> Matrix
     diagonal = np.diagonal(array).copy()
     for ridge in ridges:
         array[everyone, everyone] = diagonal * (1 + ridge)
-        if _factor_in_place(array.T):
+        if _factor_in_place(array):
             return array.T
         for first, last in _blocks(len(array)):  # restore the upper triangle
             array[:first, first:last] = array[first:last, :first].T
@@ -186,50 +285,101 @@ def _factored(array: Matrix, extra: Matrix, ridges: tuple[float, ...]) -> Matrix
     return None
 
 
-def _factor_in_place(A: Matrix) -> bool:
-    """Replace the lower triangle of A by its Cholesky factor; returns whether A was definite.
+def _factor_in_place(A: NDArray[Any]) -> bool:
+    """Replace the upper triangle of A by U with UᵀU = A; returns whether A was definite.
 
-    The upper triangle is kept. A large matrix is factored panel by panel; the columns to the right
-    are updated in threads, in blocks that do not depend on the number of threads. Time O(m³ / 3).
+    The lower triangle is kept. A large matrix is factored panel by panel; the rows below are
+    updated in threads, in blocks that do not depend on the number of threads. Time O(m³ / 3).
     """
+    potrf = lapack.spotrf if A.dtype == np.float32 else lapack.dpotrf
     if len(A) < 4 * _PANEL:
-        _, info = lapack.dpotrf(A, lower=1, clean=0, overwrite_a=1)
+        _, info = potrf(A.T, lower=1, clean=0, overwrite_a=1)
         return bool(info == 0)
     for first, last in _blocks(len(A), _PANEL):
-        corner, info = lapack.dpotrf(A[first:last, first:last], lower=1, clean=0)
+        corner, info = potrf(A[first:last, first:last].T, lower=1, clean=0)
         if info != 0:
             return False
-        A[first:last, first:last] = corner
-        panel = A[last:, first:last]
-        if len(panel):
+        A[first:last, first:last] = corner.T
+        panel = A[first:last, last:]
+        if panel.size:
             _update_below(A[last:, last:], panel, corner)
     return True
 
 
-def _update_below(A: Matrix, panel: Matrix, corner: Matrix) -> None:
-    """Solve P Lᵀ = panel in place, with the lower factor L in the corner; subtract P Pᵀ from A."""
-    rows, work = _blocks(len(panel)), panel.size * len(corner)
-    P = np.empty(panel.shape)
+def _update_below(A: NDArray[Any], panel: NDArray[Any], lower: NDArray[Any]) -> None:
+    """Solve L P = panel in place, with the lower factor L; subtract PᵀP from A, above its diagonal.
+
+    All is done by NumPy's products, since SciPy's BLAS keeps other threads waiting; in tiles that
+    stay in the cache until they are subtracted.
+    """
+    columns = _blocks(len(A), _PANEL)
+    P = np.empty(panel.shape, A.dtype)
+    trtri = lapack.strtri if A.dtype == np.float32 else lapack.dtrtri
+    small = [
+        (rows, np.tril(trtri(lower[rows, rows], lower=1)[0]))
+        for rows in (slice(*ends) for ends in _blocks(len(lower), _CORNER))
+    ]
 
     def solve(ends: tuple[int, int]) -> None:
         part = slice(*ends)
-        P[part] = panel[part] = blas.dtrsm(1.0, corner, panel[part], side=1, lower=1, trans_a=1)
+        for rows, inverse in small:  # inverses of small corners alone lose no digits
+            left = panel[rows, part]
+            if rows.start:
+                left = left - lower[rows, : rows.start] @ P[: rows.start, part]
+            P[rows, part] = inverse @ left
+        panel[:, part] = P[:, part]
 
     def subtract(ends: tuple[int, int]) -> None:
         first, last = ends
-        A[first:last, :first] -= P[first:last] @ P[:first].T
-        A[first:last, first:last] -= np.tril(P[first:last] @ P[first:last].T)
+        rows = P[:, first:last].T
+        corner, below = A[first:last, first:last], np.tri(last - first, k=-1, dtype=bool)
+        np.subtract(corner, rows @ P[:, first:last], out=corner, where=~below)
+        tile = np.empty((last - first, _TILE), A.dtype)
+        for left in range(last, len(A), _TILE):
+            right = min(left + _TILE, len(A))
+            product = tile[:, : right - left]
+            A[first:last, left:right] -= np.matmul(rows, P[:, left:right], out=product)
 
-    _in_threads(solve, rows, work)
-    _in_threads(subtract, rows[::-1], work * len(panel) // len(corner))  # the longest first
+    _in_threads(solve, columns, panel.size * len(lower))
+    _in_threads(subtract, columns, panel.size * len(A))  # the longest first
 
 
-def _products(K: Matrix, heads: Index, tails: Index, rows: slice, columns: slice) -> Matrix:
-    """(eₕ − e_t)ᵀ K (eₕ' − e_t') for ranges of edges."""
-    difference = K[heads[rows]] - K[tails[rows]]
-    product = np.take(difference, heads[columns], axis=1)
-    product -= np.take(difference, tails[columns], axis=1)
-    return product
+def _solve_by_panels(U: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """(Uᵀ U)⁻¹ b, with products of rows and columns of U in threads: they read all of it."""
+    solve = blas.strsv if U.dtype == np.float32 else blas.dtrsv
+    x, panels, m = b.copy(), _blocks(len(U), _PANEL), len(U)
+
+    def in_tiles(work: Callable[[slice], Any], first: int, last: int) -> list[Any]:
+        tiles = [
+            slice(left + first, right + first) for left, right in _blocks(m - first, 2 * _TILE)
+        ]
+        return _in_threads(work, tiles, (last - first) * (m - first) * U.itemsize)
+
+    for first, last in panels:  # Uᵀ z = b
+        rows = slice(first, last)
+        part = x[rows] = solve(U[rows, rows].T, x[rows], lower=1)
+
+        def subtract(tile: slice, rows: slice = rows, part: NDArray[Any] = part) -> None:
+            x[tile] -= part @ U[rows, tile]
+
+        in_tiles(subtract, last, last - first)
+    for first, last in panels[::-1]:  # U x = z
+        rows = slice(first, last)
+
+        def product(tile: slice, rows: slice = rows) -> NDArray[Any]:
+            return np.asarray(U[rows, tile] @ x[tile])
+
+        for found in in_tiles(product, last, last - first):
+            x[rows] -= found
+        x[rows] = solve(U[rows, rows].T, x[rows], lower=1, trans=1)
+    return x
+
+
+def _edge_differences(F: Matrix, heads: Index, tails: Index) -> Matrix:
+    """F_h − F_t for each edge, (m, …)."""
+    rows = F[heads]
+    rows -= F[tails]
+    return rows
 
 
 def eigh(A: Matrix) -> tuple[Matrix, Matrix]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +13,8 @@ from nearfar.kernels import gram_numpy
 from nearfar.kernels.gram_numpy import RIDGES
 
 SCHUR_COPIES = 2  # arrays (m, m) that `schur` holds
+SINGLE_ROWS = sys.maxsize  # of a Schur matrix: never, as a GPU for float64 is as fast with that
+EXACT_NODES = 90  # up to which `least_relative_eigenvalue` is faster than Lanczos' method
 ROWS = 4096  # rows of a block of products between edges
 
 
@@ -18,6 +22,13 @@ def gram_lengths(K: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
     """K_hh − 2 K_ht + K_tt along each edge. Time O(m)."""
     squares = K.diagonal()
     return squares[heads] + squares[tails] - 2 * K[heads, tails]
+
+
+def product_lengths(A: Tensor, B: Tensor, heads: Tensor, tails: Tensor) -> Tensor:
+    """`gram_lengths` of ½(AB + (AB)ᵀ), for a symmetric A. Time O(n³)."""
+    product = A @ B
+    squares = product.diagonal()
+    return squares[heads] + squares[tails] - product[heads, tails] - product[tails, heads]
 
 
 def laplacian(heads: Tensor, tails: Tensor, weights: Tensor, n: int) -> Tensor:
@@ -68,8 +79,18 @@ def lower_solver(L: Tensor) -> Callable[[Tensor, bool], Tensor]:
     return lambda b, transposed: (inverse.T if transposed else inverse) @ b
 
 
-def solve_factored(L: Tensor, b: Tensor) -> Tensor:
-    """(L Lᵀ)⁻¹ b, from the lower factor."""
+def least_relative_eigenvalue(L: Tensor, A: Tensor) -> float:
+    """The least eigenvalue of L⁻¹ A L⁻ᵀ, for a symmetric A; of all rows, in O(n³) time."""
+    half = torch.linalg.solve_triangular(L, A, upper=False)
+    return float(torch.linalg.eigvalsh(torch.linalg.solve_triangular(L, half.mT, upper=False))[0])
+
+
+def solve_factored(L: Tensor | SingleFactor, b: Tensor) -> Tensor:
+    """(L Lᵀ)⁻¹ b, from the lower factor; in float32 if the factor is."""
+    if isinstance(L, SingleFactor):
+        size = float(abs(b).max()) or 1.0  # so that nothing overflows
+        right = (b * L.scale / size).float()
+        return size * L.scale * torch.cholesky_solve(right[:, None], L.lower)[:, 0]
     return torch.cholesky_solve(b[:, None], L)[:, 0]
 
 
@@ -78,15 +99,36 @@ def product(A: Tensor, B: Tensor) -> Tensor:
     return A @ B
 
 
+class SingleFactor(NamedTuple):
+    """A lower factor in float32, of a matrix whose rows and columns were scaled."""
+
+    lower: Tensor
+    scale: Tensor  # (m,)
+
+
 def schur(
-    Z: Tensor, W: Tensor, heads: Tensor, tails: Tensor, scale: Tensor, extra: Tensor
-) -> Tensor | None:
+    Z: Tensor,
+    W: Tensor,
+    heads: Tensor,
+    tails: Tensor,
+    scale: Tensor,
+    extra: Tensor,
+    single: bool = False,
+) -> Tensor | SingleFactor | None:
     """The lower factor of (B Z Bᵀ) ∘ (B W Bᵀ) + diag, or None if that is not definite.
 
-    B has a row √s_e (eₕ − e_t) for each edge. Time O(m² + m n + m³ / 3), memory 16 m² bytes.
+    B has a row √s_e (eₕ − e_t) for each edge. Time O(m² + m n + m³ / 3), memory 16 m² bytes. With
+    ``single`` the factor is in float32; entries are computed in float64, and scaled so that the
+    diagonal is 1.
     """
     m = len(heads)
-    array = torch.empty((m, m), dtype=torch.float64, device=Z.device)
+    array = torch.empty((m, m), dtype=torch.float32 if single else torch.float64, device=Z.device)
+    if single:
+        squares = gram_lengths(Z, heads, tails) * gram_lengths(W, heads, tails) * scale**2 + extra
+        if not float(squares.min()) > 0:
+            return None
+        units = squares**-0.5
+        scale, extra = scale * units, extra * units**2
     for first in range(0, m, ROWS):
         rows = slice(first, first + ROWS)
         block = _products(Z, heads, tails, rows)
@@ -94,7 +136,18 @@ def schur(
         block *= scale
         block *= scale[rows, None]
         array[rows] = block
-    return _factored(array, extra, (0.0,))
+    lower = _factored(array, extra, (0.0,))
+    return SingleFactor(lower, units) if single and lower is not None else lower
+
+
+def direction(target: float, inverse: Tensor, K: Tensor, product: Tensor) -> Tensor:
+    """τ S⁻¹ − K − ½(P + Pᵀ)."""
+    return target * inverse - K - 0.5 * (product + product.T)
+
+
+def both(first: Callable[[], float], second: Callable[[], float], n: int) -> list[float]:  # noqa: ARG001
+    """The results of two functions."""
+    return [first(), second()]
 
 
 def schur_of_rows(C: Tensor, CW: Tensor, extra: Tensor) -> Tensor | None:

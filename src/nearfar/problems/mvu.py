@@ -27,9 +27,10 @@ is given is one with equal lengths, a largest distance one with v = 0, and a lea
 u = 0, for which (4) has y = −s v.
 
 A large price is 10⁴ η, where 1/η is the second smallest eigenvalue of Lap(1 / D), and a hundred
-times as much if some |y_e| reaches it. So every program has points inside both cones, whatever the
-distances, and (4) is one near the central path. If no points have the given distances, a slack
-remains large in spite of its price.
+times as much once some |y_e| nearly reaches it (`MVUProgram.raised`): x is divided by as much as
+its z = u − y or v + y grows, so that the point stays as near to the central path. So every program
+has points inside both cones, whatever the distances, and (4) is one near the central path. If no
+points have the given distances, a slack remains large in spite of its price.
 
 A flat clique (one with more points than its dimension needs) leaves the program with equalities
 without an interior: some |y_e| is infinite, lengths would have to be exact to the last digits, and
@@ -70,6 +71,7 @@ Programming 95, 2003.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -224,6 +226,26 @@ class MVUProgram:
         program = self if self.higher_penalty else self.with_higher_penalty()
         return replace(program, squares=self.given + extra, thickness=thickness, may_thicken=False)
 
+    def is_bought(self, state: State) -> bool:
+        """Whether a slack that represents what is forbidden is worth its price."""
+        grown = self.no_longer * (state.y - BOUGHT * self.upper)
+        shrunk = self.no_shorter * (-state.y - BOUGHT * self.lower)
+        return not self.higher_penalty and max(float(grown.max()), float(shrunk.max())) > 0
+
+    def raised(self, state: State) -> tuple[MVUProgram, State] | None:
+        """The program at higher prices, and a point near its path, once a slack is bought; or None.
+
+        None also if rounding leaves the point inside the cones in scaled coordinates alone.
+        """
+        if not self.is_bought(state):
+            return None
+        program, y = self.with_higher_penalty(), state.y
+        if self.cholesky(state.K) is None or self.cholesky(self.dual_slack(y)) is None:
+            return None
+        above = state.above * ((self.upper - y) / (program.upper - y))
+        below = state.below * ((self.lower + y) / (program.lower + y))
+        return program, replace(state, above=above, below=below)
+
     def successor(self, state: State) -> MVUProgram | None:
         """The program to solve next, after the central path of this one ended at a state; or None.
 
@@ -232,15 +254,13 @@ class MVUProgram:
         """
         if self.forbids_nothing or self.gap(state) <= ROUNDED:
             return None
-        grown = self.no_longer * (state.y - BOUGHT * self.upper)
-        shrunk = self.no_shorter * (-state.y - BOUGHT * self.lower)
-        if not self.higher_penalty and max(float(grown.max()), float(shrunk.max())) > 0:
+        if self.is_bought(state):
             return self.with_higher_penalty()
         if self.may_thicken and not self.is_exhausted(state):
             return self.with_thickness()
         return None
 
-    @property
+    @cached_property
     def gram(self) -> ModuleType:
         """The kernels of the device."""
         return gram_kernels_for(self.squares)
@@ -253,6 +273,10 @@ class MVUProgram:
     def lengths(self, K: Array) -> Array:
         """ℓ of (1)."""
         return self.gram.gram_lengths(K, self.heads, self.tails) / self.squares
+
+    def product_lengths(self, A: Array, B: Array) -> Array:
+        """ℓ of ½(AB + (AB)ᵀ), for a symmetric A."""
+        return self.gram.product_lengths(A, B, self.heads, self.tails) / self.squares
 
     def changes(self, K: Array) -> Array:
         """Changes of squared lengths, relative to the given ones."""
@@ -283,10 +307,13 @@ class MVUProgram:
         """The pseudoinverse of A from its `cholesky`."""
         return self.projected(self.gram.cholesky_inverse(factor))
 
-    def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None:
-        """The factor of ⟨A_e, K A_f S⁻¹⟩ for all pairs of constraints, plus a diagonal, or None."""
+    def schur(self, K: Array, inverse: Array, extra: Array, single: bool = False) -> Array | None:
+        """The factor of ⟨A_e, K A_f S⁻¹⟩ for all pairs of constraints, plus a diagonal, or None.
+
+        With ``single`` it is rounded to single precision.
+        """
         scale, edges = 1 / self.squares, (self.heads, self.tails)
-        return self.gram.schur(K, inverse, *edges, scale, extra)
+        return self.gram.schur(K, inverse, *edges, scale, extra, single)
 
     def scaled(self, factor: Array) -> ScaledMVUProgram:
         """The program in coordinates in which the matrix with this `cholesky` is the identity."""
@@ -324,7 +351,7 @@ class MVUProgram:
         """A point of (2) and (3)."""
         return State(K, y, above, below)
 
-    @property
+    @cached_property
     def mean_square(self) -> float:
         """The mean D, in units of the data: gaps are relative to it, or to the bound if larger."""
         return self.scale * float(self.given.mean())
@@ -381,9 +408,8 @@ class MVUProgram:
             return False
         return self.gap_with_slack(state) <= min(PAID, EXHAUSTED * self.gap(state))
 
-    def value(self, state: State) -> float:
+    def value(self, state: State, gap: float) -> float:
         """What is minimised; if lengths cannot be kept, the points with the least cost are best."""
-        gap = self.gap(state)
         return min(gap, self.gap_with_slack(state)) if self.higher_penalty else gap
 
     def violation(self, state: State) -> float:
@@ -394,12 +420,12 @@ class MVUProgram:
         """Changes of lengths that are neither free nor have a price; 0 for all others."""
         return self.no_longer * changes.clip(0, None) + self.no_shorter * changes.clip(None, 0)
 
-    @property
+    @cached_property
     def forbids_nothing(self) -> bool:
         """Whether every change of a length is free or has a price."""
         return float((self.no_longer + self.no_shorter).max()) == 0
 
-    @property
+    @cached_property
     def may_shrink(self) -> bool:
         """Whether all lengths may shrink at no price, and none may grow."""
         return float(self.lower.max()) == 0 and float(self.no_longer.min()) == 1

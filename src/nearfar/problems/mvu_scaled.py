@@ -58,6 +58,10 @@ class ScaledMVUProgram(MVUProgram):
         """ℓ of (6)."""
         return ((self.rows @ K) * self.rows).sum(1)
 
+    def product_lengths(self, A: Array, B: Array) -> Array:
+        """ℓ of ½(AB + (AB)ᵀ)."""
+        return self.lengths(self.gram.product(A, B))
+
     def projected(self, A: Array) -> Array:
         """The matrix itself."""
         return A
@@ -80,6 +84,12 @@ class ScaledMVUProgram(MVUProgram):
         """The inverse of A from its `cholesky`."""
         return self.gram.cholesky_inverse(factor)
 
-    def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None:  # noqa: ARG002
-        """As in plain coordinates, for K' = I."""
+    def schur(
+        self,
+        K: Array,  # noqa: ARG002 - the identity
+        inverse: Array,
+        extra: Array,
+        single: bool = False,  # noqa: ARG002 - these coordinates are for more precision, not less
+    ) -> Array | None:
+        """As in plain coordinates, for K' = I, always in double precision."""
         return self.gram.schur_of_rows(self.rows, self.rows @ inverse, extra)

@@ -11,6 +11,10 @@ z⁺ = u − y and z⁻ = v + y ≥ 0. With targets τ for all products:
 M is an elementwise product because every constraint has rank one. `predictor_corrector` chooses τ
 and adds the corrections, several if that pays: once (4) is factored, solving it again is cheap.
 
+For large programs (4) is first factored in single precision, in half the time; the same refinement
+removes the error. As M becomes ill-conditioned on the way, so that solutions have fewer than three
+correct digits, it is factored in double precision.
+
 ΔK is a difference of large matrices, and its rounding errors violate the constraints more than (4)
 does. So the constraints are evaluated for ΔK itself, (4) is solved again for this residual, and the
 small correction is added: iterative refinement of (4) with (3) as its residual.
@@ -18,11 +22,12 @@ small correction is added: iterative refinement of (4) with (3) as its residual.
 Near the end of the path K and S are nearly singular, and rounding spoils (3) and (4): M becomes
 indefinite, or steps become short. From then on, each step is made in coordinates in which K is the
 identity. That takes about three times as long, and reaches gaps that are a hundred times smaller.
+Steps from a poor start may be short, too, but there K and S are well-conditioned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
@@ -39,12 +44,18 @@ from nearfar.solvers.run import Iterate
 
 Array = Any
 
+LOOSE = 2e-4  # share of a residual that a factor in single precision may leave, to be used again
+USELESS = 0.5  # the same, above which the step is made again in double precision
 CORRECTIONS = 3  # largest number of refinements of a direction
 ACCURATE = 1e-11  # residual of the constraints at which refinement stops
 WORTH = 0.3  # refinement also stops if it leaves more than this share of the residual
-SHARE = 0.9  # of the way to the boundary of a cone
-CORRECTORS = 3  # largest number of correctors
-SHORT = 0.25  # length of one of the steps below which rounding errors require scaled coordinates
+SHARE = 0.95  # of the way to the boundary of a cone
+CORRECTORS = 6  # largest number of correctors, if there are many constraints
+FEW_CORRECTORS = 3  # the same, if factoring (4) does not take most of the time
+MANY = 1000  # constraints
+ROUGH = 0.1  # relative error of the length of a step, if there are few
+SHORT = 0.25  # length of one of the steps below which scaled coordinates may be needed
+ROUNDED = 1e-10  # they are if the mean product is below this, relative to the norms of K and S
 SHORTEST = 1e-3  # length of both steps below which there is no progress
 PATIENCE = 8  # steps in which the mean product must fall to the share SLOW
 SLOW = 0.5
@@ -84,19 +95,22 @@ class Program(Protocol[State]):
     def point(self, K: Array, y: Array, above: Array, below: Array) -> State: ...  # noqa: D102
     def scaled(self, factor: Array) -> Program[State]: ...  # noqa: D102
     def plain(self, state: State) -> tuple[Program[State], State]: ...  # noqa: D102
-    def value(self, state: State) -> float: ...  # noqa: D102
+    def value(self, state: State, gap: float) -> float: ...  # noqa: D102
     def variance(self, state: State) -> float: ...  # noqa: D102
     def bound(self, state: State) -> float: ...  # noqa: D102
     def gap(self, state: State) -> float: ...  # noqa: D102
     def violation(self, state: State) -> float: ...  # noqa: D102
     def remaining(self, mu: float, state: State) -> float: ...  # noqa: D102
     def lengths(self, K: Array) -> Array: ...  # noqa: D102
+    def product_lengths(self, A: Array, B: Array) -> Array: ...  # noqa: D102
     def dual_slack(self, y: Array) -> Array: ...  # noqa: D102
     def change(self, y: Array) -> Array: ...  # noqa: D102
     def projected(self, A: Array) -> Array: ...  # noqa: D102
     def cholesky(self, A: Array) -> Array | None: ...  # noqa: D102
     def inverse(self, factor: Array) -> Array: ...  # noqa: D102
-    def schur(self, K: Array, inverse: Array, extra: Array) -> Array | None: ...  # noqa: D102
+    def schur(  # noqa: D102
+        self, K: Array, inverse: Array, extra: Array, single: bool = False
+    ) -> Array | None: ...
 
 
 @dataclass(frozen=True)
@@ -112,27 +126,32 @@ class Step:
     dual: float = 0.0
 
 
-def interior_point(program: Program[State]) -> Iterator[Iterate[State]]:
+def interior_point(program: Program[State], start: State | None = None) -> Iterator[Iterate[State]]:
     """Iterates along the central path, until rounding allows no further step.
 
-    The value and the residual of an iterate are the value and the certified gap of the program; its
-    state is a point of the program.
+    ``start`` is a point inside the cones, by default that of the program. The value and the
+    residual of an iterate are the value and the certified gap of the program; its state is a point
+    of it.
     """
-    place: _InteriorPoint[State] | None = _InteriorPoint.at(program, program.start())
+    place: _InteriorPoint[State] | None = _InteriorPoint.at(program, start or program.start())
     means: list[float] = []
+    single = len(program.upper) >= program.gram.SINGLE_ROWS
     while place is not None:
         iterate, mu = place.iterate(), place.mu
         yield iterate
-        gap = program.gap(iterate.state)
-        if program.remaining(mu, iterate.state) <= SPENT * gap:
+        assert iterate.residual is not None  # its gap
+        if program.remaining(mu, iterate.state) <= SPENT * iterate.residual:
             return
         means.append(mu)
         if len(means) > PATIENCE and mu > SLOW * means[-1 - PATIENCE]:
             return
-        step = place.step()
-        if not place.is_scaled and (step is None or min(step.primal, step.dual) < SHORT):
+        step, left = place.step(single)
+        if single and (step is None or left > USELESS):
+            step, left = place.step()
+        single = single and left <= LOOSE
+        if place.needs_scaling(step):
             place = place.scaled()
-            step = None if place is None else place.step()
+            step = None if place is None else place.step()[0]
         if place is None or step is None or max(step.primal, step.dual) < SHORTEST:
             return
         place = place.moved(step)
@@ -165,12 +184,21 @@ class _InteriorPoint(Generic[State]):
         matrices = self.program.gram.inner(state.K, self.S)
         return float(matrices + state.above @ zp + state.below @ zm) / self.program.size
 
+    def needs_scaling(self, step: Step | None) -> bool:
+        """Whether rounding has spoilt this step, or None, in plain coordinates."""
+        if self.is_scaled or step is None:
+            return not self.is_scaled
+        inner, K, S = self.program.gram.inner, self.state.K, self.S
+        size = (inner(K, K) * inner(S, S)) ** 0.5
+        return min(step.primal, step.dual) < SHORT and self.mu < ROUNDED * size
+
     def iterate(self) -> Iterate[State]:
         program, state = self.program.plain(self.state)
+        gap = program.gap(state)
         return Iterate(
             np.empty(0),
-            program.value(state),
-            program.gap(state),
+            program.value(state, gap),
+            gap,
             exact=True,
             info={
                 "objective": program.variance(state),
@@ -182,17 +210,24 @@ class _InteriorPoint(Generic[State]):
             certified=True,
         )
 
-    def step(self) -> Step | None:
-        """The next step, or None if the matrix of (4) is not definite."""
+    def step(self, single: bool = False) -> tuple[Step | None, float]:
+        """The next step, or None if the matrix of (4) is not definite; and its `_Newton.left`.
+
+        With ``single`` the matrix is factored in single precision.
+        """
         program, state, slacks = self.program, self.state, self.slacks
         inverse = program.inverse(self.factors[1])
         weights = state.above / slacks[0], state.below / slacks[1]
-        M = program.schur(state.K, inverse, weights[0] + weights[1])
+        M = program.schur(state.K, inverse, weights[0] + weights[1], single)
         if M is None:
-            return None
+            return None, np.inf
         system = _Newton(self, inverse, M, weights)
-        best = predictor_corrector(system, SHARE, CORRECTORS)
-        return system.limited(system.refined(best), SHARE)
+        correctors = CORRECTORS if len(weights[0]) >= MANY else FEW_CORRECTORS
+        best = predictor_corrector(system, SHARE, correctors)
+        refined = system.refined(best)
+        if refined is not best:
+            refined = system.limited(refined, SHARE)
+        return refined, system.left
 
     def scaled(self) -> _InteriorPoint[State] | None:
         """The same place in coordinates in which K is the identity."""
@@ -236,28 +271,50 @@ class _Newton(Generic[State]):
     ) -> None:
         self._place, self._inverse, self._M, self._weights = place, inverse, M, weights
         self._program, self._state, self._slacks = place.program, place.state, place.slacks
-        self._solvers = [self._program.gram.lower_solver(factor) for factor in place.factors]
-        self.mu = place.mu
-        lengths = self._program.lengths(place.state.K)
-        self._lack = 1 - (lengths - place.state.above + place.state.below)
+        close = None if len(place.state.y) >= MANY else ROUGH
+        gram = self._program.gram
+        self._longest = [_longest_steps(gram, factor, close) for factor in place.factors]
+        self.mu, self.left, self._before = place.mu, 0.0, 0.0
+        self._inner = self._program.gram.inner(place.state.K, place.S)
+        self._lengths = self._program.lengths(place.state.K)
+        self._inverse_lengths = self._program.lengths(inverse)
+        self._lack = 1 - (self._lengths - place.state.above + place.state.below)
 
     def direction(self, target: float, predictor: Step | None) -> Step:
-        """(3) for a target, with the correction of a predictor."""
-        state, inverse, (zp, zm) = self._state, self._inverse, self._slacks
-        R = target * inverse - state.K
+        """(3) for a target, with the correction of a predictor.
+
+        The constraints need only the lengths of the correction, so that one product of matrices
+        gives both terms of (3).
+        """
+        program, state, inverse, (zp, zm) = self._program, self._state, self._inverse, self._slacks
         up, down = target / zp - state.above, target / zm - state.below
+        lengths, second = target * self._inverse_lengths - self._lengths, 0.0
         if predictor is not None:
-            product = self._program.gram.product(inverse, predictor.S @ predictor.K)
-            R = R - symmetric(product)
+            second = predictor.S @ predictor.K
+            lengths = lengths - program.product_lengths(inverse, second)
             up = up + predictor.above * predictor.y / zp
             down = down - predictor.below * predictor.y / zm
-        first = Step(R, 0 * up, 0.0, up, down)
-        return self._solve(first, self._residual(first))
+        left = lengths - up + down - self._lack
+        self._before = float(abs(left).max())
+        change = program.gram.solve_factored(self._M, left)
+        S = program.change(change)
+        product = program.gram.product(inverse, S @ state.K + second)
+        return Step(
+            program.gram.direction(target, inverse, state.K, product),
+            change,
+            S,
+            up + self._weights[0] * change,
+            down - self._weights[1] * change,
+        )
 
     def refined(self, step: Step) -> Step:
-        """Refine a direction while the residual of the constraints falls enough."""
+        """Refine a direction while the residual of the constraints falls enough.
+
+        ``left`` becomes the share of the residual that solving (4) once has left.
+        """
         left = self._residual(step)
         size = float(abs(left).max())
+        self.left = size / self._before if self._before > 0 else 0.0
         for _ in range(CORRECTIONS):
             if size <= ACCURATE:
                 break
@@ -290,24 +347,36 @@ class _Newton(Generic[State]):
     def limited(self, step: Step, share: float) -> Step:
         """The step with lengths of this share of the way to the boundary, at most 1."""
         state, (zp, zm) = self._state, self._slacks
-        primal = min(
-            definite_step_by_lanczos(self._solvers[0], step.K),
-            positive_step(state.above, step.above),
-            positive_step(state.below, step.below),
+        primal, dual = self._program.gram.both(
+            lambda: self._longest[0](step.K), lambda: self._longest[1](step.S), self._program.n
         )
-        dual = min(
-            definite_step_by_lanczos(self._solvers[1], step.S),
-            positive_step(zp, -step.y),
-            positive_step(zm, step.y),
-        )
+        for values, changes in ((state.above, step.above), (state.below, step.below)):
+            primal = min(primal, positive_step(values, changes))
+        for values, changes in ((zp, -step.y), (zm, step.y)):
+            dual = min(dual, positive_step(values, changes))
         return replace(step, primal=min(1.0, share * primal), dual=min(1.0, share * dual))
 
     def mean_product(self, step: Step) -> float:
         """The mean product after a step."""
         state, (zp, zm), a, b = self._state, self._slacks, step.primal, step.dual
-        inner = self._program.gram.inner
-        K = state.K + a * step.K
-        matrices = inner(K, self._place.S) + b * inner(K, step.S)
+        lengths = self._lengths + a * (self._lack + step.above - step.below)  # after the step
+        matrices = self._inner + a * self._program.gram.inner(step.K, self._place.S)
+        matrices += b * float(step.y @ lengths)  # ⟨K, ΔS⟩, by (2)
         above = (state.above + a * step.above) @ (zp - b * step.y)
         below = (state.below + a * step.below) @ (zm + b * step.y)
         return max(float(matrices + above + below), 0.0) / self._program.size
+
+
+def _longest_steps(
+    gram: ModuleType, factor: Array, close: float | None
+) -> Callable[[Array], float]:
+    """A function of a change: about how far the matrix of this factor stays definite along it."""
+    if len(factor) > gram.EXACT_NODES:
+        solve = gram.lower_solver(factor)
+        return lambda change: definite_step_by_lanczos(solve, change, close)
+
+    def exact(change: Array) -> float:
+        least = gram.least_relative_eigenvalue(factor, change)
+        return -1 / least if least < 0 else np.inf
+
+    return exact

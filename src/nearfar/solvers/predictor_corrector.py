@@ -8,7 +8,8 @@ variables are equal, X Z = τI or x z = τ, for τ falling to zero. Newton's met
                method leaves out; some share of the way to the boundary
 
 A corrector can serve as the predictor of another one, which costs little once the linear system is
-factored.
+factored. Correctors of correctors tend to overshoot in turns, primal and dual steps becoming long
+and short; the products of a mean of the last ones damp that.
 
 References
 ----------
@@ -18,6 +19,7 @@ Mehrotra, On the implementation of a primal-dual interior point method, SIAM J. 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -31,9 +33,12 @@ Array = Any
 Matrix = NDArray[np.float64]
 
 LEAST_TARGET = 1e-6  # relative to the mean product
-PAYS = 0.9  # share to which another corrector must reduce the mean product; share of step length
+PAYS = 0.97  # share to which another corrector must reduce the mean product
+REACH = 0.9  # share of the step lengths that it must keep
+MISSES = 1  # correctors that may fail to pay
+DAMPING = 0.7  # weight of the last corrector in the mean
 LANCZOS = 60  # largest number of Lanczos steps for the length of a step
-CLOSE = 0.05  # relative error of that length
+CLOSE = 0.02  # relative error of that length
 
 
 class Step(Protocol):
@@ -69,15 +74,31 @@ def predictor_corrector(system: NewtonSystem[Move], share: float, correctors: in
     """The predictor step, corrected at most ``correctors`` times, as long as that pays."""
     step = system.limited(system.direction(0.0, None), 1.0)  # (1)
     target, best, least, reach = system.mu, step, np.inf, 0.0
-    for _ in range(correctors):
+    predictor, misses = step, 0
+    for number in range(correctors):
         sigma = system.mean_product(step) / system.mu
         target = min(target, system.mu * max(sigma**3, LEAST_TARGET))
-        step = system.limited(system.direction(target, step), share)  # (2)
+        step = system.limited(system.direction(target, predictor), share)  # (2)
         left = system.mean_product(step)
-        if left > PAYS * least or step.primal + step.dual < PAYS * reach:
-            break
-        best, least, reach = step, left, step.primal + step.dual
+        if left > PAYS * least or step.primal + step.dual < REACH * reach:
+            misses += 1
+            if misses > MISSES:
+                break
+        else:
+            best, least, reach = step, left, step.primal + step.dual
+        if number + 1 < correctors:
+            predictor = _mean(predictor, step) if number else step
     return best
+
+
+def _mean(first: Move, second: Move) -> Move:
+    """The weighted mean of two steps, which are dataclasses of arrays."""
+    names = [field.name for field in fields(second)]  # type: ignore[arg-type] # see above
+    values = {
+        name: (1 - DAMPING) * getattr(first, name) + DAMPING * getattr(second, name)
+        for name in names
+    }
+    return replace(second, **values)  # type: ignore[type-var] # the same
 
 
 def positive_step(values: Array, changes: Array) -> float:
@@ -94,12 +115,16 @@ def definite_step(root: Matrix, change: Matrix) -> float:
     return -1 / float(least) if least < 0 else np.inf
 
 
-def definite_step_by_lanczos(solve: Callable[[Array, bool], Array], change: Array) -> float:
+def definite_step_by_lanczos(
+    solve: Callable[[Array, bool], Array], change: Array, close: float | None = None
+) -> float:
     """About the largest t with A + t·change definite, for large matrices on any device.
 
     ``solve(b, transposed)`` gives L⁻¹b or L⁻ᵀb for the Cholesky factor L of A. Uses Lanczos' method
-    for the smallest eigenvalue of L⁻¹·change·L⁻ᵀ, minus its error.
+    for the smallest eigenvalue of L⁻¹·change·L⁻ᵀ, minus its error, which is at most the share
+    ``close`` of it, or CLOSE.
     """
+    close = CLOSE if close is None else close
     q = change.diagonal()
     q = 1 + q / (1e-300 + abs(q).max())  # any start other than a vector of ones
     if float(abs(q).max()) < 1e-6:  # if all entries were equal and negative
@@ -115,10 +140,13 @@ def definite_step_by_lanczos(solve: Callable[[Array, bool], Array], change: Arra
         w = w - products @ basis
         w = w - (basis @ w) @ basis  # again, against rounding
         size = float(w @ w) ** 0.5
+        if row % 2 and row + 1 < len(rows) and size > 0:
+            off.append(size)
+            continue  # looking at every second of them is enough
         least, last = _least_of_tridiagonal(diagonal, off)
         error = abs(size * last)
         off.append(size)
-        if error <= CLOSE * abs(least) or size <= 1e-12 * max(map(abs, diagonal + off)):
+        if error <= close * abs(least) or size <= 1e-12 * max(map(abs, diagonal + off)):
             break
     bound = least - error
     return np.inf if bound >= 0 else -1 / bound
