@@ -10,7 +10,8 @@ points, ℓₑ = ‖yᵢ − yⱼ‖², and prices of growing and shrinking, u a
 (4) minimise F(Y) = Σₑ φₑ(ℓₑ − Dₑ) − c Σᵢ ‖yᵢ − ȳ‖²
 (5) gradient ∇F = 2 Lap(m) Y − 2c (Y − ȳ)
 (6) line     ℓ − D of Y + tP is ℓ − D + 2t ⟨yᵢ − yⱼ, pᵢ − pⱼ⟩ + t² ‖pᵢ − pⱼ‖²
-(7) update   y := m, and β grows where changes are forbidden
+(7) update   y := m, and β grows: where changes are forbidden, or up to a limit if steps know the
+             curvature [`nearfar.problems.unfolding_hessian`]
 (8) gap      (8) of `nearfar.problems.mvu` with y = Dm/c; for "shrink" Y is made smaller first, so
              that no edge is longer than it may be
 
@@ -40,6 +41,11 @@ from nearfar.problems.variational_mvu import Edges
 Matrix = NDArray[np.float64]
 
 STIFFER = 1.03  # growth of β in (7)
+# The same if steps know the curvature, and the first and the last β / w, in units of PRICE c or of
+# the price of a change, whichever is less. Then m, and not β, keeps the lengths: a larger β makes m
+# follow small errors of Y, and the bound (2) suffers; and an edge whose m is at its price has no
+# curvature.
+FASTER, FIRST, STIFFEST, PRICE = 1.5, 10.0, 200.0, 1000.0
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,7 @@ class LowRankProgram:
     lower: Array  # (e,) −v
     upper: Array  # (e,) u
     squared: bool  # whether (3) is the cost itself
+    stiffest: float | None = None  # limit of β / w, if steps know the curvature
 
     @classmethod
     def of_squares(cls, edges: Edges, pull: float) -> LowRankProgram:
@@ -139,6 +146,12 @@ class LowRankProgram:
         like = kernels_for(edges.squares).like
         up, down = (like(pull * price, edges.squares) for price in prices)
         return cls(edges, pull, edges.weights, 0 * edges.weights, -down, up, squared=False)
+
+    def for_newton(self) -> LowRankProgram:
+        """The program with a larger β, for steps that know the curvature."""
+        price = min(PRICE * self.pull, float(self.upper.max()))
+        first = FIRST * price * self.edges.weights
+        return replace(self, stiffness=first, stiffest=STIFFEST * price)
 
     def smoothed(self, excess: Array) -> tuple[float, Array]:
         """Σ φ and m of (3)."""
@@ -181,19 +194,21 @@ class LowRankProgram:
         """The program after the update (7)."""
         if self.squared:
             return self
-        growth = STIFFER if self.forbids else 1.0
-        return replace(self, centre=at.forces, stiffness=growth * self.stiffness)
+        return replace(self, centre=at.forces, stiffness=self._stiffened(self.stiffness))
 
     def continued(self, forces: Matrix, stiffness: Matrix) -> LowRankProgram:
         """The program after (7) at a place of these forces and stiffnesses, both on the host."""
         if self.squared:
             return self
         like = kernels_for(self.edges.squares).like
-        growth = STIFFER if self.forbids else 1.0
-        centre, stiffness = (
-            like(side, self.edges.squares) for side in (forces, growth * stiffness)
-        )
-        return replace(self, centre=centre, stiffness=stiffness)
+        centre, stiffness = (like(side, self.edges.squares) for side in (forces, stiffness))
+        return replace(self, centre=centre, stiffness=self._stiffened(stiffness))
+
+    def _stiffened(self, stiffness: Array) -> Array:
+        """β after (7)."""
+        if self.stiffest is None:
+            return (STIFFER if self.forbids else 1.0) * stiffness
+        return (FASTER * stiffness).clip(None, self.stiffest * self.edges.weights)
 
     def bound(self, m: Matrix) -> float:
         """(2) of a feasible m on the host."""

@@ -59,10 +59,12 @@ class Stress:
 
     def _evaluate(self, Y: Array, excess: Array) -> Evaluation:
         edges = self.edges
-        misfit = float(edges.weights @ (excess * excess))
-        centred = Y - Y.mean(0)
-        variance = self.pull * _dot(centred, centred)
-        gradient = 4 * edges.laplacian_matmul(excess, Y) - (2 * self.pull) * centred  # (2)
+        misfit, variance = float(edges.weights @ (excess * excess)), 0.0
+        gradient = 4 * edges.laplacian_matmul(excess, Y)  # (2)
+        if self.pull:  # of many small problems this would be a part of the time
+            centred = Y - Y.mean(0)
+            variance = self.pull * _dot(centred, centred)
+            gradient -= (2 * self.pull) * centred
         if self.free is not None:
             gradient = self.free * gradient
         none = FLOOR * float(edges.weights @ (edges.squares * edges.squares))
@@ -73,16 +75,18 @@ class Stress:
         edges = self.edges
         cross, square = kernels_for(at.Y).edge_products(at.Y, direction, edges.heads, edges.tails)
         w, slope = edges.weights, 2 * cross
-        centred, change = at.Y - at.Y.mean(0), direction - direction.mean(0)
         coefficients = np.array(
             [
                 float(w @ (square * square)),
                 2 * float(w @ (slope * square)),
-                float(w @ (slope * slope + 2 * at.excess * square))
-                - self.pull * _dot(change, change),
-                2 * float(w @ (at.excess * slope)) - 2 * self.pull * _dot(centred, change),
+                float(w @ (slope * slope + 2 * at.excess * square)),
+                2 * float(w @ (at.excess * slope)),
             ]
         )
+        if self.pull:
+            centred, change = at.Y - at.Y.mean(0), direction - direction.mean(0)
+            coefficients[2] -= self.pull * _dot(change, change)
+            coefficients[3] -= 2 * self.pull * _dot(centred, change)
         return coefficients, (direction, slope, square)
 
     def moved(self, at: Evaluation, line: Ray, t: float) -> Evaluation:

@@ -1,10 +1,12 @@
 """Descent in a factor Y of few columns, K = YYᵀ, for a convex program of K ⪰ 0 with a dual bound.
 
-The steps are those of preconditioned limited-memory BFGS, exact along each direction. After a round
-of steps the problem may replace itself (the method of multipliers). Now and then a proof tells how
-far Y is from the optimum over all K; if the gap does not fall, the directions in which Y lacks a
-column are added [Boumal]. All columns should differ from zero at the start: where the flat ones are
-unstable they grow by themselves, in many places of a large graph at once.
+The steps are those of preconditioned limited-memory BFGS, exact along each direction. The
+preconditioner is one for all rounds of steps, or a new one for each, such as the inverse of the
+curvature where it begins. After a round the problem may replace itself (the method of multipliers).
+Now and then a proof tells how far Y is from the optimum over all K; if the gap does not fall, the
+directions in which Y lacks a column are added [Boumal]. All columns should differ from zero at the
+start: where the flat ones are unstable they grow by themselves, in many places of a large graph at
+once.
 
 [Boumal] Boumal, Voroninski & Bandeira, Deterministic guarantees for Burer-Monteiro factorizations
 of smooth semidefinite programs, Communications on Pure and Applied Mathematics 73, 2020.
@@ -28,6 +30,7 @@ Array = Any  # of NumPy or torch
 ROUND = 50  # steps of an iterate
 MEMORY = 10  # pairs of BFGS
 RARER = 1.3  # growth of the number of rounds after which the next proof follows
+MOST_ROUNDS = 4  # between proofs, if each round has its own preconditioner
 FALLEN = 0.9  # of the last gap, above which columns are added
 MOST_COLUMNS = 40
 SETTLED = 1e-14  # decrease of the value in a round, relative, that is rounding
@@ -63,24 +66,31 @@ def staircase(
     start: Array,
     precondition: Callable[[Array], Array],
     prove: Callable[[Point], Proof],
+    renewed: Callable[[Any, Point], Callable[[Array], Array]] | None = None,
 ) -> Iterator[Iterate[Point]]:
     """Iterates of ROUND steps each; it ends where nothing lowers the value.
 
-    ``precondition`` multiplies by a symmetric matrix that is positive definite on gradients. The
-    residual of an iterate with a proof is the certified gap, and the others have none; that of a
-    proof which was not tried, since it would not do, is only estimated. The directions of a proof
-    are columns (n, k) that Y lacks. The state of an iterate is its place.
+    ``precondition`` multiplies by a symmetric matrix that is positive definite on gradients;
+    ``renewed``, if given, makes it anew from the problem and the place of each round. The residual
+    of an iterate with a proof is the certified gap, and the others have none; that of a proof which
+    was not tried, since it would not do, is only estimated. The directions of a proof are columns
+    (n, k) that Y lacks. The state of an iterate is its place.
     """
     at = problem.place(start)
     yield Iterate(at.Y, at.value, state=at)
     memory = LBFGS(MEMORY)
     rounds, next_proof, last = 0, 1, np.inf
     while True:
+        if renewed is not None:
+            precondition = renewed(problem, at)
+            memory.forget()
         at, stationary = _descend(problem, at, precondition, memory)
         rounds += 1
         grown = None
         if rounds >= next_proof or stationary:
             next_proof = int(RARER * rounds) + 1
+            if renewed is not None:  # whose rounds cost more than proofs
+                next_proof = min(next_proof, rounds + MOST_ROUNDS)
             proof = prove(at)
             info = {"n_columns": at.Y.shape[1]}
             yield Iterate(
