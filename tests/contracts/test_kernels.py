@@ -30,6 +30,7 @@ PLUMBING = {
     "cumsum",
     "detached",
     "double",
+    "searches_are_cheap",
     "searchsorted",
     "gram",
     "index",

@@ -31,6 +31,10 @@ KINDS = {
 # Built-in kinds are for what a user cannot cause, for what is caught again, and for Python's own
 # protocols.
 BUILTIN = {
+    # As LAPACK's, which their callers catch: a matrix is not positive definite.
+    "graphs/front_proof.py": {"np.linalg.LinAlgError"},
+    "kernels/batched.py": {"np.linalg.LinAlgError"},
+    "kernels/gram_numpy.py": {"linalg.LinAlgError"},
     # What nothing calls: all points are in no one place.
     "problems/lmnn_shards.py": {"AssertionError"},
     # The texts of other libraries, which programs may match; InvalidInputError under them.
