@@ -254,6 +254,22 @@ def test_top_of_means_is_near_the_least_top_eigenvalue(rng):
     assert min(value for _, value in found) <= least + 0.05 * (worst - least)
 
 
+def test_top_of_means_of_large_matrices(rng, monkeypatch):
+    """Lanczos' method finds the eigenvalues from below, to its tolerance."""
+    first, second = ([symmetric(rng.normal(size=(60, 60)))] for _ in "ab")
+    exact = top_of_means(first, second)
+    monkeypatch.setattr("nearfar.linalg.LANCZOS_ROWS", 50)
+    found = top_of_means(first, second)
+    assert found == top_of_means(first, second)
+    assert len(found) == len(exact)
+    for (w, value), (other, top) in zip(found, exact, strict=True):
+        assert w == pytest.approx(other, abs=1e-3)
+        assert top * (1 - 1e-3) <= value <= top * (1 + 1e-3)
+    for w, value in found:
+        top = np.linalg.eigvalsh(first[0] + w * (second[0] - first[0]))[-1]
+        assert (1 - 1e-3) * top <= value <= (1 + 1e-12) * top
+
+
 def test_top_of_means_of_equal_eigenvalues():
     """LAPACK's search for the largest one alone may find none."""
     unit = np.eye(4)

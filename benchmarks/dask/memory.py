@@ -2,9 +2,9 @@
 
 Wide rows of well separated classes are made where they are used. `LMNN` of few components is fitted
 to them on two processes of one thread each, under a memory limit below the size of the rows. A
-record has how much the memory of each worker grew, beside three times its share of the rows plus
-the blocks in flight: one of each round that is on its way, and one that the worker computes with,
-of which it has up to five copies in float64.
+record has how much the memory of each worker grew, beside its bound: three times its share of the
+rows, the blocks in flight, and what a worker needs for any number of rows, which is the memory that
+its C library keeps after it was freed, and some matrices of all features in float64.
 """
 
 import argparse
@@ -27,24 +27,25 @@ from benchmarks.dask.workers import (
 )
 
 WORKERS, CLASSES = 2, 20
-COPIES = 5  # of a block in float64: rows, centred, their coordinates, what is kept, and a product
+FACTORS, APART, NOISE = 16, np.float32(6.0), np.float32(0.3)
+MATRICES = 6  # of d × d numbers in float64 that a task has at a time: maps, and sums over rows
 RECORD = common.ROOT / "benchmarks" / "results" / "dask_memory.json"
 PAGE = common.ROOT / "docs" / "results" / "dask_memory.md"
 
 
 def rows_of_block(n_features, block_info=None):
-    """The rows of one block, by its number: normal around the centres of their classes."""
+    """The rows of one block, by its number: few factors and noise, around centres of classes."""
     place = block_info[None]
     (first, last), *_ = place["array-location"]
-    rng = np.random.default_rng(place["chunk-location"][0])
+    rng, fixed = np.random.default_rng(place["chunk-location"][0]), np.random.default_rng(0)
+    centres = APART * fixed.standard_normal((CLASSES, FACTORS), dtype=np.float32)
+    loadings = fixed.standard_normal((FACTORS, n_features), dtype=np.float32)
+    factors = rng.standard_normal((last - first, FACTORS), dtype=np.float32)
+    factors += centres[np.arange(first, last) % CLASSES]
     rows = rng.standard_normal((last - first, n_features), dtype=np.float32)
-    rows += centres(n_features)[np.arange(first, last) % CLASSES]
+    rows *= NOISE
+    rows += factors @ loadings
     return rows
-
-
-def centres(n_features):
-    """The centres of the classes."""
-    return np.random.default_rng(0).standard_normal((CLASSES, n_features), dtype=np.float32)
 
 
 def lazy_rows(n_rows, n_features, size=4096):
@@ -67,10 +68,11 @@ def measure(n_rows, n_features, limit, max_iter):
     from distributed import Client, LocalCluster
 
     from nearfar import LMNN
-    from nearfar.blocks.rows import IN_FLIGHT, block_starts
+    from nearfar.blocks.malloc import GROWTH_BYTES, TRIM_BYTES
+    from nearfar.blocks.rows import BATCH, IN_FLIGHT, block_starts
 
     X, y = lazy_rows(n_rows, n_features), np.arange(n_rows) % CLASSES
-    model = LMNN(n_components=CLASSES // 2, max_iter=max_iter, tol=1e-2)
+    model = LMNN(n_components=CLASSES // 2, shrinkage=0, max_iter=max_iter, tol=1e-2)
     with (
         tempfile.TemporaryDirectory() as folder,
         dask.config.set({"temporary-directory": folder}),
@@ -94,7 +96,8 @@ def measure(n_rows, n_features, limit, max_iter):
         raise RuntimeError("a worker was restarted for its memory. Raise the limit.")
     starts = block_starts((n_rows, n_features), np.float32)
     megabytes, block = 4e-6 * n_rows * n_features, 4e-6 * n_features * float(np.diff(starts).max())
-    flight = IN_FLIGHT * block + COPIES * 2 * block
+    flight = (IN_FLIGHT + 1) * BATCH * block
+    constant = 1e-6 * (GROWTH_BYTES + TRIM_BYTES + MATRICES * 8 * n_features**2)
     return {
         "rows": n_rows,
         "features": n_features,
@@ -104,7 +107,8 @@ def measure(n_rows, n_features, limit, max_iter):
         "block_megabytes": block,
         "n_blocks": len(starts) - 1,
         "in_flight_megabytes": flight,
-        "bound_megabytes": 3 * megabytes / WORKERS + flight,
+        "constant_megabytes": constant,
+        "bound_megabytes": 3 * megabytes / WORKERS + flight + constant,
         "before_megabytes": list(before.values()),
         "growth_megabytes": [after[name] - before[name] for name in before],
         "processor_seconds_of_workers": [used_after[name] - used[name] for name in used],
@@ -122,19 +126,21 @@ def page(record):
         "`LMNN` of ten components learns from rows that are made where they are used, on two",
         "processes of one thread each, whose memory limit is smaller than the rows. *Growth* is",
         "how much the memory of the worker that needs more grew at its peak, beside what its",
-        "programs take. *Bound* is three times its share of the rows, and the blocks in flight:",
-        f"those of the rounds on their way, and {COPIES} copies in float64 of one that it uses.",
+        "programs take. *Bound* is three times its share of the rows, the blocks in flight, and",
+        "what it needs for any number of rows: freed memory that its C library keeps, and",
+        f"{MATRICES} matrices of all features. No worker was restarted.",
         "",
-        "| rows | MB | limit of a worker, MB | share, MB | block, MB | growth, MB | bound, MB |"
-        " growth, in shares | seconds | iterations |",
-        "|" + " ---: |" * 10,
+        "| rows | MB | limit of a worker, MB | share, MB | in flight, MB | any rows, MB | bound, MB"
+        " | growth, MB | growth, in shares | seconds | iterations |",
+        "|" + " ---: |" * 11,
     ]
     for run in record["runs"]:
         share, growth = run["megabytes"] / run["workers"], max(run["growth_megabytes"])
         lines.append(
             f"| {run['rows']} × {run['features']} | {run['megabytes']:.0f} |"
-            f" {run['memory_limit_megabytes']:.0f} | {share:.0f} | {run['block_megabytes']:.0f} |"
-            f" {growth:.0f} | {run['bound_megabytes']:.0f} | {growth / share:.1f} |"
+            f" {run['memory_limit_megabytes']:.0f} | {share:.0f} |"
+            f" {run['in_flight_megabytes']:.0f} | {run['constant_megabytes']:.0f} |"
+            f" {run['bound_megabytes']:.0f} | {growth:.0f} | {growth / share:.1f} |"
             f" {run['seconds']:.0f} | {run['iterations']} |"
         )
     lines += [
@@ -154,10 +160,10 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dask.memory")
     parser.add_argument("--smoke", action="store_true", help="few rows, as in CI; keeps no files")
     parser.add_argument("--table", action="store_true", help="only write the page anew")
-    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--features", type=int, default=2048)
-    parser.add_argument("--limit", type=float, default=1600.0, help="megabytes of a worker")
-    parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--limit", type=float, default=800.0, help="megabytes of a worker")
+    parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args(arguments)

@@ -36,8 +36,8 @@ SOLVERS = """\
 ### Both solvers of MVU
 
 `MVU` on Swiss rolls with 5 neighbours, in its three forms (slack weight 0.999): the interior point
-method to 1e-6, and the low-rank solver to 1e-2 (5e-2 for "equal"), or as far as it gets in 100
-iterations. Objectives are in units of the data. The optimum lies between the bound and the
+method to 1e-6, and the low-rank solver to 1e-2, or as far as it gets in 100 iterations. Objectives
+are in units of the data. The optimum lies between the bound and the
 objective, less what lengths that are not quite kept may have gained; the command ends with an error
 if these intervals of the two solvers do not meet.
 """
@@ -83,6 +83,7 @@ def _section(record):
         f"{machine['cores']} cores, {record['threads']} threads, {machine['memory_gb']} GB, "
         f"{machine['system']}; {versions}; commit {', '.join(commits)}; {dates[0]} to "
         f"{dates[-1]}.\n",
+        *([record["note"] + "\n"] if "note" in record else []),
     ]
     counted = [row for row in rows if row["name"].endswith("eigenvectors")]
     fields = [row for row in rows if _is_field(row) and row not in counted]

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from nearfar.blocks import Blocks, is_dask
+from nearfar.blocks import Blocks, is_dask, rows
 from nearfar.blocks.cells import cell_order
 from nearfar.blocks.engine import FAN_IN, Cluster, Threads, rounds
 from nearfar.blocks.rows import BLOCK_ROWS, BLOCKS, block_starts
@@ -156,3 +156,19 @@ def test_threads_need_memory_for_the_rows_that_are_asked_for(X):
         assert Blocks.of(array, some).shape == (len(some), 5)
         with pytest.raises(MemoryLimitError, match="to hold 4608 rows of 5 features"):
             Blocks.of(array)
+
+
+def outer_sums(block, item):
+    return block.T @ block, item
+
+
+def test_sums_of_large_results_grow_block_by_block(engine, rng, monkeypatch):
+    """Of 14 blocks in four lanes; sums of small integers are exact in any order."""
+    monkeypatch.setattr(rows, "BLOCK_BYTES", 8 * 5 * 20)
+    X = rng.integers(-9, 9, size=(280, 5)).astype(float)
+    blocks = Blocks.of(da.from_array(X, chunks=(90, 5)))
+    assert isinstance(blocks.engine, engine)
+    assert len(blocks) == 14 > rows.LANES
+    products, count = blocks.folded(outer_sums, list(range(14)), name="sums")
+    np.testing.assert_array_equal(products, X.T @ X)
+    assert count == 13 * 14 // 2

@@ -5,7 +5,13 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from nearfar import NeighborhoodGraph
-from nearfar.problems.mvu_low_rank import STIFFER, LowRankProgram
+from nearfar.problems.mvu_low_rank import (
+    FASTER,
+    FIRST,
+    STIFFER,
+    STIFFEST,
+    LowRankProgram,
+)
 from nearfar.problems.stress import Stress
 from nearfar.problems.variational_mvu import Edges
 
@@ -84,3 +90,19 @@ def test_an_update_keeps_forces_and_stiffens_what_is_forbidden(rng):
         after = program.successor(at)
         np.testing.assert_array_equal(after.centre, at.forces)
         np.testing.assert_allclose(after.stiffness, growth * program.stiffness)
+
+
+def test_stiffness_for_newton_grows_up_to_its_limit(rng):
+    """In units of 1000 c = 20, or of the price of 12 c = 0.24."""
+    for form, unit in (("equal", 20.0), ("slack", 0.24)):
+        program, points = program_of(rng, form)
+        program, w = program.for_newton(), program.edges.weights
+        np.testing.assert_allclose(program.stiffness, FIRST * unit * w)
+        at = program.place(1.01 * points)
+        after = program.successor(at)
+        np.testing.assert_allclose(after.stiffness, FASTER * program.stiffness)
+        resumed = program.continued(at.forces, program.stiffness)
+        np.testing.assert_array_equal(resumed.stiffness, after.stiffness)
+        for _ in range(20):
+            after = after.successor(at)
+        np.testing.assert_allclose(after.stiffness, STIFFEST * unit * w)

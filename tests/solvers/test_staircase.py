@@ -106,3 +106,22 @@ def test_no_more_columns_than_allowed(rng):
     iterates = staircase(Distance(), start, lambda G: G, lambda _: Proof(1.0, np.ones((5, 3))))
     shapes = {iterate.point.shape[1] for iterate in islice(iterates, 5)}
     assert shapes == {MOST_COLUMNS}
+
+
+def test_each_round_may_have_its_own_preconditioner(rng):
+    """It is made where the round begins, from the problem of that round."""
+    problem, made = Distance(), []
+
+    def renewed(of, at):
+        made.append((of, at.Y))
+        return lambda G: G
+
+    def refused(_):
+        raise AssertionError("the first preconditioner is not used")
+
+    start = 0.1 * rng.normal(size=(5, 3))
+    iterates = list(islice(staircase(problem, start, refused, prove, renewed), 4))
+    assert all(of is problem for of, _ in made)
+    for (_, Y), iterate in zip(made, iterates, strict=False):
+        np.testing.assert_array_equal(Y, iterate.point)
+    assert len(made) >= len(iterates) - 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.blocks.rows import Blocks
+from nearfar.blocks.rows import Blocks, rows_at_a_time
 from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.linalg import eigh
 
@@ -76,4 +76,5 @@ def _images(rows: Array, components: Matrix, first: Array) -> Matrix:
 def _cells(block: Array, components: Matrix, first: Array, cuts: Cut | int) -> Index:
     if isinstance(cuts, int):
         return np.full(len(block), cuts)
-    return cuts.of(_images(block, components, first))
+    parts = rows_at_a_time(block)
+    return np.concatenate([cuts.of(_images(rows, components, first)) for rows in parts])

@@ -23,14 +23,16 @@ import numpy as np
 
 from nearfar.blocks.malloc import keep_freed_memory, returned
 from nearfar.errors import ClusterError, MissingExtraError
+from nearfar.kernels import GIGABYTE
 from nearfar.kernels.threads import n_threads, one_thread
-from nearfar.limits import check_time, fit_clock
+from nearfar.limits import check_time, fit_clock, memory_limit
 
 Task = Any
 """The future result of a task; drop it to free the result."""
 
 RETRIES = 2  # of a task that raises, for example because a file could not be read
 EMBEDDED = 1 << 22  # bytes of a shared value, over all tasks, up to which each task carries it
+TASK_SHARE = 0.5  # of the memory limit of a worker that a task may use
 FAN_IN = 16  # results that are added up where they are, before the sums are fetched
 
 
@@ -87,6 +89,9 @@ class Engine(Protocol):
     def total(self, tasks: Sequence[Task]) -> Any:
         """The sum of the results in the order of the tasks: arrays, numbers, or tuples of them."""
 
+    def n_at_a_time(self) -> int:
+        """How many tasks run at a time."""
+
 
 def current_engine() -> Engine:
     """The cluster of the current client of `distributed`, or threads of this machine."""
@@ -111,8 +116,8 @@ class _Summed:
         """
         while len(tasks) > FAN_IN:
             groups = [tasks[first : first + FAN_IN] for first in range(0, len(tasks), FAN_IN)]
-            tasks = [self.map(_summed, *([t] for t in some), name="sum")[0] for some in groups]
-        return _summed(*self.results(tasks))
+            tasks = [self.map(added_up, *([t] for t in some), name="sum")[0] for some in groups]
+        return added_up(*self.results(tasks))
 
 
 class Threads(_Summed):
@@ -146,6 +151,10 @@ class Threads(_Summed):
             for task in tasks:
                 task.cancel()
             raise
+
+    def n_at_a_time(self) -> int:
+        """As `Engine.n_at_a_time`."""
+        return n_threads()
 
     def compute(self, lazy: Sequence[Any]) -> list[Task]:
         """As `Engine.compute`, but the values are there when it returns."""
@@ -212,6 +221,11 @@ class Cluster(_Summed):
             check_time()
             raise
 
+    def n_at_a_time(self) -> int:
+        """As `Engine.n_at_a_time`."""
+        with _errors_of_cluster():
+            return max(1, int(sum(self.client.nthreads().values())))
+
     def compute(self, lazy: Sequence[Any]) -> list[Task]:
         """As `Engine.compute`."""
         with _errors_of_cluster():
@@ -259,13 +273,27 @@ def run_task(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def run_on_worker(function: Callable[..., Any], *args: Any) -> Any:
-    """The same in a process of a cluster, which uses freed memory again."""
-    if not keep_freed_memory():
-        return run_task(function, *args)
-    try:
-        return run_task(function, *args)
-    finally:
-        returned.after_task()
+    """The same in a process of a cluster, which uses freed memory again.
+
+    A task that would need more than its part of the worker's memory limit is refused by
+    `nearfar.kernels.check_memory`: triplets of LMNN, of which a search may find any number, would
+    end the worker otherwise. Results of other tasks do not count, since Dask writes them to disk.
+    """
+    with memory_limit(_gigabytes_of_task()):
+        if not keep_freed_memory():
+            return run_task(function, *args)
+        try:
+            return run_task(function, *args)
+        finally:
+            returned.after_task()
+
+
+def _gigabytes_of_task() -> float | None:
+    """What a task may use of the memory limit of its worker; None if there is no limit."""
+    from distributed import get_worker
+
+    limit = get_worker().memory_manager.memory_limit
+    return TASK_SHARE * limit / GIGABYTE if limit else None
 
 
 def _result(item: Any) -> Any:
@@ -287,10 +315,10 @@ def _done(value: Any) -> Task:
     return task
 
 
-def _summed(*values: Any) -> Any:
+def added_up(*values: Any) -> Any:
     """The sum from left to right."""
     if isinstance(values[0], tuple):
-        return tuple(_summed(*parts) for parts in zip(*values, strict=True))
+        return tuple(added_up(*parts) for parts in zip(*values, strict=True))
     total = values[0]
     for value in values[1:]:
         total = total + value

@@ -15,8 +15,8 @@ from functools import cache
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 MMAP_BYTES = 1 << 25  # the most that glibc takes: larger arrays still return at once
-TRIM_BYTES = 1 << 27  # of freed memory at the end of a heap that a worker may keep
-GROWTH_BYTES = 1 << 28  # of all memory, after which what is freed between arrays is returned
+TRIM_BYTES = 1 << 25  # of freed memory at the end of a heap that a worker may keep
+GROWTH_BYTES = 1 << 26  # of all memory, after which what is freed between arrays is returned
 
 
 @cache

@@ -18,9 +18,8 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Nearest(Sized):
-    """The rows of a block, and the nearest others of their classes that were met so far."""
+    """For the rows of a block, the nearest others of their classes that were met so far."""
 
-    images: Array  # (m, r)
     codes: Index  # (m,) classes, ascending
     first: int  # row number of the first
     near: Index  # (m, k) row numbers, nearest first, ties by number
@@ -43,8 +42,11 @@ def nearest_in_class(
         of_blocks,
         blocks.starts[:-1].tolist(),
         name="nearest_targets",
-        shared=(components, centre, k),
+        shared=(k,),
     )
+    own = blocks.parts
+    if components is not None:
+        own = blocks.map(_images, name="nearest_targets", shared=(components, centre))
     met = blocks.meet(
         _with_nearer,
         heads,
@@ -52,21 +54,20 @@ def nearest_in_class(
         beside=of_blocks,
         shared=(components, centre, k),
         skip=lambda a, b: classes[a].isdisjoint(classes[b]),
+        own=own,
     )
     near = np.concatenate(blocks.engine.results(blocks.engine.map(_found, met, name="targets")))
     rows, places = np.nonzero(near >= 0)
     return rows, near[rows, places]
 
 
-def _begun(
-    block: Array, codes: Index, first: int, components: Matrix | None, centre: Matrix, k: int
-) -> Nearest:
+def _begun(block: Array, codes: Index, first: int, k: int) -> Nearest:
     shape = len(block), k
-    none = np.full(shape, -1, dtype=np.intp)
-    return Nearest(_images(block, components, centre), codes, first, none, np.full(shape, np.inf))
+    return Nearest(codes, first, np.full(shape, -1, dtype=np.intp), np.full(shape, np.inf))
 
 
 def _with_nearer(
+    rows: Array,
     head: Nearest,
     block: Array,
     codes: Index,
@@ -75,7 +76,7 @@ def _with_nearer(
     centre: Matrix,
     k: int,
 ) -> Nearest:
-    """The head after it has met a block."""
+    """The head of rows, or of their images, after it has met a block."""
     images = _images(block, components, centre)
     near, squares = head.near.copy(), head.squares.copy()
     kernels = kernels_for(images)
@@ -83,7 +84,7 @@ def _with_nearer(
         own, others = _rows_of(head.codes, code), _rows_of(codes, code)
         # A row may meet itself, and is then not its own neighbour.
         count = min(k + (first == head.first), others.stop - others.start)
-        places, lengths = map(to_host, kernels.nearest(head.images[own], images[others], count))
+        places, lengths = map(to_host, kernels.nearest(rows[own], images[others], count))
         numbers = places + first + others.start
         itself = numbers == (head.first + np.arange(own.start, own.stop))[:, None]
         lengths = np.where(itself, np.inf, lengths)

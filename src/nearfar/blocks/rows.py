@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from nearfar.blocks.engine import (
     Engine,
     Task,
     Threads,
+    added_up,
     current_engine,
     import_dask,
     rounds,
@@ -32,7 +33,10 @@ Index = NDArray[np.intp]
 BLOCK_BYTES = 1 << 25  # of a block, at most: a task takes seconds, and a worker holds many
 BLOCKS = 4  # at least, so that a few workers have equal shares,
 BLOCK_ROWS = 512  # unless they would be smaller than this
-IN_FLIGHT = 2  # rounds of moved blocks at a time
+LANES, BLOCKS_OF_LANE = 4, 8  # of sums of large results: at least so many, of so many blocks
+BYTES_AT_A_TIME = 1 << 22  # of rows of a block in float64
+IN_FLIGHT = 2  # batches of moved blocks that wait while another one is awaited,
+BATCH = 2  # tasks in a batch for each that runs
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,26 @@ class Blocks:
         """The sum of the results of `map`, in the order of the blocks."""
         return self.engine.total(self.map(function, *columns, name=name, **more))
 
+    def folded(
+        self, function: Callable[..., Any], *columns: Any, name: str, shared: Any = ()
+    ) -> Any:
+        """The sum of the results of `map`, of which few are held at a time: of large ones.
+
+        Sums grow in some `LANES`, or one for `BLOCKS_OF_LANE` blocks, by one block after the other.
+        """
+        lanes, totals = max(LANES, len(self) // BLOCKS_OF_LANE), list[Task]()
+        for first in range(0, len(self), lanes):
+            some = slice(first, first + lanes)
+            items = [self.parts[some], *(column[some] for column in columns)]
+            count = len(items[0])
+            if not first:
+                totals = self.engine.map(function, *items, name=name, shared=shared)
+                continue
+            totals[:count] = self.engine.map(
+                _plus, totals[:count], [function] * count, *items, name=name, shared=shared
+            )
+        return self.engine.total(totals)
+
     def with_parts(self, parts: list[Task], n_features: int, dtype: Any) -> Blocks:
         """Other arrays with the same rows."""
         return replace(self, parts=parts, shape=(self.shape[0], n_features), dtype=np.dtype(dtype))
@@ -160,22 +184,23 @@ class Blocks:
         beside: Sequence[Any] | None = None,
         shared: Any = (),
         skip: Callable[[int, int], bool] | None = None,
+        own: Sequence[Any] | None = None,
     ) -> list[Task]:
         """Tasks that fold ``head = step(head, block, item, first_row, *shared)`` over all blocks.
 
-        ``beside`` has an item for each block; without it, steps get none. ``heads`` holds what each
+        ``beside`` has an item for each block; without it, steps get none. ``own`` has one for each
+        head that does not change, such as its rows: steps get it before all else. So a worker that
+        writes results to disk need not write it with each head. ``heads`` holds what each
         fold begins with: one for each block, or fewer. In each round each block moves once at most.
-        It moves as a result of its own, which is freed when its round is over, and the next rounds
-        wait for it: no worker gathers the blocks of others.
+        It moves as a result of its own, which is freed when its task is over, and few tasks are
+        under way at a time: no worker gathers the blocks of others.
         """
         heads, waiting = list(heads), []
-        for pairs in rounds(len(self)):
-            wanted = [(a, b) for a, b in pairs if a < len(heads) and not (skip and skip(a, b))]
-            if not wanted:
-                continue
+        for wanted in self.meetings(len(heads), skip):
             moved = self.engine.map(unchanged, [self.parts[b] for _, b in wanted], name="send")
             found = self.engine.map(
                 step,
+                *([] if own is None else [[own[a] for a, _ in wanted]]),
                 [heads[a] for a, _ in wanted],
                 moved,
                 *([] if beside is None else [[beside[b] for _, b in wanted]]),
@@ -191,6 +216,26 @@ class Blocks:
         self.engine.finish(heads)
         return heads
 
+    def meetings(
+        self,
+        n_heads: int,
+        skip: Callable[[int, int], bool] | None = None,
+        *,
+        both: bool = True,
+        itself_last: bool = False,
+    ) -> Iterator[list[tuple[int, int]]]:
+        """Pairs of heads and blocks in the order of `rounds`, in lists of tasks to submit at once.
+
+        They are so long that no worker is idle while another list waits, and do not grow with the
+        number of blocks. Of a head and a block that are the same, the meeting takes less time.
+        """
+        size = BATCH * self.engine.n_at_a_time()
+        others = iter(rounds(len(self), both=both))
+        with_itself = [next(others)]
+        for pairs in chain(others, with_itself) if itself_last else chain(with_itself, others):
+            wanted = [(a, b) for a, b in pairs if a < n_heads and not (skip and skip(a, b))]
+            yield from (wanted[i : i + size] for i in range(0, len(wanted), size))
+
     def _check_finite(self, name: str, order: Index | None) -> None:
         bad = self.results(_rows_not_finite, name="check")
         rows = np.concatenate([start + rows for start, rows in zip(self.starts, bad, strict=False)])
@@ -203,6 +248,11 @@ class Blocks:
             )
 
 
+def _plus(total: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """A sum of results, with one more."""
+    return added_up(total, function(*args))
+
+
 def block_starts(
     shape: tuple[int, int], dtype: Any, n: int | None = None, most_rows: int | None = None
 ) -> Index:
@@ -212,6 +262,12 @@ def block_starts(
     size = min(most, max(-(-n // BLOCKS), BLOCK_ROWS), most_rows or most)
     count = max(-(-n // size), 1)
     return np.linspace(0, n, count + 1).astype(np.intp)
+
+
+def rows_at_a_time(block: Array) -> list[Array]:
+    """The rows in parts that take few megabytes in float64; one part if there are none."""
+    size = max(1, BYTES_AT_A_TIME // (8 * max(block.shape[1], 1)))
+    return [block[first : first + size] for first in range(0, max(len(block), 1), size)]
 
 
 def _floating(dtype: Any) -> np.dtype[Any]:

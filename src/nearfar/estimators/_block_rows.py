@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import Blocks
+from nearfar.blocks.rows import rows_at_a_time
 from nearfar.estimators._shrinkage import PRIOR_ROWS, Prior, chosen_prior
 from nearfar.estimators._start import SAMPLE_ROWS, central_point, check_spread, dead_features
 from nearfar.files import fingerprint
@@ -78,7 +79,11 @@ def block_fingerprint(blocks: Blocks) -> str:
 
 def _spreads(block: Array, first: Array) -> Matrix:
     kernels = kernels_for(block)
-    return to_host(abs(kernels.double(block) - kernels.double(first)).sum(0))
+    sums = [
+        to_host(abs(kernels.double(rows) - kernels.double(first)).sum(0))
+        for rows in rows_at_a_time(block)
+    ]
+    return np.asarray(np.sum(sums, axis=0))
 
 
 def _without(block: Array, dead: Mask) -> Array:
@@ -106,14 +111,19 @@ def _far(block: Array, centre: Matrix) -> Array:
 
 
 def _distances(block: Array, median: Matrix) -> tuple[Matrix, float]:
-    far = _far(block, median)
-    return to_host(far.sum(0)), float(far.max())
+    sums, largest = [], 0.0
+    for rows in rows_at_a_time(block):
+        far = _far(rows, median)
+        sums.append(to_host(far.sum(0)))
+        largest = max(largest, float(far.max()))
+    return np.sum(sums, axis=0), largest
 
 
 def _nearest(block: Array, median: Matrix, spread: Matrix) -> tuple[float, Matrix]:
-    scores = to_host(_far(block, median)) / spread
-    row = int(scores.sum(1).argmin())
-    return float(scores[row].sum()), np.asarray(to_host(block[row]), dtype=np.float64)
+    parts = [(to_host(_far(rows, median)) / spread).sum(1) for rows in rows_at_a_time(block)]
+    scores = np.concatenate(parts)
+    row = int(scores.argmin())
+    return float(scores[row]), np.asarray(to_host(block[row]), dtype=np.float64)
 
 
 def _fingerprint(block: Array) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._graph_layout import Component, Unfolded
 from nearfar.estimators._pair_limits import PairLimits
-from nearfar.estimators._staircase import Stair, check_staircase_memory
+from nearfar.estimators._staircase import COLUMNS, Stair, check_staircase_memory
 from nearfar.estimators.variational_mvu import (
     ScaledGraph,
     principal_axes,
@@ -22,11 +22,12 @@ from nearfar.estimators.variational_mvu import (
 )
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.cliques import has_flat_clique
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, gram_kernels_for, to_device_of, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.mvu import THICKNESS, edge_prices, least_at
 from nearfar.problems.mvu_low_rank import Certificate, Evaluation, LowRankProgram
 from nearfar.problems.unfolding_bound import Repaired, WholeProgram
+from nearfar.problems.unfolding_hessian import Curvature
 from nearfar.problems.variational_mvu import VariationalProgram
 from nearfar.solvers import Iterate, Solution, Status
 from nearfar.solvers.rank_increasing import Proof
@@ -37,6 +38,9 @@ Matrix = NDArray[np.float64]
 
 EIGENVECTORS = 15  # smooth functions of the start, the default of `VariationalMVU`
 STRETCH = 0.01  # at which it begins: the first changes of squared lengths
+ENTRIES = 3e7  # of a factor of the curvature, at most
+SHARE = 0.25  # of the memory that it may take
+SPARE = 0.01  # share of the gap: relative variance below which a column is to spare
 SHORT = 0.05  # of the mean square: shorter edges are as stiff as one of that length
 
 
@@ -97,7 +101,7 @@ def solve_low_rank(
 ) -> LowRankAnswer:
     """Solve the program of MVU for a component, in as many columns as it needs."""
     graph, thickness = _program_graph(component.graph, estimator.constraints)
-    n, m = graph.n_nodes, graph.n_edges
+    m = graph.n_edges
     check_staircase_memory(graph, reference, "Lower n_neighbors, or use VariationalMVU")
     scaled = ScaledGraph.of(graph, reference, EIGENVECTORS, random)
     prices = edge_prices(estimator.constraints, estimator.slack_weight, m)
@@ -112,9 +116,12 @@ def solve_low_rank(
     with stair.repeating():
         shape = solve_program(smooth, scaled, estimator.n_components, run)
     program = LowRankProgram.of_prices(scaled.edges, 0.5 * whole.pull, prices)
-    to_host = kernels_for(program.upper).to_host
     allowed = to_host(program.lower), to_host(program.upper)
-    start, landing = with_noise(shape.wide, random), stair.landing
+    start, landing, newton = with_noise(shape.wide, random), stair.landing, None
+    if estimator.constraints != "shrink":  # whose forces are small: there Lap(w) does better
+        newton = _affordable(Curvature.of(graph, scaled.edges.on_host()[1]))
+    if newton is not None:
+        start, program = principal_axes(start)[0][:, :COLUMNS], program.for_newton()
     if landing is not None:
         start, program = landing.Y, landing.program(program)
     # Feasible forces of the least bound so far.
@@ -129,10 +136,14 @@ def solve_low_rank(
         found = None if repaired is None else repaired.forces
         if found is not None and (best is None or program.bound(found) < program.bound(best)):
             best = found
-        lacking = np.empty((n, 0)) if repaired is None else repaired.directions
-        gap = np.inf if best is None else program.certificate(at.Y, best)[1].gap
+        gap = np.inf if best is None else program.certificate(to_host(at.Y), best)[1].gap
+        lacking, variances = at.Y[:, :0], principal_axes(at.Y)[1]
+        # A minimum of F with a column to spare is one for all K.
+        spare = newton is not None and variances[-1] <= SPARE * gap * variances.sum()
+        if repaired is not None and not spare:
+            lacking = to_device_of(at.Y, repaired.directions)
         if gap < proved[0]:
-            proved = gap, at.Y
+            proved = gap, to_host(at.Y)
         return Proof(gap, lacking)
 
     def embedding(iterate: Iterate) -> Array:
@@ -142,7 +153,8 @@ def solve_low_rank(
     def save(iterate: Iterate) -> None:
         stair.save(iterate.state, best)
 
-    iterates = staircase(program, start, scaled.spectrum.inverse, prove)
+    renewed = None if newton is None else newton.inverse
+    iterates = staircase(program, start, scaled.spectrum.inverse, prove, renewed)
     solution = run(iterates, embedding, stage="low rank", save=save)
     save(solution.iterate)
     if best is None:
@@ -167,6 +179,13 @@ def solve_low_rank(
         thickness,
         status,
     )
+
+
+def _affordable(curvature: Curvature) -> Curvature | None:
+    """The curvature if its factors are small enough, else None."""
+    w, entries = curvature.weights, curvature.entries * COLUMNS**2
+    fits = 12.0 * entries <= SHARE * gram_kernels_for(w).total_memory(w)
+    return curvature if entries <= ENTRIES and fits else None
 
 
 def _program_graph(graph: NeighborhoodGraph, constraints: str) -> tuple[NeighborhoodGraph, float]:

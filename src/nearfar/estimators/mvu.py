@@ -109,9 +109,9 @@ class MVU(Unfolding):
         The interior point method finds the whole Gram matrix to high accuracy, in O(m³ + n³) time.
         The low-rank one takes memory in proportion to the number of points: a descent in ten or
         more dimensions, whose gap is certified, too, but which seldom gets far below 1e-2
-        ("shrink"), or below 3 to 15 % ("slack" and "equal"). Set ``tol`` accordingly. It maximises
-        the variance without ``pairs``. "auto" is the interior point method for up to 3000 points,
-        for tensors, and for what only it can do.
+        ("shrink"), or below 1e-3 ("slack" and "equal"; 3 to 15 % on large graphs whose factor is
+        dense). Set ``tol`` accordingly. It maximises the variance without ``pairs``. "auto" is
+        the interior point method for up to 3000 points, for tensors, and for what only it can do.
     refine : bool, default=False
         Whether conjugate gradients follow the program, as in `VariationalMVU`. In ``n_components``
         dimensions they correct the lengths that the projection has changed, at a ``stretch`` of

@@ -18,10 +18,18 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels
 
+from nearfar.kernels.near_blocks import pruned_nearest_others
 from nearfar.kernels.search import FEWEST_POINTS, Search
 from nearfar.kernels.slabs import leading, lowered_halves, nearer, pruned_impostor_pairs
 from nearfar.kernels.threads import n_threads
-from nearfar.kernels.tiles import PairCount, classes_of, inexact, labels_of, unlike_tiles
+from nearfar.kernels.tiles import (
+    PairCount,
+    classes_of,
+    cross_tiles,
+    inexact,
+    labels_of,
+    unlike_tiles,
+)
 from nearfar.limits import check_time
 
 Floats = NDArray[np.floating]
@@ -224,11 +232,16 @@ def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
     return out
 
 
+def searches_are_cheap(Z: NDArray[Any]) -> bool:  # noqa: ARG001 - the device twin needs it
+    """Whether a search costs no more than a few steps: not on the host."""
+    return False
+
+
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
     """Edges from each point to its k nearest others of its class, nearest first.
 
-    A class of m < k + 1 points gives each of its points m − 1 edges. Time O(Σ m² d), less by a tree
-    for large classes in few dimensions.
+    A class of m < k + 1 points gives each of its points m − 1 edges. Time O(Σ m² d), less for large
+    classes: by a tree in few dimensions, otherwise by blocks (see `nearfar.kernels.near_blocks`).
     """
     heads: list[Index] = [np.empty(0, dtype=np.intp)]
     tails: list[Index] = [np.empty(0, dtype=np.intp)]
@@ -237,15 +250,23 @@ def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
         near = min(k, last - first - 1)
         if near == 0:
             continue
-        points = X[first:last]
-        in_tree = len(points) >= FEWEST_POINTS and X.shape[1] <= TREE_DIMENSIONS
-        search = Search.of(points, "kd_tree" if in_tree else "brute")
-        found, _ = search.nearest(points, near + 1)
-        others = found != np.arange(last - first)[:, None]
-        others[others.all(axis=1), -1] = False  # after as many equal points it does not find itself
         heads.append(np.repeat(np.arange(first, last), near))
-        tails.append(first + found[others])
+        tails.append(first + _nearest_others(X[first:last], near).ravel())
     return np.concatenate(heads), np.concatenate(tails)
+
+
+def _nearest_others(points: Floats, k: int) -> Index:
+    """The k nearest other points of each point (m, k), nearest first, ties by number."""
+    in_tree = len(points) >= FEWEST_POINTS and points.shape[1] <= TREE_DIMENSIONS
+    pruned = None if in_tree else pruned_nearest_others(points, k, _in_threads)
+    if pruned is not None:
+        return pruned
+    search = Search.of(points, "kd_tree" if in_tree else "brute")
+    found, _ = search.nearest(points, k + 1)
+    others = found != np.arange(len(points))[:, None]
+    others[others.all(axis=1), -1] = False  # after as many equal points it does not find itself
+    chosen: Index = found[others].reshape(len(points), k)
+    return chosen
 
 
 def impostor_pairs(
@@ -400,26 +421,31 @@ def mutual_impostor_pairs(
             for values in (reach, others_reach)
         )
 
-    def codes(rows: slice) -> tuple[Index, Index]:
+    def codes(tile: tuple[slice, slice]) -> tuple[Index, Index]:
+        rows, columns = tile
         with np.errstate(all="ignore"):  # an overflow gives nan, which passes
-            product = left[rows] @ right
+            product = left[rows] @ right[:, columns]
         far = product <= bar[rows, None]
-        far &= product <= others_bar
-        i, j = np.divmod(np.flatnonzero(np.logical_not(far, out=far)), width)
-        i += rows.start
+        far &= product <= others_bar[columns]
+        i, j = np.divmod(np.flatnonzero(np.logical_not(far, out=far)), far.shape[1])
+        i, j = i + rows.start, j + columns.start
         unlike = labels[i] != others[j]
         i, j = i[unlike], j[unlike]
         lengths, code = sq_lengths(stack, i, len(Q) + j), i * width + j
-        return code[lengths < reach[i]], code[lengths < others_reach[j]]
+        forth, back = code[lengths < reach[i]], code[lengths < others_reach[j]]
+        count.add(len(forth) + len(back))
+        return forth, back
 
-    step = max(16, TILE * TILE // width)
-    parts = [slice(first, min(first + step, len(Q))) for first in range(0, len(Q), step)]
-    found = _in_threads(codes, parts, len(Q) * width * r * B.itemsize)
+    count = PairCount(stack)
+    tiles = list(cross_tiles(labels, others, TILE))
+    found = _in_threads(codes, tiles, len(Q) * width * r * B.itemsize)
     none = np.empty(0, np.intp)
     forth, back = (np.concatenate([none, *(part[way] for part in found)]) for way in (0, 1))
     i, j = np.divmod(back, width)
-    order = np.lexsort((i, j))
-    return np.divmod(forth, width), (j[order], i[order])
+    back = j * max(len(Q), 1) + i
+    forth.sort()
+    back.sort()
+    return np.divmod(forth, width), np.divmod(back, max(len(Q), 1))
 
 
 def _lowered_halves(S: Floats) -> Floats:

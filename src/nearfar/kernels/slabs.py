@@ -56,7 +56,7 @@ FARTHEST = 1e18  # larger than the distance of any such points
 SHARED = 8  # blocks that a thread takes at a time
 MASK_BYTES = 1 << 26  # of the table of points and blocks that is held at a time
 PRODUCT_ENTRIES = 1 << 19  # of a product of points and a block
-DROPPED = 0.2  # of the mean reach, by which a screen may shorten the mean squared distance
+DROPPED = 0.35  # of the mean reach, by which a screen may shorten the mean squared distance
 STEP = 8  # directions of a screen are a multiple of it
 GATHER_BYTES = 1 << 20  # bytes of gathered rows: an L2 cache
 ROWS = 4096  # of a product of points and centres
@@ -120,14 +120,14 @@ class Blocks:
         classes = np.flatnonzero(sizes)
 
         def cut(c: int) -> tuple[Index, Index]:
-            order, firsts = _cut(S[starts[c] : starts[c + 1]], size)
+            order, firsts = cut_into_blocks(S[starts[c] : starts[c + 1]], size)
             return starts[c] + order, starts[c] + firsts
 
         found = in_threads(cut, list(classes), S.nbytes)
         order, firsts = (np.concatenate(parts) for parts in zip(*found, strict=True))
         labels = np.repeat(classes, [len(parts) for _, parts in found])
         points = S[order]
-        return cls(order, np.append(firsts, n), labels, points, _means(points, firsts))
+        return cls(order, np.append(firsts, n), labels, points, means_of_runs(points, firsts))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -137,14 +137,14 @@ class Blocks:
         return slice(int(self.cuts[a]), int(self.cuts[a + 1]))
 
 
-def _cut(points: Single, size: int) -> tuple[Index, Index]:
+def cut_into_blocks(points: Single, size: int) -> tuple[Index, Index]:
     """Points in the order of their blocks, and the first of each block; k-means on a sample."""
     count = -(-len(points) // size)
     sample = points[:: max(1, len(points) // (SAMPLE * count))]
     centres = sample[np.arange(count) * len(sample) // count]
     for _ in range(ROUNDS):
         order, firsts = _assigned(sample, centres)
-        centres = _means(sample[order], firsts)
+        centres = means_of_runs(sample[order], firsts)
     return _assigned(points, centres)
 
 
@@ -161,7 +161,7 @@ def _assigned(points: Single, centres: Single) -> tuple[Index, Index]:
     return order, np.flatnonzero(np.diff(nearest[order], prepend=-1))
 
 
-def _means(points: Single, firsts: Index) -> Single:
+def means_of_runs(points: Single, firsts: Index) -> Single:
     """The mean of each run of points."""
     counts = np.diff(firsts, append=len(points))[:, None]
     return (np.add.reduceat(points, firsts, axis=0) / counts).astype(np.float32)
@@ -187,6 +187,7 @@ class Slabs:
         with np.errstate(over="ignore"):
             square = reach[blocks.order] * (1 + 2 * (d + 8) * exact.eps) + d * exact.tiny
         rho = np.sqrt(square.clip(0)).clip(None, FARTHEST) * (1 + 2 * (r + 16) * EPS)
+        rho[square == -np.inf] = -FARTHEST  # the point has no impostors
         squares = np.einsum("ij,ij->i", centres, centres)[own]
         squares += np.einsum("ij,ij->i", points, points)
         offset = 2 * (r + 16) * (EPS * squares + TINY)
@@ -200,7 +201,7 @@ class Slabs:
             for a in part:
                 np.max(left[blocks.rows(a), : r + 1] @ lines, axis=0, out=ends[a])
 
-        in_threads(measure, _shares(range(len(blocks))), points.nbytes * len(blocks))
+        in_threads(measure, consecutive(range(len(blocks))), points.nbytes * len(blocks))
         double = centres.astype(np.float64)
         apart = (cdist(double, double) * (1 + 4 * EPS)).astype(np.float32)
         widest = np.maximum.reduceat(left[:, -1], blocks.cuts[:-1])
@@ -236,11 +237,24 @@ class Slabs:
 
     def impostor_pairs(self, Z: Floats, reach: Floats, in_threads: InThreads) -> Index:
         """Those of the remaining pairs that are nearer than the reach, as i n + l."""
-        blocks, (n, r) = self.blocks, self.blocks.points.shape
-        pairs, count = Pairs.build(blocks, Z, reach), PairCount(Z)
+        n, r = self.blocks.points.shape
+        pairs, count = Pairs.build(self.blocks, Z, reach), PairCount(Z)
         found: list[list[Index]] = []
-        for targets in _shares(range(len(blocks)), max(1, MASK_BYTES // n)):
-            mask = np.zeros((len(targets), n), np.bool_)  # [b, i]: block b may hold impostors of i
+        for targets, mask in self.masks(in_threads):
+
+            def search(part: range, first: int = targets.start, mask: Mask = mask) -> list[Index]:
+                codes = [code for b in part for code in pairs.near(b, mask[b - first])]
+                count.add(sum(map(len, codes)))
+                return codes
+
+            found += in_threads(search, consecutive(targets), n * n * r)
+        return np.concatenate([np.empty(0, np.intp), *(code for part in found for code in part)])
+
+    def masks(self, in_threads: InThreads) -> Iterator[tuple[range, Mask]]:
+        """Some blocks at a time, and which points (columns) may have impostors in each (rows)."""
+        blocks, (n, r) = self.blocks, self.blocks.points.shape
+        for targets in consecutive(range(len(blocks)), max(1, MASK_BYTES // n)):
+            mask = np.zeros((len(targets), n), np.bool_)
 
             def mark(part: range, targets: range = targets, mask: Mask = mask) -> None:
                 for a in part:
@@ -248,14 +262,8 @@ class Slabs:
                     if len(others):
                         mask[others, blocks.rows(a)] = self.kept(a, targets.start + others)
 
-            def search(part: range, first: int = targets.start, mask: Mask = mask) -> list[Index]:
-                codes = [code for b in part for code in pairs.near(b, mask[b - first])]
-                count.add(sum(map(len, codes)))
-                return codes
-
-            in_threads(mark, _shares(range(len(blocks))), n * n * r)
-            found += in_threads(search, _shares(targets), n * n * r)
-        return np.concatenate([np.empty(0, np.intp), *(code for part in found for code in part)])
+            in_threads(mark, consecutive(range(len(blocks))), n * n * r)
+            yield targets, mask
 
 
 @dataclass(frozen=True)
@@ -348,6 +356,6 @@ def _directions(sample: NDArray[np.float64], reach: Floats) -> NDArray[np.float6
     return vectors[:, -count:] if count < r else None
 
 
-def _shares(blocks: range, size: int = SHARED) -> list[range]:
+def consecutive(blocks: range, size: int = SHARED) -> list[range]:
     """Consecutive ranges of blocks."""
     return [blocks[first : first + size] for first in range(0, len(blocks), size)]

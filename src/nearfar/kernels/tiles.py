@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.kernels import check_memory
+from nearfar.kernels import check_memory, free_memory
 
 Index = NDArray[np.intp]
 
@@ -27,18 +27,20 @@ class PairCount:
 
     def __init__(self, points: Any) -> None:
         self._points, self._count, self._lock = points, 0, Lock()
+        self._room = free_memory(points)
 
     def add(self, count: int) -> None:
         """Add to the count."""
         with self._lock:
             self._count += count
-        check_memory(
-            PAIR_BYTES * self._count,
-            f"learning from {len(self._points)} points with {self._count} triplets or more at a"
-            " time",
-            "Fit to fewer rows, lower n_neighbors",
-            self._points,
-        )
+        if PAIR_BYTES * self._count > self._room:
+            check_memory(
+                PAIR_BYTES * self._count,
+                f"learning from {len(self._points)} points with {self._count} triplets or more at a"
+                " time",
+                "Fit to fewer rows, lower n_neighbors",
+                self._points,
+            )
 
 
 def unlike_tiles(starts: Index, size: int, most: int = 0) -> Iterator[tuple[slice, slice]]:
@@ -48,18 +50,7 @@ def unlike_tiles(starts: Index, size: int, most: int = 0) -> Iterator[tuple[slic
     at most ``size`` rows and end where large classes end, so that few pairs of the same class are
     visited. Off the diagonal, the second range may join several ranges, up to ``most`` rows.
     """
-    cuts = [0]
-    for first, last in pairwise(starts.tolist()):
-        large = last - first > size // 2
-        if large and first > cuts[-1]:
-            cuts.append(first)
-        while last - cuts[-1] > size:
-            cuts.append(cuts[-1] + size)
-        if large:
-            cuts.append(last)
-    cuts.append(int(starts[-1]))
-    pieces = [slice(a, b) for a, b in pairwise(cuts) if b > a]
-    labels = labels_of(starts)
+    pieces, labels = _pieces(starts, size), labels_of(starts)
     for position, rows in enumerate(pieces):
         joined = None
         for columns in pieces[position:]:
@@ -73,6 +64,46 @@ def unlike_tiles(starts: Index, size: int, most: int = 0) -> Iterator[tuple[slic
                 joined = slice(joined.start, columns.stop)
         if joined is not None:
             yield rows, joined
+
+
+def cross_tiles(labels: Index, others: Index, size: int) -> Iterator[tuple[slice, slice]]:
+    """Pairs of row ranges of two arrays that together hold each pair of different labels.
+
+    Where labels are ascending, ranges end where large classes end, and few pairs of the same class
+    are visited. Ranges have at most ``size`` rows.
+    """
+    ascending = all((np.diff(values) >= 0).all() for values in (labels, others))
+    rows, columns = (
+        _pieces(_starts_of(values) if ascending else np.array([0, len(values)]), size)
+        for values in (labels, others)
+    )
+    for first in rows:
+        for second in columns:
+            ends = {labels[first.start], labels[first.stop - 1]}
+            ends |= {others[second.start], others[second.stop - 1]}
+            if not ascending or len(ends) > 1:
+                yield first, second
+
+
+def _pieces(starts: Index, size: int) -> list[slice]:
+    """Ranges of at most so many rows that end where large classes end."""
+    cuts = [0]
+    for first, last in pairwise(starts.tolist()):
+        large = last - first > size // 2
+        if large and first > cuts[-1]:
+            cuts.append(first)
+        while last - cuts[-1] > size:
+            cuts.append(cuts[-1] + size)
+        if large:
+            cuts.append(last)
+    cuts.append(int(starts[-1]))
+    return [slice(a, b) for a, b in pairwise(cuts) if b > a]
+
+
+def _starts_of(labels: Index) -> Index:
+    """Where classes begin in ascending labels, and their number at the end."""
+    firsts = np.flatnonzero(np.diff(labels, prepend=labels[:1] - 1))
+    return np.append(firsts, len(labels))
 
 
 def labels_of(starts: Index) -> Index:

@@ -59,7 +59,7 @@ from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
 
 from nearfar.kernels import Array
-from nearfar.linalg import largest_scale, range_and_null, symmetric, top_of_means
+from nearfar.linalg import in_basis, largest_scale, range_and_null, symmetric, top_of_means
 from nearfar.problems.lmnn_objective import LMNNObjective
 from nearfar.problems.lmnn_triplets import DualPoint, Placement, Triplets
 
@@ -165,7 +165,8 @@ class LMNNProblem(LMNNObjective):
             return False
         above, after = (A @ self.prior_inverse for A in (self.components(L), components))
         M = symmetric(above.T @ above) + self.floor * np.eye(above.shape[1])
-        least = float(scipy_linalg.eigvalsh(symmetric(after.T @ after), M)[0])
+        only = (0, 0)  # the least
+        least = float(scipy_linalg.eigvalsh(symmetric(after.T @ after), M, subset_by_index=only)[0])
         lengths = self._lengths(self._map(L, self.exact()), *self.edges, self._exactly_kept)
         reach = least * (1 + lengths + triplets.width)
         return bool((1 + self._lengths(Z, *self.edges) <= reach).all())
@@ -287,7 +288,7 @@ class LMNNProblem(LMNNObjective):
             alpha = self._annihilate_null_space(at.triplets, alpha, U)
             known = self._dual_point(at, alpha, equal, U, kept)
         framed = (
-            [basis.T @ S @ basis for (basis, _), S in zip(self._ranges, point.S or (), strict=True)]
+            [in_basis(basis, S) for (basis, _), S in zip(self._ranges, point.S or (), strict=True)]
             for point in (known, here)
         )
 
@@ -309,17 +310,23 @@ class LMNNProblem(LMNNObjective):
         far = kernels.double(kernels.sq_lengths(kept, triplets.heads, triplets.tails))
         return 1 + near[triplets.near] - far[triplets.pair]
 
-    def dual_point(self, certificate: Certificate) -> dict[str, NDArray[Any]]:
-        """The triplets (point, target, impostor) with α above zero, by row, and these α."""
+    def dual_point(
+        self, certificate: Certificate, numbers: NDArray[np.intp]
+    ) -> dict[str, NDArray[Any]]:
+        """The triplets (point, target, impostor) with α above zero, and these α.
+
+        ``numbers`` are the numbers by which the rows are named.
+        """
         kernels, triplets = self.kernels, certificate.triplets
         assert certificate.dual is not None
         used = kernels.flatnonzero(certificate.dual > 0)
         edge, impostors = triplets.edge[used], triplets.tails[triplets.pair[used]]
+        names = kernels.compact(kernels.index(numbers, self.U), 1 + int(numbers.max(initial=0)))
         rows = (self.edges[0][edge], self.edges[1][edge], impostors)
-        return {
-            "triplets": np.stack([kernels.to_host(row) for row in rows], axis=1),
-            "weights": kernels.to_host(certificate.dual[used]),
-        }
+        found = np.empty((len(used), 3), dtype=np.int32)
+        for column, row in enumerate(rows):
+            found[:, column] = kernels.to_host(names[row])
+        return {"triplets": found, "weights": kernels.to_host(certificate.dual[used])}
 
     def _feasible(
         self,

@@ -20,22 +20,31 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg as scipy_linalg
 
 from nearfar.blocks import Blocks, Engine, Task
-from nearfar.blocks.engine import rounds, unchanged
+from nearfar.blocks.engine import unchanged
 from nearfar.blocks.rows import IN_FLIGHT
 from nearfar.linalg import largest_scale, range_and_null, symmetric
 from nearfar.problems import lmnn_shards as shards
 from nearfar.problems.lmnn import CERTIFY_WIDTH, Certificate, LMNNProblem
 from nearfar.problems.lmnn_blocks_whitening import whitened_blocks
-from nearfar.problems.lmnn_blocks_working import BlockLine, Placed, Working
-from nearfar.problems.lmnn_shards import Coordinates, Multipliers, Seeker
+from nearfar.problems.lmnn_blocks_working import (
+    BlockLine,
+    Certified,
+    Placed,
+    Search,
+    Shards,
+    Working,
+)
+from nearfar.problems.lmnn_shards import Coordinates, Multipliers
 from nearfar.problems.lmnn_triplets import Triplets
+
+SAMPLED_TAILS = 4096  # rows among which a sample of target edges has its impostors
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 Edges = tuple[Index, Index]
-Search = tuple[list[list[Task]], list[Task]]
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,7 @@ class LMNNBlocks(LMNNProblem):
 
     blocks: Blocks
     codes: Index  # (n,) class numbers of all rows, ascending in each block
+    rows: list[Task]  # those of each shard
     bases: list[Task]
     shared: Coordinates
     offsets: Index  # number of the first edge of each shard
@@ -70,7 +80,6 @@ class LMNNBlocks(LMNNProblem):
         cuts = np.searchsorted(edges[0], blocks.starts)
         bases = _bases(
             blocks,
-            blocks.parts,
             [np.arange(first, last) for first, last in pairwise(blocks.starts.tolist())],
             [(edges[0][a:b], edges[1][a:b]) for a, b in pairwise(cuts)],
             codes,
@@ -112,6 +121,7 @@ class LMNNBlocks(LMNNProblem):
             first=None,
             blocks=blocks,
             codes=codes,
+            rows=blocks.parts,
             bases=bases,
             shared=shared,
             offsets=cuts[:-1],
@@ -131,22 +141,44 @@ class LMNNBlocks(LMNNProblem):
         """The same problem with shards in float64."""
         return replace(self, U=self.U.astype(np.float64))
 
+    def coarser(self) -> None:
+        """None: blocks are not sampled twice."""
+
     def sampled(self, rows: int) -> LMNNBlocks:
-        """As `LMNNPoints.sampled`: one shard, whose rows meet those of all blocks."""
-        step = max(1, self.blocks.shape[0] // rows)
-        kept = np.flatnonzero(self.edges[0] % step == 0)
+        """As `LMNNPoints.sampled`, but of `SAMPLED_TAILS` rows that may invade, in one block.
+
+        Impostors among all rows would gather these on one worker. The push counts as many times
+        as there are rows for each of them.
+        """
+        n = self.blocks.shape[0]
+        kept = np.flatnonzero(self.edges[0] % max(1, n // rows) == 0)
         if len(kept) in (0, len(self.edges[0])):
             return self
-        edges = self.edges[0][kept], self.edges[1][kept]
-        ids = np.unique(edges[0])
+        heads, tails = self.edges[0][kept], self.edges[1][kept]
         share = len(kept) / len(self.edges[0])
         if self.masses is not None:
-            share = float(self.masses[edges[0]].sum() / self.masses[self.edges[0]].sum())
-        bases = _bases(self.blocks, self.blocks.fetch([ids]), [ids], [edges], self.codes)
+            share = float(self.masses[heads].sum() / self.masses[self.edges[0]].sum())
+        ids = np.unique(np.concatenate([heads, tails, np.arange(0, n, -(-n // SAMPLED_TAILS))]))
+        order = np.argsort(self.codes[ids], kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(ids))  # of ids, in the order of classes
+        near, far = (place[np.searchsorted(ids, ends)] for ends in (heads, tails))
+        by_head = np.argsort(near, kind="stable")
+        edges, codes = (near[by_head], far[by_head]), self.codes[ids[order]]
+        gathered = self.engine.map(shards.ordered, self.blocks.fetch([ids]), [order], name="rows")
+        starts, shape = np.array([0, len(ids)]), (len(ids), self.blocks.shape[1])
+        blocks = Blocks(self.engine, gathered, starts, shape, self.blocks.dtype)
+        masses = None if self.masses is None else self.masses[ids[order]]
+        push_weight = self.shared.push_weight * n / len(ids)
         return replace(
             self,
             edges=edges,
-            bases=bases,
+            masses=masses,
+            blocks=blocks,
+            codes=codes,
+            rows=gathered,
+            bases=_bases(blocks, [np.arange(len(ids))], [edges], codes),
+            shared=replace(self.shared, push_weight=push_weight, masses=masses),
             offsets=np.zeros(1, dtype=np.intp),
             P=share * self.P,
             ridge=share * self.ridge,
@@ -158,10 +190,10 @@ class LMNNBlocks(LMNNProblem):
     def _searched(self, F: Matrix, margin: float, previous: Working | None, keep: bool) -> Search:
         """What a search under a map F finds for each shard, and the multipliers before it.
 
-        Shards are the rows of all blocks, or of one sample: pairs of blocks meet once, and are
-        searched both ways. In each round a block moves once at most, as a result of its own that is
-        freed when its round is over, and the next rounds wait for it: no worker gathers the blocks
-        of others.
+        Pairs of blocks meet once, and are searched both ways. In each round a block moves once at
+        most, as a result of its own that is freed when its task is over, and few tasks are under
+        way at a time: no worker gathers the blocks of others. Blocks meet themselves last, which
+        takes less time, so that workers end together.
         """
         engine, blocks = self.engine, self.blocks
         known = [Multipliers.none()] * len(self.bases) if previous is None else previous.collect()
@@ -169,33 +201,27 @@ class LMNNBlocks(LMNNProblem):
         before = engine.map(unchanged, known, name="multipliers")
         heads = engine.map(
             shards.begun,
+            self.rows,
             self.bases,
             before,
             name="impostor_search",
             shared=(self.shared, F, margin, keep),
         )
-        mutual = len(heads) == len(blocks)
-        if mutual:
-            seekers = engine.map(shards.seeker_of, heads, name="seeker")
-        else:
-            classes = zip(blocks.split(self.codes), blocks.starts.tolist(), strict=False)
-            seekers = [Seeker.of_none(codes, first) for codes, first in classes]
+        seekers = engine.map(shards.seeker_of, heads, name="seeker")
         found: list[list[Task]] = [[] for _ in heads]
         waiting: list[list[Task]] = []
-        for pairs in rounds(len(blocks), both=not mutual):
-            met = [(a, b) for a, b in pairs if a < len(heads)]
-            if not met:
-                continue
+        for met in blocks.meetings(len(heads), both=False, itself_last=True):
             sent = engine.map(unchanged, [blocks.parts[b] for _, b in met], name="send")
             both = engine.map(
                 shards.searched,
+                [self.rows[a] for a, _ in met],
                 [heads[a] for a, _ in met],
                 sent,
                 [seekers[b] for _, b in met],
                 name="impostor_search",
                 shared=(self.shared, F),
             )
-            for which in range(2 if mutual else 1):
+            for which in range(2):
                 halves = engine.map(shards.half, both, [which] * len(both), name="impostors")
                 for (a, b), task in zip(met, halves, strict=True):
                     if which == 0 or a != b:
@@ -205,7 +231,7 @@ class LMNNBlocks(LMNNProblem):
                 engine.finish(waiting.pop(0))
         for some in found:
             engine.finish(some)
-        return found, before
+        return Search(found, before, heads)
 
     def _assembled(
         self,
@@ -216,17 +242,17 @@ class LMNNBlocks(LMNNProblem):
         keep: bool,
     ) -> Working:
         """The shards of what a search has found."""
-        found, before = searched
         tasks = self.engine.map(
             shards.shard_of,
+            self.rows,
             self.bases,
-            found,
-            before,
+            searched.found,
+            searched.before,
             name="shard",
             shared=(self.shared, L, None, margin, width, keep, self.is_single),
         )
         self.engine.finish(tasks)
-        return Working(self.engine, width, L, tasks)
+        return Working(self.engine, width, Shards(L, tasks))
 
     def survey(  # type: ignore[override]
         self,
@@ -236,6 +262,7 @@ class LMNNBlocks(LMNNProblem):
         previous: Working | None = None,
         *,
         keep: bool = False,
+        insist: bool = False,  # noqa: ARG002 - searches are dear here
     ) -> Placed:
         """As `LMNNObjective.survey`."""
         found = self._searched(self._with_floor(L), margin, previous, keep)
@@ -273,18 +300,21 @@ class LMNNBlocks(LMNNProblem):
             parts.append(
                 Multipliers(found["edge"][own] - first, found["tail"][own], found["prox"][own])
             )
-        return Working(self.engine, width, None, None, parts)
+        return Working(self.engine, width, Shards(None, None, parts))
 
     # -- objective, gradient and line ----------------------------------------------------------
 
     def place(self, L: Matrix, triplets: Working) -> Placed:  # type: ignore[override]
         """L with the triplets at hand."""
-        if triplets.tasks is None:  # dropped: fetch the rows of these triplets again
+        if triplets.held.tasks is None:  # dropped: fetch the rows of these triplets again
             found = self._searched(self._with_floor(L), -np.inf, triplets, keep=True)
             triplets = self._assembled(found, L, -np.inf, triplets.width, keep=True)
-        elif triplets.L is None or not np.array_equal(triplets.L, L):
-            triplets = triplets.after(shards.placed, L, L, name="place")
-        return Placed(L, triplets, self._pull(L, L) + self.constant)
+        held = triplets.held
+        assert held.tasks is not None
+        if held.L is None or not np.array_equal(held.L, L):
+            held.tasks = self.engine.map(shards.placed, held.tasks, name="place", shared=(L,))
+            held.L = L
+        return Placed(L, triplets, self._pull(L, L) + self.constant, held.tasks)
 
     def _pull(self, L: Matrix, other: Matrix, *_: Any) -> float:
         return float(np.vdot(L @ self._root, other @ self._root))
@@ -314,25 +344,26 @@ class LMNNBlocks(LMNNProblem):
 
     def move(self, at: Placed, line: BlockLine, t: float) -> Placed:  # type: ignore[override]
         """The placement at L + tΔ."""
-        L, width = at.L + t * line.direction, at.triplets.width
-        triplets = at.triplets.after(shards.moved, L, line.direction, width, t, name="move")
-        return self.place(L, triplets)
+        L, held = at.L + t * line.direction, at.triplets.held
+        shared = line.direction, at.triplets.width, t
+        held.L, held.tasks, held.certified = L, at.after(shards.moved, *shared, name="move"), None
+        return self.place(L, at.triplets)
 
     def advance_multipliers(self, at: Placed, width: float) -> Placed:  # type: ignore[override]
         """Replace a of (4) by α, and set the width."""
-        advanced = at.triplets.after(shards.advanced, at.L, at.triplets.width, name="advance")
-        return Placed(at.L, advanced.with_width(width), at.pull)
+        tasks = at.after(shards.advanced, at.triplets.width, name="advance")
+        return Placed(at.L, at.triplets.advanced(at.L, tasks, width), at.pull, tasks)
 
     def narrow(self, at: Placed, width: float) -> Placed:  # type: ignore[override]
         """Set the width of (4) and leave its multipliers."""
-        return Placed(at.L, at.triplets.with_width(width), at.pull)
+        return Placed(at.L, at.triplets.with_width(width), at.pull, at.tasks)
 
     # -- what is proved ------------------------------------------------------------------------
 
     def bound(self, at: Placed) -> tuple[Certificate, Placed]:  # type: ignore[override]
         """The gap of (6) over the triplets at hand, in working precision: a guide, no proof."""
         shared = at.triplets.width, self._ranges[0][1]
-        parts = self.engine.map(shards.bounded, at.tasks, name="bound", shared=shared)
+        parts = at.after(shards.bounded, *shared, name="bound")
         return self._certificate_of(parts, at.pull), at
 
     def certify(  # type: ignore[override]
@@ -343,6 +374,9 @@ class LMNNBlocks(LMNNProblem):
         found = self._searched(self._with_floor(L), width, previous, keep)
         working = self._assembled(found, L, width, width, keep)
         parts = self._proved(found, L, None, width, keep)
+        if self.kept is not None and not keep:
+            longest = found.longest_edge(self.engine)
+            working.held.certified = Certified(L, longest, found.without_heads())
         return self._certificate_of(parts, self._ridge_pull(L)), working
 
     def certify_returned(  # type: ignore[override]
@@ -350,13 +384,36 @@ class LMNNBlocks(LMNNProblem):
     ) -> Certificate:
         """The gap of (6) for the map that a fit returns for L, after rotation and rounding.
 
-        It is proved anew, so that the dual point is brought here once.
+        It is proved anew, so that the dual point is brought here once; from what the search for L
+        has found, if this has all triplets that are active under the map.
         """
         del certificate
-        components = self.returned(L)
-        found = self._searched(components, triplets.width, triplets, False)
+        components, known = self.returned(L), triplets.held.certified
+        if known is not None and self._covers_returned(known, L, components, triplets.width):
+            found = known.found
+        else:
+            found = self._searched(components, triplets.width, triplets, False)
         parts = self._proved(found, L, components, triplets.width, False, with_dual=True)
         return self._certificate_of(parts, self._ridge_of(components), with_dual=True)
+
+    def _covers_returned(
+        self, known: Certified, L: Matrix, components: Matrix, width: float
+    ) -> bool:
+        """As `LMNNProblem._covers_floored`, with the longest target edge in place of all.
+
+        With λ and Λ the least and largest eigenvalues of the map's metric relative to that of L,
+        D'(e) ≤ Λ D(e), so that 1 + Λ D(e) ≤ λ(1 + D(e) + w) suffices. It is linear in D(e), and
+        holds for all edges if it does for the longest and for length 0.
+        """
+        if not np.array_equal(known.L, L):
+            return False
+        above, after = (A @ self.prior_inverse for A in (self.components(L), components))
+        M = symmetric(above.T @ above) + self.floor * np.eye(above.shape[1])
+        values = scipy_linalg.eigvalsh(symmetric(after.T @ after), M)
+        least, largest = float(values[0]), float(values[-1])
+        return all(
+            1 + largest * length <= least * (1 + length + width) for length in (0.0, known.longest)
+        )
 
     def _proved(
         self,
@@ -368,12 +425,12 @@ class LMNNBlocks(LMNNProblem):
         with_dual: bool = False,
     ) -> list[Task]:
         """What (6) needs of each shard, in float64."""
-        found, before = searched
         return self.engine.map(
             shards.proved,
+            self.rows,
             self.bases,
-            found,
-            before,
+            searched.found,
+            searched.before,
             name="prove",
             shared=(self.shared, L, components, width, keep, self._ranges[0][1], with_dual),
         )
@@ -421,10 +478,8 @@ class LMNNBlocks(LMNNProblem):
         )
 
 
-def _bases(
-    blocks: Blocks, rows: list[Any], ids: list[Index], edges: list[Edges], codes: Index
-) -> list[Task]:
-    """The bases of shards: their rows, the numbers of these, their edges by row numbers."""
+def _bases(blocks: Blocks, ids: list[Index], edges: list[Edges], codes: Index) -> list[Task]:
+    """The bases of shards, from the numbers of their rows, and their edges by row numbers."""
     ends, tails = [], []
     for own, (_, far) in zip(ids, edges, strict=True):
         outside = np.setdiff1d(far, own)
@@ -434,7 +489,6 @@ def _bases(
         tails.append(np.where(own[place] == far, place, beyond))
     return blocks.engine.map(
         shards.based,
-        rows,
         blocks.fetch(ends),
         ids,
         [codes[own] for own in ids],

@@ -6,6 +6,7 @@ The mathematics is that of `nearfar.problems.whitening`, whose equation numbers 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import Blocks, Task
+from nearfar.blocks.rows import rows_at_a_time
 from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.problems.lmnn_points import FLOOR, identity_prior
-from nearfar.problems.lmnn_shards import Base
+from nearfar.problems.lmnn_shards import Base, joined, taken
 from nearfar.problems.whitening import (
     LOST,
     SAMPLE_ROWS,
@@ -59,15 +61,6 @@ class Framing:
         points = points - kernels.like(self.centre, points)
         return points if self.prior is None else kernels.apply(points, self.prior)
 
-    def edges(self, base: Base, points: Array) -> tuple[Array, Array, Array]:
-        """Heads, tails and weights of the target edges."""
-        kernels = kernels_for(points)
-        heads, tails = (kernels.index(end, points) for end in (base.heads, base.tails))
-        masses = np.ones(len(base.heads))
-        if self.masses is not None:
-            masses = self.masses[base.ids[base.heads]]
-        return heads, tails, kernels.like(masses, points)
-
 
 def whitened_blocks(
     blocks: Blocks,
@@ -81,15 +74,17 @@ def whitened_blocks(
     masses: Matrix | None,
 ) -> Whitened:
     """`nearfar.problems.whitening.whitened` of the pull of target edges, by sums over shards."""
-    engine = blocks.engine
 
     def total(function: Any, *shared: Any) -> Any:
-        return engine.total(engine.map(function, bases, name="whiten", shared=shared))
+        return blocks.folded(function, name="whiten", shared=shared)
+
+    def edge_total(function: Any, *shared: Any) -> Any:
+        return blocks.folded(function, bases, name="whiten", shared=shared)
 
     n = blocks.shape[0]
     count = float(len(edges[0]) if masses is None else masses[edges[0]].sum())
     framing = Framing(centre, None if prior is None else prior[0], masses)
-    squares, edge_squares = total(_squares, framing)
+    squares, edge_squares = edge_total(_squares, framing)
     W, inverse = identity_prior(squares > 0, shrinkage > 0) if prior is None else prior
     ridge = floor = 0.0
     if shrinkage and edge_squares > 0:
@@ -100,7 +95,7 @@ def whitened_blocks(
     basis, dual = row_space(total, framing, np.abs(sample), np.sqrt(squares / n), n)
 
     def measured(basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-        pull, gram, sums = total(_sums, framing, basis)
+        pull, gram, sums = edge_total(_sums, framing, basis)
         return weight * pull, gram, sums
 
     basis, dual, P, Q = resolved(basis, dual, measured, n, weight * count, ridge)
@@ -128,43 +123,86 @@ def row_space(
     return np.hstack([basis, read - basis @ (dual.T @ read)]), np.hstack([dual, added])
 
 
-def _squares(base: Base, framing: Framing) -> tuple[Matrix, float]:
+def _squares(X: Array, base: Base, framing: Framing) -> tuple[Matrix, float]:
     """Sums of squares of each coordinate of the rows, and of the target edges."""
-    points = framing.of(base.rows)
-    own = points[: len(base.X)]
-    heads, tails, masses = framing.edges(base, points)
-    lengths = kernels_for(points).sq_lengths(points, heads, tails)
-    return to_host((own * own).sum(0)), float((masses * lengths).sum())
+    squares, total = [], 0.0
+    for own, rows, heads, tails, masses in _parts(X, base, framing):
+        points = framing.of(rows)
+        squares.append(to_host((points[:own] * points[:own]).sum(0)))
+        lengths = kernels_for(points).sq_lengths(points, heads, tails)
+        total += float((masses * lengths).sum())
+    return np.sum(squares, axis=0), total
 
 
-def _unit_gram(base: Base, framing: Framing, factors: Matrix) -> tuple[Matrix, int]:
+def _unit_gram(X: Array, framing: Framing, factors: Matrix) -> tuple[Matrix, int]:
     """The Gram matrix of rows of scaled features and length 1, and how many are not zero."""
-    points = framing.of(base.X)
-    kernels = kernels_for(points)
-    scaled = points * kernels.like(factors, points)
-    unit = unit_rows(scaled)
-    return kernels.gram(unit, unit), int((scaled != 0).any(1).sum())
+    gram, count = np.zeros((len(factors), len(factors))), 0
+    for rows in rows_at_a_time(X):
+        points = framing.of(rows)
+        kernels = kernels_for(points)
+        scaled = points * kernels.like(factors, points)
+        unit = unit_rows(scaled)
+        gram += kernels.gram(unit, unit)
+        count += int((scaled != 0).any(1).sum())
+    return gram, count
 
 
 def _lost_gram(
-    base: Base, framing: Framing, basis: Matrix, dual: Matrix, inverse: Matrix
+    X: Array, framing: Framing, basis: Matrix, dual: Matrix, inverse: Matrix
 ) -> tuple[Matrix, int]:
     """The same of what a basis loses of rows that lose much."""
-    points = framing.of(base.X)
-    kernels = kernels_for(points)
-    factors = kernels.like(inverse, points)
-    lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * factors
-    whole = ((points * factors) ** 2).sum(1)
-    rows = kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)
-    unit = unit_rows(lost[rows])
-    return kernels.gram(unit, unit), len(rows)
+    gram, count = np.zeros((len(inverse), len(inverse))), 0
+    for part in rows_at_a_time(X):
+        points = framing.of(part)
+        kernels = kernels_for(points)
+        factors = kernels.like(inverse, points)
+        lost = (points - kernels.apply(kernels.apply(points, basis.T), dual)) * factors
+        whole = ((points * factors) ** 2).sum(1)
+        rows = kernels.flatnonzero((lost * lost).sum(1) > LOST**2 * whole)
+        unit = unit_rows(lost[rows])
+        gram += kernels.gram(unit, unit)
+        count += len(rows)
+    return gram, count
 
 
-def _sums(base: Base, framing: Framing, basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+def _sums(X: Array, base: Base, framing: Framing, basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """Pull of the edges, Gram matrix and sum of the rows, in the coordinates of a basis."""
-    kernels = kernels_for(base.X)
-    U = kernels.apply(framing.of(base.rows), basis.T)
-    own = U[: len(base.X)]
-    heads, tails, masses = framing.edges(base, U)
-    pull = kernels.gram(U, kernels.laplacian_matmul(heads, tails, masses, U))
-    return pull, kernels.gram(own, own), to_host(own.sum(0))
+    kernels, d = kernels_for(X), basis.shape[1]
+    pull, gram, total = np.zeros((d, d)), np.zeros((d, d)), np.zeros(d)
+    for own, rows, heads, tails, masses in _parts(X, base, framing):
+        U = kernels.apply(framing.of(rows), basis.T)
+        pull += kernels.gram(U, kernels.laplacian_matmul(heads, tails, masses, U))
+        gram += kernels.gram(U[:own], U[:own])
+        total += to_host(U[:own].sum(0))
+    return pull, gram, total
+
+
+def _parts(
+    X: Array, base: Base, framing: Framing
+) -> Iterator[tuple[int, Array, Array, Array, Array]]:
+    """Some rows of X at a time: their number, they and the other ends of their edges, the edges.
+
+    So few are in float64 at a time. Rows of one class follow each other, and most target
+    neighbours are among them.
+    """
+    pieces, first = base.pieces(X), 0
+    for rows in rows_at_a_time(X):
+        last = first + len(rows)
+        cuts = slice(*np.searchsorted(base.heads, [first, last]))
+        heads, tails = base.heads[cuts], base.tails[cuts]
+        others = np.setdiff1d(tails, np.arange(first, last))
+        inside = (tails >= first) & (tails < last)
+        place = np.where(inside, tails - first, last - first + np.searchsorted(others, tails))
+        found = joined([rows, taken(pieces, others)]) if len(others) else rows
+        kernels = kernels_for(rows)
+        weights = np.ones(len(heads))
+        if framing.masses is not None:
+            weights = framing.masses[base.ids[heads]]
+        yield (
+            last - first,
+            found,
+            kernels.index(heads - first, rows),
+            kernels.index(place, rows),
+            kernels.like(weights, kernels.double(rows[:0])),
+        )
+        first = last

@@ -6,9 +6,10 @@ Equation numbers are those of `nearfar.problems.lmnn`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,63 +22,100 @@ from nearfar.problems.lmnn_triplets import STEP_LIMIT
 Matrix = NDArray[np.float64]
 
 
-class Working:
-    """The triplets at hand: shards on the workers, placed at L, or their multipliers here."""
+@dataclass(frozen=True)
+class Search:
+    """What a search for impostors has found, for each shard."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        width: float,
-        L: Matrix | None,
-        tasks: list[Task] | None,
-        here: list[Multipliers] | None = None,
-    ) -> None:
-        self.engine, self.width, self.L = engine, width, L
-        self._tasks: list[Task] | None = tasks
-        self._here = here
+    found: list[list[Task]]  # `nearfar.problems.lmnn_shards.Found`, of each block
+    before: list[Task]  # the multipliers before it
+    heads: list[Task]  # `nearfar.problems.lmnn_shards.Head`
+
+    def longest_edge(self, engine: Engine) -> float:
+        """The squared length of the longest target edge."""
+        tasks = engine.map(shards.longest_edge, self.heads, name="longest_edge")
+        return float(max(engine.results(tasks)))
+
+    def without_heads(self) -> Search:
+        """The same, so that workers do not keep the heads."""
+        return replace(self, heads=[])
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A search in whose triplets a factor was certified, so that its map can be without another."""
+
+    L: Matrix
+    longest: float  # squared length of target edges
+    found: Search
+
+
+@dataclass
+class Shards:
+    """Triplets with the same multipliers: in shards that are placed at L, or here.
+
+    Only those of the last placement are kept. A shard at another factor is made from them.
+    """
+
+    L: Matrix | None
+    tasks: list[Task] | None
+    here: list[Multipliers] | None = None  # None until they are needed
+    certified: Certified | None = None  # until shards move, or are dropped
+
+
+class Working:
+    """The triplets at hand, with their multipliers and the width of (4).
+
+    Those that were found by one search are relatives. A new search drops the shards of all of
+    them: the best iterate so far, which has triplets, too, would keep its own on the workers.
+    """
+
+    def __init__(self, engine: Engine, width: float, held: Shards) -> None:
+        self.engine, self.width, self.held = engine, width, held
         self._count: int | None = None
+        self._relatives: WeakSet[Working] = WeakSet([self])
 
     def __len__(self) -> int:
         if self._count is None:
-            if self._here is not None:
-                self._count = sum(len(part.edge) for part in self._here)
+            here, tasks = self.held.here, self.held.tasks
+            if here is not None:
+                self._count = sum(len(part.edge) for part in here)
             else:
-                counts = self.engine.map(shards.counted, self._tasks or [], name="count")
+                counts = self.engine.map(shards.counted, tasks or [], name="count")
                 self._count = int(self.engine.total(counts))
         return self._count
 
-    @property
-    def tasks(self) -> list[Task] | None:
-        """The shards; None once they are dropped."""
-        return self._tasks
-
     def collect(self) -> list[Multipliers]:
-        """Bring all triplets with their multipliers here, and drop the shards."""
-        if self._here is None:
-            assert self._tasks is not None
-            tasks = self.engine.map(shards.collected, self._tasks, name="multipliers")
-            self._here = self.engine.results(tasks)
-        self._tasks = None
-        return self._here
+        """Bring all triplets with their multipliers here, and drop the shards of all relatives."""
+        for one in list(self._relatives):
+            one.multipliers()
+            if one.held.tasks is not None:
+                one.held.tasks.clear()  # also for who holds a placement, and needs its factor only
+                one.held.tasks = None
+            one.held.certified = None
+        return self.multipliers()
 
     def multipliers(self) -> list[Multipliers]:
-        """The same, without dropping the shards."""
-        tasks = self._tasks
-        found = self.collect()
-        self._tasks = tasks
-        if tasks is not None:
-            self._here = None
-        return found
+        """All triplets with their multipliers, without dropping the shards."""
+        held = self.held
+        if held.here is None:
+            assert held.tasks is not None
+            tasks = self.engine.map(shards.collected, held.tasks, name="multipliers")
+            held.here = self.engine.results(tasks)
+        return held.here
 
     def with_width(self, width: float) -> Working:
         """The same triplets with another width of (4)."""
-        return Working(self.engine, width, self.L, self._tasks, self._here)
+        return self._relative(width, self.held)
 
-    def after(self, function: Callable[..., Any], L: Matrix, *shared: Any, name: str) -> Working:
-        """The triplets with ``function(shard, *shared)`` for each shard, placed at L."""
-        assert self._tasks is not None
-        tasks = self.engine.map(function, self._tasks, name=name, shared=shared)
-        return Working(self.engine, self.width, L, tasks)
+    def advanced(self, L: Matrix, tasks: list[Task], width: float) -> Working:
+        """The triplets with other multipliers, in shards that are placed at L."""
+        return self._relative(width, Shards(L, tasks))
+
+    def _relative(self, width: float, held: Shards) -> Working:
+        found = Working(self.engine, width, held)
+        found._relatives = self._relatives
+        self._relatives.add(found)
+        return found
 
 
 @dataclass(frozen=True)
@@ -87,12 +125,11 @@ class Placed:
     L: Matrix
     triplets: Working
     pull: float  # ⟨P, M⟩ with the constant of (7)
+    tasks: list[Task]  # the shards at L
 
-    @property
-    def tasks(self) -> list[Task]:
-        """The shards."""
-        assert self.triplets.tasks is not None
-        return self.triplets.tasks
+    def after(self, function: Callable[..., Any], *shared: Any, name: str) -> list[Task]:
+        """Shards ``function(shard, *shared)``."""
+        return self.triplets.engine.map(function, self.tasks, name=name, shared=shared)
 
     @cached_property
     def measured(self) -> tuple[Any, ...]:

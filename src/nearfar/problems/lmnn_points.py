@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
 
-from nearfar.kernels import Array, check_memory, kernels_for
+from nearfar.kernels import Array, check_memory, is_torch, kernels_for
 from nearfar.linalg import factor_psd, leading_eigh, null_tolerance, symmetric
 from nearfar.problems.whitening import floored_map, returned_map, rotated_map, whitened
 
@@ -25,6 +25,10 @@ FEWEST = 8  # directions of a first guess, where there are as many
 WIDE = 2.0  # τ of the directions of a first guess, unless these are too few
 OPEN = 0.1  # of the mean eigenvalue of a start's metric, for the directions that it lacks
 FLOOR = 0.5  # F of (7)
+COARSE_FROM = 50_000  # points; fewer are searched in seconds
+COARSER = 8  # rows of a problem for each row of a coarser one that has target edges, at least
+SAMPLED_ROWS = 500_000  # of a coarser problem on a GPU
+EDGES_A_PARAMETER = 16  # target edges for each entry of a metric that determine it well
 MAP_BYTES = 32  # for each entry of a map of full rank: W, its inverse and two factors
 
 
@@ -172,6 +176,57 @@ class LMNNPoints:
             first_edge=kernels.searchsorted(heads, kernels.arange(n + 1, heads)),
             P=share * self.P,
             ridge=share * self.ridge,
+        )
+
+    def coarser(self) -> tuple[Self, bool] | None:
+        """A problem of the target edges of some rows, and whether its optimum is only about theirs.
+
+        None if these rows or the points are too few. On a GPU searches take less time beside steps:
+        there the rows are compared with all points, and only a sample of millions pays.
+        """
+        if not is_torch(self.U):
+            coarse = self._with_few_impostors()
+            return None if coarse is None else (coarse, True)
+        some = self.sampled(SAMPLED_ROWS)
+        if COARSER * len(some.edges[0]) > len(self.edges[0]):
+            return None
+        return some, False
+
+    def _with_few_impostors(self) -> Self | None:
+        """The problem of the target edges of some rows, with these rows and targets as impostors.
+
+        With a share s of the points as impostors, each counts 1/s times, so that the optimum is
+        about the same. None if there are too few edges for that, or points.
+        """
+        n, d = len(self.U), self.U.shape[-1]
+        few = COARSER * EDGES_A_PARAMETER * d * (d + 1) / 2
+        if n < COARSE_FROM or d == 0 or len(self.edges[0]) < few:
+            return None
+        chosen = np.flatnonzero(self.edges[0] % COARSER == 0)
+        heads, tails = (end[chosen] for end in self.edges)
+        rows = np.unique(np.concatenate([heads, tails]))
+        heads, tails = np.searchsorted(rows, heads), np.searchsorted(rows, tails)
+        share = len(chosen) / len(self.edges[0])
+        if self.masses is not None:
+            share = float(self.masses[self.edges[0][chosen]].sum())
+            share /= float(self.masses[self.edges[0]].sum())
+        push = self.push_weight * n / len(rows)
+        total = 1 - self.push_weight + push
+        exact, images = self.exact, self.images
+        return replace(
+            self,
+            U=self.U[rows],
+            edges=(heads, tails),
+            first_edge=np.searchsorted(heads, np.arange(len(rows) + 1)),
+            starts=np.searchsorted(rows, self.starts),
+            masses=None if self.masses is None else self.masses[rows],
+            push_weight=push / total,
+            ridge=share / total * self.ridge,
+            kept=None if self.kept is None else self.kept[rows],
+            P=share / total * self.P,
+            exact=lambda: exact()[rows],
+            images=lambda components: images(components)[rows],
+            first=None,
         )
 
     @property

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import Sized
+from nearfar.blocks.rows import rows_at_a_time
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
@@ -23,7 +24,6 @@ from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-ROWS_AT_A_TIME = 1 << 12  # that are mapped in float64
 NEAR_EQUAL = 1e-9  # squared length, in margins, up to which rows are compared
 
 
@@ -38,18 +38,18 @@ class Coordinates:
     push_weight: float
     masses: Matrix | None  # (n,) m of (8), of all rows
 
-    def centred(self, rows: Array) -> Array:
-        """Rows in float64, relative to the centre."""
-        kernels = kernels_for(rows)
-        points = kernels.double(rows)
-        return points - kernels.like(self.centre, points)
+    @property
+    def kept_maps(self) -> list[Matrix]:
+        """√φ W of (7), under which lengths are those of φWᵀW; none for φ = 0."""
+        return [self.floor**0.5 * self.prior] if self.floor else []
 
-    def images(self, rows: Array, maps: list[Matrix], single: bool) -> list[Array]:
+    def images(self, pieces: list[Array], maps: list[Matrix], single: bool) -> list[Array]:
         """Rows under each of some maps, in float32 if ``single``; few are in float64 at a time."""
-        kernels = kernels_for(rows)
+        kernels = kernels_for(pieces[0])
         found: list[list[Array]] = [[] for _ in maps]
-        for first in range(0, max(len(rows), 1), ROWS_AT_A_TIME):
-            points = self.centred(rows[first : first + ROWS_AT_A_TIME])
+        for rows in (part for piece in pieces for part in rows_at_a_time(piece)):
+            points = kernels.double(rows)
+            points = points - kernels.like(self.centre, points)
             for parts, L in zip(found, maps, strict=True):
                 part = kernels.apply(points, L)
                 parts.append(kernels.single(part) if single else part)
@@ -58,20 +58,21 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Base(Sized):
-    """The rows of a block with their target edges, and the rows where these end."""
+    """The target edges of the rows X of a block, or of other rows, and the rows where these end.
 
-    X: Array  # (m, features) rows that head edges and triplets
-    ids: Index  # (m,) their row numbers, ascending
-    codes: Index  # (m,) their class numbers
+    X itself (m, features) is not part of it, so that a worker holds it once.
+    """
+
+    ids: Index  # (m,) row numbers of X, ascending
+    codes: Index  # (m,) class numbers of X
     ends: Array | None  # (e, features) rows of other blocks where target edges end
     end_ids: Index  # (e,) their row numbers, ascending
     heads: Index  # target edges: rows of X,
     tails: Index  # and rows of X and then of ``ends``
 
-    @property
-    def rows(self) -> Array:
+    def pieces(self, X: Array) -> list[Array]:
         """All rows, as the edges count them."""
-        return joined([self.X] if self.ends is None else [self.X, self.ends])
+        return [X] if self.ends is None else [X, self.ends]
 
 
 @dataclass(frozen=True)
@@ -97,20 +98,14 @@ class Seeker(Sized):
     ids: Index  # (m,) row numbers, ascending
     known: Index  # ascending row numbers of tails that are needed in any case
 
-    @classmethod
-    def of_none(cls, codes: Index, first: int) -> Seeker:
-        """Rows from ``first`` on, which seek no impostors."""
-        ids = first + np.arange(len(codes))
-        return cls(np.full(len(codes), -np.inf), codes, ids, ids[:0])
-
 
 @dataclass(frozen=True)
 class Head(Sized):
     """The rows of a shard in a search for impostors."""
 
-    X: Array
     images: Array  # (m, r)
     seeker: Seeker
+    longest: float  # squared length of target edges
 
 
 @dataclass(frozen=True)
@@ -124,17 +119,10 @@ class Found(Sized):
 
 
 def based(
-    block: Array | list[Array],
-    ends: list[Array],
-    ids: Index,
-    codes: Index,
-    end_ids: Index,
-    heads: Index,
-    tails: Index,
+    ends: list[Array], ids: Index, codes: Index, end_ids: Index, heads: Index, tails: Index
 ) -> Base:
-    """A base, from the rows of a block, or pieces of rows, and the pieces of its edges' ends."""
-    X = joined(block) if isinstance(block, list) else block
-    return Base(X, ids, codes, joined(ends) if ends else None, end_ids, heads, tails)
+    """A base, from pieces of the rows where edges end."""
+    return Base(ids, codes, joined(ends) if ends else None, end_ids, heads, tails)
 
 
 def joined(pieces: list[Array]) -> Array:
@@ -142,21 +130,33 @@ def joined(pieces: list[Array]) -> Array:
     return pieces[0] if len(pieces) == 1 else kernels_for(pieces[0]).concatenate(pieces)
 
 
+def ordered(pieces: list[Array], order: Index) -> Array:
+    """Rows of arrays that follow each other, in an order."""
+    return take_rows(joined(pieces), order)
+
+
 # -- search ----------------------------------------------------------------------------------------
 
 
 def begun(
-    base: Base, previous: Multipliers, at: Coordinates, F: Matrix, margin: float, keep: bool
+    X: Array,
+    base: Base,
+    previous: Multipliers,
+    at: Coordinates,
+    F: Matrix,
+    margin: float,
+    keep: bool,
 ) -> Head:
     """The head of a search under the map F (r, features), of the metric with its floor."""
-    kernels = kernels_for(base.X)
-    images = kernels.apply(at.centred(base.rows), F)
-    heads, tails = (kernels.index(end, base.X) for end in (base.heads, base.tails))
+    kernels = kernels_for(X)
+    (images,) = at.images(base.pieces(X), [F], single=False)
+    heads, tails = (kernels.index(end, X) for end in (base.heads, base.tails))
     lengths = kernels.double(kernels.sq_lengths(images, heads, tails))
-    reach = kernels.segment_max(heads, lengths, len(base.X)) + (1 + margin)
+    reach = kernels.segment_max(heads, lengths, len(X)) + (1 + margin)
     known = previous.tail if keep else previous.tail[previous.prox > 0]
     seeker = Seeker(reach, base.codes, base.ids, np.unique(known))
-    return Head(base.X, images[: len(base.X)], seeker)
+    own = images if base.ends is None else 1 * images[: len(X)]  # a view would keep all
+    return Head(own, seeker, float(lengths.max()) if len(lengths) else 0.0)
 
 
 def seeker_of(head: Head) -> Seeker:
@@ -164,10 +164,15 @@ def seeker_of(head: Head) -> Seeker:
     return head.seeker
 
 
+def longest_edge(head: Head) -> float:
+    """The squared length of the longest target edge."""
+    return head.longest
+
+
 def searched(
-    head: Head, block: Array, other: Seeker, at: Coordinates, F: Matrix
+    X: Array, head: Head, block: Array, other: Seeker, at: Coordinates, F: Matrix
 ) -> tuple[Found, Found]:
-    """Impostors of a shard among the rows of a block, and of these among the rows of the shard."""
+    """Impostors of the rows X of a shard among those of a block, and of these among X."""
     kernels, own = kernels_for(block), head.seeker
     if own.ids[0] == other.ids[0] and len(own.ids) == len(other.ids):
         starts = np.searchsorted(own.codes, np.arange(own.codes[-1] + 2))
@@ -177,7 +182,7 @@ def searched(
     if own.codes[0] == own.codes[-1] == other.codes[0] == other.codes[-1]:
         forth = back = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
     else:
-        images = kernels.apply(at.centred(block), F)
+        (images,) = at.images([block], [F], single=False)
         forth, back = kernels.mutual_impostor_pairs(
             head.images,
             own.reach,
@@ -189,7 +194,7 @@ def searched(
         )
     return (
         _found(own, block, other, *map(to_host, forth)),
-        _found(other, head.X, own, *map(to_host, back)),
+        _found(other, X, own, *map(to_host, back)),
     )
 
 
@@ -272,12 +277,17 @@ class Shard(Sized):
             self._line = known = self.problem.line(self.with_width(width), direction)
         return known
 
+    def forget(self) -> None:
+        """Free what is remembered."""
+        self._line = self._curvature = None
+
     def placed_at(self, at: Placement) -> Shard:
         """The same shard at another placement."""
         return Shard(self.problem, self.ids, self.edges, at, self.equal)
 
 
 def assembled(
+    X: Array,
     base: Base,
     found: list[Found],
     previous: Multipliers,
@@ -291,17 +301,14 @@ def assembled(
 ) -> Shard:
     """The shard with the triplets of a search, placed at L, or at the map that is returned for it.
 
-    ``components`` are that map, with the kept distance; None for L with it.
+    ``components`` are that map, with the kept distance; None for L with it. Of the rows of the
+    search, only images are made. Those that triplets need are then chosen.
     """
-    kernels = kernels_for(base.X)
-    none = np.empty(0, dtype=np.intp)
-    tail_ids = np.concatenate([none, *(part.ids for part in found)])
-    order = np.argsort(tail_ids, kind="stable")
-    pieces = [part.rows for part in found if len(part.rows)]
-    rows = [base.rows, take_rows(joined(pieces), order)] if pieces else [base.rows]
-    X, tail_ids = joined(rows), tail_ids[order]
+    kernels, none = kernels_for(X), np.empty(0, dtype=np.intp)
+    others = sorted((part for part in found if len(part.ids)), key=lambda part: int(part.ids[0]))
+    tail_ids = np.concatenate([none, *(part.ids for part in others)])  # ascending, as blocks are
+    rows = [*base.pieces(X), *(part.rows for part in others)]
     ids = np.concatenate([base.ids, base.end_ids, tail_ids])
-    problem = _problem(base, X, ids, at, single)
 
     def local(numbers: Index) -> Array:
         """Rows of the shard for row numbers: its own, or tails."""
@@ -311,69 +318,93 @@ def assembled(
 
     heads = np.concatenate([none, *(part.heads for part in found)])
     tails = np.concatenate([none, *(part.tails for part in found)])
-    code = kernels.unique(kernels.index(heads, X) * len(X) + local(tails))
-    problem = replace(problem, found=(code // len(X), code % len(X)))
+    code = kernels.unique(kernels.index(heads, X) * len(ids) + local(tails))
+    pairs = code // len(ids), code % len(ids)
+    del found, others, heads, tails, code
     used = slice(None) if keep else np.flatnonzero(previous.prox > 0)
     known = {
         "edge": previous.edge[used],
         "tail": to_host(local(previous.tail[used])),
         "prox": previous.prox[used],
     }
-    Z, kept = problem._map(L, problem.U), problem.kept
-    if components is not None:
-        (Z,), kept = at.images(X, [components], single=False), None
+    kept: list[Array] = []
+    if components is None:
+        Z, *kept = at.images(rows, [L @ at.basis.T, *at.kept_maps], single)
+    else:
+        (Z,) = at.images(rows, [components], single=False)
+    problem = replace(_problem(base, Z, ids, at, single), found=pairs)
     triplets = problem.with_multipliers(known, width)
-    place = problem._survey(L, Z, kept, margin, width, triplets, keep=keep, components=components)
-    close = kernels.flatnonzero(place.pair_lengths <= NEAR_EQUAL)
-    same = (X[place.triplets.heads[close]] == X[place.triplets.tails[close]]).all(1)
-    equal = place.pair_lengths < 0
-    equal[close[kernels.flatnonzero(same)]] = True
-    problem = replace(problem, found=())  # type: ignore[arg-type]
-    return Shard(problem, ids, np.arange(len(base.heads)), place, equal)
+    place = problem._survey(
+        L, Z, kept[0] if kept else None, margin, width, triplets, keep=keep, components=components
+    )
+    del Z, triplets, pairs
+    return _with_rows(replace(problem, found=()), ids, place, rows, kept, at, single)  # type: ignore[arg-type]
 
 
-def _compact(shard: Shard) -> Shard:
-    """The shard with the rows and edges that its triplets need, and no others."""
-    problem, at = shard.problem, shard.at
+def _with_rows(
+    problem: ShardProblem,
+    ids: Index,
+    at: Placement,
+    rows: list[Array],
+    kept: list[Array],
+    shared: Coordinates,
+    single: bool,
+) -> Shard:
+    """The shard with the coordinates of the rows that its triplets need, and of no others."""
     kernels, triplets = problem.kernels, at.triplets
     ends = [*problem._near_edges(triplets), triplets.heads, triplets.tails]
     used = kernels.unique(kernels.concatenate(ends))
     near = tuple(kernels.searchsorted(used, end) for end in ends[:2])
     heads, tails = (kernels.searchsorted(used, end) for end in ends[2:])
-    edges, kept = kernels.to_host(triplets.edges), problem.kept
+    edges, numbers = kernels.to_host(triplets.edges), kernels.to_host(used)
+    X = taken(rows, numbers)
+    close = kernels.flatnonzero(at.pair_lengths <= NEAR_EQUAL)
+    same = (X[heads[close]] == X[tails[close]]).all(1)
+    equal = at.pair_lengths < 0
+    equal[close[kernels.flatnonzero(same)]] = True
+    maps = [shared.basis.T, *([] if kept else shared.kept_maps)]
+    U, *more = shared.images([X], maps, single)
+    del X
     lengths = None
-    if kept is not None:
+    if kept or more:  # of edges and of pairs, in the rows of the search or in those that are used
+        points, ends = (kept[0], ends) if kept else (more[0], [*near, heads, tails])
         lengths = tuple(
-            kernels.double(kernels.sq_lengths(kept, *pairs)) for pairs in (ends[:2], ends[2:])
+            kernels.double(kernels.sq_lengths(points, *pairs)) for pairs in (ends[:2], ends[2:])
         )
     fewer = replace(
         problem,
-        U=problem.U[used],
+        U=U,
         edges=near,
         first_edge=near[0][:0],
         masses=None if problem.masses is None else problem.masses[used],
-        kept=None,
         kept_lengths=lengths,
     )
-    numbers = kernels.arange(len(edges), heads)
-    triplets = replace(triplets, heads=heads, tails=tails, edges=numbers)
-    at = replace(at, Z=at.Z[used], pull=0.0, triplets=triplets)
-    ids = shard.ids[kernels.to_host(used)]
-    return Shard(fewer, ids, shard.edges[edges], at, shard.equal)
+    order = kernels.arange(len(edges), heads)
+    triplets = replace(triplets, heads=heads, tails=tails, edges=order)
+    at = replace(at, Z=at.Z[used], triplets=triplets)
+    return Shard(fewer, ids[numbers], edges, at, equal)
 
 
-def _problem(base: Base, X: Array, ids: Index, at: Coordinates, single: bool) -> ShardProblem:
-    """The LMNN problem on these rows, with the edges of the base and no pull."""
-    kernels, d = kernels_for(X), at.basis.shape[1]
-    maps = [at.basis.T, at.floor**0.5 * at.prior] if at.floor else [at.basis.T]
-    U, *kept = at.images(X, maps, single)
-    masses = None if at.masses is None else kernels.like(at.masses[ids], kernels.double(X[:0]))
-    counts = np.bincount(base.heads, minlength=len(X))
-    nothing = np.zeros((d, d))
+def taken(pieces: list[Array], rows: Index) -> Array:
+    """Rows, in ascending order, of arrays that follow each other."""
+    starts = np.cumsum([0, *map(len, pieces)])
+    cuts = np.searchsorted(rows, starts)
+    found = [
+        take_rows(piece, rows[cuts[i] : cuts[i + 1]] - starts[i]) for i, piece in enumerate(pieces)
+    ]
+    return joined([part for part in found if len(part)] or found[:1])
+
+
+def _problem(base: Base, Z: Array, ids: Index, at: Coordinates, single: bool) -> ShardProblem:
+    """The LMNN problem of rows with these images, edges of the base, no coordinates and no pull."""
+    kernels, d = kernels_for(Z), at.basis.shape[1]
+    masses = None if at.masses is None else kernels.like(at.masses[ids], kernels.double(Z[:0]))
+    counts = np.bincount(base.heads, minlength=len(Z))
+    nothing, none = np.zeros((d, d)), Z[:, :0]
     return ShardProblem(
-        U=U,
-        edges=(kernels.index(base.heads, X), kernels.index(base.tails, X)),
-        first_edge=kernels.index(np.concatenate([[0], np.cumsum(counts)]), X),
+        U=kernels.single(none) if single else kernels.double(none),
+        edges=(kernels.index(base.heads, Z), kernels.index(base.tails, Z)),
+        first_edge=kernels.index(np.concatenate([[0], np.cumsum(counts)]), Z),
         starts=np.empty(0, dtype=np.intp),
         masses=masses,
         push_weight=at.push_weight,
@@ -381,7 +412,7 @@ def _problem(base: Base, X: Array, ids: Index, at: Coordinates, single: bool) ->
         floor=at.floor,
         prior=at.prior,
         prior_inverse=at.prior.T[:, :0],
-        kept=kept[0] if kept else None,
+        kept=None,
         basis=at.basis,
         dual_basis=at.basis,
         P=nothing,
@@ -401,8 +432,9 @@ def elsewhere(*_: Any) -> NoReturn:
 
 
 def shard_of(*args: Any) -> Shard:
-    """The shard of `assembled`, without rows that it does not need."""
-    return _compact(assembled(*args))
+    """The shard of `assembled`, without the pull."""
+    shard = assembled(*args)
+    return shard.placed_at(replace(shard.at, pull=0.0))
 
 
 def counted(shard: Shard) -> int:
@@ -426,6 +458,7 @@ def placed(shard: Shard, L: Matrix) -> Shard:
 def moved(shard: Shard, direction: Matrix, width: float, t: float) -> Shard:
     """The shard after a step t along a direction."""
     line = shard.line(direction, width)
+    shard.forget()  # no further round is along this line
     return shard.placed_at(replace(shard.problem.move(shard.at, line, t), pull=0.0))
 
 
@@ -466,6 +499,7 @@ def bounded(shard: Shard, width: float, null: Matrix) -> dict[str, Any]:
 
 
 def proved(
+    X: Array,
     base: Base,
     found: list[Found],
     previous: Multipliers,
@@ -478,7 +512,9 @@ def proved(
     with_dual: bool,
 ) -> dict[str, Any]:
     """What (6) needs of a shard in float64, at L or at the map that is returned for it."""
-    shard = assembled(base, found, previous, at, L, components, margin, margin, keep, single=False)
+    shard = assembled(
+        X, base, found, previous, at, L, components, margin, margin, keep, single=False
+    )
     part = _bounded(shard, shard.at, null) | {"pull": shard.at.pull}
     if not with_dual:
         del part["dual"]

@@ -104,6 +104,9 @@ class MultiMetricProblem(LMNNProblem):
         """C."""
         return len(self.frames)
 
+    def coarser(self) -> None:
+        """None: each metric has few edges."""
+
     def factor(self, components: Matrix) -> Matrix:
         """The factors of maps of the features, (C, r, features), or of one map for all metrics."""
         return components @ self.dual_basis @ self.inverse_frames

@@ -224,7 +224,7 @@ class SoftNeighborBlocks(SoftNeighborsProblem):
         framing = Framing(rows.centre, None, None)
 
         def total(function: Any, *shared: Any) -> Any:
-            return blocks.total(work.of_rows, name="whiten", shared=(function, *shared))
+            return blocks.total(function, name="whiten", shared=shared)
 
         sample = to_host(framing.of(blocks.take(np.arange(0, n, -(-n // SAMPLE_ROWS)))))
         squares = np.asarray(rows.total(work.squares, name="whiten"))

@@ -6,10 +6,8 @@ in float64. Equation numbers are those of `nearfar.problems.soft_neighbors_block
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +21,6 @@ from nearfar.kernels.soft_pairs import (
     soft_products,
     soft_totals,
 )
-from nearfar.problems.lmnn_shards import Base
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -61,12 +58,6 @@ def _mapped(points: Array, F: Matrix, single: bool) -> Array:
     kernels = kernels_for(points)
     images = kernels.apply(points, F)
     return kernels.single(images) if single else images
-
-
-def of_rows(block: Array, function: Callable[..., Any], *shared: Any) -> Any:
-    """A function of a base, of rows without edges."""
-    none = np.empty(0, dtype=np.intp)
-    return function(Base(block, none, none, None, none, none, none), *shared)
 
 
 def differing(block: Array, first: Array) -> Index:

@@ -49,13 +49,21 @@ class Tuning:
     # searches
     first_search: int = 3  # iterations between searches at first, and after a late search
     search_growth: float = 1.6  # growth of that number from one search to the next,
-    last_search: int = 60  # up to this number
+    last_search: int = 60  # up to this number;
+    nothing_missed: float = 1e-3  # after a search that added less than this share of the objective
+    rare_growth: float = 4.0  # it is at least so many times the iterations before that search
     fallen: float = 0.75  # search again once the objective has fallen to this share
     missed: float = 0.1  # a search was late if it added more than this share of the objective
     few_missed: float = 0.01  # above this share, the next search keeps all triplets at hand
     most_missed: float = 0.5  # above this share, all searches do so for some time
     forgotten: float = 0.1  # share of that memory that each search loses
     most_halvings: int = 6  # of the way since the last search, if there is no memory for triplets
+    # coarse start
+    coarse: float = 0.05  # gap at which a coarser problem is left if it differs by about as much,
+    coarse_fall: float = 0.995  # or the objective of one look after another is above this share
+    coarse_steps: int = 200  # iterations there, at most
+    near_width: float = 0.05  # of the smoothed hinge after a coarser problem that hardly differs,
+    near_search: int = 8  # and iterations to the second search
     # initial scale
     scaled_rows: int = 300  # rows with enough target edges to find the scale
     start_length: float = 2.0  # mean squared length of a target edge, in margins, that is too long
@@ -121,6 +129,7 @@ class HingeProblem(Protocol[At, Known, Along]):
     def P(self) -> Matrix: ...  # noqa: D102
     def in_double(self) -> HingeProblem[At, Known, Along]: ...  # noqa: D102
     def sampled(self, rows: int) -> HingeProblem[At, Known, Along]: ...  # noqa: D102
+    def coarser(self) -> tuple[HingeProblem[At, Known, Along], bool] | None: ...  # noqa: D102
     def normalised(self, L: Matrix) -> Matrix: ...  # noqa: D102
     def survey(  # noqa: D102
         self,
@@ -130,6 +139,7 @@ class HingeProblem(Protocol[At, Known, Along]):
         previous: Known | None = None,
         *,
         keep: bool = False,
+        insist: bool = False,
     ) -> At: ...
     def place(self, L: Matrix, triplets: Known) -> At: ...  # noqa: D102
     def objective(self, at: At) -> tuple[float, int]: ...  # noqa: D102

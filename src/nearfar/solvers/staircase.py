@@ -1,10 +1,12 @@
 """Descent in a factor Y of few columns, K = YYᵀ, for a convex program of K ⪰ 0 with a dual bound.
 
-The steps are those of preconditioned limited-memory BFGS, exact along each direction. After a round
-of steps the problem may replace itself (the method of multipliers). Now and then a proof tells how
-far Y is from the optimum over all K; if the gap does not fall, the directions in which Y lacks a
-column are added [Boumal]. All columns should differ from zero at the start: where the flat ones are
-unstable they grow by themselves, in many places of a large graph at once.
+The steps are those of preconditioned limited-memory BFGS, exact along each direction. The
+preconditioner is one for all rounds of steps, or a new one for each, such as the inverse of the
+curvature where it begins. After a round the problem may replace itself (the method of multipliers).
+Now and then a proof tells how far Y is from the optimum over all K; if the gap does not fall, the
+directions in which Y lacks a column are added [Boumal]. All columns should differ from zero at the
+start: where the flat ones are unstable they grow by themselves, in many places of a large graph at
+once.
 
 [Boumal] Boumal, Voroninski & Bandeira, Deterministic guarantees for Burer-Monteiro factorizations
 of smooth semidefinite programs, Communications on Pure and Applied Mathematics 73, 2020.
@@ -13,10 +15,9 @@ of smooth semidefinite programs, Communications on Pure and Applied Mathematics 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nearfar.limits import check_time
 from nearfar.solvers.line_search import exact_step
@@ -24,11 +25,12 @@ from nearfar.solvers.quasi_newton import LBFGS, LineSearchable
 from nearfar.solvers.rank_increasing import Proof
 from nearfar.solvers.run import Iterate
 
-Matrix = NDArray[np.float64]
+Array = Any  # of NumPy or torch
 
 ROUND = 50  # steps of an iterate
 MEMORY = 10  # pairs of BFGS
 RARER = 1.3  # growth of the number of rounds after which the next proof follows
+MOST_ROUNDS = 4  # between proofs, if each round has its own preconditioner
 FALLEN = 0.9  # of the last gap, above which columns are added
 MOST_COLUMNS = 40
 SETTLED = 1e-14  # decrease of the value in a round, relative, that is rounding
@@ -39,11 +41,11 @@ class Evaluated(Protocol):
     """A point, and the objective there."""
 
     @property
-    def Y(self) -> Matrix: ...  # noqa: D102
+    def Y(self) -> Array: ...  # noqa: D102
     @property
     def value(self) -> float: ...  # noqa: D102
     @property
-    def gradient(self) -> Matrix: ...  # noqa: D102
+    def gradient(self) -> Array: ...  # noqa: D102
 
 
 Point = TypeVar("Point", bound=Evaluated)
@@ -53,43 +55,52 @@ Line = TypeVar("Line", bound=LineSearchable)
 class Problem(Protocol[Point, Line]):
     """What the solver needs of a problem; see `nearfar.problems.mvu_low_rank`."""
 
-    def place(self, Y: Matrix) -> Point: ...  # noqa: D102
-    def line(self, at: Point, direction: Matrix) -> Line: ...  # noqa: D102
+    def place(self, Y: Array) -> Point: ...  # noqa: D102
+    def line(self, at: Point, direction: Array) -> Line: ...  # noqa: D102
     def moved(self, at: Point, line: Line, t: float) -> Point: ...  # noqa: D102
     def successor(self, at: Point) -> Self: ...  # noqa: D102
 
 
 def staircase(
     problem: Problem[Point, Line],
-    start: Matrix,
-    precondition: Callable[[Matrix], Matrix],
+    start: Array,
+    precondition: Callable[[Array], Array],
     prove: Callable[[Point], Proof],
+    renewed: Callable[[Any, Point], Callable[[Array], Array]] | None = None,
 ) -> Iterator[Iterate[Point]]:
     """Iterates of ROUND steps each; it ends where nothing lowers the value.
 
-    ``precondition`` multiplies by a symmetric matrix that is positive definite on gradients. The
-    residual of an iterate with a proof is the certified gap, and the others have none. The
-    directions of a proof are columns (n, k) that Y lacks. The state of an iterate is its place.
+    ``precondition`` multiplies by a symmetric matrix that is positive definite on gradients;
+    ``renewed``, if given, makes it anew from the problem and the place of each round. The residual
+    of an iterate with a proof is the certified gap, and the others have none; that of a proof which
+    was not tried, since it would not do, is only estimated. The directions of a proof are columns
+    (n, k) that Y lacks. The state of an iterate is its place.
     """
     at = problem.place(start)
     yield Iterate(at.Y, at.value, state=at)
     memory = LBFGS(MEMORY)
     rounds, next_proof, last = 0, 1, np.inf
     while True:
+        if renewed is not None:
+            precondition = renewed(problem, at)
+            memory.forget()
         at, stationary = _descend(problem, at, precondition, memory)
         rounds += 1
         grown = None
         if rounds >= next_proof or stationary:
             next_proof = int(RARER * rounds) + 1
+            if renewed is not None:  # whose rounds cost more than proofs
+                next_proof = min(next_proof, rounds + MOST_ROUNDS)
             proof = prove(at)
+            info = {"n_columns": at.Y.shape[1]}
             yield Iterate(
                 at.Y,
                 at.value,
-                proof.gap,
+                proof.gap if proof.certified else None,
                 state=at,
                 certificate=proof.certificate,
-                certified=True,
-                info={"n_columns": at.Y.shape[1]},
+                certified=proof.certified,
+                info=info if proof.certified else info | {"estimated_gap": proof.gap},
             )
             if proof.gap > FALLEN * last:
                 grown = _with_columns(at.Y, proof.directions)
@@ -109,7 +120,7 @@ def staircase(
 def _descend(
     problem: Problem[Point, Line],
     at: Point,
-    precondition: Callable[[Matrix], Matrix],
+    precondition: Callable[[Array], Array],
     memory: LBFGS,
 ) -> tuple[Point, bool]:
     """The place after a round of steps, and whether only rounding changed the value."""
@@ -131,10 +142,13 @@ def _descend(
     return at, start - at.value <= SETTLED * abs(start)
 
 
-def _with_columns(Y: Matrix, directions: Matrix) -> Matrix | None:
+def _with_columns(Y: Array, directions: Array) -> Array | None:
     """The factor with new columns, or None if there are none or there is no room."""
     count = min(directions.shape[1], MOST_COLUMNS - Y.shape[1])
     if count <= 0:
         return None
-    columns = directions[:, :count]
-    return np.column_stack([Y, OPENED / np.abs(columns).max(axis=0) * columns])
+    rank = Y.shape[1]
+    grown = Y[:, [*range(rank), *[0] * count]]  # a copy
+    for number, column in enumerate(directions.T[:count]):
+        grown[:, rank + number] = column * (OPENED / float(abs(column).max()))
+    return grown
