@@ -158,7 +158,7 @@ def definite(rng, monkeypatch):
 def factored(A, n_threads):
     array = A.copy()
     with threadpoolctl.threadpool_limits(n_threads), single_threaded_blas():
-        return gram_numpy._factor_in_place(array.T), array
+        return gram_numpy._factor_in_place(array), array
 
 
 def test_a_matrix_factored_by_panels(definite):

@@ -54,8 +54,9 @@ CORRECTORS = 6  # largest number of correctors, if there are many constraints
 FEW_CORRECTORS = 3  # the same, if factoring (4) does not take most of the time
 MANY = 1000  # constraints
 ROUGH = 0.1  # relative error of the length of a step, if there are few
-SHORT = 0.25  # length of one of the steps below which scaled coordinates may be needed
+SHORT = 0.25  # length of one of the steps below which scaled coordinates may be needed:
 ROUNDED = 1e-10  # they are if the mean product is below this, relative to the norms of K and S
+LESS_SHORT, MORE_ROUNDED = 0.6, 1e-14  # or both
 SHORTEST = 1e-3  # length of both steps below which there is no progress
 PATIENCE = 8  # steps in which the mean product must fall to the share SLOW
 SLOW = 0.5
@@ -190,7 +191,9 @@ class _InteriorPoint(Generic[State]):
             return not self.is_scaled
         inner, K, S = self.program.gram.inner, self.state.K, self.S
         size = (inner(K, K) * inner(S, S)) ** 0.5
-        return min(step.primal, step.dual) < SHORT and self.mu < ROUNDED * size
+        length, product = min(step.primal, step.dual), self.mu / size
+        spoilt = length < SHORT and product < ROUNDED
+        return spoilt or (length < LESS_SHORT and product < MORE_ROUNDED)
 
     def iterate(self) -> Iterate[State]:
         program, state = self.program.plain(self.state)

@@ -140,14 +140,13 @@ def definite_step_by_lanczos(
         w = w - products @ basis
         w = w - (basis @ w) @ basis  # again, against rounding
         size = float(w @ w) ** 0.5
-        if row % 2 and row + 1 < len(rows) and size > 0:
-            off.append(size)
-            continue  # looking at every second of them is enough
-        least, last = _least_of_tridiagonal(diagonal, off)
-        error = abs(size * last)
+        ends = size <= 1e-12 * max(size, *map(abs, diagonal + off)) or row + 1 == len(rows)
+        if ends or row % 2 == 0:  # looking at every second of them is enough
+            least, last = _least_of_tridiagonal(diagonal, off)
+            error = abs(size * last)
+            if ends or error <= close * abs(least):
+                break
         off.append(size)
-        if error <= close * abs(least) or size <= 1e-12 * max(map(abs, diagonal + off)):
-            break
     bound = least - error
     return np.inf if bound >= 0 else -1 / bound
 
