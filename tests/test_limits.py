@@ -342,8 +342,8 @@ def refuse_searches(monkeypatch, numbers):
     """Let these searches of a fit to 900 points find too many triplets; return their counts."""
     counts, check = [], LMNNProblem._check_memory
 
-    def counted(self, n_pairs, n_triplets):
-        check(self, n_pairs, n_triplets)
+    def counted(self, n_pairs, n_triplets, room):
+        check(self, n_pairs, n_triplets, room)
         if len(self.edges[0]) == 3 * 900:  # fewer are the sample that gives the scale
             counts.append(n_triplets)
             if len(counts) - 1 in numbers:

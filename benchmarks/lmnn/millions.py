@@ -60,7 +60,9 @@ def measure(names, tasks, arguments):
             given, output, log = (Path(folder) / name for name in ("tasks", "rows", "log"))
             text = {
                 "device": arguments.device,
-                "warm_up": ("mnist", 10_000, 50),
+                "warm_up": [
+                    ("mnist", 10_000, columns) for columns in {tasks[name][2] for name in group}
+                ],
                 "seconds": arguments.seconds,
                 "limit": arguments.limit,
                 "tasks": [

@@ -13,12 +13,13 @@ a seed, and the test digits are those of MNIST as they are. *covertype* has all 
 scale and 10000 rows to test on. `LMNN(shrinkage=0)` learns in float32 with three neighbours: the
 papers' program.
 
-*Seconds* are those of `fit`, from tensors on the device to the certified metric. *Memory* is the
-most that all tensors had on the device, the data among them; on the CPU it is the most that the
-process had, with its imports. *Gap* is certified over all pairs. A judge that shares no code with
-nearfar recomputes it: the *bound* from the dual point in `proof_`, over all its triplets, and the
-*objective* from 4000 drawn rows, each compared with all points, with its standard error. It also
-checks the target neighbours of some rows. Where it disagrees, the command ends with an error.
+*Seconds* are those of `fit`, from tensors on the device to the certified metric, after a fit to
+10000 digits with as many columns, which compiles the kernels. *Memory* is the most that all tensors
+had on the device, the data among them; on the CPU it is the most that the process had, with its
+imports. *Gap* is certified over all pairs. A judge that shares no code with nearfar recomputes it:
+the *bound* from the dual point in `proof_`, over all its triplets, and the *objective* from 4000
+drawn rows, each compared with all points, with its standard error. It also checks the target
+neighbours of some rows. Where it disagrees, the command ends with an error.
 
 *Error* is that of three nearest neighbours among all rows, in per cent of the test rows. *Sample*
 is a fit to 60000 of the rows: its seconds, the error if all rows are neighbours under its metric,
@@ -55,6 +56,7 @@ def _section(record):
             markdown(HEADER, [_row(row) for row in done]),
             markdown(ERRORS, [_errors(row) for row in sampled or done]),
             *(["Not reached:\n", *failed, *unmet, ""] if failed or unmet else []),
+            *([record["note"] + "\n"] if "note" in record else []),
         ]
     )
 

@@ -32,7 +32,7 @@ def swiss_roll(n, seed=SEED, noise=NOISE):
 
 def edges(X, k):
     """Heads and tails of the graph, sorted, each edge once."""
-    near = cKDTree(X).query(X, k + 1)[1]  # with the point itself
+    near = cKDTree(X).query(X, k + 1, workers=-1)[1]  # with the point itself
     first, second = np.triu_indices(k + 1, 1)
     pairs = np.stack([near[:, first].ravel(), near[:, second].ravel()], axis=1)
     return np.unique(np.sort(pairs, axis=1), axis=0).T

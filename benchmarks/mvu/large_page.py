@@ -83,6 +83,7 @@ def _section(record):
         f"{machine['cores']} cores, {record['threads']} threads, {machine['memory_gb']} GB, "
         f"{machine['system']}; {versions}; commit {', '.join(commits)}; {dates[0]} to "
         f"{dates[-1]}.\n",
+        *([record["note"] + "\n"] if "note" in record else []),
     ]
     counted = [row for row in rows if row["name"].endswith("eigenvectors")]
     fields = [row for row in rows if _is_field(row) and row not in counted]

@@ -139,7 +139,7 @@ def test_more_memory_than_the_machine_has_is_refused_before_the_proof(strip, mon
     from nearfar import limits
 
     monkeypatch.setattr(limits, "machine_memory", lambda: 1e4)
-    monkeypatch.setattr(unfolding_bound, "lobpcg", None)
+    monkeypatch.setattr(unfolding_bound, "lowest_pairs", None)
     with pytest.raises(MemoryLimitError, match=r"low-rank unfolding of 90 .* Set gap_tol=None"):
         certified().fit(strip)
 

@@ -62,8 +62,8 @@ def measure_firmness(
     inflated = misfits * np.sqrt(len(misfits) / max(spare, 1))
 
     def precondition(X: Matrix) -> Matrix:
-        image = scaled.spectrum.inverse(X.reshape(n, -1)).reshape(X.shape)
-        return elasticity.free[:, :, None] * image
+        image: Matrix = scaled.spectrum.inverse(X.reshape(n, -1)).reshape(X.shape)
+        return np.asarray(elasticity.free[:, :, None] * image)
 
     def solve(right: Matrix, tol: float) -> Matrix:
         return conjugate_gradients(elasticity.product, right, precondition, tol, STEPS)

@@ -22,7 +22,7 @@ from nearfar.estimators.variational_mvu import (
 )
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.cliques import has_flat_clique
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, to_device_of, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.mvu import THICKNESS, edge_prices, least_at
 from nearfar.problems.mvu_low_rank import Certificate, Evaluation, LowRankProgram
@@ -97,7 +97,7 @@ def solve_low_rank(
 ) -> LowRankAnswer:
     """Solve the program of MVU for a component, in as many columns as it needs."""
     graph, thickness = _program_graph(component.graph, estimator.constraints)
-    n, m = graph.n_nodes, graph.n_edges
+    m = graph.n_edges
     check_staircase_memory(graph, reference, "Lower n_neighbors, or use VariationalMVU")
     scaled = ScaledGraph.of(graph, reference, EIGENVECTORS, random)
     prices = edge_prices(estimator.constraints, estimator.slack_weight, m)
@@ -112,7 +112,6 @@ def solve_low_rank(
     with stair.repeating():
         shape = solve_program(smooth, scaled, estimator.n_components, run)
     program = LowRankProgram.of_prices(scaled.edges, 0.5 * whole.pull, prices)
-    to_host = kernels_for(program.upper).to_host
     allowed = to_host(program.lower), to_host(program.upper)
     start, landing = with_noise(shape.wide, random), stair.landing
     if landing is not None:
@@ -129,10 +128,12 @@ def solve_low_rank(
         found = None if repaired is None else repaired.forces
         if found is not None and (best is None or program.bound(found) < program.bound(best)):
             best = found
-        lacking = np.empty((n, 0)) if repaired is None else repaired.directions
-        gap = np.inf if best is None else program.certificate(at.Y, best)[1].gap
+        lacking = at.Y[:, :0]
+        if repaired is not None:
+            lacking = to_device_of(at.Y, repaired.directions)
+        gap = np.inf if best is None else program.certificate(to_host(at.Y), best)[1].gap
         if gap < proved[0]:
-            proved = gap, at.Y
+            proved = gap, to_host(at.Y)
         return Proof(gap, lacking)
 
     def embedding(iterate: Iterate) -> Array:

@@ -37,8 +37,8 @@ def margin_proof(
     if len(rows) < n_rows:
         proof["rows"] = rows.astype(np.int32)
     if certificate is not None:
-        dual = problem.dual_point(certificate)
-        proof["triplets"] = place[dual["triplets"]].astype(np.int32)
+        dual = problem.dual_point(certificate, place)
+        proof["triplets"] = dual["triplets"]
         proof["weights"] = np.asarray(dual["weights"], dtype=np.float64)
     return proof
 

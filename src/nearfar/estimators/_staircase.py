@@ -14,8 +14,9 @@ from nearfar.estimators._graph_layout import GraphInput
 from nearfar.estimators._training import Arrays, Training
 from nearfar.files import fingerprint
 from nearfar.graphs import NeighborhoodGraph
+from nearfar.graphs.fronts import Structure
 from nearfar.graphs.spectrum import has_dense_factor
-from nearfar.kernels import Array, check_memory, kernels_for
+from nearfar.kernels import Array, check_memory, kernels_for, to_host
 from nearfar.problems.mvu_low_rank import Evaluation, LowRankProgram
 from nearfar.solvers.checkpoint import Checkpoint
 from nearfar.solvers.staircase import MEMORY
@@ -38,10 +39,18 @@ CHANGEABLE = (
 )
 
 
-def check_staircase_memory(graph: NeighborhoodGraph, reference: Array, remedy: str) -> None:
-    """Raise if the descent and its proofs need more memory than there may be."""
+def check_staircase_memory(
+    graph: NeighborhoodGraph, reference: Array, remedy: str, structure: Structure | None = None
+) -> None:
+    """Raise if the descent and its proofs need more memory than there may be.
+
+    The ``structure`` is that of a factor in blocks, if it is known.
+    """
     n, m = graph.n_nodes, graph.n_edges
-    factor = n * n if has_dense_factor(graph.laplacian()) else 2 * FACTOR_ENTRIES * n
+    if structure is not None:
+        factor = 2 * structure.factor_entries
+    else:
+        factor = n * n if has_dense_factor(graph.laplacian()) else 2 * FACTOR_ENTRIES * n
     check_memory(
         8.0 * (3 * MEMORY * COLUMNS * n + 30 * m + factor),
         f"low-rank unfolding of {n} points and {m} edges",
@@ -72,8 +81,7 @@ class Landing:
     @classmethod
     def of(cls, at: Evaluation, feasible: Matrix | None) -> Landing:
         """From a place on any device."""
-        to_host = kernels_for(at.forces).to_host
-        return cls(at.Y, to_host(at.forces), to_host(at.stiffness), feasible)
+        return cls(to_host(at.Y), to_host(at.forces), to_host(at.stiffness), feasible)
 
     def program(self, first: LowRankProgram) -> LowRankProgram:
         """The program to continue with; ``first`` is that of the beginning."""

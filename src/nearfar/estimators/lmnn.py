@@ -150,9 +150,10 @@ class LMNN(MetricLearner):
     verbose : int, default=0
         1 shows the iterations while fitting: a bar, or lines if stderr is no terminal.
     memory_limit : float or None, default=None
-        Gigabytes that may be used; None is all memory of the machine, or what is free on the
-        device. If the triplets would need more, fewer are kept and they are searched more often;
-        if that is not enough, an error is raised before anything is allocated.
+        Gigabytes that may be used, on a device by all tensors there; None is all memory of the
+        machine, or what is free on the device. If the triplets would need more, fewer are kept and
+        they are searched more often; if that is not enough, an error is raised before anything is
+        allocated.
     warm_start : bool, default=False
         Start from the map of the last fit. The first pass still chooses target neighbours among
         the inputs.
@@ -204,7 +205,8 @@ class LMNN(MetricLearner):
         (rows, n_features); None for the first pass, which chooses among the inputs as they are
         unless these were scaled.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective (over the triplets at hand), residual (the
+        For each iteration: n_iter, seconds, objective (over the triplets at hand; of more than four
+        million rows at first an estimate from 500,000), residual (the
         gap over these, or for a map of few rows the estimated relative decrease that is left; None
         where not computed), duality_gap (certified, over all triplets; None where not computed),
         sampled_gap and gap_confidence (where a sample was drawn), active_triplets, searched

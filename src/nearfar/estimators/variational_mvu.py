@@ -50,7 +50,7 @@ from nearfar.estimators._training import Training, check_limits, store_ending, w
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.spectrum import Spectrum, bottom_spectrum
-from nearfar.kernels import Array, kernels_for, single_threaded_blas
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_device_of, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.landmark_mvu import lle_matrix, lle_weights
 from nearfar.problems.mvu_low_rank import Evaluation, LowRankProgram
@@ -160,8 +160,9 @@ class VariationalMVU(Unfolding):
         Number of iterations of all stages.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective, residual (in a refinement the relative gain
-        of ten steps, which is no bound), duality_gap (certified, of the program; None in a
-        refinement), stage, component.
+        of ten steps, which is no bound), duality_gap (certified, of the program, and of the points
+        once ``gap_tol`` was proved; None elsewhere), stage, component; on the way to ``gap_tol``
+        also estimated_gap, now and then, which proves nothing.
     graph_ : NeighborhoodGraph
         The graph.
     component_labels_ : ndarray of shape (n_samples,)
@@ -177,8 +178,8 @@ class VariationalMVU(Unfolding):
     -----
     With n points, e edges and m eigenvectors the program takes O(e m⁴) time once and O(m⁶) an
     iteration, a step of the refinement O((e + f) m), where f is the size of a sparse factor of the
-    Laplacian: O(n log n) on a manifold of two dimensions. Memory is O(e + f + n m). Eigenvectors
-    and factor are computed on the host, sums over edges where the data is.
+    Laplacian: O(n log n) on a manifold of two dimensions. Memory is O(e + f + n m). Factor, sums
+    over edges and descents are where the data is; Lanczos' vectors are on the host.
 
     References
     ----------
@@ -345,7 +346,7 @@ class ScaledGraph:
         )
         laplacian = graph.laplacian(edges.on_host()[1])
         count = min(n_eigenvectors, graph.n_nodes - 1)
-        return cls(graph, edges, unit, bottom_spectrum(laplacian, count, random))
+        return cls(graph, edges, unit, bottom_spectrum(laplacian, count, random, edges.squares[:0]))
 
     def pull(self, stretch: float) -> float:
         """2ρλ of the program, the weight of the variance."""
@@ -459,7 +460,10 @@ def unfold_whole(
     """Descend in as many dimensions as needed until the gap over all points is ``gap_tol``."""
     scaled, n_components = shape.scaled, int(estimator.n_components)
     check_staircase_memory(
-        scaled.graph, scaled.edges.squares, "Set gap_tol=None, lower n_neighbors"
+        scaled.graph,
+        scaled.edges.squares,
+        "Set gap_tol=None, lower n_neighbors",
+        scaled.spectrum.structure,
     )
     whole = WholeProgram(
         scaled.edges, scaled.graph, scaled.spectrum, scaled.pull(estimator.stretch)
@@ -471,14 +475,17 @@ def unfold_whole(
 
     def prove(at: Evaluation) -> Proof:
         nonlocal best, feasible, repaired
-        m = kernels_for(at.forces).to_host(at.forces)
-        repaired = whole.feasible(m, random, previous=repaired)
-        bound = whole.bound_of(repaired)
-        if repaired is None or bound is None:
-            return Proof(np.inf, np.empty((len(at.Y), 0)))
+        m, objective = to_host(at.forces), -2 * at.value
+        goal = Bound.goal(scaled.edges, objective, estimator.gap_tol)
+        repaired = whole.feasible(m, random, previous=repaired, goal=goal)
+        if repaired is None:
+            return Proof(np.inf, at.Y[:, :0])
+        bound, lacking = whole.bound_of(repaired), to_device_of(at.Y, repaired.directions)
+        if bound is None:
+            return Proof(whole.estimate(m, repaired).gap(objective), lacking, certified=False)
         if best is None or bound.value < best.value:
             best, feasible = bound, repaired.forces
-        return Proof(best.gap(-2 * at.value), repaired.directions)
+        return Proof(best.gap(objective), lacking)
 
     def embedding(iterate: Iterate) -> Array:
         return scaled.unit * principal_axes(iterate.point)[0][:, :n_components]
@@ -519,21 +526,31 @@ def descend(
     Callbacks see the points in the unit of the data, along their principal axes unless some are
     fixed.
     """
-    free, unit = problem.free, scaled.unit
+    unit, free = scaled.unit, problem.free
+    if free is not None:
+        free = to_device_of(scaled.edges.squares, free)
+        problem = replace(problem, free=free)
 
-    def precondition(gradient: Matrix) -> Matrix:
+    def precondition(gradient: Array) -> Array:
         image = scaled.spectrum.inverse(gradient)
         return image if free is None else free * image
 
     def embedding(iterate: Iterate) -> Matrix:
-        Y = principal_axes(iterate.point)[0] if free is None else iterate.point
+        Y = principal_axes(iterate.point)[0] if free is None else to_host(iterate.point)
         return unit * Y[:, :n_components]
 
-    return run(conjugate_gradient(problem, Y, precondition), embedding, tol=tol, stage=stage)
+    iterates = conjugate_gradient(problem, Y, precondition)
+    solution = run(iterates, embedding, tol=tol, stage=stage)
+    on_host = replace(solution.iterate, point=to_host(solution.iterate.point))
+    return replace(solution, iterate=on_host)
 
 
-def principal_axes(Y: Matrix) -> tuple[Matrix, Matrix]:
-    """Points about their mean, turned to axes of decreasing variance, and n times the variances."""
+def principal_axes(Y: Array) -> tuple[Matrix, Matrix]:
+    """Points about their mean, turned to axes of decreasing variance, and n times the variances.
+
+    Both are on the host.
+    """
+    Y = to_host(Y)
     centred = Y - Y.mean(axis=0)
     values, axes = linalg.eigh(centred.T @ centred)
     return centred @ axes[:, ::-1], np.maximum(values[::-1], 0.0)

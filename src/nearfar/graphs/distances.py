@@ -17,12 +17,14 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
 
 from nearfar.errors import InvalidInputError
-from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.kernels import Array, is_torch, kernels_for, to_host
+from nearfar.kernels.search import MOST_DIMENSIONS
 from nearfar.validation import check_in_memory, check_number
 
 Index = NDArray[np.intp]
 Lengths = NDArray[np.float64]
 
+MANY = 50000  # points of few dimensions that are searched in a tree on the host, on any device
 BLOCK_ENTRIES = 1 << 22  # entries of a given matrix that are checked at a time
 SEARCH_SLACK = 1e-6  # by which a squared radius is widened before exact lengths decide
 SAFE_EXPONENT = 300  # of 2: squares of such numbers, and of their rounding errors, are in range
@@ -112,8 +114,10 @@ class PointDistances:
             points = points[kernels.index(distinct, points)]
         if n_neighbors is not None:
             starts = np.array([0, len(distinct)])
-            found = kernels.nearest_in_class(points, starts, int(n_neighbors))
-            origins, targets = (distinct[kernels.to_host(rows)] for rows in found)
+            if len(points) >= MANY and points.shape[1] <= MOST_DIMENSIONS:
+                points = to_host(points)  # for a tree
+            found = kernels_for(points).nearest_in_class(points, starts, int(n_neighbors))
+            origins, targets = (distinct[to_host(rows)] for rows in found)
         else:
             found = _within(kernels.to_host(points), float(radius or 0) / self.scale)
             origins, targets = (distinct[rows] for rows in found)

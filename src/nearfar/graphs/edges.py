@@ -39,7 +39,7 @@ def angle_edges(n: int, heads: Index, tails: Index, directions: Directions) -> t
     ones = np.ones(len(origins), dtype=np.int32)
     A = sparse.csr_array((ones, (origins, targets)), shape=(n, n))
     pairs = sparse.triu(A.T @ A, 1, format="coo")
-    keys = pairs.row.astype(np.intp) * n + pairs.col
-    more = np.setdiff1d(keys, heads * n + tails)
+    keys = np.sort(pairs.row.astype(np.intp) * n + pairs.col)
+    more = np.setdiff1d(keys, heads * n + tails, assume_unique=True)
     first, last = np.divmod(more, n)
     return first, last

@@ -12,8 +12,10 @@ with the unit roundoff u and k the largest number of products in a sum [Higham, 
 has no more eigenvalues below −‖E‖ than d has negative entries (Sylvester, Weyl). If that is one,
 and ‖E‖ ≤ δ, it belongs to the constants, and all others are at least −δ: Lap(m) ⪰ cI.
 
-If the factor is dense, A + s11ᵀ is made positive definite instead, and a Cholesky factorisation
-that ends proves that no eigenvalue is below −γ tr(A + s11ᵀ), k = n + 2      [Rump, theorem 2.3].
+With the structure of a factor in blocks, errors are summed block by block, where the data is
+[`nearfar.graphs.front_proof`]. If the factor is dense, A + s11ᵀ is made positive definite instead,
+and a Cholesky factorisation that ends proves that no eigenvalue is below −γ tr(A + s11ᵀ), k = n + 2
+[Rump, theorem 2.3].
 
 [Higham] Accuracy and stability of numerical algorithms, 2nd edition, SIAM 2002.
 [Rump] Verification of positive definiteness, BIT 46, 2006.
@@ -27,7 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from nearfar.graphs.spectrum import sparse_factor
+from nearfar.graphs.front_proof import has_one_negative
+from nearfar.graphs.fronts import Structure
+from nearfar.graphs.spectrum import HOST, sparse_factor
+from nearfar.kernels import Array
 from nearfar.limits import check_cost, check_time
 
 Matrix = NDArray[np.float64]
@@ -36,11 +41,20 @@ ROUNDOFF = float(np.finfo(np.float64).eps) / 2
 ROOM = 1.01  # for rounding in the computed bounds themselves
 
 
-def exceeds_identity(laplacian: Any, multiple: float, margin: float, *, dense: bool) -> bool:
+def exceeds_identity(
+    laplacian: Any,
+    multiple: float,
+    margin: float,
+    *,
+    dense: bool,
+    structure: Structure | None = None,
+    reference: Array = HOST,
+) -> bool:
     """Whether Lap(m) ⪰ ``multiple`` I is proved on vectors of mean zero.
 
     ``margin`` is δ, by how much more the least eigenvalue may have to be. With ``dense`` the factor
-    is a dense matrix.
+    is a dense matrix; with the ``structure`` of the graph it is made of blocks, where the reference
+    is.
     """
     n = laplacian.shape[0]
     check_time()
@@ -50,7 +64,11 @@ def exceeds_identity(laplacian: Any, multiple: float, margin: float, *, dense: b
     error += 2 * ROUNDOFF * (multiple + margin)
     A = laplacian - (multiple + margin) * sparse.eye_array(n)
     rest = margin - ROOM * error
-    return rest > 0 and (_by_dense_factor(A, rest) if dense else _by_sparse_factor(A, rest))
+    if not rest > 0:
+        return False
+    if structure is not None:
+        return has_one_negative(A, structure, rest, reference)
+    return _by_dense_factor(A, rest) if dense else _by_sparse_factor(A, rest)
 
 
 def _by_sparse_factor(A: Any, allowed: float) -> bool:

@@ -33,12 +33,15 @@ __all__ = [
     "Array",
     "as_dtype_of",
     "check_memory",
+    "free_memory",
     "gram_kernels_for",
     "is_torch",
     "kernels_for",
+    "memory_error",
     "row_blocks",
     "single_threaded_blas",
     "take_rows",
+    "to_device_of",
     "to_host",
 ]
 
@@ -89,28 +92,49 @@ def take_rows(X: Array, rows: NDArray[np.intp]) -> Array:
     return X[kernels_for(X).index(rows, X)]
 
 
+def to_device_of(reference: Array, X: Array) -> Array:
+    """Return X, a host array or one on the device of the reference, there and of its dtype."""
+    return X if is_torch(X) else kernels_for(reference).like(X, reference)
+
+
 def as_dtype_of(reference: Array, X: Array) -> Array:
     """Return X in the dtype of the reference, float32 or float64, on its device."""
     kernels = kernels_for(X)
     return kernels.single(X) if str(reference.dtype).endswith("float32") else kernels.double(X)
 
 
-def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
-    """Raise if ``needed`` bytes are more than ``memory_limit`` allows.
+def free_memory(reference: Any) -> float:
+    """Bytes that ``memory_limit`` leaves beside what is held on the device of the reference.
 
-    Without a ``memory_limit``, the limit is the memory of the device that holds the reference.
+    Without a ``memory_limit``, those that are free there.
     """
-    limit, source = allowed_gigabytes(), "the limit of"
-    other = "raise memory_limit"
+    kernels, limit = gram_kernels_for(reference), allowed_gigabytes()
     if limit is None:
-        limit = gram_kernels_for(reference).total_memory(reference) / GIGABYTE
-        if limits.machine_memory() is not None:
-            source, other = "the available memory of", "use a machine with more memory"
-    if needed > limit * GIGABYTE:
-        raise MemoryLimitError(
-            f"{what} needs about {needed / GIGABYTE:.2g} GB, above {source} {limit:.2g} GB."
-            f" {remedy}, or {other}."
-        )
+        return float(kernels.total_memory(reference))
+    return limit * GIGABYTE - float(kernels.held_memory(reference))
+
+
+def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:
+    """Raise if ``needed`` bytes are more than `free_memory`."""
+    if needed > free_memory(reference):
+        raise memory_error(needed, what, remedy, reference)
+
+
+def memory_error(needed: float, what: str, remedy: str, reference: Any) -> MemoryLimitError:
+    """The error that ``needed`` bytes are too many."""
+    kernels, limit = gram_kernels_for(reference), allowed_gigabytes()
+    other = "raise memory_limit"
+    if limit is not None:
+        above, held = f"the limit of {limit:.2g} GB", kernels.held_memory(reference) / GIGABYTE
+        if held:
+            above += f", of which tensors on the device hold {held:.2g} GB"
+    else:
+        known, total = limits.machine_memory() is not None, kernels.total_memory(reference)
+        above = f"{'the available memory' if known else 'the limit'} of {total / GIGABYTE:.2g} GB"
+        other = "use a machine with more memory" if known else other
+    return MemoryLimitError(
+        f"{what} needs about {needed / GIGABYTE:.2g} GB, above {above}. {remedy}, or {other}."
+    )
 
 
 def gram_kernels_for(X: Any) -> ModuleType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.linalg.lapack import dtrtri
 
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.kernels.on_numpy import _in_threads
@@ -45,3 +46,25 @@ def eigh(A: Array) -> tuple[Array, Array]:
         values, vectors = torch.linalg.eigh(A)
         return values, vectors
     return np.linalg.eigh(A)
+
+
+def zeros(shape: tuple[int, ...], reference: Array) -> Array:
+    """Zeros of the dtype and on the device of the reference."""
+    return reference.new_zeros(shape) if is_torch(reference) else np.zeros(shape, reference.dtype)
+
+
+def lower_factors(A: Array) -> tuple[Array, Array]:
+    """L and L⁻¹ of positive definite matrices A = LLᵀ (m, r, r); LinAlgError if one is not."""
+    if is_torch(A):
+        import torch
+
+        L, failed = torch.linalg.cholesky_ex(A)
+        if bool(failed.any()):
+            raise np.linalg.LinAlgError("a matrix is not positive definite")
+        unit = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+        return L, torch.linalg.solve_triangular(L, unit.expand_as(L), upper=False)
+    L = np.linalg.cholesky(A)
+    inverses = np.empty(A.shape, A.dtype)
+    for factor, inverse in zip(L, inverses, strict=True):
+        inverse[:] = dtrtri(factor, lower=1)[0] if len(factor) else factor
+    return L, inverses

@@ -54,12 +54,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.kernels import fused_tiles
-from nearfar.kernels.tiles import labels_of
+from nearfar.kernels.tiles import PairCount, labels_of
 from nearfar.limits import check_time
 
 Index = NDArray[np.intp]
 Lengths = Callable[[Tensor, Tensor], Tensor]
 
+MANY = 1 << 21  # points from which a program for their own number of entries is worth compiling
 PADDING = 256  # rows behind the last that a tile may read
 SAMPLE = 8192  # points from which centre and scale are found
 UNIT = 3  # the median point has its largest entry in [2², 2³): float16 has 12 powers of 2 above
@@ -100,10 +101,13 @@ class Shape:
         r = points.shape[1]
         if r > 256:
             return cls(-(-r // 64) * 64, 64, 0)
-        K1, K2 = pieces(r)
-        if r <= 128 or shared_memory(points) >= 200 << 10:
-            return cls(K1 + K2, K1, K2)
-        return cls(K1 + K2, K1, K2, 64, 64)
+        if len(points) < MANY:
+            K = 1 << max(4, (r - 1).bit_length())
+            K1, K2 = (K, 0) if r <= 128 else (128, 64 if r <= 192 else 128)
+        else:
+            K1, K2 = pieces(r)
+        size = 128 if r <= 128 or shared_memory(points) >= 200 << 10 else 64
+        return cls(K1 + K2, K1, K2, size, size)
 
     def arguments(self) -> dict[str, int]:
         """The compile-time arguments of a kernel."""
@@ -233,7 +237,7 @@ def impostor_pairs(Z: Tensor, reach: Tensor, starts: Index, lengths: Lengths) ->
 
     None if half precision excludes too few pairs. ``lengths`` computes squared distances of pairs,
     which decide. Each unordered pair is visited once. Time O(n² r), memory O(n r + MASK_BYTES) plus
-    the answer.
+    the answer; more pairs than memory holds raise.
     """
     n, r = Z.shape
     shape, frame = Shape.of(Z), Frame.of(Z)
@@ -245,6 +249,7 @@ def impostor_pairs(Z: Tensor, reach: Tensor, starts: Index, lengths: Lengths) ->
     stops = starts[1:][labels_of(starts)]  # the first row of a later class
     excluded = _row_numbers(np.zeros(n), Z), _row_numbers(stops, Z)
     found, first = [torch.empty(0, dtype=torch.int64, device=Z.device)], 0
+    count = PairCount(Z)
     while first < n and (column := int(stops[first])) < n:
         rows = slice(first, min(n, first + _band(n - column, shape)))
         pairs = _pairs(_bits(side, side, excluded, rows, (column, n), shape))
@@ -257,6 +262,7 @@ def impostor_pairs(Z: Tensor, reach: Tensor, starts: Index, lengths: Lengths) ->
             found.append(i[near] * n + j[near])
             near = torch.nonzero(squares < reach[j]).ravel()
             found.append(j[near] * n + i[near])
+            count.add(len(found[-2]) + len(near))
         first = rows.stop
     code = torch.cat(found)
     found.clear()  # memory that the sort needs

@@ -149,6 +149,11 @@ def total_memory(reference: Tensor) -> float:
     return gram_numpy.total_memory(None)
 
 
+def held_memory(reference: Tensor) -> float:
+    """Bytes that all tensors of this process have on the device; 0 on the host."""
+    return float(torch.cuda.memory_allocated(reference.device)) if reference.is_cuda else 0.0
+
+
 def begin_peak(reference: Tensor) -> None:
     """Begin to measure what `peak_bytes` returns."""
     if reference.device.type == "cuda":

@@ -225,6 +225,11 @@ def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
     return out
 
 
+def searches_are_cheap(Z: NDArray[Any]) -> bool:  # noqa: ARG001 - the device twin needs it
+    """Whether a search costs no more than a few steps: not on the host."""
+    return False
+
+
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
     """Edges from each point to its k nearest others of its class, nearest first.
 

@@ -33,6 +33,7 @@ from nearfar.limits import check_time
 Index = NDArray[np.intp]
 
 EDGE_BLOCK = 1 << 28  # bytes of gathered rows at a time
+GRAM_ROWS = 8192  # of a block, over which sums are taken in the type of the points
 FUSED_POINTS = 8192  # from which the fused searches are faster
 MOST_ROWS = 16384  # of a tile: 2 GB of products in float64
 MANY_ON_HOST = 1024  # points from which on_numpy finds the soft neighbours faster on the host
@@ -125,7 +126,7 @@ def segment_sum(index: Tensor, weights: Tensor, size: int) -> Tensor:
 def segment_max(index: Tensor, values: Tensor, size: int) -> Tensor:
     """Largest of the values that share an index; −inf where there is none."""
     out = torch.full((size,), -torch.inf, dtype=torch.float64, device=values.device)
-    return out.scatter_reduce_(0, index, values.to(torch.float64), "amax")
+    return out.scatter_reduce_(0, index.to(torch.int64), values.to(torch.float64), "amax")
 
 
 def smallest(values: Tensor, count: int) -> Tensor:
@@ -185,6 +186,11 @@ def _fused(points: Tensor) -> ModuleType | None:
     from nearfar.kernels import fused
 
     return fused
+
+
+def searches_are_cheap(Z: Tensor) -> bool:
+    """Whether a search costs no more than a few steps: where it is fused."""
+    return _fused(Z) is not None
 
 
 def nearest_in_class(X: Tensor, starts: Index, k: int) -> tuple[Tensor, Tensor]:
@@ -422,10 +428,14 @@ def apply_centred(X: Tensor, centre: Tensor, L: NDArray[np.floating]) -> Tensor:
 
 def gram(A: Tensor, B: Tensor) -> NDArray[np.float64]:
     """Aᵀ B on the host, its sums over blocks of rows taken in float64."""
-    total = torch.zeros((A.shape[1], B.shape[1]), dtype=torch.float64, device=A.device)
-    for first in range(0, len(A), 8192):
-        rows = slice(first, first + 8192)
-        total += A[rows].T @ B[rows]
+    (n, r), c = A.shape, B.shape[1]
+    whole = n // GRAM_ROWS * GRAM_ROWS
+    total = (A[whole:].T @ B[whole:]).double()
+    step = GRAM_ROWS * max(1, EDGE_BLOCK // max(1, 8 * r * c))
+    for first in range(0, whole, step):
+        rows = slice(first, min(first + step, whole))
+        left, right = A[rows].view(-1, GRAM_ROWS, r), B[rows].view(-1, GRAM_ROWS, c)
+        total += (left.mT @ right).double().sum(0)
     product: NDArray[np.float64] = total.cpu().numpy()
     return product
 

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.neighbors import BallTree, KDTree
 
 from nearfar.kernels import Array, is_torch, kernels_for
-from nearfar.limits import check_time
 
 TREES = {"ball_tree": BallTree, "kd_tree": KDTree}
 ALGORITHMS = ("auto", *TREES, "brute")
@@ -21,6 +20,7 @@ ALGORITHMS = ("auto", *TREES, "brute")
 MOST_DIMENSIONS = 10
 FEWEST_POINTS = 1000
 QUERIES = 4096  # searched in a tree at a time
+READ = 200  # points of a tree that a query meets, about
 NEARLY_EQUAL = 1e-9  # relative difference below which two distances may be equal
 
 
@@ -50,10 +50,13 @@ class Search:
         if self.tree is None:
             return kernels_for(self.points).nearest(Q, self.points, k)  # type: ignore[no-any-return]
         near, squares = np.empty((len(Q), k), dtype=np.intp), np.empty((len(Q), k))
-        for first in range(0, len(Q), QUERIES):
-            check_time()
-            rows = slice(first, first + QUERIES)
+        from nearfar.kernels.on_numpy import _in_threads  # which imports this module
+
+        def search(rows: slice) -> None:
             near[rows], squares[rows] = self._nearest_in_tree(Q[rows], k)
+
+        parts = [slice(first, first + QUERIES) for first in range(0, len(Q), QUERIES)]
+        _in_threads(search, parts, READ * Q.nbytes)
         return near, squares
 
     def _nearest_in_tree(self, Q: Array, k: int) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.kernels import check_memory
+from nearfar.kernels import check_memory, free_memory
 
 Index = NDArray[np.intp]
 
@@ -27,18 +27,20 @@ class PairCount:
 
     def __init__(self, points: Any) -> None:
         self._points, self._count, self._lock = points, 0, Lock()
+        self._room = free_memory(points)
 
     def add(self, count: int) -> None:
         """Add to the count."""
         with self._lock:
             self._count += count
-        check_memory(
-            PAIR_BYTES * self._count,
-            f"learning from {len(self._points)} points with {self._count} triplets or more at a"
-            " time",
-            "Fit to fewer rows, lower n_neighbors",
-            self._points,
-        )
+        if PAIR_BYTES * self._count > self._room:
+            check_memory(
+                PAIR_BYTES * self._count,
+                f"learning from {len(self._points)} points with {self._count} triplets or more at a"
+                " time",
+                "Fit to fewer rows, lower n_neighbors",
+                self._points,
+            )
 
 
 def unlike_tiles(starts: Index, size: int, most: int = 0) -> Iterator[tuple[slice, slice]]:

@@ -310,17 +310,23 @@ class LMNNProblem(LMNNObjective):
         far = kernels.double(kernels.sq_lengths(kept, triplets.heads, triplets.tails))
         return 1 + near[triplets.near] - far[triplets.pair]
 
-    def dual_point(self, certificate: Certificate) -> dict[str, NDArray[Any]]:
-        """The triplets (point, target, impostor) with α above zero, by row, and these α."""
+    def dual_point(
+        self, certificate: Certificate, numbers: NDArray[np.intp]
+    ) -> dict[str, NDArray[Any]]:
+        """The triplets (point, target, impostor) with α above zero, and these α.
+
+        ``numbers`` are the numbers by which the rows are named.
+        """
         kernels, triplets = self.kernels, certificate.triplets
         assert certificate.dual is not None
         used = kernels.flatnonzero(certificate.dual > 0)
         edge, impostors = triplets.edge[used], triplets.tails[triplets.pair[used]]
+        names = kernels.compact(kernels.index(numbers, self.U), 1 + int(numbers.max(initial=0)))
         rows = (self.edges[0][edge], self.edges[1][edge], impostors)
-        return {
-            "triplets": np.stack([kernels.to_host(row) for row in rows], axis=1),
-            "weights": kernels.to_host(certificate.dual[used]),
-        }
+        found = np.empty((len(used), 3), dtype=np.int32)
+        for column, row in enumerate(rows):
+            found[:, column] = kernels.to_host(names[row])
+        return {"triplets": found, "weights": kernels.to_host(certificate.dual[used])}
 
     def _feasible(
         self,

@@ -236,6 +236,7 @@ class LMNNBlocks(LMNNProblem):
         previous: Working | None = None,
         *,
         keep: bool = False,
+        insist: bool = False,  # noqa: ARG002 - searches are dear here
     ) -> Placed:
         """As `LMNNObjective.survey`."""
         found = self._searched(self._with_floor(L), margin, previous, keep)

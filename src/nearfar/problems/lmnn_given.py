@@ -21,7 +21,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, free_memory, kernels_for
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_triplets import DualPoint, Placement, Triplets
 
@@ -94,7 +94,7 @@ class GivenLMNNProblem(LMNNProblem):
         components: Matrix | None = None,
     ) -> Placement:
         given = self.given
-        self._check_memory(len(given.heads), len(given.pair))
+        self._check_memory(len(given.heads), len(given.pair), free_memory(Z))
         edge_lengths = self._lengths(Z, *self.edges, kept)
         pair_lengths = self._lengths(Z, given.heads, given.tails, kept)
         prox, best = 0 * edge_lengths[given.edge], None

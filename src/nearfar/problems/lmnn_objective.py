@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.kernels import Array, check_memory
+from nearfar.errors import MemoryLimitError
+from nearfar.kernels import Array, free_memory, kernels_for, memory_error
 from nearfar.kernels.tiles import labels_of
 from nearfar.linalg import is_identity
 from nearfar.problems.lmnn_points import LMNNPoints
@@ -26,6 +27,11 @@ TRIPLETS_AT_A_TIME = 1 << 20  # of which those that matter along a line are chos
 PAIRS_AT_A_TIME = 1 << 18  # whose triplets are made, before those that are wanted are kept
 MANY_POINTS = 10_000  # among which those of FEW_ROWS rows, one in so many, are searched alone
 FEW_ROWS = 32
+ESTIMATE_ROWS = 1000  # whose triplets tell how many there are,
+ESTIMATE_LEAST = 200 * ESTIMATE_ROWS  # where there are more target edges than this,
+ESTIMATE_SHARE = 0.8  # if they are to fill this share of the memory
+WORKING_BYTES = 10_000  # of triplets for each point, where searches are cheap,
+WORKING_GROWTH = 1.5  # or this multiple of those at hand, if that is more
 NEGLIGIBLE = 1e-4  # α of an earlier dual point that is not worth a place in a proof
 WEIGHT_BYTES = 16  # more of each where rows have weights
 
@@ -59,10 +65,57 @@ class LMNNObjective(LMNNPoints):
         previous: Triplets | None = None,
         *,
         keep: bool = False,
+        insist: bool = False,
     ) -> Placement:
-        """L placed with the triplets that `search` finds."""
+        """L placed with the triplets that `search` finds; with a narrower margin to save memory.
+
+        Where searches are cheap, triplets take only so much memory that a step is not dearer than a
+        search, unless the caller insists: then the limit is what memory holds.
+        """
         Z = self._map(L, self.U)
+        room = free_memory(Z)
+        if kernels_for(Z).searches_are_cheap(Z) and not insist:
+            known = 0 if previous is None else self._bytes(len(previous.heads), len(previous))
+            room = min(room, max(WORKING_BYTES * len(self.U), WORKING_GROWTH * known))
+        margin, keep = self._affordable(L, Z, margin, width, previous, room, keep=keep)
         return self._survey(L, Z, self.kept, margin, width, previous, keep=keep)
+
+    def _affordable(
+        self,
+        L: Matrix,
+        Z: Array,
+        margin: float,
+        width: float,
+        previous: Triplets | None,
+        room: float,
+        *,
+        keep: bool,
+    ) -> tuple[float, bool]:
+        """The widest margin up to this one whose triplets fit into so many bytes; and ``keep``.
+
+        Their number is estimated from the triplets of some rows, where the edges are many. Raises
+        if there is not even room for those that are active.
+        """
+        many = len(self.edges[0]) > ESTIMATE_LEAST
+        some = self.sampled(ESTIMATE_ROWS) if many else self
+        if some is self:
+            return margin, keep
+        kernels, share = self.kernels, len(some.edges[0]) / len(self.edges[0])
+        at = some._survey(L, Z, self.kept, margin, width, None)
+        nearest = kernels.segment_max(at.triplets.pair, at.slack, len(at.pair_lengths))
+        outside = -np.concatenate([kernels.to_host(at.slack), kernels.to_host(nearest)])
+        sizes = np.repeat([self._bytes(0, 1), self._bytes(1, 0)], [len(at.slack), len(nearest)])
+        order = np.argsort(outside)
+        outside, needed = outside[order], np.cumsum(sizes[order]) / share
+        active = float(needed[outside < 0][-1:].sum())
+        if active > room:
+            raise self._too_many(round(active / self._bytes(1, 1)), active)
+        if keep and previous is not None:
+            pairs = len(previous.heads)
+            kept = self._bytes(pairs, round(pairs * len(self.edges[0]) / len(self.U)))
+            keep = bool(kept + needed[-1:].sum() < ESTIMATE_SHARE * room)
+        within = int(np.searchsorted(needed, ESTIMATE_SHARE * room))
+        return (margin if within == len(needed) else max(float(outside[within]), 0.0)), keep
 
     def _survey(
         self,
@@ -81,7 +134,7 @@ class LMNNObjective(LMNNPoints):
 
         ``screened`` searches in float32 first.
         """
-        kernels, n = self.kernels, len(self.U)
+        kernels, n, room = self.kernels, len(self.U), free_memory(Z)
         edge_lengths = self._lengths(Z, *self.edges, kept)
         reach = kernels.segment_max(self.edges[0], edge_lengths, n) + (1 + margin)
         heads, tails = self._impostor_pairs(Z, kept, reach, screened=screened)
@@ -93,7 +146,6 @@ class LMNNObjective(LMNNPoints):
             code = kernels.unique(kernels.concatenate([heads * n + tails, known]))
             heads, tails = code // n, code % n
         count = self.first_edge[heads + 1] - self.first_edge[heads]
-        self._check_memory(len(heads), int(count.sum()))
         pair_lengths = self._lengths(Z, heads, tails, kept)
         old = None if previous is None else self._places(previous, heads, tails)
         all_kept = None
@@ -102,6 +154,7 @@ class LMNNObjective(LMNNPoints):
             at = kernels.searchsorted(known, code).clip(0, len(known) - 1)
             all_kept = known[at] == code
         found: list[tuple[Array, ...]] = []
+        n_found = 0
         for first in range(0, max(len(heads), 1), PAIRS_AT_A_TIME):
             pairs = slice(first, first + PAIRS_AT_A_TIME)
             pair = kernels.repeat(kernels.arange(len(heads[pairs]), heads), count[pairs])
@@ -115,6 +168,8 @@ class LMNNObjective(LMNNPoints):
             if all_kept is not None:
                 wanted = wanted | all_kept[pair]
             at = kernels.flatnonzero(wanted)
+            n_found += len(at)
+            self._check_memory(len(heads), n_found, room)
             parts = [
                 kernels.compact(pair[at], len(heads)),
                 kernels.compact(edge[at], len(edge_lengths)),
@@ -140,9 +195,9 @@ class LMNNObjective(LMNNPoints):
         images = self._with_kept(Z, kept)
         screen = kernels.single(images) if screened else None
         rows = kernels.flatnonzero(reach > -np.inf)
-        # Where there are many points, most pairs are left out, whatever the number of rows.
-        fewest = len(reach) / (FEW_ROWS if len(reach) >= MANY_POINTS else 2)
-        if len(rows) > fewest:
+        # Many points on the host are searched in blocks, which also leave out rows without reach.
+        in_blocks = len(reach) >= MANY_POINTS and not kernels.searches_are_cheap(Z)
+        if (FEW_ROWS if in_blocks else 2) * len(rows) > len(reach):
             pairs: tuple[Array, Array] = kernels.impostor_pairs(images, reach, self.starts, screen)
             return pairs
         labels = kernels.index(labels_of(self.starts), Z)
@@ -161,15 +216,24 @@ class LMNNObjective(LMNNPoints):
             return pull + self._ridge_of_floor + self._ridge_of(self.components(L))
         return pull + self._ridge_of(components)
 
-    def _check_memory(self, n_pairs: int, n_triplets: int) -> None:
-        """Refuse more pairs and triplets than memory holds."""
-        more = 0 if self.masses is None else WEIGHT_BYTES
-        check_memory(
-            (PAIR_BYTES + more) * n_pairs + (TRIPLET_BYTES + more) * n_triplets,
+    def _check_memory(self, n_pairs: int, n_triplets: int, room: float) -> None:
+        """Refuse more pairs and triplets than there is room for."""
+        needed = self._bytes(n_pairs, n_triplets)
+        if needed > room:
+            raise self._too_many(n_triplets, needed)
+
+    def _too_many(self, n_triplets: int, needed: float) -> MemoryLimitError:
+        return memory_error(
+            needed,
             f"learning from {len(self.U)} points with {n_triplets} triplets at a time",
             "Fit to fewer rows, lower n_neighbors",
             self.U,
         )
+
+    def _bytes(self, n_pairs: int, n_triplets: int) -> int:
+        """Memory that learning from pairs and triplets takes."""
+        more = 0 if self.masses is None else WEIGHT_BYTES
+        return (PAIR_BYTES + more) * n_pairs + (TRIPLET_BYTES + more) * n_triplets
 
     def _triplets(
         self,

@@ -29,11 +29,12 @@ low-rank factorization, Mathematical Programming 95, 2003.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, kernels_for, to_device_of
 from nearfar.problems.variational_mvu import Edges
 
 Matrix = NDArray[np.float64]
@@ -43,14 +44,14 @@ STIFFER = 1.03  # growth of β in (7)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Points on the host, with (3), (4) and (5)."""
+    """Points with (3), (4) and (5), where the edges are."""
 
-    Y: Matrix  # (n, r)
-    excess: Array  # (e,) ℓ − D, where the edges are
+    Y: Array  # (n, r)
+    excess: Array  # (e,) ℓ − D
     forces: Array  # (e,) m
     value: float  # F
-    gradient: Matrix  # (n, r)
-    stiffness: Array  # (e,) β, where the edges are
+    gradient: Array  # (n, r)
+    stiffness: Array  # (e,) β
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,15 @@ class Line:
     slope: Array  # (e,) 2⟨yᵢ − yⱼ, pᵢ − pⱼ⟩
     square: Array  # (e,) ‖pᵢ − pⱼ‖²
     variances: tuple[float, float, float]  # coefficients of c Σ ‖yᵢ − ȳ‖² in 1, t and t²
-    direction: Matrix
+    direction: Array
     limit: float = np.inf
 
     def at(self, t: float) -> tuple[float, float, float]:
         """Value, slope and curvature."""
         program, (constant, linear, square) = self.program, self.variances
+        if program.squared:
+            along = self._polynomial
+            return along(t), along.deriv()(t), along.deriv(2)(t)
         excess = self.moved(t)
         value, m = program.smoothed(excess)
         change = self.slope + (2 * t) * self.square
@@ -77,6 +81,21 @@ class Line:
             float(m @ change) - (linear + 2 * t * square),
             float((free * change) @ change) + 2 * float(m @ self.square) - 2 * square,
         )
+
+    @cached_property
+    def _polynomial(self) -> np.polynomial.Polynomial:
+        """F along the line if (3) is the cost itself, of degree 4 in t."""
+        x, s, q, w = self.excess, self.slope, self.square, self.program.stiffness
+        wx, ws, wq = w * x, w * s, w * q
+        misfit = [
+            0.5 * float(wx @ x),
+            float(wx @ s),
+            float(wx @ q) + 0.5 * float(ws @ s),
+            float(ws @ q),
+            0.5 * float(wq @ q),
+        ]
+        variance = [*self.variances, 0.0, 0.0]
+        return np.polynomial.Polynomial(np.subtract(misfit, variance))
 
     def moved(self, t: float) -> Array:
         """(6)."""
@@ -124,31 +143,34 @@ class LowRankProgram:
     def smoothed(self, excess: Array) -> tuple[float, Array]:
         """Σ φ and m of (3)."""
         y, stiffness = self.centre, self.stiffness
+        if self.squared:
+            m = stiffness * excess
+            return 0.5 * float(m @ excess), m
         m = (y + stiffness * excess).clip(self.lower, self.upper)
         value = float(m @ excess) - 0.5 * float(((m - y) / stiffness) @ (m - y))
         return value, m
 
-    def place(self, Y: Matrix) -> Evaluation:
-        """Evaluate (3) to (5)."""
-        return self._evaluate(Y, self.edges.excess(self._beside(Y)))
+    def place(self, Y: Array) -> Evaluation:
+        """Evaluate (3) to (5) for points on the host or where the edges are."""
+        Y = to_device_of(self.edges.squares, Y)
+        return self._evaluate(Y, self.edges.excess(Y))
 
-    def _evaluate(self, Y: Matrix, excess: Array) -> Evaluation:
+    def _evaluate(self, Y: Array, excess: Array) -> Evaluation:
         value, m = self.smoothed(excess)
-        kernels, beside = kernels_for(excess), self._beside(Y)
-        centred = Y - Y.mean(axis=0)
-        product = kernels.laplacian_matmul(self.edges.heads, self.edges.tails, m, beside)
-        gradient = 2 * kernels.to_host(product) - 2 * self.pull * centred  # (5)
-        value -= self.pull * float(np.vdot(centred, centred))  # (4)
+        centred = Y - Y.mean(0)
+        product = kernels_for(Y).laplacian_matmul(self.edges.heads, self.edges.tails, m, Y)
+        gradient = 2 * product - (2 * self.pull) * centred  # (5)
+        value -= self.pull * _dot(centred, centred)  # (4)
         return Evaluation(Y, excess, m, value, gradient, self.stiffness)
 
-    def line(self, at: Evaluation, direction: Matrix) -> Line:
+    def line(self, at: Evaluation, direction: Array) -> Line:
         """F along a direction."""
-        cross, square = kernels_for(at.excess).edge_products(
-            self._beside(at.Y), self._beside(direction), self.edges.heads, self.edges.tails
+        cross, square = kernels_for(at.Y).edge_products(
+            at.Y, direction, self.edges.heads, self.edges.tails
         )
-        centred, change = at.Y - at.Y.mean(axis=0), direction - direction.mean(axis=0)
-        products = np.vdot(centred, centred), 2 * np.vdot(centred, change), np.vdot(change, change)
-        constant, linear, quadratic = (self.pull * float(product) for product in products)
+        centred, change = at.Y - at.Y.mean(0), direction - direction.mean(0)
+        products = _dot(centred, centred), 2 * _dot(centred, change), _dot(change, change)
+        constant, linear, quadratic = (self.pull * product for product in products)
         return Line(self, at.excess, 2 * cross, square, (constant, linear, quadratic), direction)
 
     def moved(self, at: Evaluation, line: Line, t: float) -> Evaluation:
@@ -181,7 +203,7 @@ class LowRankProgram:
         """The points, smaller for "shrink", and (8) with a feasible m; all on the host."""
         to_host = kernels_for(self.edges.squares).to_host
         D, up, down = to_host(self.edges.squares), to_host(self.upper), -to_host(self.lower)
-        change = to_host(self.edges.excess(self._beside(Y))) / D
+        change = to_host(self.edges.excess(to_device_of(self.edges.squares, Y))) / D
         if np.isinf(up).all() and not down.any():
             growth = 1 + max(0.0, float(change.max()))
             Y, change = Y / np.sqrt(growth), (1 + change) / growth - 1
@@ -203,6 +225,6 @@ class LowRankProgram:
         """Whether some changes are forbidden."""
         return not np.isfinite(float(self.upper.max()))
 
-    def _beside(self, Y: Matrix) -> Array:
-        """Y on the device of the edges."""
-        return kernels_for(self.edges.squares).like(Y, self.edges.squares)
+
+def _dot(A: Array, B: Array) -> float:
+    return float(A.ravel() @ B.ravel())

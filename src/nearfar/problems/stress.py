@@ -22,12 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.kernels import Array, kernels_for
+from nearfar.kernels import Array, kernels_for, to_device_of
 from nearfar.problems.variational_mvu import Edges
 
 Matrix = NDArray[np.float64]
 
-Ray = tuple[Matrix, Array, Array]
+Ray = tuple[Array, Array, Array]
 """A direction P, and 2⟨yᵢ − yⱼ, pᵢ − pⱼ⟩ and ‖pᵢ − pⱼ‖² of the edges."""
 
 FLOOR = 1e-10  # share of Σ wD² below which a misfit counts as none
@@ -35,12 +35,12 @@ FLOOR = 1e-10  # share of Σ wD² below which a misfit counts as none
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Points on the host, with (1) and (2)."""
+    """Points with (1) and (2), where the edges are."""
 
-    Y: Matrix  # (n, r)
-    excess: Array  # (e,) ℓ − D, where the edges are
+    Y: Array  # (n, r)
+    excess: Array  # (e,) ℓ − D
     value: float  # F
-    gradient: Matrix  # (n, r)
+    gradient: Array  # (n, r)
     size: float  # Σ w(ℓ − D)² + 2ρλ Σ ‖yᵢ − ȳ‖² + FLOOR Σ wD²: what a gain is compared with
 
 
@@ -50,40 +50,37 @@ class Stress:
 
     edges: Edges
     pull: float = 0.0  # 2ρλ
-    free: Matrix | None = None  # (n, 1), 0 for fixed nodes and 1 for the others
+    free: Array | None = None  # (n, 1), 0 for fixed nodes and 1 for the others, like the edges
 
-    def place(self, Y: Matrix) -> Evaluation:
-        """Evaluate (1) and (2)."""
-        return self._evaluate(Y, self.edges.excess(self._beside(Y)))
+    def place(self, Y: Array) -> Evaluation:
+        """Evaluate (1) and (2) for points on the host or where the edges are."""
+        Y = to_device_of(self.edges.squares, Y)
+        return self._evaluate(Y, self.edges.excess(Y))
 
-    def _evaluate(self, Y: Matrix, excess: Array) -> Evaluation:
+    def _evaluate(self, Y: Array, excess: Array) -> Evaluation:
         edges = self.edges
         misfit = float(edges.weights @ (excess * excess))
-        centred = Y - Y.mean(axis=0)
-        variance = self.pull * float(np.vdot(centred, centred))
-        product = edges.laplacian_matmul(excess, self._beside(Y))
-        gradient = 4 * kernels_for(excess).to_host(product) - 2 * self.pull * centred  # (2)
+        centred = Y - Y.mean(0)
+        variance = self.pull * _dot(centred, centred)
+        gradient = 4 * edges.laplacian_matmul(excess, Y) - (2 * self.pull) * centred  # (2)
         if self.free is not None:
             gradient = self.free * gradient
         none = FLOOR * float(edges.weights @ (edges.squares * edges.squares))
         return Evaluation(Y, excess, misfit - variance, gradient, misfit + variance + none)
 
-    def line(self, at: Evaluation, direction: Matrix) -> tuple[Matrix, Ray]:
+    def line(self, at: Evaluation, direction: Array) -> tuple[Matrix, Ray]:
         """Coefficients of t⁴ … t¹ of F(Y + tP) − F(Y), and the line for `moved`."""
         edges = self.edges
-        cross, square = kernels_for(at.excess).edge_products(
-            self._beside(at.Y), self._beside(direction), edges.heads, edges.tails
-        )
+        cross, square = kernels_for(at.Y).edge_products(at.Y, direction, edges.heads, edges.tails)
         w, slope = edges.weights, 2 * cross
-        centred, change = at.Y - at.Y.mean(axis=0), direction - direction.mean(axis=0)
+        centred, change = at.Y - at.Y.mean(0), direction - direction.mean(0)
         coefficients = np.array(
             [
                 float(w @ (square * square)),
                 2 * float(w @ (slope * square)),
                 float(w @ (slope * slope + 2 * at.excess * square))
-                - self.pull * float(np.vdot(change, change)),
-                2 * float(w @ (at.excess * slope))
-                - 2 * self.pull * float(np.vdot(centred, change)),
+                - self.pull * _dot(change, change),
+                2 * float(w @ (at.excess * slope)) - 2 * self.pull * _dot(centred, change),
             ]
         )
         return coefficients, (direction, slope, square)
@@ -93,6 +90,6 @@ class Stress:
         direction, slope, square = line
         return self._evaluate(at.Y + t * direction, at.excess + t * slope + t * t * square)  # (3)
 
-    def _beside(self, Y: Matrix) -> Array:
-        """Y on the device of the edges."""
-        return kernels_for(self.edges.squares).like(Y, self.edges.squares)
+
+def _dot(A: Array, B: Array) -> float:
+    return float(A.ravel() @ B.ravel())

@@ -25,23 +25,27 @@ of smooth semidefinite programs, Communications on Pure and Applied Mathematics 
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 from scipy import linalg
-from scipy.sparse.linalg import LinearOperator, lobpcg
 
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.inertia import exceeds_identity
+from nearfar.graphs.lowest import lowest_pairs
 from nearfar.graphs.spectrum import Spectrum, has_dense_factor
-from nearfar.kernels import gram_kernels_for, kernels_for
-from nearfar.limits import check_time
+from nearfar.kernels import (
+    Array,
+    gram_kernels_for,
+    is_torch,
+    kernels_for,
+    to_device_of,
+    to_host,
+)
 from nearfar.problems.unfolding_repair import Repair
 from nearfar.problems.variational_mvu import Edges
 
@@ -71,6 +75,13 @@ class Bound:
         """The bound 0 if c = 0, when f is minus a sum of squares."""
         D, w = edges.on_host()
         return cls(0.0, float(w @ (D * D)))
+
+    @classmethod
+    def goal(cls, edges: Edges, objective: float, gap: float) -> float:
+        """The largest bound for which the gap (5) of an objective is at most ``gap``."""
+        if gap >= 1:
+            return np.inf
+        return (objective + gap * cls.of_misfit(edges).reached) / (1 - gap)
 
     def gap(self, objective: float) -> float:
         """(5)."""
@@ -114,6 +125,11 @@ class WholeProgram:
             return None
         return self.bound_by(repaired.forces)
 
+    def estimate(self, m: Matrix, repaired: Repaired) -> Bound:
+        """About what (2) will be of the forces (3), by estimates of (4): it proves nothing."""
+        lowest = min(0.0, float(repaired.values.min()))
+        return self.bound_by(m - lowest * self.edges.on_host()[1])
+
     def bound_by(self, m: Matrix) -> Bound:
         """(2) of forces that were proved to be feasible."""
         D, w = self.edges.on_host()
@@ -128,11 +144,13 @@ class WholeProgram:
         limits: Limits | None = None,
         previous: Repaired | None = None,
         points: Matrix | None = None,
+        goal: float = np.inf,
     ) -> Repaired | None:
         """Forces near m, within the ``limits`` if there are any, for which (2) is proved.
 
         With limits the bound is linear in m. The vectors of a ``previous`` repair are a start
-        for those of this one, and ``points`` Y (n, r) vectors that m should hold. None if a proof
+        for those of this one, and ``points`` Y (n, r) vectors that m should hold. Without limits, a
+        bound above the ``goal`` is not worth a proof: then there are no forces. None if a proof
         would need more memory than there is. Time is that of some hundreds of products with
         Lap(w)⁺ and of a few factors of a matrix with its sparsity; memory that of two.
         """
@@ -140,13 +158,12 @@ class WholeProgram:
         share = DENSE_SHARE * gram_kernels_for(w).total_memory(w)
         if self.is_dense and 8.0 * self.graph.n_nodes**2 > share:
             return None
-        B = self.graph.laplacian(w)
         start = random.normal(size=(self.graph.n_nodes, BLOCK))
-        values, vectors = self._lowest(m, B, start if previous is None else previous.vectors)
+        values, vectors = self._lowest(m, start if previous is None else previous.vectors)
         near, lowest = m, float(values.min())
         if limits is not None:
-            near, lowest = self._cheapest(m, B, (values, vectors), limits, points)
-        for t in self._candidates(near / w, max(0.0, -lowest)):
+            near, lowest = self._cheapest(m, (values, vectors), limits, points)
+        for t in self._candidates(near, max(0.0, -lowest), goal):
             repaired = _limited(near + t * w, limits)  # (3)
             if self._is_feasible(repaired):
                 return Repaired(repaired, values, vectors)
@@ -155,7 +172,6 @@ class WholeProgram:
     def _cheapest(
         self,
         m: Matrix,
-        B: Any,
         lowest: tuple[Matrix, Matrix],
         limits: Limits,
         points: Matrix | None,
@@ -173,7 +189,7 @@ class WholeProgram:
             if forces is None or found[2] >= 0:
                 break
             near = _limited(forces, limits)
-            values, vectors = self._lowest(near, B, vectors, FEWER_STEPS)
+            values, vectors = self._lowest(near, vectors, FEWER_STEPS)
             least = float(values.min())
             cost = self._cost(near, least, limits)
             if cost < found[0]:
@@ -187,20 +203,38 @@ class WholeProgram:
 
     def _is_feasible(self, m: Matrix) -> bool:
         c = 0.5 * self.pull
-        return exceeds_identity(self.graph.laplacian(m), c, MARGIN * c, dense=self.is_dense)
+        return exceeds_identity(
+            self.graph.laplacian(m),
+            c,
+            MARGIN * c,
+            dense=self.is_dense,
+            structure=self.spectrum.structure,
+            reference=self.edges.squares[:0],
+        )
 
     @cached_property
     def is_dense(self) -> bool:
         """Whether factors are dense matrices."""
-        return has_dense_factor(self.graph.laplacian())
+        return self.spectrum.structure is None and has_dense_factor(self.graph.laplacian())
 
-    def _candidates(self, excess: Matrix, estimate: float) -> Iterator[float]:
-        """Numbers t to try, from the estimate of (4) up to the one that is always feasible."""
-        c, least = 0.5 * self.pull, float(self.spectrum.values[0])
+    def _candidates(self, m: Matrix, estimate: float, goal: float) -> Iterator[float]:
+        """Numbers t to try, from the estimate of (4) up to the one that is always feasible.
+
+        If there is a goal, they are two: halfway to the one that meets it, and this one.
+        """
+        c, least, (D, w) = 0.5 * self.pull, float(self.spectrum.values[0]), self.edges.on_host()
         extra = 2 * MARGIN * c / least  # what δ needs
         if estimate == 0:  # after a repair that has room for δ
             yield 0.0
-        safe = c / least * (1 + MARGIN) + max(0.0, float(-excess.min())) + extra
+        if np.isfinite(goal):
+            room = goal - self.bound_by(m + (estimate + extra) * w).value
+            if room < 0:
+                return
+            slope = float(w @ (2 * D)) + 2 * float(m.sum()) + 2 * (estimate + extra) * w.sum()
+            further = 2 * room / (slope + np.sqrt(slope**2 + 4 * room * w.sum()))
+            yield from (estimate + extra + share * further for share in (0.5, 1 - ROUNDED_UP))
+            return
+        safe = c / least * (1 + MARGIN) + max(0.0, float((-m / w).max())) + extra
         for share in RAISED:
             t = (1 + share) * estimate + extra
             if t >= safe:
@@ -208,46 +242,39 @@ class WholeProgram:
             yield t
         yield safe
 
-    def _lowest(
-        self, m: Matrix, B: Any, start: Matrix, steps: int = STEPS
-    ) -> tuple[Matrix, Matrix]:
+    def _lowest(self, m: Matrix, start: Matrix, steps: int = STEPS) -> tuple[Matrix, Matrix]:
         """Estimates from above of the lowest values of (4), and their vectors x."""
-        n, c = self.graph.n_nodes, 0.5 * self.pull
-        A = self.graph.laplacian(m)
+        n, c, w = self.graph.n_nodes, 0.5 * self.pull, self.edges.on_host()[1]
         if n <= SMALL:
-            ones = np.full((n, n), 1.0 / n)
+            ones, (A, B) = np.full((n, n), 1.0 / n), map(self.graph.laplacian, (m, w))
             pencil = A.toarray() - c * (np.eye(n) - ones), B.toarray() + ones
             values, vectors = linalg.eigh(*pencil, subset_by_index=[0, min(BLOCK, n) - 1])
             return values, vectors
-        large = float(B.diagonal().mean())
+        large = 2 * float(w.sum()) / n  # the mean of the diagonal of Lap(w)
+        product, right = self._product(m), self._product(w)
 
-        def slope(X: Matrix) -> Matrix:
-            check_time()
-            return np.asarray(A @ X - c * (X - X.mean(axis=0)))
+        def slope(X: Array) -> Array:
+            return product(X) - c * (X - X.mean(0))
 
-        def pencil_right(X: Matrix) -> Matrix:
-            return np.asarray(B @ X + large * X.mean(axis=0))
+        def pencil_right(X: Array) -> Array:
+            return right(X) + large * X.mean(0)
 
-        def inverse(X: Matrix) -> Matrix:
-            return np.asarray(self.spectrum.inverse(X) + X.mean(axis=0) / large)
+        def inverse(X: Array) -> Array:
+            return self.spectrum.inverse(X) + X.mean(0) / large
 
-        with warnings.catch_warnings():  # that it did not reach its accuracy
-            warnings.simplefilter("ignore", UserWarning)
-            values, vectors = lobpcg(
-                _operator(slope, n),
-                start - start.mean(axis=0),
-                B=_operator(pencil_right, n),
-                M=_operator(inverse, n),
-                largest=False,
-                maxiter=steps,
-                tol=ACCURACY * c,
-            )
-        return np.asarray(values), np.asarray(vectors)
+        centred = to_device_of(self.edges.squares, start - start.mean(axis=0))
+        values, found = lowest_pairs(slope, pencil_right, inverse, centred, steps, ACCURACY * c)
+        return values, to_host(found)
+
+    def _product(self, weights: Matrix) -> Callable[[Array], Array]:
+        """Products with Lap(weights), where the edges are."""
+        edges = self.edges
+        if not is_torch(edges.squares):
+            A = self.graph.laplacian(weights)
+            return lambda X: A @ X
+        w = to_device_of(edges.squares, weights)
+        return lambda X: kernels_for(X).laplacian_matmul(edges.heads, edges.tails, w, X)
 
 
 def _limited(m: Matrix, limits: Limits | None) -> Matrix:
     return m if limits is None else np.clip(m, *limits)
-
-
-def _operator(product: Any, n: int) -> LinearOperator:
-    return LinearOperator((n, n), matvec=product, matmat=product, dtype=np.float64)

@@ -129,7 +129,9 @@ class VariationalProgram:
         for start in range(0, len(edges.squares), step):
             part = slice(start, start + step)
             u = U[edges.heads[part]] - U[edges.tails[part]]
-            A = u[:, first] * u[:, second] * scale
+            A = u[:, first]
+            A *= u[:, second]
+            A *= scale
             w, D = edges.weights[part], edges.squares[part]
             wA = w[:, None] * A
             G += kernels.gram(A, wA)  # (7)

@@ -28,7 +28,8 @@ def coarse_start(
         return L
     L = at_best_scale(coarser, coarse_start(coarser, L, width, margin), width=width)
     at = coarser.survey(L, margin, width)
-    state = State(coarser, at, 0.0, False, margin, LBFGS(TUNING.memory))
+    memory, interval = LBFGS(TUNING.memory), TUNING.first_search
+    state = State(coarser, at, 0.0, False, margin, interval, memory)
     value = np.inf
     while state.n_iter < TUNING.coarse_steps:
         state.step()

@@ -11,7 +11,7 @@ g' and v' belong to the previous step. With exact steps p is a descent direction
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from nearfar.solvers.line_search import quartic_step
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
+Array = Any  # of NumPy or torch
 
 RECENT = 10  # steps; their gain estimates how much is left
 
@@ -28,11 +29,11 @@ class Evaluated(Protocol):
     """A point, and the objective there."""
 
     @property
-    def Y(self) -> Matrix: ...  # noqa: D102
+    def Y(self) -> Array: ...  # noqa: D102
     @property
     def value(self) -> float: ...  # noqa: D102
     @property
-    def gradient(self) -> Matrix: ...  # noqa: D102
+    def gradient(self) -> Array: ...  # noqa: D102
     @property
     def size(self) -> float: ...  # noqa: D102
 
@@ -44,13 +45,13 @@ Line = TypeVar("Line")
 class Polynomial(Protocol[Point, Line]):
     """What the solver needs of a problem; see `nearfar.problems.stress`."""
 
-    def place(self, Y: Matrix) -> Point: ...  # noqa: D102
-    def line(self, at: Point, direction: Matrix) -> tuple[Matrix, Line]: ...  # noqa: D102
+    def place(self, Y: Array) -> Point: ...  # noqa: D102
+    def line(self, at: Point, direction: Array) -> tuple[Matrix, Line]: ...  # noqa: D102
     def moved(self, at: Point, line: Line, t: float) -> Point: ...  # noqa: D102
 
 
 def conjugate_gradient(
-    problem: Polynomial[Point, Line], start: Matrix, precondition: Callable[[Matrix], Matrix]
+    problem: Polynomial[Point, Line], start: Array, precondition: Callable[[Array], Array]
 ) -> Iterator[Iterate[Point, None]]:
     """Iterates of a descent; it ends where no step lowers the value.
 
@@ -60,7 +61,7 @@ def conjugate_gradient(
     """
     at = problem.place(start)
     image = precondition(at.gradient)
-    product = float(np.vdot(at.gradient, image))
+    product = _dot(at.gradient, image)
     direction = -image
     values = [at.value]
     while True:
@@ -79,14 +80,18 @@ def conjugate_gradient(
         previous_image, previous_product = image, product
         at = problem.moved(at, line, t)
         image = precondition(at.gradient)
-        product = float(np.vdot(at.gradient, image))
-        change = product - float(np.vdot(at.gradient, previous_image))
+        product = _dot(at.gradient, image)
+        change = product - _dot(at.gradient, previous_image)
         beta = max(0.0, change / previous_product)  # (1)
         direction = beta * direction - image
         values.append(at.value)
 
 
-def _step(problem: Polynomial[Point, Line], at: Point, direction: Matrix) -> tuple[float, Line]:
+def _step(problem: Polynomial[Point, Line], at: Point, direction: Array) -> tuple[float, Line]:
     """The best step length along a direction, 0 if there is none, and the line."""
     coefficients, line = problem.line(at, direction)
     return quartic_step(coefficients), line
+
+
+def _dot(A: Array, B: Array) -> float:
+    return float(A.ravel() @ B.ravel())

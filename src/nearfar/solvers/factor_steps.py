@@ -91,7 +91,7 @@ def at_best_scale(
     L = TUNING.warm_stretch * L if warm else TUNING.start_length**0.5 * problem.normalised(L)
     reach, count, size = 1 - 0.5**0.5, -1, float(np.linalg.norm(L))
     while True:  # ends when all triplets are at hand or none is active, or before
-        at = problem.survey(L, 1.0, width)
+        at = problem.survey(L, 1.0, width, insist=True)
         previous_count, count = count, len(at.triplets)
         line = problem.line(at, L)
         grow = exact_step(line.at, line.limit)

@@ -62,6 +62,11 @@ class Tuning:
     coarse: float = 0.05  # gap at which a coarser problem is left, for it differs by about as much,
     coarse_fall: float = 0.995  # or the objective of one look after another is above this share
     coarse_steps: int = 200  # iterations there, at most
+    # many rows
+    sample_rows: int = 500_000  # that a first descent learns from, where they are
+    sample_share: float = 0.125  # of all rows, or less; all rows take over at the tolerance,
+    sample_width: float = 0.05  # with this width of the smoothed hinge,
+    sample_search: int = 8  # and so many iterations to the next search
     # initial scale
     scaled_rows: int = 300  # rows with enough target edges to find the scale
     start_length: float = 2.0  # mean squared length of a target edge, in margins, that is too long
@@ -137,6 +142,7 @@ class HingeProblem(Protocol[At, Known, Along]):
         previous: Known | None = None,
         *,
         keep: bool = False,
+        insist: bool = False,
     ) -> At: ...
     def place(self, L: Matrix, triplets: Known) -> At: ...  # noqa: D102
     def objective(self, at: At) -> tuple[float, int]: ...  # noqa: D102

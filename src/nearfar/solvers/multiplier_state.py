@@ -39,8 +39,8 @@ class Searches:
 
     objective: float  # at the last search
     margin: float
-    interval: int = TUNING.first_search  # iterations to the next one
-    next_one: int = TUNING.first_search
+    interval: int  # iterations to the next one
+    next_one: int
     last: int = 0  # iteration of the last search
     missed: float = 0.0  # share of the objective that it added
     lately: float = 0.0  # the largest such share, reduced by each later search
@@ -100,7 +100,8 @@ class State(Generic[At, Known, Along]):
     at: At
     tol: float
     fixed_rank: bool
-    margin: InitVar[float]  # of the first search
+    margin: InitVar[float]  # of the first search,
+    interval: InitVar[int]  # and iterations to the second
     memory: LBFGS
     n_iter: int = 0
     close: bool = False  # whether Newton's method precedes the next look
@@ -114,8 +115,9 @@ class State(Generic[At, Known, Along]):
     smoothed: float = field(init=False)  # objective over these triplets
     searches: Searches = field(init=False)
 
-    def __post_init__(self, margin: float) -> None:
-        self.searches = Searches(self.problem.objective(self.at)[0], margin)
+    def __post_init__(self, margin: float, interval: int) -> None:
+        value = self.problem.objective(self.at)[0]
+        self.searches = Searches(value, margin, interval, interval)
         self.searched = self.at.L
         self._measure()
 
@@ -252,7 +254,7 @@ class State(Generic[At, Known, Along]):
             except MemoryLimitError:
                 L = mean_metric(L, self.searched, fixed_rank=self.fixed_rank)
                 self.memory.forget()
-        return self.problem.survey(L, 0.0, known.width, known)
+        return self.problem.survey(L, 0.0, known.width, known, insist=True)
 
     def iterate(self, found: Found, start: Iterate[Known] | None) -> Iterate[Known]:
         """The iterate after a look or a search."""

@@ -14,11 +14,13 @@ iteration makes a step, and some iterations do more:
   falls any more. If the dual proves that M should grow in a direction that L lacks, L gains a row;
   rows that became negligible are dropped. So the cost depends on the rank of the answer, and the
   descent still ends at the optimum over all M ⪰ 0.
+
+Of millions of rows, the first steps learn from a sample, each row of which meets all points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,11 @@ def descend_in_both_precisions(
     """
     value = residual = np.inf
     looks = 0  # in a row, without progress
+    if not fixed_rank and "triplets" not in options:
+        found = yield from _descent_on_a_sample(problem, L, tol, **options)
+        if found is not None:
+            L, options = found, {"warm": True, "width": TUNING.sample_width}
+            options["interval"] = TUNING.sample_search
     for iterate in proximal_factor_descent(problem, L, tol, fixed_rank=fixed_rank, **options):
         yield iterate
         if not problem.is_single or fixed_rank or iterate.residual is None:
@@ -72,6 +79,28 @@ def descend_in_both_precisions(
         yield from proximal_factor_descent(doubled, iterate.point, tol, triplets=iterate.state)
 
 
+def _descent_on_a_sample(
+    problem: HingeProblem[At, Known, Along], L: Matrix, tol: float, **options: Any
+) -> Generator[Iterate[Known], None, Matrix | None]:
+    """Iterates on some of the rows, and the last factor; None where these are no small share.
+
+    Each search compares only these rows with all points. The values of the iterates are estimates
+    of the objective.
+    """
+    if L.ndim > 2:  # several metrics
+        return None
+    some = problem.sampled(TUNING.sample_rows)
+    share = float(np.trace(some.P) / max(np.trace(problem.P), 1e-300))
+    if not 0 < share <= TUNING.sample_share:
+        return None
+    for iterate in proximal_factor_descent(some, L, tol, **options):
+        info = iterate.info | {"searched": False}
+        yield Iterate(iterate.point, iterate.value / share, info=info)
+        if iterate.residual is not None and iterate.residual <= tol:
+            break
+    return iterate.point
+
+
 def proximal_factor_descent(
     problem: HingeProblem[At, Known, Along],
     L: Matrix,
@@ -80,6 +109,7 @@ def proximal_factor_descent(
     warm: bool = False,
     width: float = WIDTH,
     margin: float = SEARCH_MARGIN,
+    interval: int = TUNING.first_search,
     triplets: Known | None = None,
     fixed_rank: bool = False,
 ) -> Iterator[Iterate[Known]]:
@@ -87,7 +117,8 @@ def proximal_factor_descent(
 
     ``warm`` means that the scale of L is about right. A smaller ``width`` smooths the hinge less,
     for an L close to the optimum; a wider ``margin`` keeps more triplets at hand, for a start far
-    from it. ``triplets`` with their multipliers continue an earlier descent from L as it is.
+    from it; the second search comes after ``interval`` iterations. ``triplets`` with their
+    multipliers continue an earlier descent from L as it is.
 
     Iterates have a residual only after a look: the relative gap over the triplets at hand. It is an
     estimate until it is at most ``tol`` or the descent ends; then it is certified. For a fixed rank
@@ -103,8 +134,8 @@ def proximal_factor_descent(
     try:
         at = problem.survey(L, margin, width, triplets)
     except MemoryLimitError:
-        at = problem.survey(L, 0.0, width, triplets)  # only those that are active
-    state = State(problem, at, tol, fixed_rank, margin, memory)
+        at = problem.survey(L, 0.0, width, triplets, insist=True)  # only those that are active
+    state = State(problem, at, tol, fixed_rank, margin, interval, memory)
     start: Iterate[Known] | None = state.start()
     while True:
         state.step()

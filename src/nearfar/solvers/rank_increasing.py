@@ -32,11 +32,12 @@ Point = TypeVar("Point", bound=Evaluated)
 
 @dataclass(frozen=True)
 class Proof:
-    """The certified gap of a factor among metrics of any rank, and directions that it lacks."""
+    """The gap of a factor among metrics of any rank, and directions that it lacks."""
 
-    gap: float  # certified
-    directions: Matrix  # (m, d) directions that the factor lacks, longer if steeper; may be empty
+    gap: float
+    directions: Any  # (m, d) directions that the factor lacks, longer if steeper; may be empty
     certificate: Any = None
+    certified: bool = True  # otherwise the gap is an estimate from below
 
 
 def rank_increasing_descent(

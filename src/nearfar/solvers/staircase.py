@@ -13,10 +13,9 @@ of smooth semidefinite programs, Communications on Pure and Applied Mathematics 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nearfar.limits import check_time
 from nearfar.solvers.line_search import exact_step
@@ -24,7 +23,7 @@ from nearfar.solvers.quasi_newton import LBFGS, LineSearchable
 from nearfar.solvers.rank_increasing import Proof
 from nearfar.solvers.run import Iterate
 
-Matrix = NDArray[np.float64]
+Array = Any  # of NumPy or torch
 
 ROUND = 50  # steps of an iterate
 MEMORY = 10  # pairs of BFGS
@@ -39,11 +38,11 @@ class Evaluated(Protocol):
     """A point, and the objective there."""
 
     @property
-    def Y(self) -> Matrix: ...  # noqa: D102
+    def Y(self) -> Array: ...  # noqa: D102
     @property
     def value(self) -> float: ...  # noqa: D102
     @property
-    def gradient(self) -> Matrix: ...  # noqa: D102
+    def gradient(self) -> Array: ...  # noqa: D102
 
 
 Point = TypeVar("Point", bound=Evaluated)
@@ -53,23 +52,24 @@ Line = TypeVar("Line", bound=LineSearchable)
 class Problem(Protocol[Point, Line]):
     """What the solver needs of a problem; see `nearfar.problems.mvu_low_rank`."""
 
-    def place(self, Y: Matrix) -> Point: ...  # noqa: D102
-    def line(self, at: Point, direction: Matrix) -> Line: ...  # noqa: D102
+    def place(self, Y: Array) -> Point: ...  # noqa: D102
+    def line(self, at: Point, direction: Array) -> Line: ...  # noqa: D102
     def moved(self, at: Point, line: Line, t: float) -> Point: ...  # noqa: D102
     def successor(self, at: Point) -> Self: ...  # noqa: D102
 
 
 def staircase(
     problem: Problem[Point, Line],
-    start: Matrix,
-    precondition: Callable[[Matrix], Matrix],
+    start: Array,
+    precondition: Callable[[Array], Array],
     prove: Callable[[Point], Proof],
 ) -> Iterator[Iterate[Point]]:
     """Iterates of ROUND steps each; it ends where nothing lowers the value.
 
     ``precondition`` multiplies by a symmetric matrix that is positive definite on gradients. The
-    residual of an iterate with a proof is the certified gap, and the others have none. The
-    directions of a proof are columns (n, k) that Y lacks. The state of an iterate is its place.
+    residual of an iterate with a proof is the certified gap, and the others have none; that of a
+    proof which was not tried, since it would not do, is only estimated. The directions of a proof
+    are columns (n, k) that Y lacks. The state of an iterate is its place.
     """
     at = problem.place(start)
     yield Iterate(at.Y, at.value, state=at)
@@ -82,14 +82,15 @@ def staircase(
         if rounds >= next_proof or stationary:
             next_proof = int(RARER * rounds) + 1
             proof = prove(at)
+            info = {"n_columns": at.Y.shape[1]}
             yield Iterate(
                 at.Y,
                 at.value,
-                proof.gap,
+                proof.gap if proof.certified else None,
                 state=at,
                 certificate=proof.certificate,
-                certified=True,
-                info={"n_columns": at.Y.shape[1]},
+                certified=proof.certified,
+                info=info if proof.certified else info | {"estimated_gap": proof.gap},
             )
             if proof.gap > FALLEN * last:
                 grown = _with_columns(at.Y, proof.directions)
@@ -109,7 +110,7 @@ def staircase(
 def _descend(
     problem: Problem[Point, Line],
     at: Point,
-    precondition: Callable[[Matrix], Matrix],
+    precondition: Callable[[Array], Array],
     memory: LBFGS,
 ) -> tuple[Point, bool]:
     """The place after a round of steps, and whether only rounding changed the value."""
@@ -131,10 +132,13 @@ def _descend(
     return at, start - at.value <= SETTLED * abs(start)
 
 
-def _with_columns(Y: Matrix, directions: Matrix) -> Matrix | None:
+def _with_columns(Y: Array, directions: Array) -> Array | None:
     """The factor with new columns, or None if there are none or there is no room."""
     count = min(directions.shape[1], MOST_COLUMNS - Y.shape[1])
     if count <= 0:
         return None
-    columns = directions[:, :count]
-    return np.column_stack([Y, OPENED / np.abs(columns).max(axis=0) * columns])
+    rank = Y.shape[1]
+    grown = Y[:, [*range(rank), *[0] * count]]  # a copy
+    for number, column in enumerate(directions.T[:count]):
+        grown[:, rank + number] = column * (OPENED / float(abs(column).max()))
+    return grown

@@ -1,0 +1,119 @@
+"""LMNN of many rows: triplets are counted before they are searched, and a sample comes first."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import nearfar
+from nearfar import LMNN
+from nearfar.errors import MemoryLimitError
+from nearfar.kernels import check_memory, gram_numpy, kernels_for, on_numpy
+from nearfar.problems import lmnn_objective
+from nearfar.problems.lmnn import LMNNProblem
+from nearfar.solvers import multipliers
+
+
+@pytest.fixture
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X.astype(np.float32), y
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Let some 200 of the rows tell how many triplets there are; the searches as they were made."""
+    found, survey = [], LMNNProblem._survey
+
+    def recorded(self, L, Z, kept, margin, width, previous, **options):
+        at = survey(self, L, Z, kept, margin, width, previous, **options)
+        if len(self.edges[0]) == 3 * 1797:
+            found.append((margin, len(at.triplets.heads), len(at.triplets)))
+        return at
+
+    monkeypatch.setattr(LMNNProblem, "_survey", recorded)
+    monkeypatch.setattr(lmnn_objective, "ESTIMATE_LEAST", 3000)
+    monkeypatch.setattr(lmnn_objective, "ESTIMATE_ROWS", 200)
+    return found
+
+
+def test_many_rows_begin_with_a_sample(digits, monkeypatch):
+    """The first iterations have seen an eleventh of the rows; the certificate is of all."""
+    expected = LMNN(shrinkage=0).fit(*digits)
+    few = replace(multipliers.TUNING, sample_rows=150)
+    monkeypatch.setattr(multipliers, "TUNING", few)
+    model = LMNN(shrinkage=0).fit(*digits)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(expected.objective_, rel=2e-3)
+    assert nearfar.verify(model, *digits).gap <= 1e-3
+    begun = [record["searched"] for record in model.history_].index(True)
+    assert begun > 5
+    assert all(record["residual"] is None for record in model.history_[:begun])
+
+
+def test_a_fit_that_ends_in_the_sample_is_certified_on_all_rows(digits, monkeypatch):
+    monkeypatch.setattr(multipliers, "TUNING", replace(multipliers.TUNING, sample_rows=150))
+    with pytest.warns(UserWarning, match="max_iter"):
+        model = LMNN(shrinkage=0, max_iter=3).fit(*digits)
+    proof = nearfar.verify(model, *digits)
+    assert proof.objective == pytest.approx(model.objective_, rel=1e-6)
+    assert proof.gap == pytest.approx(model.duality_gap_, rel=1e-6)
+
+
+def test_a_limit_narrows_the_searches(digits, counted):
+    """What was found takes no more memory than is allowed, and the answer stays."""
+    expected = LMNN(shrinkage=0).fit(*digits)
+    unlimited, limit = list(counted), 2.5e-3
+    counted.clear()
+    model = LMNN(shrinkage=0, memory_limit=limit).fit(*digits)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(expected.objective_, rel=2e-3)
+
+    def size(pairs, triplets):
+        return lmnn_objective.PAIR_BYTES * pairs + lmnn_objective.TRIPLET_BYTES * triplets
+
+    assert max(size(*found) for _, *found in unlimited) > limit * 1e9
+    assert max(size(*found) for _, *found in counted) <= limit * 1e9
+    assert min(margin for margin, *_ in counted) < min(margin for margin, *_ in unlimited)
+
+
+def test_where_searches_are_cheap_fewer_triplets_are_kept(digits, counted, monkeypatch):
+    expected = LMNN(shrinkage=0).fit(*digits)
+    most = max(triplets for *_, triplets in counted)
+    counted.clear()
+    monkeypatch.setattr(on_numpy, "searches_are_cheap", lambda _: True)
+    monkeypatch.setattr(lmnn_objective, "WORKING_BYTES", 500)
+    model = LMNN(shrinkage=0).fit(*digits)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(expected.objective_, rel=2e-3)
+    assert max(triplets for *_, triplets in counted) < most / 2
+
+
+def test_what_tensors_hold_counts(monkeypatch):
+    """A limit of the memory on a device is one of all tensors there, the data among them."""
+    monkeypatch.setattr(gram_numpy, "held_memory", lambda _: 5e9)
+    with (
+        nearfar.limits.memory_limit(8),
+        pytest.raises(
+            MemoryLimitError, match=r"above the limit of 8 GB, of which tensors .* hold 5 GB"
+        ),
+    ):
+        check_memory(4e9, "a matrix", "Wait", np.empty(0))
+
+
+@pytest.mark.gpu
+def test_the_limit_is_one_of_the_peak():
+    """Three quarters of the memory that a fit takes without a limit are enough."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    y = rng.integers(10, size=100_000)
+    X = rng.normal(size=(len(y), 24)) + 1.5 * np.eye(24)[y]
+    X = torch.as_tensor(X, dtype=torch.float32, device="cuda")
+    assert kernels_for(X).searches_are_cheap(X)
+    free = LMNN(shrinkage=0, tol=1e-2).fit(X, y)
+    limit = 0.75 * free.history_[-1]["peak_bytes"]
+    model = LMNN(shrinkage=0, tol=1e-2, memory_limit=limit / 1e9).fit(X, y)
+    assert model.status_ == "converged"
+    assert model.history_[-1]["peak_bytes"] <= limit
+    assert model.objective_ == pytest.approx(free.objective_, rel=2e-2)
