@@ -7,7 +7,8 @@ separator last, a matrix on a graph of two dimensions has a factor of O(n log n)
 A part is cut where nodes are about as far from one end as from the other: ends are the last nodes
 that a breadth-first search meets. One search serves all parts of a level.
 
-[George] George, Nested dissection of a regular finite element mesh, SIAM J. Numer. Anal. 10, 1973.
+[George] George, Nested dissection of a regular finite element mesh, SIAM Journal on Numerical
+Analysis 10, 1973.
 """
 
 from __future__ import annotations

@@ -195,9 +195,9 @@ class LMNNObjective(LMNNPoints):
         images = self._with_kept(Z, kept)
         screen = kernels.single(images) if screened else None
         rows = kernels.flatnonzero(reach > -np.inf)
-        # Where there are many points, most pairs are left out, whatever the number of rows.
-        fewest = len(reach) / (FEW_ROWS if len(reach) >= MANY_POINTS else 2)
-        if len(rows) > fewest:
+        # Many points on the host are searched in blocks, which also leave out rows without reach.
+        in_blocks = len(reach) >= MANY_POINTS and not kernels.searches_are_cheap(Z)
+        if (FEW_ROWS if in_blocks else 2) * len(rows) > len(reach):
             pairs: tuple[Array, Array] = kernels.impostor_pairs(images, reach, self.starts, screen)
             return pairs
         labels = kernels.index(labels_of(self.starts), Z)
