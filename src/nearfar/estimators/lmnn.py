@@ -205,10 +205,10 @@ class LMNN(MetricLearner):
         (rows, n_features); None for the first pass, which chooses among the inputs as they are
         unless these were scaled.
     history_ : list of dict
-        For each iteration: n_iter, seconds, objective (over the triplets at hand; of more than four
-        million rows on a GPU at first an estimate from 500,000), residual (the
-        gap over these, or for a map of few rows the estimated relative decrease that is left; None
-        where not computed), duality_gap (certified, over all triplets; None where not computed),
+        For each iteration: n_iter, seconds, objective (over the triplets at hand; of very many rows
+        at first an estimate from some of them), residual (the gap over these, or for a map of few
+        rows the estimated relative decrease that is left; None where not computed), duality_gap
+        (certified, over all triplets; None where not computed),
         sampled_gap and gap_confidence (where a sample was drawn), active_triplets, searched
         (whether all pairs were searched), pass, and at some iterations rank and validation_error.
         On CUDA the last one has peak_bytes, the most memory that tensors had on the device, the
