@@ -20,7 +20,7 @@ from nearfar.errors import (
     MemoryLimitError,
     TimeLimitError,
 )
-from nearfar.kernels import check_memory, gram_numpy, on_numpy, threads, tiles
+from nearfar.kernels import check_memory, gram_numpy, on_numpy, parallel, threads, tiles
 from nearfar.limits import Stage, check_cost, check_time, fit_clock, time_limit
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.pola import POLAProblem
@@ -129,7 +129,7 @@ def test_a_fit_inside_a_fit_has_its_own_clock():
 
 def test_no_thread_begins_another_part_once_the_time_is_spent(clock, monkeypatch):
     """Two threads, 1000 parts that take a second each, and time for ten."""
-    monkeypatch.setattr(on_numpy, "n_threads", lambda: 2)
+    monkeypatch.setattr(parallel, "n_threads", lambda: 2)
     done, before = [], threading.active_count()
 
     def work(part):
@@ -140,17 +140,17 @@ def test_no_thread_begins_another_part_once_the_time_is_spent(clock, monkeypatch
     with time_limit(10.0) as fit:
         fit.stage = Stage.RUN
         with pytest.raises(TimeLimitError):
-            on_numpy._in_threads(work, list(range(1000)), on_numpy.THREADED_BYTES)
+            parallel.in_threads(work, list(range(1000)), parallel.THREADED_BYTES)
     assert 10 <= len(done) <= 11
     assert threading.active_count() <= before
 
 
 def test_threads_see_the_clock_and_the_number_of_threads_of_the_fit(monkeypatch):
-    monkeypatch.setattr(on_numpy, "n_threads", lambda: 2)
+    monkeypatch.setattr(parallel, "n_threads", lambda: 2)
     with time_limit(60.0) as fit, threads.single_threaded_blas():
         expected = threads.n_threads()
-        seen = on_numpy._in_threads(
-            lambda _: (fit_clock(), threads.n_threads()), [0, 1, 2], on_numpy.THREADED_BYTES
+        seen = parallel.in_threads(
+            lambda _: (fit_clock(), threads.n_threads()), [0, 1, 2], parallel.THREADED_BYTES
         )
     assert seen == [(fit, expected)] * 3
 
@@ -161,7 +161,7 @@ def test_target_neighbors_of_a_large_class_are_searched_block_by_block(monkeypat
     X[100:130] = X[100]
     starts = np.array([0, 700, 900])
     whole = on_numpy.nearest_in_class(X, starts, 3)
-    monkeypatch.setattr(on_numpy, "TABLE_ENTRIES", 700 * 50)
+    monkeypatch.setattr(parallel, "TABLE_ENTRIES", 700 * 50)
     for part, expected in zip(on_numpy.nearest_in_class(X, starts, 3), whole, strict=True):
         np.testing.assert_array_equal(part, expected)
 

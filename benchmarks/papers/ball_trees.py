@@ -27,7 +27,14 @@ from benchmarks.papers import ball_trees_page
 from benchmarks.papers.table1_data import deskewed
 from nearfar import LMNN
 from nearfar.estimators._start import principal_rows
-from nearfar.kernels import kernels_for, on_numpy, single_threaded_blas, to_host
+from nearfar.kernels import (
+    kernels_for,
+    numpy_impostors,
+    on_numpy,
+    parallel,
+    single_threaded_blas,
+    to_host,
+)
 from nearfar.kernels.search import TREES
 from nearfar.kernels.slabs import pruned_impostor_pairs
 from nearfar.supervision.neighbors import vote
@@ -145,7 +152,7 @@ def measure_impostors(points, sizes):
             lambda Z=Z, reach=reach: on_numpy.impostor_pairs(Z, reach, starts)
         )
         check(np.array_equal(found, expected), f"blocks have other impostors in {r} dimensions")
-        row["pruned"] = pruned_impostor_pairs(Z, reach, starts, on_numpy._in_threads) is not None
+        row["pruned"] = pruned_impostor_pairs(Z, reach, starts, parallel.in_threads) is not None
         row["impostors"] = len(found[0])
         few = np.count_nonzero(np.isin(found[0], some))
         for name, tree in TREES.items():
@@ -158,7 +165,7 @@ def measure_impostors(points, sizes):
 
 def all_pairs(Z, reach, starts):
     """The search of all pairs, in the order of `impostor_pairs`."""
-    return np.divmod(np.sort(on_numpy._screened_impostor_pairs(Z, reach, starts, Z)), len(Z))
+    return np.divmod(np.sort(numpy_impostors._screened_impostor_pairs(Z, reach, starts, Z)), len(Z))
 
 
 def in_trees(tree, Z, reach, starts, some):

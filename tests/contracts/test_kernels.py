@@ -11,7 +11,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from nearfar.kernels import kernels_for, on_numpy, reference
+from nearfar.kernels import (
+    kernels_for,
+    numpy_edges,
+    numpy_impostors,
+    numpy_neighbors,
+    numpy_similarities,
+    on_numpy,
+    parallel,
+    reference,
+)
 
 LAYOUTS = {
     "balanced": (8, 8, 8, 8),
@@ -72,16 +81,16 @@ any_layout = pytest.mark.parametrize("sizes", [(12, 1, 20)], indirect=True, ids=
 def small_blocks(monkeypatch, request):
     """Blocks and tiles so small that the data of these tests fill several, and no spare neighbours
     that would make up for a wrong choice."""
-    monkeypatch.setattr(on_numpy, "FEWEST_POINTS", 15)  # some of the classes are larger
-    monkeypatch.setattr(on_numpy, "TILE", 5)
-    monkeypatch.setattr(on_numpy, "GATHER_BYTES", 0)  # the least block, 64 rows
-    monkeypatch.setattr(on_numpy, "GEMM_ROWS", 7)
-    monkeypatch.setattr(on_numpy, "SCATTER_ROWS", 3)
-    monkeypatch.setattr(on_numpy, "TABLE_ENTRIES", 90)
-    monkeypatch.setattr(on_numpy, "CENTRE_ROWS", 10)
-    monkeypatch.setattr(on_numpy, "SOFTMAX_BYTES", 400)
-    monkeypatch.setattr(on_numpy, "SOFTMAX_ROWS", 2)
-    monkeypatch.setattr(on_numpy, "SOFTMAX_SHARES", 3)
+    monkeypatch.setattr(numpy_neighbors, "FEWEST_POINTS", 15)  # some of the classes are larger
+    monkeypatch.setattr(numpy_impostors, "TILE", 5)
+    monkeypatch.setattr(parallel, "GATHER_BYTES", 0)  # the least block, 64 rows
+    monkeypatch.setattr(parallel, "GEMM_ROWS", 7)
+    monkeypatch.setattr(numpy_edges, "SCATTER_ROWS", 3)
+    monkeypatch.setattr(parallel, "TABLE_ENTRIES", 90)
+    monkeypatch.setattr(numpy_neighbors, "CENTRE_ROWS", 10)
+    monkeypatch.setattr(numpy_similarities, "SOFTMAX_BYTES", 400)
+    monkeypatch.setattr(numpy_similarities, "SOFTMAX_ROWS", 2)
+    monkeypatch.setattr(numpy_similarities, "SOFTMAX_SHARES", 3)
     if request.node.get_closest_marker("torch") is not None:
         from nearfar.kernels import on_torch
 
@@ -172,10 +181,13 @@ def random_edges(rng, n, m):
 
 
 def functions(module):
+    """The public ones: those that the module lists in ``__all__``, or defines."""
+    listed = getattr(module, "__all__", None)
     return {
         name: function
         for name, function in inspect.getmembers(module, inspect.isfunction)
-        if function.__module__ == module.__name__ and not name.startswith("_")
+        if (function.__module__ == module.__name__ if listed is None else name in listed)
+        and not name.startswith("_")
     }
 
 
@@ -627,7 +639,7 @@ def test_apply_centred(make, backend, rng, monkeypatch):
     expected = reference.apply_centred(sample.Z, centre, L)
     for step in (None, 1):
         if step is not None:
-            monkeypatch.setattr(on_numpy, "GEMM_ROWS", step)
+            monkeypatch.setattr(parallel, "GEMM_ROWS", step)
             if backend.name == "torch":
                 monkeypatch.setattr(sample.kernels, "EDGE_BLOCK", step)
         got = sample.kernels.apply_centred(sample.on_device, backend.asarray(centre), L)

@@ -35,7 +35,7 @@ from nearfar import (
     VariationalMVU,
     make_pairs,
 )
-from nearfar.kernels import gram_numpy, on_numpy, single_threaded_blas
+from nearfar.kernels import gram_numpy, parallel, single_threaded_blas
 from tests.registered import instances
 
 FEW = {"max_iter": 3}
@@ -88,7 +88,7 @@ def points():
 @pytest.fixture(autouse=True)
 def threads_of_kernels(monkeypatch):
     """The kernels use the threads that they may also where these are not worth it."""
-    monkeypatch.setattr(on_numpy, "THREADED_BYTES", 0)
+    monkeypatch.setattr(parallel, "THREADED_BYTES", 0)
 
 
 def data_of(estimator, X, y):

@@ -6,7 +6,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from nearfar import LFDA, load, save
 from nearfar.errors import InvalidInputError
-from nearfar.kernels import on_numpy
+from nearfar.kernels import numpy_similarities
 
 
 def test_certified_and_closed(overlapping, dtype):
@@ -55,8 +55,8 @@ def test_scale_of_the_data_gives_the_same_images(overlapping):
 def test_blocks_do_not_matter(overlapping, monkeypatch):
     X, y = overlapping
     whole = LFDA(shrinkage=0).fit(X, y)
-    monkeypatch.setattr(on_numpy, "SOFTMAX_BYTES", 1)
-    monkeypatch.setattr(on_numpy, "SOFTMAX_ROWS", 3)
+    monkeypatch.setattr(numpy_similarities, "SOFTMAX_BYTES", 1)
+    monkeypatch.setattr(numpy_similarities, "SOFTMAX_ROWS", 3)
     np.testing.assert_allclose(
         LFDA(shrinkage=0).fit(X, y).components_, whole.components_, rtol=1e-9
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar.kernels import batched, on_numpy, single_threaded_blas
+from nearfar.kernels import batched, parallel, single_threaded_blas
 from nearfar.kernels.batched import eigh, in_blocks
 
 
@@ -12,7 +12,7 @@ from nearfar.kernels.batched import eigh, in_blocks
 def test_blocks_join_in_order(backend, monkeypatch, m, threaded):
     monkeypatch.setattr(batched, "HOST_ENTRIES", 70)
     monkeypatch.setattr(batched, "DEVICE_ENTRIES", 70)
-    monkeypatch.setattr(on_numpy, "THREADED_BYTES", 0 if threaded else 1 << 40)
+    monkeypatch.setattr(parallel, "THREADED_BYTES", 0 if threaded else 1 << 40)
     rows = backend.asarray(np.arange(2.0 * m).reshape(m, 2))
     sizes = []
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar.kernels import near_blocks, on_numpy, reference, slabs
+from nearfar.kernels import near_blocks, numpy_neighbors, on_numpy, parallel, reference, slabs
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def small_blocks(monkeypatch):
 
 
 def nearest_others(X, k):
-    return near_blocks.pruned_nearest_others(X, k, on_numpy._in_threads)
+    return near_blocks.pruned_nearest_others(X, k, parallel.in_threads)
 
 
 def by_loops(X, k):
@@ -95,7 +95,7 @@ def test_classes_of_the_kernel(rng, dtype, monkeypatch):
         used.append(len(points))
         return near_blocks.pruned_nearest_others(points, k, in_threads)
 
-    monkeypatch.setattr(on_numpy, "pruned_nearest_others", counted)
+    monkeypatch.setattr(numpy_neighbors, "pruned_nearest_others", counted)
     for found, expected in zip(
         on_numpy.nearest_in_class(X, starts, 3),
         reference.nearest_in_class(X, starts, 3),

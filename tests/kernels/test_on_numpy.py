@@ -4,7 +4,7 @@ import joblib
 import numpy as np
 import pytest
 
-from nearfar.kernels import on_numpy
+from nearfar.kernels import numpy_impostors, on_numpy, parallel
 
 N, R, M = 700, 5, 3000
 
@@ -12,10 +12,10 @@ N, R, M = 700, 5, 3000
 @pytest.fixture
 def threads(monkeypatch):
     """Sets the number of threads, all of them used however small the work."""
-    monkeypatch.setattr(on_numpy, "THREADED_BYTES", 0)
-    monkeypatch.setattr(on_numpy, "GEMM_ROWS", 64)
-    monkeypatch.setattr(on_numpy, "TILE", 50)
-    monkeypatch.setattr(on_numpy, "TABLE_ENTRIES", 50 * N)
+    monkeypatch.setattr(parallel, "THREADED_BYTES", 0)
+    monkeypatch.setattr(parallel, "GEMM_ROWS", 64)
+    monkeypatch.setattr(numpy_impostors, "TILE", 50)
+    monkeypatch.setattr(parallel, "TABLE_ENTRIES", 50 * N)
 
     def threads(count):
         monkeypatch.setattr(joblib, "cpu_count", lambda: count)

@@ -8,7 +8,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from nearfar import LMNN
-from nearfar.kernels import on_numpy, reference, slabs
+from nearfar.kernels import numpy_impostors, on_numpy, parallel, reference, slabs
 
 SIZES = [(40, 40), (70, 1, 9), (1, 1, 60), (3,) * 25, (25, 0, 25), (50,)]
 
@@ -34,7 +34,7 @@ def never(monkeypatch):
 
 def pruned(Z, reach, starts):
     """What the pruned search finds, in order; that it was done is part of the test."""
-    code = slabs.pruned_impostor_pairs(Z, reach, starts, on_numpy._in_threads)
+    code = slabs.pruned_impostor_pairs(Z, reach, starts, parallel.in_threads)
     assert code is not None, "the search was not pruned"
     return np.divmod(np.sort(code), len(Z))
 
@@ -137,7 +137,7 @@ def test_equals_the_search_of_all_pairs(monkeypatch, rng, dtype, n, r):
     starts = np.array([0, n // 2, n // 2 + 1, n - 100, n])
     reach = rng.uniform(0, r, size=n)
     found = pruned(Z, reach, starts)
-    expected = np.sort(on_numpy._screened_impostor_pairs(Z, reach, starts, Z))
+    expected = np.sort(numpy_impostors._screened_impostor_pairs(Z, reach, starts, Z))
     np.testing.assert_array_equal(found[0] * n + found[1], expected)
     assert len(expected) > 0
 
@@ -145,7 +145,7 @@ def test_equals_the_search_of_all_pairs(monkeypatch, rng, dtype, n, r):
 @pytest.mark.usefixtures("always")
 def test_blocks_hold_each_point_once_and_one_class_each(rng):
     Z, starts = in_groups(rng, 90, 2), np.array([0, 30, 30, 31, 90])
-    blocks = slabs.Blocks.build(Z, np.ones(90), starts, on_numpy._in_threads)
+    blocks = slabs.Blocks.build(Z, np.ones(90), starts, parallel.in_threads)
     np.testing.assert_array_equal(np.sort(blocks.order), np.arange(90))
     labels = np.repeat(np.arange(4), np.diff(starts))
     for a, label in enumerate(blocks.labels):
@@ -164,10 +164,10 @@ def test_bounds_leave_few_pairs_of_classes_that_touch(rng):
     Z = Z[np.argsort(Z[:, 0] > 0.5, kind="stable")]
     starts = np.array([0, np.count_nonzero(Z[:, 0] <= 0.5), 12000])
     reach = np.full(len(Z), 1e-4)
-    blocks = slabs.Blocks.build(Z, reach, starts, on_numpy._in_threads)
-    found = slabs.Slabs.build(blocks, Z, reach, on_numpy._in_threads)
+    blocks = slabs.Blocks.build(Z, reach, starts, parallel.in_threads)
+    found = slabs.Slabs.build(blocks, Z, reach, parallel.in_threads)
     assert 0 < found.share() < 0.02
-    assert slabs.pruned_impostor_pairs(Z, reach, starts, on_numpy._in_threads) is not None
+    assert slabs.pruned_impostor_pairs(Z, reach, starts, parallel.in_threads) is not None
 
 
 @pytest.mark.usefixtures("always")
@@ -175,8 +175,8 @@ def test_share_is_that_of_all_blocks_if_all_are_tried(monkeypatch, rng):
     monkeypatch.setattr(slabs, "TRIED", 10**6)
     sizes = np.array([50, 30, 20])
     Z, starts = in_groups(rng, 100, 3), starts_of(sizes)
-    blocks = slabs.Blocks.build(Z, np.ones(100), starts, on_numpy._in_threads)
-    found = slabs.Slabs.build(blocks, Z, np.ones(100), on_numpy._in_threads)
+    blocks = slabs.Blocks.build(Z, np.ones(100), starts, parallel.in_threads)
+    found = slabs.Slabs.build(blocks, Z, np.ones(100), parallel.in_threads)
     everyone = np.arange(len(blocks))
     widths = np.diff(blocks.cuts)
     left = sum(
@@ -190,7 +190,7 @@ def test_mixed_classes_are_not_worthwhile(rng):
     """Each point has others all around it: the search of all pairs takes over."""
     Z, starts = rng.normal(size=(12000, 40)), np.array([0, 6000, 12000])
     reach = np.full(12000, 70.0)
-    assert slabs.pruned_impostor_pairs(Z, reach, starts, on_numpy._in_threads) is None
+    assert slabs.pruned_impostor_pairs(Z, reach, starts, parallel.in_threads) is None
 
 
 HALVES = np.array([0, 5000, 10_000])
@@ -211,7 +211,7 @@ HALVES = np.array([0, 5000, 10_000])
 )
 def test_where_blocks_cannot_help_all_pairs_are_searched(rng, spoil, starts):
     Z = spoil(rng.normal(size=(10_000, 2)))
-    assert slabs.pruned_impostor_pairs(Z, np.ones(len(Z)), starts, on_numpy._in_threads) is None
+    assert slabs.pruned_impostor_pairs(Z, np.ones(len(Z)), starts, parallel.in_threads) is None
 
 
 @pytest.mark.parametrize("search", ["always", "never"])
@@ -230,7 +230,7 @@ def test_reaches_and_points_beyond_float32(request, search, rng):
 @pytest.mark.parametrize("count", [2, 3])
 def test_the_same_for_any_number_of_threads(request, monkeypatch, search, count, rng, dtype):
     request.getfixturevalue(search)
-    monkeypatch.setattr(on_numpy, "THREADED_BYTES", 0)
+    monkeypatch.setattr(parallel, "THREADED_BYTES", 0)
     Z = in_groups(rng, 300, 3).astype(dtype)
     arguments = Z, np.full(300, 2.0), np.array([0, 100, 180, 300])
     monkeypatch.setattr(joblib, "cpu_count", lambda: 1)
@@ -278,7 +278,7 @@ def test_tensors_on_the_host_are_pruned_too(monkeypatch, torch, rng, dtype):
         done.append(True)
         return slabs.pruned_impostor_pairs(*arguments)
 
-    monkeypatch.setattr(on_numpy, "pruned_impostor_pairs", noted)
+    monkeypatch.setattr(numpy_impostors, "pruned_impostor_pairs", noted)
     Z, starts = in_groups(rng, 80, 3).astype(dtype), np.array([0, 30, 80])
     reach = rng.uniform(1, 9, size=80)
     expected = reference.impostor_pairs(Z, reach, starts)
@@ -313,7 +313,7 @@ def test_a_screen_leaves_out_directions_that_hardly_matter(rng):
 def test_all_pairs_are_screened_in_leading_directions(monkeypatch, rng, dtype, offset):
     """30 of 40 directions hardly matter, points may lie far from zero, and the pairs found are
     those of plain differences to the last bit; some are at the reach of others exactly."""
-    monkeypatch.setattr(on_numpy, "LEADING_ROWS", 1)
+    monkeypatch.setattr(numpy_impostors, "LEADING_ROWS", 1)
     scales = np.where(np.arange(40) < 10, 1.0, 0.01)
     Z = (rng.normal(size=(240, 40)) * scales + offset).astype(dtype)
     starts = np.array([0, 100, 240])
@@ -324,7 +324,7 @@ def test_all_pairs_are_screened_in_leading_directions(monkeypatch, rng, dtype, o
         screens.append(slabs.leading(*arguments))
         return screens[-1]
 
-    monkeypatch.setattr(on_numpy, "leading", noted)
+    monkeypatch.setattr(numpy_impostors, "leading", noted)
     expected = by_differences(Z, reach, starts)
     for screen in (None, Z.astype(np.float32)):
         assert_same(on_numpy.impostor_pairs(Z, reach, starts, screen), expected)

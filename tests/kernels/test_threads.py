@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from nearfar.kernels import on_numpy, single_threaded_blas, threads
+from nearfar.kernels import on_numpy, parallel, single_threaded_blas, threads
 from nearfar.kernels.threads import n_threads
 
 
@@ -98,14 +98,14 @@ def test_as_a_decorator_it_opens_anew_at_each_call(blas):
 def test_the_kernels_obey(monkeypatch):
     """Work of more parts than threads: the pool has as many workers as are allowed."""
     asked = []
-    pool = on_numpy.ThreadPoolExecutor
+    pool = parallel.ThreadPoolExecutor
 
     def noted(count):
         asked.append(count)
         return pool(count)
 
-    monkeypatch.setattr(on_numpy, "ThreadPoolExecutor", noted)
-    monkeypatch.setattr(on_numpy, "THREADED_BYTES", 0)
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", noted)
+    monkeypatch.setattr(parallel, "THREADED_BYTES", 0)
     on_numpy.sq_lengths(np.ones((5, 2)), np.array([0, 1]), np.array([1, 2]))
     monkeypatch.setattr(joblib, "cpu_count", lambda: 1)
     on_numpy.sq_lengths(np.ones((5, 2)), np.array([0, 1]), np.array([1, 2]))

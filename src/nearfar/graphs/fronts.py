@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from nearfar.graphs.dissection import dissect
 from nearfar.kernels import Array, is_torch, kernels_for
 from nearfar.kernels.batched import zeros
-from nearfar.kernels.on_numpy import unique
+from nearfar.kernels.numpy_arrays import unique
 from nearfar.limits import check_time
 
 Index = NDArray[np.intp]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.kernels import Array, is_torch, kernels_for
-from nearfar.kernels.on_numpy import _in_threads
+from nearfar.kernels.parallel import in_threads
 from nearfar.limits import check_time
 
 Index = NDArray[np.intp]
@@ -201,7 +201,7 @@ def _over_rows(
             check_time()
             found.append(work(part))
         return found
-    return _in_threads(work, parts, 8 * m * n * Y.shape[1])
+    return in_threads(work, parts, 8 * m * n * Y.shape[1])
 
 
 def _on_card(Y: Array) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg.lapack import dtrtri
 
 from nearfar.kernels import Array, is_torch, kernels_for
-from nearfar.kernels.on_numpy import _in_threads
+from nearfar.kernels.parallel import in_threads
 from nearfar.limits import check_time
 
 HOST_ENTRIES = 1 << 18  # entries of the largest array of a block on the host: two megabytes
@@ -34,7 +34,7 @@ def in_blocks(work: Callable[[slice], Array], m: int, entries: int, reference: A
     if is_torch(reference):
         found = [quietly(part) for part in parts]
     else:
-        found = _in_threads(quietly, parts, TOUCHED * reference.itemsize * m * entries)
+        found = in_threads(quietly, parts, TOUCHED * reference.itemsize * m * entries)
     return kernels_for(reference).concatenate(found)
 
 

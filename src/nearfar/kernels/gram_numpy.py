@@ -17,7 +17,7 @@ from scipy.linalg import blas, lapack
 from scipy.sparse import coo_array, csr_array
 
 from nearfar import limits
-from nearfar.kernels.on_numpy import _in_threads
+from nearfar.kernels.parallel import in_threads
 from nearfar.limits import check_cost
 
 Matrix = NDArray[np.float64]
@@ -58,7 +58,7 @@ def product_lengths(A: Matrix, B: Matrix, heads: Index, tails: Index) -> Matrix:
         left, right = (_edge_differences(F, heads[part], tails[part]) for F in (A, columns))
         np.einsum("ij,ij->i", left, right, out=found[part])
 
-    _in_threads(edges_of, _blocks(len(heads)), 32 * len(heads) * len(A))
+    in_threads(edges_of, _blocks(len(heads)), 32 * len(heads) * len(A))
     return found
 
 
@@ -197,7 +197,7 @@ def schur(
             block *= scale[rows, None]
             array[rows, columns] = block
 
-    _in_threads(rows_of, _blocks(m), 16 * array.size)
+    in_threads(rows_of, _blocks(m), 16 * array.size)
     everyone = np.arange(m)
     array[everyone, everyone] += extra
     if not _factor_in_place(array):
@@ -215,13 +215,13 @@ def direction(target: float, inverse: Matrix, K: Matrix, product: Matrix) -> Mat
         part -= K[rows]
         part -= 0.5 * (product[rows] + product[:, rows].T)
 
-    _in_threads(rows_of, _blocks(len(K), 64), 8 * K.nbytes)
+    in_threads(rows_of, _blocks(len(K), 64), 8 * K.nbytes)
     return out
 
 
 def both(first: Callable[[], float], second: Callable[[], float], n: int) -> list[float]:
     """The results of two functions, which multiply n × n matrices and vectors, in threads."""
-    return _in_threads(lambda work: work(), [first, second], 64 * n**2 if n > _FEW_NODES else 0)
+    return in_threads(lambda work: work(), [first, second], 64 * n**2 if n > _FEW_NODES else 0)
 
 
 def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
@@ -240,7 +240,7 @@ def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
         array[rows, columns] = block
         array[columns, rows] = block.T
 
-    _in_threads(rows_of, _blocks(len(C)), array.size * C.shape[1])
+    in_threads(rows_of, _blocks(len(C)), array.size * C.shape[1])
     return _factored(array, extra, RIDGES)
 
 
@@ -251,7 +251,7 @@ def product(A: Matrix, B: Matrix) -> Matrix:
     def rows_of(ends: tuple[int, int]) -> None:
         np.matmul(A[slice(*ends)], B, out=out[slice(*ends)])
 
-    _in_threads(rows_of, _blocks(len(A)), A.size * B.shape[1])
+    in_threads(rows_of, _blocks(len(A)), A.size * B.shape[1])
     return out
 
 
@@ -340,8 +340,8 @@ def _update_below(A: NDArray[Any], panel: NDArray[Any], lower: NDArray[Any]) -> 
             product = tile[:, : right - left]
             A[first:last, left:right] -= np.matmul(rows, P[:, left:right], out=product)
 
-    _in_threads(solve, columns, panel.size * len(lower))
-    _in_threads(subtract, columns, panel.size * len(A))  # the longest first
+    in_threads(solve, columns, panel.size * len(lower))
+    in_threads(subtract, columns, panel.size * len(A))  # the longest first
 
 
 def _solve_by_panels(U: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
@@ -353,7 +353,7 @@ def _solve_by_panels(U: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         tiles = [
             slice(left + first, right + first) for left, right in _blocks(m - first, 2 * _TILE)
         ]
-        return _in_threads(work, tiles, (last - first) * (m - first) * U.itemsize)
+        return in_threads(work, tiles, (last - first) * (m - first) * U.itemsize)
 
     for first, last in panels:  # Uᵀ z = b
         rows = slice(first, last)

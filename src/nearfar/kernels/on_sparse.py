@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.kernels.on_numpy import index, like
+from nearfar.kernels.numpy_arrays import index, like
 from nearfar.limits import check_time
 
 __all__ = [

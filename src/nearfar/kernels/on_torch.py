@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.kernels import on_numpy, slabs
+from nearfar.kernels import numpy_similarities, on_numpy, slabs
 from nearfar.kernels.devices import fused_search_fault
 from nearfar.kernels.tiles import (
     SPARE,
@@ -658,7 +658,7 @@ def softmax_neighbors(
         itself = everyone[: len(W)], everyone[rows]
         W[itself] = -torch.inf
         top = W.amax(1)
-        if float(top.min()) < on_numpy.FAR:
+        if float(top.min()) < numpy_similarities.FAR:
             W -= top[:, None]
         else:
             top.zero_()

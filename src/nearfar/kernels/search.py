@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.neighbors import BallTree, KDTree
 
 from nearfar.kernels import Array, is_torch, kernels_for
+from nearfar.kernels.parallel import in_threads
 
 TREES = {"ball_tree": BallTree, "kd_tree": KDTree}
 ALGORITHMS = ("auto", *TREES, "brute")
@@ -50,13 +51,12 @@ class Search:
         if self.tree is None:
             return kernels_for(self.points).nearest(Q, self.points, k)  # type: ignore[no-any-return]
         near, squares = np.empty((len(Q), k), dtype=np.intp), np.empty((len(Q), k))
-        from nearfar.kernels.on_numpy import _in_threads  # which imports this module
 
         def search(rows: slice) -> None:
             near[rows], squares[rows] = self._nearest_in_tree(Q[rows], k)
 
         parts = [slice(first, first + QUERIES) for first in range(0, len(Q), QUERIES)]
-        _in_threads(search, parts, READ * Q.nbytes)
+        in_threads(search, parts, READ * Q.nbytes)
         return near, squares
 
     def _nearest_in_tree(self, Q: Array, k: int) -> tuple[Array, Array]:

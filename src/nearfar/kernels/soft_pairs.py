@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from nearfar.kernels import Array, is_torch, kernels_for, to_host
-from nearfar.kernels.on_numpy import FAR, NEGLIGIBLE
+from nearfar.kernels.numpy_similarities import FAR, NEGLIGIBLE
 from nearfar.limits import check_time
 
 Index = NDArray[np.intp]

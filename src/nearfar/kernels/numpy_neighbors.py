@@ -1,0 +1,240 @@
+"""Kernels of `on_numpy` that find nearest points, or sum over all of them for each query."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.kernels.near_blocks import pruned_nearest_others
+from nearfar.kernels.numpy_similarities import SOFTMAX_BYTES, SOFTMAX_ROWS
+from nearfar.kernels.parallel import in_threads, query_slices, rows_in_cache
+from nearfar.kernels.search import FEWEST_POINTS, Search
+from nearfar.kernels.tiles import inexact, labels_of
+from nearfar.limits import check_time
+
+Floats = NDArray[np.floating]
+Index = NDArray[np.intp]
+
+TREE_DIMENSIONS = 15  # up to which a tree finds neighbours in a large class
+GROUP = 32  # distances in a group; the maxima of the groups bound the k-th nearest distance
+CENTRE_ROWS = 4096  # rows that are enough for a centre
+ROUGH = 1e-8  # a squared distance, relative to the largest, that a matrix product has lost
+MIDDLE_ROWS = 32  # whose median is in the middle of a class, unless half of them are outliers
+
+
+def searches_are_cheap(Z: NDArray[Any]) -> bool:  # noqa: ARG001 - the device twin needs it
+    """Whether a search costs no more than a few steps: not on the host."""
+    return False
+
+
+def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
+    """Squared distances to the k-th nearest others of the class (n,), in float64.
+
+    A point of a smaller class has the largest, and one alone has 0. Distances come from a matrix
+    product; points for which it may have lost digits are compared with their whole class. Time
+    O(Σ m² d), memory O(SOFTMAX_BYTES).
+    """
+    out = np.zeros(len(X))
+    for first, last in pairwise(starts.tolist()):
+        near = min(k, last - first - 1)
+        if near == 0:
+            continue
+        points = X[first:last].astype(np.float64)
+        # In the middle: an outlier would take digits from the others.
+        points -= np.median(points[:: -(-len(points) // MIDDLE_ROWS)], axis=0)
+        squares = np.einsum("ij,ij->i", points, points)
+        rough = ROUGH * 2 * squares.max()
+        step = max(SOFTMAX_ROWS, SOFTMAX_BYTES // (8 * len(points)))
+        for begin in range(0, len(points), step):
+            check_time()
+            rows = slice(begin, min(begin + step, len(points)))
+            table = np.matmul(-2 * points[rows], points.T)
+            table += squares
+            table[np.arange(len(table)), np.arange(rows.start, rows.stop)] = np.inf
+            table.partition(near - 1, axis=1)
+            found = table[:, near - 1] + squares[rows]
+            for row in np.flatnonzero(found < rough):
+                exact = ((points - points[begin + row]) ** 2).sum(axis=1)
+                found[row] = np.partition(exact, near)[near]  # after the point itself
+            out[first + rows.start : first + rows.stop] = found
+    return out
+
+
+def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:
+    """Edges from each point to its k nearest others of its class, nearest first.
+
+    A class of m < k + 1 points gives each of its points m − 1 edges. Time O(Σ m² d), less for large
+    classes: by a tree in few dimensions, otherwise by blocks (see `nearfar.kernels.near_blocks`).
+    """
+    heads: list[Index] = [np.empty(0, dtype=np.intp)]
+    tails: list[Index] = [np.empty(0, dtype=np.intp)]
+    for first, last in pairwise(starts.tolist()):
+        check_time()
+        near = min(k, last - first - 1)
+        if near == 0:
+            continue
+        heads.append(np.repeat(np.arange(first, last), near))
+        tails.append(first + _nearest_others(X[first:last], near).ravel())
+    return np.concatenate(heads), np.concatenate(tails)
+
+
+def _nearest_others(points: Floats, k: int) -> Index:
+    """The k nearest other points of each point (m, k), nearest first, ties by number."""
+    in_tree = len(points) >= FEWEST_POINTS and points.shape[1] <= TREE_DIMENSIONS
+    pruned = None if in_tree else pruned_nearest_others(points, k, in_threads)
+    if pruned is not None:
+        return pruned
+    search = Search.of(points, "kd_tree" if in_tree else "brute")
+    found, _ = search.nearest(points, k + 1)
+    others = found != np.arange(len(points))[:, None]
+    others[others.all(axis=1), -1] = False  # after as many equal points it does not find itself
+    chosen: Index = found[others].reshape(len(points), k)
+    return chosen
+
+
+def nearest(Q: Floats, Z: Floats, k: int) -> tuple[Index, Floats]:
+    """Rows (m, k) of Z nearest to each row of Q, nearest first, and their squared distances.
+
+    Ties are ordered by row number; k is at most n. Distances are computed in float64; the order of
+    two that differ only by rounding depends on the order of summation.
+
+    A matrix product gives −½D, raised by a bound on its rounding error. Its k-th largest value
+    bounds the k-th distance from above, and all points that may be that near are compared by exact
+    differences. Time O(m n r), memory O(TABLE_ENTRIES) plus the answer.
+    """
+    near = np.empty((len(Q), k), dtype=np.intp)
+    lengths = np.empty((len(Q), k))
+    if k == 0:
+        return near, lengths
+    A, B = _centred(Q, Z)
+    c = (Z.shape[1] + 8) * float(np.finfo(B.dtype).eps)
+    squares = np.einsum("ij,ij->i", A, A)
+    shrink = B.dtype.type(0.5 - c)
+    ones = np.ones(len(A), A.dtype)
+    left = np.column_stack([A, ones, -shrink * squares])
+    right = np.column_stack([B, -shrink * np.einsum("ij,ij->i", B, B), np.ones(len(B), B.dtype)]).T
+
+    def search(rows: slice) -> None:
+        with np.errstate(all="ignore"):  # an overflow gives nan, which passes
+            score = left[rows] @ right
+            # Of a point with score s: D <= −2s + 4c(‖q‖² + ‖z‖²), and ‖z‖² <= 2‖q‖² + 2D.
+            reach = 12 * c * squares[rows].astype(np.float64) - 2.0 * _kth_largest(score, k)
+            bar = (-0.5 / (1 - 8 * c) * reach).astype(score.dtype)
+            bar = np.nextafter(bar, -np.inf, dtype=score.dtype)
+        heads, tails = np.divmod(np.flatnonzero(~(score < bar[:, None])), len(Z))
+        squared = _exact_squares(Q, Z, heads + rows.start, tails)
+        order = np.lexsort((squared, heads))  # stable: equals stay in the order of their rows
+        first = np.searchsorted(heads, np.arange(len(score)))
+        chosen = order[first[:, None] + np.arange(k)]
+        near[rows], lengths[rows] = tails[chosen], squared[chosen]
+
+    in_threads(search, query_slices(len(Q), len(Z)), len(Q) * Z.nbytes)
+    return near, lengths
+
+
+def nearest_of_classes(Q: Floats, X: Floats, starts: Index, k: int) -> Index:
+    """Rows (m, C, k) of each class of X nearest to each row of Q, −1 where a class has fewer."""
+    near = np.full((len(Q), len(starts) - 1, k), -1)
+    for c, (first, last) in enumerate(pairwise(starts.tolist())):
+        count = min(k, last - first)
+        near[:, c, :count] = first + nearest(Q, X[first:last], count)[0]
+    return near
+
+
+def hinge_sums(
+    Q: Floats, Z: Floats, starts: Index, reach: Floats, radius: Floats
+) -> tuple[Floats, Floats]:
+    """Sums of hinges between queries and classes, in float64, with D(t, l) = ‖q_t − z_l‖².
+
+    The first, (m, C), is Σⱼ Σ_l [reach_tcj − D(t, l)]₊ over all l that are not of class c, and the
+    second, (m, C), is Σ_l Σⱼ [radius_lj − D(t, l)]₊ over all l of class c. ``reach`` is (m, C, k)
+    and ``radius`` (n, k'); −inf adds nothing, and k or k' may be zero.
+
+    Distances come from a matrix product in the dtype of Z, and from differences where its rounding
+    error may exceed a hundredth of the distance plus the smallest reach. The first sum is taken
+    over all l, from sorted distances, and the terms of class c are subtracted. Time
+    O(m n (r + k + log n) + m C k log n), memory O(TABLE_ENTRIES).
+    """
+    m, n_classes, k = reach.shape
+    outside, inside = np.zeros((m, n_classes)), np.zeros((m, n_classes))
+    A, B = _centred(Q, Z)
+    with np.errstate(over="ignore"):
+        left = np.column_stack([-2 * A, np.ones(len(A), A.dtype), np.einsum("ij,ij->i", A, A)])
+        right = np.column_stack([B, np.einsum("ij,ij->i", B, B), np.ones(len(B), B.dtype)])
+    bars = np.maximum(reach, 0).astype(Z.dtype)  # in the dtype of the distances
+    widest = np.nextafter(radius.max(axis=1, initial=0).astype(Z.dtype), np.inf, dtype=Z.dtype)
+    values = np.concatenate([reach.ravel(), radius.ravel()])
+    least = float(values.min(where=np.isfinite(values), initial=np.inf))
+    labels, eps = labels_of(starts), float(np.finfo(Z.dtype).eps)
+
+    def add_sums(rows: slice) -> None:
+        with np.errstate(all="ignore"):  # overflows are recomputed below
+            table = left[rows] @ right.T
+            doubt = inexact(table, left[rows, -1], right[:, -2], least, Z.shape[1], eps)
+            if doubt is not None:
+                heads, tails = np.divmod(np.flatnonzero(doubt), len(Z))
+                table[heads, tails] = _exact_squares(Q, Z, heads + rows.start, tails)
+        np.maximum(table, 0, out=table)
+        near, place = np.divmod(np.flatnonzero(table < widest), len(Z))
+        hinges = np.maximum(radius[place] - table[near, place, None], 0).sum(axis=1)
+        code = near * n_classes + labels[place]
+        inside[rows] = np.bincount(code, hinges, len(table) * n_classes).reshape(-1, n_classes)
+        if k:
+            own = [
+                _hinges(bars[rows, c], table[:, first:last])
+                for c, (first, last) in enumerate(pairwise(starts.tolist()))
+            ]
+            whole = [_hinges_of_many(bar, row) for bar, row in zip(bars[rows], table, strict=True)]
+            outside[rows] = (np.array(whole) - np.column_stack(own)).clip(0)
+
+    in_threads(add_sums, query_slices(m, len(Z)) if len(Z) else [], m * Z.nbytes)
+    return outside, inside
+
+
+def _hinges(bars: Floats, table: Floats) -> NDArray[np.float64]:
+    """Σⱼ Σ_l [bars_tj − table_tl]₊ for each t."""
+    total = np.zeros(len(table))
+    for bar in bars.T:
+        total += np.maximum(bar[:, None] - table, 0).sum(axis=1, dtype=np.float64)
+    return total
+
+
+def _hinges_of_many(bars: Floats, row: Floats) -> NDArray[np.float64]:
+    """Σⱼ Σ_l [bars_cj − row_l]₊ for each c, from the cumulative sums of the sorted row."""
+    below = row[row < bars.max()]
+    below.sort()
+    running = np.concatenate([[0], np.cumsum(below, dtype=np.float64)])
+    count = np.searchsorted(below, bars)
+    total: NDArray[np.float64] = (count * bars.astype(np.float64) - running[count]).sum(axis=1)
+    return total
+
+
+def _kth_largest(score: Floats, k: int) -> Floats:
+    """A lower bound on the k-th largest entry of each row, from the maxima of small groups."""
+    depth = max(1, min(GROUP, score.shape[1] // (4 * k)))
+    width = score.shape[1] // depth
+    maxima = score[:, : depth * width].reshape(len(score), depth, width).max(axis=1)
+    return np.partition(maxima, width - k, axis=1)[:, width - k].astype(np.float64)
+
+
+def _centred(Q: Floats, Z: Floats) -> tuple[Floats, Floats]:
+    """Both sets, centred at the median of a sample of Z to reduce rounding, in the dtype of Z."""
+    if len(Z) == 0:
+        return Q, Z
+    centre = np.median(Z[:: -(-len(Z) // CENTRE_ROWS)].astype(np.float64), axis=0)
+    return (Q - centre).astype(Z.dtype), (Z - centre).astype(Z.dtype)
+
+
+def _exact_squares(Q: Floats, Z: Floats, heads: Index, tails: Index) -> NDArray[np.float64]:
+    """‖q_h − z_t‖² by differences in float64."""
+    out = np.empty(len(heads))
+    step = rows_in_cache(8 * Z.shape[1])
+    for first in range(0, len(heads), step):
+        part = slice(first, first + step)
+        difference = Q[heads[part]].astype(np.float64)
+        difference -= Z[tails[part]]
+        np.vecdot(difference, difference, out=out[part])
+    return out
