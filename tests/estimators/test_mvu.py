@@ -19,6 +19,7 @@ from nearfar.estimators import mvu as module
 from nearfar.estimators._pair_limits import PairLimits
 from nearfar.solvers import Iterate, Status, run
 from nearfar.solvers.interior_point import interior_point
+from tests.conic import solve_conic
 from tests.problems.test_mvu import Graph, by_clarabel
 
 
@@ -142,7 +143,6 @@ def test_forces_of_lengths_that_may_shrink_are_the_fastest_mixing_process(rng):
     """Rates w >= 0 with D'w <= 1 and the largest second eigenvalue of Lap(w) [Sun et al., 2006]:
     the forces divided by their D'w, the variance, by another solver of that problem itself."""
     import clarabel
-    from scipy import sparse
 
     X = rng.normal(size=(14, 5)) * [3, 2, 1, 0.5, 0.5]
     model = MVU(n_neighbors=4, constraints="shrink", tol=1e-8).fit(X)
@@ -164,10 +164,7 @@ def test_forces_of_lengths_that_may_shrink_are_the_fastest_mixing_process(rng):
     )
     b = np.r_[np.zeros(len(rows) + m), 1.0]
     cones = [clarabel.PSDTriangleConeT(n - 1), clarabel.NonnegativeConeT(m + 1)]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    P, q = sparse.csc_matrix((m + 1, m + 1)), -np.eye(m + 1)[m]
-    found = clarabel.DefaultSolver(P, q, sparse.csc_matrix(A), b, cones, settings).solve()
+    found = solve_conic(-np.eye(m + 1)[m], A, b, cones)
     assert -found.obj_val == pytest.approx(second, rel=1e-5)
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from nearfar import MVU, NeighborhoodGraph, verify
 from nearfar.errors import InvalidInputError
+from tests.conic import solve_conic
 
 FORBIDDEN = np.inf
 
@@ -24,13 +24,7 @@ def optimum(heads, tails, squares, prices, n):
     b = [-1.0 * (rows == columns), up[high], down[low]]
     signs = clarabel.NonnegativeConeT(int(high.sum() + low.sum()))
     cones = [clarabel.PSDTriangleConeT(n - 1), signs]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    A, b = sparse.csc_matrix(np.concatenate(A)), np.concatenate(b)
-    P = sparse.csc_matrix((m, m))
-    solution = clarabel.DefaultSolver(P, squares, A, b, cones, settings).solve()
-    assert str(solution.status) in ("Solved", "AlmostSolved"), str(solution.status)
-    return solution.obj_val
+    return solve_conic(squares, np.concatenate(A), np.concatenate(b), cones).obj_val
 
 
 @pytest.fixture

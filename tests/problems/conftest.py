@@ -12,6 +12,7 @@ from scipy import sparse
 
 from nearfar.kernels import kernels_for, reference
 from nearfar.problems.lmnn import LMNNProblem
+from tests.conic import solve_conic
 
 
 @dataclass(frozen=True)
@@ -168,13 +169,7 @@ def by_clarabel(case):
         clarabel.NonnegativeConeT(2 * m),
         clarabel.PSDTriangleConeT(case.X.shape[1]),
     ]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    solver = clarabel.DefaultSolver(
-        sparse.csc_matrix((m + size, m + size)), cost, constraints, constants, cones, settings
-    )
-    solution = solver.solve()
-    assert str(solution.status) == "Solved", str(solution.status)
+    solution = solve_conic(cost, constraints, constants, cones)
     triangle = np.array(solution.x[:size])
     d = case.X.shape[1]
     columns, rows = np.tril_indices(d)

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 import pytest
-from scipy import linalg, sparse
+from scipy import linalg
 
 from nearfar.errors import DataWarning, InvalidInputError
 from nearfar.problems.dml_eig import DMLEigProblem
@@ -14,6 +14,7 @@ from nearfar.solvers.covering import solve_covering_sdp
 from nearfar.solvers.frank_wolfe import frank_wolfe
 from nearfar.supervision import Pairs, class_order
 from nearfar.supervision.pairs import pairs_of_labels
+from tests.conic import solve_conic
 
 TOL = 1e-7  # so that the proved gap is small against the agreement that is asked, 1e-5
 
@@ -287,18 +288,12 @@ def by_clarabel(case):
             [-np.eye(size), np.zeros((size, 1))],
         ]
     )
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    solver = clarabel.DefaultSolver(
-        sparse.csc_matrix((size + 1, size + 1)),
+    solution = solve_conic(
         np.concatenate([np.zeros(size), [-1.0]]),
-        sparse.csc_matrix(constraints),
+        constraints,
         np.concatenate([[float(d)], np.zeros(m + size)]),
         [clarabel.ZeroConeT(1), clarabel.NonnegativeConeT(m), clarabel.PSDTriangleConeT(d)],
-        settings,
     )
-    solution = solver.solve()
-    assert str(solution.status) == "Solved", str(solution.status)
     return -solution.obj_val * scale
 
 

@@ -10,6 +10,7 @@ from scipy import linalg, sparse
 from nearfar.problems.multi_metric_lmnn import MultiMetricProblem
 from nearfar.solvers import Status, run
 from nearfar.solvers.multipliers import proximal_factor_descent
+from tests.conic import solve_conic
 
 WIDTH = 0.3
 TOL = 3e-5  # of the optimum that is compared with an independent solver
@@ -424,15 +425,7 @@ def by_clarabel(several):
     cost = np.concatenate([svec(several.P).ravel(), several.push_weight * several.v])
     cones = [clarabel.NonnegativeConeT(2 * m)]
     cones += [clarabel.PSDTriangleConeT(d) for _ in range(n_metrics)]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    if several.masses is not None:  # it ends within ten times its tolerance of 1e-8
-        settings.tol_gap_rel = settings.tol_gap_abs = settings.tol_feas = 1e-7
-    nothing = sparse.csc_matrix((m + size, m + size))
-    solution = clarabel.DefaultSolver(
-        nothing, cost, constraints, constants, cones, settings
-    ).solve()
-    assert str(solution.status) == "Solved", str(solution.status)
+    solution = solve_conic(cost, constraints, constants, cones)
     triangles = np.array(solution.x[:size]).reshape(n_metrics, -1)
     columns, rows = np.tril_indices(d)
     M = np.zeros((n_metrics, d, d))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from nearfar import NeighborhoodGraph
 from nearfar.estimators.mvu import iterates_of
@@ -22,6 +21,7 @@ from nearfar.problems.mvu import (
     edge_prices,
 )
 from nearfar.solvers import Status, run
+from tests.conic import solve_conic
 
 PROGRAMS = {
     "equal": {"constraints": "equal"},
@@ -124,17 +124,7 @@ def by_clarabel(graph, constraints="equal", slack_weight=0.9, maximise=True):
         A += [-np.eye(m), np.eye(m)] if slack else [-np.eye(m)]
         b += [np.repeat([down, up], m)] if slack else [np.zeros(m)]
         cones.append(clarabel.NonnegativeConeT(sum(map(len, b[1:]))))
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    solution = clarabel.DefaultSolver(
-        sparse.csc_matrix((m, m)),
-        graph.squares,
-        sparse.csc_matrix(np.concatenate(A)),
-        np.concatenate(b),
-        cones,
-        settings,
-    ).solve()
-    assert str(solution.status) in ("Solved", "AlmostSolved"), str(solution.status)
+    solution = solve_conic(graph.squares, np.concatenate(A), np.concatenate(b), cones)
     Z = np.zeros((r, r))
     Z[rows, columns] = np.array(solution.z[: len(rows)]) / root
     Z = Z + np.triu(Z, 1).T

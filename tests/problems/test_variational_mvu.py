@@ -3,11 +3,12 @@
 import clarabel
 import numpy as np
 import pytest
-from scipy import linalg, sparse
+from scipy import linalg
 
 from nearfar.problems.variational_mvu import Edges, VariationalProgram
 from nearfar.solvers import Status, run
 from nearfar.solvers.quadratic_cone import quadratic_cone
+from tests.conic import solve_conic
 
 
 @pytest.fixture
@@ -45,17 +46,8 @@ def by_clarabel(program):
     # Clarabel stacks the columns of the upper triangle; ours are its rows.
     i, j = np.triu_indices(m)
     order = np.lexsort((i, j))
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    solution = clarabel.DefaultSolver(
-        sparse.csc_matrix(np.triu(2 * program.G)),
-        -2 * program.g,
-        sparse.csc_matrix(-np.eye(p)[order]),
-        np.zeros(p),
-        [clarabel.PSDTriangleConeT(m)],
-        settings,
-    ).solve()
-    assert str(solution.status) == "Solved"
+    cone = clarabel.PSDTriangleConeT(m)
+    solution = solve_conic(-2 * program.g, -np.eye(p)[order], np.zeros(p), [cone], 2 * program.G)
     return -(solution.obj_val + program.sums[1])
 
 

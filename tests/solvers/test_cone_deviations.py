@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import clarabel
 import numpy as np
 import pytest
-from scipy import sparse
 from scipy.optimize import linprog
 
 from nearfar.solvers.cone_deviations import least_deviations
+from tests.conic import solve_conic
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # callers silence them
 
@@ -72,14 +72,7 @@ def by_clarabel(A, b, c, radius):
     )
     constants = np.concatenate([-b, b, [radius], np.zeros(v)])
     cones = [clarabel.NonnegativeConeT(2 * k), clarabel.SecondOrderConeT(v + 1)]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    none = sparse.csc_matrix((v + k, v + k))
-    cost = np.concatenate([c, np.ones(k)])
-    solution = clarabel.DefaultSolver(
-        none, cost, sparse.csc_matrix(G), constants, cones, settings
-    ).solve()
-    assert str(solution.status) == "Solved", str(solution.status)
+    solution = solve_conic(np.concatenate([c, np.ones(k)]), G, constants, cones)
     return solution.obj_val, np.array(solution.x[:v])
 
 

@@ -5,7 +5,6 @@ from itertools import islice
 import clarabel
 import numpy as np
 import pytest
-from scipy import sparse
 
 from nearfar.errors import InvalidInputError
 from nearfar.solvers import Status, run
@@ -17,6 +16,7 @@ from nearfar.solvers.projections import (
     onto_psd_cone,
     onto_psd_cone_less,
 )
+from tests.conic import solve_conic
 
 
 def symmetric(rng, d):
@@ -169,19 +169,14 @@ def by_clarabel(C, quadratic, equal, below):
         return W[rows, columns] * scale
 
     size = len(scale)
-    A = sparse.csc_matrix(np.vstack([*(vector(W) for W, _ in [*equal, *below]), -np.eye(size)]))
+    A = np.vstack([*(vector(W) for W, _ in [*equal, *below]), -np.eye(size)])
     constants = np.concatenate([[c for _, c in [*equal, *below]], np.zeros(size)])
     cones = [
         clarabel.ZeroConeT(len(equal)),
         clarabel.NonnegativeConeT(len(below)),
         clarabel.PSDTriangleConeT(d),
     ]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    solution = clarabel.DefaultSolver(
-        sparse.csc_matrix(quadratic * np.eye(size)), vector(C), A, constants, cones, settings
-    ).solve()
-    assert str(solution.status) == "Solved", str(solution.status)
+    solution = solve_conic(vector(C), A, constants, cones, quadratic * np.eye(size))
     M = np.zeros((d, d))
     M[rows, columns] = np.array(solution.x) / scale
     return solution.obj_val, M + np.triu(M, 1).T

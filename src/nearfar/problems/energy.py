@@ -195,7 +195,7 @@ class Energy:
         if self.components is None:
             stack = kernels.concatenate([self.points, points])
             return kernels.double(kernels.sq_lengths(stack, len(self.points) + heads, tails))
-        out = kernels.double(kernels.like(np.empty(len(heads)), self.points))
+        out = kernels.double(kernels.like(np.zeros(len(heads)), self.points))
         metrics = kernels.index(self.metric_of, self.points)[tails]
         for metric, rows in metric_groups(self.metric_of):
             some = kernels.index(rows, self.points)
