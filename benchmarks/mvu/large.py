@@ -80,7 +80,7 @@ TASKS = {  # what is placed, by what, options
 }
 DEVICE_TASKS = {  # with tensors: graph, descent and proof on the device, eigenvectors on the host
     f"{data} gap {gap:.0e}": (data, "variational", {"gap_tol": gap, "max_seconds": seconds})
-    for data, gap, seconds in (("roll100000", 1e-3, 120), ("roll1000000", 1e-2, 240))
+    for data, gap, seconds in (("roll100000", 1e-3, 120), ("roll1000000", 1e-2, 420))
 }
 LARGER_TASKS = {  # how the times of a host grow; by --tasks only
     f"{data} gap 1e-02": (data, "variational", {"gap_tol": 1e-2})
@@ -103,7 +103,7 @@ SMOKE = {
 AGREEMENT = {"sensors": 1e-9, "variational": 2e-3, "landmark": 2e-3, "mvu": 1e-6}
 # The eigenvalue λ of the middle two is known to 1e-4.
 LIMIT = 1800  # seconds
-LIMITS = {"roll100000 gap 1e-03": 170, "roll1000000 gap 1e-02": 360}  # of all of a task
+LIMITS = {"roll100000 gap 1e-03": 170, "roll1000000 gap 1e-02": 560}  # of all of a task
 
 
 def measure(name, tasks, folder, arguments):
