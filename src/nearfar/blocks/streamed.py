@@ -66,7 +66,11 @@ class Streamed:
                 " or move it with rows.cpu()."
             )
         self.rows: Array = rows if is_torch(rows) else np.asanyarray(rows)
-        if self.rows.ndim != 2 or 0 in self.rows.shape or to_host(self.rows[:1]).dtype.kind not in "fiub":
+        if (
+            self.rows.ndim != 2
+            or 0 in self.rows.shape
+            or to_host(self.rows[:1]).dtype.kind not in "fiub"
+        ):
             raise InvalidInputError(
                 "rows must be numbers of shape (n_samples, n_features), at least one of each; got"
                 f" {self.rows.dtype} of shape {tuple(self.rows.shape)}. Reshape or convert them."
@@ -119,7 +123,7 @@ class Streamed:
             raise InvalidInputError(
                 "rows must not contain NaN or infinity. Drop or impute such rows."
             )
-        return np.ascontiguousarray(part, dtype=self.dtype)
+        return np.array(part, dtype=self.dtype, order="C")
 
     def blocks(self, order: Index | None = None, most_rows: int | None = None) -> Blocks:
         """The rows in an order, copied in blocks of which the device holds some at a time."""

@@ -20,9 +20,9 @@ Mask = NDArray[np.bool_]
 
 
 def live_blocks(X: Any, order: Index, most_rows: int | None = None) -> tuple[Blocks, Mask]:
-    """The rows of X, streamed or of a Dask array, in an order, with zeros for dead features, and which features vary.
+    """The rows of X in an order, with zeros for dead features, and which features vary.
 
-    Blocks have at most so many rows.
+    X is a Dask array, or streamed rows. Blocks have at most so many rows.
     """
     if isinstance(X, Streamed):
         blocks = X.blocks(order, most_rows)

@@ -46,7 +46,6 @@ from nearfar.estimators._passes import (
 )
 from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._shrinkage import check_shrinkage, margin_shrinkage
-from nearfar.estimators._streamed import validated_streamed
 from nearfar.estimators._start import (
     central_point,
     given_start,
@@ -54,6 +53,7 @@ from nearfar.estimators._start import (
     principal_rows,
     without_dead_features,
 )
+from nearfar.estimators._streamed import validated_streamed
 from nearfar.estimators._training import Saved, Training, store_ending, with_callbacks
 from nearfar.estimators._tuples import holds_tuples, validated_triplets
 from nearfar.estimators._unlabeled import with_spread_labels
@@ -430,8 +430,7 @@ class LMNN(MetricLearner):
             )
         if in_blocks(X) and self.certificate == "sample":
             raise InvalidInputError(
-                "certificate='sample' needs rows in memory, not in blocks. Leave"
-                " certificate='all'."
+                "certificate='sample' needs rows in memory, not in blocks. Leave certificate='all'."
             )
         if targets is not None and self.validation_fraction is not None:
             raise InvalidInputError(

@@ -12,7 +12,8 @@ from torch import Tensor
 class Transfer:
     """Copies of tensors, made by one thread while another computes.
 
-    ``reference`` is an empty tensor on the device. On CUDA, host memory is pinned, and copies to the device have a stream of their own.
+    ``reference`` is an empty tensor on the device. On CUDA, host memory is pinned, and copies to
+    the device have a stream of their own.
     """
 
     def __init__(self, device: str) -> None:
