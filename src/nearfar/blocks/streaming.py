@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from threading import Semaphore
 from typing import Any
 
-from nearfar.blocks.engine import Task, Threads, _done, _result, _Summed, run_task, unchanged
+from nearfar.blocks.engine import Task, Threads, _done, _result, run_task, unchanged
 from nearfar.kernels import Array, free_memory, held_memory, is_torch, transfer_to
 
 KEPT = 0.15  # share of the memory up to which results stay on the device
@@ -29,12 +29,12 @@ class _Loaded:
     places: int
 
 
-class Streaming(_Summed):
+class Streaming(Threads):
     """Tasks on one device, of which memory holds a few at a time."""
 
     def __init__(self, device: str) -> None:
         self.transfer = transfer_to(device)
-        self._copies, self._computes = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        self._copies, self._pool = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self._places = Semaphore(PLACES)  # a large task takes all
 
     @property
@@ -54,7 +54,7 @@ class Streaming(_Summed):
 
     def _submit(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Task:
         loaded = self._copies.submit(copy_context().run, self._load, args)
-        task = self._computes.submit(copy_context().run, self._compute, function, loaded)
+        task = self._pool.submit(copy_context().run, self._compute, function, loaded)
         task.add_done_callback(lambda _: loaded.add_done_callback(self._leave))  # or is cancelled
         return task
 
@@ -93,6 +93,7 @@ class Streaming(_Summed):
         if not loaded.cancelled() and loaded.exception() is None:
             args = loaded.result()
             args.values.clear()
+            args.origins.clear()
             self._places.release(args.places)
 
     def _away(self, value: Any, origins: dict[int, Array]) -> Any:
@@ -110,12 +111,11 @@ class Streaming(_Summed):
 
     def finish(self, tasks: Sequence[Task]) -> None:
         """As `nearfar.blocks.Engine.finish`."""
-        Threads.results(self, tasks)  # type: ignore[arg-type]
+        super().results(tasks)
 
     def results(self, tasks: Sequence[Task]) -> list[Any]:
         """As `nearfar.blocks.Engine.results`; tensors are on the device."""
-        found = Threads.results(self, tasks)  # type: ignore[arg-type]
-        here = [changed(value, self.transfer.load) for value in found]
+        here = [changed(value, self.transfer.load) for value in super().results(tasks)]
         self.transfer.wait()
         return here
 
@@ -137,7 +137,7 @@ def changed(value: Any, change: Callable[[Array], Array]) -> Any:
         return value if all(parts[key] is value[key] for key in value) else parts
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    state = value.__getstate__()  # without what a shard only remembers
+    state: Any = value.__getstate__()  # without what a shard only remembers
     old = {field.name: state[field.name] for field in fields(value)}
     new = {name: changed(part, change) for name, part in old.items()}
     if all(new[name] is old[name] for name in new):

@@ -28,7 +28,7 @@ class Transfer:
 
     def is_away(self, x: Tensor) -> bool:
         """Whether a tensor is not on the device."""
-        return x.device.type != self.device.type
+        return bool(x.device.type != self.device.type)
 
     def load(self, x: Tensor) -> Tensor:
         """The tensor on the device."""

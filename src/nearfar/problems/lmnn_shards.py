@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 from nearfar.blocks import Sized
 from nearfar.blocks.rows import rows_at_a_time
 from nearfar.errors import MemoryLimitError
-from nearfar.kernels import Array, kernels_for, take_rows, to_device_of, to_host
+from nearfar.kernels import (
+    Array,
+    check_memory,
+    is_torch,
+    kernels_for,
+    take_rows,
+    to_device_of,
+    to_host,
+)
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_objective import WORKING_BYTES
 from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
@@ -26,6 +34,7 @@ from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
+ROW_COPIES = 3  # of the rows of a shard on a device: images, coordinates, their Laplacian
 NEAR_EQUAL = 1e-9  # squared length, in margins, up to which rows are compared
 
 
@@ -338,6 +347,14 @@ def assembled(
     tail_ids = np.concatenate([none, *(part.ids for part in others)])  # ascending, as blocks are
     rows = [*base.pieces(X), *(part.rows for part in others)]
     ids = np.concatenate([base.ids, base.end_ids, tail_ids])
+    if is_torch(X):  # the host does not count the rows of other tasks
+        entry = 4 if single else 8
+        check_memory(
+            float(len(ids)) * X.shape[1] * (ROW_COPIES * entry + X.itemsize),
+            f"a shard of {len(base.ids)} rows with the {len(ids)} rows near them",
+            "Fit to fewer rows or features",
+            X,
+        )
 
     numbers, own_ids = kernels.index(tail_ids, X), kernels.index(base.ids, X)
 
