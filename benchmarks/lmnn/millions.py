@@ -25,9 +25,11 @@ TASKS = {  # data, rows, columns, tol
     "digits5e5": ("digits", 500_000, 128, 1e-2),
     "digits1e6": ("digits", 1_000_000, 128, 1e-2),
     "covertype": ("covertype", 571_012, 54, 1e-2),
+    "digits2e6": ("digits", 2_000_000, 164, 1e-2),
     "digits8.1e6": ("digits", 8_100_000, 164, 1e-2),
 }
 SMOKE = {"made2000": ("made", 2000, 12, 1e-2)}
+STREAMED = " in "  # so many GB of the device: rows in host memory, a block at a time
 LIMIT = 700  # seconds of a fit: max_seconds
 ERRORS = 5  # standard errors by which the judge's estimate may differ
 AGREEMENT = 1e-6  # of the judge's bound and objective_ − gap
@@ -55,6 +57,8 @@ def measure(names, tasks, arguments):
     """Rows of the record, and processes of their own for those that the CPU measures."""
     keys = ("data", "rows", "columns", "tol")
     shared = arguments.device.startswith("cuda")
+    more = {} if arguments.memory is None else {"memory_limit": arguments.memory}
+    suffix = "".join(f"{STREAMED}{memory:g} GB" for memory in more.values())
     for group in [names] if shared else [[name] for name in names]:
         with tempfile.TemporaryDirectory() as folder:
             given, output, log = (Path(folder) / name for name in ("tasks", "rows", "log"))
@@ -65,8 +69,10 @@ def measure(names, tasks, arguments):
                 ],
                 "seconds": arguments.seconds,
                 "limit": arguments.limit,
+                "memory": arguments.memory,
                 "tasks": [
-                    {"name": name} | dict(zip(keys, tasks[name], strict=True)) for name in group
+                    {"name": name + suffix} | more | dict(zip(keys, tasks[name], strict=True))
+                    for name in group
                 ],
             }
             given.write_text(json.dumps(text))
@@ -99,7 +105,7 @@ def measure_all(arguments, tasks):
         failures += faults(row)
         print(json.dumps(row), flush=True)
         rows = [other for other in rows if other["name"] != row["name"]] + [row]
-        rows.sort(key=lambda row: [*TASKS, *tasks].index(row["name"]))
+        rows.sort(key=lambda row: [*TASKS, *tasks].index(row["name"].split(STREAMED)[0]))
         common.write_runs(path, about | {"threads": arguments.threads, "runs": rows})
     return failures
 
@@ -112,6 +118,7 @@ def parse(arguments=None):
     add = parser.add_argument
     add("--device", default="cpu", help="cpu or cuda; default: cpu")
     add("--tasks", help=f"with commas between them, of: {', '.join(TASKS)}")
+    add("--memory", type=float, help="keep rows in host memory; GB of the device for fits")
     add("--threads", type=int, default=2, help="default: 2")
     add("--limit", type=float, default=LIMIT, help=f"seconds of a fit; default: {LIMIT}")
     add("--seconds", type=float, default=1e9, help="after which no other fit begins")

@@ -21,16 +21,17 @@ ANGLE, STRETCH, SHIFT = 12 * np.pi / 180, 0.12, 2.0
 KNOTS, BEND = 5, 1.2  # knots a side of a field, and the standard deviation there, in pixels
 
 
-def load(name, rows, columns, device):
-    """X, y, X_test, y_test, in float32 on the device; labels are on the host."""
-    if name == "covertype":
-        return covertype(rows, device)
-    if name == "mnist":
-        return mnist(rows, columns, device)
+def load(name, rows, columns, device, place=None):
+    """X, y, X_test, y_test, in float32 on the device; labels are on the host.
+
+    X is on another ``place``, such as "cpu", if one is given. Digits go there a block at a time.
+    """
     if name == "digits":
-        return digits(rows, columns, device)
-    if name == "made":
-        return made(rows, columns, device)
+        return digits(rows, columns, device, place or device)
+    if name in ("covertype", "mnist", "made"):
+        made_of = {"covertype": covertype, "mnist": mnist, "made": made}[name]
+        X, *others = made_of(rows, columns, device)
+        return X.to(place or device), *others
     raise SystemExit(f"no data set {name!r}; expected digits, covertype, mnist or made")
 
 
@@ -89,11 +90,11 @@ def principal_axes(pixels, columns):
     return mean.float(), axes.float()
 
 
-def digits(rows, columns, device):
-    """Deformed digits, and the test part of MNIST as it is."""
+def digits(rows, columns, device, place):
+    """Deformed digits, at a place, and the test part of MNIST as it is."""
     (sources, labels), (test, y_test) = images(device)
     generator = torch.Generator(device).manual_seed(SEED)
-    X, mean, axes = torch.empty((rows, columns), device=device), None, None
+    X, mean, axes = torch.empty((rows, columns), device=place), None, None
     held = []  # the first blocks, until there are enough of them for the components
     for start in range(0, max(rows, FIRST), BLOCK):
         stop = min(start + BLOCK, max(rows, FIRST))
@@ -126,7 +127,7 @@ def mnist(rows, columns, device):
     )
 
 
-def covertype(rows, device):
+def covertype(rows, _, device):
     """Rows of covertype, all features at one scale, and 10000 other rows to test on."""
     found = archive("covertype")
     X, y = torch.as_tensor(found["X"], device=device).double(), found["y"]

@@ -39,8 +39,11 @@ def cuda(device):
 
 
 def fit(X, y, options, device):
-    """A fitted LMNN, with its seconds and the peak of its memory on the device, in bytes."""
-    from nearfar import LMNN
+    """A fitted LMNN, with its seconds and the peak of its memory on the device, in bytes.
+
+    Rows in host memory stream through the device if their memory there is limited.
+    """
+    from nearfar import LMNN, Streamed
 
     if cuda(device):
         torch.cuda.synchronize()
@@ -48,7 +51,8 @@ def fit(X, y, options, device):
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the status is recorded
-        model = LMNN(n_neighbors=K, push_weight=MU, shrinkage=0, **options).fit(X, y)
+        rows = X if options.get("memory_limit") is None else Streamed(X, device)
+        model = LMNN(n_neighbors=K, push_weight=MU, shrinkage=0, **options).fit(rows, y)
     if cuda(device):
         torch.cuda.synchronize()
     seconds = time.perf_counter() - began
@@ -110,7 +114,7 @@ def bound(X, proof):
 
 def judge(X, y, model, seed=0):
     """What is said of a model, recomputed: see the top of this file."""
-    L = model.components_.double()
+    L = torch.as_tensor(model.components_, device=X.device).double()
     centre = X[:1].double()
     n, labels = len(X), torch.as_tensor(y, device=X.device)
     drawn = np.sort(np.random.default_rng(seed).choice(n, min(DRAWN, n), replace=False))
@@ -148,10 +152,15 @@ def right_targets(X, labels, rows, model):
 
 def measured(task, device, limit):
     """A row of the record."""
-    X, y, X_test, y_test = millions_data.load(task["data"], task["rows"], task["columns"], device)
-    options = {"tol": task["tol"], "max_seconds": limit}
+    memory = task.get("memory_limit")
+    place = device if memory is None else "cpu"
+    X, y, X_test, y_test = millions_data.load(
+        task["data"], task["rows"], task["columns"], device, place
+    )
+    options = {"tol": task["tol"], "max_seconds": limit, "memory_limit": memory}
     model, seconds, peak = fit(X, y, options, device)
-    L = model.components_
+    X = X.to(device)  # for the judge
+    L = torch.as_tensor(model.components_, device=device)
     row = task | {
         "rows": len(X),
         "columns": X.shape[1],
@@ -171,7 +180,7 @@ def measured(task, device, limit):
     if row["gap"] is not None:
         row |= judge(X, y, model)
     del model
-    if len(X) > SAMPLE:
+    if len(X) > SAMPLE and memory is None:
         order = np.sort(np.random.default_rng(1).permutation(len(X))[:SAMPLE])
         part = X[torch.as_tensor(order, device=X.device)]
         other, sample_seconds, _ = fit(part, y[order], options, device)
@@ -191,6 +200,8 @@ def main(tasks, path):
     for data in given["warm_up"] if cuda(device) else ():  # starts the device, compiles kernels
         X, y, *_ = millions_data.load(*data, device)
         fit(X, y, {"tol": 1e-2}, device)
+        if given["memory"]:
+            fit(X.cpu(), y, {"tol": 1e-2, "memory_limit": given["memory"]}, device)
     for task in given["tasks"]:
         passed = time.monotonic() - began
         if passed > given["seconds"]:

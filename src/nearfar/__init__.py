@@ -12,6 +12,7 @@ from nearfar.registry import lazy_names as _lazy_names
 
 # Type checkers cannot run the registry; tests/contracts/test_registry.py compares these with it.
 if TYPE_CHECKING:
+    from nearfar.blocks import Streamed as Streamed
     from nearfar.estimators.classical_mds import ClassicalMDS as ClassicalMDS
     from nearfar.estimators.covariance import Covariance as Covariance
     from nearfar.estimators.dml_eig import DMLEig as DMLEig
@@ -68,6 +69,7 @@ __version__ = "0.1.0"
 _HOME = {entry.name: entry.module for entry in _ENTRIES} | {
     "NeighborhoodGraph": "nearfar.graphs",
     "TRUSTED_TYPES": "nearfar.io",
+    "Streamed": "nearfar.blocks",
     "Tuples": "nearfar.supervision",
     "Verification": "nearfar.proofs",
     "as_metric": "nearfar.estimators.linear_metric",

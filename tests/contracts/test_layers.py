@@ -72,6 +72,7 @@ OPTIONAL = {
         "nearfar.kernels.fused_softmax",
         "nearfar.kernels.gram_torch",
         "nearfar.kernels.on_torch",
+        "nearfar.kernels.transfer",
     },
     "triton": {"nearfar.kernels.fused_tiles"},
 }

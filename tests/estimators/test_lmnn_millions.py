@@ -96,6 +96,25 @@ def test_where_searches_are_cheap_fewer_triplets_are_kept(digits, counted, monke
     assert max(triplets for *_, triplets in counted) < most / 2
 
 
+def test_a_certificate_holds_fewer_triplets_where_memory_does(digits, monkeypatch):
+    """Without room for triplets outside the margin, the active ones prove the gap."""
+    survey, refused = LMNNProblem._survey, []
+
+    def within_memory(self, L, Z, kept, margin, *args, screened=False, **options):
+        if screened and margin > 0:
+            refused.append(margin)
+            raise MemoryLimitError("too many")
+        return survey(self, L, Z, kept, margin, *args, screened=screened, **options)
+
+    monkeypatch.setattr(LMNNProblem, "_survey", within_memory)
+    model = LMNN(shrinkage=0).fit(*digits)
+    assert len(refused) >= 2  # of the last iterate, and of the map that is returned
+    assert model.status_ == "converged"
+    proof = nearfar.verify(model, *digits)
+    assert proof.objective == pytest.approx(model.objective_, rel=1e-6)
+    assert proof.gap == pytest.approx(model.duality_gap_, rel=1e-4)
+
+
 def test_what_tensors_hold_counts(monkeypatch):
     """A limit of the memory on a device is one of all tensors there, the data among them."""
     monkeypatch.setattr(gram_numpy, "held_memory", lambda _: 5e9)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks.engine import Engine, current_engine, import_dask, run_task
-from nearfar.blocks.rows import Blocks, _floating, _parts, block_starts, with_known_rows
+from nearfar.blocks.rows import Blocks, _parts, block_starts, floating, with_known_rows
 from nearfar.blocks.scatter import Scatter, scatter_of_rows, sum_of_scatters
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import check_memory
@@ -66,7 +66,7 @@ def array_of_known_rows(X: Any) -> Any:
 def rows_on_this_machine(array: Any, rows: Index) -> Any:
     """Some rows of an array whose rows are counted, in this order; raises if they do not fit."""
     check_memory(
-        float(len(rows)) * array.shape[1] * _floating(array.dtype).itemsize,
+        float(len(rows)) * array.shape[1] * floating(array.dtype).itemsize,
         f"to hold the {len(rows)} rows that are named",
         "Name fewer rows",
         np.empty(0),

@@ -59,7 +59,7 @@ class Blocks:
         ``most_rows`` is the largest size of a block, where its bytes do not limit it further.
         """
         X, engine = with_known_rows(X), current_engine()
-        dtype = _floating(X.dtype)
+        dtype = floating(X.dtype)
         n = X.shape[0] if order is None else len(order)
         if isinstance(engine, Threads):
             check_memory(
@@ -270,7 +270,7 @@ def rows_at_a_time(block: Array) -> list[Array]:
     return [block[first : first + size] for first in range(0, max(len(block), 1), size)]
 
 
-def _floating(dtype: Any) -> np.dtype[Any]:
+def floating(dtype: Any) -> np.dtype[Any]:
     """The type in which rows are computed: float32 stays, all else is float64."""
     return np.dtype(np.float32 if dtype in (np.float32, np.float16) else np.float64)
 

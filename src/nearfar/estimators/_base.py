@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from nearfar.blocks import is_dask
+from nearfar.blocks import Streamed, is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._dask import lazy_rows
 from nearfar.estimators._deploy import (
@@ -28,6 +28,7 @@ from nearfar.estimators._input import (
     validated_points,
     validated_rows,
 )
+from nearfar.estimators._streamed import streamed_images
 from nearfar.estimators._training import CallbackSupportMixin
 from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas, to_host
 from nearfar.supervision import Tuples
@@ -167,7 +168,7 @@ class MetricLearner(Metric):
         Parameters
         ----------
         X : array-like, sparse array, torch.Tensor or Dask array of shape (n_samples, n_features)
-            The points; sparse rows are not made dense.
+            The points, or `Streamed` of them; sparse rows are not made dense.
 
         Returns
         -------
@@ -179,6 +180,8 @@ class MetricLearner(Metric):
         if is_dask(X):
             check_device(self, X._meta, self.components_)
             return lazy_rows(self, X, _mapped, self.components_, width=len(self.components_))
+        if isinstance(X, Streamed):
+            return streamed_images(self, X, self.components_)
         return self._images(validated_rows(self, X))
 
     def get_metric(self) -> Callable[..., float]:

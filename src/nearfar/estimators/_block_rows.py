@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.blocks import Blocks
+from nearfar.blocks import Blocks, Streamed
 from nearfar.blocks.rows import rows_at_a_time
 from nearfar.estimators._shrinkage import PRIOR_ROWS, Prior, chosen_prior
 from nearfar.estimators._start import SAMPLE_ROWS, central_point, check_spread, dead_features
@@ -22,9 +22,12 @@ Mask = NDArray[np.bool_]
 def live_blocks(X: Any, order: Index, most_rows: int | None = None) -> tuple[Blocks, Mask]:
     """The rows of X in an order, with zeros for dead features, and which features vary.
 
-    Blocks have at most so many rows.
+    X is a Dask array, or streamed rows. Blocks have at most so many rows.
     """
-    blocks = Blocks.of(X, order, most_rows=most_rows)
+    if isinstance(X, Streamed):
+        blocks = X.blocks(order, most_rows)
+    else:
+        blocks = Blocks.of(X, order, most_rows=most_rows)
     first = blocks.take(np.zeros(1, dtype=np.intp))
     spreads = blocks.total(_spreads, name="spread", shared=(first,)) / blocks.shape[0]
     dead = dead_features(spreads)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from nearfar.blocks import is_dask
+from nearfar.blocks import in_blocks
 from nearfar.blocks.cells import cell_order
 from nearfar.estimators._block_rows import block_prior, central_row, live_blocks
 from nearfar.estimators._early_stopping import votes_under
@@ -62,7 +62,7 @@ class Rows:
     @property
     def table(self) -> Array | None:
         """X, if it is a dense array in memory."""
-        return None if sparse.issparse(self.X) or is_dask(self.X) else self.X
+        return None if sparse.issparse(self.X) or in_blocks(self.X) else self.X
 
     def held_out_votes(self, components: Matrix, n_neighbors: int) -> Index:
         """The class numbers that the nearest points under a map give to the held-out rows."""
@@ -103,7 +103,7 @@ def rows_of_points(
     So many ``n_neighbors`` of training rows choose the distance to keep; None keeps the inputs'.
     """
     order = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights)
-    if is_dask(X):
+    if in_blocks(X):
         return _rows_of_blocks(X, counted, split, order, weights, targets, n_neighbors)
     live = without_dead_features(counted)
     points, held_out, prior = take_rows(live, split.order), None, None
@@ -137,7 +137,7 @@ def _rows_of_blocks(
     targets: tuple[Array, Array] | None,
     n_neighbors: int | None,
 ) -> Rows:
-    """As `rows_of_points`, of a Dask array, whose rows are sorted by class on the cluster.
+    """As `rows_of_points`, of rows in blocks, which are sorted by class where they are.
 
     Unless target neighbours are given, near points of a class come into the same block.
     """

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from nearfar.blocks import is_dask
+from nearfar.blocks import Streamed, in_blocks, is_dask
 from nearfar.blocks.collections import on_this_machine
 from nearfar.blocks.rows import with_known_rows
 from nearfar.errors import InvalidInputError, TimeLimitError
@@ -53,6 +53,7 @@ from nearfar.estimators._start import (
     principal_rows,
     without_dead_features,
 )
+from nearfar.estimators._streamed import validated_streamed
 from nearfar.estimators._training import Saved, Training, store_ending, with_callbacks
 from nearfar.estimators._tuples import holds_tuples, validated_triplets
 from nearfar.estimators._unlabeled import with_spread_labels
@@ -356,7 +357,8 @@ class LMNN(MetricLearner):
     def _rows_of_points(self, X: Any, y: Any, targets: Any, sample_weight: Any) -> Rows:
         """Validate points with labels, and sort by class those to learn from."""
         X = self._validated_points(X)
-        gram_kernels_for(X).begin_peak(X)
+        reference = X.reference if isinstance(X, Streamed) else X
+        gram_kernels_for(reference).begin_peak(reference)
         if self.unlabeled_weight is not None:
             refuse_dask(self, X)
             y, sample_weight = with_spread_labels(self, X, y, sample_weight, targets)
@@ -388,6 +390,8 @@ class LMNN(MetricLearner):
         rows = int(count) if isinstance(count, Integral) else None
         if is_dask(X):
             return with_known_rows(validated_dask(self, X, reset=True))
+        if isinstance(X, Streamed):
+            return validated_streamed(self, X, reset=True)
         few = sparse.issparse(X) and learned_rows(rows, self.reduce, X.shape[1]) is not None
         return validated_points(
             self,
@@ -419,15 +423,14 @@ class LMNN(MetricLearner):
 
     def _check_parameters(self, X: Any, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
         self._check_own_parameters()
-        if is_dask(X) and self.validation_fraction is not None:
+        if in_blocks(X) and self.validation_fraction is not None:
             raise InvalidInputError(
-                "validation_fraction needs rows in memory; got a Dask array. Leave it None, and"
+                "validation_fraction needs rows in memory, not in blocks. Leave it None, and"
                 " raise shrinkage or tol against overfitting, or fit to a sample of the rows."
             )
-        if is_dask(X) and self.certificate == "sample":
+        if in_blocks(X) and self.certificate == "sample":
             raise InvalidInputError(
-                "certificate='sample' needs rows in memory; got a Dask array. Leave"
-                " certificate='all'."
+                "certificate='sample' needs rows in memory, not in blocks. Leave certificate='all'."
             )
         if targets is not None and self.validation_fraction is not None:
             raise InvalidInputError(
@@ -592,7 +595,10 @@ class LMNN(MetricLearner):
         if chosen_by is not None:
             self.target_components_ = kernels_for(rows.points).like(chosen_by, rows.points)
         self.proof_ = kept.proof if rows.triplets is None else None  # `verify` takes labels only
-        peak = None if sparse.issparse(rows.X) else gram_kernels_for(rows.X).peak_bytes(rows.X)
+        reference = rows.X.reference if isinstance(rows.X, Streamed) else rows.X
+        peak = None
+        if not sparse.issparse(rows.X):
+            peak = gram_kernels_for(reference).peak_bytes(reference)
         if peak is not None:
             training.history[-1]["peak_bytes"] = peak
         self.sampled_gap_ = kept.sampled_gap

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from nearfar import limits
-from nearfar.errors import MemoryLimitError, MissingExtraError
+from nearfar.errors import InvalidInputError, MemoryLimitError, MissingExtraError
 from nearfar.kernels.threads import single_threaded_blas
 from nearfar.limits import allowed_gigabytes
 
@@ -35,6 +35,7 @@ __all__ = [
     "check_memory",
     "free_memory",
     "gram_kernels_for",
+    "held_memory",
     "is_torch",
     "kernels_for",
     "memory_error",
@@ -43,6 +44,7 @@ __all__ = [
     "take_rows",
     "to_device_of",
     "to_host",
+    "transfer_to",
 ]
 
 GIGABYTE = 1e9
@@ -112,6 +114,28 @@ def free_memory(reference: Any) -> float:
     if limit is None:
         return float(kernels.total_memory(reference))
     return limit * GIGABYTE - float(kernels.held_memory(reference))
+
+
+def held_memory(reference: Any) -> float:
+    """Bytes that all tensors have on the device of the reference; 0 on the host."""
+    return float(gram_kernels_for(reference).held_memory(reference))
+
+
+def transfer_to(device: str) -> Any:
+    """What copies tensors to a device and back, see `nearfar.kernels.transfer`."""
+    try:
+        from nearfar.kernels.transfer import Transfer
+    except ImportError as error:
+        raise MissingExtraError.for_extra("torch", "torch") from error
+    try:
+        return Transfer(device)
+    except (AssertionError, RuntimeError) as error:  # torch has no class of its own for these
+        from nearfar.kernels.devices import torch_devices
+
+        raise InvalidInputError(
+            f"device {device!r} cannot be used here: {error!s:.200}. Give one of"
+            f" {', '.join(torch_devices())}."
+        ) from error
 
 
 def check_memory(needed: float, what: str, remedy: str, reference: Any) -> None:

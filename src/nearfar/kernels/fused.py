@@ -53,7 +53,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.kernels import fused_tiles
+from nearfar.kernels import free_memory, fused_tiles
 from nearfar.kernels.tiles import PairCount, labels_of
 from nearfar.limits import check_time
 
@@ -66,9 +66,11 @@ SAMPLE = 8192  # points from which centre and scale are found
 UNIT = 3  # the median point has its largest entry in [2², 2³): float16 has 12 powers of 2 above
 OUTLIERS = 0.01  # largest share of points beyond float16
 DENSE = 0.25  # largest share of words with a hit: with more, the exact decision costs too much
-MASK_BYTES = 1 << 29  # of the bits that are held at a time
+MASK_BYTES = 1 << 29  # of the bits that are held at a time,
+MASK_SHARE = 1 / 16  # and no larger share of the memory that is free,
 MASK_ROWS = 2048  # held at a time at least, so that columns are read rarely enough
-WORDS = 1 << 21  # with hits, whose bits are spread out at a time
+WORDS = 1 << 21  # with hits, whose bits are spread out at a time,
+WORD_BYTES = 256  # each
 CHUNKS = 512  # of columns in the first pass for the k nearest
 CHUNKS_EACH = 8  # for each of the k nearest, at least
 BLOCK = 1 << 25  # entries that are rounded at a time
@@ -251,7 +253,7 @@ def impostor_pairs(Z: Tensor, reach: Tensor, starts: Index, lengths: Lengths) ->
     found, first = [torch.empty(0, dtype=torch.int64, device=Z.device)], 0
     count = PairCount(Z)
     while first < n and (column := int(stops[first])) < n:
-        rows = slice(first, min(n, first + _band(n - column, shape)))
+        rows = slice(first, min(n, first + _band(n - column, shape, _mask_bytes(Z))))
         pairs = _pairs(_bits(side, side, excluded, rows, (column, n), shape))
         if pairs is None:
             return None
@@ -327,7 +329,7 @@ def nearest(Q: Tensor, Z: Tensor, k: int, *, others: bool = False) -> tuple[Tens
         (far_b * (1 + 2.0**-23)).float(), (0, PADDING), value=torch.inf
     )
     top = torch.empty(m, dtype=torch.float32, device=Z.device)
-    step = max(shape.BM, MASK_BYTES // (4 * chunks) // shape.BM * shape.BM)
+    step = max(shape.BM, _mask_bytes(Z) // (4 * chunks) // shape.BM * shape.BM)
     for first in range(0, m, step):
         check_time()
         rows = slice(first, min(first + step, m))
@@ -377,9 +379,14 @@ def _nearest_of(
     return tails[chosen], squares[chosen]
 
 
-def _band(columns: int, shape: Shape) -> int:
+def _mask_bytes(Z: Tensor) -> int:
+    """Of the bits that are held at a time: little of the memory that is free."""
+    return int(min(MASK_BYTES, max(MASK_SHARE * free_memory(Z), 0)))
+
+
+def _band(columns: int, shape: Shape, mask_bytes: int) -> int:
     """Rows of which the bits are held at a time."""
-    rows = max(MASK_ROWS, 8 * MASK_BYTES // max(columns, 1))
+    rows = max(MASK_ROWS, 8 * mask_bytes // max(columns, 1))
     return max(1, rows // shape.BM) * shape.BM
 
 
@@ -394,7 +401,7 @@ def _one_sided(
 ) -> Iterator[tuple[slice, Iterator[tuple[Tensor, Tensor]] | None]]:
     """Some rows after others, and the pairs that pass by the bars of these rows."""
     m, n = (len(side.points) - PADDING for side in (left, right))
-    for first in range(0, m, step := _band(n, shape)):
+    for first in range(0, m, step := _band(n, shape, _mask_bytes(left.bar))):
         rows = slice(first, min(first + step, m))
         yield rows, _pairs(_bits(left, right, excluded, rows, (0, n), shape, both=False))
 
@@ -438,8 +445,9 @@ def _pairs(bits: Tensor) -> Iterator[tuple[Tensor, Tensor]] | None:
 
 def _spread(bits: Tensor, rows: Tensor, words: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     each = torch.arange(32, dtype=torch.int32, device=bits.device)
-    for first in range(0, max(1, len(rows)), WORDS):
-        i, w = rows[first : first + WORDS], words[first : first + WORDS]
+    step = min(WORDS, max(WORDS >> 6, _mask_bytes(bits) // WORD_BYTES))
+    for first in range(0, max(1, len(rows)), step):
+        i, w = rows[first : first + step], words[first : first + step]
         at, bit = torch.nonzero((bits[i, w][:, None] >> each) & 1, as_tuple=True)
         yield i[at], 32 * w[at] + bit
 

@@ -58,6 +58,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
 
+from nearfar.errors import MemoryLimitError
 from nearfar.kernels import Array
 from nearfar.linalg import in_basis, largest_scale, range_and_null, symmetric, top_of_means
 from nearfar.problems.lmnn_objective import LMNNObjective
@@ -85,6 +86,7 @@ class Certificate:
     dual: Array | None  # (t,) the feasible α whose weighted sum is the bound; None of a guide
     free: tuple[Matrix, ...]  # of each metric: directions (d, ·) without pull that part impostors
     unseen: float = 0.0  # that a sample may have missed of the objective, at most
+    margin: float | None = None  # up to which triplets were found; None for the width
     confidence: float | None = None  # with which this holds; None if all pairs were compared
 
     @property
@@ -127,13 +129,13 @@ class LMNNProblem(LMNNObjective):
             Z = self._images_of(components)
             if certificate is None:
                 return self._certified(L, Z, None, triplets, False, components)[0]
-            if self._covers_floored(triplets, L, Z, components):
+            if self._covers_floored(certificate, L, Z, components):
                 return self._with_objective_at(certificate, L, Z, components, triplets)
-            at = self._surveyed(L, Z, None, triplets, False, components)
+            at, _ = self._surveyed(L, Z, None, triplets, False, components)
             objective, n_active = self.objective(at)
             return replace(certificate, objective=objective, n_active=n_active)
         before, Z = self._returned_images(L, self.exact())
-        if certificate is None or not self._covers(triplets, before, Z):
+        if certificate is None or not self._covers(certificate, before, Z):
             found, _ = self._certified(L, Z, None, triplets, False, self.returned(L))
             if certificate is None or found.bound >= certificate.bound:
                 return found
@@ -154,8 +156,10 @@ class LMNNProblem(LMNNObjective):
         pull = self._pull_of(edge_lengths, L, components)
         return Placement(L, Z, pull, edge_lengths[triplets.edges], pair_lengths, triplets)
 
-    def _covers_floored(self, triplets: Triplets, L: Matrix, Z: Array, components: Matrix) -> bool:
-        """Whether the triplets found for L hold all that are active at the images Z of its map.
+    def _covers_floored(
+        self, certificate: Certificate, L: Matrix, Z: Array, components: Matrix
+    ) -> bool:
+        """Whether the triplets of the certificate of L hold all that are active at images Z.
 
         If λ is the least eigenvalue of the map's metric relative to that of L, φWᵀW included, an
         impostor with D'(p) < 1 + D'(e) has λD(p) < 1 + D'(e), and was found if that is at most
@@ -168,19 +172,25 @@ class LMNNProblem(LMNNObjective):
         only = (0, 0)  # the least
         least = float(scipy_linalg.eigvalsh(symmetric(after.T @ after), M, subset_by_index=only)[0])
         lengths = self._lengths(self._map(L, self.exact()), *self.edges, self._exactly_kept)
-        reach = least * (1 + lengths + triplets.width)
+        reach = least * (1 + lengths + self._margin_of(certificate))
         return bool((1 + self._lengths(Z, *self.edges) <= reach).all())
 
-    def _covers(self, triplets: Triplets, Z: Array, other: Array) -> bool:
-        """Whether the triplets found at images Z hold all that are active at other images.
+    def _covers(self, certificate: Certificate, Z: Array, other: Array) -> bool:
+        """Whether the triplets of a certificate at images Z hold all that are active at others.
 
         If no image moves by more than ε, an impostor with D'(p) < 1 + D'(e) at the other images has
         √D(p) < √(1 + D'(e)) + 2ε, and was found if that is at most √(1 + D(e) + w).
         """
+        found = self._margin_of(certificate)
         moved = float(((Z - other) ** 2).sum(1).max()) ** 0.5 if len(Z) else 0.0
         before, after = (self._lengths(images, *self.edges) for images in (Z, other))
-        reach = (1 + before + triplets.width) ** 0.5
+        reach = (1 + before + found) ** 0.5
         return bool(((1 + after) ** 0.5 + 2 * moved <= reach).all())
+
+    def _margin_of(self, certificate: Certificate) -> float:
+        """w, up to which the triplets of a certificate were found, unless memory held fewer."""
+        margin = certificate.margin
+        return certificate.triplets.width if margin is None else margin
 
     def _certified(
         self,
@@ -195,9 +205,9 @@ class LMNNProblem(LMNNObjective):
 
         The points in float64 are made again where they are needed, not kept during the search.
         """
-        at = self._surveyed(L, Z, kept, previous, keep, components)
+        at, margin = self._surveyed(L, Z, kept, previous, keep, components)
         certificate = self._certificate(at, self.exact(), self._exactly_kept)
-        return certificate, certificate.triplets
+        return replace(certificate, margin=margin), certificate.triplets
 
     def _surveyed(
         self,
@@ -207,20 +217,18 @@ class LMNNProblem(LMNNObjective):
         previous: Triplets | None,
         keep: bool,
         components: Matrix | None,
-    ) -> Placement:
-        """L placed at images in float64, with all triplets up to w outside of their margin."""
+    ) -> tuple[Placement, float]:
+        """L placed at images in float64, with all triplets up to w outside of their margin.
+
+        If memory holds fewer, without those outside whose α was zero. Also how far was searched.
+        """
         width = CERTIFY_WIDTH if previous is None else previous.width
-        return self._survey(
-            L,
-            Z,
-            kept,
-            width,
-            width,
-            previous,
-            keep=keep,
-            screened=self.is_single,
-            components=components,
-        )
+        options: Any = {"screened": self.is_single, "components": components}
+        try:
+            at = self._survey(L, Z, kept, width, width, previous, keep=keep, **options)
+        except MemoryLimitError:
+            return self._survey(L, Z, kept, 0.0, width, previous, **options), 0.0
+        return at, width
 
     def _certificate(self, at: Placement, U: Array, kept: Array | None) -> Certificate:
         """The gap of (6), with the better of α at the placement and its means with the best one.

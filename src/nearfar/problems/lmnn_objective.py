@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import MemoryLimitError
-from nearfar.kernels import Array, free_memory, kernels_for, memory_error
+from nearfar.kernels import Array, as_dtype_of, free_memory, kernels_for, memory_error
 from nearfar.kernels.tiles import labels_of
 from nearfar.linalg import is_identity
 from nearfar.problems.lmnn_points import LMNNPoints
@@ -414,7 +414,7 @@ class LMNNObjective(LMNNPoints):
         far = images[triplets.heads[pair]] - images[triplets.tails[pair]]
         near = images[self.edges[0][edge]] - images[self.edges[1][edge]]
         weight = self.push_weight / triplets.width
-        weights = None if triplets.weights is None else triplets.weights[pair]
+        weights = None if triplets.weights is None else as_dtype_of(far, triplets.weights[pair])
 
         def product(Y: Matrix) -> Matrix:
             placed = kernels.like(Y, images)

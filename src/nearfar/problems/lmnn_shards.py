@@ -17,13 +17,24 @@ from numpy.typing import NDArray
 
 from nearfar.blocks import Sized
 from nearfar.blocks.rows import rows_at_a_time
-from nearfar.kernels import Array, kernels_for, take_rows, to_host
+from nearfar.errors import MemoryLimitError
+from nearfar.kernels import (
+    Array,
+    check_memory,
+    is_torch,
+    kernels_for,
+    take_rows,
+    to_device_of,
+    to_host,
+)
 from nearfar.problems.lmnn import LMNNProblem
+from nearfar.problems.lmnn_objective import WORKING_BYTES
 from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
+ROW_COPIES = 3  # of the rows of a shard on a device: images, coordinates, their Laplacian
 NEAR_EQUAL = 1e-9  # squared length, in margins, up to which rows are compared
 
 
@@ -154,7 +165,8 @@ def begun(
     lengths = kernels.double(kernels.sq_lengths(images, heads, tails))
     reach = kernels.segment_max(heads, lengths, len(X)) + (1 + margin)
     known = previous.tail if keep else previous.tail[previous.prox > 0]
-    seeker = Seeker(reach, base.codes, base.ids, np.unique(known))
+    known = to_host(kernels.unique(kernels.index(known, X)))
+    seeker = Seeker(reach, base.codes, base.ids, known)
     own = images if base.ends is None else 1 * images[: len(X)]  # a view would keep all
     return Head(own, seeker, float(lengths.max()) if len(lengths) else 0.0)
 
@@ -187,7 +199,7 @@ def searched(
             head.images,
             own.reach,
             images,
-            kernels.like(other.reach, own.reach),
+            to_device_of(own.reach, other.reach),
             kernels.index(own.codes, block),
             kernels.index(other.codes, block),
             (kernels.single(head.images), kernels.single(images)),
@@ -200,11 +212,11 @@ def searched(
 
 def _found(own: Seeker, block: Array, other: Seeker, heads: Index, tails: Index) -> Found:
     """Pairs with the rows of a block, and these rows, together with those that are known."""
-    known = other.ids[np.isin(other.ids, own.known, assume_unique=True)]
-    needed = np.union1d(other.ids[tails], known).astype(np.intp)
-    needed = needed[~np.isin(needed, own.ids, assume_unique=True)]
-    rows = take_rows(block, np.searchsorted(other.ids, needed))
-    return Found(heads, other.ids[tails], needed, rows)
+    needed = np.isin(other.ids, own.known, assume_unique=True)
+    needed[tails] = True
+    needed &= ~np.isin(other.ids, own.ids, assume_unique=True)
+    places = np.flatnonzero(needed)
+    return Found(heads, other.ids[tails], other.ids[places], take_rows(block, places))
 
 
 def half(found: tuple[Found, Found], which: int) -> Found:
@@ -216,18 +228,44 @@ def half(found: tuple[Found, Found], which: int) -> Found:
 class ShardProblem(LMNNProblem):
     """The LMNN problem of a shard, without the pull, whose impostors others have found.
 
-    Once its triplets are settled, the lengths of their edges and pairs under φWᵀW, which no step
+    A shard may hold the triplets of a narrower margin than others, where it has more of them. Once
+    its triplets are settled, the lengths of their edges and pairs under φWᵀW, which no step
     changes, take the place of the points ``kept``.
     """
 
     found: tuple[Array, Array] = ()  # type: ignore[assignment]
     kept_lengths: tuple[Array, Array] | None = None  # (q,) and (p,)
 
+    room: float = np.inf  # bytes that triplets may take, where memory has more
+
     def _impostor_pairs(
         self, Z: Array, kept: Array | None, reach: Array, *, screened: bool
     ) -> tuple[Array, Array]:
-        del Z, kept, reach, screened
-        return self.found
+        del screened
+        heads, tails = self.found
+        near = self.kernels.flatnonzero(self._lengths(Z, heads, tails, kept) < reach[heads])
+        return heads[near], tails[near]
+
+    def _check_memory(self, n_pairs: int, n_triplets: int, room: float) -> None:
+        super()._check_memory(n_pairs, n_triplets, min(room, self.room))
+
+    def widest(
+        self, L: Matrix, Z: Array, kept: Array | None, margin: float, *args: Any, **options: Any
+    ) -> Placement:
+        """As `_survey`, with the triplets up to this margin, or those that there is room for.
+
+        Where searches are cheap, those beyond the active ones have as much room as in memory.
+        """
+        room = np.inf
+        if self.kernels.searches_are_cheap(Z):
+            room = float(WORKING_BYTES * (len(self.first_edge) - 1))
+        limited = replace(self, room=room)
+        for part in (margin, margin / 2, margin / 4):
+            try:
+                return limited._survey(L, Z, kept, part, *args, **options)
+            except MemoryLimitError:
+                continue
+        return self._survey(L, Z, kept, min(margin, 0.0), *args, **options)
 
     def place(self, L: Matrix, triplets: Triplets) -> Placement:
         """As `LMNNObjective.place`."""
@@ -309,12 +347,24 @@ def assembled(
     tail_ids = np.concatenate([none, *(part.ids for part in others)])  # ascending, as blocks are
     rows = [*base.pieces(X), *(part.rows for part in others)]
     ids = np.concatenate([base.ids, base.end_ids, tail_ids])
+    if is_torch(X):  # the host does not count the rows of other tasks
+        entry = 4 if single else 8
+        check_memory(
+            float(len(ids)) * X.shape[1] * (ROW_COPIES * entry + X.itemsize),
+            f"a shard of {len(base.ids)} rows with the {len(ids)} rows near them",
+            "Fit to fewer rows or features",
+            X,
+        )
 
-    def local(numbers: Index) -> Array:
+    numbers, own_ids = kernels.index(tail_ids, X), kernels.index(base.ids, X)
+
+    def local(wanted: Index) -> Array:
         """Rows of the shard for row numbers: its own, or tails."""
-        own = np.searchsorted(base.ids, numbers).clip(0, len(base.ids) - 1)
-        other = len(ids) - len(tail_ids) + np.searchsorted(tail_ids, numbers)
-        return kernels.index(np.where(base.ids[own] == numbers, own, other), X)
+        wanted = kernels.index(wanted, X)
+        own = kernels.searchsorted(own_ids, wanted).clip(0, len(own_ids) - 1)
+        other = len(ids) - len(tail_ids) + kernels.searchsorted(numbers, wanted)
+        is_own = own_ids[own] == wanted
+        return own * is_own + other * ~is_own
 
     heads = np.concatenate([none, *(part.heads for part in found)])
     tails = np.concatenate([none, *(part.tails for part in found)])
@@ -334,7 +384,7 @@ def assembled(
         (Z,) = at.images(rows, [components], single=False)
     problem = replace(_problem(base, Z, ids, at, single), found=pairs)
     triplets = problem.with_multipliers(known, width)
-    place = problem._survey(
+    place = problem.widest(
         L, Z, kept[0] if kept else None, margin, width, triplets, keep=keep, components=components
     )
     del Z, triplets, pairs

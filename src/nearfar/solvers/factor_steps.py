@@ -103,20 +103,24 @@ def at_best_scale(
 
 
 def shrunk(
-    problem: HingeProblem[At, Known, Along], at: At, proof: Certificate, triplets: Known, tol: float
-) -> tuple[At, Certificate, Known]:
+    problem: HingeProblem[At, Known, Along],
+    L: Matrix,
+    proof: Certificate,
+    triplets: Known,
+    tol: float,
+) -> tuple[Matrix, Certificate, Known]:
     """The best smaller multiple of L with its certificate and triplets, if that is better.
 
     The gap is relative to 1 at least. So an objective below 1 may be far from its optimum although
     the gap is small.
     """
-    here = problem.place(at.L, triplets)
-    line = problem.line(here, -at.L)
+    here = problem.place(L, triplets)
+    line = problem.line(here, -L)
     moved = problem.move(here, line, exact_step(line.at, 1 - TUNING.smallest))
     again, found = problem.certify(moved.L, triplets)
     if again.objective < proof.objective and again.gap <= max(proof.gap, tol):
-        return moved, again, found
-    return at, proof, triplets
+        return moved.L, again, found
+    return L, proof, triplets
 
 
 def adapt_rank(

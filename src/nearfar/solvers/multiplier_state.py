@@ -217,13 +217,15 @@ class State(Generic[At, Known, Along]):
 
     def _certify(self) -> Certificate:
         """Find all triplets in float64, with a certificate."""
-        problem, at = self.problem, self.at
-        proof, triplets = problem.certify(at.L, at.triplets, keep=self.fixed_rank)
+        problem, L, known = self.problem, self.at.L, self.at.triplets
+        del self.at  # as in `_survey`
+        proof, triplets = problem.certify(L, known, keep=self.fixed_rank)
+        del known
         if proof.objective < 1 and not self.fixed_rank:
-            at, proof, triplets = shrunk(problem, at, proof, triplets, self.tol)
+            L, proof, triplets = shrunk(problem, L, proof, triplets, self.tol)
         self.searches.record(self.n_iter, self.value, proof.objective)
         self.value, self.n_active = proof.objective, proof.n_active
-        self.at, self.searched = problem.place(at.L, triplets), at.L
+        self.at, self.searched = problem.place(L, triplets), L
         return proof
 
     def _survey(self) -> None:
