@@ -388,6 +388,17 @@ class _MCML(Learner):
     def build(self, setting: Setting, tol: float) -> Any:
         return MCML(**setting.parameters, tol=tol)
 
+    def resolved(self, setting: Setting, model: Any) -> tuple[Setting, Any]:
+        """With "auto" the program is about points W x, and the model a map of these."""
+        setting, model = super().resolved(setting, model)
+        W = model.prior_components_
+        if W is None:
+            return setting, model
+        X = np.where(setting.data.live, setting.data.exact, setting.data.exact[:1])
+        model, data = copy(model), Data((X - X[:1]) @ W.T, setting.data.y)
+        model.components_ = (model.components_ @ right_inverse(W)).astype(model.components_.dtype)
+        return replace(setting, data=data), model
+
     def judge(self, setting: Setting) -> judges.Collapse:
         data, rho = setting.data, setting.parameters["shrinkage"]
         d = int((data.live & (data.exact != data.exact[:1]).any(axis=0)).sum())
