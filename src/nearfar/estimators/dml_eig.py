@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._pairs import PairLearner, shrunk_pairs
 from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows, weights_proof
-from nearfar.estimators._shrinkage import AUTO_OF_PAIRS, check_shrinkage, in_inputs
+from nearfar.estimators._shrinkage import check_shrinkage, in_inputs
 from nearfar.estimators._start import check_range, principal_rows
 from nearfar.estimators._training import (
     Training,
@@ -31,6 +31,7 @@ from nearfar.solvers.frank_wolfe import frank_wolfe
 from nearfar.validation import check_choice, check_number
 
 RIDGE = 1e-9  # for shrinkage=0: the share of the mean of H that makes the problem well-posed
+AUTO_ROWS = 100  # for each feature, at which shrinkage "auto" is one half: the rank is low
 LECTURE_SMOOTHING = 1e-5  # σ for each feature
 NO_WEIGHT = 1e-12  # share of the largest dual weight below which a pair is left out of the proof
 
@@ -59,7 +60,7 @@ class DMLEig(PairLearner, MetricLearner):
         warning says where nothing else limits the metric. From pairs "auto" is
         4 d / (4 d + n) for n near pairs, or points, if these are fewer, and brings features to one
         scale where that separates near from far better (see ``feature_scale_``). From n labelled
-        points it is 64 d / (64 d + n), and keeps a mean of distances instead: of the inputs, of
+        points it is 100 d / (100 d + n), and keeps a mean of distances instead: of the inputs, of
         features at one scale, and of discriminant analysis of both, weighted by how well each
         classifies points that are left out (see ``prior_components_``).
     solver : {"interior-point", "lecture"}, default="interior-point"
@@ -212,7 +213,7 @@ class DMLEig(PairLearner, MetricLearner):
         check_range(pairs.points)
 
         inputs = pairs.points
-        pairs, prior = shrunk_pairs(self, pairs, AUTO_OF_PAIRS)
+        pairs, prior = shrunk_pairs(self, pairs, AUTO_ROWS)
         points, scale = pairs.points, self.feature_scale_
         floored = self.shrinkage_ > 0
         problem = DMLEigProblem.build(pairs, self.shrinkage_ or RIDGE, floored=floored)

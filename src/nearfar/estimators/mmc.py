@@ -13,7 +13,7 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._pairs import PairLearner, shrunk_pairs
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof, weights_proof
-from nearfar.estimators._shrinkage import AUTO_OF_PAIRS, check_shrinkage, in_inputs, of_points
+from nearfar.estimators._shrinkage import check_shrinkage, in_inputs, of_points
 from nearfar.estimators._start import given_start, learned_rows, robust_centre
 from nearfar.estimators._training import (
     Training,
@@ -64,11 +64,10 @@ class MMC(PairLearner, MetricLearner):
         program, which needs near pairs that differ in all directions in which far pairs differ.
         From pairs "auto" is 4 d / (4 d + n) for n near pairs, or points, if these are fewer, and
         brings features to one scale where that separates near from far better (see
-        ``feature_scale_``). From n labelled points it is 64 d / (64 d + n), and keeps a mean of
+        ``feature_scale_``). From n labelled points it is 100 d / (100 d + n), and keeps a mean of
         distances instead: of the inputs, of features at one scale, and of discriminant analysis of
         both, weighted by how well each classifies points that are left out (see
-        ``prior_components_``). With ``diagonal`` it is 100 d / (100 d + n), of features as they are
-        or at one scale.
+        ``prior_components_``); with ``diagonal``, features are as they are, or at one scale.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes of labelled points, by which ``sample_weight`` is multiplied:
         "balanced" gives all classes the same weight, and classes that a dict does not name have
@@ -232,8 +231,7 @@ class MMC(PairLearner, MetricLearner):
             given = np.asarray(given / np.abs(given).max())
 
         inputs = pairs.points
-        rows_for_half = AUTO_ROWS if self.diagonal else AUTO_OF_PAIRS
-        pairs, prior = shrunk_pairs(self, pairs, rows_for_half, diagonal=self.diagonal)
+        pairs, prior = shrunk_pairs(self, pairs, AUTO_ROWS, diagonal=self.diagonal)
         points, scale = pairs.points, self.feature_scale_
         if given is not None:
             given = of_points(given, scale, prior)
