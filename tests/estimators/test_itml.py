@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar import ITML, Tuples, load, make_pairs, save, verify
+from nearfar import ITML, Tuples, load, make_pairs, save
 from nearfar.errors import ConvergenceWarning, InvalidInputError
 
 
@@ -100,7 +100,7 @@ def test_max_iter_warns(pairs):
         ({"violation_weight": 0}, "violation_weight must be a number above 0; got 0"),
         ({"bounds": [1.0]}, "bounds must be two positive numbers, .*; got"),
         ({"bounds": [0.0, 1.0]}, "bounds must be two positive numbers"),
-        ({"prior": "random"}, "prior must be one of 'auto', 'identity', 'covariance' or an array"),
+        ({"prior": "random"}, "prior must be one of 'identity', 'covariance' or an array"),
         ({"n_components": 6}, "n_components must be an integer from 1 to 5; got 6"),
         ({"tol": -1}, "tol must be a number of at least 0"),
         ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
@@ -127,18 +127,3 @@ def test_round_trip_through_a_file(overlapping, pairs, tmp_path):
     twin = load(tmp_path / "model.nearfar")
     np.testing.assert_array_equal(twin.transform(X), model.transform(X))
     assert tuple(twin.bounds_) == model.bounds_
-
-
-def test_auto_is_the_metric_that_labels_choose(overlapping):
-    """That of the map in `prior_components_`, which the proof is about; pairs have none."""
-    X, y = overlapping
-    model = ITML(tol=1e-9, max_seconds=1000).fit(X, y)  # a limit leaves the trials out
-    W = model.prior_components_
-    given = ITML(prior=W.T @ W, tol=1e-9, max_seconds=1000).fit(X, y)
-    np.testing.assert_allclose(
-        model.get_mahalanobis_matrix(), given.get_mahalanobis_matrix(), rtol=1e-4, atol=1e-6
-    )
-    assert verify(model, X, y).proved
-    model.prior_components_ = np.eye(5)
-    assert not verify(model, X, y).proved
-    assert ITML().fit(*make_pairs(X, y, 60, random_state=0)).prior_components_ is None

@@ -12,7 +12,7 @@ from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._pairs import PairLearner
-from nearfar.estimators._prior import check_prior, prior_map, prior_of_labels
+from nearfar.estimators._prior import check_prior, prior_map
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
 from nearfar.estimators._start import robust_centre
 from nearfar.estimators._training import (
@@ -57,13 +57,9 @@ class ITML(PairLearner, MetricLearner):
     bounds : (float, float) or None, default=None
         u and l, as squared distances. None takes the 5th and the 95th percentile of the squared
         distances between points under the prior.
-    prior : {"auto", "identity", "covariance"} or array of shape (n_features, n_features), \
-            default="auto"
+    prior : "identity", "covariance" or array of shape (n_features, n_features), default="identity"
         The metric A₀: the Euclidean one, the inverse covariance of the points, or a positive
-        definite matrix. "auto" is the Euclidean one for pairs, triplets and labelled points of
-        which ``n_pairs`` are drawn. For all pairs of labelled points it is a mean of the distances
-        of the inputs, of features at one scale, and of discriminant analysis of both, weighted by
-        how well each classifies rows that are left out (see ``prior_components_``).
+        definite matrix.
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all.
     tol : float, default=1e-3
@@ -81,8 +77,6 @@ class ITML(PairLearner, MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
-    prior_components_ : ndarray of shape (n_features, n_features) or None
-        The map whose metric ``prior="auto"`` is, in float64; None for the Euclidean one.
     bounds_ : tuple of float
         u and l.
     objective_ : float or None
@@ -135,7 +129,7 @@ class ITML(PairLearner, MetricLearner):
         *,
         violation_weight: float = 1.0,
         bounds: ArrayLike | None = None,
-        prior: str | ArrayLike = "auto",
+        prior: str | ArrayLike = "identity",
         n_pairs: int | None = None,
         tol: float = 1e-3,
         max_iter: int = 1000,
@@ -177,9 +171,7 @@ class ITML(PairLearner, MetricLearner):
         points, kernels = pairs.points, kernels_for(pairs.points)
         with single_threaded_blas():
             centred = kernels.double(points) - robust_centre(points)
-            prior = self.prior_components_ = prior_of_labels(self.prior, points, pairs.labels)
-            if prior is None:
-                prior = prior_map(self.prior, points)
+            prior = prior_map(self.prior, points)
             self.bounds_ = self._given_bounds() or default_bounds(kernels, centred, prior)
             problem = LogDetProblem.build(
                 kernels,
@@ -214,7 +206,7 @@ class ITML(PairLearner, MetricLearner):
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
         check_number("violation_weight", self.violation_weight, Real, 0, None, open_ends=True)
-        check_prior(self.prior, self.n_features_in_, "auto")
+        check_prior(self.prior, self.n_features_in_)
         self._given_bounds()
 
     def _given_bounds(self) -> tuple[float, float] | None:
