@@ -73,25 +73,11 @@ def test_the_score_is_the_share_of_comparisons_that_hold(overlapping, quadruplet
 
 def test_labels_draw_quadruplets(overlapping):
     X, y = overlapping
-    model = LSML(n_quadruplets=80, prior="identity", random_state=0).fit(X, y)
+    model = LSML(n_quadruplets=80, random_state=0).fit(X, y)
     by_hand = LSML().fit(make_quadruplets(X, y, 80, random_state=0))
     np.testing.assert_allclose(model.components_, by_hand.components_)
     np.testing.assert_array_equal(model.classes_, [0, 1, 2])
     assert not hasattr(by_hand, "classes_")
-
-
-def test_auto_is_the_metric_that_labels_choose(overlapping):
-    """That of the map in `prior_components_`; the same program as with that matrix."""
-    X, y = overlapping
-    model = LSML(random_state=0, tol=1e-9).fit(X, y)
-    W = model.prior_components_
-    given = LSML(prior=W.T @ W, random_state=0, tol=1e-9).fit(X, y)
-    assert given.prior_components_ is None
-    np.testing.assert_allclose(
-        model.get_mahalanobis_matrix(), given.get_mahalanobis_matrix(), rtol=1e-5, atol=1e-7
-    )
-    assert not np.allclose(W.T @ W, np.eye(5))
-    assert LSML().fit(make_quadruplets(X, y, 80, random_state=0)).prior_components_ is None
 
 
 @pytest.mark.parametrize("scale", [1e-40, 1e100])
@@ -128,7 +114,7 @@ def test_tuples_that_cannot_be_used_are_an_error(overlapping, quadruplets):
     ("parameters", "message"),
     [
         ({"violation_weight": 0}, "violation_weight must be a number above 0; got 0"),
-        ({"prior": "random"}, "prior must be one of 'auto', 'identity', 'covariance' or an array"),
+        ({"prior": "random"}, "prior must be one of 'identity', 'covariance' or an array"),
         ({"n_quadruplets": 0}, "n_quadruplets must be an integer of at least 1; got 0"),
         ({"n_components": 6}, "n_components must be an integer from 1 to 5; got 6"),
     ],

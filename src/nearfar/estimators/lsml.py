@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._prior import check_prior, prior_map, prior_of_labels
+from nearfar.estimators._prior import check_prior, prior_map
 from nearfar.estimators._start import robust_centre, without_dead_features
 from nearfar.estimators._training import (
     Training,
@@ -20,7 +20,7 @@ from nearfar.estimators._training import (
     with_callbacks,
 )
 from nearfar.estimators._tuples import drawn_tuples, holds_tuples, validated_quadruplets
-from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
+from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.logdet import LogDetProblem
@@ -28,7 +28,6 @@ from nearfar.problems.lsml import ComparisonLoss
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.newton_cg import newton_cg
-from nearfar.supervision import class_order
 from nearfar.supervision.quadruplets import comparisons, make_quadruplets
 from nearfar.validation import check_number
 
@@ -59,13 +58,9 @@ class LSML(MetricLearner):
         Rows of the map: the longest. None keeps all.
     violation_weight : float, default=1.0
         The weight of the mean squared residual, relative to the divergence from the prior.
-    prior : {"auto", "identity", "covariance"} or array of shape (n_features, n_features), \
-            default="auto"
+    prior : "identity", "covariance" or array of shape (n_features, n_features), default="identity"
         The metric A₀: the Euclidean one, the inverse covariance of the points, or a positive
-        definite matrix. "auto" is the Euclidean one for quadruplets and triplets. For
-        labelled points it is a mean of the distances of the inputs, of features at one scale, and
-        of discriminant analysis of both, weighted by how well each classifies rows that are left
-        out (see ``prior_components_``).
+        definite matrix.
     n_quadruplets : int, default=10000
         For class labels: how many quadruplets to draw, or all if there are fewer.
     tol : float, default=1e-3
@@ -83,8 +78,6 @@ class LSML(MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
-    prior_components_ : ndarray of shape (n_features, n_features) or None
-        The map whose metric ``prior="auto"`` is, in float64; None for the Euclidean one.
     objective_ : float or None
         The minimum, computed from the data in float64, before rows were cut off.
         None, as the gap, if it could not be computed within twice ``max_seconds``.
@@ -132,7 +125,7 @@ class LSML(MetricLearner):
         n_components: int | None = None,
         *,
         violation_weight: float = 1.0,
-        prior: str | ArrayLike = "auto",
+        prior: str | ArrayLike = "identity",
         n_quadruplets: int = 10_000,
         tol: float = 1e-3,
         max_iter: int = 1000,
@@ -171,19 +164,13 @@ class LSML(MetricLearner):
         points, indices = self._validated_quadruplets(X, y)
         self._check_parameters()
         edges = comparisons(points, indices, type(self).__name__)
-        kernels, labels = kernels_for(points), None
-        if not holds_tuples(X):
-            codes = np.searchsorted(self.classes_, np.asarray(to_host(y)).ravel())
-            labels = class_order(codes, type(self).__name__)
+        kernels = kernels_for(points)
         with single_threaded_blas():
-            prior = self.prior_components_ = prior_of_labels(self.prior, points, labels)
-            if prior is None:
-                prior = prior_map(self.prior, points)
             problem = LogDetProblem.build(
                 kernels,
                 kernels.double(points) - robust_centre(points),
                 edges,
-                prior,
+                prior_map(self.prior, points),
                 lambda lengths: ComparisonLoss(len(lengths) // 2, self.violation_weight),
             )
 
@@ -233,7 +220,7 @@ class LSML(MetricLearner):
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
         check_number("violation_weight", self.violation_weight, Real, 0, None, open_ends=True)
-        check_prior(self.prior, self.n_features_in_, "auto")
+        check_prior(self.prior, self.n_features_in_)
 
     def _validated_quadruplets(self, X: Any, y: Any) -> tuple[Array, Index]:
         """What X and y say, checked; sets ``n_features_in_``, names, and of labels ``classes_``."""

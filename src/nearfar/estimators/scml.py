@@ -213,7 +213,7 @@ class SCML(MetricLearner):
             def attributes(iterate: Iterate) -> dict[str, Any]:
                 L = in_inputs(iterate.point)
                 if problem.kept and self.n_components is not None:
-                    L = principal_rows(L, points)
+                    L = canonical_factor(principal_rows(L, points)[: self.n_components])
                 L = pad_or_trim_rows(L, self.n_components)
                 return {"components_": kernels.like(L, points)}
 
