@@ -245,9 +245,9 @@ def framed(points: Array, W: Matrix, centre: Array | None = None) -> Array:
 
 def in_inputs(components: Matrix, scale: Matrix | None, prior: Prior | None) -> Matrix:
     """The map of the inputs for one of scaled or `framed` points."""
-    if scale is None and prior is None:
-        return components
-    return canonical_factor(components @ prior[0] if prior is not None else components * scale)
+    if prior is not None:
+        return canonical_factor(components @ prior[0])
+    return components if scale is None else canonical_factor(components * scale)
 
 
 def of_points(components: Matrix, scale: Matrix | None, prior: Prior | None) -> Matrix:

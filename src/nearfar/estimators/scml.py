@@ -273,7 +273,7 @@ class SCML(MetricLearner):
 
     def _kept(self, points: Array, labels: ClassOrder | None) -> Prior | None:
         """The distance that "auto" keeps; sets ``shrinkage_`` and ``prior_components_``."""
-        prior, n, d = None, *points.shape
+        prior, (n, d) = None, points.shape
         if self.shrinkage == "auto" and labels is not None:
             prior = chosen_prior(
                 take_rows(points, labels.order), labels.codes[labels.order], VOTERS
