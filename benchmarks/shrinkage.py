@@ -5,10 +5,10 @@
     python -m benchmarks.shrinkage --newsgroups newsgroups.npz  # the cache of benchmarks.newsgroups
     python -m benchmarks.shrinkage --learners soft --splits 5   # MCML and NCA, on more sets
 
-It prints the tables of docs/algorithms/lmnn.md and, with ``--learners soft``, of mcml.md: 3-NN test
-errors in %, and for embeddings 100 minus the precision at 10 of held-out posts among each other;
-means over random splits, and with ``soft`` the mean difference to the inputs with its standard
-error.
+It prints the tables of docs/algorithms/lmnn.md, with ``--learners soft`` one of MCML and NCA: 3-NN
+test errors in %, and for embeddings 100 minus the precision at 10 of held-out posts among each
+other; means over random splits, and with ``soft`` the mean difference to the inputs with its
+standard error.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def test_the_answer_is_that_in_memory(data, dtype, learner):
     assert model.components_.dtype == dtype
     report = verify(model, X, y)
     if learner.n_components is None or model.duality_gap_ is None:  # else that of the full metric
-        assert report.objective == pytest.approx(model.objective_, rel=1e-9)
+        rounded = dtype is np.float32 and getattr(model, "prior_components_", None) is not None
+        assert report.objective == pytest.approx(model.objective_, rel=1e-7 if rounded else 1e-9)
     if isinstance(learner, MCML) and learner.n_components is None:
         assert model.duality_gap_ <= learner.tol
         assert report.gap == pytest.approx(model.duality_gap_, abs=1e-7)
@@ -95,9 +96,11 @@ def test_features_in_other_units_are_scaled_as_in_memory(data):
     X, y = data
     X = X * [1, 1, 1, 1, 1e4]
     model, peer = MCML().fit(lazy(X), y), MCML().fit(X, y)
+    np.testing.assert_allclose(model.prior_components_, peer.prior_components_, rtol=1e-9)
+    np.testing.assert_allclose(model.components_, peer.components_, rtol=1e-6, atol=1e-9)
+    model, peer = (NCA(diagonal=True).fit(rows, y) for rows in (lazy(X), X))
     assert peer.feature_scale_ is not None
     np.testing.assert_array_equal(model.feature_scale_, peer.feature_scale_)
-    np.testing.assert_allclose(model.components_, peer.components_, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", [MCML, NCA])
@@ -210,7 +213,7 @@ def _nothing(*_):
 # -- on a cluster ----------------------------------------------------------------------------------
 
 
-SHORT = {MCML: MCML(tol=1e-2), NCA: NCA(tol=1e-2, init="identity")}
+SHORT = {MCML: MCML(tol=1e-2, shrinkage=0.1), NCA: NCA(tol=1e-2, init="identity")}
 
 
 @pytest.fixture(scope="module")

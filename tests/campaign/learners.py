@@ -376,6 +376,17 @@ class _MultiMetricLMNN(_OfAllNeighbours):
         return setting.parameters["shrinkage"] == 0 and super().keeps(setting, relation)
 
 
+def framed(setting: Setting, model: Any) -> tuple[Setting, Any]:
+    """With "auto" the program is about points W x: these, and the model as a map of them."""
+    W = getattr(model, "prior_components_", None)
+    if W is None:
+        return setting, model
+    X = np.where(setting.data.live, setting.data.exact, setting.data.exact[:1])
+    model, data = copy(model), Data((X - X[:1]) @ W.T, setting.data.y)
+    model.components_ = (model.components_ @ right_inverse(W)).astype(model.components_.dtype)
+    return replace(setting, data=data), model
+
+
 class _MCML(Learner):
     def parameters(self) -> st.SearchStrategy[Parameters]:
         return st.fixed_dictionaries(
@@ -387,6 +398,9 @@ class _MCML(Learner):
 
     def build(self, setting: Setting, tol: float) -> Any:
         return MCML(**setting.parameters, tol=tol)
+
+    def resolved(self, setting: Setting, model: Any) -> tuple[Setting, Any]:
+        return framed(*super().resolved(setting, model))
 
     def judge(self, setting: Setting) -> judges.Collapse:
         data, rho = setting.data, setting.parameters["shrinkage"]
@@ -414,6 +428,9 @@ class _MCML(Learner):
 
 
 class _PairLearner(Learner):
+    def resolved(self, setting: Setting, model: Any) -> tuple[Setting, Any]:
+        return framed(*super().resolved(setting, model))
+
     @property
     def sense(self) -> int:
         return -1

@@ -283,13 +283,12 @@ def test_tensors_give_the_answer_of_arrays(solver, form, device, overlapping, pa
     assert model.objective_ == pytest.approx(expected.objective_, rel=rel)
 
 
-@pytest.mark.parametrize("scale", [1, 64])
-def test_few_rows_are_principal_components_of_the_transformed_points(iris, scale):
-    """By scikit-learn's PCA; a feature in other units is scaled, and the map is of the inputs."""
+@pytest.mark.parametrize("shrinkage", ["auto", 0.3])
+def test_few_rows_are_principal_components_of_the_transformed_points(iris, shrinkage):
+    """By scikit-learn's PCA; "auto" keeps another distance, and the map is of the inputs."""
     X, y = iris
-    X = X * np.array([1, scale, 1, 1])
-    full, two = DMLEig().fit(X, y), DMLEig(n_components=2).fit(X, y)
-    assert (two.feature_scale_ is None) == (scale == 1)
+    full, two = (DMLEig(rows, shrinkage=shrinkage).fit(X, y) for rows in (None, 2))
+    assert (two.prior_components_ is None) == (shrinkage == 0.3)
     images = PCA(2).fit_transform(full.transform(X))
     found = two.transform(X) - two.transform(X).mean(axis=0)
     np.testing.assert_allclose(found @ found.T, images @ images.T, atol=1e-9 * images.max() ** 2)

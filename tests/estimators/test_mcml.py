@@ -269,7 +269,7 @@ def test_a_fit_takes_few_iterations():
 def test_zero_is_the_program_of_the_paper(wine, mcml_by_loops):
     X, y = wine
     model = MCML(shrinkage=0).fit(X, y)
-    assert (model.shrinkage_, model.feature_scale_) == (0, None)
+    assert (model.shrinkage_, model.prior_components_) == (0, None)
     case = mcml_by_loops(X, y)
     assert model.objective_ == pytest.approx(case.objective(model.get_mahalanobis_matrix()))
 

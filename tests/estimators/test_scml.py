@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar import SCML, Tuples, load, make_triplets, save
+from nearfar import SCML, Tuples, load, make_triplets, save, verify
 from nearfar.errors import DataWarning, InvalidInputError
 
 
@@ -57,12 +57,64 @@ def test_scale_of_the_data_gives_the_same_images(overlapping):
 
 def test_labels_draw_triplets(overlapping):
     X, y = overlapping
-    model = SCML(n_triplets=200, random_state=0).fit(X, y)
+    model = SCML(n_triplets=200, shrinkage=0, random_state=0).fit(X, y)
     by_hand = SCML().fit(make_triplets(X, y, 200, random_state=0))
     np.testing.assert_allclose(model.components_, by_hand.components_)
     np.testing.assert_array_equal(model.classes_, [0, 1, 2])
     assert not hasattr(by_hand, "classes_")
     assert model.score(X, y) > 0.6
+
+
+@pytest.mark.parametrize("shrinkage", ["auto", 0.3])
+def test_shrinkage_keeps_a_distance_in_the_program(overlapping, shrinkage):
+    """(8) by plain loops, in coordinates Wx; "auto" of labels has a W, and a number has none."""
+    X, y = overlapping
+    model = SCML(n_triplets=200, shrinkage=shrinkage, random_state=0).fit(X, y)
+    W, rho = model.prior_components_, model.shrinkage_
+    if shrinkage == "auto":
+        assert rho == 64 * 5 / (64 * 5 + len(X))
+    else:
+        assert W is None
+        W = np.eye(5)
+    framed, inverse = X @ W.T, np.linalg.inv(W)
+    triplets = model.proof_["triplets"]
+    near = framed[triplets[:, 0]] - framed[triplets[:, 1]]
+    floor = rho / (1 - rho) / (near * near).sum(axis=1).mean()
+    M = inverse.T @ model.get_mahalanobis_matrix() @ inverse
+    learned = (model.bases_.T * model.weights_) @ model.bases_
+    np.testing.assert_allclose(M, floor * np.eye(5) + learned, atol=1e-9 * np.trace(M))
+    size = np.mean(np.sum((framed[triplets[:, 0]] - framed[triplets[:, 2]]) ** 2, axis=1))
+    expected = 1e-3 * size * np.trace(learned)
+    for a, b, c in framed[triplets]:
+        expected += max(1 + (a - b) @ M @ (a - b) - (a - c) @ M @ (a - c), 0) / len(triplets)
+    assert model.objective_ == pytest.approx(expected, rel=1e-9)
+    assert model.duality_gap_ <= model.tol
+    assert verify(model, X, y).proved
+
+
+def test_a_metric_below_what_is_kept_is_refuted(overlapping):
+    X, y = overlapping
+    model = SCML(random_state=0).fit(X, y)
+    model.prior_components_ = np.eye(5)
+    assert not verify(model, X, y).proved
+    model = SCML(random_state=0).fit(X, y)
+    model.components_ = 0.9 * model.components_
+    assert "below its floor" in str(verify(model, X, y))
+
+
+def test_triplets_keep_nothing_unless_asked(triplets):
+    model = SCML().fit(triplets)
+    assert (model.shrinkage_, model.prior_components_) == (0, None)
+    assert SCML(shrinkage=0.5).fit(triplets).shrinkage_ == 0.5
+
+
+def test_where_the_kept_distance_meets_the_margins_no_weight_is_no_fault():
+    """Two classes far apart: nothing is left to learn."""
+    X = np.array([[0.0, 0], [0, 1], [1, 0], [100, 0], [100, 1], [101, 0]])
+    model = SCML(shrinkage=0.5, random_state=0).fit(X, [0, 0, 0, 1, 1, 1])
+    assert not model.weights_.any()
+    assert model.objective_ == 0
+    assert np.linalg.matrix_rank(model.components_) == 2
 
 
 def test_the_score_is_the_share_of_triplets_that_hold(overlapping, triplets):
@@ -107,6 +159,7 @@ def test_tuples_that_cannot_be_used_are_an_error(overlapping, triplets):
     ("parameters", "message"),
     [
         ({"sparsity_weight": 0}, "sparsity_weight must be a number above 0; got 0"),
+        ({"shrinkage": 1.5}, "shrinkage must be a number from 0 to below 1, or 'auto'; got 1.5"),
         ({"n_bases": 0}, "n_bases must be an integer of at least 1; got 0"),
         ({"n_triplets": 0}, "n_triplets must be an integer of at least 1; got 0"),
         ({"n_components": 6}, "n_components must be an integer from 1 to 5; got 6"),

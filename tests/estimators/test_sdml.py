@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar import SDML, Tuples, make_pairs
+from nearfar import SDML, Tuples, make_pairs, verify
 from nearfar.errors import InvalidInputError
 
 
@@ -38,6 +38,50 @@ def test_the_objective_is_that_of_the_loops_and_certified(overlapping, pairs, pr
     assert model.status_ == "converged"
     assert model.duality_gap_ <= 1e-8
     np.testing.assert_allclose(model.sparse_metric_, M, rtol=1e-6, atol=1e-9 * M.max())
+
+
+def test_auto_keeps_the_distance_that_labels_choose(overlapping):
+    """The objective in loops, where far pairs weigh as much as near ones in all."""
+    X, y = overlapping
+    model = SDML(tol=1e-8).fit(X, y)
+    W = model.prior_components_
+    A = W.T @ W
+    assert np.diag(np.linalg.inv(A)).mean() == pytest.approx(1)
+    pairs = np.array([(i, j) for i in range(len(X)) for j in range(i)])
+    near = y[pairs[:, 0]] == y[pairs[:, 1]]
+    r = near.sum() / (~near).sum()
+    assert model.far_weight_ == pytest.approx(r)
+    M = model.get_mahalanobis_matrix()
+    value = objective(M, X, pairs, np.where(near, 1, -r), model.balance_, 0.01, A)
+    assert model.objective_ == pytest.approx(value, rel=1e-7)
+    assert verify(model, X, y).proved
+    given = SDML(prior=A, tol=1e-8).fit(X, y)
+    np.testing.assert_allclose(given.get_mahalanobis_matrix(), M, rtol=1e-5, atol=1e-7 * M.max())
+    model.far_weight_ = 1.0
+    assert not verify(model, X, y).proved
+
+
+def test_a_given_balance_is_that_of_the_paper(overlapping):
+    """The default of another number of far pairs than near ones, and a balance that is given."""
+    X, y = overlapping
+    default = SDML(prior="identity", max_seconds=1000).fit(X, y)  # without trials
+    assert default.far_weight_ < 1
+    assert SDML(prior="identity", balance=1e-6).fit(X, y).far_weight_ == 1
+    drawn = SDML(n_pairs=50, random_state=0).fit(X, y)
+    assert (drawn.far_weight_, drawn.prior_components_) == (1, None)
+
+
+def test_auto_is_the_identity_for_pairs(pairs):
+    auto, identity = (SDML(prior=prior).fit(*pairs) for prior in ("auto", "identity"))
+    assert auto.prior_components_ is None
+    np.testing.assert_array_equal(auto.components_, identity.components_)
+
+
+def test_features_that_do_not_vary_keep_a_weight(overlapping):
+    X, y = overlapping
+    model = SDML().fit(np.column_stack([X, np.full(len(X), 3.0)]), y)
+    assert model.prior_components_.shape == (6, 6)
+    np.testing.assert_array_equal(model.prior_components_[5], [0, 0, 0, 0, 0, 1])
 
 
 def test_more_weight_leaves_fewer_entries(pairs):

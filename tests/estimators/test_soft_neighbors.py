@@ -36,15 +36,18 @@ def recomputed(mcml_by_loops, nca_by_loops):
 
     def objective(model, X, y):
         X = np.asarray(X, np.float64)
-        scale = 1.0 if model.feature_scale_ is None else model.feature_scale_
-        components = np.asarray(model.components_, np.float64) / scale
+        scale = getattr(model, "feature_scale_", None)
+        W = getattr(model, "prior_components_", None)
+        W = np.diag(np.ones(X.shape[1]) if scale is None else scale) if W is None else W
+        components = np.asarray(model.components_, np.float64) @ np.linalg.pinv(W)
         nearest = 3 if isinstance(model, NCA) else None
-        case = mcml_by_loops.shrunk(scale * X, y, model.shrinkage_, nearest=nearest)
-        if len(components) < X.shape[1]:
+        framed = (X - X[0]) @ W.T
+        case = mcml_by_loops.shrunk(framed, y, model.shrinkage_, nearest=nearest)
+        if len(components) < len(W):
             case = replace(case, floor=0.0)
-        above = components.T @ components - case.floor * np.eye(X.shape[1])
+        above = components.T @ components - case.floor * np.eye(len(W))
         if isinstance(model, NCA):
-            images = (X - X[0]) * scale @ components.T
+            images = framed @ components.T
             return nca_by_loops.objective(images, y) - case.regularization * np.trace(above)
         return case.objective(above)
 

@@ -22,11 +22,12 @@ def error(model, X, y, new, truth):
 @each_class
 def test_auto_is_the_default_and_follows_rows_and_features(cls, wine):
     X, y = wine
+    rows = (64 if cls is MCML else 16) * 13
     assert cls().shrinkage == "auto"
-    assert cls().fit(X, y).shrinkage_ == 4 * 13 / (4 * 13 + 178)
+    assert cls().fit(X, y).shrinkage_ == rows / (rows + 178)
     constant = np.column_stack([X, np.ones(178)])
-    assert cls().fit(constant, y).shrinkage_ == 4 * 13 / (4 * 13 + 178)
-    assert cls().fit(X[::2], y[::2]).shrinkage_ == 4 * 13 / (4 * 13 + 89)
+    assert cls().fit(constant, y).shrinkage_ == rows / (rows + 178)
+    assert cls().fit(X[::2], y[::2]).shrinkage_ == rows / (rows + 89)
 
 
 @each_class
@@ -43,19 +44,52 @@ def test_few_points_of_many_features(cls):
     assert shrunk < inputs + 0.01
 
 
-@each_class
-def test_features_in_different_units_are_brought_to_one_scale(cls):
+def test_features_in_different_units_are_brought_to_one_scale():
     """Proline of wine varies by 300, hue by 0.2: nearest neighbours see the former alone."""
     X, y = load_wine(return_X_y=True)
-    model = cls().fit(X, y)
+    model = NCA(diagonal=True).fit(X, y)
     powers = np.log2(model.feature_scale_)
     assert np.array_equal(powers, np.round(powers))
     assert np.ptp(powers) > 5
-    scaled = cls(shrinkage=model.shrinkage_).fit(X * model.feature_scale_, y)
+    scaled = NCA(diagonal=True, shrinkage=model.shrinkage_).fit(X * model.feature_scale_, y)
     np.testing.assert_allclose(model.components_, scaled.components_ * model.feature_scale_)
     assert scaled.feature_scale_ is None
     found = nearfar.verify(model, X, y)
     assert not found.violations
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        MCML(),
+        MCML(n_components=2),
+        MCML(n_components=2, reduce="learn"),
+        NCA(),
+        NCA(n_components=2),
+    ],
+    ids=repr,
+)
+def test_auto_is_the_program_of_points_in_other_coordinates(learner):
+    """Those of the distance that is kept: the same metric as of the points W x."""
+    X, y = load_wine(return_X_y=True)
+    model = learner.fit(X, y)
+    W = model.prior_components_
+    twin = clone(learner).set_params(shrinkage=model.shrinkage_).fit((X - X[0]) @ W.T, y)
+    assert twin.prior_components_ is None
+    metric, expected = model.get_mahalanobis_matrix(), W.T @ twin.get_mahalanobis_matrix() @ W
+    np.testing.assert_allclose(metric, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+    assert model.objective_ == pytest.approx(twin.objective_, rel=1e-6)
+    assert not nearfar.verify(model, X, y).violations
+
+
+def test_a_proof_for_another_kept_distance_is_refuted():
+    X, y = load_wine(return_X_y=True)
+    model = MCML().fit(X, y)
+    assert nearfar.verify(model, X, y).proved
+    model.prior_components_ = 2 * model.prior_components_
+    assert nearfar.verify(model, X, y).proved  # the program does not depend on the scale of W
+    model.prior_components_ = np.eye(13)
+    assert not nearfar.verify(model, X, y).proved
 
 
 @each_class
@@ -91,7 +125,7 @@ def test_the_scale_of_all_inputs_does_not_matter(cls, scale, wine):
 @each_class
 def test_zero_has_no_floor_and_no_scale(cls, wine):
     model = cls(shrinkage=0).fit(*wine)
-    assert (model.shrinkage_, model.feature_scale_) == (0, None)
+    assert (model.shrinkage_, model.prior_components_) == (0, None)
 
 
 @each_class

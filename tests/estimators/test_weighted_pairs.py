@@ -89,10 +89,11 @@ def test_balanced_classes_count_alike(learner, wine):
     balanced = clone(learner).set_params(class_weight="balanced").fit(X, y)
     times = {0: 2.0, 1: 1.0, 2: 1.0}
     named = clone(learner).set_params(class_weight=times, shrinkage=balanced.shrinkage_)
-    named.fit(X if balanced.feature_scale_ is None else X * balanced.feature_scale_, y)
+    W, scale = (getattr(balanced, name, None) for name in ("prior_components_", "feature_scale_"))
+    W = np.diag(np.ones(X.shape[1]) if scale is None else scale) if W is None else W
+    named.fit(X @ W.T, y)
     some = np.stack([X[:25], X[25:]], axis=1)
-    scaled = some if balanced.feature_scale_ is None else some * balanced.feature_scale_
-    ratio = balanced.pair_distance(some) / named.pair_distance(scaled)
+    ratio = balanced.pair_distance(some) / named.pair_distance(some @ W.T)
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-3)
 
 

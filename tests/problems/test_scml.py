@@ -64,6 +64,26 @@ def test_the_optimum_is_that_of_the_whole_program(data):
     assert last.residual < 1e-9
 
 
+def test_the_optimum_with_a_kept_distance_is_that_of_the_whole_program(data):
+    """The same of (8): each triplet needs what the kept distance leaves."""
+    X, triplets = data
+    problem = SCMLProblem.build(kernels_for(X), X, triplets, 25, 0.01, 0.4)
+    near, far = (np.sum((X[triplets[:, 0]] - X[triplets[:, k]]) ** 2, axis=1) for k in (1, 2))
+    np.testing.assert_allclose(problem.needed, 1 - 0.4 / 0.6 / near.mean() * (far - near))
+    assert problem.needed.min() < 0 < problem.needed.max()
+    m, count = problem.F.shape
+    whole = linprog(
+        np.concatenate([np.full(count, problem.penalty), np.full(m, 1 / m)]),
+        A_ub=np.hstack([-problem.F, -np.eye(m)]),
+        b_ub=-problem.needed,
+        method="highs-ipm",
+    )
+    iterates = list(column_generation(problem))
+    assert iterates[-1].value == pytest.approx(whole.fun, rel=1e-7)
+    assert iterates[-1].residual < 1e-9
+    assert all(problem.bound(i.certificate) <= whole.fun + 1e-9 for i in iterates)
+
+
 def test_every_iterate_proves_a_bound_on_the_optimum(data):
     problem = posed(*data, penalty=1e-4, n_bases=60)
     iterates = list(column_generation(problem))

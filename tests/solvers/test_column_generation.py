@@ -19,6 +19,7 @@ def program(F, penalty):
     return SimpleNamespace(
         F=F,
         penalty=penalty,
+        needed=np.ones(m),
         first_prices=F.mean(axis=0),
         value=lambda w: float(np.maximum(1 - F @ w, 0).mean() + penalty * w.sum()),
         prices=lambda alpha: F.T @ alpha,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nearfar.blocks import Blocks, Streamed
 from nearfar.blocks.rows import rows_at_a_time
-from nearfar.estimators._shrinkage import PRIOR_ROWS, Prior, chosen_prior
+from nearfar.estimators._shrinkage import PRIOR_ROWS, Prior, chosen_prior, framed
 from nearfar.estimators._start import SAMPLE_ROWS, central_point, check_spread, dead_features
 from nearfar.files import fingerprint
 from nearfar.kernels import Array, kernels_for, to_host
@@ -59,6 +59,12 @@ def scaled_blocks(blocks: Blocks, scale: Matrix) -> Blocks:
     """The rows, with features multiplied by a scale."""
     parts = blocks.map(_scaled, name="scale", shared=(scale,))
     return blocks.with_parts(parts, blocks.shape[1], blocks.dtype)
+
+
+def framed_blocks(blocks: Blocks, W: Matrix) -> Blocks:
+    """`framed` of the rows, about their centre."""
+    parts = blocks.map(framed, name="frame", shared=(W, central_row(blocks)))
+    return blocks.with_parts(parts, len(W), blocks.dtype)
 
 
 def near_squares(blocks: Blocks, components: Matrix, rows: Index, count: int) -> Matrix:

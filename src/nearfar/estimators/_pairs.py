@@ -10,11 +10,18 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from nearfar.estimators._input import checked_labels, validated_points
-from nearfar.estimators._shrinkage import AUTO, better_scale, scale_of_pairs, shrinkage_for
+from nearfar.estimators._shrinkage import (
+    AUTO,
+    Prior,
+    better_scale,
+    chosen_prior,
+    framed,
+    scale_of_pairs,
+    shrinkage_for,
+)
 from nearfar.estimators._start import check_range
 from nearfar.estimators._tuples import holds_tuples, validated_kinds, validated_tuples
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
-from nearfar.linalg import canonical_factor
 from nearfar.problems.whitening import varying
 from nearfar.supervision import ClassOrder, Pairs
 from nearfar.supervision.pairs import check_both_kinds, equal_points, labelled_edges
@@ -23,7 +30,7 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-NEIGHBORS = 3  # whose errors tell whether features should be scaled
+VOTERS = 3  # neighbours whose errors choose the distance to keep
 SCORED_PAIRS = 1 << 21  # largest number of near and of far pairs in a score of labelled points
 
 
@@ -83,26 +90,35 @@ def _area_under_roc(learner: Any, points: Array, heads: Index, tails: Index, nea
     return float(roc_auc_score(near, -to_host(distances)))
 
 
-def shrunk_pairs(estimator: Any, pairs: Pairs, rows: int) -> tuple[Pairs, Matrix | None]:
-    """The pairs, with features at one scale if "auto" finds that better, and the scale.
+def shrunk_pairs(
+    estimator: Any, pairs: Pairs, rows: int, *, diagonal: bool = False
+) -> tuple[Pairs, Prior | None]:
+    """The pairs in coordinates of the distance that ``shrinkage`` keeps, and W of these, if any.
 
-    For labels "auto" is one half at so many ``rows`` for each feature, for pairs at 4. Sets
-    ``shrinkage_`` and ``feature_scale_`` of the estimator.
+    "auto" keeps that of `chosen_prior` for labels, and otherwise, or for a ``diagonal`` metric,
+    that of the inputs or of features at one scale, whichever is better. It is one half at so many
+    ``rows`` of labelled points for each feature, and at 4 of pairs. Sets ``shrinkage_``,
+    ``feature_scale_`` and ``prior_components_`` of the estimator.
     """
-    points, labels, scale = pairs.points, pairs.labels, None
+    points, labels, scale, prior = pairs.points, pairs.labels, None, None
+    d = int(np.count_nonzero(varying(kernels_for(points), points)))
     if isinstance(estimator.shrinkage, str):
         check_range(points)
         if labels is None:
             scale = scale_of_pairs(points, pairs.heads, pairs.tails, pairs.near, pairs.weights)
-        else:
+        elif diagonal:
             scale = scale_of_rows(points, labels.codes, pairs.given_weights)
-    if scale is not None:
-        pairs = replace(pairs, points=points * scale)
-    d = int(np.count_nonzero(varying(kernels_for(points), points)))
+        else:
+            prior = _prior_of_rows(points, labels.codes, pairs.given_weights)
     rows = AUTO if labels is None else rows  # pairs are told apart by distances, not by neighbours
     estimator.shrinkage_ = shrinkage_for(estimator.shrinkage, count_of(pairs), d, rows)
     estimator.feature_scale_ = None if scale is None else to_host(scale)
-    return pairs, estimator.feature_scale_
+    estimator.prior_components_ = None if prior is None else prior[0]
+    if scale is not None:
+        pairs = replace(pairs, points=points * scale)
+    elif prior is not None:
+        pairs = replace(pairs, points=framed(points, prior[0]))
+    return pairs, prior
 
 
 def different_ends(pairs: Pairs) -> Index:
@@ -118,14 +134,25 @@ def count_of(pairs: Pairs) -> float:
     return float(len(pairs.points) if weights is None else weights.sum())
 
 
+def _prior_of_rows(points: Array, codes: Index, weights: Matrix | None) -> Prior | None:
+    """`chosen_prior` with as many coordinates as features, of which the last may be zero."""
+    points, codes = _different_rows(points, codes, weights)
+    order = np.argsort(codes, kind="stable")
+    prior = chosen_prior(take_rows(points, order), codes[order], VOTERS)
+    if prior is None:
+        return None
+    none = np.zeros((points.shape[1] - len(prior[0]), points.shape[1]))
+    return np.vstack([prior[0], none]), np.hstack([prior[1], none.T])
+
+
 def scale_of_rows(points: Array, codes: Index, weights: Matrix | None) -> Array | None:
-    """`better_scale` by the different rows of positive weight: a copy is its own neighbour."""
+    """`better_scale` by the different rows of positive weight."""
+    return better_scale(*_different_rows(points, codes, weights), VOTERS)
+
+
+def _different_rows(points: Array, codes: Index, weights: Matrix | None) -> tuple[Array, Index]:
+    """The different rows of positive weight: a copy is its own neighbour."""
     rows = np.arange(len(points)) if weights is None else np.flatnonzero(weights)
     points = take_rows(points, rows)
     kept = np.flatnonzero(equal_points(points) == np.arange(len(points)))
-    return better_scale(take_rows(points, kept), codes[rows][kept], NEIGHBORS)
-
-
-def in_inputs(components: Matrix, scale: Matrix | None) -> Matrix:
-    """The map of the inputs for one of points that were multiplied by the scale."""
-    return components if scale is None else canonical_factor(components * scale)
+    return take_rows(points, kept), codes[rows][kept]

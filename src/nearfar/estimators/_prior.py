@@ -1,4 +1,4 @@
-"""The metric that a learner stays near to: the identity, the inverse covariance, or one given."""
+"""The metric that a learner stays near to: chosen by labels, the identity, or one given."""
 
 from __future__ import annotations
 
@@ -9,28 +9,32 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.errors import InvalidInputError
-from nearfar.kernels import Array, kernels_for, to_host
+from nearfar.estimators._shrinkage import chosen_prior
+from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.linalg import symmetric
 from nearfar.problems.covariance import CovarianceProblem
+from nearfar.supervision import ClassOrder
 from nearfar.validation import check_choice
 
 Matrix = NDArray[np.float64]
 
 PRIORS = ("identity", "covariance")
+VOTERS = 3  # neighbours whose mistakes choose it by labels
 ASYMMETRY = 1e-6  # of a given matrix, relative to its largest entry; float32 rounds less
 
 
-def check_prior(prior: Any, d: int) -> None:
-    """Raise unless prior is a word of PRIORS or a positive definite matrix (d, d)."""
+def check_prior(prior: Any, d: int, *others: str) -> None:
+    """Raise unless prior is a word of PRIORS, or another, or a positive definite matrix (d, d)."""
+    words = (*others, *PRIORS)
     if isinstance(prior, str) or prior is None:
-        check_choice("prior", prior, PRIORS, or_else=" or an array")
+        check_choice("prior", prior, words, or_else=" or an array")
         return
     A = to_host(prior)
     if A.shape != (d, d) or A.dtype.kind not in "fiu":
         raise InvalidInputError(
             f"prior must be a matrix of numbers of shape ({d}, {d}); got shape {A.shape} of"
             f" {A.dtype}. Give a metric between the features, or one of"
-            f" {', '.join(map(repr, PRIORS))}."
+            f" {', '.join(map(repr, words))}."
         )
     good = bool(np.isfinite(A).all()) and np.abs(A - A.T).max() <= ASYMMETRY * np.abs(A).max()
     if not good or linalg.eigvalsh(symmetric(A.astype(np.float64)))[0] <= 0:
@@ -40,14 +44,31 @@ def check_prior(prior: Any, d: int) -> None:
         )
 
 
+def prior_of_labels(prior: Any, points: Array, labels: ClassOrder | None) -> Matrix | None:
+    """For "auto" and labelled points a map (d, d) of the distance of `chosen_prior`, else None.
+
+    It is scaled so that the diagonal of its inverse metric has a mean of 1, as that of the identity
+    has, and features that do not vary have a row of the identity.
+    """
+    if not (isinstance(prior, str) and prior == "auto") or labels is None:
+        return None
+    chosen = chosen_prior(take_rows(points, labels.order), labels.codes[labels.order], VOTERS)
+    if chosen is None:
+        return None
+    W, inverse = chosen
+    live = np.abs(W).max(axis=0) > 0
+    unit = np.sqrt((inverse[live] ** 2).sum(axis=1).mean())
+    return np.vstack([W * unit, np.eye(len(live))[~live]])
+
+
 def prior_map(prior: Any, points: Array) -> Matrix:
-    """A map (s, d) whose metric is the checked prior, in float64 on the host.
+    """A map (s, d) whose metric is the checked prior, in float64 on the host; I for "auto".
 
     It has d rows, or of a singular covariance as many as the points have rank.
     """
     if not isinstance(prior, str):
         return np.asarray(linalg.cholesky(symmetric(to_host(prior).astype(np.float64))))
-    if prior == "identity":
+    if prior in ("auto", "identity"):
         return np.eye(points.shape[1])
     return CovarianceProblem.build(kernels_for(points), points).solution()
 

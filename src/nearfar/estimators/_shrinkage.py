@@ -13,7 +13,9 @@ from scipy import sparse
 from sklearn.metrics import roc_auc_score
 
 from nearfar.errors import InvalidInputError, WorseThanInputsWarning, warn
+from nearfar.estimators._start import central_point
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
+from nearfar.linalg import canonical_factor
 from nearfar.problems.discriminant import Frame, discriminant_frame, local_frame
 from nearfar.supervision import vote
 from nearfar.supervision.pairs import equal_points
@@ -38,7 +40,8 @@ FEW_ROWS = 150  # and twice as many for up to so many rows
 MOST_POWERS = 60  # of two by which a feature is scaled, so that float32 holds its squares
 MOST_FEATURES = 5000  # whose full metric is still a small matrix: 0.2 GB
 AUTO = 4  # rows for each feature at which "auto" is one half,
-AUTO_OF_PRIOR = 16  # where labels have shaped the distance that is kept
+AUTO_OF_PRIOR = 16  # where labels have shaped the distance that is kept,
+AUTO_OF_PAIRS = 64  # and the program is about all pairs of a class, not neighbours
 
 
 def check_shrinkage(shrinkage: Any) -> None:
@@ -201,6 +204,8 @@ def chosen_prior(
     X, d = (X - X.mean(axis=0))[:, live], len(live)
     if not X.any():
         return None
+    unit = 2.0 ** np.round(np.log2(np.abs(X).max()))  # shared by all features: no digit changes
+    X /= unit
     scaled = one_scale(X)
     scales = [np.ones(d)] if scaled is None else [np.ones(d), scaled]
     kinds = [(scale, frame_of) for scale in scales for frame_of in FRAMES]
@@ -221,8 +226,35 @@ def chosen_prior(
         metric += weight / variance * (scale[:, None] * frame.metric(basis) * scale)
     root = scipy_linalg.cholesky(metric)  # rounding errors do not depend on the units of features
     W, W_inverse = np.zeros((d, points.shape[1])), np.zeros((points.shape[1], d))
-    W[:, live], W_inverse[live] = root, scipy_linalg.solve_triangular(root, np.eye(d))
+    W[:, live] = root / unit
+    W_inverse[live] = unit * scipy_linalg.solve_triangular(root, np.eye(d))
     return W, W_inverse
+
+
+def framed(points: Array, W: Matrix, centre: Array | None = None) -> Array:
+    """The points under W, in their own dtype, relative to a centre: the one amid them, or given."""
+    kernels = kernels_for(points)
+    amid = (
+        central_point(points)
+        if centre is None
+        else kernels.like(centre, kernels.double(points[:0]))
+    )
+    images = kernels.apply_centred(points, amid, W)
+    return kernels.single(images) if points.itemsize == 4 else images
+
+
+def in_inputs(components: Matrix, scale: Matrix | None, prior: Prior | None) -> Matrix:
+    """The map of the inputs for one of scaled or `framed` points."""
+    if prior is not None:
+        return canonical_factor(components @ prior[0])
+    return components if scale is None else canonical_factor(components * scale)
+
+
+def of_points(components: Matrix, scale: Matrix | None, prior: Prior | None) -> Matrix:
+    """The map of these points for one of the inputs."""
+    if prior is not None:
+        return components @ prior[1]
+    return components if scale is None else components / scale
 
 
 def _spanned(X: Matrix) -> tuple[Matrix, Matrix | None]:

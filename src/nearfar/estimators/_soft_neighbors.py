@@ -17,7 +17,9 @@ from nearfar.blocks.rows import with_known_rows
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._block_rows import (
     block_fingerprint,
+    block_prior,
     central_row,
+    framed_blocks,
     live_blocks,
     scaled_blocks,
 )
@@ -30,7 +32,17 @@ from nearfar.estimators._input import (
     warn_of_coinciding,
 )
 from nearfar.estimators._proofs import Proof
-from nearfar.estimators._shrinkage import SCALE_ROWS, better_scale, chosen_shrinkage, shrinkage_for
+from nearfar.estimators._shrinkage import (
+    AUTO,
+    AUTO_OF_PRIOR,
+    SCALE_ROWS,
+    Prior,
+    better_scale,
+    chosen_prior,
+    chosen_shrinkage,
+    framed,
+    shrinkage_for,
+)
 from nearfar.estimators._start import (
     check_range,
     projection,
@@ -157,6 +169,41 @@ def _blocks_to_shrink(estimator: Any, X: Any, labels: ClassOrder) -> Blocks:
     return blocks if scale is None else scaled_blocks(blocks, scale)
 
 
+def framed_points(
+    estimator: Any, X: Array, labels: ClassOrder, rows: int = AUTO_OF_PRIOR
+) -> tuple[Array | Blocks, Prior | None]:
+    """The points sorted by class, in coordinates of the distance that ``shrinkage`` keeps.
+
+    "auto" keeps that of `chosen_prior`, which is returned, and is one half at so many ``rows`` for
+    each feature; a number keeps that of the inputs. Sets
+    ``shrinkage_`` and ``prior_components_``. Features that hardly vary are left out, or zero. Rows
+    of a Dask array are blocks, kept on the cluster.
+    """
+    codes, points, prior = labels.codes[labels.order], X, None
+    if is_dask(X):
+        points, varies = live_blocks(X, labels.order, ROWS)
+        if varies.any():
+            warn_of_coinciding(n_coinciding(points, codes))
+        if estimator.shrinkage == "auto":
+            central_row(points)  # refuses what leaves the range of float64
+            prior = block_prior(points, codes, VOTERS, varies)
+    else:
+        points = take_rows(without_dead_features(X), labels.order)
+        varies = varying(points)
+        if estimator.shrinkage == "auto":
+            robust_centre(points)  # refuses what leaves the range of float64
+            prior = chosen_prior(points, codes, VOTERS, varies)
+    rows = AUTO if prior is None else rows
+    estimator.shrinkage_ = shrinkage_for(
+        estimator.shrinkage, len(codes), int(np.count_nonzero(varies)), rows
+    )
+    estimator.prior_components_ = None if prior is None else prior[0]
+    if prior is None:
+        return points, None
+    frame = framed_blocks if isinstance(points, Blocks) else framed
+    return frame(points, prior[0]), prior
+
+
 def check_init(init: Any, *others: str) -> None:
     """Raise if init is an unknown word; an array is validated when the start is computed."""
     if isinstance(init, str) or init is None:
@@ -195,9 +242,8 @@ def start_projection(
     return projection(points, labels, init, rows)
 
 
-def start_from(estimator: Any, problem: SoftNeighborsProblem, given: Matrix) -> Matrix:
-    """The factor of a map that was given, of the inputs, or that is left from the last fit."""
-    components = given if estimator.feature_scale_ is None else given / estimator.feature_scale_
+def start_from(estimator: Any, problem: SoftNeighborsProblem, components: Matrix) -> Matrix:
+    """The factor of a map of the points that was given, or that is left from the last fit."""
     if estimator.warm_start and hasattr(estimator, "components_"):
         components = problem.above_floor(components)
     return problem.factor(components)

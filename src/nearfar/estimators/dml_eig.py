@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._pairs import PairLearner, in_inputs, shrunk_pairs
+from nearfar.estimators._pairs import PairLearner, shrunk_pairs
 from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows, weights_proof
-from nearfar.estimators._shrinkage import check_shrinkage
+from nearfar.estimators._shrinkage import check_shrinkage, in_inputs
 from nearfar.estimators._start import check_range, principal_rows
 from nearfar.estimators._training import (
     Training,
@@ -57,10 +57,12 @@ class DMLEig(PairLearner, MetricLearner):
         of squared Euclidean distances over the near pairs, the scatter H of the near pairs becomes
         ``(1 - shrinkage) H + shrinkage (T / d) I``, and A stays above ``shrinkage d / T`` times
         the identity. 0 is the lecture's program, up to 1e-9 of the mean of H on its diagonal; a
-        warning says where nothing else limits the metric. "auto" is 100 d / (100 d + n) for n
-        labelled points; from pairs it is 4 d / (4 d + n) for n near pairs, or points, if these are
-        fewer. It also brings features to one scale where that separates near from far better (see
-        ``feature_scale_``).
+        warning says where nothing else limits the metric. From pairs "auto" is
+        4 d / (4 d + n) for n near pairs, or points, if these are fewer, and brings features to one
+        scale where that separates near from far better (see ``feature_scale_``). From n labelled
+        points it is 100 d / (100 d + n), and keeps a mean of distances instead: of the inputs, of
+        features at one scale, and of discriminant analysis of both, weighted by how well each
+        classifies points that are left out (see ``prior_components_``).
     solver : {"interior-point", "lecture"}, default="interior-point"
         "interior-point" adds far pairs as they are needed, and reaches small gaps in few
         iterations. "lecture" is the Frank-Wolfe method of the lecture with smoothing 1e-5 d and
@@ -91,6 +93,9 @@ class DMLEig(PairLearner, MetricLearner):
     feature_scale_ : ndarray of shape (n_features,) or None
         What ``shrinkage="auto"`` multiplied features by for the distance that it keeps, powers of
         two; None for ones. ``components_`` are for the features as they were given.
+    prior_components_ : ndarray of shape (n_features, n_features) or None
+        The map W whose distance ``shrinkage="auto"`` keeps of labelled points: the program is about
+        points W x. None for the inputs, or scaled features.
     objective_ : float or None
         The smallest squared learned distance of a far pair, before ``n_components`` cut off rows,
         computed in float64.
@@ -207,8 +212,9 @@ class DMLEig(PairLearner, MetricLearner):
         self._check_parameters()
         check_range(pairs.points)
 
-        pairs, scale = shrunk_pairs(self, pairs, AUTO_ROWS)
-        points = pairs.points
+        inputs = pairs.points
+        pairs, prior = shrunk_pairs(self, pairs, AUTO_ROWS)
+        points, scale = pairs.points, self.feature_scale_
         floored = self.shrinkage_ > 0
         problem = DMLEigProblem.build(pairs, self.shrinkage_ or RIDGE, floored=floored)
         if self.solver == "lecture":
@@ -221,7 +227,8 @@ class DMLEig(PairLearner, MetricLearner):
             if self.n_components is not None:
                 rows = principal_rows(components, points)[: self.n_components]
                 components = canonical_factor(rows)
-            components = pad_or_trim_rows(in_inputs(components, scale), self.n_components)
+            components = in_inputs(components, scale, prior)
+            components = pad_or_trim_rows(components, self.n_components)
             return {"components_": kernels_for(points).like(components, points)}
 
         training = Training(self, X, y)
@@ -245,7 +252,7 @@ class DMLEig(PairLearner, MetricLearner):
             objective,
             gap,
             training.history,
-            points=pairs.points if labelled else None,
+            points=inputs if labelled else None,
         )
         training.finish(status, fitted)
         return self

@@ -17,16 +17,16 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._block_rows import centre_of
 from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._proofs import Proof, map_proof
-from nearfar.estimators._shrinkage import check_shrinkage
+from nearfar.estimators._shrinkage import AUTO_OF_PAIRS, check_shrinkage, in_inputs, of_points
 from nearfar.estimators._soft_neighbors import (
     LabelledPoints,
     as_components,
     check_init,
     check_start,
     expected_gain,
+    framed_points,
     named_start,
     open_checkpoint,
-    points_to_shrink,
     run_descent,
     start_from,
     validated_labelled_points,
@@ -82,9 +82,10 @@ class MCML(MetricLearner):
         From 0 to below 1: how much of the distance of the inputs is kept. With few points for the
         number of features the paper's program (0) fits noise; shrinkage puts a price on the
         trace of the metric and, for a full one, keeps it above a multiple of the identity (see
-        ``docs/algorithms/mcml.md``). "auto" is 4d / (4d + n) for n points and d features, and
-        brings features to one scale if that classifies better (``feature_scale_``). For
-        a number, bring features to one scale first.
+        ``docs/algorithms/mcml.md``). "auto" is 64d / (64d + n) for n points and d features, and
+        keeps a mean of distances: of the inputs, of features at one scale, and of discriminant
+        analysis of both, weighted by how well each classifies points that are left out (see
+        ``prior_components_``). For a number, bring features to one scale first.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, by which those of their rows are multiplied: "balanced" gives all
         classes the same weight, and classes that a dict does not name have the weight 1.
@@ -116,9 +117,9 @@ class MCML(MetricLearner):
         The map L, its rows sorted by decreasing length.
     shrinkage_ : float
         The shrinkage that was used.
-    feature_scale_ : ndarray of shape (n_features,) or None
-        What ``shrinkage="auto"`` multiplied features by for the distance that it keeps: powers of
-        two, or None if they were left as they are. ``components_`` are for the inputs themselves.
+    prior_components_ : ndarray of shape (rows, n_features) or None
+        The map W whose distance ``shrinkage="auto"`` keeps: the program is about points W x. None
+        for the inputs as they are.
     objective_ : float or None
         The paper's objective with the shrinkage, for weights of mean 1, computed from the data in
         float64; with ``reduce="project"`` that of the full metric.
@@ -230,9 +231,8 @@ class MCML(MetricLearner):
         solver = self.solver if convex else "quasi-newton"
         given = given_start(self, rows)
 
-        points = points_to_shrink(self, X, labels)
-        X = points if isinstance(points, Blocks) else X
-        scale, centre = self.feature_scale_, centre_of(points)
+        points, prior = framed_points(self, X, labels, AUTO_OF_PAIRS)
+        X, centre = points if isinstance(points, Blocks) else X, centre_of(points)
         kind = MCMLBlocks if isinstance(points, Blocks) else MCMLProblem
         problem = kind.shrunk(
             points, centre, labels.starts, self.shrinkage_, given_rows.masses, floored=convex
@@ -242,7 +242,7 @@ class MCML(MetricLearner):
         if given is None:
             start = named_start(problem, points, labels, str(self.init), rows)
         else:
-            start = start_from(self, problem, given)
+            start = start_from(self, problem, of_points(given, None, prior))
         if convex:
             start = problem.opened(start)
         elif given is not None:
@@ -254,7 +254,10 @@ class MCML(MetricLearner):
         def attributes(components: Matrix) -> dict[str, Any]:
             if problem.floor.any() and self.n_components is not None:
                 components = principal_rows(components, points)
-            return {"components_": as_components(components, self.n_components, X, scale)}
+                components = components if prior is None else components @ prior[0]
+            else:
+                components = in_inputs(components, None, prior)
+            return {"components_": as_components(components, self.n_components, X)}
 
         settings = [self.n_components, self.reduce, self.shrinkage_, solver, problem.masses]
         checkpoint = open_checkpoint(
@@ -270,7 +273,7 @@ class MCML(MetricLearner):
         self.proof_: Proof | None = given_rows.proof or None
         if ending.dual_factors is not None:
             maps = (problem.dual_map(L) for L in ending.dual_factors)
-            maps = (L if scale is None else L * scale for L in maps)
+            maps = (L if prior is None else L @ prior[0] for L in maps)
             self.proof_ = map_proof(maps) | given_rows.proof
         store_ending(
             self,

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._pairs import PairLearner, in_inputs, shrunk_pairs
+from nearfar.estimators._pairs import PairLearner, shrunk_pairs
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof, weights_proof
-from nearfar.estimators._shrinkage import check_shrinkage
+from nearfar.estimators._shrinkage import check_shrinkage, in_inputs, of_points
 from nearfar.estimators._start import given_start, learned_rows, robust_centre
 from nearfar.estimators._training import (
     Training,
@@ -62,9 +62,12 @@ class MMC(PairLearner, MetricLearner):
         ``(1 - shrinkage) Σ ‖a - b‖²_A + shrinkage (T / d) trace(A) <= 1``, and A stays above
         ``shrinkage / T`` times the identity, unless a map of few rows is learned. 0 is the paper's
         program, which needs near pairs that differ in all directions in which far pairs differ.
-        "auto" is 100 d / (100 d + n) for n labelled points; from pairs it is 4 d / (4 d + n) for n
-        near pairs, or points, if these are fewer. It also brings features to one scale where that
-        separates near from far better (see ``feature_scale_``).
+        From pairs "auto" is 4 d / (4 d + n) for n near pairs, or points, if these are fewer, and
+        brings features to one scale where that separates near from far better (see
+        ``feature_scale_``). From n labelled points it is 100 d / (100 d + n), and keeps a mean of
+        distances instead: of the inputs, of features at one scale, and of discriminant analysis of
+        both, weighted by how well each classifies points that are left out (see
+        ``prior_components_``); with ``diagonal``, features are as they are, or at one scale.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes of labelled points, by which ``sample_weight`` is multiplied:
         "balanced" gives all classes the same weight, and classes that a dict does not name have
@@ -100,6 +103,9 @@ class MMC(PairLearner, MetricLearner):
     feature_scale_ : ndarray of shape (n_features,) or None
         What ``shrinkage="auto"`` multiplied features by for the distance that it keeps, powers of
         two; None for ones. ``components_`` are for the features as they were given.
+    prior_components_ : ndarray of shape (n_features, n_features) or None
+        The map W whose distance ``shrinkage="auto"`` keeps of labelled points: the program is about
+        points W x. None for the inputs, or scaled features.
     objective_ : float or None
         The sum of the learned distances over the far pairs, before rows were cut off by
         ``reduce="project"``, computed from the data in float64.
@@ -225,16 +231,16 @@ class MMC(PairLearner, MetricLearner):
             given = np.asarray(given / np.abs(given).max())
 
         inputs = pairs.points
-        pairs, scale = shrunk_pairs(self, pairs, AUTO_ROWS)
-        points = pairs.points
-        if given is not None and scale is not None:
-            given = given / scale
+        pairs, prior = shrunk_pairs(self, pairs, AUTO_ROWS, diagonal=self.diagonal)
+        points, scale = pairs.points, self.feature_scale_
+        if given is not None:
+            given = of_points(given, scale, prior)
         kind = DiagonalMMCProblem if self.diagonal else MMCProblem
         problem = kind.build(pairs, robust_centre(points), self.shrinkage_, floored=rows is None)
         start = problem.start(rows, given)
 
         def attributes(iterate: Iterate) -> dict[str, Any]:
-            components = in_inputs(problem.returned(iterate.point), scale)
+            components = in_inputs(problem.returned(iterate.point), scale, prior)
             components = pad_or_trim_rows(components, self.n_components)
             return {"components_": kernels_for(points).like(components, points)}
 
@@ -263,7 +269,7 @@ class MMC(PairLearner, MetricLearner):
             objective,
             gap,
             training.history,
-            points=pairs.points if labelled else None,
+            points=inputs if labelled else None,
         )
         training.finish(status, fitted)
         if self.shrinkage == "auto" and sample_weight is None and not is_dask(X):

@@ -15,13 +15,14 @@ from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._block_rows import centre_of, near_squares, scaled_blocks
 from nearfar.estimators._input import warn_of_no_variation
-from nearfar.estimators._shrinkage import check_shrinkage
+from nearfar.estimators._shrinkage import Prior, check_shrinkage, in_inputs, of_points
 from nearfar.estimators._soft_neighbors import (
     LabelledPoints,
     as_components,
     check_init,
     check_start,
     expected_gain,
+    framed_points,
     named_start,
     open_checkpoint,
     points_to_shrink,
@@ -77,9 +78,12 @@ class NCA(MetricLearner):
         From 0 to below 1: how much of the distance of the inputs is kept. With few points for the
         number of features the paper's program (0) fits noise; shrinkage puts a price on the
         trace of the metric and, for a full one, keeps it above a multiple of the identity (see
-        ``docs/algorithms/nca.md``). "auto" is 4d / (4d + n) for n points and d features, and
-        brings features to one scale if that classifies better (``feature_scale_``). For
-        a number, bring features to one scale first.
+        ``docs/algorithms/nca.md``). "auto" is 16d / (16d + n) for n points and d features, and
+        keeps a mean of distances: of the inputs, of features at one scale, and of discriminant
+        analysis of both, weighted by how well each classifies points that are left out (see
+        ``prior_components_``). For sparse points and diagonal metrics it is 4d / (4d + n), and the
+        distance that of the inputs, or of features at one scale if that classifies better
+        (``feature_scale_``). For a number, bring features to one scale first.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, by which those of their rows are multiplied: "balanced" gives all
         classes the same weight, and classes that a dict does not name have the weight 1.
@@ -116,6 +120,9 @@ class NCA(MetricLearner):
     feature_scale_ : ndarray of shape (n_features,) or None
         What ``shrinkage="auto"`` multiplied features by for the distance that it keeps: powers of
         two, or None if they were left as they are. ``components_`` are for the inputs themselves.
+    prior_components_ : ndarray of shape (rows, n_features) or None
+        The map W whose distance ``shrinkage="auto"`` keeps: the objective is about points W x. None
+        for the inputs, or scaled features.
     objective_ : float or None
         The expected number of points that choose one of their class, for weights of mean 1, less
         the price of the trace; computed in float64; for a diagonal metric, with the weights of all
@@ -230,9 +237,8 @@ class NCA(MetricLearner):
         rows = None if full else self.n_components
         given = given_start(self, rows)
 
-        points = points_to_shrink(self, X, labels)
-        X = points if isinstance(points, Blocks) else X
-        scale = self.feature_scale_
+        points, prior = self._points(X, labels)
+        X, scale = points if isinstance(points, Blocks) else X, self.feature_scale_
         problem = self._problem(points, labels, given_rows.masses, rows)
         if not problem.varies:
             return self._store_without_variation(X, given_rows, rows)
@@ -244,7 +250,7 @@ class NCA(MetricLearner):
                 starts = [start, *local, *smaller]
                 start = min(starts, key=lambda L: problem.evaluate(L).value)
         else:
-            start = start_from(self, problem, given)
+            start = start_from(self, problem, of_points(given, self.feature_scale_, prior))
         if problem.floor.any():
             start = problem.opened(start)
         elif given is not None:
@@ -260,6 +266,7 @@ class NCA(MetricLearner):
             return descend(problem.evaluate, L, residual, recorded, memory)
 
         def attributes(components: Matrix) -> dict[str, Any]:
+            components = in_inputs(components, None, prior)
             return {"components_": as_components(components, self.n_components, X, scale)}
 
         settings = [self.n_components, bool(self.diagonal), self.shrinkage_, problem.masses]
@@ -276,6 +283,18 @@ class NCA(MetricLearner):
         store_ending(self, solution.status, objective, None, training.history)
         training.finish(solution.status, fitted)
         return self
+
+    def _points(self, X: Array, labels: ClassOrder) -> tuple[Array | Blocks, Prior | None]:
+        """The points sorted by class, in coordinates of what ``shrinkage`` keeps, and W of these.
+
+        Other coordinates than scaled features would make sparse points dense, and a diagonal metric
+        a full one.
+        """
+        if self.diagonal or sparse.issparse(X):
+            self.prior_components_ = None
+            return points_to_shrink(self, X, labels), None
+        self.feature_scale_ = None
+        return framed_points(self, X, labels)
 
     def _learns_few_rows(self, n_features: int) -> bool:
         """Whether the map has fewer rows than there are features."""

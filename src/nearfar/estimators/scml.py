@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._proofs import Proof
-from nearfar.estimators._start import robust_centre, without_dead_features
+from nearfar.estimators._shrinkage import (
+    AUTO_OF_PAIRS,
+    Prior,
+    check_shrinkage,
+    chosen_prior,
+    shrinkage_for,
+)
+from nearfar.estimators._start import principal_rows, robust_centre, without_dead_features
 from nearfar.estimators._training import (
     Training,
     check_limits,
@@ -22,20 +29,21 @@ from nearfar.estimators._training import (
 )
 from nearfar.estimators._trials import warn_if_trials_are_worse
 from nearfar.estimators._tuples import drawn_tuples, holds_tuples, validated_triplets
-from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
+from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import fit_clock
-from nearfar.linalg import pad_or_trim_rows
+from nearfar.linalg import canonical_factor, pad_or_trim_rows
 from nearfar.problems.scml import SCMLProblem
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.column_generation import column_generation
-from nearfar.supervision import class_order, make_triplets
+from nearfar.supervision import ClassOrder, class_order, make_triplets
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 NEEDS = "points of different classes that differ; of every triplet two points are equal"
+VOTERS = 3  # neighbours whose mistakes choose the distance to keep
 SCORED = 1 << 16  # triplets of labelled points that a score looks at
 
 
@@ -46,7 +54,7 @@ class SCML(MetricLearner):
     The metric is ``Σ w_k b_k b_kᵀ``, with vectors b that separate near from far in some region, and
     the weights w >= 0 of the least ``mean [1 + D(a, b) - D(a, c)]₊ + sparsity_weight τ Σ w``. D is
     the squared distance, and τ the mean squared Euclidean distance of the far pairs. Most weights
-    are 0.
+    are 0. From labelled points it is added to a known distance, as ``shrinkage`` says.
 
     The problem is a linear program, and ``duality_gap_`` proves how close the answer is to the
     optimum. See ``docs/algorithms/scml.md`` for the mathematics.
@@ -54,8 +62,16 @@ class SCML(MetricLearner):
     Parameters
     ----------
     n_components : int or None, default=None
-        Rows of the map: the longest. None keeps as many as the metric has rank. If there are fewer
-        than asked for, the last rows are zero.
+        Rows of the map: the longest, or with shrinkage the images on their principal components.
+        None keeps as many as the metric has rank. If there are fewer than asked for, the last rows
+        are zero.
+    shrinkage : float or "auto", default="auto"
+        How much of a known distance to keep, from 0, the paper's program, to below 1: the metric is
+        that distance, with a mean of shrinkage / (1 - shrinkage) over the near pairs, and the sum.
+        A number keeps the Euclidean distance. "auto" is 0 for triplets, and for n labelled points
+        of d features 64 d / (64 d + n). It then keeps a mean of distances: of the inputs, of
+        features at one scale, and of discriminant analysis of both, weighted by how well each
+        classifies rows that are left out (see ``prior_components_``).
     sparsity_weight : float, default=1e-3
         The weight of the sum of the weights, relative to the mean loss of a triplet.
     n_bases : int, default=200
@@ -77,10 +93,14 @@ class SCML(MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
+    shrinkage_ : float
+        The shrinkage that was used.
+    prior_components_ : ndarray of shape (rows, n_features) or None
+        The map W whose distance ``shrinkage="auto"`` keeps; None for the inputs as they are.
     weights_ : ndarray of shape (n_bases,)
         The weight of each vector.
-    bases_ : ndarray of shape (n_bases, n_features)
-        The vectors, of unit length.
+    bases_ : ndarray of shape (n_bases, n_features) or (n_bases, rows)
+        The vectors, of unit length: of points x, or of W x.
     objective_ : float or None
         The minimum, computed from the data in float64, before rows were cut off.
         None, as the gap, if it could not be computed within twice ``max_seconds``.
@@ -132,6 +152,7 @@ class SCML(MetricLearner):
         self,
         n_components: int | None = None,
         *,
+        shrinkage: float | str = "auto",
         sparsity_weight: float = 1e-3,
         n_bases: int = 200,
         n_triplets: int = 2000,
@@ -142,6 +163,7 @@ class SCML(MetricLearner):
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
+        self.shrinkage = shrinkage
         self.sparsity_weight = sparsity_weight
         self.n_bases = n_bases
         self.n_triplets = n_triplets
@@ -171,28 +193,40 @@ class SCML(MetricLearner):
         """
         points, triplets = self._validated_triplets(X, y)
         self._check_parameters()
-        kernels = kernels_for(points)
+        kernels, labels = kernels_for(points), None
+        if not holds_tuples(X):
+            codes = np.searchsorted(self.classes_, np.asarray(to_host(y)).ravel())
+            labels = class_order(codes, type(self).__name__)
         with single_threaded_blas():
             centred = kernels.double(points) - robust_centre(points)
             self._check_far(centred, triplets)
+            prior = self._kept(points, labels)
+            framed = centred if prior is None else kernels.apply(centred, prior[0])
             problem = SCMLProblem.build(
-                kernels, centred, triplets, self.n_bases, self.sparsity_weight
+                kernels, framed, triplets, self.n_bases, self.sparsity_weight, self.shrinkage_
             )
 
+            def in_inputs(weights: Matrix) -> Matrix:
+                L = problem.components(weights)
+                return L if prior is None else canonical_factor(L @ prior[0])
+
             def attributes(iterate: Iterate) -> dict[str, Any]:
-                L = pad_or_trim_rows(problem.components(iterate.point), self.n_components)
+                L = in_inputs(iterate.point)
+                if problem.kept and self.n_components is not None:
+                    L = canonical_factor(principal_rows(L, points)[: self.n_components])
+                L = pad_or_trim_rows(L, self.n_components)
                 return {"components_": kernels.like(L, points)}
 
             training = Training(self, X, y)
-            nothing = Iterate(np.zeros(len(problem.bases)), 1.0)
+            w = np.zeros(len(problem.bases))
+            nothing = Iterate(w, problem.value(w))
             solution = training.run(column_generation(problem), attributes, start=nothing)
             found = solution.iterate
             self.components_ = attributes(found)["components_"]
             self.bases_, self.weights_ = problem.bases, found.point / problem.size
-            L = rounded_like(problem.components(found.point), points)
-            objective = fit_clock().in_time(
-                lambda: problem.objective(kernels, centred, triplets, L)
-            )
+            L = rounded_like(in_inputs(found.point), points)
+            L = L if prior is None else L @ prior[1]
+            objective = fit_clock().in_time(lambda: problem.objective(kernels, framed, triplets, L))
         gap = None
         self.proof_: Proof | None = None
         if objective is not None and found.certificate is not None:
@@ -200,7 +234,7 @@ class SCML(MetricLearner):
             if not holds_tuples(X):
                 self.proof_["triplets"] = triplets.astype(np.int32)
             gap = max(objective - problem.bound(found.certificate), 0.0) / max(objective, 1.0)
-        if not found.point.any():
+        if not found.point.any() and not problem.kept:
             warn(
                 f"all weights are 0: no vector gains as much as sparsity_weight="
                 f"{self.sparsity_weight:g} costs, and all distances are 0. Lower it.",
@@ -209,9 +243,8 @@ class SCML(MetricLearner):
         status = settled(solution.status, gap, self.tol)
         store_ending(self, status, objective, gap, training.history)
         training.finish(status, {"components_": self.components_})
-        if not holds_tuples(X):
-            codes = np.searchsorted(self.classes_, np.asarray(to_host(y)).ravel())
-            warn_if_trials_are_worse(self, points, class_order(codes, type(self).__name__))
+        if self.shrinkage == "auto":
+            warn_if_trials_are_worse(self, points, labels)
         return self
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -238,8 +271,22 @@ class SCML(MetricLearner):
 
     # -- before ------------------------------------------------------------------------------
 
+    def _kept(self, points: Array, labels: ClassOrder | None) -> Prior | None:
+        """The distance that "auto" keeps; sets ``shrinkage_`` and ``prior_components_``."""
+        prior, (n, d) = None, points.shape
+        if self.shrinkage == "auto" and labels is not None:
+            prior = chosen_prior(
+                take_rows(points, labels.order), labels.codes[labels.order], VOTERS
+            )
+        self.prior_components_ = None if prior is None else prior[0]
+        self.shrinkage_ = 0.0
+        if self.shrinkage != "auto" or prior is not None:
+            self.shrinkage_ = shrinkage_for(self.shrinkage, n, d, AUTO_OF_PAIRS)
+        return prior
+
     def _check_parameters(self) -> None:
         check_limits(self)
+        check_shrinkage(self.shrinkage)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
         check_number("sparsity_weight", self.sparsity_weight, Real, 0, None, open_ends=True)

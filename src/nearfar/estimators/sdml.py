@@ -13,7 +13,7 @@ from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._pairs import PairLearner
-from nearfar.estimators._prior import check_prior, prior_map
+from nearfar.estimators._prior import check_prior, prior_map, prior_of_labels
 from nearfar.estimators._proofs import Proof, drawn_pairs
 from nearfar.estimators._training import (
     Training,
@@ -32,6 +32,7 @@ from nearfar.problems.sdml import SDMLProblem, largest_balance
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.graphical_lasso import graphical_lasso
+from nearfar.supervision import Pairs
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
@@ -43,10 +44,10 @@ class SDML(PairLearner, MetricLearner):
     """Sparse distance metric learning: a metric with few entries, near a prior, from pairs.
 
     Near pairs should have small and far pairs large squared distances. Among all metrics A the
-    learned one has the least ``D(A, A₀) + balance (Σ q - Σ q') + sparsity_weight Σ |A_ij|``, with D
-    the LogDet divergence from the prior A₀, q the squared distances of near and q' those of far
-    pairs, and the last sum over the entries off the diagonal. Features that tell little about each
-    other have an entry of 0.
+    learned one has the least ``D(A, A₀) + balance (Σ q - r Σ q') + sparsity_weight Σ |A_ij|``, with
+    D the LogDet divergence from the prior A₀, q the squared distances of near and q' those of far
+    pairs, r the weight of a far pair, and the last sum over the entries off the diagonal. Features
+    that tell little about each other have an entry of 0.
 
     The problem is convex, and ``duality_gap_`` proves how close the answer is to the optimum. See
     ``docs/algorithms/sdml.md`` for the mathematics.
@@ -56,14 +57,19 @@ class SDML(PairLearner, MetricLearner):
     n_components : int or None, default=None
         Rows of the map: the longest. None keeps all.
     balance : float or None, default=None
-        The weight of the pairs, relative to the divergence; η of the paper. Far pairs limit it:
-        above ``largest_balance_`` the objective has no minimum in general, and ``fit`` raises an
-        error. None is half of that limit.
+        The weight of the pairs, relative to the divergence; η of the paper, where r = 1. Far pairs
+        limit it: above ``largest_balance_`` the objective has no minimum in general, and ``fit``
+        raises an error. None is half of that limit, and then r is the number of near pairs for
+        each far one: of labelled points most pairs are far, and would decide alone.
     sparsity_weight : float, default=0.01
         The weight of the entries off the diagonal; λ of the paper.
-    prior : "identity", "covariance" or array of shape (n_features, n_features), default="identity"
+    prior : {"auto", "identity", "covariance"} or array of shape (n_features, n_features), \
+            default="auto"
         The metric A₀: the Euclidean one, the inverse covariance of the points, or a positive
-        definite matrix.
+        definite matrix. "auto" is the Euclidean one for pairs, triplets and labelled points of
+        which ``n_pairs`` are drawn. For all pairs of labelled points it is a mean of the distances
+        of the inputs, of features at one scale, and of discriminant analysis of both, weighted by
+        how well each classifies rows that are left out (see ``prior_components_``).
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all.
     tol : float, default=1e-3
@@ -84,12 +90,16 @@ class SDML(PairLearner, MetricLearner):
     sparse_metric_ : ndarray of shape (n_features, n_features)
         The sparse metric A itself, in float64: ``get_mahalanobis_matrix()`` has rounding in place
         of its zeros.
+    prior_components_ : ndarray of shape (n_features, n_features) or None
+        The map whose metric ``prior="auto"`` is, in float64; None for the Euclidean one.
     balance_ : float
         The balance that was used.
+    far_weight_ : float
+        The weight r of a far pair, relative to that of a near one.
     largest_balance_ : float
         The balance at which far pairs outweigh the prior: below it ``A₀⁻¹ + balance Q`` is positive
-        definite, with Q the scatter of the near minus that of the far pairs. Infinite if it always
-        is.
+        definite, with Q the scatter of the near minus r times that of the far pairs. Infinite if it
+        always is.
     objective_ : float or None
         The minimum, computed from the data in float64, before rows were cut off.
         None, as the gap, if it could not be computed within twice ``max_seconds``.
@@ -144,7 +154,7 @@ class SDML(PairLearner, MetricLearner):
         *,
         balance: float | None = None,
         sparsity_weight: float = 0.01,
-        prior: str | ArrayLike = "identity",
+        prior: str | ArrayLike = "auto",
         n_pairs: int | None = None,
         tol: float = 1e-3,
         max_iter: int = 1000,
@@ -186,7 +196,9 @@ class SDML(PairLearner, MetricLearner):
         points, kernels = pairs.points, kernels_for(pairs.points)
         with single_threaded_blas():
             near, far = scatters_of_pairs(kernels, pairs)
-            problem = self._posed(near - far, points)
+            chosen = prior_of_labels(self.prior, points, pairs.labels)
+            self.prior_components_, self.far_weight_ = chosen, self._far_weight(pairs)
+            problem = self._posed(near - self.far_weight_ * far, points)
 
             def attributes(iterate: Iterate) -> dict[str, Any]:
                 L = pad_or_trim_rows(problem.components(iterate.point), self.n_components)
@@ -215,9 +227,18 @@ class SDML(PairLearner, MetricLearner):
             warn_if_trials_are_worse(self, points, pairs.labels)
         return self
 
+    def _far_weight(self, pairs: Pairs) -> float:
+        """1 for a balance that was given, or if there are no far or no near pairs."""
+        n_far = len(pairs) - pairs.near_total
+        return (
+            pairs.near_total / n_far if self.balance is None and n_far and pairs.near_total else 1.0
+        )
+
     def _posed(self, Q: Matrix, points: Array) -> SDMLProblem:
         """The problem; sets ``balance_`` and ``largest_balance_``."""
-        L = _square(prior_map(self.prior, points), points)
+        L = self.prior_components_
+        if L is None:
+            L = _square(prior_map(self.prior, points), points)
         self.largest_balance_ = largest_balance(Q, L)
         if self.balance is None:
             size = float(np.abs(L @ Q @ L.T).max())
@@ -244,7 +265,7 @@ class SDML(PairLearner, MetricLearner):
         if self.balance is not None:
             check_number("balance", self.balance, Real, 0, None, open_ends=True)
         check_number("sparsity_weight", self.sparsity_weight, Real, 0, None)
-        check_prior(self.prior, self.n_features_in_)
+        check_prior(self.prior, self.n_features_in_, "auto")
 
 
 def _square(prior: Matrix, points: Array) -> Matrix:

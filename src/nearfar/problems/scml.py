@@ -11,12 +11,16 @@ K unit vectors b_k (d,), weights w (K,), and β > 0:
 (6) map        f = 1/m Σ_t [1 + ‖L(x − y)‖² − ‖L(x − z)‖²]₊ + β τ tr(LᵀL)  for LᵀL = M
 (7) bases      Q v = λ (P + ε I) v, the first v: P the scatter of x − y, Q that of x − z over the
                triplets of a region
+(8) shrinkage  M = φI + Σ_k w_k b_k b_kᵀ,  φ = ρ / ((1 − ρ) mean ‖x − y‖²),  0 <= ρ < 1
 
 τ is the mean of ‖x − z‖², so that β does not depend on the units of the points; it is 1 in the
 paper. The problem is a linear program; the bound scales what is not quite feasible for its dual.
 With vectors of unit length Σ w is the trace of M, so that the objective can be computed from the
 map alone. Regions are those of a tree: all points x, then halves by the median along the direction
 in which the points of a region vary most.
+
+With (8) a triplet needs c = 1 − φ (‖x − z‖² − ‖x − y‖²) of w instead of 1: [c − Fw]₊ is the hinge
+of (3), Σ cα the sum in (4) and (5), and tr(LᵀL − φI) the trace in (6). 0 is a bound, too.
 
 Costs: O(n d K + m K) time and memory for F.
 
@@ -52,45 +56,61 @@ class SCMLProblem:
     penalty: float  # β
     bases: Matrix  # (K, d)
     size: float  # τ
+    needed: Matrix  # (m,) cₜ; ones without shrinkage
+    kept: float  # φ
 
     @classmethod
     def build(
-        cls, kernels: ModuleType, points: Array, triplets: Index, n_bases: int, penalty: float
+        cls,
+        kernels: ModuleType,
+        points: Array,
+        triplets: Index,
+        n_bases: int,
+        penalty: float,
+        shrinkage: float = 0.0,
     ) -> SCMLProblem:
         """The problem of centred points (n, d) in float64 and triplets (m, 3) of their rows."""
         anchors, near, far = (kernels.index(rows, points) for rows in triplets.T)
-        size = float(kernels.sq_lengths(points, anchors, far).mean())
+        near_lengths, far_lengths = (
+            kernels.to_host(kernels.sq_lengths(points, anchors, ends)) for ends in (near, far)
+        )
+        size, near_size = float(far_lengths.mean()), float(near_lengths.mean())
+        kept = shrinkage / ((1 - shrinkage) * near_size) if near_size > 0 else 0.0  # (8)
         bases = _bases(kernels, points, triplets, n_bases)
         Z = kernels.apply(points, bases)
         F = (Z[anchors] - Z[far]) ** 2 - (Z[anchors] - Z[near]) ** 2  # (2)
-        return cls(np.asarray(kernels.to_host(F)) / size, penalty, bases, size)
+        needed = 1 - kept * (far_lengths - near_lengths)
+        return cls(np.asarray(kernels.to_host(F)) / size, penalty, bases, size, needed, kept)
 
     @property
     def first_prices(self) -> Matrix:
-        """Fᵀα for equal α: how much each vector alone would gain at first."""
-        return np.asarray(self.F.mean(axis=0))
+        """Fᵀα for equal α of the triplets that need more: what each vector alone gains at first."""
+        return np.asarray((self.needed > 0) @ self.F / len(self.F))
 
     def value(self, w: Matrix) -> float:
         """(3)."""
-        return float(np.maximum(1 - self.F @ w, 0).mean() + self.penalty * w.sum())
+        return float(np.maximum(self.needed - self.F @ w, 0).mean() + self.penalty * w.sum())
 
     def prices(self, alpha: Matrix) -> Matrix:
         """Fᵀα of (4)."""
         return np.asarray(self.F.T @ alpha)
 
     def bound(self, alpha: Matrix) -> float:
-        """(5), for any α, which is clipped to its range."""
+        """(5), for any α, which is clipped to its range; zero is a bound, too."""
         alpha = np.clip(alpha, 0, 1 / len(self.F))
         dearest = float(self.prices(alpha).max(initial=0.0))
         scale = 1.0 if dearest <= self.penalty else self.penalty / dearest
-        return scale * float(alpha.sum())
+        return max(scale * float(self.needed @ alpha), 0.0)
 
     def components(self, w: Matrix) -> Matrix:
-        """The canonical map of (1) on the features."""
-        used = w > 0
-        if not used.any():
-            return np.zeros((1, self.bases.shape[1]))
-        L = canonical_factor(np.sqrt(w[used] / self.size)[:, None] * self.bases[used])
+        """The canonical map of (1) or (8) on the features."""
+        used, d = w > 0, self.bases.shape[1]
+        if not used.any() and not self.kept:
+            return np.zeros((1, d))
+        rows = np.sqrt(w[used] / self.size)[:, None] * self.bases[used]
+        if self.kept:
+            rows = np.vstack([rows, self.kept**0.5 * np.eye(d)])
+        L = canonical_factor(rows)
         squares = (L * L).sum(axis=1)
         return np.asarray(L[squares > NEGLIGIBLE * squares.max()])
 
@@ -102,7 +122,8 @@ class SCMLProblem:
             images, anchors, near
         )
         hinges = np.maximum(1 - np.asarray(kernels.to_host(margins)), 0)
-        return float(hinges.mean() + self.penalty * self.size * np.vdot(L, L))
+        trace = max(float(np.vdot(L, L)) - self.kept * L.shape[1], 0.0)  # 0 but for rounding
+        return float(hinges.mean() + self.penalty * self.size * trace)
 
 
 def _bases(kernels: ModuleType, points: Array, triplets: Index, count: int) -> Matrix:

@@ -1,6 +1,7 @@
 """Sparse distance metric learning: a sparse metric near a prior, by the graphical lasso.
 
-Pairs with differences v and signs y, +1 near and −1 far, a prior A₀ ≻ 0, η > 0 and λ >= 0:
+Pairs with differences v and y = 1 for near and −r for far ones, r > 0 (1 in the paper), a prior
+A₀ ≻ 0, η > 0 and λ >= 0:
 
 (1) pairs      Q = Σ y v vᵀ                                                        [ICML09]
 (2) matrix     S = A₀⁻¹ + η Q                                                      [ICML09]

@@ -34,6 +34,11 @@ class PairProblem:
             scale = claims.finite_array({"scale": scale}, "scale", (points.shape[1],))
             scaled = self.space.points * scale
             self.space = Space(self.space.maps / scale, scaled, scaled)
+        prior = getattr(model, "prior_components_", None)
+        if prior is not None:  # the program is about points W x
+            W = claims.finite_array({"prior": prior}, "prior", (None, points.shape[1]))
+            moved = self.space.points @ W.T
+            self.space = Space(self.space.maps @ sums.right_inverse(W), moved, moved)
         self.points = self.space.points
         B = self.near(self.points)
         spread = total = float((B * B).sum())

@@ -47,11 +47,15 @@ def _collapse(
     codes, masses = claims.codes_of(y, len(X)), claims.masses_of(proof, len(X))
     rows = np.flatnonzero(masses)
     space, codes, masses = Space.of(model, X, rows), codes[rows], masses[rows]
-    points, L, scale = space.points, space.maps[0], getattr(model, "feature_scale_", None)
-    trace = space.trace()
+    points, L, trace = space.points, space.maps[0], space.trace()
+    scale, prior = (getattr(model, name, None) for name in ("feature_scale_", "prior_components_"))
     if scale is not None:  # the program is about scaled features, the map about the inputs
         scale = claims.finite_array({"scale": scale}, "scale", (X.shape[1],))
         points, L = points * scale, L / scale
+    if prior is not None:  # the program is about the points W x
+        W = claims.finite_array({"prior": prior}, "prior", (None, X.shape[1]))
+        points, L = points @ W.T, L @ sums.right_inverse(W)
+    if scale is not None or prior is not None:
         trace = float((L * L).sum())
     rho = float(getattr(model, "shrinkage_", 0.0))
     rank = len(model.eigenvalues_) if space.gram is not None else None

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.proofs import claims, sums
-from nearfar.proofs.claims import Proof, Refuted, points_of
-from nearfar.proofs.found import OTHER, Found
+from nearfar.proofs.claims import Proof, Refuted, points_of, tolerance
+from nearfar.proofs.found import OTHER, Found, check_floor
 from nearfar.proofs.pairs import read_pairs
 from nearfar.proofs.sums import Index, Matrix
 
@@ -47,11 +47,14 @@ def check_sdml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     """SDML."""
     points, heads, tails, below, note = _read_edges(model, proof, X, y)
     eta, penalty = float(model.balance_), float(model.sparsity_weight)
-    if not (eta > 0 and penalty >= 0 and np.isfinite([eta, penalty]).all()):
+    far_weight = float(model.far_weight_)
+    if not (
+        eta > 0 <= penalty and far_weight > 0 and np.isfinite([eta, penalty, far_weight]).all()
+    ):
         raise Refuted("the balance and the weight of the model must not be negative")
     W0, d = _prior_map(model, X, points), points.shape[1]
     inverse, L = sums.right_inverse(W0), claims.as_float64(model.components_)
-    Q = sums.scatter(points, heads, tails, np.where(below, 1.0, -1.0))
+    Q = sums.scatter(points, heads, tails, np.where(below, 1.0, -far_weight))
     S, A = inverse @ inverse.T + eta * Q, L.T @ L
     entries = np.abs(A).sum() - np.abs(np.diag(A)).sum()
     objective = _divergence(L, W0) + eta * float(np.vdot(Q, A)) + penalty * float(entries)  # (6.4)
@@ -93,7 +96,10 @@ def _prior_map(model: Any, X: Any, points: Matrix) -> Matrix:
         points = np.unique(points, axis=0)
     if not isinstance(prior, str):
         return np.asarray(np.linalg.cholesky(claims.as_float64(prior)).T)
-    if prior == "identity":
+    chosen = getattr(model, "prior_components_", None)
+    if prior == "auto" and chosen is not None:
+        return claims.finite_array({"prior": chosen}, "prior", (d, d))
+    if prior in ("auto", "identity"):
         return np.eye(d)
     values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(points.T)))
     kept = values > SINGULAR * values[-1]
@@ -103,6 +109,11 @@ def _prior_map(model: Any, X: Any, points: Matrix) -> Matrix:
 def check_scml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     """SCML."""
     points, triplets, note = _read_triplets(model, proof, X, y)
+    rho, prior = float(model.shrinkage_), model.prior_components_
+    framed = L = claims.as_float64(model.components_)
+    if prior is not None:  # the program is about points W x, the map about the inputs
+        W = claims.finite_array({"prior": prior}, "prior", (None, points.shape[1]))
+        points, framed = points @ W.T, L @ sums.right_inverse(W)
     m, d = len(triplets), points.shape[1]
     bases = claims.finite_array({"bases": model.bases_}, "bases", (None, d))
     if not np.allclose((bases * bases).sum(axis=1), 1, rtol=1e-9):
@@ -110,18 +121,22 @@ def check_scml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     price = float(model.sparsity_weight) * float(
         sums.lengths(points, triplets[:, 0], triplets[:, 2]).mean()
     )
-    L = claims.as_float64(model.components_)
-    margins = _margins(points @ L.T, triplets).sum(axis=1)
-    objective = float(np.maximum(1 - margins, 0).mean()) + price * float((L * L).sum())  # (7.1)
+    near = float(sums.lengths(points, triplets[:, 0], triplets[:, 1]).mean())
+    kept = rho / ((1 - rho) * near) if near > 0 else 0.0
+    if kept and model.n_components is None:  # else it is projected
+        check_floor(framed, np.full(d, kept), tolerance(model))
+    margins = _margins(points @ framed.T, triplets).sum(axis=1)
+    trace = float((framed * framed).sum()) - kept * d
+    objective = float(np.maximum(1 - margins, 0).mean()) + price * trace  # (7.1)
     alpha = claims.finite_array(proof, "weights", (m,))
     if not (alpha >= 0).all() or not (alpha <= (1 + 1e-9) / m).all():
         raise Refuted(
             "dual point infeasible: weights must lie between 0 and 1 / number of triplets"
         )
     dearest = float((alpha @ _margins(points @ bases.T, triplets)).max(initial=0.0))
-    return Found(
-        objective, float(alpha.sum()) * min(1.0, price / max(dearest, price)), note
-    )  # (7.2)
+    needed = 1 - kept * _margins(points, triplets).sum(axis=1)
+    bound = float(needed @ alpha) * min(1.0, price / max(dearest, price))  # (7.2)
+    return Found(objective, max(bound, 0.0), note)
 
 
 def _margins(Z: Matrix, triplets: Index) -> Matrix:

@@ -1,6 +1,6 @@
 """Linear programs of which few rows and columns matter, solved with ever more of them.
 
-For minimise 1/m Σ [1 − Fw]₊ + β Σ w over w >= 0, such as `nearfar.problems.scml`. Each program with
+For minimise 1/m Σ [c − Fw]₊ + β Σ w over w >= 0, such as `nearfar.problems.scml`. Each program with
 some of the rows and columns is solved by HiGHS. Rows that its answer breaks join, and so do columns
 that its dual prices too cheaply. A row that is left out has a dual weight of 0, so that the dual
 point of a part is one of the whole.
@@ -34,6 +34,8 @@ class ColumnProgram(Protocol):
     @property
     def penalty(self) -> float: ...  # noqa: D102
     @property
+    def needed(self) -> Matrix: ...  # noqa: D102
+    @property
     def first_prices(self) -> Matrix: ...  # noqa: D102
     def value(self, w: Matrix) -> float: ...  # noqa: D102
     def prices(self, alpha: Matrix) -> Matrix: ...  # noqa: D102
@@ -45,19 +47,20 @@ def column_generation(program: ColumnProgram) -> Iterator[Iterate]:
 
     The certificate of an iterate is the dual point. It ends where no column is too cheap.
     """
-    F, m = program.F, len(program.F)
+    F, c, m = program.F, program.needed, len(program.F)
     columns = np.argsort(-program.first_prices, kind="stable")[:COLUMNS]
-    rows = np.argsort(F[:, columns].mean(axis=1), kind="stable")[:ROWS]  # of small margins
+    margins = F[:, columns].mean(axis=1) - (c - 1)
+    rows = np.argsort(margins, kind="stable")[:ROWS]  # of small margins
     while True:
         check_time()
-        found, weights = _solved(F[np.ix_(rows, columns)], program.penalty, 1 / m)
+        found, weights = _solved(F[np.ix_(rows, columns)], c[rows], program.penalty, 1 / m)
         w, alpha = np.zeros(F.shape[1]), np.zeros(m)
         w[columns], alpha[rows] = found, weights
         value, bound = program.value(w), program.bound(alpha)
         gap = max(value - bound, 0.0) / max(value, 1.0)
         info = {"n_columns": len(columns), "n_rows": len(rows)}
         yield Iterate(w, value, gap, True, info, certified=True, certificate=alpha)
-        more_rows = _largest(1 - F @ w, rows, ROUNDING, ROWS)
+        more_rows = _largest(c - F @ w, rows, ROUNDING, ROWS)
         prices = program.prices(alpha)
         more_columns = _largest(prices, columns, program.penalty * (1 + ROUNDING), COLUMNS)
         if not len(more_rows) and not len(more_columns):
@@ -73,14 +76,14 @@ def _largest(values: Matrix, known: Index, least: float, count: int) -> Index:
     return order[values[order] > least]
 
 
-def _solved(F: Matrix, penalty: float, most: float) -> tuple[Matrix, Matrix]:
+def _solved(F: Matrix, c: Matrix, penalty: float, most: float) -> tuple[Matrix, Matrix]:
     """w and α of the program with some rows and columns of F.
 
-    HiGHS is given the dual, maximise Σ α over 0 <= α <= most with Fᵀα <= β: it has few rows.
+    HiGHS is given the dual, maximise Σ cα over 0 <= α <= most with Fᵀα <= β: it has few rows.
     """
-    m, count = F.shape
+    count = F.shape[1]
     found = linprog(
-        -np.ones(m),
+        -c,
         A_ub=F.T,
         b_ub=np.full(count, penalty),
         bounds=(0, most),
