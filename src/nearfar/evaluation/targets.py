@@ -214,7 +214,7 @@ def _tried(
         if best.learned:
             return tuple(trials[k, weight] for k in numbers for weight in weights), best
         k, weight = best.n_neighbors, best.push_weight
-        trials[k, weight] = TargetTrial(k, weight, *_errors(paths, k, weight, [k]))
+        trials[k, weight] = TargetTrial(k, weight, _errors(paths, k, weight, [k])[0])
 
 
 def _errors(paths: list[_Path], k: int, weight: float, voters: list[int]) -> list[float]:

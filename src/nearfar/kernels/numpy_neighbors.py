@@ -60,7 +60,7 @@ def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
             table[np.arange(len(table)), np.arange(rows.start, rows.stop)] = np.inf
             table.partition(near - 1, axis=1)
             found = table[:, near - 1] + squares[rows]
-            for row in np.flatnonzero(found < rough):
+            for row in np.flatnonzero(found < rough).tolist():
                 found[row] = _exact_kth(points, begin + row, near)
             out[first + rows.start : first + rows.stop] = found
     return out
@@ -115,7 +115,7 @@ def _laplacian_of_class(Z: Floats, k: int, out: Floats) -> NDArray[np.float64]:
         np.fill_diagonal(part[:, rows], np.inf)
         found[rows] = np.partition(part, near - 1, axis=1)[:, near - 1]
         np.fill_diagonal(part[:, rows], 0)
-    for row in np.flatnonzero(found < ROUGH * 2 * squares.max()):
+    for row in np.flatnonzero(found < ROUGH * 2 * squares.max()).tolist():
         found[row] = _exact_kth(points, row, near)
     scales, points = np.sqrt(found), points.astype(Z.dtype, copy=False)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
