@@ -64,6 +64,15 @@ def knn_mistakes(
     return np.asarray(predicted != y_test)
 
 
+def mistakes_of_counts(
+    X_train: Any, y_train: Any, X_test: Any, y_test: Any, counts: list[int]
+) -> list[NDArray[np.bool_]]:
+    """`knn_mistakes` for several numbers of neighbours, by one search."""
+    classes, codes = np.unique(np.asarray(y_train), return_inverse=True)
+    near = codes[_nearest(X_train, X_test, min(max(counts), len(X_train)))]
+    return [classes[vote(near[:, :count], len(classes))] != y_test for count in counts]
+
+
 def leave_one_out_error(model: Any, X: Any, y: Any, n_neighbors: int = 3) -> float:
     """The share of points that their nearest other points classify wrongly.
 

@@ -1,12 +1,13 @@
 """The choice of target neighbours and push weight for LMNN on held-out rows.
 
 The thesis sets the number of target neighbours by validation [weinberger2007, section 2.1.6]. To
-compare errors on held-out rows, a metric near the optimum is enough, so that a trial is cheap: it
-begins where the one before ended, stops at a large gap, and learns from a few of the k target
-neighbours of each row, drawn at random. The objective is a sum over target neighbours, and these
-few give an unbiased estimate of it up to a factor. Of many rows a trial learns from a part, since
-the search for impostors grows with their square; all of them vote. A number of neighbours that is
-clearly worse by the metric where its trial would begin is not learned.
+compare errors on held-out rows, a metric near the optimum is enough, and metrics of different
+numbers of target neighbours differ less than the votes of as many neighbours. So one metric is
+learned for all numbers, to a large gap and from few rows, since the search for impostors grows with
+their square; all rows vote. What seems best by its votes is learned itself, until the best is one
+that was. Such a trial begins where the one before ended, and learns from a few of the k target
+neighbours of each row, drawn at random: the objective is a sum over target neighbours, and these
+few give an unbiased estimate of it up to a factor.
 
 [weinberger2007] Weinberger, Metric learning with convex optimization, PhD thesis, 2007.
 """
@@ -25,9 +26,8 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError, NearfarWarning
-from nearfar.evaluation.knn import knn_mistakes
+from nearfar.evaluation.knn import mistakes_of_counts
 from nearfar.evaluation.split import Split, split_points
-from nearfar.evaluation.statistics import mcnemar
 from nearfar.kernels import is_torch, kernels_for, take_rows, to_host
 from nearfar.supervision import class_order, target_table
 from nearfar.validation import check_number
@@ -38,10 +38,9 @@ Mask = NDArray[np.bool_]
 TRIED = (1, 3, 5, 10)
 LOOSE = 0.3  # relative gap that is enough to compare errors on held-out rows
 DRAWN = 3  # target neighbours of each row from which a trial learns
-WORSE = 0.01  # p-value at which one number of neighbours is clearly worse than another
-LEARNED_ROWS = 2000  # a trial learns from at least so many rows, if there are as many,
-LEARNED_SHARE = 1 / 3  # from at least this share of them,
-LEARNED_PER_FEATURE = 30  # and from at least so many for each feature
+LEARNED_ROWS = 1000  # a trial learns from at least so many rows, if there are as many,
+LEARNED_SHARE = 0.1  # from at least this share of them,
+LEARNED_PER_FEATURE = 8  # and from at least so many for each feature
 SEEDS = 2**31 - 1
 
 
@@ -54,8 +53,8 @@ class TargetTrial:
     n_neighbors : target neighbours of each point, and neighbours that vote
     push_weight : weight of the push against impostors
     error : share of the held-out rows that are classified wrongly, the mean over the splits
-    learned : whether a metric was learned; if not, ``error`` is that of the metric where the trial
-        would have begun, and is clearly worse than the best
+    learned : whether a metric was learned with them; if not, the neighbours voted under the metric
+        of another number of targets, and are no better than the best
     """
 
     n_neighbors: int
@@ -103,13 +102,13 @@ def choose_targets(
 ) -> TargetChoice:
     """Choose the target neighbours of LMNN, and its push weight, on held-out rows.
 
-    For each pair of parameters, a metric is learned from the other rows, roughly: to a gap of 0.3,
-    from 3 of the target neighbours of each row, and from a third of the rows, but at least 2000 and
-    at least 30 for each feature, all drawn at random. The held-out rows are then classified by as
-    many neighbours as there were targets, among all rows that are not held out. Once a number of
-    neighbours is clearly worse than a smaller one (p < 0.01 by McNemar's test), larger ones are not
-    tried; nor is it learned itself if it is that much worse by the metric of the number before. Of
-    equal errors the smaller number of neighbours wins, then the push weight closest to one half.
+    For each push weight, a metric is learned from the other rows, roughly: to a gap of 0.3, with
+    the number of target neighbours that is closest to 3, and from a tenth of the rows, but at least
+    1000 and at least 8 for each feature, drawn at random. The held-out rows are then classified by
+    each number of neighbours, among all rows that are not held out. The pair of parameters with the
+    smallest error is learned itself, from 3 of the target neighbours of each row, and its error
+    replaced, until the smallest error is one that was found so. Of equal errors the smaller number
+    of neighbours wins, then the push weight closest to one half.
     The learner is then fitted with these to all rows, as by its own ``fit``.
 
     Parameters
@@ -201,35 +200,31 @@ def choose_targets(
 def _tried(
     paths: list[_Path], numbers: list[int], weights: list[float]
 ) -> tuple[tuple[TargetTrial, ...], TargetTrial]:
-    """All trials in the order of ``numbers``, until one is clearly worse, and the best of them."""
-    trials: list[TargetTrial] = []
-    best, fewest = None, np.empty(0, dtype=bool)
-    for k in numbers:
-        if best is not None:
-            mistakes = np.concatenate([path.mistakes(k) for path in paths])
-            if _clearly_worse(mistakes, fewest):
-                trials.append(TargetTrial(k, weights[0], float(mistakes.mean()), learned=False))
-                break
-        found = []
-        for weight in weights:
-            for path in paths:
-                path.learn(k, weight)
-            mistakes = np.concatenate([path.mistakes(k) for path in paths])
-            found.append((TargetTrial(k, weight, float(mistakes.mean())), mistakes))
-        trials += [trial for trial, _ in found]
-        here, mistakes = min(found, key=lambda t: (t[0].error, abs(t[0].push_weight - 0.5)))
-        if best is None or here.error < best.error:
-            best, fewest = here, mistakes
-        elif _clearly_worse(mistakes, fewest):
-            break
-    assert best is not None
-    return tuple(trials), best
+    """All trials in the order of ``numbers`` and ``weights``, and the best of them."""
+    usual = min(numbers, key=lambda k: (abs(k - DRAWN), k))
+    trials: dict[tuple[int, float], TargetTrial] = {}
+    for weight in weights:
+        for k, error in zip(numbers, _errors(paths, usual, weight, numbers), strict=True):
+            trials[k, weight] = TargetTrial(k, weight, error, learned=k == usual)
+    while True:
+        best = min(
+            trials.values(),
+            key=lambda t: (t.error, t.n_neighbors, abs(t.push_weight - 0.5), t.push_weight),
+        )
+        if best.learned:
+            return tuple(trials[k, weight] for k in numbers for weight in weights), best
+        k, weight = best.n_neighbors, best.push_weight
+        trials[k, weight] = TargetTrial(k, weight, _errors(paths, k, weight, [k])[0])
 
 
-def _clearly_worse(mistakes: Mask, fewest: Mask) -> bool:
-    """Whether there are more mistakes, and more than chance explains."""
-    more, fewer = int((mistakes & ~fewest).sum()), int((fewest & ~mistakes).sum())
-    return more > fewer and mcnemar(more, fewer) < WORSE
+def _errors(paths: list[_Path], k: int, weight: float, voters: list[int]) -> list[float]:
+    """Mean errors by the votes of so many neighbours under the metrics with k targets."""
+    for path in paths:
+        path.learn(k, weight)
+    found = [
+        np.concatenate(masks) for masks in zip(*(p.mistakes(voters) for p in paths), strict=True)
+    ]
+    return [float(mistakes.mean()) for mistakes in found]
 
 
 class _Path:
@@ -239,37 +234,51 @@ class _Path:
         """``rows`` are row numbers of X, and ``most`` is the largest number of neighbours."""
         self.X_train, self.X_test = take_rows(X, rows.X_train), take_rows(X, rows.X_test)
         self.y_train, self.y_test = rows.y_train, rows.y_test
-        self.X_learned, self.y_learned = self.X_train, self.y_train
+        self.learned = np.arange(len(self.y_train))
         n, d = len(self.y_train), self.X_train.shape[-1]
         count = max(LEARNED_ROWS, round(n * LEARNED_SHARE), LEARNED_PER_FEATURE * d)
         if count < n:
-            few = split_points(np.arange(n), self.y_train, 1 - count / n, random.randint(SEEDS))
-            self.X_learned, self.y_learned = take_rows(self.X_train, few.X_train), few.y_train
+            few = split_points(self.learned, self.y_train, 1 - count / n, random.randint(SEEDS))
+            self.learned = few.X_train
         self.model = clone(learner).set_params(tol=max(learner.tol, LOOSE), checkpoint=None)
         self.most, self.random = most, random
         self.nearest: Index | None = None  # of the same class, (n, most)
 
     def learn(self, k: int, weight: float) -> None:
         """A metric with k targets, from the one before if there is one."""
+        if self.model.warm_start:
+            self._in_prior()
+        X, y = take_rows(self.X_train, self.learned), self.y_train[self.learned]
         self.model.set_params(n_neighbors=k, push_weight=weight)
-        targets = None if k <= DRAWN or not self.model.warm_start else self._drawn(k)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NearfarWarning)  # the fit to all rows warns of the same
-            self.model.fit(self.X_learned, self.y_learned, target_neighbors=targets)
+            targets = self._drawn(X, y, k) if self.model.warm_start and k > DRAWN else None
+            self.model.fit(X, y, target_neighbors=targets)
         self.model.set_params(warm_start=True)
 
-    def mistakes(self, k: int) -> Mask:
-        """The held-out rows that k nearest neighbours under the last metric misclassify."""
+    def mistakes(self, voters: list[int]) -> list[Mask]:
+        """The held-out rows that so many neighbours under the last metric misclassify."""
         mapped, new = (to_host(self.model.transform(part)) for part in (self.X_train, self.X_test))
-        return knn_mistakes(None, mapped, self.y_train, new, self.y_test, min(k, len(mapped)))
+        return mistakes_of_counts(mapped, self.y_train, new, self.y_test, voters)
 
-    def _drawn(self, k: int) -> Index:
+    def _in_prior(self) -> None:
+        """Take the points where the distance that the last trial kept is Euclidean.
+
+        That distance takes longer to choose than a trial to learn.
+        """
+        prior = self.model.prior_components_
+        if prior is None:
+            return
+        parts = (kernels_for(X).apply(X, prior) for X in (self.X_train, self.X_test))
+        self.X_train, self.X_test = parts
+        components = to_host(self.model.components_) @ np.linalg.pinv(prior)
+        self.model.set_params(shrinkage=self.model.shrinkage_)
+        self.model.components_, self.model.prior_components_ = components, None
+
+    def _drawn(self, X: Any, y: Any, k: int) -> Index:
         """Row numbers of a few of the k nearest of the same class, (n, DRAWN); -1 for none."""
         if self.nearest is None:
-            Z, chosen_by = self.X_learned, self.model.prior_components_
-            if chosen_by is not None:
-                Z = kernels_for(Z).apply(Z, chosen_by)
-            self.nearest = target_table(Z, class_order(self.y_learned, "LMNN"), self.most)
+            self.nearest = target_table(X, class_order(y, "LMNN"), self.most)
         nearest = self.nearest[:, :k]
         keys = np.where(nearest < 0, np.inf, self.random.uniform(size=nearest.shape))
         return np.take_along_axis(nearest, np.argsort(keys, axis=1)[:, :DRAWN], axis=1)

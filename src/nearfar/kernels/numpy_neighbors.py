@@ -9,8 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.kernels.near_blocks import pruned_nearest_others
-from nearfar.kernels.numpy_similarities import SOFTMAX_BYTES, SOFTMAX_ROWS
-from nearfar.kernels.parallel import in_threads, query_slices, rows_in_cache
+from nearfar.kernels.numpy_similarities import (
+    NEGLIGIBLE,
+    SOFTMAX_BYTES,
+    SOFTMAX_ROWS,
+    local_laplacian,
+)
+from nearfar.kernels.parallel import TABLE_ENTRIES, in_threads, query_slices, rows_in_cache
 from nearfar.kernels.search import FEWEST_POINTS, Search
 from nearfar.kernels.tiles import inexact, labels_of
 from nearfar.limits import check_time
@@ -43,8 +48,7 @@ def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
         if near == 0:
             continue
         points = X[first:last].astype(np.float64)
-        # In the middle: an outlier would take digits from the others.
-        points -= np.median(points[:: -(-len(points) // MIDDLE_ROWS)], axis=0)
+        points -= _middle(points)
         squares = np.einsum("ij,ij->i", points, points)
         rough = ROUGH * 2 * squares.max()
         step = max(SOFTMAX_ROWS, SOFTMAX_BYTES // (8 * len(points)))
@@ -56,11 +60,89 @@ def kth_squares(X: Floats, starts: Index, k: int) -> NDArray[np.float64]:
             table[np.arange(len(table)), np.arange(rows.start, rows.stop)] = np.inf
             table.partition(near - 1, axis=1)
             found = table[:, near - 1] + squares[rows]
-            for row in np.flatnonzero(found < rough):
-                exact = ((points - points[begin + row]) ** 2).sum(axis=1)
-                found[row] = np.partition(exact, near)[near]  # after the point itself
+            for row in np.flatnonzero(found < rough).tolist():
+                found[row] = _exact_kth(points, begin + row, near)
             out[first + rows.start : first + rows.stop] = found
     return out
+
+
+def neighbor_laplacian(Z: Floats, starts: Index, k: int, least: float) -> Floats:
+    """`local_laplacian` with √`kth_squares`, at least ``least`` of the largest, as scales.
+
+    Distances within a class are computed once, half of them, unless the class is very large. Time
+    O(Σ m² r), memory O(TABLE_ENTRIES) a thread.
+    """
+    out, scales = np.empty_like(Z), np.empty(len(Z))
+    parts = [slice(*ends) for ends in pairwise(starts.tolist())]
+    sizes = np.diff(starts)
+    known = [part for part, m in zip(parts, sizes, strict=True) if m * m <= TABLE_ENTRIES]
+
+    def of_class(part: slice) -> None:
+        scales[part] = _laplacian_of_class(Z[part], k, out[part])
+
+    in_threads(of_class, known, int((sizes**2).sum()) * Z.shape[1] * Z.itemsize)
+    large = [part for part in parts if part not in known]
+    for part in large:
+        scales[part] = kth_squares(Z[part], np.array([0, part.stop - part.start]), k) ** 0.5
+    lowest = least * max(float(scales.max(initial=0.0)), least)
+    for part in parts:
+        if part in large or scales[part].min(initial=lowest) < lowest:
+            whole = np.array([0, part.stop - part.start])
+            out[part] = local_laplacian(Z[part], scales[part].clip(lowest, None), whole)
+    return out
+
+
+def _laplacian_of_class(Z: Floats, k: int, out: Floats) -> NDArray[np.float64]:
+    """The scales of a class (m,); its part of `local_laplacian` goes to ``out`` (m, r).
+
+    It is not finite where a scale is zero.
+    """
+    m, near = len(Z), min(k, len(Z) - 1)
+    if near < 1:
+        out[...] = 0
+        return np.zeros(m)
+    points = Z.astype(np.float64)
+    points -= _middle(points)
+    table = points @ points.T  # half of the work of a product of two matrices
+    squares, found = np.diag(table).copy(), np.empty(m)
+    step = max(SOFTMAX_ROWS, SOFTMAX_BYTES // (8 * m))
+    blocks = [slice(first, min(first + step, m)) for first in range(0, m, step)]
+    for rows in blocks:
+        part = table[rows]
+        part *= -2
+        part += squares
+        part += squares[rows, None]
+        np.fill_diagonal(part[:, rows], np.inf)
+        found[rows] = np.partition(part, near - 1, axis=1)[:, near - 1]
+        np.fill_diagonal(part[:, rows], 0)
+    for row in np.flatnonzero(found < ROUGH * 2 * squares.max()).tolist():
+        found[row] = _exact_kth(points, row, near)
+    scales, points = np.sqrt(found), points.astype(Z.dtype, copy=False)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        inverse = 1 / scales
+        for rows in blocks:
+            part = table[rows]
+            part *= inverse
+            part *= -inverse[rows, None]
+            affinities = np.clip(part, NEGLIGIBLE, 0, out=part).astype(Z.dtype, copy=False)
+            np.exp(affinities, out=affinities)
+            np.fill_diagonal(affinities[:, rows], 0)  # which its own part of the sum is, exactly
+            np.matmul(affinities, points, out=out[rows])
+            np.subtract(affinities.sum(axis=1)[:, None] * points[rows], out[rows], out=out[rows])
+    return scales
+
+
+def _middle(points: Floats) -> Floats:
+    """A centre from which no distance is large unless the point is an outlier."""
+    some = points[:: -(-len(points) // MIDDLE_ROWS)]
+    middle: Floats = np.partition(some, len(some) // 2, axis=0)[len(some) // 2]
+    return middle
+
+
+def _exact_kth(points: Floats, row: int, k: int) -> float:
+    """The squared distance of a row to its k-th nearest other, by differences."""
+    exact = ((points - points[row]) ** 2).sum(axis=1)
+    return float(np.partition(exact, k)[k])  # after the point itself
 
 
 def nearest_in_class(X: Floats, starts: Index, k: int) -> tuple[Index, Index]:

@@ -48,6 +48,7 @@ from nearfar.kernels.numpy_neighbors import (
     nearest,
     nearest_in_class,
     nearest_of_classes,
+    neighbor_laplacian,
     searches_are_cheap,
 )
 from nearfar.kernels.numpy_similarities import (
@@ -85,6 +86,7 @@ __all__ = [
     "nearest",
     "nearest_in_class",
     "nearest_of_classes",
+    "neighbor_laplacian",
     "repeat",
     "searches_are_cheap",
     "searchsorted",

@@ -737,3 +737,10 @@ def local_laplacian(Z: Tensor, scales: Tensor, starts: Index) -> Tensor:
             out[first + rows.start : first + rows.stop] = table.sum(1)[:, None] * one
             out[first + rows.start : first + rows.stop] -= table @ all_of
     return out
+
+
+def neighbor_laplacian(Z: Tensor, starts: Index, k: int, least: float) -> Tensor:
+    """`local_laplacian` with √`kth_squares`, at least ``least`` of the largest, as scales."""
+    scales = kth_squares(Z, starts, k).sqrt()
+    lowest = least * max(float(scales.max()), least)
+    return local_laplacian(Z, scales.clamp(min=lowest).to(Z.dtype), starts)

@@ -267,3 +267,9 @@ def local_laplacian(Z: Floats, scales: Floats, starts: Index) -> Floats:
                 exponent = -np.sum(difference**2) / (float(scales[i]) * float(scales[j]))
                 out[i] += np.exp(exponent) * difference
     return out
+
+
+def neighbor_laplacian(Z: Floats, starts: Index, k: int, least: float) -> Floats:
+    """`local_laplacian` with √`kth_squares`, at least ``least`` of the largest, as scales."""
+    scales = np.sqrt(kth_squares(Z, starts, k))
+    return local_laplacian(Z, np.maximum(scales, least * max(scales.max(), least)), starts)

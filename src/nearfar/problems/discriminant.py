@@ -27,7 +27,7 @@ from scipy import linalg as scipy_linalg
 
 from nearfar.kernels import kernels_for
 from nearfar.linalg import check_eigh, eigh
-from nearfar.problems.lfda import local_scatters
+from nearfar.problems.lfda import by_size, local_scatters
 from nearfar.supervision import ClassOrder
 
 Matrix = NDArray[np.float64]
@@ -82,9 +82,9 @@ def local_frame(X: Matrix, codes: Index, n_features: int) -> Frame | None:
     n, d = len(X), n_features
     order, classes = np.argsort(codes, kind="stable"), np.unique(codes)
     starts = np.append(np.searchsorted(codes[order], classes), n)
-    labels = ClassOrder(classes, np.searchsorted(classes, codes[order]), np.arange(n), starts)
-    centred = (X - X.mean(axis=0))[order]
-    S, B, _ = local_scatters(kernels_for(X), centred, labels, LOCAL_NEIGHBORS)
+    rows, starts = by_size(ClassOrder(classes, np.searchsorted(classes, codes), order, starts))
+    centred = (X - X.mean(axis=0))[rows]
+    S, B, _ = local_scatters(kernels_for(X), centred, starts, LOCAL_NEIGHBORS)
     rho = LOCAL_ROWS * d / (LOCAL_ROWS * d + n)
     within, between = float(np.trace(S)) / d, float(np.trace(B)) / d
     if not (within > 0 and between > 0):
