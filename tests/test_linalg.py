@@ -275,3 +275,10 @@ def test_top_of_means_of_equal_eigenvalues():
     unit = np.eye(4)
     assert top_of_means([unit], [2 * unit]) == [(0, 1), (1, 2)]
     assert top_of_means([np.empty((0, 0))], [np.empty((0, 0))]) == [(0, 0), (1, 0)]
+
+
+def test_top_of_means_of_zero(monkeypatch):
+    """ARPACK refuses a matrix of zeros: no triplet is active where several looks agree on α = 0."""
+    monkeypatch.setattr("nearfar.linalg.LANCZOS_ROWS", 4)
+    zero = np.zeros((5, 5))
+    assert top_of_means([zero], [zero])[0] == (0, 0)

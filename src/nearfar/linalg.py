@@ -181,7 +181,7 @@ def top_of_means(first: list[Matrix], second: list[Matrix]) -> list[tuple[float,
 
 def _top(A: Matrix) -> tuple[float, Matrix]:
     """The largest eigenvalue and its vector; of a large matrix an estimate."""
-    if len(A) >= LANCZOS_ROWS:
+    if len(A) >= LANCZOS_ROWS and A.any():  # ARPACK refuses zero
         start = np.random.default_rng(0).normal(size=len(A))  # the same each time
         try:
             values, vectors = eigsh(A, 1, which="LA", v0=start, tol=LANCZOS_TOL)
