@@ -44,9 +44,9 @@ from scipy.special import logsumexp
 
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import (
+    bounded_leading_eigh,
     factor_psd,
     is_identity,
-    leading_eigh,
     range_and_null,
     squared_norm,
     symmetric,
@@ -325,7 +325,7 @@ def gaussian_guess(P: Matrix, Q: Matrix, weight: float, rows: int | None) -> Mat
 def _ratios(P: Matrix, Q: Matrix, rows: int | None) -> tuple[Matrix, Matrix]:
     """τ of (4), descending, and directions v; at least ``rows`` of them and all with τ > WIDE."""
     if is_identity(P):  # whose directions are those of Q
-        values, vectors = leading_eigh(symmetric(Q), len(Q) if rows is None else rows + 1)
+        values, vectors = bounded_leading_eigh(symmetric(Q), len(Q) if rows is None else rows + 1)
         steadied = 1 + FLOOR * values
         if len(values) == len(Q) or values[0] <= WIDE * steadied[0]:
             return (values / steadied)[::-1], (vectors / np.sqrt(steadied))[:, ::-1]
