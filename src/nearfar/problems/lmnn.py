@@ -174,7 +174,7 @@ class LMNNProblem(LMNNObjective):
         returned = symmetric(after.T @ after)
         lengths = self._lengths(self._map(L, self.exact()), *self.edges, self._exactly_kept)
         reach = 1 + lengths + triplets.width
-        needed = float(((1 + self._lengths(Z, *self.edges)) / reach).max(initial=0.0))
+        needed = float(((1 + self._lengths(Z, *self.edges)) / reach).max())
         return is_positive_definite(returned - needed * M)
 
     def _covers(self, triplets: Triplets, Z: Array, other: Array) -> bool:
