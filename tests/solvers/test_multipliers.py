@@ -418,3 +418,28 @@ def test_a_scale_that_is_far_too_large_is_left_in_few_searches(rng):
         return problem.objective(problem.survey(share * found, 0.0, 0.1))[0]
 
     assert value(1.0) <= 1.1 * min(value(share) for share in np.geomspace(1e-4, 1e4, 161))
+
+
+def test_a_search_covers_the_maps_near_its_own_above_a_floor(iris):
+    """The triplets found for L are all that are active under a map that hardly differs, and where
+    that is not shown, they need not be: half of the map has many more."""
+    X, y = iris
+    labels = class_order(y, "LMNN")
+    X = X[labels.order]
+    edges = nearest_targets(X, labels, 3)
+    problem = LMNNProblem.build(X, X.mean(0), edges, labels.starts, 0.5, 0.2)
+    L = solved(problem, problem.first_guess()).iterate.point
+    _, triplets = problem.certify(L)
+    covered = {}
+    for share in (1.0, 1 - 1e-9, 0.999, 0.99, 0.9, 0.5):
+        components = share * problem.returned(L)
+        Z = problem._images_of(components)
+        covered[share] = problem._covers_floored(triplets, L, Z, components)
+        known = problem.objective(problem._placed_at(L, Z, components, triplets))[1]
+        found = problem._surveyed(L, Z, None, triplets, False, components)
+        missing = problem.objective(found)[1] - known
+        assert missing == 0 or not covered[share]
+    assert covered[1.0]
+    assert covered[1 - 1e-9]
+    assert not covered[0.5]
+    assert missing > 0
