@@ -5,6 +5,7 @@ import pytest
 from scipy import linalg
 
 from nearfar.linalg import (
+    bounded_leading_eigh,
     canonical_factor,
     factor_psd,
     largest_scale,
@@ -275,3 +276,56 @@ def test_top_of_means_of_equal_eigenvalues():
     unit = np.eye(4)
     assert top_of_means([unit], [2 * unit]) == [(0, 1), (1, 2)]
     assert top_of_means([np.empty((0, 0))], [np.empty((0, 0))]) == [(0, 0), (1, 0)]
+
+
+LARGE = {
+    "any": lambda rng: symmetric(rng.normal(size=(60, 60))),
+    "negative": lambda rng: -np.diag(rng.uniform(1, 2, size=60)),
+    "much below": lambda rng: np.diag(np.append(-1e9 * rng.uniform(1, 2, size=59), 1.0)),
+    "equal": lambda _: np.diag(np.repeat([1.0, 0.5], 30)),
+    "nearly equal": lambda rng: np.diag(1 + 1e-9 * rng.uniform(size=60)),
+    "few rows": lambda _: np.diag(np.append(np.zeros(58), [1.0, 2.0])),
+    "zero": lambda _: np.zeros((60, 60)),
+    "identity": lambda _: np.eye(60),
+}
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("make", LARGE.values(), ids=LARGE.keys())
+def test_the_largest_of_the_leading_eigenvalues_is_not_below_it(rng, monkeypatch, make, count):
+    """Whether Lanczos' method converges or not, and a little above it at most; where eigenvalues
+    are apart, the others are those of LAPACK, and the vectors fit."""
+    monkeypatch.setattr("nearfar.linalg.LANCZOS_ROWS", 10)
+    A = make(rng)
+    largest = float(np.linalg.eigvalsh(A)[-1])
+    values, vectors = bounded_leading_eigh(A, count)
+    assert values.shape == (count,)
+    assert vectors.shape == (60, count)
+    rounding = 1e-14 * np.abs(A).max()
+    assert largest - rounding <= values[-1] <= largest + 2e-9 * abs(largest) + rounding
+    errors = np.linalg.norm(A @ vectors - values * vectors, axis=0)
+    assert errors.max() <= 1e-5 * np.abs(A).max() + rounding
+
+
+def test_a_largest_eigenvalue_that_is_missed_is_found_by_lapack(monkeypatch):
+    """Lanczos' method never leaves the directions of its start and their images."""
+    monkeypatch.setattr("nearfar.linalg.LANCZOS_ROWS", 10)
+    asked = []
+
+    def blind(_, count, **__):
+        asked.append(count)
+        return np.array([1.0]), np.eye(60)[:, :1]
+
+    monkeypatch.setattr("nearfar.linalg.eigsh", blind)
+    A = np.diag(np.append(np.linspace(1, 0, 59), 1.0001))
+    values, vectors = bounded_leading_eigh(A, 1)
+    assert asked == [1]
+    assert values[0] == pytest.approx(1.0001, rel=1e-12)
+    assert abs(vectors[-1, 0]) == pytest.approx(1.0)
+
+
+def test_top_of_means_of_zero(monkeypatch):
+    """ARPACK refuses a matrix of zeros: no triplet is active where several looks agree on α = 0."""
+    monkeypatch.setattr("nearfar.linalg.LANCZOS_ROWS", 4)
+    zero = np.zeros((5, 5))
+    assert top_of_means([zero], [zero])[0] == (0, 0)

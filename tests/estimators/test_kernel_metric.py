@@ -10,6 +10,8 @@ from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
 from nearfar import RCA, KernelMetric, as_metric
 from nearfar.errors import DataWarning, InvalidInputError
+from nearfar.estimators._feature_space import Expansion, Kernel
+from nearfar.problems.kernel_lmnn import KernelSpan
 
 X, Y = load_wine(return_X_y=True)
 X = StandardScaler().fit_transform(X)[::2]
@@ -83,3 +85,22 @@ def test_equal_points():
     with pytest.warns(DataWarning, match="all points are equal"):
         model = KernelMetric(PCA()).fit(np.ones((5, 2)))
     assert not model.transform(np.ones((3, 2))).any()
+
+
+def test_the_coefficients_of_a_map_are_computed_once(rng, monkeypatch):
+    """A fit asks for those of the map that it returns several times, each time as another array;
+    a map that differs in one entry has its own."""
+    points = Expansion.of(
+        Kernel.of("rbf", None, None), rng.normal(size=(12, 3)), np.arange(12), None
+    )
+    L = rng.normal(size=(4, len(points.span.values)))
+    first = points.attributes(L)["dual_coef_"]
+    asked, coefficients = [], KernelSpan.coefficients.fget
+    counted = property(lambda span: asked.append(1) or coefficients(span))
+    monkeypatch.setattr(KernelSpan, "coefficients", counted)
+    np.testing.assert_array_equal(points.attributes(L.copy())["dual_coef_"], first)
+    assert not asked
+    L[0, 0] += 1
+    changed = points.attributes(L.copy())["dual_coef_"]
+    assert len(asked) == 1
+    assert np.abs(changed - first).max() > 0

@@ -176,3 +176,19 @@ def test_coinciding_points_of_different_classes_are_counted(points, make_case, b
         problem = build(data)
         L = problem.factor(np.eye(4))
         assert (problem.certify(L, problem.search(L, 0.1, WIDTH))[0].n_coinciding > 0) == found
+
+
+@pytest.mark.parametrize("active", [0, 1, 4])
+def test_few_active_triplets_push_as_in_sums_over_all_points(problem, factor, active):
+    """S(α) is summed over the points of active triplets alone where these are few."""
+    kernels = problem.kernels
+    L = problem.factor(factor(4))
+    triplets = problem.search(L, EVERYTHING, WIDTH)
+    alpha = kernels.double(triplets.edge) * 0
+    alpha[:active] = 0.7
+    heads, tails, weights = problem._links(triplets, alpha)
+    nodes = {int(end[at]) for end in (heads, tails) for at in kernels.flatnonzero(weights != 0)}
+    assert 2 * len(nodes) <= len(problem.U)
+    (found,) = problem._pushes(triplets, alpha, problem.U)
+    whole = -kernels.gram(problem.U, problem._laplacian(triplets, alpha, problem.U))
+    np.testing.assert_allclose(found, whole, rtol=1e-12, atol=1e-12 * np.abs(whole).max())

@@ -9,6 +9,7 @@ from nearfar.problems.soft_neighbors import (
     OPENING,
     WIDE,
     SoftNeighborsProblem,
+    gaussian_guess,
     within_classes,
 )
 
@@ -221,3 +222,16 @@ def test_what_a_start_lacks_is_opened(X, rng, rows):
 def test_a_start_that_lacks_nothing_is_left_alone(X, rng, rows):
     L = rng.normal(size=(rows, 4))
     assert build(X).opened(L) is L
+
+
+@pytest.mark.parametrize("rows", [1, 3, None])
+@pytest.mark.parametrize("scale", [1.0, 1e5])
+def test_the_first_guess_where_the_pull_is_the_identity(rng, rows, scale):
+    """It is (4), by the eigenvectors of Q alone, though most τ are wide: the same as for a pull
+    that is the identity up to rounding, whose directions are looked for."""
+    root = rng.normal(size=(40, 40))
+    Q = scale * root @ root.T
+    found = gaussian_guess(np.eye(40), Q, 100.0, rows)
+    other = gaussian_guess((1 + 1e-15) * np.eye(40), Q, 100.0, rows)
+    assert found.shape == (rows or 40, 40)
+    np.testing.assert_allclose(found.T @ found, other.T @ other, rtol=1e-9, atol=1e-9 * scale)

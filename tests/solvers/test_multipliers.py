@@ -9,7 +9,12 @@ import pytest
 from nearfar.kernels import kernels_for
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Status, run
-from nearfar.solvers.factor_steps import _of_square, newton_direction, row_scales
+from nearfar.solvers.factor_steps import (
+    _of_square,
+    at_best_scale,
+    newton_direction,
+    row_scales,
+)
 from nearfar.solvers.hinge_problem import TUNING
 from nearfar.solvers.multipliers import proximal_factor_descent
 from nearfar.supervision import class_order, nearest_targets
@@ -361,3 +366,80 @@ def test_a_function_of_the_square_of_a_step(tau):
 
     expected = (tau - 0.3) ** 2, 2 * (tau - 0.3), 2.0 if tau else 0.0
     assert _of_square(along)(tau) == pytest.approx(expected)
+
+
+class Counting:
+    """A problem that counts its searches; samples of it do so, too."""
+
+    def __init__(self, problem, counts):
+        self._problem, self.counts = problem, counts
+
+    def sampled(self, rows):
+        return Counting(self._problem.sampled(rows), self.counts)
+
+    def survey(self, *arguments, **options):
+        at = self._problem.survey(*arguments, **options)
+        self.counts.append(len(at.triplets))
+        return at
+
+    def __getattr__(self, name):
+        return getattr(self._problem, name)
+
+
+def test_where_the_kept_distance_suffices_the_scale_falls_to_nothing_in_few_searches(rng):
+    """Classes are a hundred margins apart under φI already, so that the pull alone is left: M' is
+    zero at the optimum. Halving the squared scale would take 53 searches."""
+    y = np.repeat([0, 1, 2], 20)
+    X = rng.normal(size=(60, 4)) + 100 * np.eye(4)[y]
+    labels = class_order(y, "LMNN")
+    edges = nearest_targets(X, labels, 3)
+    problem = LMNNProblem.build(X, X.mean(0), edges, labels.starts, 0.5, 0.5)
+    L = problem.normalised(problem.first_guess())
+    counts = []
+    found = at_best_scale(Counting(problem, counts), L)
+    assert not any(counts)
+    assert len(counts) < 15
+    assert np.linalg.norm(found) < 1e-7 * np.linalg.norm(L)
+
+
+def test_a_scale_that_is_far_too_large_is_left_in_few_searches(rng):
+    """Classes are 1e5 apart in units of their spread, so that no triplet is active until the scale
+    is about 1e-5 of the start's. The search passes over that scale, and comes back to the best one,
+    here by a grid."""
+    y = np.repeat([0, 1], 30)
+    X = rng.normal(size=(60, 4)) + 1e5 * np.eye(4)[y]
+    problem = problem_of(X, y)
+    counts = []
+    found = at_best_scale(Counting(problem, counts), problem.factor(np.eye(4)))
+    assert counts[:2] == [0, 0]
+    assert len(counts) < 15
+
+    def value(share):
+        return problem.objective(problem.survey(share * found, 0.0, 0.1))[0]
+
+    assert value(1.0) <= 1.1 * min(value(share) for share in np.geomspace(1e-4, 1e4, 161))
+
+
+def test_a_search_covers_the_maps_near_its_own_above_a_floor(iris):
+    """The triplets found for L are all that are active under a map that hardly differs, and where
+    that is not shown, they need not be: half of the map has many more."""
+    X, y = iris
+    labels = class_order(y, "LMNN")
+    X = X[labels.order]
+    edges = nearest_targets(X, labels, 3)
+    problem = LMNNProblem.build(X, X.mean(0), edges, labels.starts, 0.5, 0.2)
+    L = solved(problem, problem.first_guess()).iterate.point
+    _, triplets = problem.certify(L)
+    covered = {}
+    for share in (1.0, 1 - 1e-9, 0.999, 0.99, 0.9, 0.5):
+        components = share * problem.returned(L)
+        Z = problem._images_of(components)
+        covered[share] = problem._covers_floored(triplets, L, Z, components)
+        known = problem.objective(problem._placed_at(L, Z, components, triplets))[1]
+        found = problem._surveyed(L, Z, None, triplets, False, components)
+        missing = problem.objective(found)[1] - known
+        assert missing == 0 or not covered[share]
+    assert covered[1.0]
+    assert covered[1 - 1e-9]
+    assert not covered[0.5]
+    assert missing > 0

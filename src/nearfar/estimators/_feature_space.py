@@ -210,9 +210,9 @@ class Expansion:
 
     def _coefficients(self, components: Matrix) -> Matrix:
         """C of a map, the last of which is cached: O(n² r)."""
-        if self._last.get("components") is not components:
+        if not np.array_equal(self._last.get("components", ()), components):
             self._last.clear()
-            self._last["components"] = components
+            self._last["components"] = components.copy()
             self._last["coefficients"] = components @ self.span.coefficients
         return self._last["coefficients"]
 

@@ -54,7 +54,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.kernels import Array
-from nearfar.linalg import is_identity, leading_eigh, symmetric
+from nearfar.linalg import bounded_leading_eigh, is_identity, leading_eigh, symmetric
 from nearfar.problems.mcml import (
     FARTHER,
     LEAST_EXCESS,
@@ -183,7 +183,7 @@ class KernelMCMLProblem(MCMLProblem):
         S = at.spread if white else symmetric(basis.T @ at.spread @ basis)
         inside = (S @ rows) @ rows.T
         outside = symmetric(S - inside - inside.T + rows @ (rows.T @ inside))
-        values, vectors = leading_eigh(outside, MORE)
+        values, vectors = bounded_leading_eigh(outside, MORE)
         if not white:
             vectors = basis @ vectors
         found: Matrix = (vectors * np.sqrt(np.maximum(values - 1, 0))).T[values > 1]

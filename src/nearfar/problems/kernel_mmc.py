@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.kernels import Array
-from nearfar.linalg import leading_eigh, symmetric
+from nearfar.linalg import bounded_leading_eigh, symmetric
 from nearfar.problems.mmc import MMCProblem, Placement
 from nearfar.problems.near_pairs import measure_of_pairs, near_scatter, near_squares, ratio
 from nearfar.problems.whitening import STEADY
@@ -137,7 +137,7 @@ class KernelMMCProblem(MMCProblem):
     def leading_rows(self) -> Matrix:
         """A start of few rows: the leading directions after a step of length 1 from W = I."""
         W = self.place(self._identity()).W
-        values, vectors = leading_eigh(W, FIRST_ROWS)
+        values, vectors = bounded_leading_eigh(W, FIRST_ROWS)
         return values[:, None] * vectors.T
 
     def evaluate(self, L: Matrix) -> RatedFactor:
@@ -156,7 +156,7 @@ class KernelMMCProblem(MMCProblem):
 
     def lacking(self, at: Placement) -> Matrix:
         """(6), (m, k), the steepest first: v √s with s = vᵀWv − 1."""
-        values, vectors = leading_eigh(at.W, MORE)
+        values, vectors = bounded_leading_eigh(at.W, MORE)
         found: Matrix = (vectors * np.sqrt(np.maximum(values - 1, 0))).T[values > 1]
         return found[::-1]
 

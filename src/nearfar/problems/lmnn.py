@@ -56,11 +56,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg as scipy_linalg
 
 from nearfar.errors import MemoryLimitError
 from nearfar.kernels import Array
-from nearfar.linalg import in_basis, largest_scale, range_and_null, symmetric, top_of_means
+from nearfar.linalg import (
+    in_basis,
+    is_positive_definite,
+    largest_scale,
+    range_and_null,
+    symmetric,
+    top_of_means,
+)
 from nearfar.problems.lmnn_objective import LMNNObjective
 from nearfar.problems.lmnn_triplets import DualPoint, Placement, Triplets
 
@@ -161,19 +167,19 @@ class LMNNProblem(LMNNObjective):
     ) -> bool:
         """Whether the triplets of the certificate of L hold all that are active at images Z.
 
-        If λ is the least eigenvalue of the map's metric relative to that of L, φWᵀW included, an
-        impostor with D'(p) < 1 + D'(e) has λD(p) < 1 + D'(e), and was found if that is at most
-        λ(1 + D(e) + w).
+        If the map's metric is at least λ times that of L, φWᵀW included, an impostor with
+        D'(p) < 1 + D'(e) has λD(p) < 1 + D'(e), and was found if that is at most λ(1 + D(e) + w).
+        A Cholesky factor shows it for the least λ that suffices for all e.
         """
         if L.ndim > 2:  # several metrics
             return False
-        above, after = (A @ self.prior_inverse for A in (self.components(L), components))
+        above, after = (self._relative_to_prior(A) for A in (self.components(L), components))
         M = symmetric(above.T @ above) + self.floor * np.eye(above.shape[1])
-        only = (0, 0)  # the least
-        least = float(scipy_linalg.eigvalsh(symmetric(after.T @ after), M, subset_by_index=only)[0])
+        returned = symmetric(after.T @ after)
         lengths = self._lengths(self._map(L, self.exact()), *self.edges, self._exactly_kept)
-        reach = least * (1 + lengths + self._margin_of(certificate))
-        return bool((1 + self._lengths(Z, *self.edges) <= reach).all())
+        reach = 1 + lengths + self._margin_of(certificate)
+        needed = float(((1 + self._lengths(Z, *self.edges)) / reach).max())
+        return is_positive_definite(returned - needed * M)
 
     def _covers(self, certificate: Certificate, Z: Array, other: Array) -> bool:
         """Whether the triplets of a certificate at images Z hold all that are active at others.
@@ -361,8 +367,23 @@ class LMNNProblem(LMNNObjective):
         return [largest_scale(R, S, count) for (R, _), S in zip(ranges, pushes, strict=True)]
 
     def _pushes(self, triplets: Triplets, alpha: Array, U: Array) -> list[Matrix]:
-        """S(α) of each metric."""
-        return [-self.kernels.gram(U, self._laplacian(triplets, alpha, U))]
+        """S(α) of each metric.
+
+        Where few points are in active triplets, only their rows are multiplied.
+        """
+        kernels = self.kernels
+        heads, tails, weights = self._links(triplets, alpha)
+        used = kernels.flatnonzero(weights != 0)
+        occurs = self.first_edge[1:] < 0
+        occurs[heads[used]] = True
+        occurs[tails[used]] = True
+        nodes = kernels.flatnonzero(occurs)
+        if 2 * len(nodes) > len(U):
+            return [-kernels.gram(U, kernels.laplacian_matmul(heads, tails, weights, U))]
+        place = kernels.cumsum(occurs) - 1
+        rows = U[nodes]
+        lap = kernels.laplacian_matmul(place[heads[used]], place[tails[used]], weights[used], rows)
+        return [-kernels.gram(rows, lap)]
 
     def _free_directions(self, triplets: Triplets, alpha: Array, U: Array) -> tuple[Matrix, ...]:
         """For each metric where S(α) is positive in the null space of P: M grows there for free.

@@ -354,7 +354,8 @@ class LMNNObjective(LMNNPoints):
         """⟨P, LᵀL'⟩, where Z and W are the images of the points; sparse points need these."""
         if self._unit is not None:
             return self._unit * float(np.vdot(L, other))
-        return float(np.vdot(L @ self._root, other @ self._root))
+        rooted = L @ self._root
+        return float(np.vdot(rooted, rooted if other is L else other @ self._root))
 
     def _pulled(self, L: Matrix) -> Matrix:
         """L P."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import linalg as scipy_linalg
 
 from nearfar.kernels import Array, check_memory, is_torch, kernels_for
-from nearfar.linalg import factor_psd, leading_eigh, null_tolerance, symmetric
+from nearfar.linalg import bounded_leading_eigh, factor_psd, is_identity, null_tolerance, symmetric
 from nearfar.problems.whitening import floored_map, returned_map, rotated_map, whitened
 
 Matrix = NDArray[np.float64]
@@ -282,7 +282,7 @@ class LMNNPoints:
         """
         tau, vectors = scipy_linalg.eigh(self.Q, subset_by_value=(WIDE, np.inf))
         if len(tau) < FEWEST:
-            tau, vectors = leading_eigh(self.Q, FEWEST)
+            tau, vectors = bounded_leading_eigh(self.Q, FEWEST)
         weights = np.sqrt(np.maximum(1 - 1 / np.maximum(tau, 1.0), 0.01))
         L: Matrix = weights[:, None] * vectors.T
         return L
@@ -329,8 +329,17 @@ class LMNNPoints:
 
     def _ridge_of(self, components: Matrix) -> float:
         """The second term of the pull in (7), of the metric of a map on the features."""
-        framed = components @ self.prior_inverse
+        framed = self._relative_to_prior(components)
         return self.ridge * float(np.vdot(framed, framed))
+
+    def _relative_to_prior(self, components: Matrix) -> Matrix:
+        """A W⁻¹ for a map A of the features."""
+        return components if self._keeps_inputs else components @ self.prior_inverse
+
+    @cached_property
+    def _keeps_inputs(self) -> bool:
+        """Whether W = I."""
+        return is_identity(self.prior_inverse)
 
     def _images_of(self, components: Matrix) -> Array:
         """The images of the points under a map that is returned, in float64."""

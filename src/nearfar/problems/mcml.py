@@ -57,7 +57,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.kernels import Array
-from nearfar.linalg import range_and_null, symmetric
+from nearfar.linalg import is_identity, range_and_null, symmetric
 from nearfar.problems.soft_neighbors import (
     Point,
     SoftNeighborsProblem,
@@ -131,6 +131,11 @@ class MCMLProblem(SoftNeighborsProblem):
         """A basis R of the range of P with RᵀPR = I, and one of its null space."""
         return range_and_null(self.P)
 
+    @cached_property
+    def _is_white(self) -> bool:
+        """Whether P = I, as of the features of a kernel."""
+        return is_identity(self.P)
+
     def evaluate(self, L: Matrix, U: Array | None = None) -> CollapsePoint:
         """Objective and gradient at a factor, over the points U if they are given.
 
@@ -139,7 +144,7 @@ class MCMLProblem(SoftNeighborsProblem):
         the entropy, so that such a metric proves no bound.
         """
         sums = self.sums(L, U)
-        LP = L @ self.P
+        LP = L if self._is_white else L @ self.P
         normaliser = float(sums.logs @ self.counted) - self._constant
         return CollapsePoint(
             L,

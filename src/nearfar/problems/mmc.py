@@ -43,7 +43,7 @@ from scipy import linalg
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import NULL_TOLERANCE, symmetric
+from nearfar.linalg import NULL_TOLERANCE, bounded_leading_eigh, symmetric
 from nearfar.problems.near_pairs import (
     Floor,
     floor_of_pairs,
@@ -235,8 +235,7 @@ class MMCProblem:
 
     def _largest(self, W: Matrix) -> float:
         """λ_max(W)."""
-        top = len(W) - 1
-        return float(linalg.eigvalsh(W, subset_by_index=(top, top))[0])
+        return float(bounded_leading_eigh(W, 1)[0][-1])
 
     def above_floor(self, L: Matrix) -> Matrix:
         """A factor of R B Rᵀ in the coordinates of the features."""

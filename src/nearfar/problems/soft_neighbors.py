@@ -43,7 +43,14 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
 from nearfar.kernels import Array, kernels_for
-from nearfar.linalg import factor_psd, range_and_null, squared_norm, symmetric
+from nearfar.linalg import (
+    bounded_leading_eigh,
+    factor_psd,
+    is_identity,
+    range_and_null,
+    squared_norm,
+    symmetric,
+)
 from nearfar.problems.whitening import FLOOR, map_above, returned_map, whitened
 
 Matrix = NDArray[np.float64]
@@ -307,14 +314,24 @@ def price_and_floor(
 
 def gaussian_guess(P: Matrix, Q: Matrix, weight: float, rows: int | None) -> Matrix:
     """The factor of (4), its most important rows first; ``weight`` is N of (5)."""
-    basis, _ = range_and_null(P + FLOOR * Q)
-    tau, rotation = linalg.eigh(symmetric(basis.T @ Q @ basis))
-    order = np.argsort(-tau)[:rows]
+    tau, directions = _ratios(P, Q, rows)
     tau = np.maximum(tau, 1.0)
     gain = np.maximum(1 - 1 / tau, LEAST)
-    gain = np.minimum(gain, WIDE / tau / max(1, (tau > WIDE).sum()))
-    guess: Matrix = np.sqrt(0.25 * weight * gain[order])[:, None] * (basis @ rotation[:, order]).T
+    gain = np.minimum(gain, WIDE / tau / max(1, (tau > WIDE).sum()))[:rows]
+    guess: Matrix = np.sqrt(0.25 * weight * gain)[:, None] * directions[:, :rows].T
     return guess
+
+
+def _ratios(P: Matrix, Q: Matrix, rows: int | None) -> tuple[Matrix, Matrix]:
+    """τ of (4), descending, and directions v; at least ``rows`` of them and all with τ > WIDE."""
+    if is_identity(P):  # whose directions are those of Q
+        values, vectors = bounded_leading_eigh(symmetric(Q), len(Q) if rows is None else rows + 1)
+        steadied = 1 + FLOOR * values
+        if len(values) == len(Q) or values[0] <= WIDE * steadied[0]:
+            return (values / steadied)[::-1], (vectors / np.sqrt(steadied))[:, ::-1]
+    basis, _ = range_and_null(P + FLOOR * Q)
+    tau, rotation = linalg.eigh(symmetric(basis.T @ Q @ basis))
+    return tau[::-1], (basis @ rotation)[:, ::-1]
 
 
 def _by_differences(Z: Matrix, starts: Index, masses: Matrix | None) -> tuple[Matrix, Matrix]:

@@ -86,13 +86,17 @@ def at_best_scale(
 
     The objective is convex in the squared scale, and has more triplets the smaller the scale is. So
     start with a large scale, with a margin that keeps the set complete down to 1/√2 of the scale.
+    While there are none, the objective is the pull, and ever smaller shares of the scale are tried:
+    triplets that only a larger scale makes active would be at hand by now.
     """
     problem = problem.sampled(TUNING.scaled_rows)
     L = TUNING.warm_stretch * L if warm else TUNING.start_length**0.5 * problem.normalised(L)
-    reach, count, size = 1 - 0.5**0.5, -1, float(np.linalg.norm(L))
+    share, count, size = 0.5**0.5, -1, float(np.linalg.norm(L))
     while True:  # ends when all triplets are at hand or none is active, or before
         at = problem.survey(L, 1.0, width, insist=True)
         previous_count, count = count, len(at.triplets)
+        share = max(share**2, TUNING.least_share) if count == previous_count == 0 else 0.5**0.5
+        reach = 1 - share
         line = problem.line(at, L)
         grow = exact_step(line.at, line.limit)
         shrink = 0.0 if grow > 0 else exact_step(problem.line(at, -reach * L).at, 1.0)

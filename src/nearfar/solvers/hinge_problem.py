@@ -68,6 +68,7 @@ class Tuning:
     scaled_rows: int = 300  # rows with enough target edges to find the scale
     start_length: float = 2.0  # mean squared length of a target edge, in margins, that is too long
     warm_stretch: float = 1.3  # the same for a factor with about the right scale
+    least_share: float = 1 / 16  # of a scale without triplets, to try next
     smallest: float = 1e-8  # least scale of a metric: a metric of zeros would have no directions
     # rank
     dead: float = 1e-5  # share of the largest eigenvalue of M below which a row of L is dropped
