@@ -166,6 +166,27 @@ def test_factors_in_single_precision_lead_to_the_same_end(monkeypatch, constrain
     assert sum(used) + used.count(False) < 30
 
 
+def test_a_blocked_step_of_a_single_factor_is_made_again_in_double_precision(monkeypatch):
+    """A factor with a nearly zero pivot leads far outside the cones, whatever its residual: that is
+    no reason for other coordinates, nor to factor in single precision again."""
+    program = program_of(*roll(100, 5))
+    used, schur = [], type(program).schur
+
+    def with_a_tiny_pivot(self, K, inverse, extra, single=False):
+        used.append(single)
+        factor = schur(self, K, inverse, extra, single)
+        if single:
+            factor.lower[-1, -1] *= 1e-4
+        return factor
+
+    monkeypatch.setattr(type(program), "schur", with_a_tiny_pivot)
+    monkeypatch.setattr(program.gram, "SINGLE_ROWS", 100)
+    monkeypatch.setattr(module._InteriorPoint, "scaled", None)
+    *_, last = until(interior_point(program), 1e-5)
+    assert last.residual <= 1e-5
+    assert used == [True] + [False] * (len(used) - 1)
+
+
 @pytest.mark.slow
 def test_where_rounding_stops_the_path_other_coordinates_go_on(monkeypatch):
     """A thin roll: multipliers are large, K and S nearly singular, and plain coordinates end

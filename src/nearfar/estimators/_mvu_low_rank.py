@@ -40,7 +40,7 @@ EIGENVECTORS = 15  # smooth functions of the start, the default of `VariationalM
 STRETCH = 0.01  # at which it begins: the first changes of squared lengths
 ENTRIES = 3e7  # of a factor of the curvature, at most
 SHARE = 0.25  # of the memory that it may take
-SPARE = 0.01  # share of the gap: relative variance below which a column is to spare
+SPARE = 1e-4  # share of the gap: relative variance below which a column is to spare
 SHORT = 0.05  # of the mean square: shorter edges are as stiff as one of that length
 
 

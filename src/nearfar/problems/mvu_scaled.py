@@ -42,11 +42,12 @@ class ScaledMVUProgram(MVUProgram):
 
     def scaled(self, factor: Array) -> ScaledMVUProgram:
         """The program in coordinates in which the matrix of this factor is the unit matrix."""
-        return ScaledMVUProgram.build_from(self.original, self.basis @ factor)
+        return ScaledMVUProgram.build_from(self.original, self.gram.product(self.basis, factor))
 
     def plain(self, state: State) -> tuple[MVUProgram, State]:
         """The program (2), and this point of it."""
-        K = self.original.projected(self.basis @ (state.K @ self.basis.T))
+        product = self.gram.product
+        K = self.original.projected(product(self.basis, product(state.K, self.basis.T)))
         return self.original, replace(state, K=0.5 * (K + K.T))
 
     @property
@@ -56,7 +57,7 @@ class ScaledMVUProgram(MVUProgram):
 
     def lengths(self, K: Array) -> Array:
         """ℓ of (6)."""
-        return ((self.rows @ K) * self.rows).sum(1)
+        return (self.gram.product(self.rows, K) * self.rows).sum(1)
 
     def product_lengths(self, A: Array, B: Array) -> Array:
         """ℓ of ½(AB + (AB)ᵀ)."""
@@ -68,7 +69,7 @@ class ScaledMVUProgram(MVUProgram):
 
     def change(self, y: Array) -> Array:
         """Cᵀ diag(y) C, by which S' changes with y."""
-        return (self.rows.T * y) @ self.rows
+        return self.gram.product(self.rows.T * y, self.rows)
 
     def dual_slack(self, y: Array) -> Array:
         """S' of (7), with the mean of its eigenvalues in the direction of 1."""
@@ -92,4 +93,4 @@ class ScaledMVUProgram(MVUProgram):
         single: bool = False,  # noqa: ARG002 - these coordinates are for more precision, not less
     ) -> Array | None:
         """As in plain coordinates, for K' = I, always in double precision."""
-        return self.gram.schur_of_rows(self.rows, self.rows @ inverse, extra)
+        return self.gram.schur_of_rows(self.rows, self.gram.product(self.rows, inverse), extra)

@@ -12,7 +12,7 @@ M is an elementwise product because every constraint has rank one. `predictor_co
 and adds the corrections, several if that pays: once (4) is factored, solving it again is cheap.
 
 For large programs (4) is first factored in single precision, in half the time; the same refinement
-removes the error. As M becomes ill-conditioned on the way, so that solutions have fewer than three
+removes the error. As M becomes ill-conditioned on the way, so that solutions have fewer than four
 correct digits, it is factored in double precision.
 
 ΔK is a difference of large matrices, and its rounding errors violate the constraints more than (4)
@@ -44,7 +44,7 @@ from nearfar.solvers.run import Iterate
 
 Array = Any
 
-LOOSE = 2e-4  # share of a residual that a factor in single precision may leave, to be used again
+LOOSE = 1e-4  # share of a residual that a factor in single precision may leave, to be used again
 USELESS = 0.5  # the same, above which the step is made again in double precision
 CORRECTIONS = 3  # largest number of refinements of a direction
 ACCURATE = 1e-11  # residual of the constraints at which refinement stops
@@ -147,7 +147,8 @@ def interior_point(program: Program[State], start: State | None = None) -> Itera
         if len(means) > PATIENCE and mu > SLOW * means[-1 - PATIENCE]:
             return
         step, left = place.step(single)
-        if single and (step is None or left > USELESS):
+        if single and (left > USELESS or _is_blocked(step)):
+            single = False
             step, left = place.step()
         single = single and left <= LOOSE
         if place.needs_scaling(step):
@@ -156,6 +157,11 @@ def interior_point(program: Program[State], start: State | None = None) -> Itera
         if place is None or step is None or max(step.primal, step.dual) < SHORTEST:
             return
         place = place.moved(step)
+
+
+def _is_blocked(step: Step | None) -> bool:
+    """Whether there is no step, or one that is short in both cones."""
+    return step is None or max(step.primal, step.dual) < SHORT
 
 
 @dataclass(frozen=True)
