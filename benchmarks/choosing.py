@@ -94,11 +94,11 @@ def table(record):
     """The measured part of the page."""
     runs = record["runs"]
     text = (
-        f"Measured with `python -m benchmarks.choosing` on {record['machine']['cpu']},\n"
-        f"{record['machine']['cores']} cores, {record['date']}{_note(record)}. All learners have\n"
-        "their defaults and float32 points; wine is standardised for all. Learners of pairs draw\n"
-        f"{PAIRS['n_pairs']} near pairs and as many far ones. Below each data set are its training"
-        " points\nand features.\n"
+        "Measured with `python -m benchmarks.choosing`. All learners have their defaults and"
+        " float32\npoints; wine is standardised for all. Learners of pairs draw"
+        f" {PAIRS['n_pairs']} near pairs and as many\nfar ones, and with drawn pairs they keep some"
+        " of the inputs' distance, not one that the labels\nchoose. Below each data set are its"
+        f" training points and features.\n\n{_measurements(runs)}"
     )
     names = [name for name in DATA if any(run["data"] == name for run in runs)]
     header = ["learner"]
@@ -109,7 +109,7 @@ def table(record):
     parts = [text]
     for title, cell in PARTS.items():
         rows = [
-            [learner.partition(",")[0] if learner in ENTRIES else learner]
+            [_name(learner)]
             + [cell(found[learner, name]) if (learner, name) in found else "" for name in names]
             for learner in LEARNERS
         ]
@@ -118,8 +118,23 @@ def table(record):
     return "\n".join(parts)
 
 
-def _note(record):
-    return f", {record['note']}" if record.get("note") else ""
+def _measurements(runs):
+    """Which learners were measured where and when, a line each; seconds of two do not compare."""
+    found = {}
+    for run in runs:
+        machine, day = run["machine"], run["date"].partition(" ")[0]
+        where = f"{machine['cpu']}, {machine['cores']} cores, {day}"
+        where += f", {run['note']}" if run["note"] else ""
+        names = found.setdefault(where, [])
+        if (name := _name(run["learner"])) not in names:
+            names.append(name)
+    *some, (most, _) = sorted(found.items(), key=lambda item: len(item[1]))
+    lines = [f"- {', '.join(names)}: {where}" for where, names in some]
+    return "\n".join([*lines, f"- {'all others' if some else 'all'}: {most}"]) + "\n"
+
+
+def _name(learner):
+    return learner.partition(",")[0] if learner in ENTRIES else learner
 
 
 def _error(run):
@@ -147,7 +162,7 @@ def main(arguments=None):
     parser.add_argument("--learners", help="learners, by semicolons; all by default")
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--note", default="", help="of the record: what else ran, say")
+    parser.add_argument("--note", default="", help="of these runs: what else ran, say")
     parser.add_argument("--smoke", action="store_true", help="iris alone, and nothing is kept")
     parser.add_argument("--table", action="store_true", help="run nothing, write the table anew")
     options = parser.parse_args(arguments)
@@ -156,6 +171,7 @@ def main(arguments=None):
         record = json.loads(options.record.read_text())
     learners = options.learners.split(";") if options.learners else LEARNERS
     names = [] if options.table else ["iris"] if options.smoke else options.data.split(",")
+    stamp = {"machine": common.machine(), "date": common.now(), "note": options.note}
     for name in names:
         data = load(name)
         for learner in learners:
@@ -167,9 +183,8 @@ def main(arguments=None):
             same = [(name, learner)]
             record["runs"] = [
                 old for old in record["runs"] if (old["data"], old["learner"]) not in same
-            ] + [{"data": name} | run]
+            ] + [{"data": name} | run | stamp]
             if not options.smoke:
-                record |= {"machine": common.machine(), "date": common.now(), "note": options.note}
                 common.write_text(options.record, json.dumps(record, indent=1) + "\n")
     if not options.smoke:
         before, _, rest = options.page.read_text().partition(MARKS[0])

@@ -308,3 +308,15 @@ def test_page_joins_the_learners_of_several_records():
     joined = case(inputs=[0.1, 0.2], LMNN=[0.3, 0.4])
     del joined["splits"]["1"]["LMNN"]
     assert never_worse_page.merged([record(one), record(other)]) == [joined]
+
+
+def test_a_split_in_which_the_inputs_were_not_measured_is_left_out():
+    """LDA is better wherever both were measured; a third split of LMNN alone does not hide it."""
+    whole = case(inputs=[0.3, 0.3], LDA=[0.1, 0.1], LMNN=[0.2, 0.2])
+    more = case(LMNN=[0.2, 0.2, 0.1])
+    (found,) = never_worse_page.merged([record(whole), record(more)])
+    assert list(found["splits"]) == ["0", "1"]
+    assert never_worse_page.near_best([found], "LMNN", LINEAR) == ["0 (0 %)", "0 (0 %)"]
+    assert "| iris, raw | 15 × 4, 3 | 30.0 | **10.0** | 20.0 |" in never_worse.page(
+        [record(whole), record(more)]
+    )

@@ -45,9 +45,9 @@ def _trial() -> Iterator[None]:
 def warn_if_trials_are_worse(estimator: Any, X: Array, labels: ClassOrder | None) -> None:
     """Learn without a third of the rows at a time, and warn if the inputs classify it better.
 
-    For learners at their defaults that do not choose on rows that are left out how much of the
-    inputs' distance to keep. It takes one to two times as long as the fit that it follows, and is
-    made only for a full metric of few rows and without a time limit.
+    For learners at their defaults whose objective is not about nearest neighbours. It takes one to
+    two times as long as the fit that it follows, and is made only for a full metric of few rows and
+    without a time limit.
     """
     n = X.shape[0]
     if labels is None or _on_trial.get() or not FEWEST_ROWS <= n <= MOST_ROWS:
