@@ -445,7 +445,7 @@ def _pairs(bits: Tensor) -> Iterator[tuple[Tensor, Tensor]] | None:
 
 def _spread(bits: Tensor, rows: Tensor, words: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     each = torch.arange(32, dtype=torch.int32, device=bits.device)
-    step = min(WORDS, max(WORDS >> 6, _mask_bytes(bits) // WORD_BYTES))
+    step = max(1, min(WORDS, max(WORDS >> 6, _mask_bytes(bits) // WORD_BYTES)))
     for first in range(0, max(1, len(rows)), step):
         i, w = rows[first : first + step], words[first : first + step]
         at, bit = torch.nonzero((bits[i, w][:, None] >> each) & 1, as_tuple=True)
