@@ -290,6 +290,7 @@ def cross_impostor_pairs(
     stop = torch.searchsorted(ordered, labels.contiguous(), right=True)
     excluded = _row_numbers(first, Z), _row_numbers(stop, Z)
     found = [torch.empty(0, dtype=torch.int64, device=Z.device)]
+    count = PairCount(Q)
     for rows, pairs in _one_sided(
         A.side(rho, t), B.side(-torch.ones_like(B.errors), t), excluded, shape
     ):
@@ -299,7 +300,10 @@ def cross_impostor_pairs(
             heads, tails = i + rows.start, order[j]
             near = torch.nonzero(lengths(heads, tails) < reach[heads]).ravel()
             found.append(heads[near] * n + tails[near])
-    return torch.unique(torch.cat(found), sorted=True)
+            count.add(len(near))
+    code = torch.cat(found)
+    found.clear()
+    return torch.unique(code, sorted=True)
 
 
 def nearest(Q: Tensor, Z: Tensor, k: int, *, others: bool = False) -> tuple[Tensor, Tensor] | None:
