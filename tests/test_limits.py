@@ -8,6 +8,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -338,15 +339,22 @@ def overlapping(rng):
     return rng.normal(size=(900, 8)) + 0.7 * np.eye(8)[y], y
 
 
+class Held:
+    """Something that a search holds while it fails."""
+
+
 def refuse_searches(monkeypatch, numbers):
     """Let these searches of a fit to 900 points find too many triplets; return their counts."""
-    counts, check = [], LMNNProblem._check_memory
+    counts, check, refused = [], LMNNProblem._check_memory, WeakSet()
 
     def counted(self, n_pairs, n_triplets, room):
         check(self, n_pairs, n_triplets, room)
+        assert not refused  # what a search had found is gone before the next one
         if len(self.edges[0]) == 3 * 900:  # fewer are the sample that gives the scale
             counts.append(n_triplets)
             if len(counts) - 1 in numbers:
+                held = Held()
+                refused.add(held)
                 raise MemoryLimitError("There are too many. Take fewer.")
 
     monkeypatch.setattr(LMNNProblem, "_check_memory", counted)

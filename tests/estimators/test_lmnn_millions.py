@@ -1,5 +1,7 @@
 """LMNN of many rows: triplets are counted before they are searched, and a sample comes first."""
 
+from weakref import WeakSet
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -98,10 +100,13 @@ def test_where_searches_are_cheap_fewer_triplets_are_kept(digits, counted, monke
 
 def test_a_certificate_holds_fewer_triplets_where_memory_does(digits, monkeypatch):
     """Without room for triplets outside the margin, the active ones prove the gap."""
-    survey, refused = LMNNProblem._survey, []
+    survey, refused, held = LMNNProblem._survey, [], WeakSet()
 
     def within_memory(self, L, Z, kept, margin, *args, screened=False, **options):
+        assert not held  # what the refused search had found is gone
         if screened and margin > 0:
+            found = LMNN()  # anything that can be watched
+            held.add(found)
             refused.append(margin)
             raise MemoryLimitError("too many")
         return survey(self, L, Z, kept, margin, *args, screened=screened, **options)

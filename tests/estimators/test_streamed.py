@@ -3,6 +3,7 @@
 On the CPU a device is imagined: `Card` tensors are on it, and `Away` ones cannot be computed with.
 """
 
+from contextlib import suppress
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -13,6 +14,9 @@ from nearfar import LMNN, NCA, Streamed, verify
 from nearfar.blocks import streamed, streaming
 from nearfar.errors import InvalidInputError, MemoryLimitError
 from nearfar.kernels import gram_torch
+from nearfar.kernels.tiles import PairCount
+from nearfar.limits import memory_limit
+from nearfar.problems import lmnn_shards
 
 torch = pytest.importorskip("torch")
 
@@ -129,6 +133,55 @@ def test_results_stay_where_memory_holds_them(card, digits, monkeypatch):
     monkeypatch.setattr(streaming, "KEPT", 0.15)
     LMNN(tol=TOL, shrinkage=0, memory_limit=1).fit(Streamed(digits[0], "cpu"), digits[1])
     assert card["unloaded"] == 0
+
+
+def test_a_task_that_fails_leaves_nothing_on_the_card(card):
+    """Nor those after it, though all of them are still referred to."""
+    engine = streaming.Streaming("cpu")
+    rows = [engine.transfer.host_rows(np.ones((9, 2))) for _ in range(5)]
+
+    def fails(x):
+        found = 2 * x
+        raise MemoryLimitError(f"{len(found)} rows are too many. Take fewer.")
+
+    tasks = engine.map(fails, rows, name="fails")
+    later = engine.map(lambda x: x + 1, tasks, name="later")
+    with suppress(MemoryLimitError):
+        engine.results(tasks)
+    assert all(task.done() for task in later)
+    assert card["loaded"] > 0
+    assert not held
+    again = engine.map(lambda x: x + 1, rows, name="again")  # all places are free
+    assert len(engine.results(again)) == 5
+
+
+def test_what_does_not_fit_is_not_loaded(card):
+    engine = streaming.Streaming("cpu")
+    rows = engine.transfer.host_rows(np.ones((9, 2)))
+    with memory_limit(1e-7), pytest.raises(MemoryLimitError, match="copy what a block of rows"):
+        engine.finish(engine.map(len, [rows], name="rows"))
+    assert card["loaded"] == 0
+
+
+@pytest.mark.usefixtures("card")
+def test_pairs_of_all_searches_count(digits, monkeypatch):
+    """Too many for one shard, though not for any search: as in memory, fewer are taken."""
+    X, y = digits
+    counts = []
+
+    class Count(PairCount):
+        def add(self, count):
+            if len(self._points) != len(X) // 3:
+                return  # a sample, which gives the scale
+            counts.append(count)
+            if len(counts) in (2, 8):  # of the first search, and of a later one
+                raise MemoryLimitError("There are too many. Take fewer.")
+
+    monkeypatch.setattr(lmnn_shards, "PairCount", Count)
+    model = LMNN(tol=TOL, shrinkage=0).fit(Streamed(X, "cpu"), y)
+    assert len(counts) >= 12  # each is made again
+    assert model.status_ == "converged"
+    assert verify(model, X, y).gap <= TOL * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("fitted", ["array", "tensor"])

@@ -18,6 +18,7 @@ from nearfar.kernels import Array, check_memory, is_torch, take_rows, to_host, t
 Index = NDArray[np.intp]
 
 BLOCK_SHARE = 40  # blocks of float32 that memory must hold: copies, images in float64, products
+TRIPLET_BYTES = 30_000  # of each row besides: three times what LMNN's triplets of it may take
 LARGEST_BLOCK = 1 << 28  # bytes
 FEWEST_ROWS = 256  # of a block
 
@@ -142,12 +143,12 @@ class Streamed:
     def _starts(self, memory: float, n: int, most_rows: int | None = None) -> Index:
         row = self.shape[1] * self.dtype.itemsize
         check_memory(
-            float(BLOCK_SHARE * row * min(FEWEST_ROWS, n)),
+            float((BLOCK_SHARE * row + TRIPLET_BYTES) * min(FEWEST_ROWS, n)),
             f"computing {n} rows of {self.shape[1]} features in blocks",
             "Reduce the features",
             self.reference,
         )
-        size = int(min(LARGEST_BLOCK, memory / BLOCK_SHARE) // row)
+        size = min(LARGEST_BLOCK // row, int(memory // (BLOCK_SHARE * row + TRIPLET_BYTES)))
         count = -(-n // min(size, most_rows or size))
         return np.linspace(0, n, count + 1).astype(np.intp)
 

@@ -6,14 +6,24 @@ One thread computes. Another copies what the next task needs, if that is little,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass, fields, is_dataclass
 from threading import Semaphore
+from traceback import clear_frames
 from typing import Any
+from weakref import WeakSet
 
 from nearfar.blocks.engine import Task, Threads, _done, _result, run_task, unchanged
-from nearfar.kernels import Array, free_memory, held_memory, is_torch, transfer_to
+from nearfar.errors import MemoryLimitError
+from nearfar.kernels import (
+    Array,
+    check_memory,
+    free_memory,
+    held_memory,
+    is_torch,
+    transfer_to,
+)
 
 KEPT = 0.15  # share of the memory up to which results stay on the device
 PLACES = 2  # tasks on the device at a time: one that computes, and the next,
@@ -36,6 +46,7 @@ class Streaming(Threads):
         self.transfer = transfer_to(device)
         self._copies, self._pool = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self._places = Semaphore(PLACES)  # a large task takes all
+        self._begun: WeakSet[Task] = WeakSet()
 
     @property
     def memory(self) -> float:
@@ -56,6 +67,7 @@ class Streaming(Threads):
         loaded = self._copies.submit(copy_context().run, self._load, args)
         task = self._pool.submit(copy_context().run, self._compute, function, loaded)
         task.add_done_callback(lambda _: loaded.add_done_callback(self._leave))  # or is cancelled
+        self._begun.update((loaded, task))
         return task
 
     def _load(self, args: tuple[Any, ...]) -> _Loaded:
@@ -69,6 +81,13 @@ class Streaming(Threads):
         for _ in range(places):
             self._places.acquire()
         try:
+            if places == PLACES:  # nothing else is computed
+                check_memory(
+                    float(size),
+                    "to copy what a block of rows needs to the device",
+                    "Fit to fewer rows, lower n_neighbors",
+                    self.transfer.reference,
+                )
             with self.transfer.beside():
                 there = {key: self.transfer.load(x) for key, x in away.items()}
                 values = [changed(value, lambda x: there.get(id(x), x)) for value in values]
@@ -86,6 +105,9 @@ class Streaming(Threads):
                 found = self._away(found, args.origins)
             self.transfer.wait()
             return found
+        except BaseException as error:
+            clear_frames(error.__traceback__)  # what was computed is not kept beside later tasks
+            raise
         finally:
             args.values.clear()
 
@@ -111,11 +133,31 @@ class Streaming(Threads):
 
     def finish(self, tasks: Sequence[Task]) -> None:
         """As `nearfar.blocks.Engine.finish`."""
-        super().results(tasks)
+        message = ""
+        try:
+            super().results(tasks)
+        except MemoryLimitError as error:
+            message = str(error)
+        if message:
+            self._stop()
+            raise MemoryLimitError(message)  # no task keeps this one, and so what its frames hold
+
+    def _stop(self) -> None:
+        """End all tasks after one has failed, and let errors hold nothing."""
+        begun = list(self._begun)
+        for task in begun:
+            task.cancel()
+        wait(begun)
+        for task in begun:
+            error = None if task.cancelled() else task.exception()
+            while error is not None:
+                clear_frames(error.__traceback__)
+                error.__traceback__, error = None, error.__context__
 
     def results(self, tasks: Sequence[Task]) -> list[Any]:
         """As `nearfar.blocks.Engine.results`; tensors are on the device."""
-        here = [changed(value, self.transfer.load) for value in super().results(tasks)]
+        self.finish(tasks)
+        here = [changed(task.result(), self.transfer.load) for task in tasks]
         self.transfer.wait()
         return here
 

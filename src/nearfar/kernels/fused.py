@@ -290,6 +290,7 @@ def cross_impostor_pairs(
     stop = torch.searchsorted(ordered, labels.contiguous(), right=True)
     excluded = _row_numbers(first, Z), _row_numbers(stop, Z)
     found = [torch.empty(0, dtype=torch.int64, device=Z.device)]
+    count = PairCount(Q)
     for rows, pairs in _one_sided(
         A.side(rho, t), B.side(-torch.ones_like(B.errors), t), excluded, shape
     ):
@@ -299,7 +300,10 @@ def cross_impostor_pairs(
             heads, tails = i + rows.start, order[j]
             near = torch.nonzero(lengths(heads, tails) < reach[heads]).ravel()
             found.append(heads[near] * n + tails[near])
-    return torch.unique(torch.cat(found), sorted=True)
+            count.add(len(near))
+    code = torch.cat(found)
+    found.clear()
+    return torch.unique(code, sorted=True)
 
 
 def nearest(Q: Tensor, Z: Tensor, k: int, *, others: bool = False) -> tuple[Tensor, Tensor] | None:
@@ -445,7 +449,7 @@ def _pairs(bits: Tensor) -> Iterator[tuple[Tensor, Tensor]] | None:
 
 def _spread(bits: Tensor, rows: Tensor, words: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     each = torch.arange(32, dtype=torch.int32, device=bits.device)
-    step = min(WORDS, max(WORDS >> 6, _mask_bytes(bits) // WORD_BYTES))
+    step = max(1, min(WORDS, max(WORDS >> 6, _mask_bytes(bits) // WORD_BYTES)))
     for first in range(0, max(1, len(rows)), step):
         i, w = rows[first : first + step], words[first : first + step]
         at, bit = torch.nonzero((bits[i, w][:, None] >> each) & 1, as_tuple=True)

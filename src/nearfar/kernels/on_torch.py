@@ -18,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.kernels import numpy_similarities, on_numpy, slabs
+from nearfar.kernels import free_memory, numpy_similarities, on_numpy, slabs
 from nearfar.kernels.devices import fused_search_fault
 from nearfar.kernels.tiles import (
     SPARE,
+    PairCount,
     classes_of,
     inexact,
     labels_of,
@@ -269,18 +270,21 @@ def impostor_pairs(
     bar = (-0.5 * reach).to(S.dtype)
     bar = torch.nextafter(bar, torch.full_like(bar, -torch.inf))
     found = [torch.empty(0, dtype=torch.int64, device=Z.device)]  # flat codes i n + l
+    labels, count = index(labels_of(starts), Z), PairCount(Z)
+
+    def decide(heads: Tensor, tails: Tensor) -> None:
+        exact = (labels[heads] != labels[tails]) & (sq_lengths(Z, heads, tails) < reach[heads])
+        found.append(heads[exact] * n + tails[exact])
+        count.add(len(found[-1]))
+
     for rows, columns in unlike_tiles(starts, _tile(Z)):
         check_time()
         product = left[rows] @ right[columns].T
         i, j = torch.nonzero(~(product <= bar[rows, None]), as_tuple=True)
-        found.append((i + rows.start) * n + j + columns.start)
+        decide(i + rows.start, j + columns.start)
         i, j = torch.nonzero(~(product <= bar[columns]), as_tuple=True)
-        found.append((j + columns.start) * n + i + rows.start)
-    code = torch.cat(found)
-    heads, tails = code // n, code % n
-    labels = index(labels_of(starts), Z)
-    exact = (labels[heads] != labels[tails]) & (sq_lengths(Z, heads, tails) < reach[heads])
-    code = torch.unique(code[exact], sorted=True)
+        decide(j + columns.start, i + rows.start)
+    code = torch.unique(torch.cat(found), sorted=True)
     return code // n, code % n
 
 
@@ -312,6 +316,7 @@ def cross_impostor_pairs(
     none = torch.empty(0, dtype=torch.int64, device=Z.device)
     heads, tails = [none], [none]
     step = max(1, _tile(Z) ** 2 // max(len(Z), 1))
+    count = PairCount(Q)
     for first in range(0, len(Q), step):
         check_time()
         rows = slice(first, first + step)
@@ -323,6 +328,7 @@ def cross_impostor_pairs(
         near = flatnonzero(sq_lengths(stack, i, len(Q) + j) < reach[i])
         heads.append(i[near])
         tails.append(j[near])
+        count.add(len(near))
     return torch.cat(heads), torch.cat(tails)
 
 
@@ -359,7 +365,7 @@ def _tile(Z: Tensor) -> int:
     """Rows of a tile: its products, masks and indices fill an eighth of the GPU's free memory."""
     if Z.device.type != "cuda":
         return 1536
-    free, _ = torch.cuda.mem_get_info(Z.device)
+    free = max(0.0, min(torch.cuda.mem_get_info(Z.device)[0], free_memory(Z)))
     return int(min(MOST_ROWS, max(256, (free / 8 / 24) ** 0.5)))
 
 

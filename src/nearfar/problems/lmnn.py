@@ -50,6 +50,7 @@ classification, JMLR 10 (2009).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -230,11 +231,10 @@ class LMNNProblem(LMNNObjective):
         """
         width = CERTIFY_WIDTH if previous is None else previous.width
         options: Any = {"screened": self.is_single, "components": components}
-        try:
-            at = self._survey(L, Z, kept, width, width, previous, keep=keep, **options)
-        except MemoryLimitError:
-            return self._survey(L, Z, kept, 0.0, width, previous, **options), 0.0
-        return at, width
+        with suppress(MemoryLimitError):
+            return self._survey(L, Z, kept, width, width, previous, keep=keep, **options), width
+        # The error, which holds what had been found, is gone here.
+        return self._survey(L, Z, kept, 0.0, width, previous, **options), 0.0
 
     def _certificate(self, at: Placement, U: Array, kept: Array | None) -> Certificate:
         """The gap of (6), with the better of α at the placement and its means with the best one.

@@ -27,6 +27,7 @@ from nearfar.kernels import (
     to_device_of,
     to_host,
 )
+from nearfar.kernels.tiles import PairCount
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_objective import WORKING_BYTES
 from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
@@ -343,6 +344,8 @@ def assembled(
     search, only images are made. Those that triplets need are then chosen.
     """
     kernels, none = kernels_for(X), np.empty(0, dtype=np.intp)
+    if is_torch(X):  # each search counts its own
+        PairCount(X).add(sum(len(part.heads) for part in found))
     others = sorted((part for part in found if len(part.ids)), key=lambda part: int(part.ids[0]))
     tail_ids = np.concatenate([none, *(part.ids for part in others)])  # ascending, as blocks are
     rows = [*base.pieces(X), *(part.rows for part in others)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Generic
@@ -234,10 +235,11 @@ class State(Generic[At, Known, Along]):
         keep = self.fixed_rank or searches.keeps_triplets
         L, known = self.at.L, self.at.triplets
         del self.at  # what it holds is not needed while triplets are searched
-        try:
-            self.at = problem.survey(L, searches.margin, known.width, known, keep=keep)
-        except MemoryLimitError:
-            self.at = self._survey_within_memory(L, known)
+        at: At | None = None
+        with suppress(MemoryLimitError):
+            at = problem.survey(L, searches.margin, known.width, known, keep=keep)
+        # The error, which holds what had been found, is gone here.
+        self.at = self._survey_within_memory(L, known) if at is None else at
         self.searched = self.at.L
         objective, self.n_active = problem.objective(self.at)
         searches.record(self.n_iter, self.value, objective)
@@ -251,11 +253,10 @@ class State(Generic[At, Known, Along]):
         one of theirs.
         """
         for _ in range(TUNING.most_halvings):
-            try:
+            with suppress(MemoryLimitError):
                 return self.problem.survey(L, 0.0, known.width, known)
-            except MemoryLimitError:
-                L = mean_metric(L, self.searched, fixed_rank=self.fixed_rank)
-                self.memory.forget()
+            L = mean_metric(L, self.searched, fixed_rank=self.fixed_rank)
+            self.memory.forget()
         return self.problem.survey(L, 0.0, known.width, known, insist=True)
 
     def iterate(self, found: Found, start: Iterate[Known] | None) -> Iterate[Known]:

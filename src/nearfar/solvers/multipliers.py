@@ -21,6 +21,7 @@ Of very many rows, the first steps learn from some (`nearfar.solvers.coarse_star
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -107,9 +108,10 @@ def proximal_factor_descent(
     else:
         width = triplets.width
     memory = LBFGS(pairs_in_memory(TUNING.memory, L.size) if fixed_rank else TUNING.memory)
-    try:
+    at: At | None = None
+    with suppress(MemoryLimitError):
         at = problem.survey(L, margin, width, triplets)
-    except MemoryLimitError:
+    if at is None:  # and the error, which holds what had been found, is gone
         at = problem.survey(L, 0.0, width, triplets, insist=True)  # only those that are active
     state = State(problem, at, tol, fixed_rank, margin, interval, memory)
     del at  # it would stay as long as the descent, with arrays as large as the triplets
