@@ -96,8 +96,8 @@ def table(record):
     text = (
         "Measured with `python -m benchmarks.choosing`. All learners have their defaults and"
         " float32\npoints; wine is standardised for all. Learners of pairs draw"
-        f" {PAIRS['n_pairs']} near pairs and as many\nfar ones, and with drawn pairs they keep some"
-        " of the inputs' distance, not one that the labels\nchoose. Below each data set are its"
+        f" {PAIRS['n_pairs']} near pairs and as many\nfar ones, and with drawn pairs none of them"
+        " keeps a distance that the labels choose.\nBelow each data set are its"
         f" training points and features.\n\n{_measurements(runs)}"
     )
     names = [name for name in DATA if any(run["data"] == name for run in runs)]
