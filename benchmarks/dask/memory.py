@@ -68,7 +68,7 @@ def measure(n_rows, n_features, limit, max_iter):
     from distributed import Client, LocalCluster
 
     from nearfar import LMNN
-    from nearfar.blocks.malloc import GROWTH_BYTES, TRIM_BYTES
+    from nearfar.blocks.malloc import TRIM_BYTES, growth_bytes
     from nearfar.blocks.rows import BATCH, IN_FLIGHT, block_starts
 
     X, y = lazy_rows(n_rows, n_features), np.arange(n_rows) % CLASSES
@@ -97,7 +97,7 @@ def measure(n_rows, n_features, limit, max_iter):
     starts = block_starts((n_rows, n_features), np.float32)
     megabytes, block = 4e-6 * n_rows * n_features, 4e-6 * n_features * float(np.diff(starts).max())
     flight = (IN_FLIGHT + 1) * BATCH * block
-    constant = 1e-6 * (GROWTH_BYTES + TRIM_BYTES + MATRICES * 8 * n_features**2)
+    constant = 1e-6 * (growth_bytes(limit * 1e6) + TRIM_BYTES + MATRICES * 8 * n_features**2)
     return {
         "rows": n_rows,
         "features": n_features,

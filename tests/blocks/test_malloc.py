@@ -61,6 +61,11 @@ def test_freed_memory_is_returned_once_much_is_kept(monkeypatch):
     assert [returned.after_task() for _ in looks] == looks
 
 
+def test_less_is_kept_where_memory_is_short():
+    assert malloc.growth_bytes(None) == malloc.growth_bytes(1e11) == malloc.GROWTH_BYTES
+    assert malloc.growth_bytes(1.6e9) == 1e8
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
 def test_memory_in_use_is_not_kept():
     """Pages of arrays that are in use count as allocated, not as kept."""

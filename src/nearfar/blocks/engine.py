@@ -286,7 +286,7 @@ def run_on_worker(function: Callable[..., Any], *args: Any) -> Any:
         try:
             return run_task(function, *args)
         finally:
-            returned.after_task()
+            returned.after_task(limit)
 
 
 def _limit_of_worker() -> int | None:

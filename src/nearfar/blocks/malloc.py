@@ -19,7 +19,9 @@ MMAP_BYTES = 1 << 25  # the most that glibc takes: larger arrays still return at
 MMAP_SHARE = 128  # and so do those of this part of a worker's memory limit: Dask writes results to
 # disk until memory falls, and would write all of them if theirs were kept
 TRIM_BYTES = 1 << 25  # of freed memory at the end of a heap that a worker may keep
-GROWTH_BYTES = 1 << 26  # of freed memory, after which what lies between arrays is returned
+GROWTH_BYTES = 1 << 28  # of freed memory, after which what lies between arrays is returned; pages
+# that tasks need again soon take a tenth of their time,
+GROWTH_SHARE = 16  # or this part of the limit, if that is less
 
 
 @cache
@@ -41,16 +43,21 @@ def keep_freed_memory(limit: float | None = None) -> bool:
     return bool(mallopt(M_MMAP_THRESHOLD, own_pages) and mallopt(M_TRIM_THRESHOLD, TRIM_BYTES))
 
 
+def growth_bytes(limit: float | None) -> int:
+    """How much more freed memory a process may keep that may use so many bytes."""
+    return GROWTH_BYTES if limit is None else min(GROWTH_BYTES, int(limit) // GROWTH_SHARE)
+
+
 class Returned:
-    """Returns freed memory to the system whenever `GROWTH_BYTES` more of it are kept."""
+    """Returns freed memory to the system whenever `growth_bytes` more of it are kept."""
 
     def __init__(self) -> None:
         self._kept = 0
 
-    def after_task(self) -> bool:
+    def after_task(self, limit: float | None = None) -> bool:
         """Look at the memory of this process; tell whether freed memory was returned."""
         kept = kept_bytes()
-        if kept < self._kept + GROWTH_BYTES:
+        if kept < self._kept + growth_bytes(limit):
             self._kept = min(self._kept, kept)
             return False
         ctypes.CDLL(None).malloc_trim(0)
