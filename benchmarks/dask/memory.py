@@ -68,7 +68,7 @@ def measure(n_rows, n_features, limit, max_iter):
     from distributed import Client, LocalCluster
 
     from nearfar import LMNN
-    from nearfar.blocks.malloc import GROWTH_BYTES, TRIM_BYTES
+    from nearfar.blocks.malloc import TRIM_BYTES, growth_bytes
     from nearfar.blocks.rows import BATCH, IN_FLIGHT, block_starts
 
     X, y = lazy_rows(n_rows, n_features), np.arange(n_rows) % CLASSES
@@ -97,7 +97,7 @@ def measure(n_rows, n_features, limit, max_iter):
     starts = block_starts((n_rows, n_features), np.float32)
     megabytes, block = 4e-6 * n_rows * n_features, 4e-6 * n_features * float(np.diff(starts).max())
     flight = (IN_FLIGHT + 1) * BATCH * block
-    constant = 1e-6 * (GROWTH_BYTES + TRIM_BYTES + MATRICES * 8 * n_features**2)
+    constant = 1e-6 * (growth_bytes(limit * 1e6) + TRIM_BYTES + MATRICES * 8 * n_features**2)
     return {
         "rows": n_rows,
         "features": n_features,
@@ -160,10 +160,10 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dask.memory")
     parser.add_argument("--smoke", action="store_true", help="few rows, as in CI; keeps no files")
     parser.add_argument("--table", action="store_true", help="only write the page anew")
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--features", type=int, default=2048)
-    parser.add_argument("--limit", type=float, default=800.0, help="megabytes of a worker")
-    parser.add_argument("--iterations", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=120_000)
+    parser.add_argument("--features", type=int, default=1280)
+    parser.add_argument("--limit", type=float, default=600.0, help="megabytes of a worker")
+    parser.add_argument("--iterations", type=int, default=3)
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args(arguments)

@@ -31,14 +31,50 @@ def test_arrays_of_tasks_use_the_same_pages(client):
     assert min(client.run(malloc.resident_bytes).values()) > 1e7
 
 
+def faults_under_limit(limit):
+    """The same for arrays of 4 MB under a memory limit; what held before holds again."""
+    try:
+        malloc.keep_freed_memory.__wrapped__(limit)
+        return page_faults(4)
+    finally:
+        malloc.keep_freed_memory.__wrapped__()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
+def test_large_arrays_return_at_once_where_memory_is_short(client):
+    """Dask writes results to disk until memory falls: arrays of 2 MB of a limit of 256 MB."""
+    if not any(client.run(keep_freed_memory).values()):
+        pytest.skip("another C library, or a user's own choice")
+    tasks = Cluster(client).map(faults_under_limit, [1 << 28, 1 << 34], name="pages")
+    short, enough = Cluster(client).results(tasks)
+    assert enough < 20
+    assert short >= 40
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_freed_memory_is_returned_once_a_process_has_grown(monkeypatch):
-    """Not at the first look after that, and not before it has grown again."""
-    sizes = iter([10, 400, 300, 500, 701, 310])
+def test_freed_memory_is_returned_once_much_is_kept(monkeypatch):
+    """Not at the first look after that, and not before it is more than the least since then."""
+    sizes = iter([10, 400, 300, 500, 701, 310, 100, 499, 501, 400])
     monkeypatch.setattr(malloc, "GROWTH_BYTES", 400)
-    monkeypatch.setattr(malloc, "resident_bytes", lambda: next(sizes))
-    returned = malloc.Returned()
-    assert [returned.after_task() for _ in range(4)] == [False, True, False, True]
+    monkeypatch.setattr(malloc, "kept_bytes", lambda: next(sizes))
+    returned, looks = malloc.Returned(), [False, True, False, True, False, False, True]
+    assert [returned.after_task() for _ in looks] == looks
+
+
+def test_less_is_kept_where_memory_is_short():
+    assert malloc.growth_bytes(None) == malloc.growth_bytes(1e11) == malloc.GROWTH_BYTES
+    assert malloc.growth_bytes(1.6e9) == 1e8
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
+def test_memory_in_use_is_not_kept():
+    """Pages of arrays that are in use count as allocated, not as kept."""
+    if not malloc.allocated_bytes():
+        pytest.skip("a C library that does not tell")
+    before = malloc.allocated_bytes(), malloc.kept_bytes()
+    array = np.ones(1 << 23)
+    assert malloc.allocated_bytes() >= before[0] + array.nbytes
+    assert malloc.kept_bytes() < before[1] + array.nbytes / 2
 
 
 def test_a_process_that_dask_did_not_start_is_left_alone(monkeypatch):

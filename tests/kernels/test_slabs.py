@@ -126,6 +126,36 @@ def test_equals_the_plain_loops_in_any_unit(rng, dtype, scale):
     assert_same(pruned(Z, reach, starts), reference.impostor_pairs(Z, reach, starts))
 
 
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("points", "r"), [(in_groups, 2), (with_duplicates, 20), (far_away, 3)])
+def test_mutual_pairs_equal_all_differences(rng, dtype, points, r):
+    """Between two sets, of which each has a class that the other lacks."""
+    sizes, others = (9, 0, 40, 1), (30, 17, 3, 0)
+    starts = starts_of([*sizes, *others])
+    n, first = int(starts[-1]), sum(sizes)
+    labels = np.concatenate([np.repeat(np.arange(4), side) for side in (sizes, others)])
+    Z = points(rng, n, r).astype(dtype)
+    reach = rng.choice([-np.inf, 0.3, 3.0, 30.0, np.inf], n)
+    code = slabs.pruned_mutual_pairs(Z, reach, labels, first, parallel.in_threads)
+    side = np.arange(n) < first
+    heads, tails = np.nonzero((labels[:, None] != labels) & (side[:, None] != side))
+    near = on_numpy.sq_lengths(Z, heads, tails) < reach[heads]
+    assert_same(np.divmod(np.sort(code), n), (heads[near], tails[near]))
+    found = on_numpy.mutual_impostor_pairs(
+        Z[:first], reach[:first], Z[first:], reach[first:], labels[:first], labels[first:]
+    )
+    for (i, j), own, other in ((found[0], 0, first), (found[1], first, 0)):
+        chosen = near & (side[heads] == (own == 0))
+        assert_same((own + i, other + j), (heads[chosen], tails[chosen]))
+
+
+@pytest.mark.usefixtures("always")
+def test_mutual_pairs_of_labels_in_any_order_are_not_pruned(rng):
+    Z, labels = in_groups(rng, 40, 2), rng.integers(3, size=40)
+    pairs = slabs.pruned_mutual_pairs(Z, np.ones(40), labels, 20, parallel.in_threads)
+    assert pairs is None
+
+
 @pytest.mark.parametrize("n", [3000, 12000])
 @pytest.mark.parametrize("r", [2, 7, 30])
 def test_equals_the_search_of_all_pairs(monkeypatch, rng, dtype, n, r):

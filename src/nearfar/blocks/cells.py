@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nearfar.blocks.rows import Blocks, rows_at_a_time
 from nearfar.kernels import Array, kernels_for, to_host
-from nearfar.linalg import eigh
+from nearfar.linalg import leading_eigh
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -37,11 +37,11 @@ class Cut:
         return np.where(high, above, below)
 
 
-def cell_order(blocks: Blocks, codes: Index, components: Matrix) -> Index:
+def cell_order(blocks: Blocks, codes: Index, components: Matrix | None) -> Index:
     """Row numbers in an order of cells, one for each block, by class inside a block.
 
     Cells are half-spaces, halved again, each across the direction in which the images of a sample
-    of its rows vary most. ``codes`` are the classes of the rows.
+    of its rows vary most, or the rows themselves for None. ``codes`` are the classes of the rows.
     """
     n, count = blocks.shape[0], len(blocks)
     if count == 1:
@@ -59,21 +59,31 @@ def _cut(rows: Matrix, first: int, count: int) -> Cut | int:
     """Cells number first, …, first + count − 1, of about equal shares of the rows."""
     if count == 1 or len(rows) < 2:
         return first
-    centred = rows - rows.mean(axis=0)
-    direction = eigh(centred.T @ centred)[1][:, -1]
-    heights, half = rows @ direction, count // 2
+    direction, half = _direction(rows), count // 2
+    heights = rows @ direction
     bar = float(np.quantile(heights, half / count))
     high = heights > bar
     below, above = _cut(rows[~high], first, half), _cut(rows[high], first + half, count - half)
     return Cut(direction, bar, below, above)
 
 
-def _images(rows: Array, components: Matrix, first: Array) -> Matrix:
+def _direction(rows: Matrix) -> Matrix:
+    """The direction in which rows vary most."""
+    centred = rows - rows.mean(axis=0)
+    if len(rows) >= rows.shape[1]:
+        found: Matrix = leading_eigh(centred.T @ centred, 1)[1][:, -1]
+        return found
+    found = leading_eigh(centred @ centred.T, 1)[1][:, -1] @ centred
+    return found / max(float(np.linalg.norm(found)), np.finfo(float).tiny)
+
+
+def _images(rows: Array, components: Matrix | None, first: Array) -> Matrix:
     kernels = kernels_for(rows)
-    return to_host(kernels.apply(kernels.double(rows) - kernels.double(first), components))
+    points = kernels.double(rows) - kernels.double(first)
+    return to_host(points if components is None else kernels.apply(points, components))
 
 
-def _cells(block: Array, components: Matrix, first: Array, cuts: Cut | int) -> Index:
+def _cells(block: Array, components: Matrix | None, first: Array, cuts: Cut | int) -> Index:
     if isinstance(cuts, int):
         return np.full(len(block), cuts)
     parts = rows_at_a_time(block)

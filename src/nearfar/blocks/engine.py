@@ -279,21 +279,22 @@ def run_on_worker(function: Callable[..., Any], *args: Any) -> Any:
     `nearfar.kernels.check_memory`: triplets of LMNN, of which a search may find any number, would
     end the worker otherwise. Results of other tasks do not count, since Dask writes them to disk.
     """
-    with memory_limit(_gigabytes_of_task()):
-        if not keep_freed_memory():
+    limit = _limit_of_worker()
+    with memory_limit(TASK_SHARE * limit / GIGABYTE if limit else None):
+        if not keep_freed_memory(limit):
             return run_task(function, *args)
         try:
             return run_task(function, *args)
         finally:
-            returned.after_task()
+            returned.after_task(limit)
 
 
-def _gigabytes_of_task() -> float | None:
-    """What a task may use of the memory limit of its worker; None if there is no limit."""
+def _limit_of_worker() -> int | None:
+    """The memory limit of this worker in bytes; None if there is none."""
     from distributed import get_worker
 
-    limit = get_worker().memory_manager.memory_limit
-    return TASK_SHARE * limit / GIGABYTE if limit else None
+    limit: int | None = get_worker().memory_manager.memory_limit
+    return limit or None
 
 
 def _result(item: Any) -> Any:

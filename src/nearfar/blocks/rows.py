@@ -19,7 +19,6 @@ from nearfar.blocks.engine import (
     Engine,
     Task,
     Threads,
-    added_up,
     current_engine,
     import_dask,
     rounds,
@@ -249,8 +248,15 @@ class Blocks:
 
 
 def _plus(total: Any, function: Callable[..., Any], *args: Any) -> Any:
-    """A sum of results, with one more."""
-    return added_up(total, function(*args))
+    """A sum of results, with one more, which is not needed beside the sum."""
+    return _added_to(function(*args), total)
+
+
+def _added_to(value: Any, total: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_added_to, value, total))
+    value += total
+    return value
 
 
 def block_starts(

@@ -147,8 +147,7 @@ def _rows_of_blocks(
         prior = block_prior(blocks, split.codes, n_neighbors, varies)
     labels, order = split.labels, order[split.order]
     if targets is None and varies.any():
-        near = np.diag(varies.astype(float)) if prior is None else prior[0]
-        cells = cell_order(blocks, split.codes, near)
+        cells = cell_order(blocks, split.codes, None if prior is None else prior[0])
         blocks, order = blocks.reordered(cells), order[cells]
         labels = replace(labels, order=labels.order[cells])
     return Rows(X, blocks, centre, labels, order, weights, targets, None, prior)

@@ -7,7 +7,13 @@ from numpy.typing import NDArray
 
 from nearfar.kernels.numpy_edges import sq_lengths
 from nearfar.kernels.parallel import in_threads
-from nearfar.kernels.slabs import leading, lowered_halves, nearer, pruned_impostor_pairs
+from nearfar.kernels.slabs import (
+    leading,
+    lowered_halves,
+    nearer,
+    pruned_impostor_pairs,
+    pruned_mutual_pairs,
+)
 from nearfar.kernels.tiles import PairCount, cross_tiles, labels_of, unlike_tiles
 
 Floats = NDArray[np.floating]
@@ -149,19 +155,46 @@ def mutual_impostor_pairs(
     others: Index,
     screen: tuple[Floats, Floats] | None = None,
 ) -> tuple[tuple[Index, Index], tuple[Index, Index]]:
-    """`cross_impostor_pairs` of Q among Z, and of Z among Q, by one matrix product.
+    """`cross_impostor_pairs` of Q among Z, and of Z among Q.
 
-    Many points in float32 are screened in the directions in which they vary most.
+    Where labels ascend, bounds between blocks may exclude most pairs, as in `impostor_pairs`.
+    Otherwise one matrix product screens all pairs. Many points in float32 are screened in the
+    directions in which they vary most.
     """
-    A, B = (Q, Z) if screen is None else screen
-    r, width, stack = Q.shape[1], max(len(Z), 1), np.concatenate([Q, Z])
+    n, width = max(len(Q), 1), max(len(Z), 1)
+    stack, reaches = np.concatenate([Q, Z]), np.concatenate([reach, others_reach])
+    both = np.concatenate([labels, others])
+    code = pruned_mutual_pairs(stack, reaches, both, len(Q), in_threads)
+    if code is None:
+        A, B = (Q, Z) if screen is None else screen
+        forth, back = _screened_mutual_pairs(stack, reaches, both, A, B)
+    else:
+        heads, tails = np.divmod(code, len(stack))
+        ahead = heads < len(Q)
+        forth = heads[ahead] * width + tails[ahead] - len(Q)
+        back = (heads[~ahead] - len(Q)) * n + tails[~ahead]
+    forth.sort()
+    back.sort()
+    return np.divmod(forth, width), np.divmod(back, n)
+
+
+def _screened_mutual_pairs(
+    stack: Floats, reaches: Floats, both: Index, A: Floats, B: Floats
+) -> tuple[Index, Index]:
+    """Codes of the pairs from Q to Z, which follow each other in the stack, and from Z to Q.
+
+    A and B are Q and Z, or these rounded to a cheaper type.
+    """
+    n, r, width = len(A), stack.shape[1], max(len(B), 1)
+    labels, others = both[:n], both[n:]
+    reach, others_reach = reaches[:n], reaches[n:]
     halves = _lowered_halves(A), _lowered_halves(B)
     if len(stack) >= LEADING_ROWS and B.dtype == np.float32:
-        points = leading(stack, np.concatenate([reach, others_reach]))
+        points = leading(stack, reaches)
         if points is not None:
             lowered = lowered_halves(points, r)
-            A, B = points[: len(Q)], points[len(Q) :]
-            halves = lowered[: len(Q)], lowered[len(Q) :]
+            A, B = points[:n], points[n:]
+            halves = lowered[:n], lowered[n:]
     left = np.column_stack([A, np.ones(len(A), A.dtype), -halves[0]])
     right = np.column_stack([B, -halves[1], np.ones(len(B), B.dtype)]).T
     with np.errstate(over="ignore"):
@@ -180,21 +213,18 @@ def mutual_impostor_pairs(
         i, j = i + rows.start, j + columns.start
         unlike = labels[i] != others[j]
         i, j = i[unlike], j[unlike]
-        lengths, code = sq_lengths(stack, i, len(Q) + j), i * width + j
+        lengths, code = sq_lengths(stack, i, n + j), i * width + j
         forth, back = code[lengths < reach[i]], code[lengths < others_reach[j]]
         count.add(len(forth) + len(back))
         return forth, back
 
     count = PairCount(stack)
     tiles = list(cross_tiles(labels, others, TILE))
-    found = in_threads(codes, tiles, len(Q) * width * r * B.itemsize)
+    found = in_threads(codes, tiles, n * width * r * B.itemsize)
     none = np.empty(0, np.intp)
     forth, back = (np.concatenate([none, *(part[way] for part in found)]) for way in (0, 1))
     i, j = np.divmod(back, width)
-    back = j * max(len(Q), 1) + i
-    forth.sort()
-    back.sort()
-    return np.divmod(forth, width), np.divmod(back, max(len(Q), 1))
+    return forth, j * max(n, 1) + i
 
 
 def _lowered_halves(S: Floats) -> Floats:

@@ -92,7 +92,10 @@ def summed(
     work: Callable[[slice], Floats], parts: list[slice], shape: tuple[int, int], n_bytes: int
 ) -> NDArray[np.float64]:
     """The sum of the matrices of all parts, taken in float64."""
+    products = in_threads(work, parts, n_bytes)
+    if len(products) == 1:  # no second matrix
+        return np.asarray(products[0], dtype=np.float64)
     total = np.zeros(shape)
-    for product in in_threads(work, parts, n_bytes):
+    for product in products:
         total += product
     return total

@@ -82,6 +82,31 @@ def pruned_impostor_pairs(
     return slabs.impostor_pairs(Z, reach, in_threads) if slabs.share() <= WORTHWHILE else None
 
 
+def pruned_mutual_pairs(
+    Z: Floats, reach: Floats, labels: Index, first: int, in_threads: InThreads
+) -> Index | None:
+    """The same between the points before number ``first`` and those from there on.
+
+    ``labels`` are the classes of all points; None, too, unless they ascend on both sides.
+    """
+    n, count = len(Z), int(labels.max(initial=0)) + 1
+    falls = np.flatnonzero(np.diff(labels) < 0) + 1
+    if n < FEWEST_POINTS or count > n or (falls != first).any():
+        return None
+    numbers = np.arange(count)
+    sides = (
+        np.searchsorted(labels[:first], numbers),
+        first + np.searchsorted(labels[first:], numbers),
+    )
+    blocks = Blocks.build(Z, reach, np.concatenate([*sides, [n]]), in_threads)
+    if blocks is None:
+        return None
+    side, label = np.divmod(blocks.labels, count)
+    unlike = (side[:, None] != side) & (label[:, None] != label)
+    slabs = Slabs.build(blocks, Z, reach, in_threads, unlike)
+    return slabs.impostor_pairs(Z, reach, in_threads) if slabs.share() <= WORTHWHILE else None
+
+
 def nearer(Z: Floats, reach: Floats, heads: Index, tails: Index) -> Mask:
     """Whether ‖z_h − z_t‖² < reach_h, by differences, in the thread that calls it."""
     near = np.empty(len(heads), np.bool_)
@@ -176,10 +201,20 @@ class Slabs:
     ends: Single  # (b, b) e_BA, with its share of the rounding
     apart: Single  # (b, b) ‖c_A − c_B‖
     near: Mask  # (b, b) whether points of A may have impostors in B
+    unlike: Mask  # (b, b) whether points of A and B are compared: those of different classes
 
     @classmethod
-    def build(cls, blocks: Blocks, Z: Floats, reach: Floats, in_threads: InThreads) -> Slabs:
+    def build(
+        cls,
+        blocks: Blocks,
+        Z: Floats,
+        reach: Floats,
+        in_threads: InThreads,
+        unlike: Mask | None = None,
+    ) -> Slabs:
         """Find where the blocks end, and which pairs of blocks remain."""
+        if unlike is None:
+            unlike = blocks.labels[:, None] != blocks.labels
         points, centres = blocks.points, blocks.centres
         r, own = points.shape[1], np.repeat(np.arange(len(blocks)), np.diff(blocks.cuts))
         # A length beyond ρ is not below the reach even if rounding has made it shorter.
@@ -206,8 +241,8 @@ class Slabs:
         apart = (cdist(double, double) * (1 + 4 * EPS)).astype(np.float32)
         widest = np.maximum.reduceat(left[:, -1], blocks.cuts[:-1])
         near = ~(ends + ends.T + widest[:, None] * apart < 0)
-        near &= blocks.labels[:, None] != blocks.labels
-        return cls(blocks, left, ends, apart, near)
+        near &= unlike
+        return cls(blocks, left, ends, apart, near, unlike)
 
     def kept(self, a: int, others: Index) -> Mask:
         """Where (2) does not hold, for other blocks (rows) and the points of block a (columns)."""
@@ -226,14 +261,14 @@ class Slabs:
 
     def share(self) -> float:
         """Share of the pairs that remain, estimated from the points of some blocks."""
-        sizes, labels = np.diff(self.blocks.cuts), self.blocks.labels
-        unlike = len(self.left) - np.bincount(labels, sizes)[labels]
+        sizes = np.diff(self.blocks.cuts)
         tried = range(0, len(sizes), -(-len(sizes) // TRIED))
+        unlike = self.unlike[tried] @ sizes
         left = 0
         for a in tried:
             others = np.flatnonzero(self.near[a])
             left += int(sizes[others] @ np.count_nonzero(self.kept(a, others), axis=1))
-        return left / max(1.0, float(sizes[tried] @ unlike[tried]))
+        return left / max(1.0, float(sizes[tried] @ unlike))
 
     def impostor_pairs(self, Z: Floats, reach: Floats, in_threads: InThreads) -> Index:
         """Those of the remaining pairs that are nearer than the reach, as i n + l."""

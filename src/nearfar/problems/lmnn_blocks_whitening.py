@@ -17,7 +17,7 @@ from nearfar.blocks import Blocks, Task
 from nearfar.blocks.rows import rows_at_a_time
 from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.problems.lmnn_points import FLOOR, identity_prior
-from nearfar.problems.lmnn_shards import Base, joined, taken
+from nearfar.problems.lmnn_shard_rows import Base, joined, taken
 from nearfar.problems.whitening import (
     LOST,
     SAMPLE_ROWS,

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import Engine, Task
-from nearfar.problems import lmnn_shards as shards
-from nearfar.problems.lmnn_shards import Multipliers
+from nearfar.problems import lmnn_shard_sums as sums
+from nearfar.problems.lmnn_shard_rows import Multipliers
+from nearfar.problems.lmnn_shard_search import longest_edge
 from nearfar.problems.lmnn_triplets import STEP_LIMIT
 
 Matrix = NDArray[np.float64]
@@ -26,13 +27,13 @@ Matrix = NDArray[np.float64]
 class Search:
     """What a search for impostors has found, for each shard."""
 
-    found: list[list[Task]]  # `nearfar.problems.lmnn_shards.Found`, of each block
+    found: list[list[Task]]  # `nearfar.problems.lmnn_shard_search.Found`, of each block
     before: list[Task]  # the multipliers before it
-    heads: list[Task]  # `nearfar.problems.lmnn_shards.Head`
+    heads: list[Task]  # `nearfar.problems.lmnn_shard_search.Head`
 
     def longest_edge(self, engine: Engine) -> float:
         """The squared length of the longest target edge."""
-        tasks = engine.map(shards.longest_edge, self.heads, name="longest_edge")
+        tasks = engine.map(longest_edge, self.heads, name="longest_edge")
         return float(max(engine.results(tasks)))
 
     def without_heads(self) -> Search:
@@ -80,7 +81,7 @@ class Working:
             if here is not None:
                 self._count = sum(len(part.edge) for part in here)
             else:
-                counts = self.engine.map(shards.counted, tasks or [], name="count")
+                counts = self.engine.map(sums.counted, tasks or [], name="count")
                 self._count = int(self.engine.total(counts))
         return self._count
 
@@ -99,7 +100,7 @@ class Working:
         held = self.held
         if held.here is None:
             assert held.tasks is not None
-            tasks = self.engine.map(shards.collected, held.tasks, name="multipliers")
+            tasks = self.engine.map(sums.collected, held.tasks, name="multipliers")
             held.here = self.engine.results(tasks)
         return held.here
 
@@ -133,9 +134,9 @@ class Placed:
 
     @cached_property
     def measured(self) -> tuple[Any, ...]:
-        """Sums of `nearfar.problems.lmnn_shards.measured`."""
-        sums: tuple[Any, ...] = self.total(shards.measured, self.triplets.width, name="gradient")
-        return sums
+        """Sums of `nearfar.problems.lmnn_shard_sums.measured`."""
+        found: tuple[Any, ...] = self.total(sums.measured, self.triplets.width, name="gradient")
+        return found
 
     def total(self, function: Callable[..., Any], *shared: Any, name: str) -> Any:
         """The sum of ``function(shard, *shared)`` over the shards."""
@@ -158,7 +159,7 @@ class BlockLine:
         if t not in self.known:
             steps = (t,) if self.known else (*{0.0: 0, 1.0: 0, t: 0},)
             found = self.placed.total(
-                shards.along, self.direction, self.placed.triplets.width, steps, name="line_search"
+                sums.along, self.direction, self.placed.triplets.width, steps, name="line_search"
             )
             self.known.update(zip(steps, found, strict=True))
         p0, p1, p2 = self.pull

@@ -1,14 +1,15 @@
-"""Shards of LMNN: what a worker does for the rows of one block.
+"""Shards of LMNN: small LMNN problems, each with the rows of one block.
 
 A shard is a small LMNN problem: the rows of one block, the target edges and triplets headed by
 them, and the rows of their tails. Sums over shards are those over all triplets, since each triplet
-has one head. All functions here are tasks: pure functions of their arguments.
+has one head (`nearfar.problems.lmnn_shard_sums`).
 
 Equation numbers are those of `nearfar.problems.lmnn`.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -16,20 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import Sized
-from nearfar.blocks.rows import rows_at_a_time
 from nearfar.errors import MemoryLimitError
-from nearfar.kernels import (
-    Array,
-    check_memory,
-    is_torch,
-    kernels_for,
-    take_rows,
-    to_device_of,
-    to_host,
-)
+from nearfar.kernels import Array, check_memory, is_torch, kernels_for, to_host
 from nearfar.kernels.tiles import PairCount
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_objective import WORKING_BYTES
+from nearfar.problems.lmnn_shard_rows import Base, Coordinates, Multipliers, taken
+from nearfar.problems.lmnn_shard_search import Found
 from nearfar.problems.lmnn_triplets import Line, Placement, Triplets
 
 Index = NDArray[np.intp]
@@ -37,192 +31,6 @@ Matrix = NDArray[np.float64]
 
 ROW_COPIES = 3  # of the rows of a shard on a device: images, coordinates, their Laplacian
 NEAR_EQUAL = 1e-9  # squared length, in margins, up to which rows are compared
-
-
-@dataclass(frozen=True)
-class Coordinates:
-    """Whitened coordinates and the distance that is kept: what all shards share."""
-
-    centre: Matrix  # (features,)
-    basis: Matrix  # (features, d)
-    floor: float  # φ of (7)
-    prior: Matrix  # (k, features) W of (7)
-    push_weight: float
-    masses: Matrix | None  # (n,) m of (8), of all rows
-
-    @property
-    def kept_maps(self) -> list[Matrix]:
-        """√φ W of (7), under which lengths are those of φWᵀW; none for φ = 0."""
-        return [self.floor**0.5 * self.prior] if self.floor else []
-
-    def images(self, pieces: list[Array], maps: list[Matrix], single: bool) -> list[Array]:
-        """Rows under each of some maps, in float32 if ``single``; few are in float64 at a time."""
-        kernels = kernels_for(pieces[0])
-        found: list[list[Array]] = [[] for _ in maps]
-        for rows in (part for piece in pieces for part in rows_at_a_time(piece)):
-            points = kernels.double(rows)
-            points = points - kernels.like(self.centre, points)
-            for parts, L in zip(found, maps, strict=True):
-                part = kernels.apply(points, L)
-                parts.append(kernels.single(part) if single else part)
-        return [joined(parts) for parts in found]
-
-
-@dataclass(frozen=True)
-class Base(Sized):
-    """The target edges of the rows X of a block, or of other rows, and the rows where these end.
-
-    X itself (m, features) is not part of it, so that a worker holds it once.
-    """
-
-    ids: Index  # (m,) row numbers of X, ascending
-    codes: Index  # (m,) class numbers of X
-    ends: Array | None  # (e, features) rows of other blocks where target edges end
-    end_ids: Index  # (e,) their row numbers, ascending
-    heads: Index  # target edges: rows of X,
-    tails: Index  # and rows of X and then of ``ends``
-
-    def pieces(self, X: Array) -> list[Array]:
-        """All rows, as the edges count them."""
-        return [X] if self.ends is None else [X, self.ends]
-
-
-@dataclass(frozen=True)
-class Multipliers(Sized):
-    """Triplets of a shard with their multipliers a of (4), apart from all else."""
-
-    edge: Index  # (t,) edge of the shard
-    tail: Index  # (t,) row number of the impostor
-    prox: Matrix  # (t,)
-
-    @classmethod
-    def none(cls) -> Multipliers:
-        """No triplets."""
-        return cls(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
-
-
-@dataclass(frozen=True)
-class Seeker(Sized):
-    """What others need to know of the rows of a shard in a search for impostors."""
-
-    reach: Array  # (m,) squared distance up to which others are impostors
-    codes: Index  # (m,) classes, ascending
-    ids: Index  # (m,) row numbers, ascending
-    known: Index  # ascending row numbers of tails that are needed in any case
-
-
-@dataclass(frozen=True)
-class Head(Sized):
-    """The rows of a shard in a search for impostors."""
-
-    images: Array  # (m, r)
-    seeker: Seeker
-    longest: float  # squared length of target edges
-
-
-@dataclass(frozen=True)
-class Found(Sized):
-    """Impostors of the rows of a shard among those of a block."""
-
-    heads: Index  # pairs: rows of the shard,
-    tails: Index  # and row numbers
-    ids: Index  # row numbers of tails that are not in the shard,
-    rows: Array  # and these rows, (·, features)
-
-
-def based(
-    ends: list[Array], ids: Index, codes: Index, end_ids: Index, heads: Index, tails: Index
-) -> Base:
-    """A base, from pieces of the rows where edges end."""
-    return Base(ids, codes, joined(ends) if ends else None, end_ids, heads, tails)
-
-
-def joined(pieces: list[Array]) -> Array:
-    """Arrays of rows as one."""
-    return pieces[0] if len(pieces) == 1 else kernels_for(pieces[0]).concatenate(pieces)
-
-
-def ordered(pieces: list[Array], order: Index) -> Array:
-    """Rows of arrays that follow each other, in an order."""
-    return take_rows(joined(pieces), order)
-
-
-# -- search ----------------------------------------------------------------------------------------
-
-
-def begun(
-    X: Array,
-    base: Base,
-    previous: Multipliers,
-    at: Coordinates,
-    F: Matrix,
-    margin: float,
-    keep: bool,
-) -> Head:
-    """The head of a search under the map F (r, features), of the metric with its floor."""
-    kernels = kernels_for(X)
-    (images,) = at.images(base.pieces(X), [F], single=False)
-    heads, tails = (kernels.index(end, X) for end in (base.heads, base.tails))
-    lengths = kernels.double(kernels.sq_lengths(images, heads, tails))
-    reach = kernels.segment_max(heads, lengths, len(X)) + (1 + margin)
-    known = previous.tail if keep else previous.tail[previous.prox > 0]
-    known = to_host(kernels.unique(kernels.index(known, X)))
-    seeker = Seeker(reach, base.codes, base.ids, known)
-    own = images if base.ends is None else 1 * images[: len(X)]  # a view would keep all
-    return Head(own, seeker, float(lengths.max()) if len(lengths) else 0.0)
-
-
-def seeker_of(head: Head) -> Seeker:
-    """What others need to know."""
-    return head.seeker
-
-
-def longest_edge(head: Head) -> float:
-    """The squared length of the longest target edge."""
-    return head.longest
-
-
-def searched(
-    X: Array, head: Head, block: Array, other: Seeker, at: Coordinates, F: Matrix
-) -> tuple[Found, Found]:
-    """Impostors of the rows X of a shard among those of a block, and of these among X."""
-    kernels, own = kernels_for(block), head.seeker
-    if own.ids[0] == other.ids[0] and len(own.ids) == len(other.ids):
-        starts = np.searchsorted(own.codes, np.arange(own.codes[-1] + 2))
-        heads, tails = map(to_host, kernels.impostor_pairs(head.images, own.reach, starts))
-        found = _found(own, block, other, heads, tails)
-        return found, found
-    if own.codes[0] == own.codes[-1] == other.codes[0] == other.codes[-1]:
-        forth = back = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-    else:
-        (images,) = at.images([block], [F], single=False)
-        forth, back = kernels.mutual_impostor_pairs(
-            head.images,
-            own.reach,
-            images,
-            to_device_of(own.reach, other.reach),
-            kernels.index(own.codes, block),
-            kernels.index(other.codes, block),
-            (kernels.single(head.images), kernels.single(images)),
-        )
-    return (
-        _found(own, block, other, *map(to_host, forth)),
-        _found(other, X, own, *map(to_host, back)),
-    )
-
-
-def _found(own: Seeker, block: Array, other: Seeker, heads: Index, tails: Index) -> Found:
-    """Pairs with the rows of a block, and these rows, together with those that are known."""
-    needed = np.isin(other.ids, own.known, assume_unique=True)
-    needed[tails] = True
-    needed &= ~np.isin(other.ids, own.ids, assume_unique=True)
-    places = np.flatnonzero(needed)
-    return Found(heads, other.ids[tails], other.ids[places], take_rows(block, places))
-
-
-def half(found: tuple[Found, Found], which: int) -> Found:
-    """One way of a search."""
-    return found[which]
 
 
 @dataclass(frozen=True)
@@ -236,14 +44,16 @@ class ShardProblem(LMNNProblem):
 
     found: tuple[Array, Array] = ()  # type: ignore[assignment]
     kept_lengths: tuple[Array, Array] | None = None  # (q,) and (p,)
-
     room: float = np.inf  # bytes that triplets may take, where memory has more
+    narrow: bool = False  # whether the margin is narrower than that of ``found``
 
     def _impostor_pairs(
         self, Z: Array, kept: Array | None, reach: Array, *, screened: bool
     ) -> tuple[Array, Array]:
         del screened
         heads, tails = self.found
+        if not self.narrow:
+            return heads, tails
         near = self.kernels.flatnonzero(self._lengths(Z, heads, tails, kept) < reach[heads])
         return heads[near], tails[near]
 
@@ -260,13 +70,12 @@ class ShardProblem(LMNNProblem):
         room = np.inf
         if self.kernels.searches_are_cheap(Z):
             room = float(WORKING_BYTES * (len(self.first_edge) - 1))
-        limited = replace(self, room=room)
         for part in (margin, margin / 2, margin / 4):
-            try:
+            limited = replace(self, room=room, narrow=part < margin)
+            with suppress(MemoryLimitError):
                 return limited._survey(L, Z, kept, part, *args, **options)
-            except MemoryLimitError:
-                continue
-        return self._survey(L, Z, kept, min(margin, 0.0), *args, **options)
+        active = replace(self, narrow=margin > 0)
+        return active._survey(L, Z, kept, min(margin, 0.0), *args, **options)
 
     def place(self, L: Matrix, triplets: Triplets) -> Placement:
         """As `LMNNObjective.place`."""
@@ -438,16 +247,6 @@ def _with_rows(
     return Shard(fewer, ids[numbers], edges, at, equal)
 
 
-def taken(pieces: list[Array], rows: Index) -> Array:
-    """Rows, in ascending order, of arrays that follow each other."""
-    starts = np.cumsum([0, *map(len, pieces)])
-    cuts = np.searchsorted(rows, starts)
-    found = [
-        take_rows(piece, rows[cuts[i] : cuts[i + 1]] - starts[i]) for i, piece in enumerate(pieces)
-    ]
-    return joined([part for part in found if len(part)] or found[:1])
-
-
 def _problem(base: Base, Z: Array, ids: Index, at: Coordinates, single: bool) -> ShardProblem:
     """The LMNN problem of rows with these images, edges of the base, no coordinates and no pull."""
     kernels, d = kernels_for(Z), at.basis.shape[1]
@@ -479,138 +278,3 @@ def _problem(base: Base, Z: Array, ids: Index, at: Coordinates, single: bool) ->
 def elsewhere(*_: Any) -> NoReturn:
     """In place of functions of all points, which no place has."""
     raise AssertionError("the points are in blocks")
-
-
-# -- what a shard adds to sums ---------------------------------------------------------------------
-
-
-def shard_of(*args: Any) -> Shard:
-    """The shard of `assembled`, without the pull."""
-    shard = assembled(*args)
-    return shard.placed_at(replace(shard.at, pull=0.0))
-
-
-def counted(shard: Shard) -> int:
-    """How many triplets there are."""
-    return len(shard.at.triplets)
-
-
-def collected(shard: Shard) -> Multipliers:
-    """The triplets with their multipliers, on the host."""
-    triplets, kernels = shard.at.triplets, shard.problem.kernels
-    tails = triplets.tails[triplets.pair]
-    edge, tail, prox = map(kernels.to_host, (triplets.edge, tails, triplets.prox))
-    return Multipliers(shard.edges[edge], shard.ids[tail], np.asarray(prox, dtype=np.float64))
-
-
-def placed(shard: Shard, L: Matrix) -> Shard:
-    """The shard at L."""
-    return shard.placed_at(replace(shard.problem.place(L, shard.at.triplets), pull=0.0))
-
-
-def moved(shard: Shard, direction: Matrix, width: float, t: float) -> Shard:
-    """The shard after a step t along a direction."""
-    line = shard.line(direction, width)
-    shard.forget()  # no further round is along this line
-    return shard.placed_at(replace(shard.problem.move(shard.at, line, t), pull=0.0))
-
-
-def advanced(shard: Shard, width: float) -> Shard:
-    """The shard with a of (4) replaced by α."""
-    return shard.placed_at(shard.problem.advance_multipliers(shard.with_width(width), width))
-
-
-def measured(shard: Shard, width: float) -> tuple[Any, ...]:
-    """Push of (2), second term of (6), number of active triplets, and gradient of the push."""
-    problem, at = shard.problem, shard.with_width(width)
-    push, n_active = problem.objective(at)
-    lap = problem._laplacian(at.triplets, at.alpha, at.Z)
-    return push, problem.complementarity(at), n_active, 2 * problem._pulled_back(lap)
-
-
-def along(shard: Shard, direction: Matrix, width: float, steps: tuple[float, ...]) -> Matrix:
-    """Value, slope and curvature of the push of (4) at steps along a direction, (steps, 3)."""
-    line = shard.line(direction, width)
-    return np.array([line.at(step) for step in steps])
-
-
-def curved(shard: Shard, rows: Matrix, width: float, Y: Matrix) -> Matrix:
-    """The product of `LMNNObjective.curvature` with Y."""
-    known = shard._curvature
-    if known is None or not np.array_equal(known[0], rows):
-        known = rows, shard.problem.curvature(shard.with_width(width), rows)
-        shard._curvature = known
-    product: Matrix = known[1](Y)
-    return product
-
-
-def bounded(shard: Shard, width: float, null: Matrix) -> dict[str, Any]:
-    """What (6) needs of a shard."""
-    part = _bounded(shard, shard.with_width(width), null)
-    del part["dual"]
-    return part | {"pull": 0.0}
-
-
-def proved(
-    X: Array,
-    base: Base,
-    found: list[Found],
-    previous: Multipliers,
-    at: Coordinates,
-    L: Matrix,
-    components: Matrix | None,
-    margin: float,
-    keep: bool,
-    null: Matrix,
-    with_dual: bool,
-) -> dict[str, Any]:
-    """What (6) needs of a shard in float64, at L or at the map that is returned for it."""
-    shard = assembled(
-        X, base, found, previous, at, L, components, margin, margin, keep, single=False
-    )
-    part = _bounded(shard, shard.at, null) | {"pull": shard.at.pull}
-    if not with_dual:
-        del part["dual"]
-    return part
-
-
-def _bounded(shard: Shard, at: Placement, null: Matrix) -> dict[str, Any]:
-    """Sums of objective, bound and complementarity; S(α); and α where it is not zero.
-
-    ``null`` spans the null space of P, which S must not reach: α is zero there. Pairs of equal rows
-    have C_p = 0, so that their α need not be scaled with the rest.
-    """
-    problem, triplets = shard.problem, at.triplets
-    kernels, mu, slack = problem.kernels, problem.push_weight, at.slack
-    push, n_active = problem.objective(replace(at, pull=0.0))
-    alpha, free, freed = at.alpha, np.zeros(null.shape), 0.0
-    if null.shape[1]:
-        reaches = problem._reaches(null, triplets.heads, triplets.tails, problem.U)
-        blocked = alpha * reaches[triplets.pair]
-        free, freed = _push(problem, triplets, blocked), float(triplets.weighted(blocked).sum())
-        alpha = alpha - blocked
-    fixed = alpha * shard.equal[triplets.pair]
-    margins = problem._margins(triplets, problem.kept)
-    sums = (float((triplets.weighted(part) * margins).sum()) for part in (fixed, alpha - fixed))
-    lost = triplets.weighted(slack.clip(0, None) - alpha * slack)
-    used = kernels.flatnonzero(alpha > 0)
-    chosen = triplets.edge[used], triplets.tails[triplets.pair[used]], alpha[used]
-    edge, tail, values = map(kernels.to_host, chosen)
-    equal = kernels.flatnonzero(shard.equal)
-    pairs = (shard.ids[kernels.to_host(end[equal])] for end in (triplets.heads, triplets.tails))
-    return {
-        "push": push,
-        "n_active": n_active,
-        "bound": tuple(mu * part for part in sums),  # of equal pairs, and of all others
-        "complementarity": mu * float(lost.sum()),
-        "S": _push(problem, triplets, alpha),
-        "free": (free, freed),
-        "equal_pairs": np.sort(np.stack(list(pairs), axis=1), axis=1),
-        "dual": (shard.edges[edge], shard.ids[tail], values, kernels.to_host(fixed[used]) > 0),
-    }
-
-
-def _push(problem: ShardProblem, triplets: Triplets, alpha: Array) -> Matrix:
-    """S(α)."""
-    S: Matrix = -problem.kernels.gram(problem.U, problem._laplacian(triplets, alpha, problem.U))
-    return S
