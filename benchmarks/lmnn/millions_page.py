@@ -21,6 +21,9 @@ the *bound* from the dual point in `proof_`, over all its triplets, and the *obj
 drawn rows, each compared with all points, with its standard error. It also checks the target
 neighbours of some rows. Where it disagrees, the command ends with an error.
 
+Rows *in 4 GB* stayed in host memory and streamed through the device (`nearfar.Streamed`), with that
+`memory_limit`.
+
 *Error* is that of three nearest neighbours among all rows, in per cent of the test rows. *Sample*
 is a fit to 60000 of the rows: its seconds, the error if all rows are neighbours under its metric,
 and the error if only the sample is.
