@@ -148,5 +148,5 @@ def test_contradictions_raise():
 def test_dask_arrays_are_refused():
     array = pytest.importorskip("dask.array")
     X, y = overlapping_classes(60)
-    with pytest.raises(InvalidInputError, match="needs rows in memory; got a Dask array"):
+    with pytest.raises(InvalidInputError, match="needs rows in memory, not in blocks"):
         LMNN(certificate="sample").fit(array.from_array(X, chunks=(20, 6)), y)

@@ -158,7 +158,8 @@ def test_every_word_names_a_start(learner, init, overlapping):
     if learner in CONVEX:
         assert model.objective_ == pytest.approx(usual.objective_, rel=2e-3)
     elif isinstance(learner, NCA):
-        assert model.objective_ > model.history_[0]["objective"] + 0.5
+        gained = model.objective_ - model.history_[0]["objective"]
+        assert gained > (0 if init == "auto" else 0.5)  # which takes the best of several
     else:
         assert model.objective_ == pytest.approx(usual.objective_, rel=0.1)
 
@@ -322,7 +323,7 @@ def saved_iterations(path):
 @pytest.mark.parametrize(
     ("cls", "parameters"),
     [
-        (MCML, {"tol": 1e-6}),
+        (MCML, {"shrinkage": 0.01, "tol": 1e-6}),
         (MCML, {"n_components": 2, "reduce": "learn", "tol": 1e-9}),
         (NCA, {"n_components": 2, "tol": 1e-9}),
     ],

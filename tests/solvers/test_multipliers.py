@@ -429,14 +429,14 @@ def test_a_search_covers_the_maps_near_its_own_above_a_floor(iris):
     edges = nearest_targets(X, labels, 3)
     problem = LMNNProblem.build(X, X.mean(0), edges, labels.starts, 0.5, 0.2)
     L = solved(problem, problem.first_guess()).iterate.point
-    _, triplets = problem.certify(L)
+    certificate, triplets = problem.certify(L)
     covered = {}
     for share in (1.0, 1 - 1e-9, 0.999, 0.99, 0.9, 0.5):
         components = share * problem.returned(L)
         Z = problem._images_of(components)
-        covered[share] = problem._covers_floored(triplets, L, Z, components)
+        covered[share] = problem._covers_floored(certificate, L, Z, components)
         known = problem.objective(problem._placed_at(L, Z, components, triplets))[1]
-        found = problem._surveyed(L, Z, None, triplets, False, components)
+        found, _ = problem._surveyed(L, Z, None, triplets, False, components)
         missing = problem.objective(found)[1] - known
         assert missing == 0 or not covered[share]
     assert covered[1.0]

@@ -45,14 +45,14 @@ class ShardProblem(LMNNProblem):
     found: tuple[Array, Array] = ()  # type: ignore[assignment]
     kept_lengths: tuple[Array, Array] | None = None  # (q,) and (p,)
     room: float = np.inf  # bytes that triplets may take, where memory has more
-    narrow: bool = False  # whether the margin is narrower than that of ``found``
+    is_narrower: bool = False  # whether the margin is narrower than that of ``found``
 
     def _impostor_pairs(
         self, Z: Array, kept: Array | None, reach: Array, *, screened: bool
     ) -> tuple[Array, Array]:
         del screened
         heads, tails = self.found
-        if not self.narrow:
+        if not self.is_narrower:
             return heads, tails
         near = self.kernels.flatnonzero(self._lengths(Z, heads, tails, kept) < reach[heads])
         return heads[near], tails[near]
@@ -71,10 +71,10 @@ class ShardProblem(LMNNProblem):
         if self.kernels.searches_are_cheap(Z):
             room = float(WORKING_BYTES * (len(self.first_edge) - 1))
         for part in (margin, margin / 2, margin / 4):
-            limited = replace(self, room=room, narrow=part < margin)
+            limited = replace(self, room=room, is_narrower=part < margin)
             with suppress(MemoryLimitError):
                 return limited._survey(L, Z, kept, part, *args, **options)
-        active = replace(self, narrow=margin > 0)
+        active = replace(self, is_narrower=margin > 0)
         return active._survey(L, Z, kept, min(margin, 0.0), *args, **options)
 
     def place(self, L: Matrix, triplets: Triplets) -> Placement:
