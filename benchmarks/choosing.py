@@ -123,7 +123,8 @@ def _measurements(runs):
     found = {}
     for run in runs:
         machine, day = run["machine"], run["date"].partition(" ")[0]
-        where = f"{machine['cpu']}, {machine['cores']} cores, {day}"
+        cores = "one core" if machine["cores"] == 1 else f"{machine['cores']} cores"
+        where = f"{machine['cpu']}, {cores}, {day}"
         where += f", {run['note']}" if run["note"] else ""
         names = found.setdefault(where, [])
         if (name := _name(run["learner"])) not in names:
