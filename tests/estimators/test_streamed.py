@@ -114,7 +114,11 @@ def digits():
     return X.astype(np.float32), y
 
 
-@pytest.mark.parametrize("options", [{}, {"shrinkage": 0}, {"n_components": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"shrinkage": 0}, pytest.param({"n_components": 3}, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_the_answer_is_that_in_memory(card, digits, options):
     X, y = digits
     model = LMNN(tol=TOL, memory_limit=LIMIT, **options).fit(Streamed(X, "cpu"), y)

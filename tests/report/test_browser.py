@@ -479,6 +479,7 @@ def test_the_height_of_the_map_is_that_of_the_rows(opened):
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(300, 2)) * [9, 3]
     page = opened(nearfar.as_metric(PCA(2).fit(X)), X)
+    settled(page)
     used = page.evaluate(
         """() => {
             const plot = document.getElementById("plot");
