@@ -159,8 +159,8 @@ def page(record):
             tables.markdown(header, rows),
             "Test errors are of the fits to all rows, each with as many votes as targets. Sets"
             " without an official test part are split anew for each choice.\n",
-            f"Measured on {machine['cpu']}, {machine['cores']} cores, {machine['system']}, one thread;"
-            f" {versions}; {record['date']}, commit {record['commit']}.\n",
+            f"Measured on {machine['cpu']}, {machine['cores']} cores, {machine['system']}, with one"
+            f" thread; {versions}; {record['date']}, commit {record['commit']}.\n",
         ]
     )
 
