@@ -151,9 +151,9 @@ def page(record):
             " [`choose_targets`](../algorithms/lmnn.md#how-many-target-neighbours) tries"
             f" {', '.join(map(str, TRIED))} target neighbours on held-out rows, which also are the"
             " neighbours that vote, and fits LMNN to all rows with the best. Seconds are of the"
-            f" processor, means of {draws} choices with other rows held out. The *usual fit* is"
-            f" `LMNN()`, with {USUAL} target neighbours, to all rows. Beside it stand the trials of"
-            " `choose_targets`, the same with push weights"
+            f" processor, means of the choices listed, at most {draws}, each with other rows held"
+            f" out. The *usual fit* is `LMNN()`, with {USUAL} target neighbours, to all rows."
+            " Beside it stand the trials of `choose_targets`, the same with push weights"
             f" {', '.join(map(str, PUSH_WEIGHTS))}, and the *thorough* choice: a fit for each"
             " number, to LMNN's own tolerance, to all rows that are not held out.\n",
             tables.markdown(header, rows),
