@@ -9,7 +9,7 @@ from sklearn.datasets import make_swiss_roll
 
 from nearfar import LandmarkMVU, NeighborhoodGraph, VariationalMVU
 from nearfar.errors import InvalidInputError, TimeLimitError
-from nearfar.estimators import variational_mvu as module
+from nearfar.estimators import _small_program as module
 from nearfar.limits import fit_clock
 from nearfar.problems.unfolding_bound import WholeProgram
 

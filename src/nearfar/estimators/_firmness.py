@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from nearfar.estimators.variational_mvu import (
+from nearfar.estimators._small_program import (
     ScaledGraph,
 )
 from nearfar.problems.sensor_localization import (

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._graph_layout import Component, Unfolded
 from nearfar.estimators._pair_limits import PairLimits
-from nearfar.estimators._staircase import COLUMNS, Stair, check_staircase_memory
-from nearfar.estimators.variational_mvu import (
+from nearfar.estimators._small_program import (
     ScaledGraph,
     principal_axes,
     solve_program,
     with_noise,
 )
+from nearfar.estimators._staircase import COLUMNS, Stair, check_staircase_memory
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.cliques import has_flat_clique
 from nearfar.kernels import Array, gram_kernels_for, to_device_of, to_host

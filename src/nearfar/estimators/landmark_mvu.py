@@ -19,22 +19,19 @@ from nearfar.estimators._graph_layout import (
     run_component,
     store_layout,
 )
-from nearfar.estimators._staircase import Stairs, open_checkpoint
-from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
-from nearfar.estimators._unfolding import Unfolding
-from nearfar.estimators.variational_mvu import (
+from nearfar.estimators._small_program import (
     BASES,
-    CUT_SHORT,
     ScaledGraph,
     Shape,
     check_stretch,
     lle_matrix_of,
     program_status,
-    refine,
-    solve_program,
     store_shapes,
-    with_bound,
+    unfolded_by,
 )
+from nearfar.estimators._staircase import Stairs, open_checkpoint
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import single_threaded_blas
 from nearfar.problems.landmark_mvu import reconstruction
@@ -244,11 +241,7 @@ class LandmarkMVU(Unfolding):
             chosen, Q = self._landmark_weights(component.graph)
             program = VariationalProgram.build(scaled.edges, Q, scaled.pull(self.stretch))
             stair = stairs.of(component.number)
-            with stair.repeating():
-                shape = solve_program(program, scaled, self.n_components, run)
-            if self.refine and shape.status not in CUT_SHORT:
-                shape = refine(shape, self, run, random, stair)
-            shape = with_bound(shape, self.stretch, random)
+            shape = unfolded_by(program, scaled, self, run, random, stair)
             layout.place(component, shape.unfolded(self.n_components, given.reference))
             shapes.append(shape)
             landmarks.append(component.rows[chosen])

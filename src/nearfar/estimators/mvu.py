@@ -40,10 +40,10 @@ from nearfar.estimators._mvu_answer import (
 )
 from nearfar.estimators._mvu_low_rank import LowRankAnswer, solve_low_rank
 from nearfar.estimators._pair_limits import Lengths, PairLimits
+from nearfar.estimators._small_program import CUT_SHORT, ScaledGraph, descend, principal_axes
 from nearfar.estimators._staircase import Stairs, open_checkpoint
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
-from nearfar.estimators.variational_mvu import CUT_SHORT, ScaledGraph, descend, principal_axes
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import (
     Array,

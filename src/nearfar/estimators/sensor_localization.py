@@ -35,9 +35,7 @@ from nearfar.estimators._out_of_sample import (
     place_by_neighbors,
     place_untrusted_nodes,
 )
-from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
-from nearfar.estimators._unfolding import Unfolding
-from nearfar.estimators.variational_mvu import (
+from nearfar.estimators._small_program import (
     CUT_SHORT,
     LOOSER,
     TENSION,
@@ -48,6 +46,8 @@ from nearfar.estimators.variational_mvu import (
     principal_axes,
     solve_program,
 )
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.checks import checked_anchors
 from nearfar.graphs.geodesics import geodesic_layout
