@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -24,6 +25,7 @@ EMBEDDINGS = ("weighted", "orthonormalized", "plain")
 NEIGHBORS = 3  # whose errors tell whether features should be scaled
 
 
+@dataclass(eq=False, repr=False)
 class LFDA(MetricLearner):
     """Local Fisher discriminant analysis: classes apart, near points of a class together.
 
@@ -100,18 +102,11 @@ class LFDA(MetricLearner):
     (150, 2)
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        n_neighbors: int = 7,
-        *,
-        embedding_type: str = "weighted",
-        shrinkage: float | str = "auto",
-    ) -> None:
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.embedding_type = embedding_type
-        self.shrinkage = shrinkage
+    n_components: int | None = None
+    n_neighbors: int = 7
+    _: KW_ONLY
+    embedding_type: str = "weighted"
+    shrinkage: float | str = "auto"
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> LFDA:
