@@ -462,16 +462,7 @@ default=None
         self.prior_components_ = self.target_components_ = None if prior is None else prior[0]
         chosen_by = self.target_components_
         edges = targets_under(chosen_by, points, centre, part, self.n_neighbors)
-        return LMNNProblem.build(
-            points,
-            centre,
-            edges,
-            part.starts,
-            self.push_weight,
-            self.shrinkage_,
-            prior=prior,
-            masses=rows.masses,
-        )
+        return rows.problem(edges, self.push_weight, self.shrinkage_, prior)
 
     def _shrunk_towards(self, components: Matrix, rows: Rows, single: LMNNProblem) -> LMNNProblem:
         """The problem of one metric that keeps the distance of a learned one, to be divided.
@@ -486,16 +477,7 @@ default=None
             inverse = single.prior_inverse @ np.linalg.inv(components @ single.prior_inverse)
             prior = components, inverse
             self.prior_components_ = components
-        return LMNNProblem.build(
-            rows.points,
-            central_point(rows.points),
-            single.edges,
-            single.starts,
-            self.push_weight,
-            self.shrinkage_,
-            prior=prior,
-            masses=rows.masses,
-        )
+        return rows.problem(single.edges, self.push_weight, self.shrinkage_, prior)
 
     def _start(
         self, training: Training, rows: Rows, single: LMNNProblem
