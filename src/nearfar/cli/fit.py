@@ -41,7 +41,7 @@ from nearfar.report.versions import versions
 from nearfar.supervision.neighbors import vote
 
 LARGE_FILE = 20.0  # megabytes from which reading a file is announced
-LARGE_WORK = 1e11  # operations of a look at all pairs from which its cost is announced: seconds
+LARGE_WORK = 1e11  # operations of a pass over all pairs from which its cost is announced: seconds
 COMPARED_PAIRS = 1 << 29  # of training and test rows in the comparison: some seconds a method
 LOOK = 0.02  # share of the time limit that one look at all pairs may take
 LINEAR_TIME = ("rca", "pola")  # methods whose time grows with the rows, not with all pairs
@@ -81,10 +81,10 @@ def run(options: FitOptions) -> int:
     model = make_model(options.method, options.given, options.neighbors, options.seed)
     _check_options(options)
     waits = _megabytes(options) >= LARGE_FILE
-    if waits:  # what would be in vain is told before
+    if waits:  # an error that would make the wait vain comes first
         _check_output(options)
     table = _read_table(options)
-    if not waits:  # a mistake in the table is told before a file that exists
+    if not waits:  # an error in the table comes before that of a file that exists
         _check_output(options)
     with shown_warnings():
         code = _fit_and_report(options, table, model)
@@ -230,7 +230,7 @@ def _provenance(options: FitOptions, table: Table, n_train: int, X: Any) -> dict
 
 
 def _affordable_rows(seconds: float, d: int) -> int:
-    """So many that a fit gets somewhere: a look at all their pairs takes LOOK of the time."""
+    """As many as a fit has time for: a pass over all their pairs takes LOOK of the time."""
     rows = (LOOK * seconds * operations_per_second() / d) ** 0.5
     return max(100, int(float(f"{rows:.1g}")))
 

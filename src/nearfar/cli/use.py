@@ -109,9 +109,9 @@ def _caution(model_path: Path, split: Split, test_path: Path) -> str | None:
     tested = row_hashes(split.X_test)
     voting = float(np.isin(tested, row_hashes(split.X_train)).mean())
     learned = _learned_hashes(model_path)
-    # The smallest hashes of the learned rows are known: of these hashes we can tell.
-    told = tested[tested <= learned.max()] if len(learned) == KEPT_HASHES else tested
-    seen = float(np.isin(told, learned).mean()) if len(told) and len(learned) else 0.0
+    # Only the smallest hashes of the learned rows are known, and larger ones say nothing.
+    known = tested[tested <= learned.max()] if len(learned) == KEPT_HASHES else tested
+    seen = float(np.isin(known, learned).mean()) if len(known) and len(learned) else 0.0
     if max(voting, seen) < TOO_MANY_SEEN:
         return None
     rows = f"{max(voting, seen):.0%} of the test rows"

@@ -75,7 +75,7 @@ class LowRankAnswer:
         return self.weights / self.graph.lengths**2
 
     def unfolded(self, n_components: int) -> Unfolded:
-        """The places of the nodes, and what every unfolding tells of them."""
+        """The places of the nodes, and what every unfolding reports of them."""
         given = self.component.graph.lengths**2
         heads, tails = self.graph.heads, self.graph.tails
         squares = ((self.Y[heads] - self.Y[tails]) ** 2).sum(axis=1)

@@ -53,7 +53,7 @@ class Covariance(MetricLearner):
         The minimum, computed from the data in float64, before rows were cut off.
     duality_gap_ : float
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger.
-        It is rounding, and tells how much.
+        It shows the rounding error.
     status_ : str
         "converged".
     n_iter_ : int

@@ -111,7 +111,7 @@ class DMLEig(PairLearner, MetricLearner):
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
     n_iter_ : int
-        Number of iterations, each with a look at all far pairs.
+        Number of iterations, each with a pass over all far pairs.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective, duality_gap (certified) and residual (the
         same), and for the interior-point method pairs_at_hand and newton_steps.
@@ -126,9 +126,9 @@ class DMLEig(PairLearner, MetricLearner):
     -----
     With n points, d features, m far pairs, of which k are at hand (those that are nearly the
     closest; often some d), and rank r, an iteration of the interior-point method costs
-    O(n d r + m r) for a look at all and O(k² d + k³) for each of a few steps; one of the lecture's
-    O(n d² + m d + d³). Memory is O(n d + m + k²), or O(m d) where pairs do not share points. Sparse
-    input is refused.
+    O(n d r + m r) for a pass over all and O(k² d + k³) for each of a few steps; one of the
+    lecture's O(n d² + m d + d³). Memory is O(n d + m + k²), or O(m d) where pairs do not
+    share points. Sparse input is refused.
 
     References
     ----------

@@ -88,7 +88,7 @@ class GMML(PairLearner, MetricLearner):
         multiplied by ``feature_scale_``.
     duality_gap_ : float
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger.
-        It is rounding, and tells how much.
+        It shows the rounding error.
     status_ : str
         "converged".
     n_iter_ : int

@@ -22,7 +22,7 @@ from nearfar.supervision.labels import check_near_and_far
 from nearfar.validation import check_choice, check_number
 
 EMBEDDINGS = ("weighted", "orthonormalized", "plain")
-NEIGHBORS = 3  # whose errors tell whether features should be scaled
+NEIGHBORS = 3  # whose errors decide whether features are scaled
 
 
 @dataclass(eq=False, repr=False)
@@ -38,7 +38,7 @@ class LFDA(MetricLearner):
     Parameters
     ----------
     n_components : int or None, default=None
-        Rows of the map: the directions that tell classes apart best. None keeps all. If there are
+        Rows of the map: the directions that separate classes best. None keeps all. If there are
         fewer than asked for, the last rows are zero.
     n_neighbors : int, default=7
         The scale of a point is its distance to the neighbour of this number in its class. In a

@@ -39,7 +39,7 @@ NEEDS = (
     "points that differ, within a class and between classes; of every quadruplet the points of a"
     " pair are equal"
 )
-SCORED = 1 << 16  # quadruplets of labelled points that a score looks at
+SCORED = 1 << 16  # quadruplets of labelled points in a score
 
 
 @dataclass(eq=False, repr=False)

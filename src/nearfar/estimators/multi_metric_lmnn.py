@@ -188,7 +188,7 @@ default=None
     Notes
     -----
     With C metrics, n points, d features, rank r and m pairs at hand: an iteration costs
-    O(m r + C n d r), a look at the gap every few iterations O(m d + C n d² + C d³), and a full
+    O(m r + C n d r), a check of the gap every few iterations O(m d + C n d² + C d³), and a full
     search O(n² r). Memory is O(n d + C (n r + d²) + m).
 
     References

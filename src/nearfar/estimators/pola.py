@@ -30,7 +30,7 @@ from nearfar.validation import check_number
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-AT_A_TIME = 64  # pairs between two looks at the clock
+AT_A_TIME = 64  # pairs between two checks of the clock
 
 
 def learned_from_pairs(learner: Any) -> bool:
@@ -128,7 +128,7 @@ class POLA(PairLearner, MetricLearner):
     -----
     A pair costs O(d²), a near pair with a loss O(d³) for one eigenvector: about 4 and 70
     microseconds at d = 50. Memory is O(d²) beside the pairs. The work is sequential and happens on
-    the host in float64; torch tensors are brought there a few megabytes at a time, and the map goes
+    the host in float64; torch tensors are copied there a few megabytes at a time, and the map goes
     back to their device. `fit` refuses sparse input.
 
     References

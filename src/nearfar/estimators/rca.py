@@ -203,7 +203,7 @@ class RCA(PairLearner, MetricLearner):
     def _learn(
         self, source: ChunkletPoints | ChunkletBlocks, points: Array, codes: Index, given: Array
     ) -> None:
-        """Learn from scaled rows, of which ``points`` with ``codes`` tell how much to shrink."""
+        """Learn from scaled rows, of which ``points`` with ``codes`` choose how much to shrink."""
         problem = self._problem(source, points, codes)
         L = rounded_like(problem.solution(self.n_components), given)
         scale = self.feature_scale_
@@ -370,7 +370,7 @@ class RCA(PairLearner, MetricLearner):
         return root
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Area under the ROC curve of ``pair_score``: how well it tells near pairs from far ones.
+        """Area under the ROC curve of ``pair_score``: how well it separates near and far pairs.
 
         Parameters
         ----------

@@ -45,7 +45,7 @@ Index = NDArray[np.intp]
 
 NEEDS = "points of different classes that differ; of every triplet two points are equal"
 VOTERS = 3  # neighbours whose mistakes choose the distance to keep
-SCORED = 1 << 16  # triplets of labelled points that a score looks at
+SCORED = 1 << 16  # triplets of labelled points in a score
 
 
 @dataclass(eq=False, repr=False)

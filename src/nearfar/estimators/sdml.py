@@ -49,7 +49,7 @@ class SDML(PairLearner, MetricLearner):
     learned one has the least ``D(A, A₀) + balance (Σ q - r Σ q') + sparsity_weight Σ |A_ij|``, with
     D the LogDet divergence from the prior A₀, q the squared distances of near and q' those of far
     pairs, r the weight of a far pair, and the last sum over the entries off the diagonal. Features
-    that tell little about each other have an entry of 0.
+    that say little about each other have an entry of 0.
 
     The problem is convex, and ``duality_gap_`` proves how close the answer is to the optimum. See
     ``docs/algorithms/sdml.md`` for the mathematics.

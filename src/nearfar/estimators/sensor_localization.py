@@ -404,7 +404,7 @@ def _check_not_all_zero(component: Component) -> None:
 
 
 def _distances(estimator: Any, X: Any, reset: bool) -> Any:
-    """Real numbers of the right shape, where they live; unknown ones are not looked at.
+    """Real numbers of the right shape, where they live; unknown ones are not read.
 
     Among the nodes of a fit, what is known in one direction is known in both.
     """
