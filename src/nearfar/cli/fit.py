@@ -29,7 +29,6 @@ from nearfar.cli.output import (
     typed_command,
     without_names,
 )
-from nearfar.cli.progress import progress
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.datasets.table import suggest
 from nearfar.errors import InvalidInputError, TimeLimitError
@@ -37,6 +36,7 @@ from nearfar.evaluation import Split, compare_fitted, split_points, with_fewer_t
 from nearfar.files import check_target, fingerprint, row_hashes
 from nearfar.io import save
 from nearfar.limits import operations_per_second
+from nearfar.progress import progress
 from nearfar.report.versions import versions
 from nearfar.supervision.neighbors import vote
 
@@ -281,7 +281,7 @@ def _fit_and_report(options: FitOptions, table: Table, learner: Any) -> int:
     start = time.perf_counter()
     try:
         images = X if scaler is None else scaler.fit_transform(X)
-        with progress(learner):
+        with progress(learner, tell):
             learner.fit(images, y if learned is None else y[learned])
     except TimeLimitError:
         limit = options.given["max_seconds"]

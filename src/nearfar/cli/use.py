@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from nearfar.cli.output import (
     without_names,
     write_points,
 )
-from nearfar.cli.progress import progress
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.estimators.pair_classifier import PairClassifier
@@ -31,6 +31,7 @@ from nearfar.evaluation import Split, compare_fitted
 from nearfar.evaluation.compare import last_step, model_name
 from nearfar.files import row_hashes
 from nearfar.io import load, read_provenance
+from nearfar.progress import progress
 
 TOO_MANY_SEEN = 0.2  # share of test rows that the model or the vote has seen; some rows are alike
 DEFAULT_NEIGHBORS = 3  # that vote where a model has no number of its own
@@ -89,7 +90,7 @@ def evaluate_model(
             split,
             n_neighbors,
             caution=_caution(model_path, split, test_path),
-            watched=progress,
+            watched=partial(progress, write=tell),
         )
     if as_json:
         report = {

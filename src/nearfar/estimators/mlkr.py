@@ -24,7 +24,8 @@ from nearfar.estimators._training import Training, check_limits, store_ending, w
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
-from nearfar.problems.mlkr import MLKRProblem, Point
+from nearfar.problems.mlkr import MLKRProblem
+from nearfar.problems.soft_neighbors import Point
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.quasi_newton import Memory, descend
