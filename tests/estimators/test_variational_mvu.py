@@ -228,6 +228,7 @@ def test_reconstruction_needs_points():
         VariationalMVU(n_components=1, basis="lle").fit(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::nearfar.errors.ConvergenceWarning")
 def test_no_array_has_an_entry_for_each_pair():
     """All arrays of a fit together take less than a quarter of n² numbers."""
