@@ -596,7 +596,7 @@ def test_changes_that_are_allowed_are_no_dimacs_error(roll, constraints):
 def test_new_points_are_refused_after_a_fit_on_a_kernel(roll):
     centred = roll - roll.mean(axis=0)
     model = MVU(metric="kernel").fit(centred @ centred.T)
-    with pytest.raises(InvalidInputError, match=r"do not tell the distances.*'precomputed'"):
+    with pytest.raises(InvalidInputError, match=r"do not determine the distances.*'precomputed'"):
         model.transform(centred[:3] @ centred.T)
 
 

@@ -172,6 +172,6 @@ class NonmetricMDS(IterativeMDS):
         if pairs.lengths.min() == pairs.lengths.max():
             raise InvalidInputError(
                 "NonmetricMDS needs dissimilarities that differ; all known ones are"
-                f" {known.unit * pairs.lengths.min():g}, which tells no order. Check the data."
+                f" {known.unit * pairs.lengths.min():g}, which have no order. Check the data."
             )
         return NonmetricProblem.of(pairs, self.ties)

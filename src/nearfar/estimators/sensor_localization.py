@@ -397,8 +397,8 @@ def correct(
 def _check_not_all_zero(component: Component) -> None:
     if not component.graph.lengths.any():
         raise InvalidInputError(
-            f"all distances between {component.graph.n_nodes} nodes are 0, and only those of"
-            " different places tell where these are. Leave out all but one of the nodes.",
+            f"all distances between {component.graph.n_nodes} nodes are 0, so that they have one"
+            " position. Leave out all but one of the nodes.",
             component.rows,
         )
 
@@ -449,8 +449,8 @@ def _warn_of_open_motions(labels: NDArray[np.intp], r: int, fixed: Mask, positio
     loose = ranks < np.minimum(r, np.bincount(labels) - 1)
     if loose.any():
         warn(
-            f"the anchors of {loose.sum()} of {len(ranks)} components do not tell how these"
-            f" lie: that takes {r + 1} in general position in each. Turned and mirrored"
+            f"the anchors of {loose.sum()} of {len(ranks)} components do not determine how these"
+            f" lie: that takes {r + 1} in general position in each. Rotated and mirrored"
             " networks fit as well. Add anchors.",
             DataWarning,
         )
