@@ -125,8 +125,11 @@ def test_classifies(fitted, iris):
 
 
 @each_classifier
-@pytest.mark.parametrize("names", [["u", "v", "w"], [-5, 0, 7]], ids=["text", "numbers"])
-@pytest.mark.parametrize("kind", [np.asarray, pandas.Categorical], ids=["array", "categories"])
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [(["u", "v", "w"], np.asarray), ([-5, 0, 7], pandas.Categorical)],
+    ids=["text in an array", "categories of numbers"],
+)
 def test_labels_come_back_as_they_were(classifier, names, kind, iris):
     (X, y), names = iris, np.array(names)
     model = clone(classifier).fit(X[::2], kind(names[y[::2]]))

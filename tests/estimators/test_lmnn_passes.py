@@ -445,6 +445,7 @@ def test_the_better_pass_before_survives_an_interruption(path, wine):
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_the_best_map_within_a_pass_survives_an_interruption(path, wine):
     """On a split where an early map is better than all later ones; the fit is cut after it."""
     for seed in range(50):

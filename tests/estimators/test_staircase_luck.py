@@ -42,6 +42,7 @@ SOLVERS = {
     "gap_tol": "nearfar.estimators._small_program:staircase",
 }
 TIGHT = {"low_rank": {"tol": 0.01}, "gap_tol": {"gap_tol": 5e-4}, "landmarks": {"gap_tol": 5e-4}}
+pytestmark = pytest.mark.slow
 each_descent = pytest.mark.parametrize("name", DESCENTS)
 # Landmarks only change where the descent of VariationalMVU begins.
 each_path = pytest.mark.parametrize("name", SOLVERS)
@@ -203,7 +204,6 @@ def test_a_fit_that_met_its_limit_continues(name, strip, path, whole_fit):
     assert not path.exists()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not CAN_KILL, reason="sends SIGKILL")
 @each_path
 def test_a_killed_fit_continues(name, strip, path):

@@ -138,6 +138,7 @@ def test_the_answer_is_that_in_memory(card, digits, in_memory, options):
     assert card["most"] <= LIMIT * 1e9
 
 
+@pytest.mark.slow
 def test_results_stay_where_memory_holds_them(card, digits, monkeypatch):
     monkeypatch.setattr(streaming, "KEPT", 0.15)
     LMNN(tol=TOL, shrinkage=0, memory_limit=1).fit(Streamed(digits[0], "cpu"), digits[1])
@@ -209,6 +210,7 @@ def test_rows_are_mapped_in_blocks(card, digits, in_memory, fitted, tmp_path):
     assert card["loaded"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("card")
 def test_weights_of_rows_count(digits):
     X, y = digits
