@@ -2,7 +2,7 @@
 
 python dev.py demo    learn a metric on built-in data: `nearfar fit`, with any options of it
 python dev.py test    lint, then all tests but the slow ones; or lint, then pytest with any options
-python dev.py test -m slow    the slow ones: benchmarks, examples, clusters, and what takes seconds
+python dev.py test -m slow    the slow ones: scripts, browsers, clusters, and what takes seconds
 python dev.py lint    ruff, mypy, codespell and the links between the pages
 python dev.py docs    the links, and every example in the pages and docstrings
 python dev.py site    the pages, the reference and the gallery as a site in docs/_build/html

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-SLOW = ("algorithms/lmnn", "algorithms/mvu", "algorithms/variational_mvu", "large_data", "plots")
+SLOW = (
+    "algorithms/lmnn",
+    "algorithms/mcml",
+    "algorithms/mvu",
+    "algorithms/variational_mvu",
+    "large_data",
+    "pairs",
+    "plots",
+)
 
 collect_ignore = ["_build", "_extensions", "api/generated", "conf.py", "gallery", "images"]
 

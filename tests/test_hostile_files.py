@@ -110,6 +110,7 @@ def test_a_mutated_model_loads_or_is_refused(tmp_path, models, name):
     assert min(ends.values()) > 5, "the mutations are too mild or too strong to tell anything"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_command_ends_well_on_a_mutated_model(tmp_path, monkeypatch, models, ends_well, name):
     pytest.importorskip("jinja2", reason="needs the report extra")
@@ -146,6 +147,7 @@ def test_a_mutated_table_is_read_or_refused(tmp_path, tables, kind):
     assert refused > 20
 
 
+@pytest.mark.slow
 def test_the_command_ends_well_on_a_mutated_table(tmp_path, monkeypatch, tables, ends_well):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(4)

@@ -35,7 +35,7 @@ from nearfar.errors import TimeLimitError
 R = TypeVar("R")
 
 CHEAP = 1e9  # operations that are not worth an estimate: some tens of milliseconds
-ASSUMED_MEMORY = 8.0 * 2**30  # bytes of a machine whose system does not tell
+ASSUMED_MEMORY = 8.0 * 2**30  # bytes of memory, where the system does not report it
 PROBE, PROBES = 320, 20  # rows of the matrix whose products tell how fast this machine is
 
 
@@ -58,7 +58,7 @@ class Stage(enum.Enum):
 
 
 class Clock:
-    """The time that a fit has taken; user's callbacks and earlier runs are told apart."""
+    """The time that a fit has taken, without that of callbacks; time of earlier runs is apart."""
 
     def __init__(self, max_seconds: float | None = None) -> None:
         self.max_seconds = max_seconds
@@ -166,7 +166,7 @@ def allowed_gigabytes() -> float | None:
 
 
 def machine_memory() -> float | None:
-    """Bytes of memory of this machine; None if the system does not tell."""
+    """Bytes of memory of this machine; None if the system does not report it."""
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):  # Linux and macOS
         return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     if hasattr(ctypes, "windll"):

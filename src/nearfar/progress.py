@@ -90,7 +90,7 @@ class ShowIterations:
 
 
 def describe(record: dict[str, Any], residual: float | None) -> str:
-    """One iteration in words, with the last residual that is known; infinity tells nothing.
+    """One iteration in words, with the last residual that is known; infinity is left out.
 
     Only a gap that this very iteration certified is called certified.
     """

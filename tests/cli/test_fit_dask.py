@@ -189,6 +189,7 @@ def test_ctrl_c_ends_the_command(run, tables, threads, monkeypatch):
     assert (done.code, done.err.splitlines()[-1]) == (130, "nearfar: interrupted")
 
 
+@pytest.mark.slow
 def test_a_cluster_of_this_machine(run, tables):
     del tables
     done = run(*FIT, "--dask", "--test-share", 0)

@@ -8,6 +8,7 @@ import html
 import json
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,12 +40,23 @@ def reported(run):
     return reported
 
 
+@pytest.fixture(scope="module")
+def model_files():
+    """What was fitted so far: files by the command and the content of the table."""
+    return {}
+
+
 @pytest.fixture
-def fitted(run):
+def fitted(run, model_files):
     """Fit to the iris table and return the model, which does not know its features' names."""
 
     def fitted(*options, table=("iris.csv", "-t", "species")):
-        assert run("fit", *table, *options, "--force").code == 0
+        path = Path(table[0])
+        key = (*table, *map(str, options), path.read_bytes() if path.exists() else None)
+        if key not in model_files:
+            assert run("fit", *table, *options, "--force").code == 0
+            model_files[key] = Path("model.nearfar").read_bytes()
+        Path("model.nearfar").write_bytes(model_files[key])
         model = load("model.nearfar")
         vars(model).pop("feature_names_in_", None)
         return model

@@ -66,7 +66,10 @@ def test_maps_are_square_and_those_of_the_learner(name, iris):
     np.testing.assert_allclose(model.transform(X), X @ model.components_.T)
 
 
-@pytest.mark.parametrize("name", ["LMNN", "NCA", "LFDA", "RCA_Supervised", "ITML_Supervised"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("LMNN", "ITML_Supervised")]
+
+
+@pytest.mark.parametrize("name", ["NCA", "LFDA", "RCA_Supervised", *SLOW])
 def test_scikit_learns_checks(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -35,15 +35,21 @@ EXPECTED = {
     for cls in (nearfar.DMLEig, nearfar.GMML, nearfar.MMC, nearfar.RCA)
 }
 LEAST = 40  # checks of an estimator of points
-SLOW = {  # whose checks take more than two seconds
+SLOW = {  # whose checks take more than a second; those of LMNN do, too
+    nearfar.DMLEig,
     nearfar.EnergyClassifier,
+    nearfar.ITML,
     nearfar.KernelLMNN,
     nearfar.KernelPOLA,
     nearfar.LandmarkMVU,
+    nearfar.MMC,
     nearfar.MultiMetricLMNN,
     nearfar.MVU,
+    nearfar.NCA,
     nearfar.NearestNeighborClassifier,
+    nearfar.POLA,
     nearfar.SCML,
+    nearfar.SDML,
     nearfar.SensorLocalization,
     nearfar.VariationalMVU,
 }

@@ -424,7 +424,7 @@ def test_known_distances_that_leave_parts_are_an_error(cls, points, form):
 def test_equal_points_or_distances_are_an_error():
     with pytest.raises(InvalidInputError, match="points that differ; all distances of the 5 are 0"):
         MetricMDS().fit(np.ones((5, 3)))
-    with pytest.raises(InvalidInputError, match="all known ones are 1, which tells no order"):
+    with pytest.raises(InvalidInputError, match="all known ones are 1, which have no order"):
         NonmetricMDS(metric="precomputed").fit(1 - np.eye(5))
     assert not ClassicalMDS().fit(np.ones((5, 3))).embedding_.any()
 

@@ -11,6 +11,7 @@ import nearfar
 PAGE = (Path(__file__).parents[2] / "docs" / "beyond_one_machine.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page(tmp_path, monkeypatch, capsys):
     pytest.importorskip("distributed")
     monkeypatch.chdir(tmp_path)

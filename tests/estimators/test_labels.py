@@ -52,7 +52,10 @@ MISSING = {
 }
 
 
-@pytest.fixture(params=["numpy", pytest.param("torch", marks=pytest.mark.torch)])
+EACH_LIBRARY = ["numpy", pytest.param("torch", marks=pytest.mark.torch)]
+
+
+@pytest.fixture(params=EACH_LIBRARY)
 def data(request, overlapping):
     """Points, as an array and as a tensor, and labels."""
     X, y = overlapping
@@ -63,7 +66,14 @@ def data(request, overlapping):
     return X, y
 
 
-@pytest.mark.parametrize("kind", STRINGS)
+def each(kinds):
+    """Labels of each kind beside an array, and of the first two beside a tensor."""
+    cases = [("numpy", kind) for kind in kinds]
+    cases += [pytest.param("torch", kind, marks=pytest.mark.torch) for kind in [*kinds][:2]]
+    return pytest.mark.parametrize(("data", "kind"), cases, indirect=["data"])
+
+
+@each(STRINGS)
 def test_strings(kind, data):
     X, y = data
     model = LMNN(tol=0.5).fit(X, STRINGS[kind](y))
@@ -72,7 +82,7 @@ def test_strings(kind, data):
     assert model.objective_ == LMNN(tol=0.5).fit(X, y).objective_
 
 
-@pytest.mark.parametrize("kind", NUMBERS)
+@each(NUMBERS)
 def test_numbers(kind, data):
     X, y = data
     model = LMNN(tol=0.5).fit(X, NUMBERS[kind](y))
@@ -80,7 +90,7 @@ def test_numbers(kind, data):
     assert model.objective_ == LMNN(tol=0.5).fit(X, y).objective_
 
 
-@pytest.mark.parametrize("kind", BOOLEANS)
+@each(BOOLEANS)
 def test_booleans(kind, data):
     X, y = data
     model = LMNN(tol=0.5).fit(X, BOOLEANS[kind](y))

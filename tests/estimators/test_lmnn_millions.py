@@ -45,6 +45,7 @@ def sampled(digits, monkeypatch):
     return torch.as_tensor(digits[0]), digits[1]
 
 
+@pytest.mark.slow
 def test_many_rows_begin_with_a_sample(digits, sampled):
     """The first iterations have seen an eleventh of the rows; the certificate is of all."""
     expected = LMNN(shrinkage=0).fit(*digits)

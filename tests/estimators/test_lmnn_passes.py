@@ -231,6 +231,7 @@ def test_passes_end_when_one_does_not_lower_the_error(data, random_state, reques
     assert model.status_ in ("converged", "early_stopped")
 
 
+@pytest.mark.slow
 def test_a_pass_that_lowers_the_error_is_followed_by_another(wine):
     """Among these splits there are some where a second pass helps."""
     X, y = wine
@@ -444,6 +445,7 @@ def test_the_better_pass_before_survives_an_interruption(path, wine):
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_the_best_map_within_a_pass_survives_an_interruption(path, wine):
     """On a split where an early map is better than all later ones; the fit is cut after it."""
     for seed in range(50):

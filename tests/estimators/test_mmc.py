@@ -464,7 +464,15 @@ def test_model_files(form, overlapping, tmp_path):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("parameters", [{}, {"diagonal": True}, {"n_components": 2}])
+@pytest.mark.parametrize(
+    ("parameters", "dtype"),
+    [
+        ({}, np.float32),
+        ({}, np.float64),
+        ({"diagonal": True}, np.float32),
+        ({"n_components": 2}, np.float32),
+    ],
+)
 def test_tensors(parameters, device, dtype, overlapping, pairs, torch):
     X, y = (overlapping[0].astype(dtype), overlapping[1])
     tensor = torch.tensor(X, device=device)

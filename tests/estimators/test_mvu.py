@@ -531,8 +531,9 @@ def test_an_outlier_so_far_that_rounding_changes_short_lengths_is_told(roll, con
         r"edge \d+-100 [\d.]+e\+\d+\. Leave out outliers, .*'slack'", str(caught.value)
     )
     assert 100 in caught.value.indices
-    model.set_params(constraints="slack", slack_weight=0.999)
-    assert model.fit(X).status_ == "converged"
+    if constraints == "equal":  # with "slack" it is the same fit for all of them
+        model.set_params(constraints="slack", slack_weight=0.999)
+        assert model.fit(X).status_ == "converged"
 
 
 def test_points_that_are_nearly_copies_are_told(roll):
@@ -595,7 +596,7 @@ def test_changes_that_are_allowed_are_no_dimacs_error(roll, constraints):
 def test_new_points_are_refused_after_a_fit_on_a_kernel(roll):
     centred = roll - roll.mean(axis=0)
     model = MVU(metric="kernel").fit(centred @ centred.T)
-    with pytest.raises(InvalidInputError, match=r"do not tell the distances.*'precomputed'"):
+    with pytest.raises(InvalidInputError, match=r"do not determine the distances.*'precomputed'"):
         model.transform(centred[:3] @ centred.T)
 
 
@@ -619,7 +620,7 @@ def half_circle(n, seed, angle=np.pi):
     ("X", "k", "dimension"),
     [
         (full_roll(300, 0), 4, 2),  # shares 0.952 0.042 0.004: the widest gap is the first
-        (full_roll(300, 0), 5, 2),
+        pytest.param(full_roll(300, 0), 5, 2, marks=pytest.mark.slow),
         (half_circle(100, 0), 4, 1),
         (half_circle(100, 0, 2 * np.pi), 4, 2),  # a closed curve needs two dimensions
         (np.random.default_rng(0).normal(size=(60, 6)), 4, 6),  # no sheet: 95 % of the variance

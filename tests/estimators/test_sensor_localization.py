@@ -185,7 +185,7 @@ def test_anchors_far_from_the_origin(field):
 @pytest.mark.parametrize("count", [1, 2])
 def test_too_few_anchors_leave_a_motion_open(field, count):
     nodes = np.arange(count)
-    with pytest.warns(DataWarning, match=r"1 of 1 components do not tell .* takes 3 in general"):
+    with pytest.warns(DataWarning, match=r"1 of 1 components do not .* takes 3 in general"):
         model = SensorLocalization(anchors=field.anchors(nodes)).fit(field.network(0.05))
     np.testing.assert_array_equal(model.embedding_[nodes], field.places[nodes])
     assert np.median(field.errors(model.embedding_)) < 0.01
@@ -206,7 +206,7 @@ def test_a_component_without_anchors_is_told(rng):
     text = "2 components, of 80 and 80 nodes. Measure more distances, or set on_disconnected='sep"
     with pytest.raises(DisconnectedGraphError, match=text):
         SensorLocalization().fit(network)
-    with pytest.warns(DataWarning, match="1 of 2 components do not tell how these lie"):
+    with pytest.warns(DataWarning, match="1 of 2 components do not determine how these lie"):
         model = SensorLocalization(anchors=field.anchors(range(4)), on_disconnected="separate").fit(
             network
         )

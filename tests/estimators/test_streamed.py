@@ -4,6 +4,7 @@ On the CPU a device is imagined: `Card` tensors are on it, and `Away` ones canno
 """
 
 from contextlib import suppress
+from copy import copy
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -114,15 +115,19 @@ def digits():
     return X.astype(np.float32), y
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"shrinkage": 0}, pytest.param({"n_components": 3}, marks=pytest.mark.slow)],
-    ids=str,
-)
-def test_the_answer_is_that_in_memory(card, digits, options):
+@pytest.fixture(scope="module")
+def in_memory(digits):
+    return LMNN(tol=TOL).fit(*digits)
+
+
+ALSO = [pytest.param(o, marks=pytest.mark.slow) for o in ({"shrinkage": 0}, {"n_components": 3})]
+
+
+@pytest.mark.parametrize("options", [{}, *ALSO], ids=str)
+def test_the_answer_is_that_in_memory(card, digits, in_memory, options):
     X, y = digits
     model = LMNN(tol=TOL, memory_limit=LIMIT, **options).fit(Streamed(X, "cpu"), y)
-    peer = LMNN(tol=TOL, **options).fit(X, y)
+    peer = LMNN(tol=TOL, **options).fit(X, y) if options else in_memory
     assert model.status_ == peer.status_ == "converged"
     assert abs(model.objective_ - peer.objective_) <= TOL * peer.objective_
     assert isinstance(model.components_, np.ndarray)
@@ -133,6 +138,7 @@ def test_the_answer_is_that_in_memory(card, digits, options):
     assert card["most"] <= LIMIT * 1e9
 
 
+@pytest.mark.slow
 def test_results_stay_where_memory_holds_them(card, digits, monkeypatch):
     monkeypatch.setattr(streaming, "KEPT", 0.15)
     LMNN(tol=TOL, shrinkage=0, memory_limit=1).fit(Streamed(digits[0], "cpu"), digits[1])
@@ -167,6 +173,7 @@ def test_what_does_not_fit_is_not_loaded(card):
     assert card["loaded"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("card")
 def test_pairs_of_all_searches_count(digits, monkeypatch):
     """Too many for one shard, though not for any search: as in memory, fewer are taken."""
@@ -189,12 +196,13 @@ def test_pairs_of_all_searches_count(digits, monkeypatch):
 
 
 @pytest.mark.parametrize("fitted", ["array", "tensor"])
-def test_rows_are_mapped_in_blocks(card, digits, fitted, tmp_path):
+def test_rows_are_mapped_in_blocks(card, digits, in_memory, fitted, tmp_path):
     """A file that is mapped, and a model whose map is an array or a tensor."""
-    X, y = digits
+    X, model = digits[0], copy(in_memory)
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    model = LMNN(tol=TOL).fit(X if fitted == "array" else torch.as_tensor(X), y)
+    if fitted == "tensor":
+        model.components_ = torch.as_tensor(model.components_)
     images = model.transform(Streamed(mapped, "cpu"))
     assert isinstance(images, np.ndarray)
     assert images.dtype == np.float32
@@ -202,6 +210,7 @@ def test_rows_are_mapped_in_blocks(card, digits, fitted, tmp_path):
     assert card["loaded"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("card")
 def test_weights_of_rows_count(digits):
     X, y = digits

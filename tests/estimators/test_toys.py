@@ -50,6 +50,7 @@ def test_a_metric_for_each_cluster_tells_concentric_circles_apart(n_metrics, low
 # -- zebra stripes ---
 
 
+@pytest.mark.slow
 def test_learners_of_local_distances_gain_on_zebra_stripes(seed):
     X, y = make_zebra_stripes(random_state=seed)
     euclidean = leave_one_out_error(X, y)
@@ -60,6 +61,7 @@ def test_learners_of_local_distances_gain_on_zebra_stripes(seed):
     assert horizontal > 2 * vertical
 
 
+@pytest.mark.slow
 def test_learners_of_global_distances_lose_on_zebra_stripes(seed):
     """The paper's MMC does; what it keeps by default classifies them."""
     X, y = make_zebra_stripes(random_state=seed)

@@ -9,7 +9,7 @@ from sklearn.datasets import make_swiss_roll
 
 from nearfar import LandmarkMVU, NeighborhoodGraph, VariationalMVU
 from nearfar.errors import InvalidInputError, TimeLimitError
-from nearfar.estimators import variational_mvu as module
+from nearfar.estimators import _small_program as module
 from nearfar.limits import fit_clock
 from nearfar.problems.unfolding_bound import WholeProgram
 
@@ -228,6 +228,7 @@ def test_reconstruction_needs_points():
         VariationalMVU(n_components=1, basis="lle").fit(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::nearfar.errors.ConvergenceWarning")
 def test_no_array_has_an_entry_for_each_pair():
     """All arrays of a fit together take less than a quarter of n² numbers."""

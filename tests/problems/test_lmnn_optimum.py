@@ -11,24 +11,27 @@ from nearfar.solvers.multipliers import proximal_factor_descent
 TOL = 1e-6  # so that the proved gap is small against the agreement that is asked, 1e-5
 
 
-@pytest.fixture(params=["iris", "wine"])
-def data(request):
+@pytest.fixture
+def data(request, name):
     """Every third point of iris; every fourth of wine, with four of its features."""
-    X, y = request.getfixturevalue(request.param)
-    rows = slice(None, None, 3 if request.param == "iris" else 4)
+    X, y = request.getfixturevalue(name)
+    rows = slice(None, None, 3 if name == "iris" else 4)
     X, y = X[rows], y[rows]
     return X[:, [0, 1, 4, 9]] if X.shape[1] > 4 else X, np.bincount(y)
 
 
-@pytest.fixture(params=[(0.3, False), (0.8, False), (0.3, True), (0.8, True)], ids=str)
-def small(request, data, make_case, rng):
-    """A push weight, and whether points have weights, from a tenth to three, of mean 1."""
-    push_weight, weighted = request.param
+@pytest.fixture
+def small(push_weight, weighted, data, make_case, rng):
+    """If ``weighted``, points have weights from a tenth to three, of mean 1."""
     case = make_case(*data, push_weight)
     masses = rng.uniform(0.1, 3, len(case.X))
     return replace(case, masses=masses / masses.mean()) if weighted else case
 
 
+@pytest.mark.parametrize(
+    ("name", "push_weight", "weighted"),
+    [("iris", 0.3, False), ("iris", 0.8, True), ("wine", 0.8, False), ("wine", 0.3, True)],
+)
 def test_the_optimum_is_that_of_a_semidefinite_solver(small, build, by_clarabel):
     """Their metric is feasible and has the objective that they report; ours agrees with it, and
     their objective, being attained, is above our bound."""

@@ -17,7 +17,7 @@ import nearfar
 from nearfar.evaluation import knn_predict
 from nearfar.report import explore, material
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
 
@@ -683,7 +683,6 @@ def test_neighbors_that_are_not_drawn_are_named(opened, monkeypatch):
     assert "is not among the drawn rows" in named.first.get_attribute("title")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("browser")
 def test_the_pictures_of_the_page_on_reports_can_be_taken(tmp_path):
     """In a program of its own: playwright runs once in a process."""

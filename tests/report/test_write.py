@@ -342,6 +342,7 @@ def test_a_sample_is_said_to_be_one(written, monkeypatch):
     assert TEST[report.rows[:n]][known].all()
 
 
+@pytest.mark.slow
 def test_of_many_rows_some_are_drawn(written, rng):
     points = rng.normal(size=(150_000, 2)).astype(np.float32)
     model = nearfar.as_metric(PCA(2).fit(points[:1000]))
@@ -352,6 +353,7 @@ def test_of_many_rows_some_are_drawn(written, rng):
     assert "drawn from 50,000 at random" in report.text
 
 
+@pytest.mark.slow
 def test_large_pictures_are_made_smaller(written):
     """64 x 64 pictures that are 4 x 4 blocks of one grey, reduced to some multiple of these."""
     blocks = RNG.integers(0, 255, size=(700, 16, 16)).astype(float)

@@ -17,7 +17,7 @@ from nearfar.supervision import Tuples, make_pairs
 
 @dataclass(frozen=True, eq=False)
 class RocCurve:
-    """How well distances tell near pairs from far ones.
+    """How well distances separate near pairs from far ones.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ def random_pairs(n: int, count: int, random_state: int | None) -> tuple[Index, I
 
 
 def given_lengths(X: Any, heads: Index, tails: Index, metric: str) -> Floats:
-    """Distances between rows as X tells them, NaN where it does not."""
+    """Distances between rows as given by X; NaN where they are not known."""
     if metric == "euclidean":
         return edge_lengths(X, heads, tails)
     return all_distances(X, metric)[heads, tails]

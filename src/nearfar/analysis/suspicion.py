@@ -10,7 +10,7 @@ from nearfar.analysis.models import Floats, Index, sample_rows
 from nearfar.analysis.study import Study
 from nearfar.evaluation.suspicious import other_labels, ranked, triplet_weights
 
-NEIGHBORS = 10  # that are looked at
+NEIGHBORS = 10  # of each row, that are compared with it
 LEAST = 0.5  # share of other labels among the neighbours
 PAIRS = 500_000_000  # of training rows that are compared, at most
 PRODUCTS = 20_000_000_000  # of coordinates, at most, for these

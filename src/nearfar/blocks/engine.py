@@ -42,7 +42,7 @@ def is_dask(X: Any) -> bool:
 
 
 class Sized:
-    """Results that hold arrays tell their size, so that tasks run where large ones are.
+    """Results that hold arrays give their size, so that tasks run where large ones are.
 
     Dask would take an object of a class that it does not know for some bytes, and move it at will.
     """

@@ -26,7 +26,7 @@ GROWTH_SHARE = 16  # or this part of the limit, if that is less
 
 @cache
 def keep_freed_memory(limit: float | None = None) -> bool:
-    """Let this process use freed memory again; tell whether it does.
+    """Let this process use freed memory again; return whether it does.
 
     ``limit`` is how many bytes the process may use. Only where Dask has set the threshold, and the
     user has not set the other one.
@@ -55,7 +55,7 @@ class Returned:
         self._kept = 0
 
     def after_task(self, limit: float | None = None) -> bool:
-        """Look at the memory of this process; tell whether freed memory was returned."""
+        """Check the memory of this process; return whether freed memory was given back."""
         kept = kept_bytes()
         if kept < self._kept + growth_bytes(limit):
             self._kept = min(self._kept, kept)
@@ -80,13 +80,13 @@ MALLINFO = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks 
 
 
 class Mallinfo2(ctypes.Structure):
-    """What glibc tells of its heaps, in bytes: hblkhd in pages of their own, uordblks in heaps."""
+    """glibc's counts of its heaps in bytes: hblkhd in pages of their own, uordblks in heaps."""
 
     _fields_: ClassVar = [(name, ctypes.c_size_t) for name in MALLINFO.split()]
 
 
 def allocated_bytes() -> int:
-    """Memory that the C library has given out and that was not freed; 0 where it does not tell."""
+    """Memory that the C library has given out and that was not freed; 0 if unknown."""
     mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)  # since glibc 2.33
     if mallinfo is None:
         return 0

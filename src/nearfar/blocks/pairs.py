@@ -27,7 +27,7 @@ def met_once(
     """In each round its pairs (a, b) of blocks, and their tasks; all pairs, each in one order.
 
     A task is ``step(block_a, block_b, same, *items, *shared)``, with items of a and of b of each
-    column ``beside`` in turn. ``same`` tells pairs of a block with itself. In each round a block
+    column ``beside`` in turn. ``same`` marks pairs of a block with itself. In each round a block
     moves once at most, as a result of its own that is freed when its round is over, and the next
     rounds wait for it: no worker gathers the blocks of others.
     """

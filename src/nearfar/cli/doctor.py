@@ -127,7 +127,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _version(package: Package) -> str | None:
-    """What is installed; empty if it does not tell, None if there is nothing."""
+    """The installed version; empty if unknown, None if nothing is installed."""
     if importlib.util.find_spec(package.module) is None:
         return None
     with warnings.catch_warnings():
@@ -181,7 +181,7 @@ def _tests() -> Iterator[Finding]:
         start = time.perf_counter()
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the status tells it
+                warnings.simplefilter("ignore")  # the status says the same
                 text, well = test(), True
         except Exception as error:
             text, well = f"failed: {type(error).__name__}: {error}", False

@@ -29,7 +29,6 @@ from nearfar.cli.output import (
     typed_command,
     without_names,
 )
-from nearfar.cli.progress import progress
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.datasets.table import suggest
 from nearfar.errors import InvalidInputError, TimeLimitError
@@ -37,11 +36,12 @@ from nearfar.evaluation import Split, compare_fitted, split_points, with_fewer_t
 from nearfar.files import check_target, fingerprint, row_hashes
 from nearfar.io import save
 from nearfar.limits import operations_per_second
+from nearfar.progress import progress
 from nearfar.report.versions import versions
 from nearfar.supervision.neighbors import vote
 
 LARGE_FILE = 20.0  # megabytes from which reading a file is announced
-LARGE_WORK = 1e11  # operations of a look at all pairs from which its cost is announced: seconds
+LARGE_WORK = 1e11  # operations of a pass over all pairs from which its cost is announced: seconds
 COMPARED_PAIRS = 1 << 29  # of training and test rows in the comparison: some seconds a method
 LOOK = 0.02  # share of the time limit that one look at all pairs may take
 LINEAR_TIME = ("rca", "pola")  # methods whose time grows with the rows, not with all pairs
@@ -81,10 +81,10 @@ def run(options: FitOptions) -> int:
     model = make_model(options.method, options.given, options.neighbors, options.seed)
     _check_options(options)
     waits = _megabytes(options) >= LARGE_FILE
-    if waits:  # what would be in vain is told before
+    if waits:  # an error that would make the wait vain comes first
         _check_output(options)
     table = _read_table(options)
-    if not waits:  # a mistake in the table is told before a file that exists
+    if not waits:  # an error in the table comes before that of a file that exists
         _check_output(options)
     with shown_warnings():
         code = _fit_and_report(options, table, model)
@@ -230,7 +230,7 @@ def _provenance(options: FitOptions, table: Table, n_train: int, X: Any) -> dict
 
 
 def _affordable_rows(seconds: float, d: int) -> int:
-    """So many that a fit gets somewhere: a look at all their pairs takes LOOK of the time."""
+    """As many as a fit has time for: a pass over all their pairs takes LOOK of the time."""
     rows = (LOOK * seconds * operations_per_second() / d) ** 0.5
     return max(100, int(float(f"{rows:.1g}")))
 
@@ -281,7 +281,7 @@ def _fit_and_report(options: FitOptions, table: Table, learner: Any) -> int:
     start = time.perf_counter()
     try:
         images = X if scaler is None else scaler.fit_transform(X)
-        with progress(learner):
+        with progress(learner, tell):
             learner.fit(images, y if learned is None else y[learned])
     except TimeLimitError:
         limit = options.given["max_seconds"]

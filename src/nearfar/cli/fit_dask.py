@@ -15,12 +15,12 @@ from nearfar.blocks.collections import Stream, as_array
 from nearfar.cli import INTERRUPTED, OK, tell
 from nearfar.cli.methods import METHODS, make_model, takes_chunklets
 from nearfar.cli.output import check_output, echo, shown_warnings, typed_command, without_names
-from nearfar.cli.progress import progress
 from nearfar.datasets.table import as_labels
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._dask import lazy_images
 from nearfar.evaluation import knn_error
 from nearfar.io import save
+from nearfar.progress import progress
 from nearfar.registry import entries
 from nearfar.report.versions import versions
 
@@ -74,7 +74,7 @@ def _fit(options: FitOptions, learner: Any) -> int:
     if options.standardise:
         scaler = _fitted_scaler(train.X)
         X = lazy_images(scaler, train.X)
-    with progress(learner):
+    with progress(learner, tell):
         learner.fit(X, y)
     seconds = time.perf_counter() - start
     model = learner if scaler is None else make_pipeline(scaler, learner)

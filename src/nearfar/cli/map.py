@@ -25,13 +25,13 @@ from nearfar.cli.output import (
     typed_command,
     write_points,
 )
-from nearfar.cli.progress import progress
 from nearfar.cli.report import column_of
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError, install_command
 from nearfar.files import atomic_writer
 from nearfar.io import save
 from nearfar.plots import EmbeddingDisplay
+from nearfar.progress import progress
 from nearfar.report import Origin, write_report
 from nearfar.report.payload import checked_image_shape
 
@@ -129,7 +129,7 @@ def _placed(options: MapOptions, learner: Any, table: Table, shape: Any) -> Any:
             " they have different units, give --standardise"
         )
     start = time.perf_counter()
-    with progress(learner):
+    with progress(learner, tell):
         learner.fit(points)
     seconds = time.perf_counter() - start
     n, d = table.X.shape

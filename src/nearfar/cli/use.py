@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from nearfar.cli.output import (
     without_names,
     write_points,
 )
-from nearfar.cli.progress import progress
 from nearfar.datasets import Table, load_builtin, load_table
 from nearfar.errors import InvalidInputError
 from nearfar.estimators.pair_classifier import PairClassifier
@@ -31,6 +31,7 @@ from nearfar.evaluation import Split, compare_fitted
 from nearfar.evaluation.compare import last_step, model_name
 from nearfar.files import row_hashes
 from nearfar.io import load, read_provenance
+from nearfar.progress import progress
 
 TOO_MANY_SEEN = 0.2  # share of test rows that the model or the vote has seen; some rows are alike
 DEFAULT_NEIGHBORS = 3  # that vote where a model has no number of its own
@@ -89,7 +90,7 @@ def evaluate_model(
             split,
             n_neighbors,
             caution=_caution(model_path, split, test_path),
-            watched=progress,
+            watched=partial(progress, write=tell),
         )
     if as_json:
         report = {
@@ -109,9 +110,9 @@ def _caution(model_path: Path, split: Split, test_path: Path) -> str | None:
     tested = row_hashes(split.X_test)
     voting = float(np.isin(tested, row_hashes(split.X_train)).mean())
     learned = _learned_hashes(model_path)
-    # The smallest hashes of the learned rows are known: of these hashes we can tell.
-    told = tested[tested <= learned.max()] if len(learned) == KEPT_HASHES else tested
-    seen = float(np.isin(told, learned).mean()) if len(told) and len(learned) else 0.0
+    # Only the smallest hashes of the learned rows are known, and larger ones say nothing.
+    known = tested[tested <= learned.max()] if len(learned) == KEPT_HASHES else tested
+    seen = float(np.isin(known, learned).mean()) if len(known) and len(learned) else 0.0
     if max(voting, seen) < TOO_MANY_SEEN:
         return None
     rows = f"{max(voting, seen):.0%} of the test rows"

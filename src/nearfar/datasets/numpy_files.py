@@ -119,7 +119,7 @@ def _read_whole(stream: IO[bytes]) -> np.ndarray:
 
 @contextmanager
 def _open_file(path: os.PathLike[str]) -> Iterator[tuple[IO[bytes], bytes]]:
-    """A file and its first two bytes; what its parsers raise is told as InvalidInputError."""
+    """A file and its first two bytes; what its parsers raise becomes an InvalidInputError."""
     with open(path, "rb") as stream:
         try:
             start = stream.read(2)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from nearfar.estimators.variational_mvu import (
+from nearfar.estimators._small_program import (
     ScaledGraph,
 )
 from nearfar.problems.sensor_localization import (
@@ -24,7 +24,7 @@ Mask = NDArray[np.bool_]
 LOOSE = 50.0  # times the error of a node whose neighbours are known, at which it is not pinned down
 SAMPLES = 12  # of errors, from which standard errors and looseness are estimated
 SOLVED = 1e-3  # relative error of the moves that errors cause: soft motions must show
-TREMBLING = 1e-4  # and of those that tell looseness: one loose node among many must show
+TREMBLING = 1e-4  # and of those that show looseness: one loose node among many must show
 STEPS = 1000  # to solve for them, at most
 
 

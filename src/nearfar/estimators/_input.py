@@ -207,7 +207,7 @@ def validated_weights(
     weights = np.ones(n) if sample_weight is None else numbers_for_rows(estimator, n, sample_weight)
     class_weight = getattr(estimator, "class_weight", None)
     if class_weight is not None:
-        with np.errstate(over="ignore"):  # the check of the largest tells
+        with np.errstate(over="ignore"):  # the check of the largest raises
             weights = weights * _weights_of_classes(estimator, class_weight, weights, labels)
     name = type(estimator).__name__
     if n and not weights.any():

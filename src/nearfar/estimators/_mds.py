@@ -38,7 +38,7 @@ Index = NDArray[np.intp]
 METRICS = ("euclidean", "precomputed")
 STARTS = ("classical", "random")
 SMALL = 1e-8  # share of the value with all points in one place: smaller ones count as this
-PATH_ENTRIES = 1 << 20  # of lengths of paths between two looks at the clock
+PATH_ENTRIES = 1 << 20  # of lengths of paths between two checks of the clock
 NUDGE = 1e-3  # of the spread: random moves of points that start in one place or one line
 SAME_WEIGHTS = 1e-6  # relative difference of weights that should be equal
 
@@ -52,7 +52,7 @@ class KnownDistances:
     """The distances that are known, in a unit: a matrix where the data is, or edges on the host."""
 
     n: int
-    reference: Array  # of no rows: tells the device, in float64
+    reference: Array  # of no rows, on the device, in float64
     matrix: Array | None = None  # (n, n), 0 where unknown
     weights: Array | None = None  # (n, n) beside it, 0 where unknown; None if all count alike
     few: Edges | None = None  # in place of a matrix

@@ -65,7 +65,7 @@ class Answer:
         return len(self.program.squares) - len(self.limits)
 
     def unfolded(self, n_components: int) -> Unfolded:
-        """The places of the nodes, and what every unfolding tells of them."""
+        """The places of the nodes, and what every unfolding reports of them."""
         program, state = self.program, self.state
         return Unfolded(
             embedding=self.columns[:, :n_components],

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._graph_layout import Component, Unfolded
 from nearfar.estimators._pair_limits import PairLimits
-from nearfar.estimators._staircase import COLUMNS, Stair, check_staircase_memory
-from nearfar.estimators.variational_mvu import (
+from nearfar.estimators._small_program import (
     ScaledGraph,
     principal_axes,
     solve_program,
     with_noise,
 )
+from nearfar.estimators._staircase import COLUMNS, Stair, check_staircase_memory
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.cliques import has_flat_clique
 from nearfar.kernels import Array, gram_kernels_for, to_device_of, to_host
@@ -75,7 +75,7 @@ class LowRankAnswer:
         return self.weights / self.graph.lengths**2
 
     def unfolded(self, n_components: int) -> Unfolded:
-        """The places of the nodes, and what every unfolding tells of them."""
+        """The places of the nodes, and what every unfolding reports of them."""
         given = self.component.graph.lengths**2
         heads, tails = self.graph.heads, self.graph.tails
         squares = ((self.Y[heads] - self.Y[tails]) ** 2).sum(axis=1)

@@ -46,7 +46,7 @@ class PairLearner:
     """
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Area under the ROC curve of ``pair_score``: how well it tells near pairs from far ones.
+        """Area under the ROC curve of ``pair_score``: how well it separates near and far pairs.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ def shrunk_pairs(
             scale = scale_of_rows(points, labels.codes, pairs.given_weights)
         else:
             prior = _prior_of_rows(points, labels.codes, pairs.given_weights)
-    rows = AUTO if labels is None else rows  # pairs are told apart by distances, not by neighbours
+    rows = AUTO if labels is None else rows  # pairs are classified by distances, not by neighbours
     estimator.shrinkage_ = shrinkage_for(estimator.shrinkage, count_of(pairs), d, rows)
     estimator.feature_scale_ = None if scale is None else to_host(scale)
     estimator.prior_components_ = None if prior is None else prior[0]

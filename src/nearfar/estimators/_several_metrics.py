@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._early_stopping import EarlyStopping, votes_under
 from nearfar.estimators._large_margin import Split
-from nearfar.estimators._shrinkage import is_worse, warn_if_worse
+from nearfar.estimators._shrinkage import Prior, is_worse, warn_if_worse
+from nearfar.estimators._start import central_point
 from nearfar.kernels import Array, to_host
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Iterate
@@ -32,6 +33,21 @@ class Rows:
     held_out: Array | None  # points to validate on
     masses: Matrix | None  # weights of the points, of mean 1; None if all are 1
     n_neighbors: int  # that vote
+
+    def problem(
+        self, edges: tuple[Array, Array], push_weight: float, shrinkage: float, prior: Prior | None
+    ) -> LMNNProblem:
+        """The problem with one metric for all rows, which keeps the distance of ``prior``."""
+        return LMNNProblem.build(
+            self.points,
+            central_point(self.points),
+            edges,
+            self.split.labels.starts,
+            push_weight,
+            shrinkage,
+            prior=prior,
+            masses=self.masses,
+        )
 
     def votes(self, maps: Matrix, metric_of: Index) -> Index:
         """The class numbers that the nearest points under these maps give to the held-out rows."""

@@ -9,7 +9,7 @@ Every iterative ``fit`` has the same four steps. It *validates* its input, *buil
     store_ending(self, status, objective, gap, training.history)
     training.finish(status, attributes)
 
-`Training` knows no estimator. scikit-learn's callbacks do, for they are told of one.
+`Training` knows no estimator. scikit-learn's callbacks do, since they are passed one.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def check_limits(estimator: Any) -> None:
 
 
 class Training:
-    """Runs the solvers of one fit within its limits, tells callbacks, and writes the checkpoint.
+    """Runs the solvers of one fit within its limits, with its callbacks and its checkpoint.
 
     ``history`` is the trace of all runs so far, and ``saved`` what a checkpoint of an earlier fit
     holds: arrays and plain values, or None. ``bounded`` says that ``max_iter`` limits all runs
@@ -179,7 +179,7 @@ class Training:
             self._checkpoint.save(arrays, {"history": self.history, **values})
 
     def finish(self, status: str, attributes: Attributes) -> None:
-        """Delete the checkpoint of a fit that is complete, and tell callbacks of the end."""
+        """Delete the checkpoint of a fit that is complete, and call the callbacks of its end."""
         if self._checkpoint is not None and status in COMPLETE:
             self._checkpoint.remove()
         self._callbacks.finish(attributes)

@@ -32,11 +32,11 @@ _on_trial: ContextVar[bool] = ContextVar("on_trial", default=False)
 
 @contextmanager
 def _trial() -> Iterator[None]:
-    """Fits in here have no trials of their own, and tell nothing."""
+    """Fits in here have no trials of their own, and do not warn."""
     token = _on_trial.set(True)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the fit to all rows has told what matters
+            warnings.simplefilter("ignore")  # the fit to all rows has warned of what matters
             yield
     finally:
         _on_trial.reset(token)

@@ -83,7 +83,7 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
         X : array-like, torch.Tensor or Dask array of shape (n_samples, n_features)
             The points, or after a fit on distances the distances (n_samples, n_fit) to all points
             of `fit`. A point of `fit` goes where it was. After a fit on a kernel it is refused:
-            kernel values with other points do not tell distances.
+            kernel values with other points do not determine distances.
         method : {"sdp", "sdp+cg", "sdp+patch", "lle"} or None, default=None
             How a point is placed among its neighbours: by the semidefinite program of the thesis,
             by the least squared errors of squared distances, by the same with its neighbours moved,
@@ -102,9 +102,9 @@ class Unfolding(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, Transform
             check_choice("method", method, METHODS, or_else=", or None")
         if self.metric == "kernel":
             raise InvalidInputError(
-                "kernel values do not tell the distances of new points to those of fit. Fit with"
-                " metric='precomputed' on the distances sqrt(k_ii - 2 k_ij + k_jj), and transform"
-                " those of new points."
+                "kernel values do not determine the distances of new points to those of fit. Fit"
+                " with metric='precomputed' on the distances sqrt(k_ii - 2 k_ij + k_jj), and"
+                " transform those of new points."
             )
         self._check_points_kept()
         if is_dask(X) and not is_lazy(self.X_fit_):

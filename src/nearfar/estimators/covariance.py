@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -29,6 +30,7 @@ from nearfar.solvers import Status
 from nearfar.validation import check_number
 
 
+@dataclass(eq=False, repr=False)
 class Covariance(MetricLearner):
     """The Mahalanobis distance: whiten by the covariance of all points.
 
@@ -51,7 +53,7 @@ class Covariance(MetricLearner):
         The minimum, computed from the data in float64, before rows were cut off.
     duality_gap_ : float
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger.
-        It is rounding, and tells how much.
+        It shows the rounding error.
     status_ : str
         "converged".
     n_iter_ : int
@@ -85,8 +87,7 @@ class Covariance(MetricLearner):
     True
     """
 
-    def __init__(self, n_components: int | None = None) -> None:
-        self.n_components = n_components
+    n_components: int | None = None
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Covariance:

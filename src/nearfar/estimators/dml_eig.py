@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -36,6 +37,7 @@ LECTURE_SMOOTHING = 1e-5  # σ for each feature
 NO_WEIGHT = 1e-12  # share of the largest dual weight below which a pair is left out of the proof
 
 
+@dataclass(eq=False, repr=False)
 class DMLEig(PairLearner, MetricLearner):
     """Distance metric learning by eigenvalues: the closest far pair as far apart as possible.
 
@@ -109,7 +111,7 @@ class DMLEig(PairLearner, MetricLearner):
         Why the fit ended: "converged", "max_iter", "max_seconds", "stalled", "stopped" (by a
         callback) or "interrupted".
     n_iter_ : int
-        Number of iterations, each with a look at all far pairs.
+        Number of iterations, each with a pass over all far pairs.
     history_ : list of dict
         For each iteration: n_iter, seconds, objective, duality_gap (certified) and residual (the
         same), and for the interior-point method pairs_at_hand and newton_steps.
@@ -124,9 +126,9 @@ class DMLEig(PairLearner, MetricLearner):
     -----
     With n points, d features, m far pairs, of which k are at hand (those that are nearly the
     closest; often some d), and rank r, an iteration of the interior-point method costs
-    O(n d r + m r) for a look at all and O(k² d + k³) for each of a few steps; one of the lecture's
-    O(n d² + m d + d³). Memory is O(n d + m + k²), or O(m d) where pairs do not share points. Sparse
-    input is refused.
+    O(n d r + m r) for a pass over all and O(k² d + k³) for each of a few steps; one of the
+    lecture's O(n d² + m d + d³). Memory is O(n d + m + k²), or O(m d) where pairs do not
+    share points. Sparse input is refused.
 
     References
     ----------
@@ -152,30 +154,17 @@ class DMLEig(PairLearner, MetricLearner):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        shrinkage: float | str = "auto",
-        solver: str = "interior-point",
-        class_weight: str | dict[Any, float] | None = None,
-        n_pairs: int | None = None,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        max_seconds: float | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.shrinkage = shrinkage
-        self.solver = solver
-        self.class_weight = class_weight
-        self.n_pairs = n_pairs
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    shrinkage: float | str = "auto"
+    solver: str = "interior-point"
+    class_weight: str | dict[Any, float] | None = None
+    n_pairs: int | None = None
+    tol: float = 1e-3
+    max_iter: int = 1000
+    max_seconds: float | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     @with_callbacks
     @single_threaded_blas()

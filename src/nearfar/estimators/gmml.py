@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -36,6 +36,7 @@ Matrix = NDArray[np.float64]
 LARGEST_GAP = 1e-3  # of an answer whose digits are not lost
 
 
+@dataclass(eq=False, repr=False)
 class GMML(PairLearner, MetricLearner):
     """Geometric mean metric learning: a closed form from near and far pairs.
 
@@ -87,7 +88,7 @@ class GMML(PairLearner, MetricLearner):
         multiplied by ``feature_scale_``.
     duality_gap_ : float
         Proved bound on (objective − optimum) relative to the objective, or to 1 if that is larger.
-        It is rounding, and tells how much.
+        It shows the rounding error.
     status_ : str
         "converged".
     n_iter_ : int
@@ -126,24 +127,14 @@ class GMML(PairLearner, MetricLearner):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        t: float = 0.5,
-        *,
-        shrinkage: float | str = "auto",
-        prior: str | ArrayLike = "identity",
-        class_weight: str | dict[Any, float] | None = None,
-        n_pairs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.t = t
-        self.shrinkage = shrinkage
-        self.prior = prior
-        self.class_weight = class_weight
-        self.n_pairs = n_pairs
-        self.random_state = random_state
+    n_components: int | None = None
+    t: float = 0.5
+    _: KW_ONLY
+    shrinkage: float | str = "auto"
+    prior: str | ArrayLike = "identity"
+    class_weight: str | dict[Any, float] | None = None
+    n_pairs: int | None = None
+    random_state: Any = None
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> GMML:

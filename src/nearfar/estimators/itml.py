@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -37,6 +38,7 @@ from nearfar.validation import check_number
 Matrix = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class ITML(PairLearner, MetricLearner):
     """Information-theoretic metric learning: as near to a prior as bounds on distances allow.
 
@@ -123,30 +125,17 @@ class ITML(PairLearner, MetricLearner):
     ('converged', True)
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        violation_weight: float = 1.0,
-        bounds: ArrayLike | None = None,
-        prior: str | ArrayLike = "identity",
-        n_pairs: int | None = None,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        max_seconds: float | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.violation_weight = violation_weight
-        self.bounds = bounds
-        self.prior = prior
-        self.n_pairs = n_pairs
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    violation_weight: float = 1.0
+    bounds: ArrayLike | None = None
+    prior: str | ArrayLike = "identity"
+    n_pairs: int | None = None
+    tol: float = 1e-3
+    max_iter: int = 1000
+    max_seconds: float | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> ITML:

@@ -9,6 +9,7 @@ feature space, and ``dual_coef_`` expresses it by kernel values.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from nearfar.kernels import single_threaded_blas, to_host
 from nearfar.solvers import Status
 
 
+@dataclass(eq=False, repr=False)
 class KernelMetric(KernelMetricLearner):
     """The metric of a linear method in the feature space of a kernel.
 
@@ -101,22 +103,13 @@ class KernelMetric(KernelMetricLearner):
     (200, 1)
     """
 
-    def __init__(
-        self,
-        learner: Any = None,
-        kernel: str | Callable[..., float] = "rbf",
-        gamma: float | None = None,
-        *,
-        kernel_params: dict[str, Any] | None = None,
-        rank: int | float | None = None,
-        n_components: int | None = None,
-    ) -> None:
-        self.learner = learner
-        self.kernel = kernel
-        self.gamma = gamma
-        self.kernel_params = kernel_params
-        self.rank = rank
-        self.n_components = n_components
+    learner: Any = None
+    kernel: str | Callable[..., float] = "rbf"
+    gamma: float | None = None
+    _: KW_ONLY
+    kernel_params: dict[str, Any] | None = None
+    rank: int | float | None = None
+    n_components: int | None = None
 
     @with_callbacks
     @single_threaded_blas()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any, Self
@@ -19,22 +20,19 @@ from nearfar.estimators._graph_layout import (
     run_component,
     store_layout,
 )
-from nearfar.estimators._staircase import Stairs, open_checkpoint
-from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
-from nearfar.estimators._unfolding import Unfolding
-from nearfar.estimators.variational_mvu import (
+from nearfar.estimators._small_program import (
     BASES,
-    CUT_SHORT,
     ScaledGraph,
     Shape,
     check_stretch,
     lle_matrix_of,
     program_status,
-    refine,
-    solve_program,
     store_shapes,
-    with_bound,
+    unfolded_by,
 )
+from nearfar.estimators._staircase import Stairs, open_checkpoint
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.kernels import single_threaded_blas
 from nearfar.problems.landmark_mvu import reconstruction
@@ -45,6 +43,7 @@ Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
+@dataclass(eq=False, repr=False)
 class LandmarkMVU(Unfolding):
     """Maximum variance unfolding of a few landmarks, which all points follow.
 
@@ -168,44 +167,24 @@ class LandmarkMVU(Unfolding):
     ((600, 2), True)
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        n_neighbors: int | None = 5,
-        *,
-        angles: bool = True,
-        n_landmarks: int = 20,
-        basis: str | None = None,
-        stretch: float = 0.01,
-        refine: bool = True,
-        gap_tol: float | None = None,
-        metric: str = "euclidean",
-        on_disconnected: str = "link",
-        tol: float = 1e-4,
-        max_iter: int = 500,
-        max_seconds: float | None = None,
-        memory_limit: float | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-        checkpoint: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.angles = angles
-        self.n_landmarks = n_landmarks
-        self.basis = basis
-        self.stretch = stretch
-        self.refine = refine
-        self.gap_tol = gap_tol
-        self.metric = metric
-        self.on_disconnected = on_disconnected
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.memory_limit = memory_limit
-        self.verbose = verbose
-        self.random_state = random_state
-        self.checkpoint = checkpoint
+    n_components: int = 2
+    n_neighbors: int | None = 5
+    _: KW_ONLY
+    angles: bool = True
+    n_landmarks: int = 20
+    basis: str | None = None
+    stretch: float = 0.01
+    refine: bool = True
+    gap_tol: float | None = None
+    metric: str = "euclidean"
+    on_disconnected: str = "link"
+    tol: float = 1e-4
+    max_iter: int = 500
+    max_seconds: float | None = None
+    memory_limit: float | None = None
+    verbose: int = 0
+    random_state: Any = None
+    checkpoint: Any = None
 
     @with_callbacks
     @single_threaded_blas()
@@ -244,11 +223,7 @@ class LandmarkMVU(Unfolding):
             chosen, Q = self._landmark_weights(component.graph)
             program = VariationalProgram.build(scaled.edges, Q, scaled.pull(self.stretch))
             stair = stairs.of(component.number)
-            with stair.repeating():
-                shape = solve_program(program, scaled, self.n_components, run)
-            if self.refine and shape.status not in CUT_SHORT:
-                shape = refine(shape, self, run, random, stair)
-            shape = with_bound(shape, self.stretch, random)
+            shape = unfolded_by(program, scaled, self, run, random, stair)
             layout.place(component, shape.unfolded(self.n_components, given.reference))
             shapes.append(shape)
             landmarks.append(component.rows[chosen])

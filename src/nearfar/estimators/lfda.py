@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -21,9 +22,10 @@ from nearfar.supervision.labels import check_near_and_far
 from nearfar.validation import check_choice, check_number
 
 EMBEDDINGS = ("weighted", "orthonormalized", "plain")
-NEIGHBORS = 3  # whose errors tell whether features should be scaled
+NEIGHBORS = 3  # whose errors decide whether features are scaled
 
 
+@dataclass(eq=False, repr=False)
 class LFDA(MetricLearner):
     """Local Fisher discriminant analysis: classes apart, near points of a class together.
 
@@ -36,7 +38,7 @@ class LFDA(MetricLearner):
     Parameters
     ----------
     n_components : int or None, default=None
-        Rows of the map: the directions that tell classes apart best. None keeps all. If there are
+        Rows of the map: the directions that separate classes best. None keeps all. If there are
         fewer than asked for, the last rows are zero.
     n_neighbors : int, default=7
         The scale of a point is its distance to the neighbour of this number in its class. In a
@@ -100,18 +102,11 @@ class LFDA(MetricLearner):
     (150, 2)
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        n_neighbors: int = 7,
-        *,
-        embedding_type: str = "weighted",
-        shrinkage: float | str = "auto",
-    ) -> None:
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.embedding_type = embedding_type
-        self.shrinkage = shrinkage
+    n_components: int | None = None
+    n_neighbors: int = 7
+    _: KW_ONLY
+    embedding_type: str = "weighted"
+    shrinkage: float | str = "auto"
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> LFDA:

@@ -2,78 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from numbers import Integral
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from nearfar.blocks import Streamed, in_blocks, is_dask
+from nearfar.blocks import Streamed
 from nearfar.blocks.collections import on_this_machine
-from nearfar.blocks.rows import with_known_rows
-from nearfar.errors import InvalidInputError, TimeLimitError
+from nearfar.errors import TimeLimitError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._dask import refuse_dask, validated_dask
 from nearfar.estimators._early_stopping import EarlyStopping
-from nearfar.estimators._given_triplets import check_no_labels_needed, with_different_ends
-from nearfar.estimators._input import (
-    drop_rows_without_weight,
-    validated_labels,
-    validated_points,
-    validated_weights,
-    warn_of_coinciding,
-)
+from nearfar.estimators._input import warn_of_coinciding
 from nearfar.estimators._large_margin import (
     Descent,
-    Split,
     Start,
-    check_margin_parameters,
-    given_edges,
     margin_checkpoint,
     objective_without_variation,
 )
+from nearfar.estimators._margin_input import validated_rows_of_points, validated_rows_of_triplets
 from nearfar.estimators._margin_problem import Margin, build_descent
-from nearfar.estimators._margin_rows import Rows, rows_of_points
-from nearfar.estimators._passes import (
-    Ending,
-    Pass,
-    before_next,
-    ending_after,
-    packed,
-    unpacked,
-)
+from nearfar.estimators._margin_rows import Rows
+from nearfar.estimators._passes import Ending, Pass, before_next, ending_after, packed, unpacked
 from nearfar.estimators._proofs import Proof, margin_proof
-from nearfar.estimators._shrinkage import check_shrinkage, margin_shrinkage
-from nearfar.estimators._start import (
-    central_point,
-    given_start,
-    learned_rows,
-    principal_rows,
-    without_dead_features,
-)
-from nearfar.estimators._streamed import validated_streamed
+from nearfar.estimators._shrinkage import margin_shrinkage
+from nearfar.estimators._start import given_start, learned_rows, principal_rows
 from nearfar.estimators._training import Saved, Training, store_ending, with_callbacks
-from nearfar.estimators._tuples import holds_tuples, validated_triplets
-from nearfar.estimators._unlabeled import with_spread_labels
+from nearfar.estimators._tuples import holds_tuples
 from nearfar.kernels import Array, gram_kernels_for, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import Stage, fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.lmnn_sampled import CONFIDENCE, Draws
 from nearfar.solvers import Status
 from nearfar.solvers.checkpoint import Checkpoint
-from nearfar.supervision import ClassOrder, class_order
-from nearfar.supervision.labels import check_class_sizes
-from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 
-INITS = ("auto", "identity", "pca", "lda")
 WARM_WIDTH = 0.02  # of the smoothed hinge, in margins, near an optimum
 PASS_WIDTH = 0.1  # the same at the start of a later pass, some of whose targets are new
 
 
+@dataclass(eq=False, repr=False)
 class LMNN(MetricLearner):
     """Large margin nearest neighbours: a metric for k-nearest-neighbour classification.
 
@@ -226,7 +196,7 @@ class LMNN(MetricLearner):
     Notes
     -----
     With n points, d features, rank r and m pairs at hand: an iteration costs O(m r + n d r), a
-    look at the gap every few iterations O(m d + n d² + d³), and a full search, ever more rarely,
+    check of the gap every few iterations O(m d + n d² + d³), and a full search, ever more rarely,
     O(n² r). Memory is O(n d + d² + m). CSR input, for a map of few rows that is learned, is never
     made dense: a step costs O(m r + z r) for z numbers that are stored, and memory is
     O(z + (n + d) (r + 200) + m).
@@ -248,51 +218,26 @@ class LMNN(MetricLearner):
     150
     """
 
-    proof_: Proof | None
-    transduction_: NDArray[Any] | None
-
-    def __init__(
-        self,
-        n_neighbors: int = 3,
-        push_weight: float = 0.5,
-        n_components: int | None = None,
-        *,
-        shrinkage: float | str = "auto",
-        class_weight: str | dict[Any, float] | None = None,
-        unlabeled_weight: float | None = None,
-        reduce: str = "learn",
-        n_passes: int = 1,
-        init: str | ArrayLike = "auto",
-        validation_fraction: float | None = None,
-        tol: float = 1e-3,
-        certificate: str = "all",
-        max_iter: int = 1000,
-        max_seconds: float | None = None,
-        verbose: int = 0,
-        memory_limit: float | None = None,
-        warm_start: bool = False,
-        checkpoint: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.push_weight = push_weight
-        self.n_components = n_components
-        self.shrinkage = shrinkage
-        self.class_weight = class_weight
-        self.unlabeled_weight = unlabeled_weight
-        self.reduce = reduce
-        self.n_passes = n_passes
-        self.init = init
-        self.validation_fraction = validation_fraction
-        self.tol = tol
-        self.certificate = certificate
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.verbose = verbose
-        self.memory_limit = memory_limit
-        self.warm_start = warm_start
-        self.checkpoint = checkpoint
-        self.random_state = random_state
+    n_neighbors: int = 3
+    push_weight: float = 0.5
+    n_components: int | None = None
+    _: KW_ONLY
+    shrinkage: float | str = "auto"
+    class_weight: str | dict[Any, float] | None = None
+    unlabeled_weight: float | None = None
+    reduce: str = "learn"
+    n_passes: int = 1
+    init: str | ArrayLike = "auto"
+    validation_fraction: float | None = None
+    tol: float = 1e-3
+    certificate: str = "all"
+    max_iter: int = 1000
+    max_seconds: float | None = None
+    verbose: int = 0
+    memory_limit: float | None = None
+    warm_start: bool = False
+    checkpoint: Any = None
+    random_state: Any = None
 
     @with_callbacks
     @single_threaded_blas()
@@ -328,12 +273,10 @@ class LMNN(MetricLearner):
             The fitted estimator.
         """
         self.__dict__.pop("classes_", None)
-        self.transduction_ = None
+        self.transduction_: NDArray[Any] | None = None
         y, sample_weight = on_this_machine(y), on_this_machine(sample_weight)
-        if holds_tuples(X):
-            rows = self._rows_of_triplets(X, y, target_neighbors, sample_weight)
-        else:
-            rows = self._rows_of_points(X, y, target_neighbors, sample_weight)
+        validated_rows = validated_rows_of_triplets if holds_tuples(X) else validated_rows_of_points
+        rows = validated_rows(self, X, y, target_neighbors, sample_weight)
         self.shrinkage_ = margin_shrinkage(self.shrinkage, rows.points, prior=rows.prior)
         self.prior_components_ = None if rows.prior is None else rows.prior[0]
 
@@ -351,94 +294,6 @@ class LMNN(MetricLearner):
             self._store(ending, rows, training)
         training.finish(self.status_, {"components_": self.components_})
         return self
-
-    # -- validate ----------------------------------------------------------------------------
-
-    def _rows_of_points(self, X: Any, y: Any, targets: Any, sample_weight: Any) -> Rows:
-        """Validate points with labels, and sort by class those to learn from."""
-        X = self._validated_points(X)
-        reference = X.reference if isinstance(X, Streamed) else X
-        gram_kernels_for(reference).begin_peak(reference)
-        if self.unlabeled_weight is not None:
-            refuse_dask(self, X)
-            y, sample_weight = with_spread_labels(self, X, y, sample_weight, targets)
-        all_labels = validated_labels(self, X, y)
-        weights = validated_weights(self, X.shape[0], sample_weight, all_labels)
-        targets = None if targets is None else to_host(targets)
-        counted, labels, _ = drop_rows_without_weight(self, X, all_labels, weights)
-        self._check_parameters(X, labels, targets)
-
-        edges = None if targets is None else given_edges(targets, all_labels, X, weights)
-        split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
-        voters = self.n_neighbors if self.shrinkage == "auto" else None
-        return rows_of_points(X, counted, split, weights, edges, voters)
-
-    def _rows_of_triplets(self, X: Any, y: Any, targets: Any, sample_weight: Any) -> Rows:
-        """Validate triplets, all of which are at hand, so that there is nothing to choose."""
-        points, triplets = validated_triplets(self, X, y, reset=True)
-        self._check_own_parameters()
-        check_no_labels_needed(self, target_neighbors=targets, sample_weight=sample_weight)
-        points = without_dead_features(points)
-        triplets = with_different_ends(points, triplets, type(self).__name__)
-        alike = class_order(np.zeros(len(points), dtype=np.intp), type(self).__name__)
-        order = np.arange(len(points))
-        return Rows(points, points, central_point(points), alike, order, triplets=triplets)
-
-    def _validated_points(self, X: Any) -> Array:
-        """Points, which may be sparse if a map of few rows is learned."""
-        count: Any = self.n_components
-        rows = int(count) if isinstance(count, Integral) else None
-        if is_dask(X):
-            return with_known_rows(validated_dask(self, X, reset=True))
-        if isinstance(X, Streamed):
-            return validated_streamed(self, X, reset=True)
-        few = sparse.issparse(X) and learned_rows(rows, self.reduce, X.shape[1]) is not None
-        return validated_points(
-            self,
-            X,
-            reset=True,
-            accept_sparse=few,
-            to_accept="A map of few rows is learned from sparse points: set n_components, and leave"
-            " reduce='learn'. ",
-        )
-
-    def _check_own_parameters(self) -> None:
-        """Validate the parameters by themselves."""
-        check_margin_parameters(self)
-        if self.n_components is not None:
-            check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
-        check_shrinkage(self.shrinkage)
-        check_choice("reduce", self.reduce, ("learn", "project"))
-        check_number("n_passes", self.n_passes, Integral, 1, None)
-        check_choice("certificate", self.certificate, ("all", "sample"))
-        if self.certificate == "sample" and self._learns_rows is not None:
-            raise InvalidInputError(
-                f"certificate='sample' needs a full metric; n_components={self.n_components} learns"
-                " a map of few rows, for which no gap is known. Set reduce='project', or leave"
-                " certificate='all'."
-            )
-        if isinstance(self.init, str) or self.init is None:
-            check_choice("init", self.init, INITS, or_else=" or an array")
-        self._given_start()  # raises if it does not fit
-
-    def _check_parameters(self, X: Any, labels: ClassOrder, targets: NDArray[Any] | None) -> None:
-        self._check_own_parameters()
-        if in_blocks(X) and self.validation_fraction is not None:
-            raise InvalidInputError(
-                "validation_fraction needs rows in memory, not in blocks. Leave it None, and"
-                " raise shrinkage or tol against overfitting, or fit to a sample of the rows."
-            )
-        if in_blocks(X) and self.certificate == "sample":
-            raise InvalidInputError(
-                "certificate='sample' needs rows in memory, not in blocks. Leave certificate='all'."
-            )
-        if targets is not None and self.validation_fraction is not None:
-            raise InvalidInputError(
-                "target_neighbors and validation_fraction cannot be used together: held-out rows"
-                " would be missing from the neighbours. Leave one of them out."
-            )
-        chooses = targets is None or self.n_passes > 1
-        check_class_sizes(labels, self.n_neighbors if chooses else None, type(self).__name__)
 
     @property
     def _learns_rows(self) -> int | None:
@@ -594,7 +449,8 @@ class LMNN(MetricLearner):
         self.target_components_ = None
         if chosen_by is not None:
             self.target_components_ = kernels_for(rows.points).like(chosen_by, rows.points)
-        self.proof_ = kept.proof if rows.triplets is None else None  # `verify` takes labels only
+        # `verify` takes labels only
+        self.proof_: Proof | None = kept.proof if rows.triplets is None else None
         reference = rows.X.reference if isinstance(rows.X, Streamed) else rows.X
         peak = None
         if not sparse.issparse(rows.X):

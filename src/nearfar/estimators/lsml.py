@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -38,9 +39,10 @@ NEEDS = (
     "points that differ, within a class and between classes; of every quadruplet the points of a"
     " pair are equal"
 )
-SCORED = 1 << 16  # quadruplets of labelled points that a score looks at
+SCORED = 1 << 16  # quadruplets of labelled points in a score
 
 
+@dataclass(eq=False, repr=False)
 class LSML(MetricLearner):
     """Least squared-residual metric learning: comparisons of distances, near a prior.
 
@@ -120,28 +122,16 @@ class LSML(MetricLearner):
     ('converged', True)
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        violation_weight: float = 1.0,
-        prior: str | ArrayLike = "identity",
-        n_quadruplets: int = 10_000,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        max_seconds: float | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.violation_weight = violation_weight
-        self.prior = prior
-        self.n_quadruplets = n_quadruplets
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    violation_weight: float = 1.0
+    prior: str | ArrayLike = "identity"
+    n_quadruplets: int = 10_000
+    tol: float = 1e-3
+    max_iter: int = 1000
+    max_seconds: float | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> LSML:

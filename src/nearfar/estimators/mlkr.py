@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -24,7 +24,8 @@ from nearfar.estimators._training import Training, check_limits, store_ending, w
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
-from nearfar.problems.mlkr import MLKRProblem, Point
+from nearfar.problems.mlkr import MLKRProblem
+from nearfar.problems.soft_neighbors import Point
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate, Status
 from nearfar.solvers.quasi_newton import Memory, descend
@@ -37,6 +38,7 @@ ROUGH = 1e-5  # residual down to which float32 is enough
 REMAINS = 10  # steps like the last one that a descent may still gain, about
 
 
+@dataclass(eq=False, repr=False)
 class MLKR(MetricLearner):
     """Metric learning for kernel regression: near points should have similar numbers.
 
@@ -103,22 +105,13 @@ class MLKR(MetricLearner):
     >>> model = KNeighborsRegressor(20).fit(mlkr.transform(X), y)
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        init: str | ArrayLike = "auto",
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        max_seconds: float | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.init = init
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    init: str | ArrayLike = "auto"
+    tol: float = 1e-4
+    max_iter: int = 1000
+    max_seconds: float | None = None
+    verbose: int = 0
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> MLKR:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from copy import copy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -83,6 +83,7 @@ def _decides_by(decision: str) -> Any:
     return check
 
 
+@dataclass(eq=False, repr=False)
 class MultiMetricLMNN(CallbackSupportMixin, ClassifierMixin, Estimator):
     """Large margin nearest neighbours with a metric for each class or cluster.
 
@@ -187,7 +188,7 @@ default=None
     Notes
     -----
     With C metrics, n points, d features, rank r and m pairs at hand: an iteration costs
-    O(m r + C n d r), a look at the gap every few iterations O(m d + C n d² + C d³), and a full
+    O(m r + C n d r), a check of the gap every few iterations O(m d + C n d² + C d³), and a full
     search O(n² r). Memory is O(n d + C (n r + d²) + m).
 
     References
@@ -207,8 +208,7 @@ default=None
     True
     """
 
-    components_: Array
-    proof_: Proof | None
+    components_: Array = field(init=False)
     _axes: ClassVar[dict[str, str]] = {
         "components_": "mrd",
         "metric_of_": "n",
@@ -216,38 +216,21 @@ default=None
         "labels_": "n",
     }
 
-    def __init__(
-        self,
-        partition: str = "class",
-        n_metrics: int | None = None,
-        *,
-        n_neighbors: int = 3,
-        push_weight: float = 0.5,
-        shrinkage: float | str = "auto",
-        decision: str = "knn",
-        init: Any = None,
-        validation_fraction: float | None = None,
-        tol: float = 1e-2,
-        max_iter: int = 1000,
-        max_seconds: float | None = None,
-        verbose: int = 0,
-        checkpoint: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.partition = partition
-        self.n_metrics = n_metrics
-        self.n_neighbors = n_neighbors
-        self.push_weight = push_weight
-        self.shrinkage = shrinkage
-        self.decision = decision
-        self.init = init
-        self.validation_fraction = validation_fraction
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.verbose = verbose
-        self.checkpoint = checkpoint
-        self.random_state = random_state
+    partition: str = "class"
+    n_metrics: int | None = None
+    _: KW_ONLY
+    n_neighbors: int = 3
+    push_weight: float = 0.5
+    shrinkage: float | str = "auto"
+    decision: str = "knn"
+    init: Any = None
+    validation_fraction: float | None = None
+    tol: float = 1e-2
+    max_iter: int = 1000
+    max_seconds: float | None = None
+    verbose: int = 0
+    checkpoint: Any = None
+    random_state: Any = None
 
     @with_callbacks
     @single_threaded_blas()
@@ -294,7 +277,7 @@ default=None
         training = Training(self, table, y, checkpoint=checkpoint)
         if single.P.size == 0:
             self._store_without_variation(rows, single.edges[0])
-            self.proof_ = weights_given or None
+            self.proof_: Proof | None = weights_given or None
             training.finish(self.status_, {"components_": self.components_})
             return self
 
@@ -479,16 +462,7 @@ default=None
         self.prior_components_ = self.target_components_ = None if prior is None else prior[0]
         chosen_by = self.target_components_
         edges = targets_under(chosen_by, points, centre, part, self.n_neighbors)
-        return LMNNProblem.build(
-            points,
-            centre,
-            edges,
-            part.starts,
-            self.push_weight,
-            self.shrinkage_,
-            prior=prior,
-            masses=rows.masses,
-        )
+        return rows.problem(edges, self.push_weight, self.shrinkage_, prior)
 
     def _shrunk_towards(self, components: Matrix, rows: Rows, single: LMNNProblem) -> LMNNProblem:
         """The problem of one metric that keeps the distance of a learned one, to be divided.
@@ -503,16 +477,7 @@ default=None
             inverse = single.prior_inverse @ np.linalg.inv(components @ single.prior_inverse)
             prior = components, inverse
             self.prior_components_ = components
-        return LMNNProblem.build(
-            rows.points,
-            central_point(rows.points),
-            single.edges,
-            single.starts,
-            self.push_weight,
-            self.shrinkage_,
-            prior=prior,
-            masses=rows.masses,
-        )
+        return rows.problem(single.edges, self.push_weight, self.shrinkage_, prior)
 
     def _start(
         self, training: Training, rows: Rows, single: LMNNProblem

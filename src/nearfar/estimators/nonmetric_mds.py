@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +27,7 @@ from nearfar.solvers.majorization import majorize
 from nearfar.validation import check_choice
 
 
+@dataclass(eq=False, repr=False)
 class NonmetricMDS(IterativeMDS):
     """Non-metric multidimensional scaling: points whose distances have the order of the given ones.
 
@@ -103,28 +105,16 @@ class NonmetricMDS(IterativeMDS):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        metric: str = "euclidean",
-        ties: str = "primary",
-        init: str | ArrayLike = "classical",
-        tol: float = 1e-6,
-        max_iter: int = 300,
-        max_seconds: float | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.metric = metric
-        self.ties = ties
-        self.init = init
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    metric: str = "euclidean"
+    ties: str = "primary"
+    init: str | ArrayLike = "classical"
+    tol: float = 1e-6
+    max_iter: int = 300
+    max_seconds: float | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     @with_callbacks
     @single_threaded_blas()
@@ -182,6 +172,6 @@ class NonmetricMDS(IterativeMDS):
         if pairs.lengths.min() == pairs.lengths.max():
             raise InvalidInputError(
                 "NonmetricMDS needs dissimilarities that differ; all known ones are"
-                f" {known.unit * pairs.lengths.min():g}, which tells no order. Check the data."
+                f" {known.unit * pairs.lengths.min():g}, which have no order. Check the data."
             )
         return NonmetricProblem.of(pairs, self.ties)

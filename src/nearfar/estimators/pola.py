@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
@@ -29,7 +30,7 @@ from nearfar.validation import check_number
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
-AT_A_TIME = 64  # pairs between two looks at the clock
+AT_A_TIME = 64  # pairs between two checks of the clock
 
 
 def learned_from_pairs(learner: Any) -> bool:
@@ -42,6 +43,7 @@ def learned_from_pairs(learner: Any) -> bool:
     return True
 
 
+@dataclass(eq=False, repr=False)
 class POLA(PairLearner, MetricLearner):
     """Pseudo-metric online learning: a metric and a threshold from near and far pairs.
 
@@ -126,7 +128,7 @@ class POLA(PairLearner, MetricLearner):
     -----
     A pair costs O(d²), a near pair with a loss O(d³) for one eigenvector: about 4 and 70
     microseconds at d = 50. Memory is O(d²) beside the pairs. The work is sequential and happens on
-    the host in float64; torch tensors are brought there a few megabytes at a time, and the map goes
+    the host in float64; torch tensors are copied there a few megabytes at a time, and the map goes
     back to their device. `fit` refuses sparse input.
 
     References
@@ -148,29 +150,18 @@ class POLA(PairLearner, MetricLearner):
     True
     """
 
-    threshold_: float
+    threshold_: float = field(init=False)
     tol = 0.0  # `fit` converges by beta: the residual is zero once no loss exceeds it
 
-    def __init__(
-        self,
-        beta: float | None = None,
-        *,
-        scale: float | None = None,
-        n_pairs: int | None = None,
-        shuffle: bool = True,
-        max_iter: int = 5,
-        max_seconds: float | None = None,
-        verbose: int = 0,
-        random_state: Any = 0,
-    ) -> None:
-        self.beta = beta
-        self.scale = scale
-        self.n_pairs = n_pairs
-        self.shuffle = shuffle
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.verbose = verbose
-        self.random_state = random_state
+    beta: float | None = None
+    _: KW_ONLY
+    scale: float | None = None
+    n_pairs: int | None = None
+    shuffle: bool = True
+    max_iter: int = 5
+    max_seconds: float | None = None
+    verbose: int = 0
+    random_state: Any = 0
 
     @with_callbacks
     @single_threaded_blas()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
@@ -58,6 +59,7 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class RCA(PairLearner, MetricLearner):
     """Relevant component analysis: whiten by the covariance within chunklets.
 
@@ -141,20 +143,13 @@ class RCA(PairLearner, MetricLearner):
     (30, (150, 4))
     """
 
-    feature_scale_: Matrix | None
+    feature_scale_: Matrix | None = field(init=False)
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        pca_components: int | float | None = None,
-        shrinkage: float | str = "auto",
-        class_weight: str | dict[Any, float] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.pca_components = pca_components
-        self.shrinkage = shrinkage
-        self.class_weight = class_weight
+    n_components: int | None = None
+    _: KW_ONLY
+    pca_components: int | float | None = None
+    shrinkage: float | str = "auto"
+    class_weight: str | dict[Any, float] | None = None
 
     @with_callbacks
     @single_threaded_blas()
@@ -208,7 +203,7 @@ class RCA(PairLearner, MetricLearner):
     def _learn(
         self, source: ChunkletPoints | ChunkletBlocks, points: Array, codes: Index, given: Array
     ) -> None:
-        """Learn from scaled rows, of which ``points`` with ``codes`` tell how much to shrink."""
+        """Learn from scaled rows, of which ``points`` with ``codes`` choose how much to shrink."""
         problem = self._problem(source, points, codes)
         L = rounded_like(problem.solution(self.n_components), given)
         scale = self.feature_scale_
@@ -375,7 +370,7 @@ class RCA(PairLearner, MetricLearner):
         return root
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Area under the ROC curve of ``pair_score``: how well it tells near pairs from far ones.
+        """Area under the ROC curve of ``pair_score``: how well it separates near and far pairs.
 
         Parameters
         ----------

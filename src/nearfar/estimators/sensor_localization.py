@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Integral
 from typing import Any, Self
@@ -35,9 +35,7 @@ from nearfar.estimators._out_of_sample import (
     place_by_neighbors,
     place_untrusted_nodes,
 )
-from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
-from nearfar.estimators._unfolding import Unfolding
-from nearfar.estimators.variational_mvu import (
+from nearfar.estimators._small_program import (
     CUT_SHORT,
     LOOSER,
     TENSION,
@@ -48,6 +46,8 @@ from nearfar.estimators.variational_mvu import (
     principal_axes,
     solve_program,
 )
+from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.checks import checked_anchors
 from nearfar.graphs.geodesics import geodesic_layout
@@ -73,6 +73,7 @@ MORE_EDGES = "Measure more distances"
 REMEDY = f"{MORE_EDGES}, or set on_disconnected='separate' to locate each by itself."
 
 
+@dataclass(eq=False, repr=False)
 class SensorLocalization(Unfolding):
     """Positions of sensors from noisy distances between near ones.
 
@@ -180,28 +181,16 @@ class SensorLocalization(Unfolding):
     n_neighbors = None
     angles = False
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        anchors: Any = None,
-        n_eigenvectors: int = 10,
-        on_disconnected: str = "error",
-        tol: float = 1e-5,
-        max_iter: int = 1000,
-        max_seconds: float | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.anchors = anchors
-        self.n_eigenvectors = n_eigenvectors
-        self.on_disconnected = on_disconnected
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    anchors: Any = None
+    n_eigenvectors: int = 10
+    on_disconnected: str = "error"
+    tol: float = 1e-5
+    max_iter: int = 1000
+    max_seconds: float | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     @with_callbacks
     @single_threaded_blas()
@@ -408,14 +397,14 @@ def correct(
 def _check_not_all_zero(component: Component) -> None:
     if not component.graph.lengths.any():
         raise InvalidInputError(
-            f"all distances between {component.graph.n_nodes} nodes are 0, and only those of"
-            " different places tell where these are. Leave out all but one of the nodes.",
+            f"all distances between {component.graph.n_nodes} nodes are 0, so that they have one"
+            " position. Leave out all but one of the nodes.",
             component.rows,
         )
 
 
 def _distances(estimator: Any, X: Any, reset: bool) -> Any:
-    """Real numbers of the right shape, where they live; unknown ones are not looked at.
+    """Real numbers of the right shape, where they live; unknown ones are not read.
 
     Among the nodes of a fit, what is known in one direction is known in both.
     """
@@ -460,8 +449,8 @@ def _warn_of_open_motions(labels: NDArray[np.intp], r: int, fixed: Mask, positio
     loose = ranks < np.minimum(r, np.bincount(labels) - 1)
     if loose.any():
         warn(
-            f"the anchors of {loose.sum()} of {len(ranks)} components do not tell how these"
-            f" lie: that takes {r + 1} in general position in each. Turned and mirrored"
+            f"the anchors of {loose.sum()} of {len(ranks)} components do not determine how these"
+            f" lie: that takes {r + 1} in general position in each. Rotated and mirrored"
             " networks fit as well. Add anchors.",
             DataWarning,
         )

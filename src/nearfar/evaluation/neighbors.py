@@ -204,7 +204,7 @@ class _Given:
             points = kernels_for(X).to_host(X) if hasattr(X, "device") else np.asarray(X)
             points = np.asarray(points, dtype=np.float64)
             if points.ndim != 2 or not np.isfinite(points).all():
-                return cls(None, "euclidean", None)  # the fit tells what is wrong
+                return cls(None, "euclidean", None)  # the fit raises the error
             return cls(points, "euclidean", input_spectrum(points, "euclidean"))
         if not isinstance(X, np.ndarray) and not hasattr(X, "__array__"):
             return cls(None, "precomputed", None)
@@ -231,7 +231,7 @@ def _tried(
             return _failed(number, "refused", error, began)
     seconds = time.perf_counter() - began
     model.set_params(**{name: getattr(unfolding, name) for name in during})
-    told = [w for w in caught if issubclass(w.category, NearfarWarning)]
+    warned = [w for w in caught if issubclass(w.category, NearfarWarning)]
     for w in (w for w in caught if not issubclass(w.category, NearfarWarning)):
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
     spectrum = variance_shares(model.eigenvalues_)
@@ -248,7 +248,7 @@ def _tried(
     return NeighborTrial(
         number,
         "locked up" if locked else "unfolded",
-        " ".join(str(w.message) for w in told),
+        " ".join(str(w.message) for w in warned),
         model,
         spectrum,
         share,

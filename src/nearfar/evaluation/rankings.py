@@ -70,7 +70,7 @@ MEASURES = (
     "ndcg",
     "r_precision",
 )
-AT_K = ("precision", "recall", "hit_rate", "ndcg")  # those that look at the first k documents
+AT_K = ("precision", "recall", "hit_rate", "ndcg")  # of the first k documents
 ROUNDING = 1e-9  # of a sum of gains, relative and at most
 
 
@@ -80,7 +80,7 @@ class RetrievalMeasures:
 
     Attributes
     ----------
-    k : rank up to which precision, recall, hit rate and nDCG look
+    k : rank up to which documents count in precision, recall, hit rate and nDCG
     n_queries : how many queries have a relevant document; the measures are means over these
     n_without_relevant : how many have none and were left out
     precision, recall, hit_rate, ndcg : of the first k documents
@@ -137,7 +137,7 @@ class RetrievalMeasures:
         return {**means, **counts}
 
     def title(self, name: str) -> str:
-        """The name of a measure with the rank up to which it looks: "precision@10"."""
+        """The name of a measure with its rank k: "precision@10"."""
         return f"{name}@{self.k}" if name in AT_K else name
 
     def __repr__(self) -> str:
@@ -156,13 +156,13 @@ def ranking_measures(rankings: Any, relevant: Any, k: int = 10) -> RetrievalMeas
     ----------
     rankings : array-like or torch.Tensor of shape (n_queries, depth)
         Document numbers from 0, the best first, as a search returns them; -1 where it returned
-        nothing. Reciprocal rank, average precision and R-precision look at all of them, and take
+        nothing. Reciprocal rank, average precision and R-precision are of all of them, and take
         documents that are not listed for not found.
     relevant : sequence of length n_queries, or sparse array of shape (n_queries, n_documents)
         What is relevant to each query: the numbers of documents, or a mapping of numbers to gains.
         The entries of a sparse array are gains.
     k : int, default=10
-        Rank up to which precision, recall, hit rate and nDCG look.
+        Rank up to which documents count in precision, recall, hit rate and nDCG.
 
     Returns
     -------
@@ -199,7 +199,7 @@ def precision_at_k(relevance: Any, k: int = 10) -> float:
     relevance : array-like or torch.Tensor of shape (n_queries, depth)
         Gains of the documents in the order of their ranking; above 0 is relevant.
     k : int, default=10
-        Rank up to which to look.
+        Rank up to which documents count.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def recall_at_k(relevance: Any, n_relevant: Any, k: int = 10) -> float:
     n_relevant : array-like of shape (n_queries,)
         How many documents are relevant to each query, found or not.
     k : int, default=10
-        Rank up to which to look.
+        Rank up to which documents count.
 
     Returns
     -------
@@ -239,7 +239,7 @@ def hit_rate_at_k(relevance: Any, k: int = 10) -> float:
     relevance : array-like or torch.Tensor of shape (n_queries, depth)
         Gains of the documents in the order of their ranking; above 0 is relevant.
     k : int, default=10
-        Rank up to which to look.
+        Rank up to which documents count.
 
     Returns
     -------
@@ -297,7 +297,7 @@ def ndcg_at_k(relevance: Any, ideal: Any, k: int = 10) -> float:
         Gains of all documents that are relevant to each query, found or not, in any order, filled
         up with zeros. If the rankings list them all, it is ``relevance`` itself.
     k : int, default=10
-        Rank up to which to look.
+        Rank up to which documents count.
 
     Returns
     -------

@@ -16,7 +16,7 @@ from nearfar.kernels import Array, is_torch, kernels_for
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-BLOCK_ENTRIES = 1 << 20  # of a matrix of rankings looked at a time
+BLOCK_ENTRIES = 1 << 20  # of a matrix of rankings at a time
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,8 @@ def retrieval_measures(
     query_labels : array-like of shape (n_queries,) or None, default=None
         The labels of the queries. A query whose label no document has is left out and counted.
     k : int, default=10
-        Rank up to which precision, recall, hit rate and nDCG look. There may be fewer documents;
-        precision is then still a share of k.
+        Rank up to which documents count in precision, recall, hit rate and nDCG. There may be
+        fewer; precision is then still a share of k.
     metric : fitted transformer or None, default=None
         A learner, or whatever maps points to where distances are Euclidean; None takes the points
         as they are.

@@ -57,7 +57,7 @@ def input_spectrum(X: Any, metric: str) -> Floats:
 
 
 def all_distances(X: Any, held: str) -> Floats:
-    """Distances (n, n) that a matrix of distances or of kernel values tells; NaN where unknown."""
+    """Distances (n, n) from a matrix of distances or of kernel values; NaN where unknown."""
     if sparse.issparse(X):
         whole = np.full(X.shape, np.nan)
         table = sparse.coo_array(X)

@@ -69,7 +69,7 @@ def suspicious_labels(model: Any, X: Any, y: Any, n_neighbors: int = 10) -> Susp
     X, y : array-like of shapes (n_samples, n_features) and (n_samples,)
         The rows and labels that it was fitted to, in the same order.
     n_neighbors : int, default=10
-        How many neighbours are looked at; fewer if there are no more rows.
+        How many neighbours are compared with; fewer if there are no more rows.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""How well distances tell near pairs from far ones.
+"""How well distances separate near pairs from far ones.
 
 A pair counts as near where its distance is at most a threshold. The true-positive rate is the share
 of the near pairs that count as near, the false-positive rate the share of the far ones.

@@ -1,7 +1,7 @@
 """The kernels on NumPy arrays: blocked BLAS, sparse products, one thread per core.
 
 This module lists them; they are written in modules of one idea each. How work is cut into blocks,
-and why results do not depend on threads, is told in `nearfar.kernels.parallel`.
+and why results do not depend on threads, is explained in `nearfar.kernels.parallel`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def _blas_threads() -> int:
     """How many threads BLAS may use now.
 
     A BLAS with OpenMP's threads, such as that of faiss, has a limit of its own in each thread, and
-    does not tell here what holds elsewhere. It counts only if there is no other.
+    does not show what holds elsewhere. It counts only if there is no other.
     """
     pools = _blas().info()
     others = [pool for pool in pools if pool.get("threading_layer") != "openmp"]

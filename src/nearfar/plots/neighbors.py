@@ -51,7 +51,7 @@ LINES = 4  # of a text that stand in a cell
 class NeighborsDisplay:
     """Points with their nearest neighbours, one row a point: before learning, and after it.
 
-    Frames tell whether a neighbour has the label of the point: full and blue if it has, dashed and
+    Frames show whether a neighbour has the label of the point: full and blue if it has, dashed and
     red if not. Create it with `from_estimator` or `from_predictions`.
 
     Parameters

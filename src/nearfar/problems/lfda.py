@@ -56,7 +56,7 @@ LEAST_SCALE = (
 LARGEST_INVERSE = 1e6  # ‖R⁻¹‖² of a factor of correlations, up to which it resolves them well
 STRIPS, STRIP = 4, 64  # parts of a symmetric product, and the least rows of one
 FLAT = 1e-10  # share of the variance of a direction that counts as none within classes
-NEGLIGIBLE = 1e-12  # λ, relative to the largest, of a direction that tells no classes apart
+NEGLIGIBLE = 1e-12  # λ, relative to the largest, of a direction that separates no classes
 
 
 @dataclass(frozen=True)

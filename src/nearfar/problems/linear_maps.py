@@ -23,7 +23,7 @@ from nearfar.problems.rca import leading_directions
 
 Matrix = NDArray[np.float64]
 
-NEGLIGIBLE = 1e-8  # μ, relative to the largest, of directions that tell no classes apart
+NEGLIGIBLE = 1e-8  # μ, relative to the largest, of directions that separate no classes
 
 
 def standard_map(rows: Scatter) -> Matrix:

@@ -32,6 +32,7 @@ from scipy import linalg
 from nearfar.kernels import Array
 from nearfar.linalg import canonical_factor, symmetric
 from nearfar.problems.covariance import CovarianceProblem
+from nearfar.problems.soft_neighbors import Point
 
 Matrix = NDArray[np.float64]
 
@@ -40,15 +41,6 @@ GUESS_ROWS = 600  # points that these are tried on, at most
 NARROWER = 3.0  # times the best of these: a descent from narrow kernels ends lower
 OUTLYING = 100.0  # standard deviations from the mean, beyond which float32 is too coarse
 LIFT = 4.0  # length of the direction of linear regression beside the others
-
-
-@dataclass(frozen=True)
-class Point:
-    """A map L, the value of (3) there, and its gradient."""
-
-    L: Matrix
-    value: float
-    gradient: Matrix
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ class SparseNCAProblem(NCAProblem):
 
     @property
     def coordinates_key(self) -> Matrix:
-        """What tells the coordinates of one problem from those of another."""
+        """What identifies the coordinates of a problem."""
         inner = self.coordinates.inner
         return np.asarray(self.basis.diagonal() if inner is None else inner)
 

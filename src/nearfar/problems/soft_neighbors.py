@@ -225,7 +225,7 @@ class SoftNeighborsProblem:
 
     @property
     def coordinates_key(self) -> Matrix:
-        """What tells the coordinates of one problem from those of another."""
+        """What identifies the coordinates of a problem."""
         return self.basis
 
     def pull_of(self, L: Matrix) -> float:

@@ -1,4 +1,4 @@
-"""`verify`: recompute what a model says of itself, and tell what holds.
+"""`verify`: recompute what a model says of itself, and say what holds.
 
 The mathematics is in `bounds`, over `sums`; `checks` and `claims` read models and tables, and trust
 neither.

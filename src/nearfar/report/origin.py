@@ -72,7 +72,7 @@ def _call(step: Any, package: str) -> str:
 
 
 def _facts(study: Study) -> dict[str, str]:
-    """What tells the data from others, where the caller says nothing."""
+    """What identifies the data, where the caller says nothing."""
     if study.X is None:
         return {"rows": str(len(study))}
     return {

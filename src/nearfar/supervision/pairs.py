@@ -181,7 +181,7 @@ def pairs_of_labels(
 
 
 def pairs_of_edges(pairs: Pairs, name: str) -> Pairs:
-    """The pairs without far ones of equal points, of which a warning tells."""
+    """The pairs without far ones of equal points; warn if there are such."""
     points, heads, tails, near = pairs.points, pairs.heads, pairs.tails, pairs.near
     same = equal_points(points)
     coincide = np.zeros(len(near), dtype=bool)
