@@ -17,6 +17,7 @@ from nearfar.proofs.found import OTHER, Found, check_floor
 from nearfar.proofs.pairs import read_pairs
 from nearfar.proofs.sums import Index, Matrix
 
+NEAR = 1e-4  # of the mean square of far pairs of SCML, in place of a smaller one of near pairs
 SINGULAR = 1e-12  # eigenvalue of a covariance, relative to the largest, of a direction without any
 
 
@@ -118,15 +119,13 @@ def check_scml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     bases = claims.finite_array({"bases": model.bases_}, "bases", (None, d))
     if not np.allclose((bases * bases).sum(axis=1), 1, rtol=1e-9):
         raise Refuted("the bases of the model are not unit vectors")
-    price = float(model.sparsity_weight) * float(
-        sums.lengths(points, triplets[:, 0], triplets[:, 2]).mean()
-    )
-    near = float(sums.lengths(points, triplets[:, 0], triplets[:, 1]).mean())
-    kept = rho / ((1 - rho) * near) if near > 0 else 0.0
+    near, far = (float(sums.lengths(points, triplets[:, 0], triplets[:, k]).mean()) for k in (1, 2))
+    price, kept = float(model.sparsity_weight) * far, rho / ((1 - rho) * max(near, NEAR * far))
+    floor = np.where(sums.varying(points) | (prior is not None), kept, 0.0)
     if kept and model.n_components is None:  # else it is projected
-        check_floor(framed, np.full(d, kept), tolerance(model))
+        check_floor(framed, floor, tolerance(model))
     margins = _margins(points @ framed.T, triplets).sum(axis=1)
-    trace = float((framed * framed).sum()) - kept * d
+    trace = max(float((framed * framed).sum() - floor.sum()), 0.0)  # 0 but for rounding
     objective = float(np.maximum(1 - margins, 0).mean()) + price * trace  # (7.1)
     alpha = claims.finite_array(proof, "weights", (m,))
     if not (alpha >= 0).all() or not (alpha <= (1 + 1e-9) / m).all():
