@@ -186,6 +186,19 @@ def test_difficult_data(learner, data):
 
 
 @pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+@pytest.mark.parametrize("shrinkage", ["auto", 0.3])
+@pytest.mark.parametrize("kind", [LMNN, MCML, NCA, MMC, DMLEig, SCML])
+def test_points_that_differ_in_rounding_only_are_equal(kind, shrinkage):
+    """A far pair of them must not be the nearest one, nor a copy a neighbour of its own."""
+    X = np.c_[1e-33 * np.arange(60.0), rng.integers(0, 6, (60, 2))]
+    model = kind(shrinkage=shrinkage).fit(X, CLASSES)
+    assert not model.components_[:, 0].any()
+    found = verify(model, X, CLASSES)
+    assert not found.violations, found.sentence
+    assert found.proved == (kind is not NCA)
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
 @pytest.mark.parametrize("learner", [LMNN(), MultiMetricLMNN(), MCML(), KernelLMNN(), KernelMCML()])
 def test_all_points_are_equal(learner):
     X = np.ones((60, 3))
