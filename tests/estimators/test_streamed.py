@@ -12,7 +12,12 @@ from sklearn.datasets import load_digits
 
 from nearfar import LMNN, NCA, Streamed, verify
 from nearfar.blocks import streamed, streaming
-from nearfar.errors import InvalidInputError, MemoryLimitError
+from nearfar.errors import (
+    ConvergenceWarning,
+    InvalidInputError,
+    MemoryLimitError,
+    TimeLimitError,
+)
 from nearfar.kernels import gram_torch
 from nearfar.kernels.tiles import PairCount
 from nearfar.limits import memory_limit
@@ -200,6 +205,23 @@ def test_rows_are_mapped_in_blocks(card, digits, fitted, tmp_path):
     assert images.dtype == np.float32
     np.testing.assert_allclose(images, X @ np.asarray(model.components_).T, atol=1e-4)
     assert card["loaded"] == 3
+
+
+@pytest.mark.parametrize("shrinkage", [0, "auto"])
+def test_a_start_that_there_is_no_time_to_search_for_is_proved(digits, shrinkage, monkeypatch):
+    def late(*_, **__):
+        raise TimeLimitError("too late. Raise max_seconds.")
+        yield
+
+    monkeypatch.setattr("nearfar.estimators._large_margin.descend_in_both_precisions", late)
+    monkeypatch.setattr(streamed, "LARGEST_BLOCK", 100 * 64 * 4)
+    X, y = (part[:300] for part in digits)
+    with pytest.warns(ConvergenceWarning, match="reached max_seconds"):
+        model = LMNN(shrinkage=shrinkage, max_seconds=1000).fit(Streamed(X, "cpu"), y)
+    assert model.status_ == "max_seconds"
+    found = verify(model, X, y)
+    assert found.objective == pytest.approx(model.objective_, rel=1e-5)
+    assert found.gap == pytest.approx(model.duality_gap_, rel=1e-3)
 
 
 @pytest.mark.usefixtures("card")
