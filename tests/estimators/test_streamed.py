@@ -243,8 +243,11 @@ def test_errors_say_what_to_do(digits):
         Streamed(rows)
     with pytest.raises(InvalidInputError, match="rows must be numbers of shape"):
         Streamed(X[0], "cpu")
-    with pytest.raises(InvalidInputError, match="cannot be used here"):
-        LMNN().fit(Streamed(X, "nowhere"), y)
+    with pytest.raises(InvalidInputError, match=r"must be numbers of shape .* got torch.bfloat16"):
+        Streamed(torch.as_tensor(X).bfloat16(), "cpu")
+    for device in ("nowhere", None):
+        with pytest.raises(InvalidInputError, match="cannot be used here"):
+            LMNN().fit(Streamed(X, device), y)
     with pytest.raises(InvalidInputError, match="must not contain NaN"):
         LMNN().fit(Streamed(np.where(X > 15, np.nan, X), "cpu"), y)
     with pytest.raises(MemoryLimitError, match="in blocks needs"):
