@@ -51,6 +51,12 @@ def scatter(U: Matrix, heads: Index, tails: Index, weights: Matrix) -> Matrix:
     return total
 
 
+def log_det(A: Matrix, rounded: float) -> float:
+    """log det A of a symmetric A ≻ 0, or less; −∞ if rounding of numbers of this size hides it."""
+    least = np.linalg.eigvalsh(A) - len(A) * EPS * rounded
+    return float(np.log(least).sum()) if (least > 0).all() else -np.inf
+
+
 def about_means(U: Matrix, codes: Index, masses: Matrix | None = None) -> Matrix:
     """Each point less the mean of its class."""
     rows = U.copy()

@@ -38,9 +38,11 @@ def check_itml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     ratios = slacks(L) / b
     loss = gamma * float((ratios - np.log(ratios) - 1).sum())
     xi = slacks(claims.finite_array(proof, "components", (None, points.shape[1])))
-    pushed = sums.scatter(points @ W.T, heads, tails, gamma * (1 / b - 1 / xi))
-    sign, logdet = np.linalg.slogdet(np.eye(len(W)) + pushed)
-    bound = logdet + gamma * np.log(b / xi).sum() if sign > 0 else 0.0  # (6.3)
+    U, weights = points @ W.T, gamma * (1 / b - 1 / xi)
+    pushed, squares = sums.scatter(U, heads, tails, weights), (U * U).sum(axis=1)
+    rounded = 1 + float(np.abs(weights) @ (squares[heads] + squares[tails]))
+    logdet = sums.log_det(np.eye(len(W)) + pushed, rounded)
+    bound = logdet + gamma * np.log(b / xi).sum()  # (6.3)
     return Found(_divergence(L, W) + loss, max(float(bound), 0.0), note)  # (6.2)
 
 

@@ -146,12 +146,15 @@ def _compare_with_model(model: Any, found: Found) -> Verification:
             + ("" if sampled is None else f" with {model.gap_confidence_:.1%} confidence")
         )
     sign, bound = -1 if found.maximises else 1, float(found.bound or 0.0)
-    beyond = sign * (bound - said)
-    if rows is not None and beyond > same * max(abs(said), LEAST):
+    proved = f"the dual point proves that the optimum is {_side(found)} {bound:.8g}"
+    room = same * max(abs(said), LEAST)
+    if rows is not None and sign * (bound - said) > room:
         violations.append(
-            f"the dual point proves that the optimum is {_side(found)} {bound:.8g}, the model"
-            f" says {said:.8g}: the table is not the training table, or the model was changed"
+            f"{proved}, the model says {said:.8g}: the table is not the training table, or the"
+            " model was changed"
         )
+    if rows is None and found.own_gap is None and sign * (bound - objective) > room:
+        violations.append(f"{proved}, and the map reaches {objective:.8g}: rounding hides both")
     if violations:
         return _verdict(f"not proved: {'; '.join(violations)}", found, violations)
     if rows is None:
