@@ -199,6 +199,21 @@ def test_points_that_differ_in_rounding_only_are_equal(kind, shrinkage):
     assert found.proved == (kind is not NCA)
 
 
+@pytest.mark.filterwarnings("ignore:1 of 3 features vary by less than:nearfar.errors.DataWarning")
+@pytest.mark.parametrize("kind", [LMNN, MCML, MMC, DMLEig])
+def test_features_are_found_to_vary_once(kind):
+    """Without the third, the first would vary by less than 1e-12 of the median of the others."""
+    X = PLAIN[:, :3] * [1e-3, 1e20, 1e-30]
+    found = verify(kind(shrinkage=0.3).fit(X, CLASSES), X, CLASSES)
+    assert found.proved, found.sentence
+
+
+def test_a_far_origin_costs_scml_no_digits():
+    X = PLAIN + 1e8
+    model = SCML(tol=1e-6, random_state=0).fit(X, CLASSES)
+    assert verify(model, X, CLASSES).gap <= model.duality_gap_ + 1e-12
+
+
 @pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
 @pytest.mark.parametrize("learner", [LMNN(), MultiMetricLMNN(), MCML(), KernelLMNN(), KernelMCML()])
 def test_all_points_are_equal(learner):

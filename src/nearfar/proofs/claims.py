@@ -61,9 +61,7 @@ class Space:
             spread = far.mean(axis=0)  # about a point amid them a far origin costs no digits
             amid = (far / np.where(spread > 0, spread, 1)).sum(axis=1).argmin()
             points = X[rows] - X[rows[amid]]
-            unseen = ~varying(points) & ~maps.any(axis=(0, 1))
-            points[:, unseen] = 0  # rounding, to which the fit gave no weight
-            return cls(maps, points, points)
+            return cls(maps, points * varying(points), points)  # the others hold rounding
         if model.kernel == "precomputed":
             K = X[np.ix_(rows, rows)]
             return cls(maps, _features(K, X[rows], model.rank), X[rows], X, _squares(K))

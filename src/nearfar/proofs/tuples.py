@@ -39,8 +39,8 @@ def check_itml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     loss = gamma * float((ratios - np.log(ratios) - 1).sum())
     xi = slacks(claims.finite_array(proof, "components", (None, points.shape[1])))
     U, weights = points @ W.T, gamma * (1 / b - 1 / xi)
-    pushed, squares = sums.scatter(U, heads, tails, weights), (U * U).sum(axis=1)
-    rounded = 1 + float(np.abs(weights) @ (squares[heads] + squares[tails]))
+    pushed = sums.scatter(U, heads, tails, weights)
+    rounded = 1 + sums.scatter_size(U, heads, tails, weights)
     logdet = sums.log_det(np.eye(len(W)) + pushed, rounded)
     bound = logdet + gamma * np.log(b / xi).sum()  # (6.3)
     return Found(_divergence(L, W) + loss, max(float(bound), 0.0), note)  # (6.2)
@@ -112,6 +112,7 @@ def _prior_map(model: Any, X: Any, points: Matrix) -> Matrix:
 def check_scml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     """SCML."""
     points, triplets, note = _read_triplets(model, proof, X, y)
+    points = points - np.median(points, axis=0)  # a far origin costs digits
     rho, prior = float(model.shrinkage_), model.prior_components_
     framed = L = claims.as_float64(model.components_)
     if prior is not None:  # the program is about points W x, the map about the inputs
