@@ -66,8 +66,8 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     Parameters
     ----------
     model : estimator or path
-        A fitted LMNN, MultiMetricLMNN, MCML, MMC, DMLEig, MVU, a kernel version of these, a
-        pipeline that ends in one, or a model file of any of them.
+        A fitted LMNN, MultiMetricLMNN, MCML, NCA, MMC, DMLEig, ITML, SDML, SCML, MVU, a kernel
+        version of these, a pipeline that ends in one, or a model file of any of them.
     X : array-like, torch.Tensor, Tuples or NeighborhoodGraph
         What the model was fitted to, with the rows in that order.
     y : array-like or None, default=None
