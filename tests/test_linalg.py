@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 from scipy import linalg
 
+from nearfar.errors import TimeLimitError
+from nearfar.limits import time_limit
 from nearfar.linalg import (
     bounded_leading_eigh,
     canonical_factor,
     factor_psd,
+    is_positive_definite,
     largest_scale,
     ldl,
     ldl_solve,
@@ -322,6 +325,26 @@ def test_a_largest_eigenvalue_that_is_missed_is_found_by_lapack(monkeypatch):
     assert asked == [1]
     assert values[0] == pytest.approx(1.0001, rel=1e-12)
     assert abs(vectors[-1, 0]) == pytest.approx(1.0)
+
+
+def test_the_largest_eigenvalue_is_not_begun_where_time_is_short(monkeypatch):
+    monkeypatch.setattr("nearfar.linalg.LANCZOS_ROWS", 10)
+    monkeypatch.setattr("nearfar.limits.operations_per_second", lambda: 1.0)
+    monkeypatch.setattr("nearfar.limits.CHEAP", 0)
+    with time_limit(1.0), pytest.raises(TimeLimitError, match="largest eigenvalue of a 60 x 60"):
+        bounded_leading_eigh(np.diag(np.arange(60.0)), 1)
+
+
+@pytest.mark.parametrize("n", [2, 40, 300])
+def test_what_is_positive_definite(n):
+    identity = np.eye(n)
+    assert is_positive_definite(identity)
+    assert not is_positive_definite(-identity)
+    for entry in (np.nan, np.inf, -np.inf):
+        for row, column in ((0, 0), (0, n - 1), (n - 1, n - 1)):
+            A = identity.copy()
+            A[row, column] = A[column, row] = entry
+            assert not is_positive_definite(A), (entry, row, column)
 
 
 def test_top_of_means_of_zero(monkeypatch):

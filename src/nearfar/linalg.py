@@ -14,6 +14,7 @@ from nearfar.limits import check_cost
 Matrix = NDArray[np.float64]
 
 EIGH_OPERATIONS = 10  # times n³, at the speed of a matrix product, for eigenvectors of n rows
+BOUNDED_OPERATIONS = 3  # the same for few of them by Lanczos' method, and the proof of the largest
 FEW = 8  # of so many eigenvectors one, or fewer, are found faster than all
 MIX_STEPS = 4  # eigenvectors between those of two matrices, for the best mean of both
 LANCZOS_ROWS = 500  # from which Lanczos' method finds the top of a mean faster than LAPACK,
@@ -72,6 +73,7 @@ def bounded_leading_eigh(A: Matrix, count: int) -> tuple[Matrix, Matrix]:
     n = len(A)
     if n < LANCZOS_ROWS or FEW * count > n or not A.any():  # ARPACK refuses zero
         return leading_eigh(A, count)
+    check_cost(BOUNDED_OPERATIONS * float(n) ** 3, f"the largest eigenvalue of a {n} x {n} matrix")
     start = np.random.default_rng(0).normal(size=n)  # the same each time
     try:
         values, vectors = eigsh(A, count, which="LA", v0=start, tol=PROVED_TOL, maxiter=RESTARTS)
@@ -146,12 +148,15 @@ def is_identity(A: Matrix) -> bool:
 
 
 def is_positive_definite(A: Matrix) -> bool:
-    """Whether a symmetric A has a Cholesky factor: much faster than its eigenvalues."""
+    """Whether a symmetric A has a Cholesky factor: much faster than its eigenvalues.
+
+    Not if an entry is NaN or infinite, at which LAPACK may go on: its column then has such a pivot.
+    """
     try:
-        linalg.cholesky(A, check_finite=False)
+        factor = linalg.cholesky(A, check_finite=False)
     except linalg.LinAlgError:
         return False
-    return True
+    return bool(np.isfinite(np.diag(factor)).all())
 
 
 def range_and_null(P: Matrix) -> tuple[Matrix, Matrix]:

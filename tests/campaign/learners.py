@@ -382,7 +382,7 @@ def framed(setting: Setting, model: Any) -> tuple[Setting, Any]:
     if W is None:
         return setting, model
     X = np.where(setting.data.live, setting.data.exact, setting.data.exact[:1])
-    model, data = copy(model), Data((X - X[:1]) @ W.T, setting.data.y)
+    model, data = copy(model), Data((X - np.median(X, axis=0)) @ W.T, setting.data.y)
     model.components_ = (model.components_ @ right_inverse(W)).astype(model.components_.dtype)
     return replace(setting, data=data), model
 

@@ -33,6 +33,8 @@ UNITS = UNITS * [1e-204, 1e-67, 1e136]
 DEAD = 1e-33 * (1.7 + np.sin(1 + np.arange(8) ** 2))
 TWINS = np.array([0.126, 0.126, -0.132, -0.132, 0.126, -0.132, -0.132])
 NOISE = np.array([0.0, 0.84, -0.76, 0.41, -0.29, -0.13, -0.99])
+FAR = np.random.default_rng(0).normal(size=(12, 4)).round(2)
+FAR[3] = 1e9
 FLOORED = [
     [-1.611, -1.832, 0.458],
     [-0.484, -1.717, 1.609],
@@ -265,5 +267,15 @@ REGRESSIONS: dict[str, tuple[str, dict[str, Any], Data]] = {
         "DMLEig",
         {"shrinkage": 0.05},
         data([[0, 0, 0], [0, 0, 0], [0, 1e-300, 0], [1e-300, 0, 1e33]], [0, 1, 0, 1]),
+    ),
+    "an outlier in whose rounding the scatter of near points was lost (MCML)": (
+        "MCML",
+        {"shrinkage": "auto", "init": "auto"},
+        data(FAR, [1, 1] + [0] * 10),
+    ),
+    "an outlier in whose rounding the scatter of near points was lost (LMNN)": (
+        "LMNN",
+        {"n_neighbors": 2, "push_weight": 0.5, "shrinkage": "auto", "init": "auto"},
+        data(FAR, [1, 1] + [0] * 10),
     ),
 }

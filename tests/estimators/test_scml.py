@@ -102,6 +102,30 @@ def test_a_metric_below_what_is_kept_is_refuted(overlapping):
     assert "below its floor" in str(verify(model, X, y))
 
 
+@pytest.mark.parametrize("shrinkage", ["auto", 0.3])
+@pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-15])
+def test_classes_of_near_copies_are_proved(rng, dtype, shrinkage, noise):
+    """What is kept meets all margins; its trace is much larger than the price of one."""
+    X = rng.normal(size=(5, 3))[np.arange(60) % 5]
+    X = (X + noise * rng.normal(size=X.shape)).astype(dtype)
+    if len(np.unique(X, axis=0)) == 5:
+        pytest.skip("float32 holds no such noise")
+    model = SCML(shrinkage=shrinkage, random_state=0).fit(X, np.arange(60) % 5)
+    assert model.objective_ < 1e-4
+    assert model.status_ == "converged"
+    assert verify(model, X, np.arange(60) % 5).proved
+
+
+@pytest.mark.filterwarnings("ignore:1 of 6 features vary by less:nearfar.errors.DataWarning")
+@pytest.mark.parametrize("column", [np.ones(60), 1e-20 * np.arange(60.0)], ids=["equal", "dead"])
+@pytest.mark.parametrize("shrinkage", ["auto", 0.3])
+def test_features_that_do_not_vary_get_no_weight(overlapping, column, shrinkage):
+    X, y = overlapping
+    model = SCML(shrinkage=shrinkage, random_state=0).fit(np.c_[X, column], y)
+    assert not model.components_[:, 5].any()
+    assert verify(model, np.c_[X, column], y).proved
+
+
 def test_triplets_keep_nothing_unless_asked(triplets):
     model = SCML().fit(triplets)
     assert (model.shrinkage_, model.prior_components_) == (0, None)

@@ -125,3 +125,11 @@ def test_one_feature(overlapping):
     sign = np.where(y[:, None] == y, 1, -1)
     S = 1 + 1e-6 * (np.triu(sign, 1) * v**2).sum()
     assert model.components_[0, 0] ** 2 == pytest.approx(1 / S)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e170, 1e300])
+@pytest.mark.parametrize("prior", ["auto", "identity"])
+def test_points_whose_squares_leave_the_range_are_refused(overlapping, prior, scale):
+    X, y = overlapping
+    with pytest.raises(InvalidInputError, match="squares leave the range of float64"):
+        SDML(prior=prior).fit(X * scale, y)

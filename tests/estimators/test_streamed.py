@@ -13,7 +13,12 @@ from sklearn.datasets import load_digits
 
 from nearfar import LMNN, NCA, Streamed, verify
 from nearfar.blocks import streamed, streaming
-from nearfar.errors import InvalidInputError, MemoryLimitError
+from nearfar.errors import (
+    ConvergenceWarning,
+    InvalidInputError,
+    MemoryLimitError,
+    TimeLimitError,
+)
 from nearfar.kernels import gram_torch
 from nearfar.kernels.tiles import PairCount
 from nearfar.limits import memory_limit
@@ -210,6 +215,23 @@ def test_rows_are_mapped_in_blocks(card, digits, in_memory, fitted, tmp_path):
     assert card["loaded"] == 3
 
 
+@pytest.mark.parametrize("shrinkage", [0, "auto"])
+def test_a_start_that_there_is_no_time_to_search_for_is_proved(digits, shrinkage, monkeypatch):
+    def late(*_, **__):
+        raise TimeLimitError("too late. Raise max_seconds.")
+        yield
+
+    monkeypatch.setattr("nearfar.estimators._large_margin.descend_in_both_precisions", late)
+    monkeypatch.setattr(streamed, "LARGEST_BLOCK", 100 * 64 * 4)
+    X, y = (part[:300] for part in digits)
+    with pytest.warns(ConvergenceWarning, match="reached max_seconds"):
+        model = LMNN(shrinkage=shrinkage, max_seconds=1000).fit(Streamed(X, "cpu"), y)
+    assert model.status_ == "max_seconds"
+    found = verify(model, X, y)
+    assert found.objective == pytest.approx(model.objective_, rel=1e-5)
+    assert found.gap == pytest.approx(model.duality_gap_, rel=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("card")
 def test_weights_of_rows_count(digits):
@@ -230,8 +252,11 @@ def test_errors_say_what_to_do(digits):
         Streamed(rows)
     with pytest.raises(InvalidInputError, match="rows must be numbers of shape"):
         Streamed(X[0], "cpu")
-    with pytest.raises(InvalidInputError, match="cannot be used here"):
-        LMNN().fit(Streamed(X, "nowhere"), y)
+    with pytest.raises(InvalidInputError, match=r"must be numbers of shape .* got torch.bfloat16"):
+        Streamed(torch.as_tensor(X).bfloat16(), "cpu")
+    for device in ("nowhere", None):
+        with pytest.raises(InvalidInputError, match="cannot be used here"):
+            LMNN().fit(Streamed(X, device), y)
     with pytest.raises(InvalidInputError, match="must not contain NaN"):
         LMNN().fit(Streamed(np.where(X > 15, np.nan, X), "cpu"), y)
     with pytest.raises(MemoryLimitError, match="in blocks needs"):

@@ -6,7 +6,9 @@ from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from nearfar import LFDA
+from nearfar.kernels import kernels_for
 from nearfar.problems.discriminant import KEPT, discriminant_frame, local_frame
+from nearfar.problems.lfda import local_scatters
 
 
 @pytest.fixture
@@ -75,3 +77,24 @@ def test_classes_without_variation_have_no_frame():
     y = np.arange(10) % 2
     assert discriminant_frame(y[:, None] * np.ones(3), y, 3) is None
     assert local_frame(y[:, None] * np.ones(3), y, 3) is None
+
+
+@pytest.mark.parametrize("size", [1e3, 1e9, 1e12])
+def test_an_outlier_hides_no_distances_within_other_classes(rng, size):
+    """In a class of its own it changes no scatter within classes: A S_ρ Aᵀ is diagonal."""
+    X = rng.normal(size=(10, 30))
+    near, rho = X[:9] - X[:9].mean(axis=0), 120 / 130
+    S, _, _ = local_scatters(kernels_for(X), near, np.array([0, 9]), 7)
+    X[9] = size
+    A = local_frame(X, np.repeat([0, 1], [9, 1]), 30).A
+    found = A @ ((1 - rho) * S + rho * np.trace(S) / 30 * np.eye(30)) @ A.T
+    sizes = np.sqrt(np.diag(found))
+    np.testing.assert_allclose(found / sizes / sizes[:, None], np.eye(30), atol=1e-9)
+
+
+def test_near_points_that_differ_by_rounding_only_have_no_frame(rng):
+    """Copies of points in each of two classes, one of them far from all others."""
+    points = rng.normal(size=(4, 57))
+    points[0] *= 1e3
+    X, codes = points[rng.integers(0, 4, size=116)], np.arange(116) % 3
+    assert local_frame(X, codes, 57) is None

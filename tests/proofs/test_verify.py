@@ -37,8 +37,9 @@ from nearfar import (
     verify,
 )
 from nearfar.errors import InvalidInputError
-from nearfar.proofs import bounds
+from nearfar.proofs import bounds, verdict
 from nearfar.proofs import tuples as tuple_bounds
+from nearfar.proofs.found import Found
 from tests.processes import run_program
 
 IRIS, WINE = load_iris(return_X_y=True), load_wine(return_X_y=True)
@@ -183,6 +184,34 @@ def test_difficult_data(learner, data):
     found = verify(model, DIFFICULT[data], CLASSES)
     assert found.proved, found.sentence
     assert found.gap <= 1.01 * model.duality_gap_ + 1e-8
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
+@pytest.mark.parametrize("shrinkage", ["auto", 0.3])
+@pytest.mark.parametrize("kind", [LMNN, MCML, NCA, MMC, DMLEig, SCML])
+def test_points_that_differ_in_rounding_only_are_equal(kind, shrinkage):
+    """A far pair of them must not be the nearest one, nor a copy a neighbour of its own."""
+    X = np.c_[1e-33 * np.arange(60.0), rng.integers(0, 6, (60, 2))]
+    model = kind(shrinkage=shrinkage).fit(X, CLASSES)
+    assert not model.components_[:, 0].any()
+    found = verify(model, X, CLASSES)
+    assert not found.violations, found.sentence
+    assert found.proved == (kind is not NCA)
+
+
+@pytest.mark.filterwarnings("ignore:1 of 3 features vary by less than:nearfar.errors.DataWarning")
+@pytest.mark.parametrize("kind", [LMNN, MCML, MMC, DMLEig])
+def test_features_are_found_to_vary_once(kind):
+    """Without the third, the first would vary by less than 1e-12 of the median of the others."""
+    X = PLAIN[:, :3] * [1e-3, 1e20, 1e-30]
+    found = verify(kind(shrinkage=0.3).fit(X, CLASSES), X, CLASSES)
+    assert found.proved, found.sentence
+
+
+def test_a_far_origin_costs_scml_no_digits():
+    X = PLAIN + 1e8
+    model = SCML(tol=1e-6, random_state=0).fit(X, CLASSES)
+    assert verify(model, X, CLASSES).gap <= model.duality_gap_ + 1e-12
 
 
 @pytest.mark.filterwarnings("ignore::nearfar.errors.DataWarning")
@@ -653,6 +682,23 @@ def test_given_tuples_are_proved(learner, dense):
     assert found.gap == pytest.approx(model.duality_gap_, abs=1e-7)
     moved = 1.01 * tuples if dense else Tuples(1.01 * X, tuples.indices)
     assert "the table is not the training table" in str(verify(model, moved, kinds))
+
+
+@pytest.mark.filterwarnings("ignore::nearfar.errors.NearfarWarning")
+def test_a_bound_of_rounding_errors_proves_nothing():
+    """Far pairs of 1e-14 have weights whose sum hides all else; 3235 was a bound of 3229."""
+    steps = [0, 8.4e-15, -2.9e-15, -1.3e-15, -6.3e-15]
+    X = np.array([[0, 0, z] for z in steps] + 3 * [[0, 1, 1]] + 3 * [[1.0, 1, 1]])
+    y = np.array([3, 1, 3, 3, 2, 0, 0, 2, 3, 1, 2])
+    found = verify(ITML(random_state=0).fit(X, y), X, y)
+    assert found.bound <= found.objective
+    assert found.gap > 0.1
+
+
+def test_a_bound_beyond_the_objective_is_refuted(model, monkeypatch):
+    found = Found(objective=model.objective_, bound=1.1 * model.objective_)
+    monkeypatch.setitem(verdict.CHECKS, "LMNN", lambda *_: found)
+    assert "rounding hides both" in str(verify(model, *IRIS))
 
 
 def test_a_dual_point_out_of_its_range_is_refuted():

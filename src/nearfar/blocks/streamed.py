@@ -28,6 +28,14 @@ def in_blocks(X: Any) -> bool:
     return is_dask(X) or isinstance(X, Streamed)
 
 
+def _are_numbers(rows: Array) -> bool:
+    """Whether NumPy has their type, and it is one of numbers; of bfloat16 it has none."""
+    try:
+        return to_host(rows[:1]).dtype.kind in "fiub"
+    except TypeError:
+        return False
+
+
 class Streamed:
     """Rows in host memory, to be computed on a device that need not have memory for all of them.
 
@@ -67,11 +75,7 @@ class Streamed:
                 " or move it with rows.cpu()."
             )
         self.rows: Array = rows if is_torch(rows) else np.asanyarray(rows)
-        if (
-            self.rows.ndim != 2
-            or 0 in self.rows.shape
-            or to_host(self.rows[:1]).dtype.kind not in "fiub"
-        ):
+        if self.rows.ndim != 2 or 0 in self.rows.shape or not _are_numbers(self.rows):
             raise InvalidInputError(
                 "rows must be numbers of shape (n_samples, n_features), at least one of each; got"
                 f" {self.rows.dtype} of shape {tuple(self.rows.shape)}. Reshape or convert them."

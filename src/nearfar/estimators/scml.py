@@ -70,10 +70,10 @@ class SCML(MetricLearner):
     shrinkage : float or "auto", default="auto"
         How much of a known distance to keep, from 0, the paper's program, to below 1: the metric is
         that distance, with a mean of shrinkage / (1 - shrinkage) over the near pairs, and the sum.
-        A number keeps the Euclidean distance. "auto" is 0 for triplets, and for n labelled points
-        of d features 64 d / (64 d + n). It then keeps a mean of distances: of the inputs, of
-        features at one scale, and of discriminant analysis of both, weighted by how well each
-        classifies rows that are left out (see ``prior_components_``).
+        A number keeps the Euclidean distance of features that vary. "auto" is 0 for triplets, and
+        for n labelled points of d features 64 d / (64 d + n). It then keeps a mean of distances: of
+        the inputs, of features at one scale, and of discriminant analysis of both, weighted by how
+        well each classifies rows that are left out (see ``prior_components_``).
     sparsity_weight : float, default=1e-3
         The weight of the sum of the weights, relative to the mean loss of a triplet.
     n_bases : int, default=200
@@ -201,7 +201,7 @@ class SCML(MetricLearner):
 
             def attributes(iterate: Iterate) -> dict[str, Any]:
                 L = in_inputs(iterate.point)
-                if problem.kept and self.n_components is not None:
+                if problem.kept.any() and self.n_components is not None:
                     L = canonical_factor(principal_rows(L, points)[: self.n_components])
                 L = pad_or_trim_rows(L, self.n_components)
                 return {"components_": kernels.like(L, points)}
@@ -223,7 +223,7 @@ class SCML(MetricLearner):
             if not holds_tuples(X):
                 self.proof_["triplets"] = triplets.astype(np.int32)
             gap = max(objective - problem.bound(found.certificate), 0.0) / max(objective, 1.0)
-        if not found.point.any() and not problem.kept:
+        if not found.point.any() and not problem.kept.any():
             warn(
                 f"all weights are 0: no vector gains as much as sparsity_weight="
                 f"{self.sparsity_weight:g} costs, and all distances are 0. Lower it.",

@@ -16,6 +16,7 @@ from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._prior import check_prior, prior_map, prior_of_labels
 from nearfar.estimators._proofs import Proof, drawn_pairs
+from nearfar.estimators._start import check_range
 from nearfar.estimators._training import (
     Training,
     check_limits,
@@ -183,6 +184,7 @@ class SDML(PairLearner, MetricLearner):
         pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
         self._check_parameters()
         points, kernels = pairs.points, kernels_for(pairs.points)
+        check_range(points)
         with single_threaded_blas():
             near, far = scatters_of_pairs(kernels, pairs)
             chosen = prior_of_labels(self.prior, points, pairs.labels)

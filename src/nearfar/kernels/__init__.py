@@ -129,7 +129,7 @@ def transfer_to(device: str) -> Any:
         raise MissingExtraError.for_extra("torch", "torch") from error
     try:
         return Transfer(device)
-    except (AssertionError, RuntimeError) as error:  # torch has no class of its own for these
+    except (AssertionError, RuntimeError, TypeError) as error:  # torch has no class for these
         from nearfar.kernels.devices import torch_devices
 
         raise InvalidInputError(

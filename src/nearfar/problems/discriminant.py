@@ -78,12 +78,15 @@ def discriminant_frame(X: Matrix, codes: Index, n_features: int) -> Frame | None
 
 
 def local_frame(X: Matrix, codes: Index, n_features: int) -> Frame | None:
-    """(4), otherwise as `discriminant_frame`; None, too, if the classes do not differ."""
+    """(4), otherwise as `discriminant_frame`.
+
+    None, too, if the classes do not differ, or near points of a class by no more than rounding.
+    """
     n, d = len(X), n_features
     order, classes = np.argsort(codes, kind="stable"), np.unique(codes)
     starts = np.append(np.searchsorted(codes[order], classes), n)
     rows, starts = by_size(ClassOrder(classes, np.searchsorted(classes, codes), order, starts))
-    centred = (X - X.mean(axis=0))[rows]
+    centred = (X - np.median(X, axis=0))[rows]  # one outlier moves the mean away from all others
     S, B, _ = local_scatters(kernels_for(X), centred, starts, LOCAL_NEIGHBORS)
     rho = LOCAL_ROWS * d / (LOCAL_ROWS * d + n)
     within, between = float(np.trace(S)) / d, float(np.trace(B)) / d
@@ -92,6 +95,9 @@ def local_frame(X: Matrix, codes: Index, n_features: int) -> Frame | None:
     identity = np.eye(len(S))
     S, B = (1 - rho) * S + rho * within * identity, (1 - rho) * B + rho * between * identity
     check_eigh(len(S))
-    values, vectors = scipy_linalg.eigh(B, S)
+    try:
+        values, vectors = scipy_linalg.eigh(B, S)
+    except scipy_linalg.LinAlgError:  # S has no Cholesky factor: its trace is of rounding errors
+        return None
     A = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T  # (4)
     return Frame(A, (between / within / (rho * within)) ** 0.5)

@@ -147,7 +147,8 @@ def local_scatters(
     """S and B of (8) for centred points in float64, sorted as by `by_size`, and the scatter of all.
 
     ``Z`` are the same points in the precision of the affinities, if that is another one. With T the
-    scatter of all points and W_c that of a class about its mean, D = n T − Σ n_c W_c.
+    scatter of all points and W_c that of a class about its mean, D = n T − Σ n_c W_c. About any
+    centre the sums are the same, and their rounding is that of its distance from the points.
     """
     n, d = centred.shape
     Z = centred if Z is None else Z
@@ -164,6 +165,8 @@ def local_scatters(
         means = part.reshape(-1, size, d).mean(1)
         within += size * (scatter - size * kernels.gram(means, means))
         total += scatter
+    mean = centred.mean(0)[None]
+    total -= n * kernels.gram(mean, mean)
     return S, total + (local - within) / n - S, total  # (8)
 
 

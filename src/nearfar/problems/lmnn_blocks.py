@@ -47,20 +47,24 @@ class LMNNBlocks(LMNNBlockObjective, LMNNProblem):
         return self._certificate_of(parts, self._ridge_pull(L)), working
 
     def certify_returned(  # type: ignore[override]
-        self, L: Matrix, certificate: Certificate | None, triplets: Working
+        self, L: Matrix, certificate: Certificate | None, triplets: Working | None
     ) -> Certificate:
         """The gap of (6) for the map that a fit returns for L, after rotation and rounding.
 
         It is proved anew, so that the dual point is brought here once; from what the search for L
-        has found, if this has all triplets that are active under the map.
+        has found, if this has all triplets that are active under the map. None are known of a
+        start that there was no time to search for.
         """
         del certificate
-        components, known = self.returned(L), triplets.held.certified
-        if known is not None and self._covers_returned(known, L, components, triplets.width):
+        components = self.returned(L)
+        width, known = CERTIFY_WIDTH, None
+        if triplets is not None:
+            width, known = triplets.width, triplets.held.certified
+        if known is not None and self._covers_returned(known, L, components, width):
             found = known.found
         else:
-            found = self._searched(components, triplets.width, triplets, False)
-        parts = self._proved(found, L, components, triplets.width, False, with_dual=True)
+            found = self._searched(components, width, triplets, False)
+        parts = self._proved(found, L, components, width, False, with_dual=True)
         return self._certificate_of(parts, self._ridge_of(components), with_dual=True)
 
     def _covers_returned(

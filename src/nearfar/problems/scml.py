@@ -11,7 +11,8 @@ K unit vectors b_k (d,), weights w (K,), and β > 0:
 (6) map        f = 1/m Σ_t [1 + ‖L(x − y)‖² − ‖L(x − z)‖²]₊ + β τ tr(LᵀL)  for LᵀL = M
 (7) bases      Q v = λ (P + ε I) v, the first v: P the scatter of x − y, Q that of x − z over the
                triplets of a region
-(8) shrinkage  M = φI + Σ_k w_k b_k b_kᵀ,  φ = ρ / ((1 − ρ) mean ‖x − y‖²),  0 <= ρ < 1
+(8) shrinkage  M = φI + Σ_k w_k b_k b_kᵀ,  0 <= ρ < 1,  with I of features that vary
+               and φ = ρ / ((1 − ρ) max(mean ‖x − y‖², 10⁻⁴ τ))
 
 τ is the mean of ‖x − z‖², so that β does not depend on the units of the points; it is 1 in the
 paper. The problem is a linear program; the bound scales what is not quite feasible for its dual.
@@ -20,7 +21,8 @@ map alone. Regions are those of a tree: all points x, then halves by the median 
 in which the points of a region vary most.
 
 With (8) a triplet needs c = 1 − φ (‖x − z‖² − ‖x − y‖²) of w instead of 1: [c − Fw]₊ is the hinge
-of (3), Σ cα the sum in (4) and (5), and tr(LᵀL − φI) the trace in (6). 0 is a bound, too.
+of (3), Σ cα the sum in (4) and (5), and tr(LᵀL − φI) the trace in (6). 0 is a bound, too. The
+rounding of tr LᵀL costs β τ φ: where near points hardly differ, 10⁻⁴ τ keeps it small.
 
 Costs: O(n d K + m K) time and memory for F.
 
@@ -45,6 +47,7 @@ Index = NDArray[np.intp]
 LEAST_TRIPLETS = 10  # of a region that has vectors of its own
 MOST_VECTORS = 10  # of a region
 RIDGE = 0.01  # ε, as a share of the mean eigenvalue of P + Q
+LEAST_NEAR = 1e-4  # of τ, in place of a smaller mean of ‖x − y‖²
 NEGLIGIBLE = 1e-12  # squared length of a row of the map, relative to the longest
 
 
@@ -57,7 +60,7 @@ class SCMLProblem:
     bases: Matrix  # (K, d)
     size: float  # τ
     needed: Matrix  # (m,) cₜ; ones without shrinkage
-    kept: float  # φ
+    kept: Matrix  # (d,) the diagonal of φI
 
     @classmethod
     def build(
@@ -74,12 +77,14 @@ class SCMLProblem:
         near_lengths, far_lengths = (
             kernels.to_host(kernels.sq_lengths(points, anchors, ends)) for ends in (near, far)
         )
-        size, near_size = float(far_lengths.mean()), float(near_lengths.mean())
-        kept = shrinkage / ((1 - shrinkage) * near_size) if near_size > 0 else 0.0  # (8)
+        size = float(far_lengths.mean())
+        near_size = max(float(near_lengths.mean()), LEAST_NEAR * size)
+        floor = shrinkage / ((1 - shrinkage) * near_size)  # (8)
+        kept = floor * kernels.to_host((points != points[:1]).any(0))
         bases = _bases(kernels, points, triplets, n_bases)
         Z = kernels.apply(points, bases)
         F = (Z[anchors] - Z[far]) ** 2 - (Z[anchors] - Z[near]) ** 2  # (2)
-        needed = 1 - kept * (far_lengths - near_lengths)
+        needed = 1 - floor * (far_lengths - near_lengths)
         return cls(np.asarray(kernels.to_host(F)) / size, penalty, bases, size, needed, kept)
 
     @property
@@ -105,12 +110,11 @@ class SCMLProblem:
     def components(self, w: Matrix) -> Matrix:
         """The canonical map of (1) or (8) on the features."""
         used, d = w > 0, self.bases.shape[1]
-        if not used.any() and not self.kept:
+        if not used.any() and not self.kept.any():
             return np.zeros((1, d))
         rows = np.sqrt(w[used] / self.size)[:, None] * self.bases[used]
-        if self.kept:
-            rows = np.vstack([rows, self.kept**0.5 * np.eye(d)])
-        L = canonical_factor(rows)
+        floor = np.diag(self.kept**0.5)[self.kept > 0]
+        L = canonical_factor(np.vstack([rows, floor]))
         squares = (L * L).sum(axis=1)
         return np.asarray(L[squares > NEGLIGIBLE * squares.max()])
 
@@ -122,7 +126,7 @@ class SCMLProblem:
             images, anchors, near
         )
         hinges = np.maximum(1 - np.asarray(kernels.to_host(margins)), 0)
-        trace = max(float(np.vdot(L, L)) - self.kept * L.shape[1], 0.0)  # 0 but for rounding
+        trace = max(float(np.vdot(L, L) - self.kept.sum()), 0.0)  # 0 but for rounding
         return float(hinges.mean() + self.penalty * self.size * trace)
 
 

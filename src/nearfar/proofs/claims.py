@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from nearfar.errors import InvalidInputError
-from nearfar.proofs.sums import EPS, NULL, Index, Matrix
+from nearfar.proofs.sums import EPS, NULL, Index, Matrix, varying
 
 Proof = dict[str, Any]
 
@@ -61,7 +61,7 @@ class Space:
             spread = far.mean(axis=0)  # about a point amid them a far origin costs no digits
             amid = (far / np.where(spread > 0, spread, 1)).sum(axis=1).argmin()
             points = X[rows] - X[rows[amid]]
-            return cls(maps, points, points)
+            return cls(maps, points * varying(points), points)  # the others hold rounding
         if model.kernel == "precomputed":
             K = X[np.ix_(rows, rows)]
             return cls(maps, _features(K, X[rows], model.rank), X[rows], X, _squares(K))

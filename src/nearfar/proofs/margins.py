@@ -36,7 +36,7 @@ def check_lmnn(model: Any, proof: Proof, X: Any, y: Any, given: Any) -> Found:
     if prior is not None:  # the program is about the points W x, the map about the inputs
         W = claims.finite_array({"prior": prior}, "prior", (None, X.shape[1]))
         framed = space.maps @ sums.right_inverse(W)
-        space = Space(space.maps, space.points @ W.T, space.points)
+        space = Space(space.maps, space.points @ W.T, space.operand)
     codes = codes[rows]
     if "targets" not in proof and not space.points.any():
         near = np.minimum(np.bincount(codes) - 1, int(model.n_neighbors))

@@ -32,8 +32,8 @@ class PairProblem:
         scale = getattr(model, "feature_scale_", None)
         if scale is not None:  # the program is about scaled features, the map about the inputs
             scale = claims.finite_array({"scale": scale}, "scale", (points.shape[1],))
-            scaled = self.space.points * scale
-            self.space = Space(self.space.maps / scale, scaled, scaled)
+            scaled, operand = self.space.points * scale, self.space.operand * scale
+            self.space = Space(self.space.maps / scale, scaled, operand)
         prior = getattr(model, "prior_components_", None)
         if prior is not None:  # the program is about points W x
             W = claims.finite_array({"prior": prior}, "prior", (None, points.shape[1]))
@@ -47,7 +47,7 @@ class PairProblem:
         rho = float(model.shrinkage_)
         if not 0 <= rho < 1:
             raise Refuted(f"the shrinkage of the model is {rho:g}, not from 0 to below 1")
-        live = sums.varying(self.points)
+        live = sums.differing(self.points)
         ridge = (rho or RIDGE.get(type(model).__name__, 0.0)) / (1 - rho)
         share = ridge * total / max(int(np.count_nonzero(live)), 1)
         self.B = sums.with_ridge(B, share)  # BᵀB = S' of (3.1), H' of (4.1)

@@ -51,6 +51,19 @@ def scatter(U: Matrix, heads: Index, tails: Index, weights: Matrix) -> Matrix:
     return total
 
 
+def scatter_size(U: Matrix, heads: Index, tails: Index, weights: Matrix) -> float:
+    """The size of the numbers that are rounded in a `scatter`, and in the points themselves."""
+    norms = np.sqrt((U * U).sum(axis=1))
+    ends, apart = norms[heads] + norms[tails], np.sqrt(lengths(U, heads, tails))
+    return float(np.abs(weights) @ (ends * (ends if len(heads) > MANY * len(U) else apart)))
+
+
+def log_det(A: Matrix, rounded: float) -> float:
+    """log det A of a symmetric A ≻ 0, or less; −∞ if rounding of numbers of this size hides it."""
+    least = np.linalg.eigvalsh(A) - len(A) * EPS * rounded
+    return float(np.log(least).sum()) if (least > 0).all() else -np.inf
+
+
 def about_means(U: Matrix, codes: Index, masses: Matrix | None = None) -> Matrix:
     """Each point less the mean of its class."""
     rows = U.copy()
@@ -112,7 +125,7 @@ class Collapse(NamedTuple):
             total = float(masses @ nearest_means(X, codes, nearest))
         if rho == 0 or total == 0:
             return cls(masses, 0.0, none, trace)
-        live = varying(X)
+        live = differing(X)
         r, counted = rho / (1 - rho), masses[np.bincount(codes)[codes] > 1].sum()
         floor = live * (r * counted / total) if floored else none
         ridge = TRACE * r * total / (live.sum() if rank is None else rank)
@@ -192,7 +205,7 @@ def shrunk(
     total = float(masses[heads] @ lengths(X, heads, targets[heads, slot]))
     if rho == 0 or not total > 0:
         return 0.0, np.zeros(X.shape[1])
-    live = varying(X) | framed
+    live = differing(X) | framed
     r = rho / (1 - rho)
     return r * total / float(live.sum()), live * (FLOOR * r * masses[heads].sum() / total)
 
@@ -210,6 +223,11 @@ def varying(X: Matrix) -> NDArray[np.bool_]:
     """Features that differ between points by more than rounding."""
     spread = np.abs(X - X[:1]).mean(axis=0)
     return np.asarray(spread > DEAD * np.median(spread[spread > 0])) if spread.any() else spread > 0
+
+
+def differing(X: Matrix) -> NDArray[np.bool_]:
+    """Features that differ between points, of those that are not rounding."""
+    return np.asarray((X[:1] != X).any(axis=0))
 
 
 def with_ridge(B: Matrix, ridge: float) -> Matrix:

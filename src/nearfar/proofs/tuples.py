@@ -17,6 +17,7 @@ from nearfar.proofs.found import OTHER, Found, check_floor
 from nearfar.proofs.pairs import read_pairs
 from nearfar.proofs.sums import Index, Matrix
 
+NEAR = 1e-4  # of the mean square of far pairs of SCML, in place of a smaller one of near pairs
 SINGULAR = 1e-12  # eigenvalue of a covariance, relative to the largest, of a direction without any
 
 
@@ -37,9 +38,11 @@ def check_itml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     ratios = slacks(L) / b
     loss = gamma * float((ratios - np.log(ratios) - 1).sum())
     xi = slacks(claims.finite_array(proof, "components", (None, points.shape[1])))
-    pushed = sums.scatter(points @ W.T, heads, tails, gamma * (1 / b - 1 / xi))
-    sign, logdet = np.linalg.slogdet(np.eye(len(W)) + pushed)
-    bound = logdet + gamma * np.log(b / xi).sum() if sign > 0 else 0.0  # (6.3)
+    U, weights = points @ W.T, gamma * (1 / b - 1 / xi)
+    pushed = sums.scatter(U, heads, tails, weights)
+    rounded = 1 + sums.scatter_size(U, heads, tails, weights)
+    logdet = sums.log_det(np.eye(len(W)) + pushed, rounded)
+    bound = logdet + gamma * np.log(b / xi).sum()  # (6.3)
     return Found(_divergence(L, W) + loss, max(float(bound), 0.0), note)  # (6.2)
 
 
@@ -109,6 +112,7 @@ def _prior_map(model: Any, X: Any, points: Matrix) -> Matrix:
 def check_scml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     """SCML."""
     points, triplets, note = _read_triplets(model, proof, X, y)
+    points = points - np.median(points, axis=0)  # a far origin costs digits
     rho, prior = float(model.shrinkage_), model.prior_components_
     framed = L = claims.as_float64(model.components_)
     if prior is not None:  # the program is about points W x, the map about the inputs
@@ -118,15 +122,13 @@ def check_scml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     bases = claims.finite_array({"bases": model.bases_}, "bases", (None, d))
     if not np.allclose((bases * bases).sum(axis=1), 1, rtol=1e-9):
         raise Refuted("the bases of the model are not unit vectors")
-    price = float(model.sparsity_weight) * float(
-        sums.lengths(points, triplets[:, 0], triplets[:, 2]).mean()
-    )
-    near = float(sums.lengths(points, triplets[:, 0], triplets[:, 1]).mean())
-    kept = rho / ((1 - rho) * near) if near > 0 else 0.0
+    near, far = (float(sums.lengths(points, triplets[:, 0], triplets[:, k]).mean()) for k in (1, 2))
+    price, kept = float(model.sparsity_weight) * far, rho / ((1 - rho) * max(near, NEAR * far))
+    floor = np.where(sums.varying(points) | (prior is not None), kept, 0.0)
     if kept and model.n_components is None:  # else it is projected
-        check_floor(framed, np.full(d, kept), tolerance(model))
+        check_floor(framed, floor, tolerance(model))
     margins = _margins(points @ framed.T, triplets).sum(axis=1)
-    trace = float((framed * framed).sum()) - kept * d
+    trace = max(float((framed * framed).sum() - floor.sum()), 0.0)  # 0 but for rounding
     objective = float(np.maximum(1 - margins, 0).mean()) + price * trace  # (7.1)
     alpha = claims.finite_array(proof, "weights", (m,))
     if not (alpha >= 0).all() or not (alpha <= (1 + 1e-9) / m).all():

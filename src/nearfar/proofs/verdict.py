@@ -66,8 +66,8 @@ def verify(model: Any, X: Any, y: Any = None, *, target_neighbors: Any = None) -
     Parameters
     ----------
     model : estimator or path
-        A fitted LMNN, MultiMetricLMNN, MCML, MMC, DMLEig, MVU, a kernel version of these, a
-        pipeline that ends in one, or a model file of any of them.
+        A fitted LMNN, MultiMetricLMNN, MCML, NCA, MMC, DMLEig, ITML, SDML, SCML, MVU, a kernel
+        version of these, a pipeline that ends in one, or a model file of any of them.
     X : array-like, torch.Tensor, Tuples or NeighborhoodGraph
         What the model was fitted to, with the rows in that order.
     y : array-like or None, default=None
@@ -146,12 +146,15 @@ def _compare_with_model(model: Any, found: Found) -> Verification:
             + ("" if sampled is None else f" with {model.gap_confidence_:.1%} confidence")
         )
     sign, bound = -1 if found.maximises else 1, float(found.bound or 0.0)
-    beyond = sign * (bound - said)
-    if rows is not None and beyond > same * max(abs(said), LEAST):
+    proved = f"the dual point proves that the optimum is {_side(found)} {bound:.8g}"
+    room = same * max(abs(said), LEAST)
+    if rows is not None and sign * (bound - said) > room:
         violations.append(
-            f"the dual point proves that the optimum is {_side(found)} {bound:.8g}, the model"
-            f" says {said:.8g}: the table is not the training table, or the model was changed"
+            f"{proved}, the model says {said:.8g}: the table is not the training table, or the"
+            " model was changed"
         )
+    if rows is None and found.own_gap is None and sign * (bound - objective) > room:
+        violations.append(f"{proved}, and the map reaches {objective:.8g}: rounding hides both")
     if violations:
         return _verdict(f"not proved: {'; '.join(violations)}", found, violations)
     if rows is None:
