@@ -334,7 +334,9 @@ class LMNN(MetricLearner):
             rows = self._rows_of_triplets(X, y, target_neighbors, sample_weight)
         else:
             rows = self._rows_of_points(X, y, target_neighbors, sample_weight)
-        self.shrinkage_ = margin_shrinkage(self.shrinkage, rows.points, prior=rows.prior)
+        self.shrinkage_ = margin_shrinkage(
+            self.shrinkage, rows.points, shaped=rows.prior is not None
+        )
         self.prior_components_ = None if rows.prior is None else rows.prior[0]
 
         training = Training(self, X, y, checkpoint=self._checkpoint_of(rows))
