@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar import ITML, Tuples, load, make_pairs, save
+from nearfar import ITML, Tuples, load, make_pairs, save, verify
 from nearfar.errors import ConvergenceWarning, InvalidInputError
 
 
@@ -100,7 +100,11 @@ def test_max_iter_warns(pairs):
         ({"violation_weight": 0}, "violation_weight must be a number above 0; got 0"),
         ({"bounds": [1.0]}, "bounds must be two positive numbers, .*; got"),
         ({"bounds": [0.0, 1.0]}, "bounds must be two positive numbers"),
-        ({"prior": "random"}, "prior must be one of 'identity', 'covariance' or an array"),
+        (
+            {"violation_weight": "much"},
+            "violation_weight must be one of 'auto' or a number above 0",
+        ),
+        ({"prior": "random"}, "prior must be one of 'auto', 'identity', 'covariance' or an array"),
         ({"n_components": 6}, "n_components must be an integer from 1 to 5; got 6"),
         ({"tol": -1}, "tol must be a number of at least 0"),
         ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
@@ -127,3 +131,43 @@ def test_round_trip_through_a_file(overlapping, pairs, tmp_path):
     twin = load(tmp_path / "model.nearfar")
     np.testing.assert_array_equal(twin.transform(X), model.transform(X))
     assert tuple(twin.bounds_) == model.bounds_
+
+
+def test_auto_is_the_metric_and_the_weight_that_labels_choose(overlapping):
+    """At the prior Σ_near slope · length is n / 16: pairs pull n / 16d times as strongly."""
+    X, y = overlapping
+    model = ITML(tol=1e-9, max_seconds=1000).fit(X, y)  # a limit leaves the trials out
+    W, (upper, _) = model.prior_components_, model.bounds_
+    squares = np.array([np.sum((W @ (a - b)) ** 2) for a in X for b in X])
+    near = np.triu(y[:, None] == y, 1).ravel()
+    pull = np.sum((1 / upper - 1 / np.maximum(squares, upper))[near] * squares[near])
+    assert model.violation_weight_ * pull == pytest.approx(len(X) / 16, rel=1e-9)
+    given = ITML(prior=W.T @ W, violation_weight=model.violation_weight_, tol=1e-9)
+    given.fit(X, y)
+    np.testing.assert_allclose(
+        model.get_mahalanobis_matrix(), given.get_mahalanobis_matrix(), rtol=1e-4, atol=1e-6
+    )
+    assert verify(model, X, y).proved
+    model.prior_components_ = np.eye(5)
+    assert not verify(model, X, y).proved
+
+
+def test_a_claimed_weight_is_checked(overlapping):
+    model = ITML(tol=1e-6, max_seconds=1000).fit(*overlapping)
+    assert verify(model, *overlapping).proved
+    model.violation_weight_ *= 2
+    assert not verify(model, *overlapping).proved
+
+
+def test_for_pairs_auto_is_the_euclidean_prior_and_a_weight_of_one(pairs):
+    auto, paper = ITML().fit(*pairs), ITML(violation_weight=1.0, prior="identity").fit(*pairs)
+    assert (auto.prior_components_, auto.violation_weight_) == (None, 1.0)
+    np.testing.assert_array_equal(auto.components_, paper.components_)
+
+
+def test_classes_without_near_pairs_leave_the_prior(rng):
+    """No bound of a near pair is broken by copies of one point: the weight falls back to 1."""
+    X = np.repeat(rng.normal(size=(4, 3)), 3, axis=0)
+    model = ITML(max_seconds=1000).fit(X, np.repeat(range(4), 3))
+    assert model.violation_weight_ == 1.0
+    assert model.status_ == "converged"

@@ -1,4 +1,4 @@
-"""KernelMetric: kernel PCA, LDA and RCA against linear methods and against scikit-learn."""
+"""KernelMetric against linear methods and scikit-learn, and the kernel that labels choose."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,22 @@ from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-from nearfar import RCA, KernelMetric, as_metric
-from nearfar.errors import DataWarning, InvalidInputError
+from nearfar import (
+    RCA,
+    KernelLMNN,
+    KernelMCML,
+    KernelMetric,
+    KernelMMC,
+    as_metric,
+    load,
+    make_pairs,
+    save,
+    verify,
+)
+from nearfar.errors import DataWarning, InvalidInputError, ModelFileError
 from nearfar.estimators._feature_space import Expansion, Kernel
 from nearfar.problems.kernel_lmnn import KernelSpan
 
@@ -104,3 +116,50 @@ def test_the_coefficients_of_a_map_are_computed_once(rng, monkeypatch):
     changed = points.attributes(L.copy())["dual_coef_"]
     assert len(asked) == 1
     assert np.abs(changed - first).max() > 0
+
+
+# -- the distance inside an RBF kernel, which labels choose ---------------------------------------
+
+LEARNERS = [KernelLMNN, KernelMCML, KernelMMC]
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_labels_choose_the_distance_inside_an_rbf_kernel(learner, wine):
+    """It is the kernel of points Wx, with a tenth of the usual gamma."""
+    X, y = wine
+    model = learner(tol=1e-5).fit(X, y)
+    W = model.kernel_components_
+    spread = ((X - X.mean(axis=0)) @ W.T).var(axis=0).sum()
+    assert model.gamma_ == pytest.approx(0.1 / spread, rel=1e-9)
+    K = pairwise_kernels(X @ W.T, metric="rbf", gamma=model.gamma_)
+    twin = learner("precomputed", shrinkage=model.shrinkage_, tol=1e-5).fit(K, y)
+    assert twin.objective_ == pytest.approx(model.objective_, rel=1e-4)
+    assert verify(model, X, y).proved
+    model.kernel_components_ = 1.1 * W
+    assert not verify(model, X, y).proved
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize(
+    "given", [{"gamma": 0.1}, {"shrinkage": 0.5}, {"kernel": "linear"}, {"kernel": "laplacian"}]
+)
+def test_what_is_given_is_the_kernel_of_the_inputs(learner, given, iris):
+    assert learner(**given).fit(*iris).kernel_components_ is None
+
+
+def test_pairs_choose_no_distance(iris):
+    model = KernelMMC().fit(*make_pairs(*iris, 60, random_state=0))
+    assert model.kernel_components_ is None
+
+
+def test_a_file_without_the_distance_inside_loads_and_one_of_a_wrong_shape_does_not(wine, tmp_path):
+    """Older files have none; a matrix that does not fit the features is refused."""
+    X, y = wine
+    model, path = KernelMCML(gamma=1e-3).fit(X, y), tmp_path / "model.nearfar"
+    del model.kernel_components_
+    save(model, path)
+    np.testing.assert_array_equal(load(path).transform(X), model.transform(X))
+    model.kernel_components_ = np.eye(12)
+    save(model, path)
+    with pytest.raises(ModelFileError, match="holds kernel_components_ of shape"):
+        load(path)

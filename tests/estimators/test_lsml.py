@@ -6,6 +6,8 @@ import pytest
 from nearfar import LSML, MMC, Tuples, load, make_quadruplets, make_triplets, save
 from nearfar.errors import ConvergenceWarning, InvalidInputError
 
+PAPER = {"violation_weight": 1.0, "prior": "identity"}
+
 
 @pytest.fixture
 def quadruplets(overlapping):
@@ -73,7 +75,7 @@ def test_the_score_is_the_share_of_comparisons_that_hold(overlapping, quadruplet
 
 def test_labels_draw_quadruplets(overlapping):
     X, y = overlapping
-    model = LSML(n_quadruplets=80, random_state=0).fit(X, y)
+    model = LSML(n_quadruplets=80, prior="identity", random_state=0).fit(X, y)
     by_hand = LSML().fit(make_quadruplets(X, y, 80, random_state=0))
     np.testing.assert_allclose(model.components_, by_hand.components_)
     np.testing.assert_array_equal(model.classes_, [0, 1, 2])
@@ -114,7 +116,11 @@ def test_tuples_that_cannot_be_used_are_an_error(overlapping, quadruplets):
     ("parameters", "message"),
     [
         ({"violation_weight": 0}, "violation_weight must be a number above 0; got 0"),
-        ({"prior": "random"}, "prior must be one of 'identity', 'covariance' or an array"),
+        (
+            {"violation_weight": "much"},
+            "violation_weight must be one of 'auto' or a number above 0",
+        ),
+        ({"prior": "random"}, "prior must be one of 'auto', 'identity', 'covariance' or an array"),
         ({"n_quadruplets": 0}, "n_quadruplets must be an integer of at least 1; got 0"),
         ({"n_components": 6}, "n_components must be an integer from 1 to 5; got 6"),
     ],
@@ -137,3 +143,26 @@ def test_round_trip_through_a_file(overlapping, quadruplets, tmp_path):
     model = LSML().fit(quadruplets)
     save(model, tmp_path / "model.nearfar")
     np.testing.assert_array_equal(load(tmp_path / "model.nearfar").transform(X), model.transform(X))
+
+
+def test_auto_is_the_metric_and_the_weight_that_labels_choose(overlapping):
+    """At the prior the mean of slope · length over near pairs, times the weight, is n / 16."""
+    X, y = overlapping
+    model = LSML(n_quadruplets=80, tol=1e-9, random_state=0).fit(X, y)
+    W, quadruplets = model.prior_components_, make_quadruplets(X, y, 80, random_state=0)
+    images = X @ W.T
+    pulls = []
+    for a, b, c, d in images[quadruplets.indices]:
+        near, far = np.sum((a - b) ** 2), np.sum((c - d) ** 2)
+        pulls.append((1 - np.sqrt(far / near)) * near if near > far else 0.0)
+    assert model.violation_weight_ * np.mean(pulls) == pytest.approx(len(X) / 16, rel=1e-9)
+    given = LSML(violation_weight=model.violation_weight_, prior=W.T @ W, tol=1e-9).fit(quadruplets)
+    np.testing.assert_allclose(
+        model.get_mahalanobis_matrix(), given.get_mahalanobis_matrix(), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_for_quadruplets_auto_is_the_euclidean_prior_and_a_weight_of_one(quadruplets):
+    auto, paper = (LSML(**given).fit(quadruplets) for given in ({}, PAPER))
+    assert (auto.prior_components_, auto.violation_weight_) == (None, 1.0)
+    np.testing.assert_array_equal(auto.components_, paper.components_)

@@ -44,15 +44,20 @@ TAKES: dict[str, tuple[str, ...]] = {
 DEFAULTS = {"degree": 3, "coef0": 1.0}
 # Their distances do not change when all points move by a vector, so that the points may be centred.
 SHIFTABLE = ("linear", "rbf", "laplacian")
+WIDE = 0.1  # of the usual gamma: among points that labels place, far ones keep different values
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """k(x, x') for all pairs of rows; ``gamma`` is None if it is unknown or does not apply."""
+    """k(x, x') for all pairs of rows, or k(Wx, Wx') with W = ``components``.
+
+    ``gamma`` is None if it is unknown or does not apply.
+    """
 
     kernel: str | Callable[..., float]
     gamma: float | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
+    components: Matrix | None = None
 
     @classmethod
     def of(cls, kernel: Any, gamma: Any, parameters: Any) -> Kernel:
@@ -91,17 +96,39 @@ class Kernel:
         return cls(kernel, gamma, parameters)
 
     def scaled_to(self, X: Array) -> Kernel:
-        """With a gamma for these points, if it needs one: 1 / (sum of the features' variances)."""
+        """With a gamma for these points, if it needs one: 1 / (sum of the features' variances).
+
+        Of points Wx it is a tenth of that.
+        """
         if self.gamma is not None or "gamma" not in TAKES.get(str(self.kernel), ()):
             return self
         points = kernels_for(X).double(X)
-        points = points - points[:1]  # far from 0, the rounding error of a mean would count
+        points = self._inside(points - points[:1])  # far from 0, the mean would be rounded
         variance = float(((points - points.mean(0)) ** 2).mean(0).sum())
-        return self.with_gamma(1 / variance if variance > 0 else 1.0)
+        share = 1.0 if self.components is None else WIDE
+        return self.with_gamma(share / variance if variance > 0 else 1.0)
 
     def with_gamma(self, gamma: float | None) -> Kernel:
         """The same kernel with this gamma."""
         return replace(self, gamma=gamma)
+
+    def with_components(self, W: Matrix | None) -> Kernel:
+        """The same kernel of points Wx."""
+        return replace(self, components=W)
+
+    def sq_lengths(self, points: Array, heads: Array, tails: Array) -> Array:
+        """‖Wx − Wx'‖² of pairs of these points, in float64."""
+        kernels = kernels_for(points)
+        points = kernels.double(points)
+        if self.components is not None:  # amid the points a far origin costs no digits
+            points = self._inside(points - points.mean(0))
+        return kernels.sq_lengths(points, heads, tails)
+
+    def _inside(self, points: Array) -> Array:
+        """Wx."""
+        if self.components is None:
+            return points
+        return kernels_for(points).apply(points, self.components)
 
     def __call__(self, X: Array, Y: Array) -> Array:
         """The values (m, n) in float64, on the device of the points."""
@@ -117,7 +144,7 @@ class Kernel:
         if self.kernel in SHIFTABLE:  # keeps digits where the points are far from the origin
             centre, varies = Y.mean(0), (Y[0] != Y).any(0)
             centre[~varies] = Y[0][~varies]  # the mean of equal numbers may be rounded
-            X, Y = X - centre, Y - centre
+            X, Y = self._inside(X - centre), self._inside(Y - centre)
         return kernels.similarities(X, Y, self.kernel, self.gamma or 1.0, **self.parameters)
 
 
@@ -238,9 +265,8 @@ class Expansion:
         if kernel.kernel not in ("linear", "rbf"):
             own, values = np.diag(self.values), self.values[heads, tails]
             return np.asarray((own[heads] + own[tails] - 2 * values).clip(0))
-        points = kernels.double(take_rows(self.X, self.rows))
         ends = (kernels.index(end, self.X) for end in (heads, tails))
-        squares = to_host(kernels.sq_lengths(points, *ends))
+        squares = to_host(kernel.sq_lengths(take_rows(self.X, self.rows), *ends))
         found = squares if kernel.gamma is None else -2 * np.expm1(-kernel.gamma * squares)
         return np.asarray(found)
 
@@ -265,6 +291,7 @@ class Expansion:
             "eigenvalues_": self.span.values,
             "eigenvectors_": vectors,
             "gamma_": self.kernel.gamma,
+            "kernel_components_": self.kernel.components,
         }
 
 

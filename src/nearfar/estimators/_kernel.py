@@ -20,11 +20,14 @@ from nearfar.estimators._feature_space import (
     Kernel,
 )
 from nearfar.estimators._input import check_device, validated_points
+from nearfar.estimators._pairs import prior_of_rows
+from nearfar.estimators._start import robust_centre
 from nearfar.kernels import (
     Array,
     as_dtype_of,
     kernels_for,
     single_threaded_blas,
+    take_rows,
     to_host,
 )
 from nearfar.linalg import pad_or_trim_rows
@@ -75,10 +78,11 @@ class KernelMetricLearner(Metric):
     merged, so give each point once.
 
     Document the constructor parameters kernel, gamma, kernel_params, rank and n_components, and the
-    fitted attributes dual_coef_, X_fit_, eigenvalues_, eigenvectors_ and gamma_, as in
-    `nearfar.KernelLMNN`. A learner may set ``dual_coef_``, ``X_fit_`` and ``gamma_`` in another way
-    if the rows of ``dual_coef_`` sum to zero, so that centring the points or the kernel changes no
-    distance; if it has no eigenvectors, it overrides ``_axes`` and ``_target_space``.
+    fitted attributes dual_coef_, X_fit_, eigenvalues_, eigenvectors_, gamma_ and
+    kernel_components_, as in `nearfar.KernelLMNN`. A learner may set ``dual_coef_``, ``X_fit_`` and
+    ``gamma_`` in another way if the rows of ``dual_coef_`` sum to zero, so that centring the points
+    or the kernel changes no distance; if it has no eigenvectors, it overrides ``_axes`` and
+    ``_target_space``.
     """
 
     kernel: str | Callable[..., float]
@@ -91,12 +95,15 @@ class KernelMetricLearner(Metric):
     eigenvalues_: Matrix
     eigenvectors_: Matrix
     gamma_: float | None
+    kernel_components_: Matrix | None
+    shrinkage: float | str = 0.0  # of learners that keep some of the kernel's own distance
     _fitted_by = "dual_coef_"
     _axes: ClassVar[dict[str, str]] = {
         "dual_coef_": "rn",
         "eigenvectors_": "nk",
         "eigenvalues_": "k",
     }
+    _axes_if_any: ClassVar[dict[str, str]] = {"kernel_components_": "jd"}
 
     # -- for fit -------------------------------------------------------------------------------
 
@@ -116,10 +123,23 @@ class KernelMetricLearner(Metric):
             )
         return kernel
 
-    def _expansion(self, X: Array, rows: Index | None = None) -> Expansion:
-        """The points of X, or these rows of it (ascending), in the feature space of the kernel."""
+    def _expansion(
+        self, X: Array, rows: Index | None = None, codes: Index | None = None
+    ) -> Expansion:
+        """The points of X, or these rows of it (ascending), in the feature space of the kernel.
+
+        ``codes`` are class numbers of X. If gamma and the shrinkage are left to us, an RBF kernel
+        has the distance inside that `chosen_prior` keeps.
+        """
         kernel = self._checked_kernel(X)
-        return Expansion.of(kernel, X, np.arange(len(X)) if rows is None else rows, self.rank)
+        rows = np.arange(len(X)) if rows is None else rows
+        ours = kernel.kernel == "rbf" and kernel.gamma is None and self.shrinkage == "auto"
+        if ours and codes is not None:
+            points = take_rows(X, rows)
+            robust_centre(points)  # refuses what leaves the range of float64
+            prior = prior_of_rows(points, codes[rows])
+            kernel = kernel.with_components(None if prior is None else prior[0])
+        return Expansion.of(kernel, X, rows, self.rank)
 
     def _map(self, points: Expansion, L: Matrix) -> dict[str, Any]:
         """The fitted attributes of a map L (any, r) of the coordinates, on the host.
@@ -199,7 +219,8 @@ class KernelMetricLearner(Metric):
         return tags
 
     def _fitted_kernel(self) -> Kernel:
-        return Kernel.of(self.kernel, self.gamma, self.kernel_params).with_gamma(self.gamma_)
+        kernel = Kernel.of(self.kernel, self.gamma, self.kernel_params).with_gamma(self.gamma_)
+        return kernel.with_components(getattr(self, "kernel_components_", None))
 
     def _mapped(self, X: Array, coefficients: Array) -> Array:
         """Σ_l c_l k(x_l, x) for each row of X and each row of coefficients, in float64."""

@@ -109,7 +109,7 @@ def shrunk_pairs(
         elif diagonal:
             scale = scale_of_rows(points, labels.codes, pairs.given_weights)
         else:
-            prior = _prior_of_rows(points, labels.codes, pairs.given_weights)
+            prior = prior_of_rows(points, labels.codes, pairs.given_weights)
     rows = AUTO if labels is None else rows  # pairs are classified by distances, not by neighbours
     estimator.shrinkage_ = shrinkage_for(estimator.shrinkage, count_of(pairs), d, rows)
     estimator.feature_scale_ = None if scale is None else to_host(scale)
@@ -134,7 +134,7 @@ def count_of(pairs: Pairs) -> float:
     return float(len(pairs.points) if weights is None else weights.sum())
 
 
-def _prior_of_rows(points: Array, codes: Index, weights: Matrix | None) -> Prior | None:
+def prior_of_rows(points: Array, codes: Index, weights: Matrix | None = None) -> Prior | None:
     """`chosen_prior` with as many coordinates as features, of which the last may be zero."""
     points, codes = _different_rows(points, codes, weights)
     order = np.argsort(codes, kind="stable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,12 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._shrinkage import chosen_prior
+from nearfar.estimators._shrinkage import AUTO_OF_PRIOR, chosen_prior
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.linalg import symmetric
 from nearfar.problems.covariance import CovarianceProblem
 from nearfar.supervision import ClassOrder
-from nearfar.validation import check_choice
+from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
 
@@ -59,6 +60,25 @@ def prior_of_labels(prior: Any, points: Array, labels: ClassOrder | None) -> Mat
     live = np.abs(W).max(axis=0) > 0
     unit = np.sqrt((inverse[live] ** 2).sum(axis=1).mean())
     return np.vstack([W * unit, np.eye(len(live))[~live]])
+
+
+def check_violation_weight(weight: Any) -> None:
+    """Raise unless it is "auto" or a number above 0."""
+    if isinstance(weight, str):
+        check_choice("violation_weight", weight, ("auto",), or_else=" or a number above 0")
+    else:
+        check_number("violation_weight", weight, Real, 0, None, open_ends=True)
+
+
+def weight_beside_prior(n: int, pull: float) -> float:
+    """The weight of a loss beside a divergence from a prior that labels chose; 1 for no pull.
+
+    ``pull`` is the sum of slope times length over the near pairs at the prior, so that their pull
+    on a metric is pull / d times that of the prior in each of d directions. It becomes n / 16d
+    times, as for the learners that keep a share of that distance: however many pairs n points have,
+    they know no more.
+    """
+    return n / (AUTO_OF_PRIOR * pull) if pull > 0 else 1.0
 
 
 def prior_map(prior: Any, points: Array) -> Matrix:

@@ -70,18 +70,17 @@ def chosen_shrinkage(
 
 
 def margin_shrinkage(
-    shrinkage: float | str, points: Array, n_metrics: int = 1, prior: Prior | None = None
+    shrinkage: float | str, points: Array, n_metrics: int = 1, *, shaped: bool = False
 ) -> float:
     """As `chosen_shrinkage`, but "auto" is 0 where a metric of full rank would be too large.
 
-    Sparse points have none: a map of few rows is learned. "auto" is larger where `chosen_prior`
-    found another distance to keep than that of the inputs: what labels have shaped already leaves
-    less to learn from them.
+    Sparse points have none: a map of few rows is learned. "auto" is larger where labels have
+    ``shaped`` the distance to keep (`chosen_prior`): that leaves less to learn from them.
     """
     large = points.shape[1] > MOST_FEATURES and not sparse.issparse(points)
     if shrinkage == "auto" and large:
         return 0.0
-    rows = AUTO if prior is None else AUTO_OF_PRIOR
+    rows = AUTO_OF_PRIOR if shaped else AUTO
     return chosen_shrinkage(shrinkage, points, n_metrics, rows)
 
 

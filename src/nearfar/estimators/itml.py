@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,13 @@ from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._pairs import PairLearner
-from nearfar.estimators._prior import check_prior, prior_map
+from nearfar.estimators._prior import (
+    check_prior,
+    check_violation_weight,
+    prior_map,
+    prior_of_labels,
+    weight_beside_prior,
+)
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
 from nearfar.estimators._start import robust_centre
 from nearfar.estimators._training import (
@@ -33,6 +39,7 @@ from nearfar.problems.logdet import LogDetProblem
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.newton_cg import newton_cg
+from nearfar.supervision import Pairs
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
@@ -54,14 +61,21 @@ class ITML(PairLearner, MetricLearner):
     ----------
     n_components : int or None, default=None
         Rows of the map: the longest. None keeps all.
-    violation_weight : float, default=1.0
-        The weight of broken bounds beside the divergence from the prior; γ of the paper.
+    violation_weight : float or "auto", default="auto"
+        The weight of broken bounds beside the divergence from the prior; γ of the paper. "auto" is
+        1, or where labels chose the prior so much that near pairs pull n / 16d times as strongly
+        as the prior, for n points of d features.
     bounds : (float, float) or None, default=None
         u and l, as squared distances. None takes the 5th and the 95th percentile of the squared
         distances between points under the prior.
-    prior : "identity", "covariance" or array of shape (n_features, n_features), default="identity"
+    prior : {"auto", "identity", "covariance"} or array of shape (n_features, n_features), \
+            default="auto"
         The metric A₀: the Euclidean one, the inverse covariance of the points, or a positive
-        definite matrix.
+        definite matrix. "auto" is the Euclidean one for pairs and triplets, and
+        where ``n_pairs`` are drawn. For all pairs of labelled points it is a
+        mean of the distances of the inputs, of features at one scale, and of discriminant
+        analysis of both, weighted by how well each classifies rows that are left out (see
+        ``prior_components_``).
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all.
     tol : float, default=1e-3
@@ -79,6 +93,10 @@ class ITML(PairLearner, MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
+    prior_components_ : ndarray of shape (n_features, n_features) or None
+        The map whose metric ``prior="auto"`` is, in float64; None for the Euclidean one.
+    violation_weight_ : float
+        The weight that was used.
     bounds_ : tuple of float
         u and l.
     objective_ : float or None
@@ -127,9 +145,9 @@ class ITML(PairLearner, MetricLearner):
 
     n_components: int | None = None
     _: KW_ONLY
-    violation_weight: float = 1.0
+    violation_weight: float | str = "auto"
     bounds: ArrayLike | None = None
-    prior: str | ArrayLike = "identity"
+    prior: str | ArrayLike = "auto"
     n_pairs: int | None = None
     tol: float = 1e-3
     max_iter: int = 1000
@@ -160,14 +178,16 @@ class ITML(PairLearner, MetricLearner):
         points, kernels = pairs.points, kernels_for(pairs.points)
         with single_threaded_blas():
             centred = kernels.double(points) - robust_centre(points)
-            prior = prior_map(self.prior, points)
+            prior = self.prior_components_ = prior_of_labels(self.prior, points, pairs.labels)
+            if prior is None:
+                prior = prior_map(self.prior, points)
             self.bounds_ = self._given_bounds() or default_bounds(kernels, centred, prior)
             problem = LogDetProblem.build(
                 kernels,
                 centred,
                 (pairs.heads, pairs.tails),
                 prior,
-                lambda _: BoundLoss.of(pairs.near, *self.bounds_, self.violation_weight),
+                lambda lengths: self._loss(pairs, lengths),
             )
 
             def attributes(iterate: Iterate) -> dict[str, Any]:
@@ -190,12 +210,22 @@ class ITML(PairLearner, MetricLearner):
             warn_if_trials_are_worse(self, points, pairs.labels)
         return self
 
+    def _loss(self, pairs: Pairs, lengths: Matrix) -> BoundLoss:
+        """That of the pairs with these squared lengths; sets ``violation_weight_``."""
+        upper, lower = self.bounds_
+        weight = 1.0 if self.violation_weight == "auto" else float(self.violation_weight)
+        if self.violation_weight == "auto" and self.prior_components_ is not None:
+            pull = float(np.maximum(lengths[pairs.near] / upper - 1, 0).sum())
+            weight = weight_beside_prior(len(pairs.points), pull)
+        self.violation_weight_ = weight
+        return BoundLoss.of(pairs.near, upper, lower, weight)
+
     def _check_parameters(self) -> None:
         check_limits(self)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
-        check_number("violation_weight", self.violation_weight, Real, 0, None, open_ends=True)
-        check_prior(self.prior, self.n_features_in_)
+        check_violation_weight(self.violation_weight)
+        check_prior(self.prior, self.n_features_in_, "auto")
         self._given_bounds()
 
     def _given_bounds(self) -> tuple[float, float] | None:

@@ -54,7 +54,8 @@ class KernelLMNN(KernelMetricLearner):
         ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
     gamma : float or None, default=None
         Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
-        variances of the features.
+        variances of the features. For labelled points, an RBF kernel and ``shrinkage="auto"`` it
+        is a tenth of that for points Wx, with W as ``kernel_components_`` says.
     kernel_params : dict or None, default=None
         Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
@@ -69,8 +70,9 @@ class KernelLMNN(KernelMetricLearner):
     shrinkage : float or "auto", default="auto"
         How much of the kernel's own distance to keep, from 0, the papers' program, to below 1,
         towards which the metric becomes that of the kernel. "auto" is 4 r / (4 r + n) for n rows in
-        r directions, or 0 for more than 5000 of them. A full metric has rank r then; for a map of
-        few rows only the pull is shrunk.
+        r directions, 16 r / (16 r + n) where it chose ``kernel_components_``, or 0 for more than
+        5000 directions. A full metric has rank r then; for a map of few rows only the pull is
+        shrunk.
     n_components : int or None, default=None
         Rows of the map. None learns the full metric; its map then has as many rows as the metric
         has rank. A smaller number learns a map of so many rows, which is not convex.
@@ -106,6 +108,10 @@ class KernelLMNN(KernelMetricLearner):
         Their vectors, the principal directions in feature space.
     gamma_ : float or None
         The gamma that was used; None for kernels without one.
+    kernel_components_ : ndarray of shape (n_features, n_features) or None
+        W, if the kernel is k(Wx, Wx'): the distance inside it is then a mean of those of the
+        inputs, of features at one scale, and of discriminant analysis of both, weighted by how
+        well each classifies rows that are left out. None for k(x, x').
     shrinkage_ : float
         The shrinkage that was used.
     objective_ : float or None
@@ -203,8 +209,9 @@ class KernelLMNN(KernelMetricLearner):
         check_class_sizes(labels, self.n_neighbors, type(self).__name__)
         split = Split.of(labels, self.validation_fraction, self.random_state, type(self).__name__)
 
-        points = self._expansion(X, np.sort(split.order))
-        self.shrinkage_ = margin_shrinkage(self.shrinkage, points.coordinates)
+        points = self._expansion(X, np.sort(split.order), labels.codes)
+        shaped = points.kernel.components is not None
+        self.shrinkage_ = margin_shrinkage(self.shrinkage, points.coordinates, shaped=shaped)
         training = Training(self, X, y)
         if len(points.span.values) == 0:
             self._store_without_variation(points, split.labels)

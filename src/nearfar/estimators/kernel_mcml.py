@@ -65,7 +65,8 @@ class KernelMCML(KernelMetricLearner):
         ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
     gamma : float or None, default=None
         Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
-        variances of the features.
+        variances of the features. For labelled points, an RBF kernel and ``shrinkage="auto"`` it
+        is a tenth of that for points Wx, with W as ``kernel_components_`` says.
     kernel_params : dict or None, default=None
         Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
@@ -112,6 +113,10 @@ class KernelMCML(KernelMetricLearner):
         Their vectors, the principal directions in feature space.
     gamma_ : float or None
         The gamma that was used; None for kernels without one.
+    kernel_components_ : ndarray of shape (n_features, n_features) or None
+        W, if the kernel is k(Wx, Wx'): the distance inside it is then a mean of those of the
+        inputs, of features at one scale, and of discriminant analysis of both, weighted by how
+        well each classifies rows that are left out. None for k(x, x').
     shrinkage_ : float
         The shrinkage that was used.
     objective_ : float or None
@@ -199,7 +204,7 @@ class KernelMCML(KernelMetricLearner):
         given_rows = validated_labelled_points(self, X, y)
         X, labels = given_rows.X, given_rows.labels
         check_parameters(self, len(X))
-        points = self._expansion(X)
+        points = self._expansion(X, codes=labels.codes)
         E = take_rows(points.coordinates, labels.order)
         rank = E.shape[1]
         auto = rank / (rank + len(X))

@@ -14,7 +14,7 @@ from nearfar.estimators._feature_space import PRECOMPUTED, Expansion
 from nearfar.estimators._kernel import KernelMetricLearner
 from nearfar.estimators._pairs import PairLearner, count_of
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
-from nearfar.estimators._shrinkage import check_shrinkage, shrinkage_for
+from nearfar.estimators._shrinkage import AUTO, AUTO_OF_PAIRS, check_shrinkage, shrinkage_for
 from nearfar.estimators._start import learned_rows
 from nearfar.estimators._training import (
     Training,
@@ -53,7 +53,8 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         ``fit`` and (m, n) afterwards; or a function of two vectors that returns a number.
     gamma : float or None, default=None
         Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
-        variances of the features.
+        variances of the features. For labelled points, an RBF kernel and ``shrinkage="auto"`` it
+        is a tenth of that for points Wx, with W as ``kernel_components_`` says.
     kernel_params : dict or None, default=None
         Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
@@ -68,7 +69,8 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         T the sum of squared distances in feature space over the near pairs, the constraint is
         ``(1 - shrinkage) Σ D²(a, b) + shrinkage (T / r) trace(M) <= 1``, D being the learned
         distance, and M stays above about ``shrinkage / T`` times the identity, unless a map of few
-        rows is learned. "auto" is 4 r / (4 r + n) for n points or near pairs, whichever are fewer.
+        rows is learned. "auto" is 4 r / (4 r + n) for n points or near pairs, whichever are fewer,
+        and 64 r / (64 r + n) where it chose ``kernel_components_``.
         With a kernel matrix of full rank, such as that of an RBF kernel, it must not be zero.
     n_pairs : int or None, default=None
         For class labels: how many near and how many far pairs to draw. None takes all.
@@ -101,6 +103,10 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         Their vectors, the principal directions in feature space.
     gamma_ : float or None
         The gamma that was used; None for kernels without one.
+    kernel_components_ : ndarray of shape (n_features, n_features) or None
+        W, if the kernel is k(Wx, Wx'): the distance inside it is then a mean of those of the
+        inputs, of features at one scale, and of discriminant analysis of both, weighted by how
+        well each classifies rows that are left out. None for k(x, x').
     shrinkage_ : float
         The shrinkage that was used.
     objective_ : float or None
@@ -197,13 +203,15 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state)
         check_limits(self)
         check_shrinkage(self.shrinkage)
-        points = self._expansion(pairs.points, np.unique([pairs.heads, pairs.tails]))
+        codes = None if pairs.labels is None else pairs.labels.codes
+        points = self._expansion(pairs.points, np.unique([pairs.heads, pairs.tails]), codes)
         rank = len(points.span.values)
-        self.shrinkage_ = shrinkage_for(self.shrinkage, count_of(pairs), rank)
+        rows = AUTO if points.kernel.components is None else AUTO_OF_PAIRS
+        self.shrinkage_ = shrinkage_for(self.shrinkage, count_of(pairs), rank, rows)
         if rank == 0:
             return self._store_without_variation(points)
 
-        rows = learned_rows(self.n_components, "learn", rank)
+        learned = learned_rows(self.n_components, "learn", rank)
         total = None
         if self.rank is None:
             near = (np.searchsorted(points.rows, end) for end in pairs.near_edges())
@@ -216,9 +224,9 @@ class KernelMMC(PairLearner, KernelMetricLearner):
             points.images,
             points.trace,
             total,
-            floored=rows is None,
+            floored=learned is None,
         )
-        start = problem.leading_rows() if problem.grows else problem.start(rows)
+        start = problem.leading_rows() if problem.grows else problem.start(learned)
 
         def attributes(iterate: Iterate) -> dict[str, Any]:
             return self._map(points, problem.returned(iterate.point))
@@ -227,7 +235,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         if problem.grows:
             iterates = _growing_ascent(problem, start, self.tol)
         else:
-            iterates = ascend(problem, start, self.tol, fixed_rank=rows is not None)
+            iterates = ascend(problem, start, self.tol, fixed_rank=learned is not None)
         solution = training.run(iterates, attributes, start=Iterate(start, np.inf))
 
         L = solution.iterate.point
@@ -239,7 +247,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
         objective, gap = None, None
         self.proof_: Proof | None = None
         if certificate is not None:
-            objective, gap = certificate.objective, certificate.gap if rows is None else None
+            objective, gap = certificate.objective, certificate.gap if learned is None else None
             coefficients = to_host(points.attributes(problem.components(L))["dual_coef_"])
             self.proof_ = map_proof([coefficients]) | drawn_pairs(pairs, self.n_pairs)
         status = settled(solution.status, gap, self.tol)

@@ -277,7 +277,9 @@ class LMNN(MetricLearner):
         y, sample_weight = on_this_machine(y), on_this_machine(sample_weight)
         validated_rows = validated_rows_of_triplets if holds_tuples(X) else validated_rows_of_points
         rows = validated_rows(self, X, y, target_neighbors, sample_weight)
-        self.shrinkage_ = margin_shrinkage(self.shrinkage, rows.points, prior=rows.prior)
+        self.shrinkage_ = margin_shrinkage(
+            self.shrinkage, rows.points, shaped=rows.prior is not None
+        )
         self.prior_components_ = None if rows.prior is None else rows.prior[0]
 
         training = Training(self, X, y, checkpoint=self._checkpoint_of(rows))

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._prior import check_prior, prior_map
+from nearfar.estimators._input import checked_labels
+from nearfar.estimators._prior import (
+    check_prior,
+    check_violation_weight,
+    prior_map,
+    prior_of_labels,
+    weight_beside_prior,
+)
 from nearfar.estimators._start import robust_centre, without_dead_features
 from nearfar.estimators._training import (
     Training,
@@ -29,6 +36,7 @@ from nearfar.problems.lsml import ComparisonLoss
 from nearfar.problems.whitening import rounded_like
 from nearfar.solvers import Iterate
 from nearfar.solvers.newton_cg import newton_cg
+from nearfar.supervision import ClassOrder
 from nearfar.supervision.quadruplets import comparisons, make_quadruplets
 from nearfar.validation import check_number
 
@@ -58,11 +66,17 @@ class LSML(MetricLearner):
     ----------
     n_components : int or None, default=None
         Rows of the map: the longest. None keeps all.
-    violation_weight : float, default=1.0
-        The weight of the mean squared residual, relative to the divergence from the prior.
-    prior : "identity", "covariance" or array of shape (n_features, n_features), default="identity"
+    violation_weight : float or "auto", default="auto"
+        The weight of the mean squared residual, relative to the divergence from the prior. "auto"
+        is 1, or where labels chose the prior so much that near pairs pull n / 16d times as strongly
+        as the prior, for n points of d features.
+    prior : {"auto", "identity", "covariance"} or array of shape (n_features, n_features), \
+            default="auto"
         The metric A₀: the Euclidean one, the inverse covariance of the points, or a positive
-        definite matrix.
+        definite matrix. "auto" is the Euclidean one for quadruplets and triplets. For labelled
+        points it is a mean of the distances of the inputs, of features at one scale, and of
+        discriminant analysis of both, weighted by how well each classifies rows that are left out
+        (see ``prior_components_``).
     n_quadruplets : int, default=10000
         For class labels: how many quadruplets to draw, or all if there are fewer.
     tol : float, default=1e-3
@@ -80,6 +94,10 @@ class LSML(MetricLearner):
     ----------
     components_ : ndarray or torch.Tensor of shape (n_components, n_features)
         The map L, its rows sorted by decreasing length.
+    prior_components_ : ndarray of shape (n_features, n_features) or None
+        The map whose metric ``prior="auto"`` is, in float64; None for the Euclidean one.
+    violation_weight_ : float
+        The weight that was used.
     objective_ : float or None
         The minimum, computed from the data in float64, before rows were cut off.
         None, as the gap, if it could not be computed within twice ``max_seconds``.
@@ -124,8 +142,8 @@ class LSML(MetricLearner):
 
     n_components: int | None = None
     _: KW_ONLY
-    violation_weight: float = 1.0
-    prior: str | ArrayLike = "identity"
+    violation_weight: float | str = "auto"
+    prior: str | ArrayLike = "auto"
     n_quadruplets: int = 10_000
     tol: float = 1e-3
     max_iter: int = 1000
@@ -151,17 +169,17 @@ class LSML(MetricLearner):
         LSML
             The fitted estimator.
         """
-        points, indices = self._validated_quadruplets(X, y)
+        points, indices, labels = self._validated_quadruplets(X, y)
         self._check_parameters()
         edges = comparisons(points, indices, type(self).__name__)
         kernels = kernels_for(points)
         with single_threaded_blas():
+            centred = kernels.double(points) - robust_centre(points)
+            prior = self.prior_components_ = prior_of_labels(self.prior, points, labels)
+            if prior is None:
+                prior = prior_map(self.prior, points)
             problem = LogDetProblem.build(
-                kernels,
-                kernels.double(points) - robust_centre(points),
-                edges,
-                prior_map(self.prior, points),
-                lambda lengths: ComparisonLoss(len(lengths) // 2, self.violation_weight),
+                kernels, centred, edges, prior, lambda lengths: self._loss(len(points), lengths)
             )
 
             def attributes(iterate: Iterate) -> dict[str, Any]:
@@ -205,20 +223,30 @@ class LSML(MetricLearner):
 
     # -- before ------------------------------------------------------------------------------
 
+    def _loss(self, n: int, lengths: Matrix) -> ComparisonLoss:
+        """That of n points and comparisons of these squared lengths; sets ``violation_weight_``."""
+        weight = 1.0 if self.violation_weight == "auto" else float(self.violation_weight)
+        if self.violation_weight == "auto" and self.prior_components_ is not None:
+            near, far = np.sqrt(lengths).reshape(2, -1)
+            weight = weight_beside_prior(n, float((near * np.maximum(near - far, 0)).mean()))
+        self.violation_weight_ = weight
+        return ComparisonLoss(len(lengths) // 2, weight)
+
     def _check_parameters(self) -> None:
         check_limits(self)
         if self.n_components is not None:
             check_number("n_components", self.n_components, Integral, 1, self.n_features_in_)
-        check_number("violation_weight", self.violation_weight, Real, 0, None, open_ends=True)
-        check_prior(self.prior, self.n_features_in_)
+        check_violation_weight(self.violation_weight)
+        check_prior(self.prior, self.n_features_in_, "auto")
 
-    def _validated_quadruplets(self, X: Any, y: Any) -> tuple[Array, Index]:
+    def _validated_quadruplets(self, X: Any, y: Any) -> tuple[Array, Index, ClassOrder | None]:
         """What X and y say, checked; sets ``n_features_in_``, names, and of labels ``classes_``."""
         self.__dict__.pop("classes_", None)
         if not holds_tuples(X):
             check_number("n_quadruplets", self.n_quadruplets, Integral, 1, None)
         points, indices = self._tuples(X, y, True, self.n_quadruplets, self.random_state)
-        return without_dead_features(points), indices
+        labels = None if holds_tuples(X) else checked_labels(self, points, y)
+        return without_dead_features(points), indices, labels
 
     def _tuples(
         self, X: Any, y: Any, reset: bool, drawn: int, random_state: Any

@@ -73,10 +73,16 @@ _ACCOUNT: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def check_shapes(model: Any) -> None:
-    """Arrays have the axes that the class declares, d of them features, and names are as many."""
+    """Arrays have the axes that the class declares, d of them features, and names are as many.
+
+    Those of ``_axes_if_any`` may be None.
+    """
     lengths = {"d": model.n_features_in_}
-    for attribute, axes in model._axes.items():
+    optional = getattr(model, "_axes_if_any", {})
+    for attribute, axes in (model._axes | optional).items():
         array: Any = getattr(model, attribute, None)
+        if array is None and attribute in optional:
+            continue
         shape, kind = np.shape(array), getattr(getattr(array, "dtype", None), "kind", "O")
         fits = isinstance(array, np.ndarray) and len(shape) == len(axes)
         fits = fits and all(

@@ -69,6 +69,10 @@ class Space:
         options = {} if model.gamma_ is None else {"gamma": model.gamma_}
         options = {"metric": model.kernel, **(model.kernel_params or {}), **options}
         mine, fitted = X[rows] - origin, as_float64(model.X_fit_) - origin
+        inside = getattr(model, "kernel_components_", None)
+        if inside is not None:  # the kernel is of the points W x
+            W = finite_array({"kernel": inside}, "kernel", (None, X.shape[1]))
+            mine, fitted = mine @ W.T, fitted @ W.T
         K = pairwise_kernels(mine, **options)
         squares, points = _squares(K), _features(K, X[rows], model.rank)
         if model.kernel in ("linear", "rbf"):  # kernel values lose the digits of near points

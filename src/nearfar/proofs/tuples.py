@@ -25,7 +25,7 @@ def check_itml(model: Any, proof: Proof, X: Any, y: Any, _: Any) -> Found:
     """ITML."""
     points, heads, tails, below, note = _read_edges(model, proof, X, y)
     u, v = (float(bound) for bound in model.bounds_)
-    gamma = float(model.violation_weight)
+    gamma = float(getattr(model, "violation_weight_", model.violation_weight))
     if not (u > 0 and v > 0 and gamma > 0 and np.isfinite([u, v, gamma]).all()):
         raise Refuted("the bounds and the weight of the model must be positive numbers")
     b, W = np.where(below, u, v), _prior_map(model, X, points)
