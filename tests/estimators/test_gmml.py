@@ -53,6 +53,18 @@ def test_the_prior_by_name_is_that_matrix(overlapping):
     assert not np.allclose(plain.components_, named.components_, rtol=1e-2)
 
 
+def test_rows_of_weight_two_are_rows_given_twice_in_a_prior_too(overlapping, rng):
+    few, y = overlapping
+    weights = rng.integers(1, 4, len(few))
+    many = few[:, :1] * rng.normal(size=40) + rng.normal(size=(len(few), 40))
+    for X in (few, many):
+        twice = np.repeat(np.arange(len(X)), weights)
+        learner = GMML(prior="covariance", shrinkage=0.7)
+        weighted = learner.fit(X, y, sample_weight=weights).get_mahalanobis_matrix()
+        repeated = learner.fit(X[twice], y[twice]).get_mahalanobis_matrix()
+        np.testing.assert_allclose(weighted, repeated, rtol=1e-8, atol=1e-10 * abs(repeated).max())
+
+
 def test_the_papers_program_needs_all_directions(overlapping):
     X, _ = overlapping
     tuples = Tuples(X, [[0, 1], [2, 3], [0, 30], [1, 31], [4, 32], [7, 41], [9, 50]])

@@ -81,19 +81,20 @@ def weight_beside_prior(n: int, pull: float) -> float:
     return n / (AUTO_OF_PRIOR * pull) if pull > 0 else 1.0
 
 
-def prior_map(prior: Any, points: Array) -> Matrix:
+def prior_map(prior: Any, points: Array, weights: Matrix | None = None) -> Matrix:
     """A map (s, d) whose metric is the checked prior, in float64 on the host; I for "auto".
 
-    It has d rows, or of a singular covariance as many as the points have rank.
+    Weights of the points count in their covariance. The map has d rows, or of a singular covariance
+    as many as the points have rank.
     """
     if not isinstance(prior, str):
         return np.asarray(linalg.cholesky(symmetric(to_host(prior).astype(np.float64))))
     if prior in ("auto", "identity"):
         return np.eye(points.shape[1])
-    return CovarianceProblem.build(kernels_for(points), points).solution()
+    return CovarianceProblem.build(kernels_for(points), points, weights).solution()
 
 
-def prior_matrix(prior: Any, points: Array) -> Matrix:
+def prior_matrix(prior: Any, points: Array, weights: Matrix | None = None) -> Matrix:
     """The matrix (d, d) of a checked prior, in float64 on the host."""
-    L = prior_map(prior, points)
+    L = prior_map(prior, points, weights)
     return symmetric(L.T @ L)

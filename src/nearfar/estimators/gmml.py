@@ -157,12 +157,12 @@ class GMML(PairLearner, MetricLearner):
         GMML
             The fitted estimator.
         """
-        points, scatters, n = self._validated_scatters(X, y, sample_weight)
+        points, weights, scatters, n = self._validated_scatters(X, y, sample_weight)
         callbacks = Callbacks(self, X, y)
         scale, kernels = self.feature_scale_, kernels_for(points)
         self.shrinkage_ = shrinkage_for(self.shrinkage, n, _n_varying(*scatters))
         with single_threaded_blas():
-            problem = self._posed(scatters, points)
+            problem = self._posed(scatters, points, weights)
             L = rounded_like(problem.solution(), points)
             components = pad_or_trim_rows(
                 L if scale is None else canonical_factor(L * scale), self.n_components
@@ -180,7 +180,9 @@ class GMML(PairLearner, MetricLearner):
         callbacks.finish({"components_": self.components_})
         return self
 
-    def _posed(self, scatters: tuple[Matrix, Matrix], points: Array) -> GMMLProblem:
+    def _posed(
+        self, scatters: tuple[Matrix, Matrix], points: Array, weights: Matrix | None
+    ) -> GMMLProblem:
         """The problem with its prior."""
         problem = GMMLProblem.of_scatters(*scatters, self.t)
         (near, far), rank = problem.ranks, problem.rank
@@ -200,7 +202,7 @@ class GMML(PairLearner, MetricLearner):
             return problem
         if not isinstance(self.prior, str) or self.prior == "identity":  # regular everywhere
             problem = GMMLProblem.of_scatters(*scatters, self.t, whole=True)
-        problem = problem.shrunk(self.shrinkage_, prior_matrix(self.prior, points))
+        problem = problem.shrunk(self.shrinkage_, prior_matrix(self.prior, points, weights))
         if min(problem.ranks) < problem.rank:
             raise InvalidInputError(
                 f"shrinkage={self.shrinkage_:g} is lost in the rounding of the scatter of the"
@@ -219,12 +221,12 @@ class GMML(PairLearner, MetricLearner):
 
     def _validated_scatters(
         self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Array, tuple[Matrix, Matrix], float]:
-        """The points as they were given, sums over near and far pairs, and n of the shrinkage.
+    ) -> tuple[Array, Matrix | None, tuple[Matrix, Matrix], float]:
+        """Points as they were given, their weights, sums over pairs, and n of the shrinkage.
 
         Sets ``feature_scale_``, by which the points of the sums are multiplied.
         """
-        scale = None
+        scale = weights = None
         if not holds_tuples(X) and self.n_pairs is None and not is_dask(X):
             points = validated_points(self, X, reset=True)
             labels = validated_labels(self, points, y)
@@ -258,7 +260,7 @@ class GMML(PairLearner, MetricLearner):
                 scatters = scatters_of_pairs(kernels_for(points), scaled)
             n = count_of(pairs)
         self.feature_scale_ = None if scale is None else to_host(scale)
-        return points, scatters, n
+        return points, weights, scatters, n
 
     @property
     def _scales(self) -> bool:

@@ -51,20 +51,33 @@ class CovarianceProblem:
 
     @classmethod
     def build(
-        cls, kernels: ModuleType, points: Array, *, unit_features: bool = False
+        cls,
+        kernels: ModuleType,
+        points: Array,
+        weights: Matrix | None = None,
+        *,
+        unit_features: bool = False,
     ) -> CovarianceProblem:
-        """The problem of points (n, d) of which some differ; see `of_covariance`."""
+        """The problem of points (n, d) of which some differ; see `of_covariance`.
+
+        With weights of the points, C is about their weighted mean, and their sum stands for n − 1.
+        """
         n, d = points.shape
-        centred = kernels.double(points)
-        centred = centred - centred.mean(0)
+        centred, total = kernels.double(points), n - 1.0
+        if weights is None:
+            centred = centred - centred.mean(0)
+        else:
+            total = float(weights.sum())
+            w = kernels.like(weights, centred)[:, None]
+            centred = (centred - (w * centred).sum(0) / total) * w**0.5
         if d <= n:
-            C = symmetric(kernels.gram(centred, centred)) / (n - 1)  # (1)
+            C = symmetric(kernels.gram(centred, centred)) / total  # (1)
             return cls.of_covariance(C, unit_features=unit_features)
-        variances = kernels.to_host((centred * centred).sum(0)) / (n - 1)
+        variances = kernels.to_host((centred * centred).sum(0)) / total
         scales = np.sqrt(np.where(variances > 0, variances, 1.0))
         unit = centred / kernels.like(scales, centred)
-        values, vectors = _kept(*eigh(symmetric(kernels.gram(unit.T, unit.T)) / (n - 1)))
-        lift = vectors / np.sqrt(values * (n - 1))
+        values, vectors = _kept(*eigh(symmetric(kernels.gram(unit.T, unit.T)) / total))
+        lift = vectors / np.sqrt(values * total)
         vectors = kernels.gram(unit, kernels.like(lift, unit))  # of unitᵀunit from unit unitᵀ
         return cls(scales, values, np.where((variances > 0)[:, None], vectors, 0.0))
 
