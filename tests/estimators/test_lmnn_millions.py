@@ -37,6 +37,12 @@ def counted(monkeypatch):
     return found
 
 
+def most_held(counted):
+    """Bytes of the largest of the searches that were made."""
+    sizes = lmnn_objective.PAIR_BYTES, lmnn_objective.TRIPLET_BYTES
+    return max(np.dot(sizes, found) for _, *found in counted)
+
+
 @pytest.fixture
 def sampled(digits, monkeypatch):
     """Digits as tensors, of which an eleventh is the sample that comes first."""
@@ -79,12 +85,22 @@ def test_a_limit_narrows_the_searches(digits, counted):
     assert model.status_ == "converged"
     assert model.objective_ == pytest.approx(expected.objective_, rel=2e-3)
 
-    def size(pairs, triplets):
-        return lmnn_objective.PAIR_BYTES * pairs + lmnn_objective.TRIPLET_BYTES * triplets
-
-    assert max(size(*found) for _, *found in unlimited) > limit * 1e9
-    assert max(size(*found) for _, *found in counted) <= limit * 1e9
+    assert most_held(unlimited) > limit * 1e9
+    assert most_held(counted) <= limit * 1e9
     assert min(margin for margin, *_ in counted) < min(margin for margin, *_ in unlimited)
+
+
+@pytest.mark.parametrize("most", [2.5e6, 1.0], ids=["some", "none"])
+def test_on_the_host_few_triplets_outside_the_margin_are_kept(digits, counted, monkeypatch, most):
+    """Searches are narrowed without a `memory_limit`, and active triplets are no error."""
+    expected = LMNN(shrinkage=0).fit(*digits)
+    free = most_held(counted)
+    counted.clear()
+    monkeypatch.setattr(lmnn_objective, "HOST_BYTES", most, raising=False)
+    model = LMNN(shrinkage=0).fit(*digits)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(expected.objective_, rel=2e-3)
+    assert most_held(counted) < 2 / 3 * free
 
 
 def test_where_searches_are_cheap_fewer_triplets_are_kept(digits, counted, monkeypatch):

@@ -1,5 +1,7 @@
 """What the NumPy kernels promise beyond their contract: results that ignore the threads."""
 
+import tracemalloc
+
 import joblib
 import numpy as np
 import pytest
@@ -76,3 +78,19 @@ def test_fortran_order_gives_the_same(rng, dtype):
     ):
         got = kernel(np.asfortranarray(Z), *arguments)
         np.testing.assert_array_equal(got, kernel(Z, *arguments))
+
+
+def test_a_laplacian_holds_its_answer_and_few_rows_more(rng):
+    """Not the product of all rows with the points beside it."""
+    Z = rng.normal(size=(20_000, 64))
+    heads, tails = rng.integers(len(Z), size=(2, 18_000))
+    weights = rng.random(len(heads))
+    assert parallel.is_worth_threads(2 * len(heads) * Z[0].nbytes)
+    on_numpy.laplacian_matmul(heads, tails, weights, Z)
+    tracemalloc.start()
+    try:
+        on_numpy.laplacian_matmul(heads, tails, weights, Z)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.6 * Z.nbytes

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy import linalg
 
+from nearfar.problems import lmnn
+
 WIDTH = 0.3
 EVERYTHING = 1e6
 
@@ -42,6 +44,15 @@ def test_the_bound_is_that_of_the_scaled_multipliers(case, certified):
     assert certificate.bound == pytest.approx(case.push_weight * theta * (case.v @ alpha), rel=1e-9)
     assert smallest_eigenvalue(case, theta, alpha) == pytest.approx(0, abs=1e-9)
     assert smallest_eigenvalue(case, 1.01 * theta, alpha) < -1e-4
+
+
+def test_the_laplacian_may_be_made_for_some_columns_at_a_time(problem, factor, monkeypatch):
+    L = problem.factor(factor(4))
+    whole, triplets = problem.certify(L, problem.search(L, 0.1, WIDTH))
+    monkeypatch.setattr(lmnn, "LAPLACIAN_BYTES", 100)
+    parts, _ = problem.certify(L, triplets)
+    assert parts.bound == pytest.approx(whole.bound, rel=1e-9)
+    assert parts.gap == pytest.approx(whole.gap, rel=1e-9)
 
 
 def smallest_eigenvalue(case, theta, alpha):

@@ -16,6 +16,7 @@ from nearfar.solvers.factor_steps import (
     row_scales,
 )
 from nearfar.solvers.hinge_problem import TUNING
+from nearfar.solvers.multiplier_state import Searches
 from nearfar.solvers.multipliers import proximal_factor_descent
 from nearfar.supervision import class_order, nearest_targets
 
@@ -443,3 +444,14 @@ def test_a_search_covers_the_maps_near_its_own_above_a_floor(iris):
     assert covered[1 - 1e-9]
     assert not covered[0.5]
     assert missing > 0
+
+
+def test_late_searches_do_not_widen_without_bound():
+    """Where memory narrows each of them, a wider one finds no more."""
+    searches = Searches(1.0, 0.1, 3, 3)
+    for n_iter in range(100):
+        searches.record(n_iter, 1.0, 2.0)
+    assert searches.margin == TUNING.widest
+    wide = Searches(1.0, 10.0, 3, 3)
+    wide.record(1, 1.0, 2.0)
+    assert wide.margin == 10.0

@@ -14,7 +14,6 @@ from nearfar.kernels.parallel import (
     is_worth_threads,
     over_blocks,
     row_slices,
-    shares,
     summed,
 )
 from nearfar.limits import check_time
@@ -82,11 +81,12 @@ def laplacian_matmul(heads: Index, tails: Index, weights: Floats, Z: Floats) -> 
     transposed = W.T.tocsr()
     check_time()
     symmetric = (W + transposed).tocsr()  # rows that threads can share
+    del used, heads, tails, weights, W, transposed  # as large as the sum
 
     def rows_of(rows: slice) -> None:
         out[rows] -= symmetric[rows] @ Z
 
-    in_threads(rows_of, shares(n), symmetric.nnz * Z.shape[1] * Z.itemsize)
+    in_threads(rows_of, row_slices(n), symmetric.nnz * Z.shape[1] * Z.itemsize)
     return out
 
 

@@ -59,7 +59,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import MemoryLimitError
-from nearfar.kernels import Array
+from nearfar.kernels import Array, is_torch
 from nearfar.linalg import (
     in_basis,
     is_positive_definite,
@@ -75,6 +75,7 @@ Matrix = NDArray[np.float64]
 
 LEADING = 4  # least number of directions in which a bound says how L should grow; of more rows a
 # quarter of their number
+LAPLACIAN_BYTES = 1 << 27  # about, of the Laplacian of points that is held at a time
 CERTIFY_WIDTH = 0.1  # of the smoothed hinge that gives α where there are no multipliers
 
 
@@ -369,7 +370,8 @@ class LMNNProblem(LMNNObjective):
     def _pushes(self, triplets: Triplets, alpha: Array, U: Array) -> list[Matrix]:
         """S(α) of each metric.
 
-        Where few points are in active triplets, only their rows are multiplied.
+        Where few points are in active triplets, only their rows are multiplied. Beside many points
+        on the host, their Laplacian is made for some columns at a time.
         """
         kernels = self.kernels
         heads, tails, weights = self._links(triplets, alpha)
@@ -378,12 +380,20 @@ class LMNNProblem(LMNNObjective):
         occurs[heads[used]] = True
         occurs[tails[used]] = True
         nodes = kernels.flatnonzero(occurs)
-        if 2 * len(nodes) > len(U):
-            return [-kernels.gram(U, kernels.laplacian_matmul(heads, tails, weights, U))]
-        place = kernels.cumsum(occurs) - 1
-        rows = U[nodes]
-        lap = kernels.laplacian_matmul(place[heads[used]], place[tails[used]], weights[used], rows)
-        return [-kernels.gram(rows, lap)]
+        rows = U
+        if 2 * len(nodes) <= len(U):
+            place, rows = kernels.cumsum(occurs) - 1, U[nodes]
+            heads, tails, weights = place[heads[used]], place[tails[used]], weights[used]
+        del used, occurs, nodes
+        d = rows.shape[1]
+        count = 1 if is_torch(rows) else max(1, round(rows.nbytes / LAPLACIAN_BYTES))
+        step = max(1, -(-d // count))
+        parts = [slice(first, first + step) for first in range(0, d, step)]
+        pushes = (
+            kernels.gram(rows, kernels.laplacian_matmul(heads, tails, weights, rows[:, part]))
+            for part in parts
+        )
+        return [-np.concatenate([np.zeros((d, 0)), *pushes], axis=1)]
 
     def _free_directions(self, triplets: Triplets, alpha: Array, U: Array) -> tuple[Matrix, ...]:
         """For each metric where S(α) is positive in the null space of P: M grows there for free.

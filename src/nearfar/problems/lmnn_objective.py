@@ -18,18 +18,25 @@ from nearfar.kernels import Array, as_dtype_of, free_memory, kernels_for, memory
 from nearfar.kernels.tiles import labels_of
 from nearfar.linalg import is_identity
 from nearfar.problems.lmnn_points import LMNNPoints
-from nearfar.problems.lmnn_triplets import STEP_LIMIT, DualPoint, Line, Placement, Triplets
+from nearfar.problems.lmnn_triplets import (
+    STEP_LIMIT,
+    TRIPLETS_AT_A_TIME,
+    DualPoint,
+    Line,
+    Placement,
+    Triplets,
+)
 
 Matrix = NDArray[np.float64]
 
 PAIR_BYTES, TRIPLET_BYTES = 120, 110  # of all arrays that hold pairs and triplets at a time
-TRIPLETS_AT_A_TIME = 1 << 20  # of which those that matter along a line are chosen
 PAIRS_AT_A_TIME = 1 << 18  # whose triplets are made, before those that are wanted are kept
 ESTIMATE_ROWS = 1000  # whose triplets tell how many there are,
 ESTIMATE_LEAST = 200 * ESTIMATE_ROWS  # where there are more target edges than this,
 ESTIMATE_SHARE = 0.8  # if they are to fill this share of the memory
 WORKING_BYTES = 10_000  # of triplets for each point, where searches are cheap,
 WORKING_GROWTH = 1.5  # or this multiple of those at hand, if that is more
+HOST_BYTES = 1e9  # of triplets on the host, if those that are active need no more
 MANY_POINTS = 10_000  # among which those of FEW_ROWS rows, one in so many, are searched alone
 FEW_ROWS = 32
 NEGLIGIBLE = 1e-4  # α of an earlier dual point that is not worth a place in a proof
@@ -70,14 +77,17 @@ class LMNNObjective(LMNNPoints):
         """L placed with the triplets that `search` finds; with a narrower margin to save memory.
 
         Where searches are cheap, triplets take only so much memory that a step is not dearer than a
-        search, unless the caller insists: then the limit is what memory holds.
+        search, unless the caller insists: then the limit is what memory holds. On the host those
+        outside the margin are left out where all would take more than HOST_BYTES.
         """
         Z = self._map(L, self.U)
-        room = free_memory(Z)
-        if kernels_for(Z).searches_are_cheap(Z) and not insist:
-            known = 0 if previous is None else self._bytes(len(previous.heads), len(previous))
-            room = min(room, max(WORKING_BYTES * len(self.U), WORKING_GROWTH * known))
-        margin, keep = self._affordable(L, Z, margin, width, previous, room, keep=keep)
+        room, wanted = free_memory(Z), HOST_BYTES
+        if kernels_for(Z).searches_are_cheap(Z):
+            wanted = np.inf
+            if not insist:
+                known = 0 if previous is None else self._bytes(len(previous.heads), len(previous))
+                room = min(room, max(WORKING_BYTES * len(self.U), WORKING_GROWTH * known))
+        margin, keep = self._affordable(L, Z, margin, width, previous, room, wanted, keep=keep)
         return self._survey(L, Z, self.kept, margin, width, previous, keep=keep)
 
     def _affordable(
@@ -88,13 +98,14 @@ class LMNNObjective(LMNNPoints):
         width: float,
         previous: Triplets | None,
         room: float,
+        wanted: float,
         *,
         keep: bool,
     ) -> tuple[float, bool]:
         """The widest margin up to this one whose triplets fit into so many bytes; and ``keep``.
 
         Their number is estimated from the triplets of some rows, where the edges are many. Raises
-        if there is not even room for those that are active.
+        if there is not even room for those that are active; these may need more than is wanted.
         """
         many = len(self.edges[0]) > ESTIMATE_LEAST
         some = self.sampled(ESTIMATE_ROWS) if many else self
@@ -110,6 +121,7 @@ class LMNNObjective(LMNNPoints):
         active = float(needed[outside < 0][-1:].sum())
         if active > room:
             raise self._too_many(round(active / self._bytes(1, 1)), active)
+        room = min(room, wanted)
         if keep and previous is not None:
             pairs = len(previous.heads)
             kept = self._bytes(pairs, round(pairs * len(self.edges[0]) / len(self.U)))

@@ -17,6 +17,7 @@ from nearfar.kernels import Array
 Matrix = NDArray[np.float64]
 
 STEP_LIMIT = 4.0  # steps along a direction that a line search may take
+TRIPLETS_AT_A_TIME = 1 << 20  # of those along a line
 
 
 @dataclass(frozen=True)
@@ -123,19 +124,24 @@ class Line:
 
     def at(self, t: float) -> tuple[float, float, float]:
         """Value, slope and curvature at t, 0 ≤ t ≤ limit."""
-        s0, s1, s2 = self.slack
-        slack = s0 + t * (s1 + t * s2)
-        rate = s1 + (2 * t) * s2
-        alpha = (self.prox + slack / self.width).clip(0, 1)
-        offset = alpha - self.prox
-        curved = rate * rate * ((alpha > 0) & (alpha < 1))
         mu, (p0, p1, p2) = self.push_weight, self.pull
-        push, moved = alpha, offset
-        if self.weights is not None:
-            push, moved, curved = (self.weights * values for values in (alpha, offset, curved))
-        value = push @ slack - (self.width / 2) * (moved @ offset)
-        slope = push @ rate
-        curvature = 2 * (push @ s2) + curved.sum() / self.width
+        value = slope = curvature = 0.0
+        for first in range(0, len(self.prox), TRIPLETS_AT_A_TIME):
+            part = slice(first, first + TRIPLETS_AT_A_TIME)
+            s0, s1, s2 = (term[part] for term in self.slack)
+            prox = self.prox[part]
+            slack = s0 + t * (s1 + t * s2)
+            rate = s1 + (2 * t) * s2
+            alpha = (prox + slack / self.width).clip(0, 1)
+            offset = alpha - prox
+            curved = rate * rate * ((alpha > 0) & (alpha < 1))
+            push, moved = alpha, offset
+            if self.weights is not None:
+                weights = self.weights[part]
+                push, moved, curved = (weights * values for values in (alpha, offset, curved))
+            value = value + push @ slack - (self.width / 2) * (moved @ offset)
+            slope = slope + push @ rate
+            curvature = curvature + 2 * (push @ s2) + curved.sum() / self.width
         return (
             p0 + t * (p1 + t * p2) - self.left_out + mu * float(value),
             p1 + 2 * t * p2 + mu * float(slope),

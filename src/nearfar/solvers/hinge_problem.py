@@ -53,7 +53,8 @@ class Tuning:
     nothing_missed: float = 1e-3  # after a search that added less than this share of the objective
     rare_growth: float = 4.0  # it is at least so many times the iterations before that search
     fallen: float = 0.75  # search again once the objective has fallen to this share
-    missed: float = 0.1  # a search was late if it added more than this share of the objective
+    missed: float = 0.1  # a search was late if it added more than this share of the objective,
+    widest: float = 1.6  # and the next one looks twice as far outside the margin, up to this far
     few_missed: float = 0.01  # above this share, the next search keeps all triplets at hand
     most_missed: float = 0.5  # above this share, all searches do so for some time
     forgotten: float = 0.1  # share of that memory that each search loses

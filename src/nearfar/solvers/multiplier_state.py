@@ -69,7 +69,8 @@ class Searches:
             self.interval = min(longer, TUNING.last_search)
             self.margin = max(self.margin / 2, SEARCH_MARGIN)
         else:
-            self.interval, self.margin = TUNING.first_search, 2 * self.margin
+            self.interval = TUNING.first_search
+            self.margin = max(self.margin, min(2 * self.margin, TUNING.widest))
         self.last, self.next_one = n_iter, n_iter + self.interval
 
 
