@@ -26,7 +26,7 @@ from benchmarks.dask.workers import (
     with_load,
 )
 
-WORKERS, CLASSES = 2, 20
+WORKERS, CLASSES, COMPONENTS = 2, 200, 10
 FACTORS, APART, NOISE = 16, np.float32(6.0), np.float32(0.3)
 MATRICES = 6  # of d × d numbers in float64 that a task has at a time: maps, and sums over rows
 RECORD = common.ROOT / "benchmarks" / "results" / "dask_memory.json"
@@ -72,7 +72,7 @@ def measure(n_rows, n_features, limit, max_iter):
     from nearfar.blocks.rows import BATCH, IN_FLIGHT, block_starts
 
     X, y = lazy_rows(n_rows, n_features), np.arange(n_rows) % CLASSES
-    model = LMNN(n_components=CLASSES // 2, shrinkage=0, max_iter=max_iter, tol=1e-2)
+    model = LMNN(n_components=COMPONENTS, shrinkage=0, max_iter=max_iter, tol=1e-2)
     with (
         tempfile.TemporaryDirectory() as folder,
         dask.config.set({"temporary-directory": folder}),
@@ -123,9 +123,9 @@ def page(record):
     lines = [
         "# Memory of workers",
         "",
-        "`LMNN` of ten components learns from rows that are made where they are used, on two",
-        "processes of one thread each, whose memory limit is smaller than the rows. *Growth* is",
-        "how much the memory of the worker that needs more grew at its peak, beside what its",
+        f"`LMNN` of {COMPONENTS} components learns from rows that are made where they are used, on",
+        "two processes of one thread each, whose memory limit is smaller than the rows. *Growth*",
+        "is how much the memory of the worker that needs more grew at its peak, beside what its",
         "programs take. *Bound* is three times its share of the rows, the blocks in flight, and",
         "what it needs for any number of rows: freed memory that its C library keeps, and",
         f"{MATRICES} matrices of all features. No worker was restarted.",
@@ -160,9 +160,9 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dask.memory")
     parser.add_argument("--smoke", action="store_true", help="few rows, as in CI; keeps no files")
     parser.add_argument("--table", action="store_true", help="only write the page anew")
-    parser.add_argument("--rows", type=int, default=120_000)
-    parser.add_argument("--features", type=int, default=1280)
-    parser.add_argument("--limit", type=float, default=600.0, help="megabytes of a worker")
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--features", type=int, default=512)
+    parser.add_argument("--limit", type=float, default=1000.0, help="megabytes of a worker")
     parser.add_argument("--iterations", type=int, default=3)
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--page", type=Path, default=PAGE)

@@ -87,7 +87,7 @@ def measured_fit(pairs, n=8000, classes=10):
     finally:
         Threads.map = plain
     assert model.duality_gap_ <= 1e-2
-    searches = maps.count("seeker")
+    searches = maps.count("impostor_images")
     rounds = sum(maps.count(name) for name in ROUNDS)
     return searches, rounds, max(seconds - searches * n * n / 2 / pairs, 0.0) / n
 

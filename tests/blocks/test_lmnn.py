@@ -12,6 +12,8 @@ from nearfar import LMNN, verify
 from nearfar.blocks import rows
 from nearfar.blocks.engine import Threads
 from nearfar.errors import ClusterError, ConvergenceWarning, InvalidInputError
+from nearfar.problems import lmnn_shard_search
+from nearfar.problems.lmnn_blocks import LMNNBlocks
 from tests.callbacks import Recorder, interrupt_at, needs_callbacks
 
 da = pytest.importorskip("dask.array")
@@ -127,6 +129,34 @@ def test_tasks_have_the_names_of_their_work(data, monkeypatch):
     monkeypatch.setattr(Threads, "map", noting)
     LMNN(tol=TOL).fit(lazy(X), y)
     assert {"nearest_targets", "impostor_search", "gradient", "line_search", "prove"} <= names
+
+
+def test_certificates_are_from_images_in_float64(data, monkeypatch):
+    """Other searches are in the type of the rows, as in memory."""
+    X, y = data[0].astype(np.float32), data[1]
+    searched, kinds, proofs = lmnn_shard_search.searched, [], []
+    plain = {name: getattr(LMNNBlocks, name) for name in ("certify", "certify_returned")}
+
+    def noting(head, other):
+        kinds.append({str(head.images.dtype), str(other.images.dtype)})
+        return searched(head, other)
+
+    def proving(name):
+        def prove(self, *args, **more):
+            first = len(kinds)
+            found = plain[name](self, *args, **more)
+            proofs.extend(range(first, len(kinds)))
+            return found
+
+        return prove
+
+    monkeypatch.setattr(lmnn_shard_search, "searched", noting)
+    for name in plain:
+        monkeypatch.setattr(LMNNBlocks, name, proving(name))
+    LMNN(tol=TOL).fit(lazy(X), y)
+    assert proofs
+    for number, kind in enumerate(kinds):
+        assert kind == {"float64" if number in proofs else "float32"}
 
 
 # -- on a cluster ----------------------------------------------------------------------------------

@@ -101,8 +101,8 @@ def _images(block: Array, components: Matrix | None, centre: Any) -> Array:
     if components is None:
         return block
     kernels = kernels_for(block)
-    points = kernels.double(block)
-    return kernels.apply(points - kernels.like(centre, points), components)
+    few = kernels.double(block[:0])  # to tell the device and the type
+    return kernels.apply_centred(block, kernels.like(centre, few), components)
 
 
 def _rows_of(codes: Index, code: int) -> slice:

@@ -270,9 +270,14 @@ def block_starts(
     return np.linspace(0, n, count + 1).astype(np.intp)
 
 
+def n_rows_at_a_time(block: Array) -> int:
+    """How many rows take few megabytes in float64."""
+    return max(1, BYTES_AT_A_TIME // (8 * max(int(block.shape[1]), 1)))
+
+
 def rows_at_a_time(block: Array) -> list[Array]:
-    """The rows in parts that take few megabytes in float64; one part if there are none."""
-    size = max(1, BYTES_AT_A_TIME // (8 * max(block.shape[1], 1)))
+    """The rows in such parts; one part if there are none."""
+    size = n_rows_at_a_time(block)
     return [block[first : first + size] for first in range(0, max(len(block), 1), size)]
 
 

@@ -38,7 +38,7 @@ class LMNNBlocks(LMNNBlockObjective, LMNNProblem):
     ) -> tuple[Certificate, Working]:
         """The gap of (6) from the data in float64, over all triplets; previous gives α."""
         width = CERTIFY_WIDTH if previous is None else previous.width
-        found = self._searched(self._with_floor(L), width, previous, keep)
+        found = self._searched(self._with_floor(L), width, previous, keep, single=False)
         working = self._assembled(found, L, width, width, keep)
         parts = self._proved(found, L, None, width, keep)
         if self.kept is not None and not keep:
@@ -63,7 +63,7 @@ class LMNNBlocks(LMNNBlockObjective, LMNNProblem):
         if known is not None and self._covers_returned(known, L, components, width):
             found = known.found
         else:
-            found = self._searched(components, width, triplets, False)
+            found = self._searched(components, width, triplets, False, single=False)
         parts = self._proved(found, L, components, width, False, with_dual=True)
         return self._certificate_of(parts, self._ridge_of(components), with_dual=True)
 

@@ -181,13 +181,16 @@ class LMNNBlockObjective(LMNNObjective):
 
     # -- the working set -----------------------------------------------------------------------
 
-    def _searched(self, F: Matrix, margin: float, previous: Working | None, keep: bool) -> Search:
+    def _searched(
+        self, F: Matrix, margin: float, previous: Working | None, keep: bool, single: bool
+    ) -> Search:
         """What a search under a map F finds for each shard, and the multipliers before it.
 
-        Pairs of blocks meet once, and are searched both ways. In each round a block moves once at
-        most, as a result of its own that is freed when its task is over, and few tasks are under
-        way at a time: no worker gathers the blocks of others. Blocks meet themselves last, which
-        takes less time, so that workers end together.
+        Pairs of blocks meet once, and are searched both ways, by images in float32 if ``single``.
+        Images move, not rows: in each round those of a block once at most, as a result of its own
+        that is freed when its task is over, and few tasks are under way at a time, so that no
+        worker gathers those of others. Rows that are needed are then taken where they are. Blocks
+        meet themselves last, which takes less time, so that workers end together.
         """
         engine, blocks = self.engine, self.blocks
         known = [Multipliers.none()] * len(self.bases) if previous is None else previous.collect()
@@ -198,28 +201,22 @@ class LMNNBlockObjective(LMNNObjective):
             self.rows,
             self.bases,
             before,
-            name="impostor_search",
-            shared=(self.shared, F, margin, keep),
+            name="impostor_images",
+            shared=(self.shared, F, margin, keep, single),
         )
-        seekers = engine.map(search.seeker_of, heads, name="seeker")
         found: list[list[Task]] = [[] for _ in heads]
         waiting: list[list[Task]] = []
         for met in blocks.meetings(len(heads), both=False, itself_last=True):
-            sent = engine.map(unchanged, [blocks.parts[b] for _, b in met], name="send")
-            both = engine.map(
-                search.searched,
-                [self.rows[a] for a, _ in met],
-                [heads[a] for a, _ in met],
-                sent,
-                [seekers[b] for _, b in met],
-                name="impostor_search",
-                shared=(self.shared, F),
-            )
+            sent = engine.map(unchanged, [heads[b] for _, b in met], name="send")
+            own = [heads[a] for a, _ in met]
+            both = engine.map(search.searched, own, sent, name="impostor_search")
             for which in range(2):
-                halves = engine.map(search.half, both, [which] * len(both), name="impostors")
-                for (a, b), task in zip(met, halves, strict=True):
-                    if which == 0 or a != b:
-                        found[b if which else a].append(task)
+                ends = [(pair[1 - which], pair[which]) for pair in met]
+                rows = [self.rows[other] for other, _ in ends]
+                ways = engine.map(search.found_in, rows, both, [which] * len(met), name="impostors")
+                for (other, shard), task in zip(ends, ways, strict=True):
+                    if which == 0 or other != shard:
+                        found[shard].append(task)
             waiting.append(both)
             if len(waiting) > IN_FLIGHT:
                 engine.finish(waiting.pop(0))
@@ -259,7 +256,7 @@ class LMNNBlockObjective(LMNNObjective):
         insist: bool = False,  # noqa: ARG002 - searches are dear here
     ) -> Placed:
         """As `LMNNObjective.survey`."""
-        found = self._searched(self._with_floor(L), margin, previous, keep)
+        found = self._searched(self._with_floor(L), margin, previous, keep, self.is_single)
         return self.place(L, self._assembled(found, L, margin, width, keep))
 
     def _with_floor(self, L: Matrix) -> Matrix:
@@ -301,7 +298,7 @@ class LMNNBlockObjective(LMNNObjective):
     def place(self, L: Matrix, triplets: Working) -> Placed:  # type: ignore[override]
         """L with the triplets at hand."""
         if triplets.held.tasks is None:  # dropped: fetch the rows of these triplets again
-            found = self._searched(self._with_floor(L), -np.inf, triplets, keep=True)
+            found = self._searched(self._with_floor(L), -np.inf, triplets, True, self.is_single)
             triplets = self._assembled(found, L, -np.inf, triplets.width, keep=True)
         held = triplets.held
         assert held.tasks is not None

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.blocks import Blocks, Task
-from nearfar.blocks.rows import rows_at_a_time
+from nearfar.blocks.rows import n_rows_at_a_time, rows_at_a_time
 from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.problems.lmnn_points import FLOOR, identity_prior
 from nearfar.problems.lmnn_shard_rows import Base, joined, taken
@@ -29,6 +29,8 @@ from nearfar.problems.whitening import (
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
+
+MOST_ENDS = 1.5  # rows with the ends of their edges, for each row that may be in float64 at a time
 
 
 @dataclass(frozen=True)
@@ -183,14 +185,21 @@ def _parts(
     """Some rows of X at a time: their number, they and the other ends of their edges, the edges.
 
     So few are in float64 at a time. Rows of one class follow each other, and most target
-    neighbours are among them.
+    neighbours are among them; where they are not, fewer rows are taken.
     """
-    pieces, first = base.pieces(X), 0
-    for rows in rows_at_a_time(X):
-        last = first + len(rows)
+    pieces, most = base.pieces(X), n_rows_at_a_time(X)
+    waiting = [(first, min(first + most, len(X))) for first in range(0, max(len(X), 1), most)]
+    waiting.reverse()
+    while waiting:
+        first, last = waiting.pop()
         cuts = slice(*np.searchsorted(base.heads, [first, last]))
         heads, tails = base.heads[cuts], base.tails[cuts]
         others = np.setdiff1d(tails, np.arange(first, last))
+        if last - first + len(others) > MOST_ENDS * most and last - first > 1:
+            middle = (first + last) // 2
+            waiting += [(middle, last), (first, middle)]
+            continue
+        rows = X[first:last]
         inside = (tails >= first) & (tails < last)
         place = np.where(inside, tails - first, last - first + np.searchsorted(others, tails))
         found = joined([rows, taken(pieces, others)]) if len(others) else rows
@@ -205,4 +214,3 @@ def _parts(
             kernels.index(place, rows),
             kernels.like(weights, kernels.double(rows[:0])),
         )
-        first = last

@@ -19,32 +19,35 @@ Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Seeker(Sized):
-    """What others need to know of the rows of a shard in a search for impostors."""
+class Head(Sized):
+    """The rows of a shard in a search for impostors: all that others need to know of them."""
 
+    images: Array  # (m, r)
     reach: Array  # (m,) squared distance up to which others are impostors
     codes: Index  # (m,) classes, ascending
     ids: Index  # (m,) row numbers, ascending
     known: Index  # ascending row numbers of tails that are needed in any case
-
-
-@dataclass(frozen=True)
-class Head(Sized):
-    """The rows of a shard in a search for impostors."""
-
-    images: Array  # (m, r)
-    seeker: Seeker
     longest: float  # squared length of target edges
 
 
 @dataclass(frozen=True)
-class Found(Sized):
-    """Impostors of the rows of a shard among those of a block."""
+class Near(Sized):
+    """Impostors of the rows of a shard among those of a block, by their places."""
 
     heads: Index  # pairs: rows of the shard,
-    tails: Index  # and row numbers
-    ids: Index  # row numbers of tails that are not in the shard,
-    rows: Array  # and these rows, (·, features)
+    tails: Index  # and places among ``ids``, or rows of the shard where the block is its own
+    ids: Index  # row numbers that the shard needs of another block, ascending,
+    places: Index  # and which rows of the block these are
+
+
+@dataclass(frozen=True)
+class Found(Sized):
+    """The same, with the rows that the shard needs in place of their places in the block."""
+
+    heads: Index
+    tails: Index
+    ids: Index
+    rows: Array  # (ids, features)
 
 
 def begun(
@@ -55,23 +58,22 @@ def begun(
     F: Matrix,
     margin: float,
     keep: bool,
+    single: bool,
 ) -> Head:
-    """The head of a search under the map F (r, features), of the metric with its floor."""
+    """The head of a search under the map F (r, features), of the metric with its floor.
+
+    Its images are in float32 if ``single``, which is no proof.
+    """
     kernels = kernels_for(X)
-    (images,) = at.images(base.pieces(X), [F], single=False)
+    (images,) = at.images(base.pieces(X), [F], single)
     heads, tails = (kernels.index(end, X) for end in (base.heads, base.tails))
     lengths = kernels.double(kernels.sq_lengths(images, heads, tails))
     reach = kernels.segment_max(heads, lengths, len(X)) + (1 + margin)
     known = previous.tail if keep else previous.tail[previous.prox > 0]
     known = to_host(kernels.unique(kernels.index(known, X)))
-    seeker = Seeker(reach, base.codes, base.ids, known)
     own = images if base.ends is None else 1 * images[: len(X)]  # a view would keep all
-    return Head(own, seeker, float(lengths.max()) if len(lengths) else 0.0)
-
-
-def seeker_of(head: Head) -> Seeker:
-    """What others need to know."""
-    return head.seeker
+    longest = float(lengths.max()) if len(lengths) else 0.0
+    return Head(own, reach, base.codes, base.ids, known, longest)
 
 
 def longest_edge(head: Head) -> float:
@@ -79,44 +81,39 @@ def longest_edge(head: Head) -> float:
     return head.longest
 
 
-def searched(
-    X: Array, head: Head, block: Array, other: Seeker, at: Coordinates, F: Matrix
-) -> tuple[Found, Found]:
-    """Impostors of the rows X of a shard among those of a block, and of these among X."""
-    kernels, own = kernels_for(block), head.seeker
-    if own.ids[0] == other.ids[0] and len(own.ids) == len(other.ids):
-        starts = np.searchsorted(own.codes, np.arange(own.codes[-1] + 2))
-        heads, tails = map(to_host, kernels.impostor_pairs(head.images, own.reach, starts))
-        found = _found(own, block, other, heads, tails)
+def searched(head: Head, other: Head) -> tuple[Near, Near]:
+    """Impostors of the rows of a shard among those of another, and of these among the first."""
+    kernels = kernels_for(head.images)
+    if head.ids[0] == other.ids[0] and len(head.ids) == len(other.ids):
+        starts = np.searchsorted(head.codes, np.arange(head.codes[-1] + 2))
+        heads, tails = map(to_host, kernels.impostor_pairs(head.images, head.reach, starts))
+        found = Near(heads, tails, heads[:0], heads[:0])
         return found, found
-    if own.codes[0] == own.codes[-1] == other.codes[0] == other.codes[-1]:
+    if head.codes[0] == head.codes[-1] == other.codes[0] == other.codes[-1]:
         forth = back = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
     else:
-        (images,) = at.images([block], [F], single=False)
+        images = to_device_of(head.images, other.images)
         forth, back = kernels.mutual_impostor_pairs(
             head.images,
-            own.reach,
+            head.reach,
             images,
-            to_device_of(own.reach, other.reach),
-            kernels.index(own.codes, block),
-            kernels.index(other.codes, block),
+            to_device_of(head.reach, other.reach),
+            kernels.index(head.codes, images),
+            kernels.index(other.codes, images),
             (kernels.single(head.images), kernels.single(images)),
         )
-    return (
-        _found(own, block, other, *map(to_host, forth)),
-        _found(other, X, own, *map(to_host, back)),
-    )
+    return _near(head, other, *map(to_host, forth)), _near(other, head, *map(to_host, back))
 
 
-def _found(own: Seeker, block: Array, other: Seeker, heads: Index, tails: Index) -> Found:
-    """Pairs with the rows of a block, and these rows, together with those that are known."""
+def _near(own: Head, other: Head, heads: Index, tails: Index) -> Near:
+    """Pairs with rows of another shard, which are needed, and with them those that are known."""
     needed = np.isin(other.ids, own.known, assume_unique=True)
     needed[tails] = True
-    needed &= ~np.isin(other.ids, own.ids, assume_unique=True)
-    places = np.flatnonzero(needed)
-    return Found(heads, other.ids[tails], other.ids[places], take_rows(block, places))
+    place, places = np.cumsum(needed) - 1, np.flatnonzero(needed)
+    return Near(heads, place[tails], other.ids[places], places)
 
 
-def half(found: tuple[Found, Found], which: int) -> Found:
-    """One way of a search."""
-    return found[which]
+def found_in(block: Array, both: tuple[Near, Near], which: int) -> Found:
+    """One way of a search, with the rows of the block that it needs."""
+    near = both[which]
+    return Found(near.heads, near.tails, near.ids, take_rows(block, near.places))

@@ -178,9 +178,14 @@ def assembled(
         is_own = own_ids[own] == wanted
         return own * is_own + other * ~is_own
 
-    heads = np.concatenate([none, *(part.heads for part in found)])
-    tails = np.concatenate([none, *(part.tails for part in found)])
-    code = kernels.unique(kernels.index(heads, X) * len(ids) + local(tails))
+    heads, tails, first = [none], [none], len(ids) - len(tail_ids)
+    for part in (*(part for part in found if not len(part.ids)), *others):
+        heads.append(part.heads)
+        tails.append(part.tails + first if len(part.ids) else part.tails)
+        first += len(part.ids)
+    code = np.concatenate(heads) * len(ids)
+    code += np.concatenate(tails)
+    code = kernels.unique(kernels.index(code, X))
     pairs = code // len(ids), code % len(ids)
     del found, others, heads, tails, code
     used = slice(None) if keep else np.flatnonzero(previous.prox > 0)
