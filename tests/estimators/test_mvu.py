@@ -390,6 +390,9 @@ class Chained:
     def raised(self, _):
         return None
 
+    def hidden(self, _):
+        return 0.01
+
     def successor(self, state):
         assert state == f"last of {self.number}"
         return Chained(self.number + 1) if self.number < 2 else None
@@ -407,7 +410,9 @@ def test_programs_follow_in_turn(monkeypatch):
             yield Iterate(np.empty(0), gap, gap, exact=True, state=state)
 
     monkeypatch.setattr(module, "interior_point", path)
-    found = [(it.state[0].number, it.value) for it in module.iterates_of(Chained())]
+    iterates = list(module.iterates_of(Chained()))
+    assert [it.residual for it in iterates] == [it.value + 0.01 for it in iterates]
+    found = [(it.state[0].number, it.value) for it in iterates]
     assert found == [(number, gap) for number, values in gaps.items() for gap in values]
 
 

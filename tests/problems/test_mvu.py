@@ -308,7 +308,7 @@ def test_the_gap_of_every_iterate_bounds_its_distance_from_the_optimum(name, num
             cost = objective * violation / (1 + violation)
         unit = max(graph.squares.mean(), abs(bound))
         gap = max((max(bound - objective, 0) + cost) / unit, violation)
-        assert iterate.residual == pytest.approx(gap, rel=1e-6, abs=1e-12)
+        assert iterate.residual - program.hidden(state) == pytest.approx(gap, rel=1e-6, abs=1e-12)
         assert abs(objective - optimum) <= gap * unit + 1e-6 * abs(optimum)
         narrowest = min(narrowest, gap)
     assert narrowest <= 1e-7

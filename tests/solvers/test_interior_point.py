@@ -8,6 +8,7 @@ from nearfar.problems.mvu import MVUProgram, edge_prices
 from nearfar.solvers import Iterate, Status, run
 from nearfar.solvers import interior_point as module
 from nearfar.solvers.interior_point import interior_point
+from nearfar.solvers.predictor_corrector import Share
 
 
 def program_of(heads, tails, squares, constraints="equal", slack_weight=0.99, **options):
@@ -207,7 +208,7 @@ def test_where_rounding_stops_the_path_other_coordinates_go_on(monkeypatch):
 
 def test_a_path_that_no_longer_falls_ends(lengths, monkeypatch):
     """Steps too short to halve the mean product within a few of them are given up."""
-    monkeypatch.setattr(module, "SHARE", 0.02)
+    monkeypatch.setattr(module, "SHARE", Share(0.02))
     solution = run(interior_point(chain(lengths, constraints="slack")), tol=1e-9, max_iter=500)
     assert solution.status is Status.STALLED
     assert solution.n_iter <= 3 * module.PATIENCE

@@ -8,6 +8,7 @@ import pytest
 from nearfar.kernels import gram_numpy
 from nearfar.solvers import predictor_corrector
 from nearfar.solvers.predictor_corrector import (
+    Share,
     definite_step,
     definite_step_by_lanczos,
     positive_step,
@@ -59,6 +60,7 @@ class Line:
 
     def __init__(self, x, z):
         self.x, self.z, self.mu, self.targets = x, z, float(x @ z) / len(x), []
+        self.limits = []
 
     def direction(self, target, predictor):
         self.targets.append(target)
@@ -70,7 +72,9 @@ class Line:
 
     def limited(self, step, share):
         primal = min(1.0, share * positive_step(self.x, step.x))
-        return replace(step, primal=primal, dual=min(1.0, share * positive_step(self.z, step.z)))
+        dual = min(1.0, share * positive_step(self.z, step.z))
+        self.limits.append((share, min(primal, dual)))
+        return replace(step, primal=primal, dual=dual)
 
     def mean_product(self, step):
         return float((self.x + step.primal * step.x) @ (self.z + step.dual * step.z)) / len(self.x)
@@ -85,10 +89,20 @@ def test_steps_lead_to_the_optimum_of_a_linear_program(rng, correctors):
         system = Line(x, z)
         predicted = system.limited(system.direction(0.0, None), 1.0)
         sigma = system.mean_product(predicted) / system.mu
-        step = predictor_corrector.predictor_corrector(system, 0.95, correctors)
+        step = predictor_corrector.predictor_corrector(system, Share(0.95), correctors)
         assert system.targets[2] == pytest.approx(system.mu * max(sigma**3, 1e-6))
         assert len(system.targets) <= 2 + correctors
         x, z = x + step.primal * step.x, z + step.dual * step.z
         assert min(x.min(), z.min()) > 0
         assert x.sum() == pytest.approx(1)
     np.testing.assert_allclose(x, np.arange(5) == c.argmin(), atol=1e-5)
+
+
+def test_a_long_step_may_be_followed_to_nearer_the_boundary(rng):
+    """The predictor may reach it; the share of each corrector is a + bt of the step before."""
+    system = Line(np.full(5, 0.2), rng.uniform(1, 2, 5))
+    predictor_corrector.predictor_corrector(system, Share(0.8, 0.1), 3)
+    shares, shorter = zip(*system.limits, strict=True)
+    assert len(shares) >= 2
+    assert shares[0] == 1
+    np.testing.assert_allclose(shares[1:], 0.8 + 0.1 * np.array(shorter[:-1]))

@@ -485,7 +485,8 @@ class MVU(Unfolding):
 def iterates_of(program: MVUProgram | None) -> Iterator[Iterate]:
     """Iterates of a program, of that with prices `MVUProgram.raised`, and of its successor.
 
-    The state of an iterate is the program that it belongs to, and its point.
+    The state of an iterate is the program that it belongs to, and its point. The residual leaves
+    room for rounding, so that the certificate of an iterate that meets the tolerance meets it, too.
     """
     start: State | None = None
     while program is not None:
@@ -493,7 +494,9 @@ def iterates_of(program: MVUProgram | None) -> Iterator[Iterate]:
         path: Iterator[Iterate] = interior_point(program, start)
         for iterate in path:
             state = iterate.state
-            yield replace(iterate, state=(program, state))
+            assert iterate.residual is not None  # its gap
+            residual = iterate.residual + program.hidden(state)
+            yield replace(iterate, residual=residual, state=(program, state))
             raised = program.raised(state)
             if raised is not None:
                 break

@@ -437,6 +437,11 @@ class MVUProgram:
         changes: Matrix = ROUNDINGS * np.finfo(float).eps * kernels_for(sizes).to_host(sizes)
         return changes
 
+    def hidden(self, state: State) -> float:
+        """What rounding may hide of the least eigenvalue of S: the share by which y must grow."""
+        S = self.dual_slack(state.y)
+        return float(self.n * np.finfo(float).eps * float((S * S).sum()) ** 0.5)
+
     def certificate(self, state: State, eigenvalues: Matrix) -> Certificate:
         """Objective, gap and error measures of a point; ``eigenvalues`` are those of K.
 
@@ -448,7 +453,7 @@ class MVUProgram:
         objective = self.objective(state)
         S = self.dual_slack(state.y)
         least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
-        hidden = n * np.finfo(float).eps * float((S * S).sum()) ** 0.5
+        hidden = self.hidden(state)
         bound, below = self.bound(state), max(0.0, -float(eigenvalues.min()) / unit)
         inside = replace(
             state,

@@ -44,6 +44,7 @@ from scipy import linalg
 from nearfar.limits import check_time
 from nearfar.linalg import symmetric
 from nearfar.solvers.predictor_corrector import (
+    Share,
     definite_step,
     positive_step,
     predictor_corrector,
@@ -60,7 +61,7 @@ LOOSE, TIGHTEST, LOOSEST = 5.0, 0.05, 1.0
 CLOSER = 0.3  # share of the gap to which the working-set problem is solved before all are measured
 PRUNED = (1.0, 0.1, 0.01)  # a direction of N is dropped if N is below this share of Z there
 MOST_STEPS = 50  # of Newton's method between two measurements
-SHARE = 0.95  # of the way to the boundary that a step may go
+SHARE = Share(0.95)  # of the way to the boundary that a step may go
 ROOM = 0.1  # largest slack that violated constraints get when they are added
 SHORTEST_STEP = 1e-6  # of Newton's method, below which rounding errors dominate
 

@@ -9,7 +9,9 @@ z⁺ = u − y and z⁻ = v + y ≥ 0. With targets τ for all products:
 (4) M Δy = what (3) and x leave of the constraints,  M = (BKBᵀ) ∘ (BS⁻¹Bᵀ) + diag(x⁺/z⁺ + x⁻/z⁻)
 
 M is an elementwise product because every constraint has rank one. `predictor_corrector` chooses τ
-and adds the corrections, several if that pays: once (4) is factored, solving it again is cheap.
+and adds the corrections, several if that pays: once (4) is factored, solving it again is cheap. The
+more constraints, the more of the time goes into factors, and the longer steps should be. With few
+constraints they stay away from the boundary, where rounding would end the path at larger gaps.
 
 For large programs (4) is first factored in single precision, in half the time; the same refinement
 removes the error. As M becomes ill-conditioned on the way, so that solutions have fewer than four
@@ -36,6 +38,7 @@ import numpy as np
 
 from nearfar.linalg import symmetric
 from nearfar.solvers.predictor_corrector import (
+    Share,
     definite_step_by_lanczos,
     positive_step,
     predictor_corrector,
@@ -49,11 +52,13 @@ USELESS = 0.5  # the same, above which the step is made again in double precisio
 CORRECTIONS = 3  # largest number of refinements of a direction
 ACCURATE = 1e-11  # residual of the constraints at which refinement stops
 WORTH = 0.3  # refinement also stops if it leaves more than this share of the residual
-SHARE = 0.95  # of the way to the boundary of a cone
+SHARE = Share(0.95)  # of the way to the boundary of a cone
 CORRECTORS = 6  # largest number of correctors, if there are many constraints
 FEW_CORRECTORS = 3  # the same, if factoring (4) does not take most of the time
 MANY = 1000  # constraints
-ROUGH = 0.1  # relative error of the length of a step, if there are few
+DOMINANT = 2500, 5.0  # constraints, and times n, from which factors take so long that these pay:
+LONG_SHARE, MORE_CORRECTORS, MORE_DAMPING = Share(0.9, 0.09), 8, 0.6
+ROUGH = 0.1  # relative error of the length of a step, if there are fewer
 SHORT = 0.25  # length of one of the steps below which scaled coordinates may be needed:
 ROUNDED = 1e-10  # they are if the mean product is below this, relative to the norms of K and S
 LESS_SHORT, MORE_ROUNDED = 0.6, 1e-14  # or both
@@ -231,11 +236,16 @@ class _InteriorPoint(Generic[State]):
         if M is None:
             return None, np.inf
         system = _Newton(self, inverse, M, weights)
-        correctors = CORRECTORS if len(weights[0]) >= MANY else FEW_CORRECTORS
-        best = predictor_corrector(system, SHARE, correctors)
+        m = len(state.y)
+        dominant = m >= max(DOMINANT[0], DOMINANT[1] * program.n)
+        share = LONG_SHARE if dominant else SHARE
+        if dominant:
+            best = predictor_corrector(system, share, MORE_CORRECTORS, MORE_DAMPING)
+        else:
+            best = predictor_corrector(system, share, CORRECTORS if m >= MANY else FEW_CORRECTORS)
         refined = system.refined(best)
         if refined is not best:
-            refined = system.limited(refined, SHARE)
+            refined = system.limited(refined, share.after(best))
         return refined, system.left
 
     def scaled(self) -> _InteriorPoint[State] | None:

@@ -5,7 +5,8 @@ variables are equal, X Z = τI or x z = τ, for τ falling to zero. Newton's met
 
 (1) predictor  towards τ = 0, as far as the boundary of the cones: there the mean product is σμ
 (2) corrector  towards τ = σ³μ, with the products of the predictor's changes added, which Newton's
-               method leaves out; some share of the way to the boundary
+               method leaves out; the share a + bt of the way to the boundary, with t the shorter
+               length of the step before: long steps may come near it, short ones may not
 
 A corrector can serve as the predictor of another one, which costs little once the linear system is
 factored. Correctors of correctors tend to overshoot in turns, primal and dual steps becoming long
@@ -14,13 +15,15 @@ and short; the products of a mean of the last ones damp that.
 References
 ----------
 Mehrotra, On the implementation of a primal-dual interior point method, SIAM J. Optim. 2 (1992).
+Toh, Todd & Tütüncü, SDPT3 - a Matlab software package for semidefinite programming, Optim. Methods
+Softw. 11 (1999), for the share 0.9 + 0.09 t.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +39,7 @@ LEAST_TARGET = 1e-6  # relative to the mean product
 PAYS = 0.97  # share to which another corrector must reduce the mean product
 REACH = 0.9  # share of the step lengths that it must keep
 MISSES = 1  # correctors that may fail to pay
-DAMPING = 0.7  # weight of the last corrector in the mean
+DAMPING = 0.7  # weight of the last corrector in the mean, by default
 LANCZOS = 60  # largest number of Lanczos steps for the length of a step
 CLOSE = 0.02  # relative error of that length
 
@@ -51,6 +54,17 @@ class Step(Protocol):
 
 
 Move = TypeVar("Move", bound=Step)
+
+
+class Share(NamedTuple):
+    """How much of the way to the boundary of the cones a step may go, a + bt in (2)."""
+
+    least: float  # a
+    more: float = 0.0  # b
+
+    def after(self, step: Step) -> float:
+        """The share of a step that follows this one."""
+        return self.least + self.more * min(step.primal, step.dual)
 
 
 class NewtonSystem(Protocol[Move]):
@@ -70,7 +84,9 @@ class NewtonSystem(Protocol[Move]):
         """The mean product after a step, not below zero."""
 
 
-def predictor_corrector(system: NewtonSystem[Move], share: float, correctors: int = 1) -> Move:
+def predictor_corrector(
+    system: NewtonSystem[Move], share: Share, correctors: int = 1, damping: float = DAMPING
+) -> Move:
     """The predictor step, corrected at most ``correctors`` times, as long as that pays."""
     step = system.limited(system.direction(0.0, None), 1.0)  # (1)
     target, best, least, reach = system.mu, step, np.inf, 0.0
@@ -78,7 +94,7 @@ def predictor_corrector(system: NewtonSystem[Move], share: float, correctors: in
     for number in range(correctors):
         sigma = system.mean_product(step) / system.mu
         target = min(target, system.mu * max(sigma**3, LEAST_TARGET))
-        step = system.limited(system.direction(target, predictor), share)  # (2)
+        step = system.limited(system.direction(target, predictor), share.after(step))  # (2)
         left = system.mean_product(step)
         if left > PAYS * least or step.primal + step.dual < REACH * reach:
             misses += 1
@@ -87,16 +103,15 @@ def predictor_corrector(system: NewtonSystem[Move], share: float, correctors: in
         else:
             best, least, reach = step, left, step.primal + step.dual
         if number + 1 < correctors:
-            predictor = _mean(predictor, step) if number else step
+            predictor = _mean(predictor, step, damping) if number else step
     return best
 
 
-def _mean(first: Move, second: Move) -> Move:
-    """The weighted mean of two steps, which are dataclasses of arrays."""
+def _mean(first: Move, second: Move, weight: float) -> Move:
+    """The mean of two steps, dataclasses of arrays, with this weight of the second."""
     names = [field.name for field in fields(second)]  # type: ignore[arg-type] # see above
     values = {
-        name: (1 - DAMPING) * getattr(first, name) + DAMPING * getattr(second, name)
-        for name in names
+        name: (1 - weight) * getattr(first, name) + weight * getattr(second, name) for name in names
     }
     return replace(second, **values)  # type: ignore[type-var] # the same
 

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.linalg import smat, svec, symmetric, symmetric_kronecker
-from nearfar.solvers.predictor_corrector import definite_step, predictor_corrector
+from nearfar.solvers.predictor_corrector import Share, definite_step, predictor_corrector
 from nearfar.solvers.quasi_newton import Bounded
 from nearfar.solvers.run import Iterate
 
 Matrix = NDArray[np.float64]
 
-SHARE = 0.98  # of the way to the boundary of the cone
+SHARE = Share(0.98)  # of the way to the boundary of the cone
 SHORTEST = 1e-4  # step length below which rounding errors allow no progress
 LEAST_START = 1e-2  # least size of the first Z, relative to the size that g suggests
 EXHAUSTED = 1e-18  # mean product, relative to the first, below which nothing is left to gain
