@@ -125,12 +125,12 @@ LEARNERS = [KernelLMNN, KernelMCML, KernelMMC]
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_labels_choose_the_distance_inside_an_rbf_kernel(learner, wine):
-    """It is the kernel of points Wx, with a tenth of the usual gamma."""
+    """It is the kernel of points Wx, with three tenths of the usual gamma."""
     X, y = wine
     model = learner(tol=1e-5).fit(X, y)
     W = model.kernel_components_
     spread = ((X - X.mean(axis=0)) @ W.T).var(axis=0).sum()
-    assert model.gamma_ == pytest.approx(0.1 / spread, rel=1e-9)
+    assert model.gamma_ == pytest.approx(0.3 / spread, rel=1e-9)
     K = pairwise_kernels(X @ W.T, metric="rbf", gamma=model.gamma_)
     twin = learner("precomputed", shrinkage=model.shrinkage_, tol=1e-5).fit(K, y)
     assert twin.objective_ == pytest.approx(model.objective_, rel=1e-4)

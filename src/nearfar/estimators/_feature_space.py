@@ -44,7 +44,7 @@ TAKES: dict[str, tuple[str, ...]] = {
 DEFAULTS = {"degree": 3, "coef0": 1.0}
 # Their distances do not change when all points move by a vector, so that the points may be centred.
 SHIFTABLE = ("linear", "rbf", "laplacian")
-WIDE = 0.1  # of the usual gamma: among points that labels place, far ones keep different values
+WIDE = 0.3  # of the usual gamma: among points that labels place, far ones keep different values
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Kernel:
     def scaled_to(self, X: Array) -> Kernel:
         """With a gamma for these points, if it needs one: 1 / (sum of the features' variances).
 
-        Of points Wx it is a tenth of that.
+        Of points Wx it is three tenths of that.
         """
         if self.gamma is not None or "gamma" not in TAKES.get(str(self.kernel), ()):
             return self

@@ -54,7 +54,7 @@ class KernelMMC(PairLearner, KernelMetricLearner):
     gamma : float or None, default=None
         Parameter of the kernels poly, rbf, sigmoid and laplacian. None means 1 over the sum of the
         variances of the features. For labelled points, an RBF kernel and ``shrinkage="auto"`` it
-        is a tenth of that for points Wx, with W as ``kernel_components_`` says.
+        is three tenths of that for points Wx, with W as ``kernel_components_`` says.
     kernel_params : dict or None, default=None
         Parameters of the kernels poly ("degree", default 3, and "coef0", default 1) and sigmoid
         ("coef0"); for a function, its further arguments.
