@@ -65,6 +65,8 @@ class KernelMetric(KernelMetricLearner):
         Their eigenvectors.
     gamma_ : float or None
         The gamma that was used.
+    kernel_components_ : None
+        No map of the points precedes the kernel.
     objective_ : None
         Nothing is minimised here.
     duality_gap_ : None
