@@ -87,8 +87,7 @@ def measure(names, tasks, arguments):
             if not output.exists():
                 lines = log.read_text().strip().splitlines()
                 raise SystemExit(lines[-1] if lines else f"exit code {outcome.returncode}")
-            for row in json.loads(output.read_text()):
-                yield row if shared else row | {"process_gb": outcome.peak_mb / 1e3}
+            yield from json.loads(output.read_text())
 
 
 def measure_all(arguments, tasks):

@@ -26,6 +26,7 @@ import torch
 
 from benchmarks import common
 from benchmarks.lmnn import millions_data
+from benchmarks.worker import Memory
 
 MU, K = 0.5, 3
 DRAWN, JUDGED = 4000, 200  # rows that the judge draws for (1), and for their targets
@@ -39,24 +40,33 @@ def cuda(device):
 
 
 def fit(X, y, options, device):
-    """A fitted LMNN, with its seconds and the peak of its memory on the device, in bytes.
+    """A fitted LMNN, with its seconds and the peak of its memory, in bytes.
 
-    Rows in host memory stream through the device if their memory there is limited.
+    On a device that is the peak of all tensors; without one, what the process had more than before.
+
+    Rows in host memory stream through the device if their memory there is limited; without a device
+    they are arrays.
     """
     from nearfar import LMNN, Streamed
 
+    memory = Memory()
     if cuda(device):
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the status is recorded
-        rows = X if options.get("memory_limit") is None else Streamed(X, device)
+        if not cuda(device):
+            rows = X.numpy()
+        else:
+            rows = X if options.get("memory_limit") is None else Streamed(X, device)
         model = LMNN(n_neighbors=K, push_weight=MU, shrinkage=0, **options).fit(rows, y)
     if cuda(device):
         torch.cuda.synchronize()
     seconds = time.perf_counter() - began
-    return model, seconds, torch.cuda.max_memory_allocated() if cuda(device) else None
+    if cuda(device):
+        return model, seconds, torch.cuda.max_memory_allocated()
+    return model, seconds, 1e6 * memory.facts()["fit_mb"]
 
 
 def tables(Q, Z):
@@ -184,7 +194,7 @@ def measured(task, device, limit):
         order = np.sort(np.random.default_rng(1).permutation(len(X))[:SAMPLE])
         part = X[torch.as_tensor(order, device=X.device)]
         other, sample_seconds, _ = fit(part, y[order], options, device)
-        L = other.components_
+        L = torch.as_tensor(other.components_, device=device)
         row |= {
             "sample_seconds": sample_seconds,
             "sample_gap": other.duality_gap_,

@@ -14,12 +14,12 @@ scale and 10000 rows to test on. `LMNN(shrinkage=0)` learns in float32 with thre
 papers' program.
 
 *Seconds* are those of `fit`, from tensors on the device to the certified metric, after a fit to
-10000 digits with as many columns, which compiles the kernels. *Memory* is the most that all tensors
-had on the device, the data among them; on the CPU it is the most that the process had, with its
-imports. *Gap* is certified over all pairs. A judge that shares no code with nearfar recomputes it:
-the *bound* from the dual point in `proof_`, over all its triplets, and the *objective* from 4000
-drawn rows, each compared with all points, with its standard error. It also checks the target
-neighbours of some rows. Where it disagrees, the command ends with an error.
+10000 digits with as many columns, which compiles the kernels; on the CPU rows are arrays. *Memory*
+is the most that all tensors had on the device, the data among them; on the CPU it is by how much
+the resident memory rose, beside the data. *Gap* is certified over all pairs. A judge that shares no
+code with nearfar recomputes it: the *bound* from the dual point in `proof_`, over all its triplets,
+and the *objective* from 4000 drawn rows, each compared with all points, with its standard error. It
+also checks the target neighbours of some rows. Where it disagrees, the command ends with an error.
 
 Rows *in 4 GB* stayed in host memory and streamed through the device (`nearfar.Streamed`), with that
 `memory_limit`.
@@ -72,7 +72,7 @@ def _row(row):
         str(row["columns"]),
         f"{row['tol']:g}",
         f"{row['seconds']:.3g}",
-        digits(row["peak_gb"] or row.get("process_gb"), "{:.3g}"),
+        digits(row["peak_gb"], "{:.3g}"),
         f"{row['data_gb']:.2g}",
         str(row["n_iter"]),
         str(row["searches"]),
