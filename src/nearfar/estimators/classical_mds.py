@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,7 +33,6 @@ from nearfar.validation import check_choice
 Floats = NDArray[np.float64]
 
 
-@dataclass(eq=False, repr=False)
 class ClassicalMDS(
     CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator
 ):
@@ -106,13 +104,18 @@ class ClassicalMDS(
     """
 
     _axes: ClassVar[dict[str, str]] = {"embedding_": "nr"}
-    components_: Array = field(init=False)
-    mean_: Array = field(init=False)
-    norms_: Array = field(init=False)
+    components_: Array
+    mean_: Array
+    norms_: Array
 
-    n_components: int = 2
-    _: KW_ONLY
-    metric: str = "euclidean"
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        metric: str = "euclidean",
+    ) -> None:
+        self.n_components = n_components
+        self.metric = metric
 
     @with_callbacks
     @single_threaded_blas()

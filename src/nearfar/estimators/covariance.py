@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -30,7 +29,6 @@ from nearfar.solvers import Status
 from nearfar.validation import check_number
 
 
-@dataclass(eq=False, repr=False)
 class Covariance(MetricLearner):
     """The Mahalanobis distance: whiten by the covariance of all points.
 
@@ -87,7 +85,11 @@ class Covariance(MetricLearner):
     True
     """
 
-    n_components: int | None = None
+    def __init__(
+        self,
+        n_components: int | None = None,
+    ) -> None:
+        self.n_components = n_components
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Covariance:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -37,7 +36,6 @@ LECTURE_SMOOTHING = 1e-5  # σ for each feature
 NO_WEIGHT = 1e-12  # share of the largest dual weight below which a pair is left out of the proof
 
 
-@dataclass(eq=False, repr=False)
 class DMLEig(PairLearner, MetricLearner):
     """Distance metric learning by eigenvalues: the closest far pair as far apart as possible.
 
@@ -154,17 +152,30 @@ class DMLEig(PairLearner, MetricLearner):
     True
     """
 
-    n_components: int | None = None
-    _: KW_ONLY
-    shrinkage: float | str = "auto"
-    solver: str = "interior-point"
-    class_weight: str | dict[Any, float] | None = None
-    n_pairs: int | None = None
-    tol: float = 1e-3
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        shrinkage: float | str = "auto",
+        solver: str = "interior-point",
+        class_weight: str | dict[Any, float] | None = None,
+        n_pairs: int | None = None,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.shrinkage = shrinkage
+        self.solver = solver
+        self.class_weight = class_weight
+        self.n_pairs = n_pairs
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -36,7 +35,6 @@ def _has_probability(estimator: Any) -> bool:
     return True
 
 
-@dataclass(eq=False, repr=False)
 class EnergyClassifier(MetricClassifier):
     """Assigns the label with the least increase of LMNN's objective.
 
@@ -117,14 +115,24 @@ class EnergyClassifier(MetricClassifier):
     (75, 3)
     """
 
-    metric: Any = None
-    _: KW_ONLY
-    n_neighbors: int | None = None
-    push_weight: float | None = None
-    targets: str = "learned"
-    query_margin: float = 0.0
-    probability: bool = False
-    random_state: Any = None
+    def __init__(
+        self,
+        metric: Any = None,
+        *,
+        n_neighbors: int | None = None,
+        push_weight: float | None = None,
+        targets: str = "learned",
+        query_margin: float = 0.0,
+        probability: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.metric = metric
+        self.n_neighbors = n_neighbors
+        self.push_weight = push_weight
+        self.targets = targets
+        self.query_margin = query_margin
+        self.probability = probability
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> EnergyClassifier:
         """Learn the metric, unless it is fitted already, and store the training points.

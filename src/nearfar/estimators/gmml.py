@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -36,7 +36,6 @@ Matrix = NDArray[np.float64]
 LARGEST_GAP = 1e-3  # of an answer whose digits are not lost
 
 
-@dataclass(eq=False, repr=False)
 class GMML(PairLearner, MetricLearner):
     """Geometric mean metric learning: a closed form from near and far pairs.
 
@@ -127,14 +126,24 @@ class GMML(PairLearner, MetricLearner):
     True
     """
 
-    n_components: int | None = None
-    t: float = 0.5
-    _: KW_ONLY
-    shrinkage: float | str = "auto"
-    prior: str | ArrayLike = "identity"
-    class_weight: str | dict[Any, float] | None = None
-    n_pairs: int | None = None
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int | None = None,
+        t: float = 0.5,
+        *,
+        shrinkage: float | str = "auto",
+        prior: str | ArrayLike = "identity",
+        class_weight: str | dict[Any, float] | None = None,
+        n_pairs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.t = t
+        self.shrinkage = shrinkage
+        self.prior = prior
+        self.class_weight = class_weight
+        self.n_pairs = n_pairs
+        self.random_state = random_state
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> GMML:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -45,7 +44,6 @@ from nearfar.validation import check_number
 Matrix = NDArray[np.float64]
 
 
-@dataclass(eq=False, repr=False)
 class ITML(PairLearner, MetricLearner):
     """Information-theoretic metric learning: as near to a prior as bounds on distances allow.
 
@@ -143,17 +141,30 @@ class ITML(PairLearner, MetricLearner):
     ('converged', True)
     """
 
-    n_components: int | None = None
-    _: KW_ONLY
-    violation_weight: float | str = "auto"
-    bounds: ArrayLike | None = None
-    prior: str | ArrayLike = "auto"
-    n_pairs: int | None = None
-    tol: float = 1e-3
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        violation_weight: float | str = "auto",
+        bounds: ArrayLike | None = None,
+        prior: str | ArrayLike = "auto",
+        n_pairs: int | None = None,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.violation_weight = violation_weight
+        self.bounds = bounds
+        self.prior = prior
+        self.n_pairs = n_pairs
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.random_state = random_state
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> ITML:

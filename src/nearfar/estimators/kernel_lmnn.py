@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,6 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 
-@dataclass(eq=False, repr=False)
 class KernelLMNN(KernelMetricLearner):
     """Large margin nearest neighbours in the feature space of a kernel.
 
@@ -166,22 +165,40 @@ class KernelLMNN(KernelMetricLearner):
     200
     """
 
-    kernel: str | Callable[..., float] = "rbf"
-    gamma: float | None = None
-    _: KW_ONLY
-    kernel_params: dict[str, Any] | None = None
-    rank: int | float | None = None
-    n_neighbors: int = 3
-    push_weight: float = 0.5
-    shrinkage: float | str = "auto"
-    n_components: int | None = None
-    validation_fraction: float | None = None
-    tol: float = 1e-3
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    memory_limit: float | None = None
-    random_state: Any = None
+    def __init__(
+        self,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | None = None,
+        *,
+        kernel_params: dict[str, Any] | None = None,
+        rank: int | float | None = None,
+        n_neighbors: int = 3,
+        push_weight: float = 0.5,
+        shrinkage: float | str = "auto",
+        n_components: int | None = None,
+        validation_fraction: float | None = None,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        memory_limit: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.rank = rank
+        self.n_neighbors = n_neighbors
+        self.push_weight = push_weight
+        self.shrinkage = shrinkage
+        self.n_components = n_components
+        self.validation_fraction = validation_fraction
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.memory_limit = memory_limit
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,6 @@ Matrix = NDArray[np.float64]
 SPARE_ROWS = 4  # rows of the first factor beyond the number of classes: mostly enough
 
 
-@dataclass(eq=False, repr=False)
 class KernelMCML(KernelMetricLearner):
     """Maximally collapsing metric learning in the feature space of a kernel.
 
@@ -168,20 +167,36 @@ class KernelMCML(KernelMetricLearner):
     (200, 2)
     """
 
-    kernel: str | Callable[..., float] = "rbf"
-    gamma: float | None = None
-    _: KW_ONLY
-    kernel_params: dict[str, Any] | None = None
-    rank: int | float | None = None
-    shrinkage: float | str = "auto"
-    n_components: int | None = None
-    reduce: str = "project"
-    tol: float = 1e-3
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    memory_limit: float | None = None
-    checkpoint: Any = None
+    def __init__(
+        self,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | None = None,
+        *,
+        kernel_params: dict[str, Any] | None = None,
+        rank: int | float | None = None,
+        shrinkage: float | str = "auto",
+        n_components: int | None = None,
+        reduce: str = "project",
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        memory_limit: float | None = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.rank = rank
+        self.shrinkage = shrinkage
+        self.n_components = n_components
+        self.reduce = reduce
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.memory_limit = memory_limit
+        self.checkpoint = checkpoint
 
     @with_callbacks
     @single_threaded_blas()

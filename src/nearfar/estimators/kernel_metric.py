@@ -9,7 +9,6 @@ feature space, and ``dual_coef_`` expresses it by kernel values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +23,6 @@ from nearfar.kernels import single_threaded_blas, to_host
 from nearfar.solvers import Status
 
 
-@dataclass(eq=False, repr=False)
 class KernelMetric(KernelMetricLearner):
     """The metric of a linear method in the feature space of a kernel.
 
@@ -105,13 +103,22 @@ class KernelMetric(KernelMetricLearner):
     (200, 1)
     """
 
-    learner: Any = None
-    kernel: str | Callable[..., float] = "rbf"
-    gamma: float | None = None
-    _: KW_ONLY
-    kernel_params: dict[str, Any] | None = None
-    rank: int | float | None = None
-    n_components: int | None = None
+    def __init__(
+        self,
+        learner: Any = None,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | None = None,
+        *,
+        kernel_params: dict[str, Any] | None = None,
+        rank: int | float | None = None,
+        n_components: int | None = None,
+    ) -> None:
+        self.learner = learner
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.rank = rank
+        self.n_components = n_components
 
     @with_callbacks
     @single_threaded_blas()

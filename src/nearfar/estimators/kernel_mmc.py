@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ from nearfar.supervision import Tuples
 Matrix = NDArray[np.float64]
 
 
-@dataclass(eq=False, repr=False)
 class KernelMMC(PairLearner, KernelMetricLearner):
     """Mahalanobis metric for clustering in the feature space of a kernel.
 
@@ -159,20 +157,36 @@ class KernelMMC(PairLearner, KernelMetricLearner):
     True
     """
 
-    kernel: str | Callable[..., float] = "rbf"
-    gamma: float | None = None
-    _: KW_ONLY
-    kernel_params: dict[str, Any] | None = None
-    rank: int | float | None = None
-    n_components: int | None = None
-    shrinkage: float | str = "auto"
-    n_pairs: int | None = None
-    tol: float = 1e-3
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    memory_limit: float | None = None
-    random_state: Any = None
+    def __init__(
+        self,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | None = None,
+        *,
+        kernel_params: dict[str, Any] | None = None,
+        rank: int | float | None = None,
+        n_components: int | None = None,
+        shrinkage: float | str = "auto",
+        n_pairs: int | None = None,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        memory_limit: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.rank = rank
+        self.n_components = n_components
+        self.shrinkage = shrinkage
+        self.n_pairs = n_pairs
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.memory_limit = memory_limit
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -43,7 +43,6 @@ Matrix = NDArray[np.float64]
 BLOCK = 128  # pairs whose products with each other are computed at a time
 
 
-@dataclass(eq=False, repr=False)
 class KernelPOLA(PairLearner, KernelMetricLearner):
     """Pseudo-metric online learning in the feature space of a kernel.
 
@@ -164,8 +163,8 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
     True
     """
 
-    X_fit_: Array = field(init=False)
-    threshold_: float = field(init=False)
+    X_fit_: Array
+    threshold_: float
     tol = 0.0  # `fit` converges by beta: the residual is zero once no loss exceeds it
     _axes: ClassVar[dict[str, str]] = {
         "dual_coef_": "rn",
@@ -174,19 +173,34 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
         "basis_": "kk",
     }
 
-    kernel: str | Callable[..., float] = "rbf"
-    gamma: float | None = None
-    _: KW_ONLY
-    kernel_params: dict[str, Any] | None = None
-    max_directions: int | None = 100
-    beta: float | None = None
-    scale: float | None = None
-    n_pairs: int | None = None
-    shuffle: bool = True
-    max_iter: int = 5
-    max_seconds: float | None = None
-    verbose: int = 0
-    random_state: Any = 0
+    def __init__(
+        self,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | None = None,
+        *,
+        kernel_params: dict[str, Any] | None = None,
+        max_directions: int | None = 100,
+        beta: float | None = None,
+        scale: float | None = None,
+        n_pairs: int | None = None,
+        shuffle: bool = True,
+        max_iter: int = 5,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        random_state: Any = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.max_directions = max_directions
+        self.beta = beta
+        self.scale = scale
+        self.n_pairs = n_pairs
+        self.shuffle = shuffle
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

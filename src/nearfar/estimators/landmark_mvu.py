@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any, Self
@@ -43,7 +42,6 @@ Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-@dataclass(eq=False, repr=False)
 class LandmarkMVU(Unfolding):
     """Maximum variance unfolding of a few landmarks, which all points follow.
 
@@ -167,24 +165,44 @@ class LandmarkMVU(Unfolding):
     ((600, 2), True)
     """
 
-    n_components: int = 2
-    n_neighbors: int | None = 5
-    _: KW_ONLY
-    angles: bool = True
-    n_landmarks: int = 20
-    basis: str | None = None
-    stretch: float = 0.01
-    refine: bool = True
-    gap_tol: float | None = None
-    metric: str = "euclidean"
-    on_disconnected: str = "link"
-    tol: float = 1e-4
-    max_iter: int = 500
-    max_seconds: float | None = None
-    memory_limit: float | None = None
-    verbose: int = 0
-    random_state: Any = None
-    checkpoint: Any = None
+    def __init__(
+        self,
+        n_components: int = 2,
+        n_neighbors: int | None = 5,
+        *,
+        angles: bool = True,
+        n_landmarks: int = 20,
+        basis: str | None = None,
+        stretch: float = 0.01,
+        refine: bool = True,
+        gap_tol: float | None = None,
+        metric: str = "euclidean",
+        on_disconnected: str = "link",
+        tol: float = 1e-4,
+        max_iter: int = 500,
+        max_seconds: float | None = None,
+        memory_limit: float | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.angles = angles
+        self.n_landmarks = n_landmarks
+        self.basis = basis
+        self.stretch = stretch
+        self.refine = refine
+        self.gap_tol = gap_tol
+        self.metric = metric
+        self.on_disconnected = on_disconnected
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
+        self.verbose = verbose
+        self.random_state = random_state
+        self.checkpoint = checkpoint
 
     @with_callbacks
     @single_threaded_blas()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -25,7 +24,6 @@ EMBEDDINGS = ("weighted", "orthonormalized", "plain")
 NEIGHBORS = 3  # whose errors decide whether features are scaled
 
 
-@dataclass(eq=False, repr=False)
 class LFDA(MetricLearner):
     """Local Fisher discriminant analysis: classes apart, near points of a class together.
 
@@ -102,11 +100,18 @@ class LFDA(MetricLearner):
     (150, 2)
     """
 
-    n_components: int | None = None
-    n_neighbors: int = 7
-    _: KW_ONLY
-    embedding_type: str = "weighted"
-    shrinkage: float | str = "auto"
+    def __init__(
+        self,
+        n_components: int | None = None,
+        n_neighbors: int = 7,
+        *,
+        embedding_type: str = "weighted",
+        shrinkage: float | str = "auto",
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.embedding_type = embedding_type
+        self.shrinkage = shrinkage
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> LFDA:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +50,6 @@ TRIALS = 10  # random points on which linearity is tested, at each of SCALES
 SCALES = (1e-3, 1.0, 1e3)
 
 
-@dataclass(eq=False, repr=False)
 class LinearMetric(MetricLearner):
     """The metric of a linear map that is given: D(a, b) = ‖L(a − b)‖.
 
@@ -96,7 +94,11 @@ class LinearMetric(MetricLearner):
     array([7.])
     """
 
-    components: ArrayLike | None = None
+    def __init__(
+        self,
+        components: ArrayLike | None = None,
+    ) -> None:
+        self.components = components
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> LinearMetric:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,6 @@ WARM_WIDTH = 0.02  # of the smoothed hinge, in margins, near an optimum
 PASS_WIDTH = 0.1  # the same at the start of a later pass, some of whose targets are new
 
 
-@dataclass(eq=False, repr=False)
 class LMNN(MetricLearner):
     """Large margin nearest neighbours: a metric for k-nearest-neighbour classification.
 
@@ -218,26 +217,48 @@ class LMNN(MetricLearner):
     150
     """
 
-    n_neighbors: int = 3
-    push_weight: float = 0.5
-    n_components: int | None = None
-    _: KW_ONLY
-    shrinkage: float | str = "auto"
-    class_weight: str | dict[Any, float] | None = None
-    unlabeled_weight: float | None = None
-    reduce: str = "learn"
-    n_passes: int = 1
-    init: str | ArrayLike = "auto"
-    validation_fraction: float | None = None
-    tol: float = 1e-3
-    certificate: str = "all"
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    memory_limit: float | None = None
-    warm_start: bool = False
-    checkpoint: Any = None
-    random_state: Any = None
+    def __init__(
+        self,
+        n_neighbors: int = 3,
+        push_weight: float = 0.5,
+        n_components: int | None = None,
+        *,
+        shrinkage: float | str = "auto",
+        class_weight: str | dict[Any, float] | None = None,
+        unlabeled_weight: float | None = None,
+        reduce: str = "learn",
+        n_passes: int = 1,
+        init: str | ArrayLike = "auto",
+        validation_fraction: float | None = None,
+        tol: float = 1e-3,
+        certificate: str = "all",
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        memory_limit: float | None = None,
+        warm_start: bool = False,
+        checkpoint: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.push_weight = push_weight
+        self.n_components = n_components
+        self.shrinkage = shrinkage
+        self.class_weight = class_weight
+        self.unlabeled_weight = unlabeled_weight
+        self.reduce = reduce
+        self.n_passes = n_passes
+        self.init = init
+        self.validation_fraction = validation_fraction
+        self.tol = tol
+        self.certificate = certificate
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.memory_limit = memory_limit
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Real
 from typing import Any, Self
@@ -28,7 +27,6 @@ from nearfar.solvers.majorization import majorize
 from nearfar.validation import check_number
 
 
-@dataclass(eq=False, repr=False)
 class LocalMDS(Unfolding):
     """Local multidimensional scaling: keeps near distances and pushes all other points apart.
 
@@ -120,17 +118,30 @@ class LocalMDS(Unfolding):
 
     angles = False  # neighbours of a point are no neighbours of each other
 
-    n_components: int = 2
-    _: KW_ONLY
-    n_neighbors: int | None = 6
-    repulsion: float = 0.05
-    metric: str = "euclidean"
-    on_disconnected: str = "link"
-    tol: float = 1e-6
-    max_iter: int = 300
-    max_seconds: float | None = None
-    verbose: int = 0
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        n_neighbors: int | None = 6,
+        repulsion: float = 0.05,
+        metric: str = "euclidean",
+        on_disconnected: str = "link",
+        tol: float = 1e-6,
+        max_iter: int = 300,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.repulsion = repulsion
+        self.metric = metric
+        self.on_disconnected = on_disconnected
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

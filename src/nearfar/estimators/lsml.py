@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -50,7 +49,6 @@ NEEDS = (
 SCORED = 1 << 16  # quadruplets of labelled points in a score
 
 
-@dataclass(eq=False, repr=False)
 class LSML(MetricLearner):
     """Least squared-residual metric learning: comparisons of distances, near a prior.
 
@@ -140,16 +138,28 @@ class LSML(MetricLearner):
     ('converged', True)
     """
 
-    n_components: int | None = None
-    _: KW_ONLY
-    violation_weight: float | str = "auto"
-    prior: str | ArrayLike = "auto"
-    n_quadruplets: int = 10_000
-    tol: float = 1e-3
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        violation_weight: float | str = "auto",
+        prior: str | ArrayLike = "auto",
+        n_quadruplets: int = 10_000,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.violation_weight = violation_weight
+        self.prior = prior
+        self.n_quadruplets = n_quadruplets
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.random_state = random_state
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> LSML:

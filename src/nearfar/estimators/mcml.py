@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from numbers import Integral
@@ -57,7 +57,6 @@ INSIDE_STEPS = 100  # of the descent with less pull
 WORTHWHILE = 3  # times the tolerance: the expected gap at which a certificate is computed
 
 
-@dataclass(eq=False, repr=False)
 class MCML(MetricLearner):
     """Maximally collapsing metric learning: maps each class to one place, far from the others.
 
@@ -172,19 +171,34 @@ class MCML(MetricLearner):
     (150, 2)
     """
 
-    n_components: int | None = None
-    _: KW_ONLY
-    reduce: str = "project"
-    shrinkage: float | str = "auto"
-    class_weight: str | dict[Any, float] | None = None
-    init: str | ArrayLike = "auto"
-    solver: str = "quasi-newton"
-    tol: float = 1e-3
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    warm_start: bool = False
-    checkpoint: Any = None
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        reduce: str = "project",
+        shrinkage: float | str = "auto",
+        class_weight: str | dict[Any, float] | None = None,
+        init: str | ArrayLike = "auto",
+        solver: str = "quasi-newton",
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.reduce = reduce
+        self.shrinkage = shrinkage
+        self.class_weight = class_weight
+        self.init = init
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
 
     @with_callbacks
     @single_threaded_blas()

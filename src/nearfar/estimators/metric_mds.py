@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 from numpy.typing import ArrayLike
@@ -27,7 +26,6 @@ from nearfar.solvers.majorization import majorize
 from nearfar.validation import check_choice
 
 
-@dataclass(eq=False, repr=False)
 class MetricMDS(IterativeMDS):
     """Metric multidimensional scaling: points whose distances are close to the given ones.
 
@@ -100,16 +98,28 @@ class MetricMDS(IterativeMDS):
     array([3., 5.])
     """
 
-    n_components: int = 2
-    _: KW_ONLY
-    metric: str = "euclidean"
-    loss: str = "stress"
-    init: str | ArrayLike = "classical"
-    tol: float = 1e-6
-    max_iter: int = 300
-    max_seconds: float | None = None
-    verbose: int = 0
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        metric: str = "euclidean",
+        loss: str = "stress",
+        init: str | ArrayLike = "classical",
+        tol: float = 1e-6,
+        max_iter: int = 300,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.metric = metric
+        self.loss = loss
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -38,7 +38,6 @@ ROUGH = 1e-5  # residual down to which float32 is enough
 REMAINS = 10  # steps like the last one that a descent may still gain, about
 
 
-@dataclass(eq=False, repr=False)
 class MLKR(MetricLearner):
     """Metric learning for kernel regression: near points should have similar numbers.
 
@@ -105,13 +104,22 @@ class MLKR(MetricLearner):
     >>> model = KNeighborsRegressor(20).fit(mlkr.transform(X), y)
     """
 
-    n_components: int | None = None
-    _: KW_ONLY
-    init: str | ArrayLike = "auto"
-    tol: float = 1e-4
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        init: str | ArrayLike = "auto",
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> MLKR:

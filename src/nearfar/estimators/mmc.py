@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -38,7 +37,6 @@ Matrix = NDArray[np.float64]
 AUTO_ROWS = 100  # for each feature, at which shrinkage "auto" is one half: the rank is low
 
 
-@dataclass(eq=False, repr=False)
 class MMC(PairLearner, MetricLearner):
     """Mahalanobis metric for clustering: far pairs as far apart as near pairs allow.
 
@@ -162,21 +160,38 @@ class MMC(PairLearner, MetricLearner):
     150
     """
 
-    n_components: int | None = None
-    diagonal: bool = False
-    _: KW_ONLY
-    reduce: str = "learn"
-    shrinkage: float | str = "auto"
-    class_weight: str | dict[Any, float] | None = None
-    n_pairs: int | None = None
-    init: str | ArrayLike = "auto"
-    tol: float = 1e-3
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    memory_limit: float | None = None
-    warm_start: bool = False
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int | None = None,
+        diagonal: bool = False,
+        *,
+        reduce: str = "learn",
+        shrinkage: float | str = "auto",
+        class_weight: str | dict[Any, float] | None = None,
+        n_pairs: int | None = None,
+        init: str | ArrayLike = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        memory_limit: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.diagonal = diagonal
+        self.reduce = reduce
+        self.shrinkage = shrinkage
+        self.class_weight = class_weight
+        self.n_pairs = n_pairs
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.memory_limit = memory_limit
+        self.warm_start = warm_start
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -83,7 +83,6 @@ def _decides_by(decision: str) -> Any:
     return check
 
 
-@dataclass(eq=False, repr=False)
 class MultiMetricLMNN(CallbackSupportMixin, ClassifierMixin, Estimator):
     """Large margin nearest neighbours with a metric for each class or cluster.
 
@@ -208,7 +207,7 @@ default=None
     True
     """
 
-    components_: Array = field(init=False)
+    components_: Array
     _axes: ClassVar[dict[str, str]] = {
         "components_": "mrd",
         "metric_of_": "n",
@@ -216,21 +215,38 @@ default=None
         "labels_": "n",
     }
 
-    partition: str = "class"
-    n_metrics: int | None = None
-    _: KW_ONLY
-    n_neighbors: int = 3
-    push_weight: float = 0.5
-    shrinkage: float | str = "auto"
-    decision: str = "knn"
-    init: Any = None
-    validation_fraction: float | None = None
-    tol: float = 1e-2
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    checkpoint: Any = None
-    random_state: Any = None
+    def __init__(
+        self,
+        partition: str = "class",
+        n_metrics: int | None = None,
+        *,
+        n_neighbors: int = 3,
+        push_weight: float = 0.5,
+        shrinkage: float | str = "auto",
+        decision: str = "knn",
+        init: Any = None,
+        validation_fraction: float | None = None,
+        tol: float = 1e-2,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        checkpoint: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.partition = partition
+        self.n_metrics = n_metrics
+        self.n_neighbors = n_neighbors
+        self.push_weight = push_weight
+        self.shrinkage = shrinkage
+        self.decision = decision
+        self.init = init
+        self.validation_fraction = validation_fraction
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.checkpoint = checkpoint
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

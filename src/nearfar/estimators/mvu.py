@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any, Self
@@ -76,7 +76,6 @@ SOLVERS = ("auto", "interior_point", "low_rank")
 CONSTRAINTS = ("equal", "exact", "shrink", "slack")
 
 
-@dataclass(eq=False, repr=False)
 class MVU(Unfolding):
     """Maximum variance unfolding: points as far apart as the distances of neighbours allow.
 
@@ -232,24 +231,44 @@ class MVU(Unfolding):
     ('converged', (150, 2))
     """
 
-    n_components: int = 2
-    n_neighbors: int | None = 5
-    _: KW_ONLY
-    angles: bool = True
-    constraints: str = "equal"
-    slack_weight: float | tuple[float, float] = 0.99
-    variance: str = "max"
-    solver: str = "auto"
-    refine: bool = False
-    metric: str = "euclidean"
-    on_disconnected: str = "link"
-    tol: float = 1e-6
-    max_iter: int = 100
-    max_seconds: float | None = None
-    verbose: int = 0
-    memory_limit: float | None = None
-    random_state: Any = None
-    checkpoint: Any = None
+    def __init__(
+        self,
+        n_components: int = 2,
+        n_neighbors: int | None = 5,
+        *,
+        angles: bool = True,
+        constraints: str = "equal",
+        slack_weight: float | tuple[float, float] = 0.99,
+        variance: str = "max",
+        solver: str = "auto",
+        refine: bool = False,
+        metric: str = "euclidean",
+        on_disconnected: str = "link",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        memory_limit: float | None = None,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.angles = angles
+        self.constraints = constraints
+        self.slack_weight = slack_weight
+        self.variance = variance
+        self.solver = solver
+        self.refine = refine
+        self.metric = metric
+        self.on_disconnected = on_disconnected
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+        self.checkpoint = checkpoint
 
     @with_callbacks
     @single_threaded_blas()

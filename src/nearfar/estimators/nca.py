@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -56,7 +55,6 @@ SMALLER = (0.3, 0.1, 0.03)  # shares of the first guess that are tried beside a 
 SAMPLE_ROWS = 1000  # whose neighbours are enough for it
 
 
-@dataclass(eq=False, repr=False)
 class NCA(MetricLearner):
     """Neighbourhood components analysis: maximises the expected number of correct neighbours.
 
@@ -172,19 +170,34 @@ class NCA(MetricLearner):
     True
     """
 
-    n_components: int | None = None
-    _: KW_ONLY
-    diagonal: bool = False
-    shrinkage: float | str = "auto"
-    class_weight: str | dict[Any, float] | None = None
-    init: str | ArrayLike = "auto"
-    tol: float = 1e-5
-    max_iter: int = 100
-    max_seconds: float | None = None
-    verbose: int = 0
-    warm_start: bool = False
-    checkpoint: Any = None
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        diagonal: bool = False,
+        shrinkage: float | str = "auto",
+        class_weight: str | dict[Any, float] | None = None,
+        init: str | ArrayLike = "auto",
+        tol: float = 1e-5,
+        max_iter: int = 100,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        checkpoint: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.diagonal = diagonal
+        self.shrinkage = shrinkage
+        self.class_weight = class_weight
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -40,7 +39,6 @@ class _Part(NamedTuple):
     search: Search  # among their images
 
 
-@dataclass(eq=False, repr=False)
 class NearestNeighborClassifier(MetricClassifier):
     """k-nearest-neighbour classification under a learned metric, with the papers' rule for ties.
 
@@ -104,10 +102,16 @@ class NearestNeighborClassifier(MetricClassifier):
     True
     """
 
-    metric: Any = None
-    _: KW_ONLY
-    n_neighbors: int = 3
-    algorithm: str = "auto"
+    def __init__(
+        self,
+        metric: Any = None,
+        *,
+        n_neighbors: int = 3,
+        algorithm: str = "auto",
+    ) -> None:
+        self.metric = metric
+        self.n_neighbors = n_neighbors
+        self.algorithm = algorithm
 
     def fit(self, X: Any, y: Any) -> NearestNeighborClassifier:
         """Learn the metric, unless it is fitted already, and store the training points.

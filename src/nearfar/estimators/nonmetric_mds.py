@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -27,7 +26,6 @@ from nearfar.solvers.majorization import majorize
 from nearfar.validation import check_choice
 
 
-@dataclass(eq=False, repr=False)
 class NonmetricMDS(IterativeMDS):
     """Non-metric multidimensional scaling: points whose distances have the order of the given ones.
 
@@ -105,16 +103,28 @@ class NonmetricMDS(IterativeMDS):
     True
     """
 
-    n_components: int = 2
-    _: KW_ONLY
-    metric: str = "euclidean"
-    ties: str = "primary"
-    init: str | ArrayLike = "classical"
-    tol: float = 1e-6
-    max_iter: int = 300
-    max_seconds: float | None = None
-    verbose: int = 0
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        metric: str = "euclidean",
+        ties: str = "primary",
+        init: str | ArrayLike = "classical",
+        tol: float = 1e-6,
+        max_iter: int = 300,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.metric = metric
+        self.ties = ties
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

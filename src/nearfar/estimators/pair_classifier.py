@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -28,7 +27,6 @@ from nearfar.validation import check_choice, check_number
 Mask = NDArray[np.bool_]
 
 
-@dataclass(eq=False, repr=False)
 class PairClassifier(ClassifierMixin, Estimator):
     """Classifies pairs: near if the learned distance is at most a threshold, far otherwise.
 
@@ -88,13 +86,22 @@ class PairClassifier(ClassifierMixin, Estimator):
 
     _axes: ClassVar[dict[str, str]] = {}
 
-    metric: Any = None
-    _: KW_ONLY
-    calibrate: str = "accuracy"
-    beta: float = 1.0
-    rate: float = 0.95
-    validation_fraction: float | None = None
-    random_state: Any = None
+    def __init__(
+        self,
+        metric: Any = None,
+        *,
+        calibrate: str = "accuracy",
+        beta: float = 1.0,
+        rate: float = 0.95,
+        validation_fraction: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.metric = metric
+        self.calibrate = calibrate
+        self.beta = beta
+        self.rate = rate
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> PairClassifier:
         """Learn the metric, unless it is fitted already, and the threshold.

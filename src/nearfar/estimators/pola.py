@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
@@ -43,7 +42,6 @@ def learned_from_pairs(learner: Any) -> bool:
     return True
 
 
-@dataclass(eq=False, repr=False)
 class POLA(PairLearner, MetricLearner):
     """Pseudo-metric online learning: a metric and a threshold from near and far pairs.
 
@@ -150,18 +148,29 @@ class POLA(PairLearner, MetricLearner):
     True
     """
 
-    threshold_: float = field(init=False)
+    threshold_: float
     tol = 0.0  # `fit` converges by beta: the residual is zero once no loss exceeds it
 
-    beta: float | None = None
-    _: KW_ONLY
-    scale: float | None = None
-    n_pairs: int | None = None
-    shuffle: bool = True
-    max_iter: int = 5
-    max_seconds: float | None = None
-    verbose: int = 0
-    random_state: Any = 0
+    def __init__(
+        self,
+        beta: float | None = None,
+        *,
+        scale: float | None = None,
+        n_pairs: int | None = None,
+        shuffle: bool = True,
+        max_iter: int = 5,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        random_state: Any = 0,
+    ) -> None:
+        self.beta = beta
+        self.scale = scale
+        self.n_pairs = n_pairs
+        self.shuffle = shuffle
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
@@ -59,7 +58,6 @@ Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 
-@dataclass(eq=False, repr=False)
 class RCA(PairLearner, MetricLearner):
     """Relevant component analysis: whiten by the covariance within chunklets.
 
@@ -143,13 +141,20 @@ class RCA(PairLearner, MetricLearner):
     (30, (150, 4))
     """
 
-    feature_scale_: Matrix | None = field(init=False)
+    feature_scale_: Matrix | None
 
-    n_components: int | None = None
-    _: KW_ONLY
-    pca_components: int | float | None = None
-    shrinkage: float | str = "auto"
-    class_weight: str | dict[Any, float] | None = None
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        pca_components: int | float | None = None,
+        shrinkage: float | str = "auto",
+        class_weight: str | dict[Any, float] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.pca_components = pca_components
+        self.shrinkage = shrinkage
+        self.class_weight = class_weight
 
     @with_callbacks
     @single_threaded_blas()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -48,7 +47,6 @@ VOTERS = 3  # neighbours whose mistakes choose the distance to keep
 SCORED = 1 << 16  # triplets of labelled points in a score
 
 
-@dataclass(eq=False, repr=False)
 class SCML(MetricLearner):
     """Sparse compositional metric learning: a few of many rank-one metrics, from triplets.
 
@@ -150,17 +148,30 @@ class SCML(MetricLearner):
     True
     """
 
-    n_components: int | None = None
-    _: KW_ONLY
-    shrinkage: float | str = "auto"
-    sparsity_weight: float = 1e-3
-    n_bases: int = 200
-    n_triplets: int = 2000
-    tol: float = 1e-3
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        shrinkage: float | str = "auto",
+        sparsity_weight: float = 1e-3,
+        n_bases: int = 200,
+        n_triplets: int = 2000,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.shrinkage = shrinkage
+        self.sparsity_weight = sparsity_weight
+        self.n_bases = n_bases
+        self.n_triplets = n_triplets
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.random_state = random_state
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> SCML:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -42,7 +41,6 @@ Matrix = NDArray[np.float64]
 SHARE = 0.5  # of the largest balance that is possible, if none is given
 
 
-@dataclass(eq=False, repr=False)
 class SDML(PairLearner, MetricLearner):
     """Sparse distance metric learning: a metric with few entries, near a prior, from pairs.
 
@@ -151,17 +149,30 @@ class SDML(PairLearner, MetricLearner):
 
     _axes: ClassVar[dict[str, str]] = {**MetricLearner._axes, "sparse_metric_": "dd"}
 
-    n_components: int | None = None
-    _: KW_ONLY
-    balance: float | None = None
-    sparsity_weight: float = 0.01
-    prior: str | ArrayLike = "auto"
-    n_pairs: int | None = None
-    tol: float = 1e-3
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        balance: float | None = None,
+        sparsity_weight: float = 0.01,
+        prior: str | ArrayLike = "auto",
+        n_pairs: int | None = None,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.balance = balance
+        self.sparsity_weight = sparsity_weight
+        self.prior = prior
+        self.n_pairs = n_pairs
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.random_state = random_state
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> SDML:

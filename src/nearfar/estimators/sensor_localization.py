@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
 from typing import Any, Self
@@ -73,7 +73,6 @@ MORE_EDGES = "Measure more distances"
 REMEDY = f"{MORE_EDGES}, or set on_disconnected='separate' to locate each by itself."
 
 
-@dataclass(eq=False, repr=False)
 class SensorLocalization(Unfolding):
     """Positions of sensors from noisy distances between near ones.
 
@@ -181,16 +180,28 @@ class SensorLocalization(Unfolding):
     n_neighbors = None
     angles = False
 
-    n_components: int = 2
-    _: KW_ONLY
-    anchors: Any = None
-    n_eigenvectors: int = 10
-    on_disconnected: str = "error"
-    tol: float = 1e-5
-    max_iter: int = 1000
-    max_seconds: float | None = None
-    verbose: int = 0
-    random_state: Any = None
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        anchors: Any = None,
+        n_eigenvectors: int = 10,
+        on_disconnected: str = "error",
+        tol: float = 1e-5,
+        max_iter: int = 1000,
+        max_seconds: float | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.anchors = anchors
+        self.n_eigenvectors = n_eigenvectors
+        self.on_disconnected = on_disconnected
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.verbose = verbose
+        self.random_state = random_state
 
     @with_callbacks
     @single_threaded_blas()

@@ -13,7 +13,6 @@ The thesis' recipe (3.1.8), of which `LandmarkMVU` and `SensorLocalization` use 
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any, Self
@@ -48,7 +47,6 @@ from nearfar.problems.variational_mvu import VariationalProgram
 from nearfar.validation import check_choice, check_number
 
 
-@dataclass(eq=False, repr=False)
 class VariationalMVU(Unfolding):
     """Maximum variance unfolding of many points: by smooth functions first, then point by point.
 
@@ -171,24 +169,44 @@ class VariationalMVU(Unfolding):
     ((600, 2), True)
     """
 
-    n_components: int = 2
-    n_neighbors: int | None = 5
-    _: KW_ONLY
-    angles: bool = True
-    n_eigenvectors: int = 15
-    basis: str = "laplacian"
-    stretch: float = 0.01
-    refine: bool = True
-    gap_tol: float | None = None
-    metric: str = "euclidean"
-    on_disconnected: str = "link"
-    tol: float = 1e-4
-    max_iter: int = 500
-    max_seconds: float | None = None
-    memory_limit: float | None = None
-    verbose: int = 0
-    random_state: Any = None
-    checkpoint: Any = None
+    def __init__(
+        self,
+        n_components: int = 2,
+        n_neighbors: int | None = 5,
+        *,
+        angles: bool = True,
+        n_eigenvectors: int = 15,
+        basis: str = "laplacian",
+        stretch: float = 0.01,
+        refine: bool = True,
+        gap_tol: float | None = None,
+        metric: str = "euclidean",
+        on_disconnected: str = "link",
+        tol: float = 1e-4,
+        max_iter: int = 500,
+        max_seconds: float | None = None,
+        memory_limit: float | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.angles = angles
+        self.n_eigenvectors = n_eigenvectors
+        self.basis = basis
+        self.stretch = stretch
+        self.refine = refine
+        self.gap_tol = gap_tol
+        self.metric = metric
+        self.on_disconnected = on_disconnected
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.memory_limit = memory_limit
+        self.verbose = verbose
+        self.random_state = random_state
+        self.checkpoint = checkpoint
 
     @with_callbacks
     @single_threaded_blas()
