@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -69,6 +69,17 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(seed: int) -> np.random.Generator:
     """A generator seeded with `seed`."""
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def global_random_state_kept() -> Iterator[None]:
+    """The test fails if it draws from NumPy's global random state or sets it."""
+    _, key, *rest = np.random.get_state()  # noqa: NPY002 - it is what must not change
+    key = key.copy()
+    yield
+    _, key_after, *rest_after = np.random.get_state()  # noqa: NPY002
+    assert rest_after == rest
+    np.testing.assert_array_equal(key_after, key)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -64,7 +65,7 @@ def solution(problem: SparseProblem, accuracy: float) -> tuple[Matrix, Matrix]:
             A[rows], W[rows] = 1 / S, S
             continue
         size = float(np.trace(S)) / len(S)
-        with warnings.catch_warnings():
+        with _global_random_state_kept(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the gap says what was reached
             found, inverse = covariance.graphical_lasso(
                 S / size,
@@ -75,3 +76,13 @@ def solution(problem: SparseProblem, accuracy: float) -> tuple[Matrix, Matrix]:
             )
         W[rows], A[rows] = found * size, (inverse + inverse.T) / (2 * size)
     return A, W
+
+
+@contextmanager
+def _global_random_state_kept() -> Iterator[None]:
+    """Put NumPy's global random state back, which scikit-learn draws from (to no effect here)."""
+    state = np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
