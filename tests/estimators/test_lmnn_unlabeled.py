@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.datasets import make_classification
 from sklearn.metrics import pairwise_distances
+from sklearn.neighbors import KNeighborsClassifier
 
 import nearfar
 from nearfar import LMNN, EnergyClassifier, NearestNeighborClassifier
-from nearfar.errors import InvalidInputError
+from nearfar.errors import DataWarning, InvalidInputError
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +130,34 @@ def test_a_row_that_no_label_reaches_is_left_out(rng):
     assert (lmnn.transduction_[40:] == -1).all()
     assert (lmnn.proof_["sample_weight"][40:] == 0).all()
     assert lmnn.classes_.tolist() == [0, 1]
+
+
+def test_rows_that_would_hurt_are_not_learned_from():
+    """Twelve classes of three clusters: dense rows have other near classes than labelled ones."""
+    shape = {"n_samples": 700, "n_features": 8, "n_informative": 8, "n_redundant": 0}
+    classes = {"n_classes": 12, "n_clusters_per_class": 3, "class_sep": 2}
+    X, y = make_classification(**shape, **classes, random_state=1)
+    given = np.full(len(y), -1)
+    for c in range(12):
+        given[np.flatnonzero(y == c)[:10]] = c
+    known = given >= 0
+    with pytest.warns(
+        DataWarning, match=f"{np.sum(~known)} rows without a label are not"
+    ) as warned:
+        lmnn = LMNN(unlabeled_weight=1).fit(X, given)
+    labelled = LMNN().fit(X[known], given[known])
+    np.testing.assert_array_equal(lmnn.components_, labelled.components_)
+    np.testing.assert_array_equal(lmnn.proof_["sample_weight"], known)
+    assert nearfar.verify(lmnn, X, given).proved
+
+    spread = lmnn.transduction_[~known]
+    points, new = labelled.transform(X[known]), labelled.transform(X[~known])
+    votes = KNeighborsClassifier(3).fit(points, given[known])
+    nearest = given[known][votes.kneighbors(new)[1]]
+    # Of three different classes the nearest decides, otherwise the majority.
+    two = (nearest[:, 1] == nearest[:, 2]) & (nearest[:, 0] != nearest[:, 1])
+    contradicted = np.mean(np.where(two, nearest[:, 1], nearest[:, 0]) != spread)
+    assert f"instead of {contradicted:.1%}" in str(warned[0].message)
 
 
 def test_without_unlabelled_rows_it_changes_nothing(iris):
