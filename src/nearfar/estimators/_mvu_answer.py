@@ -25,7 +25,8 @@ CONTRADICTION = 1e-3  # change of a length that equal lengths would need, above 
 KEPT = 1e-6  # change of a squared length that is none
 NAMED = 5  # edges that a message names
 FLAT = 0.01  # share of the variance that may be lost without a warning
-HELD = 0.95  # share of the variance along the axes that count as dimensions, at least
+LOCAL = 0.25  # of the variance: the squared length of edges that are short enough to follow a sheet
+HELD = 0.95  # share of the variance along the axes that count as dimensions, where edges are longer
 SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
 
 
@@ -191,9 +192,11 @@ def too_different(graph: NeighborhoodGraph) -> InvalidInputError:
 
 
 def dimension(spectrum: Matrix, graph: NeighborhoodGraph) -> int:
-    """How many axes are longer than an edge, or hold all but a small share of the variance."""
-    long = int((spectrum >= (graph.lengths**2).mean() * graph.n_nodes).sum())
-    return max(long, 1 + int(np.searchsorted(np.cumsum(spectrum), HELD * spectrum.sum())))
+    """How many axes are longer than an edge; where edges are long, how many hold the variance."""
+    edge, total = (graph.lengths**2).mean() * graph.n_nodes, spectrum.sum()
+    if edge <= LOCAL * total:
+        return max(1, int((spectrum >= edge).sum()))
+    return 1 + int(np.searchsorted(np.cumsum(spectrum), HELD * total))
 
 
 def is_locked_up(points: Any, spectrum: Matrix, n_components: int) -> bool:
