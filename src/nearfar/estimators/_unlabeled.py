@@ -1,7 +1,8 @@
 """Rows without a label: they are labelled under the metric of the others, and learned from.
 
-Unless that hurts: with a rough metric of all rows the nearest labelled rows must predict the labels
-that were spread as well as under the metric of the labelled rows, up to a standard error.
+They are not learned from if that would hurt: if under a rough metric of all rows the nearest
+labelled rows contradict the spread labels more often than under the metric of the labelled rows, by
+more than a standard error.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ def with_spread_labels(
 ) -> tuple[NDArray[Any], Floats | None]:
     """Labels and weights of all rows of X; sets ``transduction_``, the labels.
 
-        A copy of the estimator learns a metric from the labelled rows of positive weight, and their
-    labels are spread under it. An unlabelled row has ``unlabeled_weight`` times the confidence in
-        its label as a weight, times its ``sample_weight``. If that would hurt, its weight is 0.
+    A copy of the estimator learns a metric from the labelled rows of positive weight, and their
+    labels are spread under it. The weight of an unlabelled row is its ``sample_weight`` times
+    ``unlabeled_weight`` times the confidence in its label, or 0 if these rows would hurt.
     """
     name = type(estimator).__name__
     check_number("unlabeled_weight", estimator.unlabeled_weight, Real, 0, None, open_ends=True)
@@ -87,9 +88,9 @@ def with_spread_labels(
 def _hurts(
     estimator: Any, first: Any, X: Array, codes: Index, spread: Index, weights: Floats
 ) -> bool:
-    """Whether a rough metric of all rows predicts the spread labels worse; warns if so.
+    """Whether learning from all rows would hurt, by a rough metric of them; warns if so.
 
-    ``codes`` are the class numbers of the labelled rows, whose nearest predict the others.
+    ``codes`` are the class numbers of the labelled rows, and −1 for the others.
     """
     learned = np.flatnonzero(weights > 0)
     others = learned[codes[learned] < 0]
