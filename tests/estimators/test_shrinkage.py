@@ -9,7 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import nearfar
 from nearfar import LMNN, KernelLMNN, MultiMetricLMNN
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._shrinkage import better_scale, chosen_prior
+from nearfar.estimators._shrinkage import better_scale, chosen_prior, scale_of_pairs
 from nearfar.problems.discriminant import discriminant_frame, local_frame
 
 
@@ -344,6 +344,31 @@ def test_units_that_features_share_do_not_matter(rng):
     X[:, 0] += 4 * y
     plain, scaled = better_scale(X, y, 3), better_scale(1.4 * X, y, 3)
     assert len(np.unique(plain / scaled)) == 1
+
+
+def test_features_are_compared_on_rows_of_all_classes_whatever_their_order(rng):
+    """Of 4000 rows every other one suffices: of alternating labels these were one class."""
+    y = np.arange(4000) % 2
+    X = rng.normal(size=(4000, 3)) * [1, 1, 60]
+    X[:, 0] += 2 * y
+    expected = better_scale(X, y, 3)
+    assert expected is not None
+    for order in (np.argsort(y, kind="stable"), rng.permutation(4000)):
+        assert np.array_equal(better_scale(X[order], y[order], 3), expected)
+
+
+def test_features_are_compared_on_near_pairs_of_all_classes_whatever_their_order(rng):
+    """The second feature varies in the second class alone, and half of its pairs come last."""
+    y = np.arange(400) % 2
+    X = np.column_stack([3 * y + rng.normal(size=400), 60 * y * rng.normal(size=400)])
+    near = np.concatenate([rng.choice(np.flatnonzero(y == label), (11_000, 2)) for label in (0, 1)])
+    far = np.column_stack([rng.choice(np.flatnonzero(y == label), 400) for label in (0, 1)])
+    pairs, kinds = np.concatenate([near, far]), np.arange(22_400) < 22_000
+    expected = scale_of_pairs(X, *pairs.T, kinds)
+    order, rows = rng.permutation(len(pairs)), rng.permutation(400)
+    moved = np.argsort(rows)[pairs[order]]
+    assert expected is not None
+    assert np.array_equal(scale_of_pairs(X[rows], *moved.T, kinds[order]), expected)
 
 
 # -- several metrics, and kernels ----------------------------------------------------------------

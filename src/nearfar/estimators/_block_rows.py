@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nearfar.blocks import Blocks, Streamed
 from nearfar.blocks.rows import rows_at_a_time
-from nearfar.estimators._shrinkage import PRIOR_ROWS, Prior, chosen_prior, framed
+from nearfar.estimators._shrinkage import PRIOR_ROWS, Prior, chosen_prior, framed, value_keys
 from nearfar.estimators._start import SAMPLE_ROWS, central_point, check_spread, dead_features
 from nearfar.files import fingerprint
 from nearfar.kernels import Array, kernels_for, to_host
@@ -79,6 +79,11 @@ def block_prior(blocks: Blocks, codes: Index, n_neighbors: int, varies: Mask) ->
     """`chosen_prior`, from the same sample of rows as in memory."""
     rows = np.arange(0, blocks.shape[0], -(-blocks.shape[0] // PRIOR_ROWS))
     return chosen_prior(to_host(blocks.take(rows)), codes[rows], n_neighbors, varies)
+
+
+def block_keys(blocks: Blocks) -> Matrix:
+    """`value_keys` of all rows, in their order."""
+    return np.concatenate(blocks.results(value_keys, name="keys", shared=(central_row(blocks),)))
 
 
 def block_fingerprint(blocks: Blocks) -> str:

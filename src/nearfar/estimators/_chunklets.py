@@ -15,7 +15,9 @@ from nearfar.estimators._input import (
 )
 from nearfar.estimators._shrinkage import (
     better_scale,
+    drawn_by_class,
     scale_of_pairs,
+    value_keys,
 )
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.problems.rca import RCAProblem
@@ -40,7 +42,7 @@ def scale_of_chunklets(points: Array, codes: Index) -> Array | None:
     """
     if _neighbors(codes) == 3:
         return better_scale(points, codes, 3)
-    order = _by_chunklet(points, codes)
+    order = drawn_by_class(value_keys(points), codes)
     n = len(order)
     shifts = np.unique(np.linspace(1, n - 1, min(n - 1, SHIFTS)).astype(np.intp))
     heads = np.tile(order, len(shifts))
@@ -55,16 +57,6 @@ def _neighbors(codes: Index, most: int = 3) -> int:
     return int(np.clip(np.median(np.bincount(codes)) - 1, 1, most))
 
 
-def _by_chunklet(points: Array, codes: Index) -> Index:
-    """Rows by chunklet, in an order that depends on their values and not on that of the rows."""
-    kernels = kernels_for(points)
-    X = kernels.double(points)
-    keys = to_host((X - X.mean(0)) @ kernels.like(np.sqrt(np.arange(2.0, X.shape[1] + 2)), X))
-    least = np.full(int(codes.max()) + 1, np.inf)
-    np.minimum.at(least, codes, keys)
-    return np.lexsort((keys, codes, least[codes]))
-
-
 def chosen_by_held_out_rows(points: Array, codes: Index, least: float) -> float:
     """The shrinkage between ``least`` and 1 by which neighbours of held-out rows are right most.
 
@@ -77,7 +69,7 @@ def chosen_by_held_out_rows(points: Array, codes: Index, least: float) -> float:
     points, codes = kernels.double(take_rows(points, kept)), codes[kept]
     points = points - points.mean(0)
     fold = np.empty(len(codes), dtype=np.intp)
-    fold[_by_chunklet(points, codes)] = np.arange(len(codes)) % FOLDS
+    fold[drawn_by_class(value_keys(points), codes)] = np.arange(len(codes)) % FOLDS
     k, path = _neighbors(codes, 10), 1 - (1 - least) * np.array(PATH)
     wrong = np.zeros(len(path))
     for number in range(FOLDS):

@@ -142,14 +142,43 @@ def warn_if_worse(
     )
 
 
+def value_keys(points: Array, centre: Array | None = None) -> Matrix:
+    """A number for each row, by which rows come into an order that depends on their values alone.
+
+    Exponentials of different algebraic numbers are independent over the rationals (Lindemann and
+    Weierstrass), so different rows of few decimals have different numbers.
+    """
+    weights = np.exp(np.arange(points.shape[1]) / points.shape[1])
+    return np.asarray(to_host(_images(points, weights[None], centre))[:, 0])
+
+
+def drawn_by_class(keys: Matrix, codes: Index) -> Index:
+    """Rows by class, in each in an order that is drawn, the same for rows given in any order.
+
+    Classes are ordered by their least keys, and not by their numbers. Rows in the order of their
+    keys would not do as a sample: those that follow each other are near.
+    """
+    least = np.full(int(codes.max()) + 1, np.inf)
+    np.minimum.at(least, codes, keys)
+    order = np.lexsort((keys, codes, least[codes]))
+    drawn = np.random.RandomState(0).permutation(len(order))
+    return order[np.lexsort((drawn, codes[order], least[codes[order]]))]
+
+
+def scale_sample(keys: Matrix, codes: Index) -> Index:
+    """Rows of all classes that suffice for the scale of features, drawn in each class."""
+    return drawn_by_class(keys, codes)[:: -(-len(codes) // SCALE_ROWS)]
+
+
 def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
     """What brings features to one scale, if nearest neighbours then misclassify fewer; else None.
 
     The scales are powers of two, so that maps of scaled points are maps of the inputs to the last
-    digit. Rows of a sample are left out once each, and the gain must be more than chance.
+    digit. Rows of a sample are left out once each, and the gain must be more than chance. The order
+    of the rows does not matter.
     """
-    step = -(-len(points) // SCALE_ROWS)
-    sample, truth = points[::step], codes[::step]
+    rows = scale_sample(value_keys(points), codes)
+    sample, truth = take_rows(points, rows), codes[rows]
     scale = one_scale(sample)
     if scale is None or len(sample) < FOLDS:
         return None
@@ -163,9 +192,12 @@ def scale_of_pairs(
     points: Array, heads: Index, tails: Index, near: Mask, weights: Matrix | None = None
 ) -> Array | None:
     """As `better_scale`, for near and far pairs: by the area under the ROC curve of distances."""
-    used = np.unique(equal_points(points)[np.concatenate([heads, tails])])
-    scale = one_scale(take_rows(points, used))
-    few = np.concatenate([np.flatnonzero(kind)[:SCALE_PAIRS] for kind in (near, ~near)])
+    same = equal_points(points)
+    used, ends = np.unique(same[np.stack([heads, tails])], return_inverse=True)
+    order = np.argsort(value_keys(take_rows(points, used)))
+    scale = one_scale(take_rows(points, used[order]))
+    places = np.sort(np.argsort(order)[ends.reshape(2, -1)], axis=0)
+    few = np.concatenate([_spread_pairs(places, kind) for kind in (near, ~near)])
     if scale is None or near[few].all() or not near[few].any():
         return None
     kernels = kernels_for(points)
@@ -177,6 +209,19 @@ def scale_of_pairs(
         return float(roc_auc_score(near[few], -squares, sample_weight=w))
 
     return scale if area(points * scale) > area(points) else None
+
+
+def _spread_pairs(places: Index, kind: Mask) -> Index:
+    """The pairs of a kind, or as many as suffice, evenly spaced in the order of their points.
+
+    ``places`` are those of their lower and upper points among all, (2, pairs).
+    """
+    rows = np.flatnonzero(kind)
+    if len(rows) <= SCALE_PAIRS:
+        return rows
+    low, high = places[:, rows]
+    evenly = np.linspace(0, len(rows) - 1, SCALE_PAIRS).astype(np.intp)
+    return rows[np.lexsort((high, low))[evenly]]
 
 
 def chosen_prior(
@@ -232,14 +277,19 @@ def chosen_prior(
 
 def framed(points: Array, W: Matrix, centre: Array | None = None) -> Array:
     """The points under W, in their own dtype, relative to a centre: the one amid them, or given."""
+    images = _images(points, W, centre)
+    return kernels_for(points).single(images) if points.itemsize == 4 else images
+
+
+def _images(points: Array, W: Matrix, centre: Array | None) -> Array:
+    """The points under W in float64, relative to a centre: the one amid them, or given."""
     kernels = kernels_for(points)
     amid = (
         central_point(points)
         if centre is None
         else kernels.like(centre, kernels.double(points[:0]))
     )
-    images = kernels.apply_centred(points, amid, W)
-    return kernels.single(images) if points.itemsize == 4 else images
+    return kernels.apply_centred(points, amid, W)
 
 
 def in_inputs(components: Matrix, scale: Matrix | None, prior: Prior | None) -> Matrix:

@@ -17,6 +17,7 @@ from nearfar.blocks.rows import with_known_rows
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._block_rows import (
     block_fingerprint,
+    block_keys,
     block_prior,
     central_row,
     framed_blocks,
@@ -35,12 +36,12 @@ from nearfar.estimators._proofs import Proof
 from nearfar.estimators._shrinkage import (
     AUTO,
     AUTO_OF_PRIOR,
-    SCALE_ROWS,
     Prior,
     better_scale,
     chosen_prior,
     chosen_shrinkage,
     framed,
+    scale_sample,
     shrinkage_for,
 )
 from nearfar.estimators._start import (
@@ -162,7 +163,7 @@ def _blocks_to_shrink(estimator: Any, X: Any, labels: ClassOrder) -> Blocks:
         warn_of_coinciding(n_coinciding(blocks, codes))
     if estimator.shrinkage == "auto":
         central_row(blocks)  # refuses what leaves the range of float64
-        rows = np.arange(0, len(codes), -(-len(codes) // SCALE_ROWS))
+        rows = scale_sample(block_keys(blocks), codes)
         scale = better_scale(to_host(blocks.take(rows)), codes[rows], VOTERS)
     estimator.shrinkage_ = shrinkage_for(estimator.shrinkage, len(codes), int(varies.sum()))
     estimator.feature_scale_ = scale
