@@ -190,10 +190,14 @@ class LMNNBlockObjective(LMNNObjective):
         Images move, not rows: in each round those of a block once at most, as a result of its own
         that is freed when its task is over, and few tasks are under way at a time, so that no
         worker gathers those of others. Rows that are needed are then taken where they are. Blocks
-        meet themselves last, which takes less time, so that workers end together.
+        meet themselves last, which takes less time, so that workers end together. Those that end
+        early go on with what follows the search. Triplets whose multipliers are zero stay here,
+        unless all are kept.
         """
         engine, blocks = self.engine, self.blocks
         known = [Multipliers.none()] * len(self.bases) if previous is None else previous.collect()
+        if not keep:
+            known = [part.used() for part in known]
         # As results of tasks: what a search needs is sent once, and can be sent again.
         before = engine.map(unchanged, known, name="multipliers")
         heads = engine.map(
@@ -202,7 +206,7 @@ class LMNNBlockObjective(LMNNObjective):
             self.bases,
             before,
             name="impostor_images",
-            shared=(self.shared, F, margin, keep, single),
+            shared=(self.shared, F, margin, single),
         )
         found: list[list[Task]] = [[] for _ in heads]
         waiting: list[list[Task]] = []
@@ -220,8 +224,6 @@ class LMNNBlockObjective(LMNNObjective):
             waiting.append(both)
             if len(waiting) > IN_FLIGHT:
                 engine.finish(waiting.pop(0))
-        for some in found:
-            engine.finish(some)
         return Search(found, before, heads)
 
     def _assembled(
@@ -269,15 +271,12 @@ class LMNNBlockObjective(LMNNObjective):
 
     def multipliers(self, triplets: Working) -> dict[str, NDArray[Any]]:  # type: ignore[override]
         """The multipliers that are not zero: enough to continue from them."""
-        parts = triplets.multipliers()
-        used = [np.flatnonzero(part.prox > 0) for part in parts]
-        found = list(zip(self.offsets, parts, used, strict=True))
+        parts = [part.used() for part in triplets.multipliers()]
+        edges = [first + part.edge for first, part in zip(self.offsets, parts, strict=True)]
         return {
-            "edge": np.concatenate(
-                [first + part.edge[u].astype(np.intp) for first, part, u in found]
-            ),
-            "tail": np.concatenate([part.tail[u] for _, part, u in found]),
-            "prox": np.concatenate([part.prox[u] for _, part, u in found]),
+            "edge": np.concatenate(edges),
+            "tail": np.concatenate([part.tail for part in parts]),
+            "prox": np.concatenate([part.prox for part in parts]),
         }
 
     def with_multipliers(  # type: ignore[override]

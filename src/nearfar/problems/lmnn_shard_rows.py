@@ -79,6 +79,11 @@ class Multipliers(Sized):
         """No triplets."""
         return cls(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
 
+    def used(self) -> Multipliers:
+        """Those that are not zero."""
+        own = np.flatnonzero(self.prox > 0)
+        return Multipliers(self.edge[own], self.tail[own], self.prox[own])
+
 
 def based(
     ends: list[Array], ids: Index, codes: Index, end_ids: Index, heads: Index, tails: Index

@@ -57,7 +57,6 @@ def begun(
     at: Coordinates,
     F: Matrix,
     margin: float,
-    keep: bool,
     single: bool,
 ) -> Head:
     """The head of a search under the map F (r, features), of the metric with its floor.
@@ -69,8 +68,7 @@ def begun(
     heads, tails = (kernels.index(end, X) for end in (base.heads, base.tails))
     lengths = kernels.double(kernels.sq_lengths(images, heads, tails))
     reach = kernels.segment_max(heads, lengths, len(X)) + (1 + margin)
-    known = previous.tail if keep else previous.tail[previous.prox > 0]
-    known = to_host(kernels.unique(kernels.index(known, X)))
+    known = to_host(kernels.unique(kernels.index(previous.tail, X)))
     own = images if base.ends is None else 1 * images[: len(X)]  # a view would keep all
     longest = float(lengths.max()) if len(lengths) else 0.0
     return Head(own, reach, base.codes, base.ids, known, longest)

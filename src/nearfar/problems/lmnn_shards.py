@@ -188,12 +188,7 @@ def assembled(
     code = kernels.unique(kernels.index(code, X))
     pairs = code // len(ids), code % len(ids)
     del found, others, heads, tails, code
-    used = slice(None) if keep else np.flatnonzero(previous.prox > 0)
-    known = {
-        "edge": previous.edge[used],
-        "tail": to_host(local(previous.tail[used])),
-        "prox": previous.prox[used],
-    }
+    known = {"edge": previous.edge, "tail": to_host(local(previous.tail)), "prox": previous.prox}
     kept: list[Array] = []
     if components is None:
         Z, *kept = at.images(rows, [L @ at.basis.T, *at.kept_maps], single)
