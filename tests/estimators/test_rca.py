@@ -77,6 +77,16 @@ def test_points_in_no_chunklet_or_alone_in_one_do_not_count(overlapping, chunkle
     assert few.n_chunklets_ == alone.n_chunklets_ == 6
 
 
+def test_points_in_no_chunklet_do_not_count_where_classes_are_balanced(overlapping, rng):
+    """Nor does a chunklet of one point, whatever its label."""
+    X, y = overlapping
+    others = rng.normal(size=(500, X.shape[1]))
+    model = RCA(class_weight="balanced")
+    expected = model.fit(X, y).components_
+    found = model.fit(np.vstack([X, others]), [*y, *np.full(499, -1), 9])
+    np.testing.assert_allclose(found.components_, expected, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     "write",
     [

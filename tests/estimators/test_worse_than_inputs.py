@@ -8,6 +8,8 @@ import pytest
 import nearfar
 from nearfar import ITML, MMC, SCML, SDML
 from nearfar.errors import DataWarning, WorseThanInputsWarning
+from nearfar.estimators import _trials
+from nearfar.estimators._early_stopping import votes_under
 from nearfar.estimators._shrinkage import warn_if_worse
 
 TRUTH = np.repeat([0, 1], 20)
@@ -127,6 +129,30 @@ def test_trials_leave_the_fit_as_it_is(learner, monkeypatch):
     assert fitted == [120, 80, 80, 80, 120]
     np.testing.assert_array_equal(found.components_, same.components_)
     assert random.random_sample() == after
+
+
+@pytest.mark.parametrize("weights", [(None, 9.0), (2.0, 9.0), (1.0, 1.0, 5.0)])
+def test_trials_weigh_the_classes_that_the_user_named(weights, monkeypatch):
+    """A class of one row is missing from the trial that leaves it out, and its weight is, too."""
+    rng = np.random.default_rng(0)
+    codes = np.append(np.arange(40) % 2, 2)
+    X = rng.normal(size=(41, 3)) + codes[:, None]
+
+    def maps(names):
+        found = []
+        monkeypatch.setattr(
+            _trials, "votes_under", lambda L, *rest: found.append(L) or votes_under(L, *rest)
+        )
+        given = {name: w for name, w in zip(names, weights, strict=False) if w is not None}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            MMC(class_weight=given).fit(X, np.array(names)[codes])
+        return found
+
+    expected = maps([0, 1, 2])
+    assert len(expected) == 2 * _trials.FOLDS
+    for names in (["a", "b", "c"], [1, 2, 7]):
+        np.testing.assert_allclose(maps(names), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("learner", [ITML, MMC, SCML, SDML])

@@ -99,6 +99,14 @@ def test_chunklets_are_classes(split):
     assert [row.error for row in found] == [row.error for row in expected]
 
 
+def test_chunklets_have_the_weights_of_their_classes(split):
+    renamed = replace(split, y_train=3 * split.y_train - 1, y_test=3 * split.y_test - 1)
+    model = RCA(class_weight={2: 30.0})
+    compare(model, renamed)
+    expected = RCA(class_weight={1: 30.0}).fit(split.X_train, split.y_train)
+    np.testing.assert_allclose(model.components_, expected.components_)
+
+
 def test_a_copy_that_cannot_be_fitted_says_why(split):
     model = LMNN().fit(split.X_train, split.y_train)
     model.n_neighbors = 0

@@ -109,6 +109,17 @@ def test_the_distance_that_is_kept_is_chosen_once():
     assert path.model.prior_components_ is None
 
 
+def test_a_class_without_a_row_to_learn_from_may_have_a_weight(iris):
+    X, y = np.vstack([iris[0], iris[0][:1] - 9]), np.append(iris[1], 7)
+    rows = split_points(np.arange(151), y, 0.3, np.random.RandomState(5).randint(2**31 - 1))
+    assert 7 in rows.y_test
+    weighted, plain = (
+        choose_targets(X, y, LMNN(class_weight=given), (3,), random_state=5, refit=False)
+        for given in ({7: 3}, None)
+    )
+    assert weighted.trials == plain.trials
+
+
 def test_the_drawn_targets_are_among_the_nearest(iris, fits):
     X, y = iris
     X = X + 0.5 * np.random.default_rng(0).normal(size=X.shape)  # more votes are better

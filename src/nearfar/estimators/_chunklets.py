@@ -25,6 +25,8 @@ from nearfar.supervision import ClassOrder
 from nearfar.supervision.pairs import equal_points
 
 Index = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 NONE = -1  # the number of points that are in no chunklet
 PATH = (1.0, 0.5, 0.25, 0.1, 0.01)  # shares of 1 − ρ among which held-out rows choose
@@ -88,6 +90,12 @@ def chosen_by_held_out_rows(points: Array, codes: Index, least: float) -> float:
             near = to_host(kernels.nearest(new, known, seen)[0])
             wrong[place] += np.count_nonzero(ordered[near] != codes[held_out][:, None])
     return float(path[wrong.argmin()])
+
+
+def are_chunklets(labels: NDArray[Any], counts: NDArray[Any], weights: Matrix) -> Mask:
+    """Which labels are of chunklets: of two rows or more, or of one that stands for as many."""
+    several: Mask = (counts > 1) | (weights >= 2)
+    return several & (labels != NONE) if labels.dtype.kind in "if" else several
 
 
 def chunklet_numbers(estimator: Any, points: Array, y: Any) -> Index:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -20,6 +21,7 @@ from nearfar.supervision.labels import class_order, shown
 from nearfar.validation import check_choice, check_in_memory, check_number
 
 Floats = NDArray[np.float64]
+Balances = Callable[[NDArray[Any], NDArray[Any], Floats], NDArray[np.bool_]]
 
 LARGEST_WEIGHT = 1e100  # of a row, so that squares of sums stay within the range of float64
 
@@ -196,19 +198,27 @@ def warn_of_no_variation() -> None:
 
 
 def validated_weights(
-    estimator: Any, n: int, sample_weight: Any, labels: ClassOrder | None = None
+    estimator: Any,
+    n: int,
+    sample_weight: Any,
+    labels: ClassOrder | None = None,
+    balances: Balances | None = None,
 ) -> Floats | None:
     """The weights of n rows: ``sample_weight`` times the weight of the class; None if all are 1.
 
     The weights of classes are those of ``estimator.class_weight``, if it has that parameter:
     "balanced" counts rows with their ``sample_weight``, and classes that a dict does not name have
     the weight 1. ``labels`` are the classes of the rows, or None for tuples, which have none.
+    ``balances`` says which classes "balanced" is about, from their labels, the numbers of their
+    rows of positive weight and the sums of the weights; None are all of them.
     """
     weights = np.ones(n) if sample_weight is None else numbers_for_rows(estimator, n, sample_weight)
     class_weight = getattr(estimator, "class_weight", None)
     if class_weight is not None:
         with np.errstate(over="ignore"):  # the check of the largest raises
-            weights = weights * _weights_of_classes(estimator, class_weight, weights, labels)
+            weights = weights * _weights_of_classes(
+                estimator, class_weight, weights, labels, balances
+            )
     name = type(estimator).__name__
     if n and not weights.any():
         raise InvalidInputError(
@@ -261,7 +271,11 @@ def numbers_for_rows(estimator: Any, n: int, sample_weight: Any) -> Floats:
 
 
 def _weights_of_classes(
-    estimator: Any, class_weight: Any, weights: Floats, labels: ClassOrder | None
+    estimator: Any,
+    class_weight: Any,
+    weights: Floats,
+    labels: ClassOrder | None,
+    balances: Balances | None,
 ) -> Floats:
     """The weight of each row's class; rows without weight count for no class."""
     name = type(estimator).__name__
@@ -273,6 +287,9 @@ def _weights_of_classes(
             " Set class_weight=None, and give sample_weight a weight for each tuple."
         )
     masses = np.bincount(labels.codes, weights, len(labels.classes)).astype(np.float64)
+    if balances is not None:
+        counts = np.bincount(labels.codes, weights > 0, len(labels.classes))
+        masses = masses * balances(labels.classes, counts, masses)
     return np.asarray(class_factors(estimator, labels.classes, masses)[labels.codes])
 
 
@@ -303,3 +320,11 @@ def class_factors(estimator: Any, labels: NDArray[Any], masses: Floats) -> Float
         present = masses > 0
         found[present] = masses.sum() / (present.sum() * masses[present])
     return found
+
+
+def class_weight_among(class_weight: Any, y: NDArray[Any]) -> Any:
+    """``class_weight`` for these labels: a dict without the classes that none of them has."""
+    if not isinstance(class_weight, dict):
+        return class_weight
+    classes = set(y.tolist())
+    return {label: weight for label, weight in class_weight.items() if label in classes}

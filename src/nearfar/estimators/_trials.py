@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._early_stopping import votes_under
+from nearfar.estimators._input import class_weight_among
 from nearfar.estimators._shrinkage import warn_if_worse
 from nearfar.kernels import Array, take_rows, to_host
 from nearfar.supervision import ClassOrder
@@ -62,7 +63,7 @@ def warn_if_trials_are_worse(estimator: Any, X: Array, labels: ClassOrder | None
         rows, new = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
         known, unseen = take_rows(X, rows), take_rows(X, new)
         try:
-            L = _learned(estimator, known, codes[rows])
+            L = _learned(estimator, known, labels.classes[codes[rows]])
         except InvalidInputError:  # too few rows are left for a trial
             return
         learned[new] = votes_under(L, known, codes[rows], unseen, VOTERS)
@@ -86,10 +87,12 @@ def _folds(labels: ClassOrder) -> Index:
     return folds
 
 
-def _learned(estimator: Any, X: Array, codes: Index) -> Matrix:
+def _learned(estimator: Any, X: Array, y: NDArray[Any]) -> Matrix:
     """The map that the estimator learns from some rows."""
     settings = deepcopy(estimator.get_params(deep=False)) | {"verbose": 0}
+    if "class_weight" in settings:
+        settings["class_weight"] = class_weight_among(settings["class_weight"], y)
     settings |= {"checkpoint": None} if "checkpoint" in settings else {}
     with _trial():
-        trial = type(estimator)(**settings).fit(X, codes)  # without the callbacks of the fit
+        trial = type(estimator)(**settings).fit(X, y)  # without the callbacks of the fit
     return np.asarray(to_host(trial.components_), dtype=np.float64)

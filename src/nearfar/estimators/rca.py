@@ -16,6 +16,7 @@ from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._chunklets import (
     NONE,
+    are_chunklets,
     chosen_by_held_out_rows,
     chunklet_labels,
     chunklet_numbers,
@@ -86,7 +87,7 @@ class RCA(PairLearner, MetricLearner):
         others more often, unless ``pca_components`` is given (see ``feature_scale_``).
     class_weight : dict, "balanced" or None, default=None
         Weights of the chunklets of labelled points, by which ``sample_weight`` is multiplied:
-        "balanced" gives all labels the same weight, and labels that a dict does not name have the
+        "balanced" gives all chunklets the same weight, and those that a dict does not name have the
         weight 1.
 
     Attributes
@@ -234,10 +235,9 @@ class RCA(PairLearner, MetricLearner):
         callbacks = Callbacks(self, X, y)
         stream, auto = Stream.of(array), self.shrinkage == "auto"
         labels = LabelledStream.of(stream, y, sample_weight, type(self).__name__)
-        factors = class_factors(self, labels.classes, labels.weights)
-        used = (labels.counts > 1) | (labels.weights * factors >= 2)
-        if labels.classes.dtype.kind in "if":
-            used &= labels.classes != NONE
+        given = are_chunklets(labels.classes, labels.counts, labels.weights)
+        factors = class_factors(self, labels.classes, labels.weights * given)
+        used = are_chunklets(labels.classes, labels.counts, labels.weights * factors)
         if not used.any():
             raise self._no_chunklets(int((labels.counts == 1).sum()), stream.n_rows)
         grouped, centre = labels.with_groups(used, factors), stream.first_row()
@@ -437,7 +437,8 @@ class RCA(PairLearner, MetricLearner):
         else:
             points = self._validated_points(X)
             ids, labels = chunklet_numbers(self, points, y), chunklet_labels(self, points, y)
-            weights = validated_weights(self, points.shape[0], sample_weight, labels)
+            n = points.shape[0]
+            weights = validated_weights(self, n, sample_weight, labels, are_chunklets)
             if weights is not None:
                 rows = np.flatnonzero(weights)
                 points, ids, weights = take_rows(points, rows), ids[rows], weights[rows]

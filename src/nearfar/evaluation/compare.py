@@ -20,6 +20,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nearfar.errors import InvalidInputError, NearfarError, NearfarWarning
+from nearfar.estimators._chunklets import NONE
 from nearfar.evaluation.knn import knn_mistakes
 from nearfar.evaluation.split import Split
 from nearfar.evaluation.verdict import STANDARDISED, Comparison, Role, Row
@@ -253,10 +254,11 @@ def last_step(model: Any) -> Any:
 
 
 def targets_for(model: Any, y: Any) -> Any:
-    """The labels to fit a model to: class numbers for chunklets, of which -1 stands for none."""
-    if type(last_step(model)).__name__ not in _CHUNKLETS:
+    """The labels to fit a model to: for chunklets another one in place of -1, which is none."""
+    labels = np.asarray(y)
+    if type(last_step(model)).__name__ not in _CHUNKLETS or labels.dtype.kind not in "if":
         return y
-    return np.unique(np.asarray(y), return_inverse=True)[1]
+    return np.where(labels == NONE, labels.max() + 1, labels)
 
 
 def measure(

@@ -26,6 +26,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError, NearfarWarning
+from nearfar.estimators._input import class_weight_among
 from nearfar.evaluation.knn import mistakes_of_counts
 from nearfar.evaluation.split import Split, split_points
 from nearfar.kernels import is_torch, kernels_for, take_rows, to_host
@@ -240,7 +241,11 @@ class _Path:
         if count < n:
             few = split_points(self.learned, self.y_train, 1 - count / n, random.randint(SEEDS))
             self.learned = few.X_train
-        self.model = clone(learner).set_params(tol=max(learner.tol, LOOSE), checkpoint=None)
+        self.model = clone(learner).set_params(
+            tol=max(learner.tol, LOOSE),
+            checkpoint=None,
+            class_weight=class_weight_among(learner.class_weight, self.y_train[self.learned]),
+        )
         self.most, self.random = most, random
         self.nearest: Index | None = None  # of the same class, (n, most)
 
