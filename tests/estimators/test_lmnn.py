@@ -449,6 +449,18 @@ def test_warm_start_reaches_the_optimum_of_other_parameters(overlapping):
     assert model.objective_ == pytest.approx(cold.objective_, rel=2e-3)
 
 
+@pytest.mark.parametrize("parameters", [{}, {"validation_fraction": 0.3}], ids=str)
+def test_warm_start_from_less_than_the_kept_distance(parameters, rng):
+    """Where no impostor is near, the optimum is the kept distance. The last map is far below it."""
+    y = np.repeat([0, 1, 2], 20)
+    X = rng.standard_normal((60, 3)) + 20 * y[:, None]
+    model = LMNN(shrinkage=0.5, warm_start=True, random_state=0).fit(10 * X, y)
+    model.set_params(**parameters).fit(X, y)
+    M = model.get_mahalanobis_matrix()
+    np.testing.assert_allclose(M, M[0, 0] * np.eye(3), atol=1e-6 * M[0, 0])
+    assert model.duality_gap_ <= model.tol
+
+
 def test_warm_start_with_another_number_of_features_is_an_error(overlapping):
     X, y = overlapping
     model = LMNN(shrinkage=0, warm_start=True).fit(X, y)

@@ -141,9 +141,12 @@ class LMNNPoints:
         Directions that L lacks stay open, at a tenth of the mean of the others.
         A descent from L then stays longer in the directions that L finds good. It is the way to go
         where it will be stopped early; to the optimum it is longer than that of whitened points.
+        L = 0 finds none good, and leaves the problem as it is.
         """
         values, vectors = scipy_linalg.eigh(L.T @ L)
         missing = values <= null_tolerance(values)
+        if missing.all():
+            return self
         roots = np.sqrt(np.where(missing, OPEN * values[~missing].mean(), values))
         frame, inverse = vectors.T * roots[:, None], vectors / roots
         kernels, exact = self.kernels, self.exact
