@@ -109,6 +109,28 @@ def test_the_distance_that_is_kept_is_chosen_once():
     assert path.model.prior_components_ is None
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_integers_are_tried_as_the_numbers_that_are_learned_from(kind):
+    """The distance that is kept was rounded to integers."""
+    X, y = cloud()
+    X, grid = X * [1, 4, 16, 50], {"n_neighbors": (1, 6), "push_weight": (0.3, 0.5)}
+    expected = choose_targets(X, y, **grid, random_state=0, refit=False)
+    found = choose_targets(X.astype(kind), y, **grid, random_state=0, refit=False)
+    assert found.trials == expected.trials
+
+
+def test_later_trials_keep_the_digits_of_points_far_from_the_origin():
+    """In float32 the images of points at 1e4 are right to the digits that the points have."""
+    X, y = cloud()
+    far = (np.rint(1e3 * X) / 1e3 * [1, 10, 100, 1000] + 3e4).astype(np.float32)
+    path = targets._Path(far, split_points(np.arange(300), y, 0.3, 5), LMNN(), 9, None)
+    path.learn(2, 0.5)
+    prior, points = path.model.prior_components_, np.asarray(path.X_train, dtype=np.float64)
+    path._in_prior()
+    assert path.X_train.dtype == np.float32
+    np.testing.assert_allclose(pdist(path.X_train), pdist(points @ prior.T), rtol=1e-4, atol=1e-5)
+
+
 def test_a_class_without_a_row_to_learn_from_may_have_a_weight(iris):
     X, y = np.vstack([iris[0], iris[0][:1] - 9]), np.append(iris[1], 7)
     rows = split_points(np.arange(151), y, 0.3, np.random.RandomState(5).randint(2**31 - 1))

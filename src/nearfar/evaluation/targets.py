@@ -26,10 +26,12 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from nearfar.errors import InvalidInputError, NearfarWarning
-from nearfar.estimators._input import class_weight_among
+from nearfar.estimators._input import class_weight_among, validated_points
+from nearfar.estimators._shrinkage import framed
+from nearfar.estimators._start import central_point
 from nearfar.evaluation.knn import mistakes_of_counts
 from nearfar.evaluation.split import Split, split_points
-from nearfar.kernels import is_torch, kernels_for, take_rows, to_host
+from nearfar.kernels import take_rows, to_host
 from nearfar.supervision import class_order, target_table
 from nearfar.validation import check_number
 
@@ -185,7 +187,7 @@ def choose_targets(
         check_number("push_weight", weight, Real, 0, 1, open_ends=True)
     check_number("validation_fraction", validation_fraction, Real, 0, 1, open_ends=True)
     check_number("n_splits", n_splits, Integral, 1, None)
-    points = X if is_torch(X) else np.asarray(X)
+    points = validated_points(clone(learner), X, reset=True)
     labels, random = np.asarray(to_host(y)), check_random_state(random_state)
     rows = np.arange(len(labels))
     splits = [
@@ -274,8 +276,8 @@ class _Path:
         prior = self.model.prior_components_
         if prior is None:
             return
-        parts = (kernels_for(X).apply(X, prior) for X in (self.X_train, self.X_test))
-        self.X_train, self.X_test = parts
+        centre = to_host(central_point(self.X_train))
+        self.X_train, self.X_test = (framed(X, prior, centre) for X in (self.X_train, self.X_test))
         components = to_host(self.model.components_) @ np.linalg.pinv(prior)
         self.model.set_params(shrinkage=self.model.shrinkage_)
         self.model.components_, self.model.prior_components_ = components, None
