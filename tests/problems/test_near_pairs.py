@@ -7,7 +7,7 @@ import pytest
 
 from nearfar.kernels import kernels_for, on_numpy
 from nearfar.problems import near_pairs
-from nearfar.problems.near_pairs import near_scatter, whitened_by_near_pairs
+from nearfar.problems.near_pairs import PairsInMemory, near_scatter, whitened_by_near_pairs
 from nearfar.supervision import Pairs, class_order
 from nearfar.supervision.pairs import pairs_of_labels
 
@@ -26,13 +26,10 @@ def by_loops(pairs):
 def whiten(pairs, regularization):
     """R, G and free of points about the first."""
     rows = pairs.points - pairs.points[0]
-    return whitened_by_near_pairs(
-        on_numpy,
-        rows,
-        pairs,
-        lambda U: on_numpy.sq_lengths(U, *pairs.far_edges()),
-        regularization,
+    known = PairsInMemory(
+        on_numpy, rows, pairs, lambda U: on_numpy.sq_lengths(U, *pairs.far_edges())
     )
+    return whitened_by_near_pairs(known, regularization)
 
 
 @pytest.fixture(params=["labels", "pairs"])

@@ -13,6 +13,7 @@ from nearfar.estimators._shrinkage import PRIOR_ROWS, Prior, chosen_prior, frame
 from nearfar.estimators._start import SAMPLE_ROWS, central_point, check_spread, dead_features
 from nearfar.files import fingerprint
 from nearfar.kernels import Array, kernels_for, to_host
+from nearfar.problems.soft_neighbors_tasks import differing
 
 Index = NDArray[np.intp]
 Matrix = NDArray[np.float64]
@@ -35,6 +36,12 @@ def live_blocks(X: Any, order: Index, most_rows: int | None = None) -> tuple[Blo
         parts = blocks.map(_without, name="dead_features", shared=(dead,))
         blocks = blocks.with_parts(parts, blocks.shape[1], blocks.dtype)
     return blocks, (spreads > 0) & ~dead
+
+
+def varying_in_blocks(blocks: Blocks) -> Mask:
+    """Which features differ between rows."""
+    first = blocks.take(np.zeros(1, dtype=np.intp))
+    return np.asarray(blocks.total(differing, name="varying", shared=(first,))) > 0
 
 
 def central_row(blocks: Blocks) -> Matrix:

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from nearfar.blocks import Blocks
+from nearfar.estimators._block_rows import block_keys, scaled_blocks, varying_in_blocks
 from nearfar.estimators._input import checked_labels, validated_points
 from nearfar.estimators._shrinkage import (
     AUTO,
@@ -101,11 +103,14 @@ def shrunk_pairs(
     ``feature_scale_`` and ``prior_components_`` of the estimator.
     """
     points, labels, scale, prior = pairs.points, pairs.labels, None, None
-    d = int(np.count_nonzero(varying(kernels_for(points), points)))
+    in_blocks = isinstance(points, Blocks)
+    varies = varying_in_blocks(points) if in_blocks else varying(kernels_for(points), points)
+    d = int(np.count_nonzero(varies))
     if isinstance(estimator.shrinkage, str):
         check_range(points)
         if labels is None:
-            scale = scale_of_pairs(points, pairs.heads, pairs.tails, pairs.near, pairs.weights)
+            edges = pairs.heads, pairs.tails, pairs.near, pairs.weights
+            scale = scale_of_pairs(points, *edges, keys=block_keys(points) if in_blocks else None)
         elif diagonal:
             scale = scale_of_rows(points, labels.codes, pairs.given_weights)
         else:
@@ -115,7 +120,8 @@ def shrunk_pairs(
     estimator.feature_scale_ = None if scale is None else to_host(scale)
     estimator.prior_components_ = None if prior is None else prior[0]
     if scale is not None:
-        pairs = replace(pairs, points=points * scale)
+        scaled = scaled_blocks(points, to_host(scale)) if in_blocks else points * scale
+        pairs = replace(pairs, points=scaled)
     elif prior is not None:
         pairs = replace(pairs, points=framed(points, prior[0]))
     return pairs, prior

@@ -12,6 +12,7 @@ from scipy import linalg as scipy_linalg
 from scipy import sparse
 from sklearn.metrics import roc_auc_score
 
+from nearfar.blocks import Blocks
 from nearfar.errors import InvalidInputError, WorseThanInputsWarning, warn
 from nearfar.estimators._start import central_point
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
@@ -189,26 +190,41 @@ def better_scale(points: Array, codes: Index, n_neighbors: int) -> Array | None:
 
 
 def scale_of_pairs(
-    points: Array, heads: Index, tails: Index, near: Mask, weights: Matrix | None = None
+    points: Array,
+    heads: Index,
+    tails: Index,
+    near: Mask,
+    weights: Matrix | None = None,
+    keys: Matrix | None = None,
 ) -> Array | None:
-    """As `better_scale`, for near and far pairs: by the area under the ROC curve of distances."""
+    """As `better_scale`, for near and far pairs: by the area under the ROC curve of distances.
+
+    ``keys`` are the `value_keys` of points in blocks.
+    """
     same = equal_points(points)
     used, ends = np.unique(same[np.stack([heads, tails])], return_inverse=True)
-    order = np.argsort(value_keys(take_rows(points, used)))
-    scale = one_scale(take_rows(points, used[order]))
+    order = np.argsort(value_keys(take_rows(points, used)) if keys is None else keys[used])
+    scale = one_scale(_rows_of(points, used[order[:: -(-len(used) // SCALE_ROWS)]]))
     places = np.sort(np.argsort(order)[ends.reshape(2, -1)], axis=0)
     few = np.concatenate([_spread_pairs(places, kind) for kind in (near, ~near)])
     if scale is None or near[few].all() or not near[few].any():
         return None
-    kernels = kernels_for(points)
-    edges = [kernels.index(end[few], points) for end in (heads, tails)]
+    rows, ends = np.unique([heads[few], tails[few]], return_inverse=True)
+    scored = _rows_of(points, rows)
+    kernels = kernels_for(scored)
+    edges = [kernels.index(end, scored) for end in ends.reshape(2, -1)]
     w = None if weights is None else weights[few]
 
     def area(X: Array) -> float:
         squares = to_host(kernels.sq_lengths(X, *edges))
         return float(roc_auc_score(near[few], -squares, sample_weight=w))
 
-    return scale if area(points * scale) > area(points) else None
+    return scale if area(scored * scale) > area(scored) else None
+
+
+def _rows_of(points: Array | Blocks, rows: Index) -> Array:
+    """Some rows of points, which may lie in blocks."""
+    return points.take(rows) if isinstance(points, Blocks) else take_rows(points, rows)
 
 
 def _spread_pairs(places: Index, kind: Mask) -> Index:

@@ -13,6 +13,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 
 from nearfar.blocks import Blocks
+from nearfar.blocks.rows import rows_at_a_time
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.kernels import Array, kernels_for, row_blocks, to_host
 from nearfar.linalg import eigh, pad_or_trim_rows, signed, symmetric
@@ -147,6 +148,10 @@ def check_spread(spread: float) -> None:
 
 def check_range(X: Array) -> None:
     """`check_spread` of points: a constant feature must not hide that the others hardly vary."""
+    if isinstance(X, Blocks):
+        first = X.take(np.zeros(1, dtype=np.intp))
+        check_spread(max(X.results(_farthest, name="spread", shared=(first,))))
+        return
     if sparse.issparse(X):
         check_spread(float(abs(X.data).max(initial=0.0)))
         return
@@ -155,6 +160,13 @@ def check_range(X: Array) -> None:
     first = kernels.double(X[:1])
     if not float(abs(kernels.double(X[::step]) - first).max()) > 1 / SCALE_LIMIT:
         check_spread(float(abs(kernels.double(X) - first).max()))
+
+
+def _farthest(block: Array, first: Array) -> float:
+    """The largest difference of an entry from that of the first row."""
+    kernels = kernels_for(block)
+    parts = rows_at_a_time(block)
+    return max(float(abs(kernels.double(part) - kernels.double(first)).max()) for part in parts)
 
 
 def check_power(size: float, power: int, what: str, remedy: str) -> None:

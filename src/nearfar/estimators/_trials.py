@@ -50,8 +50,10 @@ def warn_if_trials_are_worse(estimator: Any, X: Array, labels: ClassOrder | None
     two times as long as the fit that it follows, and is made only for a full metric of few rows and
     without a time limit.
     """
+    if labels is None or _on_trial.get():
+        return
     n = X.shape[0]
-    if labels is None or _on_trial.get() or not FEWEST_ROWS <= n <= MOST_ROWS:
+    if not FEWEST_ROWS <= n <= MOST_ROWS:
         return
     if estimator.max_seconds is not None or estimator.status_ not in ENDED:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,12 @@ from sklearn.utils import check_random_state
 from nearfar.blocks import is_dask
 from nearfar.blocks.collections import (
     array_of_known_rows,
+    as_array,
     on_this_machine,
     rows_on_this_machine,
 )
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._block_rows import live_blocks
 from nearfar.estimators._dask import refuse_dask, validated_dask
 from nearfar.estimators._input import (
     checked_labels,
@@ -27,6 +29,7 @@ from nearfar.estimators._input import (
 )
 from nearfar.estimators._start import without_dead_features
 from nearfar.kernels import Array, is_torch, take_rows, to_host
+from nearfar.problems.near_pairs_blocks import check_room
 from nearfar.registry import entries
 from nearfar.supervision import Pairs, Tuples
 from nearfar.supervision.labels import check_class_pairs, check_near_and_far
@@ -61,11 +64,7 @@ def holds_tuples(X: Any) -> bool:
 def validated_tuples(estimator: Any, X: Any, reset: bool) -> tuple[Array, Index]:
     """Points, all finite, and the rows (m, 2) or (m, 3) that make up the tuples."""
     if _size_of_tuples(estimator, X) not in (2, 3):
-        raise InvalidInputError(
-            f"{type(estimator).__name__} takes pairs of shape (n_pairs, 2, n_features) or triplets"
-            f" of shape (n_triplets, 3, n_features); got {_shape(X)}."
-            " Stack pairs with numpy.stack([a, b], axis=1)."
-        )
+        _refuse_size(estimator, _shape(X))
     return _points_and_rows(estimator, X, reset)
 
 
@@ -177,6 +176,8 @@ def validated_pairs(
     sample_weight: Any = None,
     both: bool = True,
     drop_dead: bool = False,
+    sharded: bool = False,
+    check: Callable[[], None] = lambda: None,
 ) -> Pairs:
     """The near and far pairs that X and y give to ``fit``.
 
@@ -201,6 +202,12 @@ def validated_pairs(
     drop_dead : bool, default=False
         Whether features that hardly vary are set to zero first. Points that differ in no other
         feature then count as equal.
+    sharded : bool, default=False
+        Whether the points of pairs in a Dask array are left there, as `Blocks` of the rows that are
+        named, with zeros for features that hardly vary. Otherwise they come to this machine.
+    check : callable
+        Checks parameters; called before rows of a Dask array are read, when ``n_features_in_`` is
+        known.
     """
     vars(estimator).pop("classes_", None)
     name = type(estimator).__name__
@@ -208,8 +215,10 @@ def validated_pairs(
         if n_pairs is not None:
             check_number("n_pairs", n_pairs, Integral, 1, None)
         if is_dask(X):
-            drawn = pairs_of_blocks(estimator, X, y, n_pairs, random_state, sample_weight)
-            points = without_dead_features(drawn.points) if drop_dead else drawn.points
+            given = estimator, X, y, n_pairs, random_state, sample_weight
+            drawn = pairs_of_blocks(*given, sharded=sharded, check=check)
+            dead = drop_dead and not sharded
+            points = without_dead_features(drawn.points) if dead else drawn.points
             return replace(drawn, points=points)
         points = validated_points(estimator, X, reset=True)
         labels = validated_labels(estimator, points, y)
@@ -223,6 +232,8 @@ def validated_pairs(
             f"n_pairs={n_pairs} chooses pairs of labelled points, but X holds tuples."
             " Set n_pairs=None, or give points of shape (n_samples, n_features) and labels."
         )
+    if sharded and is_dask(X.points if isinstance(X, Tuples) else X):
+        return _pairs_in_blocks(estimator, X, y, sample_weight, both=both, check=check)
     points, indices = validated_tuples(estimator, X, reset=True)
     near = validated_kinds(estimator, indices, y)
     weights = validated_weights(estimator, len(indices), sample_weight)
@@ -231,26 +242,93 @@ def validated_pairs(
     return replace(pairs, rows=X.named_rows) if isinstance(X, Tuples) else pairs
 
 
-def pairs_of_blocks(
-    estimator: Any, X: Any, y: Any, n_pairs: int | None, random_state: Any, sample_weight: Any
+def _pairs_in_blocks(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    *,
+    both: bool,
+    check: Callable[[], None],
 ) -> Pairs:
-    """Pairs drawn from labelled rows of a Dask array: the rows that they name, in memory."""
+    """Pairs of a Dask array, by row number or as an array of shape (m, 2 or 3, features).
+
+    Their points are the rows that pairs with weight name, ascending, in blocks.
+    """
+    array = X.points if isinstance(X, Tuples) else _rows_of_dense(estimator, X)
+    array = validated_dask(estimator, array, reset=True)
+    check()
+    array = array_of_known_rows(array)
+    indices = X.indices if isinstance(X, Tuples) else np.arange(len(array)).reshape(-1, X.shape[1])
+    if indices.shape[1] not in (2, 3):
+        _refuse_size(estimator, (*indices.shape, array.shape[1]))
+    near = validated_kinds(estimator, indices, on_this_machine(y))
+    weights = validated_weights(estimator, len(indices), on_this_machine(sample_weight))
+    named = np.unique(indices if weights is None else indices[weights > 0])
+    check_room((len(named), array.shape[1]), array.dtype, (indices.shape[1] - 1) * len(indices))
+    rows, _ = live_blocks(array, named)
+    place = np.searchsorted(named, indices)
+    return replace(pairs_of_tuples(rows, place, near, both, False, weights), rows=named)
+
+
+def _rows_of_dense(estimator: Any, X: Any) -> Any:
+    """The rows (m · size, features) of a Dask array of tuples (m, size, features)."""
+    array = as_array(X, ndim=3)
+    if array.shape[1] not in (2, 3):
+        _refuse_size(estimator, array.shape)
+    array = array.rechunk({1: -1, 2: -1})
+    if np.isnan(array.shape[0]):
+        array = array.copy()  # the user's stays as it is
+        array.compute_chunk_sizes()
+    return array.reshape(-1, array.shape[2])
+
+
+def _refuse_size(estimator: Any, shape: tuple[int, ...]) -> NoReturn:
+    raise InvalidInputError(
+        f"{type(estimator).__name__} takes pairs of shape (n_pairs, 2, n_features) or triplets"
+        f" of shape (n_triplets, 3, n_features); got {shape}."
+        " Stack pairs with numpy.stack([a, b], axis=1)."
+    )
+
+
+def pairs_of_blocks(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    n_pairs: int | None,
+    random_state: Any,
+    sample_weight: Any,
+    *,
+    sharded: bool = False,
+    check: Callable[[], None] = lambda: None,
+) -> Pairs:
+    """Pairs drawn from labelled rows of a Dask array: the rows that they name, in memory.
+
+    Or in blocks, if they are ``sharded``, with zeros for features that hardly vary.
+    """
     name = type(estimator).__name__
     if name not in {entry.name for entry in entries(blocks=True)}:
         refuse_dask(estimator, X)
     if n_pairs is None:
         raise InvalidInputError(
-            f"n_pairs=None takes all pairs of labelled rows, and {name} holds its pairs in memory;"
+            f"n_pairs=None takes all pairs of labelled rows, and {name} would hold each of them;"
             " got a Dask array. Set n_pairs, for example to 100000, or give Tuples."
         )
-    array = array_of_known_rows(validated_dask(estimator, X, reset=True))
+    array = validated_dask(estimator, X, reset=True)
+    check()
+    array = array_of_known_rows(array)
     labels = validated_labels(estimator, array, on_this_machine(y))
     weights = validated_weights(estimator, len(array), on_this_machine(sample_weight), labels)
     check_class_pairs(labels, name)
     heads, tails, near = labelled_edges(labels, n_pairs, check_random_state(random_state))
     rows = np.unique([heads, tails])
     heads, tails = np.searchsorted(rows, heads), np.searchsorted(rows, tails)
-    pairs = Pairs(rows_on_this_machine(array, rows), heads, tails, near, rows=rows)
+    if sharded:
+        check_room((len(rows), array.shape[1]), array.dtype, len(heads))
+        points, _ = live_blocks(array, rows)
+    else:
+        points = rows_on_this_machine(array, rows)
+    pairs = Pairs(points, heads, tails, near, rows=rows)
     return weighted_by_points(pairs_of_edges(pairs, name), weights)
 
 

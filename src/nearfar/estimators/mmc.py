@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nearfar.blocks import is_dask
+from nearfar.blocks import Blocks, is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._pairs import PairLearner, shrunk_pairs
 from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof, weights_proof
 from nearfar.estimators._shrinkage import check_shrinkage, in_inputs, of_points
-from nearfar.estimators._start import given_start, learned_rows, robust_centre
+from nearfar.estimators._start import check_range, given_start, learned_rows, robust_centre
 from nearfar.estimators._training import (
     Training,
     check_limits,
@@ -28,8 +29,10 @@ from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.mmc import DiagonalMMCProblem, MMCProblem
+from nearfar.problems.mmc_blocks import DiagonalMMCBlocks, MMCBlocks
 from nearfar.solvers import Iterate
 from nearfar.solvers.quasi_newton import ascend
+from nearfar.supervision import Pairs
 from nearfar.validation import check_choice, check_number
 
 Matrix = NDArray[np.float64]
@@ -223,6 +226,8 @@ class MMC(PairLearner, MetricLearner):
             self.random_state,
             sample_weight=sample_weight,
             drop_dead=True,
+            sharded=True,
+            check=self._check_parameters,
         )
         self._check_parameters()
         rows = learned_rows(self.n_components, self.reduce, self.n_features_in_)
@@ -232,17 +237,18 @@ class MMC(PairLearner, MetricLearner):
 
         inputs = pairs.points
         pairs, prior = shrunk_pairs(self, pairs, AUTO_ROWS, diagonal=self.diagonal)
-        points, scale = pairs.points, self.feature_scale_
+        scale = self.feature_scale_
         if given is not None:
             given = of_points(given, scale, prior)
-        kind = DiagonalMMCProblem if self.diagonal else MMCProblem
-        problem = kind.build(pairs, robust_centre(points), self.shrinkage_, floored=rows is None)
+        problem = self._problem(pairs, floored=rows is None)
+        if isinstance(pairs.points, Blocks):  # differences are in shards: rows may be freed
+            inputs, pairs = None, replace(pairs, points=None)
         start = problem.start(rows, given)
 
         def attributes(iterate: Iterate) -> dict[str, Any]:
             components = in_inputs(problem.returned(iterate.point), scale, prior)
             components = pad_or_trim_rows(components, self.n_components)
-            return {"components_": kernels_for(points).like(components, points)}
+            return {"components_": kernels_for(problem.U).like(components, problem.U)}
 
         training = Training(self, X, y)
         iterates = ascend(problem, start, self.tol, fixed_rank=rows is not None)
@@ -275,6 +281,15 @@ class MMC(PairLearner, MetricLearner):
         if self.shrinkage == "auto" and sample_weight is None and not is_dask(X):
             warn_if_trials_are_worse(self, inputs, pairs.labels)
         return self
+
+    def _problem(self, pairs: Pairs, *, floored: bool) -> MMCProblem:
+        points = pairs.points
+        if isinstance(points, Blocks):
+            check_range(points)
+            of_blocks = DiagonalMMCBlocks if self.diagonal else MMCBlocks
+            return of_blocks.of(pairs, self.shrinkage_, floored=floored)
+        kind = DiagonalMMCProblem if self.diagonal else MMCProblem
+        return kind.build(pairs, robust_centre(points), self.shrinkage_, floored=floored)
 
     def _check_parameters(self) -> None:
         n_features = self.n_features_in_

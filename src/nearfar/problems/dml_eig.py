@@ -44,6 +44,7 @@ from nearfar.linalg import symmetric
 from nearfar.problems.near_pairs import (
     CANCELLED,
     Floor,
+    PairsInMemory,
     central_origin,
     floor_of_pairs,
     measure_of_pairs,
@@ -111,13 +112,13 @@ class DMLEigProblem:
             rows = kernels.double(X) - central_origin(kernels, X)
         else:
             rows = _differences(kernels, X, pairs.far_edges())
-        basis, _, free = whitened_by_near_pairs(
+        known = PairsInMemory(
             kernels,
             rows,
             pairs,
             lambda U: kernels.sq_lengths(U, *edges) if edges else (U * U).sum(1),
-            regularization,
         )
+        basis, _, free = whitened_by_near_pairs(known, regularization)
         measure = measure_of_pairs(pairs, regularization)
         floor = None
         if floored:

@@ -46,6 +46,7 @@ from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import NULL_TOLERANCE, bounded_leading_eigh, symmetric
 from nearfar.problems.near_pairs import (
     Floor,
+    PairsInMemory,
     floor_of_pairs,
     measure_of_pairs,
     near_squares,
@@ -98,9 +99,9 @@ class Line:
         rates = (0.5 * q1 + t * q2) / lengths
         bends = (q2 - rates * rates) / lengths
         return (
-            a + t * (b + t * c) - _sum(lengths, self.weights),
-            b + 2 * t * c - _sum(rates, self.weights),
-            2 * c - _sum(bends, self.weights),
+            a + t * (b + t * c) - weighted_sum(lengths, self.weights),
+            b + 2 * t * c - weighted_sum(rates, self.weights),
+            2 * c - weighted_sum(bends, self.weights),
         )
 
 
@@ -202,14 +203,8 @@ class MMCProblem:
         total: float | None,
     ) -> Matrix:
         """R of (2); directions in which no pair differs get no weight."""
-        return whitened_by_near_pairs(
-            kernels,
-            points,
-            pairs,
-            lambda U: kernels.sq_lengths(U, *far),
-            regularization,
-            total,
-        )[0]
+        known = PairsInMemory(kernels, points, pairs, lambda U: kernels.sq_lengths(U, *far))
+        return whitened_by_near_pairs(known, regularization, total)[0]
 
     @staticmethod
     def _few(n_far: int, k: int) -> bool:
@@ -279,7 +274,12 @@ class MMCProblem:
         return leading
 
     def _check_start(self, L: Matrix) -> None:
-        if not float(self._squares(self._apply(self.kernels, self.U, L)).sum()) > 0:
+        self._check_separates(float(self._squares(self._apply(self.kernels, self.U, L)).sum()))
+
+    @staticmethod
+    def _check_separates(squares: float) -> None:
+        """Raise unless some far pair has a length, of which these are the squares."""
+        if not squares > 0:
             raise InvalidInputError(
                 "the initial map must separate some far pair; it maps each pair to one point."
                 " Use another one, or init='auto'."
@@ -311,7 +311,7 @@ class MMCProblem:
     def _placed(self, L: Matrix, U: Array) -> Placement:
         L = L / np.linalg.norm(L)
         lengths, Z = self._far_lengths(L, U)
-        scale = _sum(lengths, self.weights)
+        scale = weighted_sum(lengths, self.weights)
         lengths = lengths * scale
         W = self._weighted_moment(1 / _held(lengths), U)  # (6)
         return Placement(scale * L, scale * Z, lengths, W, U)
@@ -366,19 +366,19 @@ class MMCProblem:
         with lengths of at least SHORT times the mean is tried as well.
         """
         held = _held(at.lengths)
-        square = _sum(held, self.weights) * self._largest(at.W)
+        square = weighted_sum(held, self.weights) * self._largest(at.W)
         some = self.kernels.flatnonzero(at.lengths < SHORT * at.lengths.mean())
         if len(some):
             longer = _held(at.lengths, SHORT)
             less = self._weighted_moment((1 / longer - 1 / held)[some], at.U, some)
-            square = min(square, _sum(longer, self.weights) * self._largest(at.W + less))
+            square = min(square, weighted_sum(longer, self.weights) * self._largest(at.W + less))
         return Certificate(float(np.linalg.norm(at.L)), square**0.5)
 
     def certify(self, L: Matrix) -> Certificate:
         """(7) from the data in float64, of the map that a fit returns for L."""
         squares, constraint = self.measure(self.returned(L))
         bound = self.bound(self._placed(L, self.exact())).bound
-        objective = _sum(squares**0.5, self.weights)
+        objective = weighted_sum(squares**0.5, self.weights)
         return Certificate(objective, bound, (1 - self.shrinkage) * constraint)
 
 
@@ -395,21 +395,19 @@ class DiagonalMMCProblem(MMCProblem):
         regularization: float,
         total: float | None,
     ) -> Matrix:
-        scatter = near_squares(kernels, pairs, pairs.points)
-        spread = scatter.sum() if total is None else total
         live = varying(kernels, points)
-        scatter = scatter + regularization * spread / max(int(live.sum()), 1)
         centred = points - points.sum(0) / len(points)
         variance = kernels.to_host((centred * centred).sum(0)) / len(points)
-        usual = 2 * pairs.near_total * variance  # expected for random pairs
-        null = (scatter <= NULL_TOLERANCE * usual) | ~live
-        if null.any():
-            scale = np.sqrt(np.where(variance > 0, variance, 1))
+
+        def refuse(scale: Matrix, null: NDArray[np.bool_], *, equal: bool) -> None:
             unit = points / kernels.like(scale, points)
             along = unit * kernels.like(null, points)
             part, whole = (kernels.sq_lengths(rows, *far) for rows in (along, unit))
-            refuse_unbounded(kernels, part, whole, equal=regularization > 0 and not spread)
-        return np.where(null, 0, 1 / np.sqrt(np.where(null, 1, scatter)))
+            refuse_unbounded(kernels, part, whole, equal=equal)
+
+        scatter = near_squares(kernels, pairs, pairs.points)
+        usual = 2 * pairs.near_total * variance  # expected for random pairs
+        return whitened_features(scatter, usual, live, regularization, total, refuse)
 
     @staticmethod
     def _few(n_far: int, k: int) -> bool:
@@ -457,11 +455,33 @@ class DiagonalMMCProblem(MMCProblem):
         return opened
 
 
+def whitened_features(
+    scatter: Matrix,
+    usual: Matrix,
+    live: NDArray[np.bool_],
+    regularization: float,
+    total: float | None,
+    refuse: Callable[..., None],
+) -> Matrix:
+    """R of (8), from sums of squares of the near pairs, and those that are ``usual``.
+
+    ``refuse(scale, null, equal=...)`` raises if far pairs differ in the features ``null``, which
+    are divided by a scale.
+    """
+    spread = scatter.sum() if total is None else total
+    scatter = scatter + regularization * spread / max(int(live.sum()), 1)
+    null = (scatter <= NULL_TOLERANCE * usual) | ~live
+    if null.any():
+        scale = np.sqrt(np.where(usual > 0, usual, 1))
+        refuse(scale, null, equal=regularization > 0 and not spread)
+    return np.where(null, 0, 1 / np.sqrt(np.where(null, 1, scatter)))
+
+
 def _held(lengths: Array, share: float = SHORTEST) -> Array:
     """Lengths of far pairs, raised to at least a share of the mean."""
     return lengths.clip(share * float(lengths.mean()), None)
 
 
-def _sum(lengths: Array, weights: Array | None) -> float:
+def weighted_sum(lengths: Array, weights: Array | None) -> float:
     """Σ w ℓ over the far pairs."""
     return float(lengths.sum() if weights is None else (weights * lengths).sum())

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from types import ModuleType
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,31 +50,86 @@ BLOCK_ROWS = 1 << 16  # pairs whose differences are held at a time
 BLOCK_ENTRIES = 1 << 22  # entries of differences that are held at a time, 32 MB
 
 
+class NearAndFar(Protocol):
+    """What (2) needs of near and far pairs, wherever they are."""
+
+    def constant(self) -> NDArray[np.bool_]:
+        """Which features do not vary, (d,)."""
+
+    def near_scatter(self) -> Matrix:
+        """Σ_near xxᵀ."""
+
+    def near_rows(self) -> Array:
+        """Rows whose Gram matrix that is."""
+
+    def whitened(self, near: Array, ridge: float) -> tuple[Matrix, Matrix, Matrix]:
+        """Basis, dual basis and P of `nearfar.problems.whitening.whitened`, for the near rows."""
+
+    def refuse_unbounded(self, basis: Matrix, null: Matrix, *, equal: bool) -> None:
+        """Raise if far pairs differ along directions ``null`` of the coordinates of a basis.
+
+        ``equal`` is that of `refuse_apart`.
+        """
+
+
+@dataclass(frozen=True)
+class PairsInMemory:
+    """Pairs, and rows that are points or differences of far pairs, as `NearAndFar`."""
+
+    kernels: ModuleType
+    rows: Array
+    pairs: Pairs
+    squares: Callable[[Array], Array]  # ‖x‖² of each far pair, for rows in some coordinates
+
+    def constant(self) -> NDArray[np.bool_]:
+        """As `NearAndFar.constant`."""
+        return ~varying(self.kernels, self.pairs.points)
+
+    def near_scatter(self) -> Matrix:
+        """As `NearAndFar.near_scatter`."""
+        return near_scatter(self.kernels, self.pairs)
+
+    def near_rows(self) -> Array:
+        """As `NearAndFar.near_rows`: at most one for each point, or a block for pairs."""
+        parts = _near_parts(self.kernels, self.pairs, self.pairs.points)
+        if self.pairs.labels is not None:
+            return self.kernels.concatenate(list(parts))
+        rows = next(parts)
+        for part in parts:  # a triangular factor has the same Gram matrix, and keeps small features
+            rows = self.kernels.like(triangular(*map(self.kernels.to_host, (rows, part))), part)
+        return rows
+
+    def whitened(self, near: Array, ridge: float) -> tuple[Matrix, Matrix, Matrix]:
+        """As `NearAndFar.whitened`."""
+        basis, dual, _, P, _ = whitened(self.kernels, self.rows, near, self.pairs.near_total, ridge)
+        return basis, dual, P
+
+    def refuse_unbounded(self, basis: Matrix, null: Matrix, *, equal: bool) -> None:
+        """As `NearAndFar.refuse_unbounded`."""
+        U = self.kernels.apply(self.rows, basis.T)
+        part, whole = self.squares(self.kernels.apply(U, null.T)), self.squares(U)
+        refuse_unbounded(self.kernels, part, whole, equal=equal)
+
+
 def whitened_by_near_pairs(
-    kernels: ModuleType,
-    rows: Array,
-    pairs: Pairs,
-    squares: Callable[[Array], Array],
-    regularization: float,
-    total: float | None = None,
+    pairs: NearAndFar, regularization: float, total: float | None = None
 ) -> tuple[Matrix, Matrix, Matrix]:
     """R of (2), its dual G, and directions (k, ·) in which the ridge dominates.
 
-    The rows are points, or differences of far pairs, and ``squares`` gives ‖x‖² of each far pair
-    for rows in some coordinates. Directions in which no pair differs and constant features get no
-    weight; apart from them, rows are X = X R Gᵀ. ``total`` is T of (1), if it is given.
+    Directions in which no pair differs and constant features get no weight; apart from them, rows
+    are X = X R Gᵀ. ``total`` is T of (1), if it is given.
     """
-    constant = ~varying(kernels, pairs.points)
-    H = near_scatter(kernels, pairs)
+    constant = pairs.constant()
+    H = pairs.near_scatter()
     found = steadily_whitened(H, regularization, total, constant)
     if found is not None:
         return *found, np.empty((len(H), 0))
     ridge = _ridge(H, regularization, total, len(H) - int(constant.sum()))
     if not H.any() and not ridge:  # all near pairs are of equal points, so that nothing is a limit
-        whole = squares(rows)
-        refuse_unbounded(kernels, whole, whole, equal=regularization > 0)
-    near = _near_rows(kernels, pairs)
-    basis, dual, _, H, _ = whitened(kernels, rows, near, pairs.near_total, ridge)
+        pairs.refuse_unbounded(*[np.eye(len(H))] * 2, equal=regularization > 0)
+    near = pairs.near_rows()
+    kernels = kernels_for(near)
+    basis, dual, H = pairs.whitened(near, ridge)
     for _ in range(RIDGE_PASSES if ridge else 0):  # no direction is free, however small the ridge
         values, vectors = eigh(H)
         lengths = np.sqrt(np.maximum(values, np.finfo(float).eps * values.max(initial=0.0)))
@@ -82,14 +138,17 @@ def whitened_by_near_pairs(
     inner, null = range_and_null(H)
     R = basis @ inner
     if null.shape[1]:
-        U = kernels.apply(rows, basis.T)
-        part, whole = squares(kernels.apply(U, null.T)), squares(U)
-        refuse_unbounded(kernels, part, whole, equal=regularization > 0 and not ridge)
+        pairs.refuse_unbounded(basis, null, equal=regularization > 0 and not ridge)
         flat = linalg.orth(basis @ null)
         R -= flat @ (flat.T @ R)
     R[constant] = 0
     shares, vectors = linalg.eigh(ridge * (R.T @ R))
     return R, dual @ (H @ inner), vectors[:, shares > MOSTLY_RIDGE]
+
+
+def triangular(*parts: Matrix) -> Matrix:
+    """A triangular factor of the Gram matrix of all rows."""
+    return np.asarray(np.linalg.qr(np.vstack(parts), mode="r"))
 
 
 def steadily_whitened(
@@ -171,18 +230,6 @@ def near_squares(
         image = part if components is None else kernels.apply(part, components)
         total += kernels.to_host((image * image).sum(0))
     return total
-
-
-def _near_rows(kernels: ModuleType, pairs: Pairs) -> Array:
-    """Rows whose Gram matrix is Σ_near xxᵀ, at most one for each point, or a block for pairs."""
-    parts = _near_parts(kernels, pairs, pairs.points)
-    if pairs.labels is not None:
-        return kernels.concatenate(list(parts))
-    rows = next(parts)
-    for part in parts:  # a triangular factor has the same Gram matrix, and keeps small features
-        both = np.vstack([kernels.to_host(rows), kernels.to_host(part)])
-        rows = kernels.like(np.linalg.qr(both, mode="r"), part)
-    return rows
 
 
 def _near_parts(kernels: ModuleType, pairs: Pairs, points: Array) -> Iterator[Array]:
@@ -293,10 +340,21 @@ def refuse_unbounded(
 ) -> None:
     """Raise if far pairs differ in directions in which near pairs agree.
 
-    ``part`` (m,) are the squared lengths in these directions. ``equal`` means that a ridge adds
-    nothing, since all near pairs consist of equal points.
+    ``part`` (m,) are the squared lengths in these directions.
     """
-    apart: NDArray[np.intp] = kernels.to_host(kernels.flatnonzero(part > REACH**2 * whole))
+    refuse_apart(kernels.to_host(reaching(kernels, part, whole)), len(part), equal=equal)
+
+
+def reaching(kernels: ModuleType, part: Array, whole: Array) -> Array:
+    """The numbers of the pairs of which a ``part`` of the squared length is no rounding error."""
+    return kernels.flatnonzero(part > REACH**2 * whole)
+
+
+def refuse_apart(apart: NDArray[np.intp], count: int, *, equal: bool) -> None:
+    """Raise if any of ``count`` far pairs differs where near pairs agree.
+
+    ``equal`` means that a ridge adds nothing, since all near pairs consist of equal points.
+    """
     remedy = (
         "Give more near pairs, project with sklearn.decomposition.PCA first, or set"
         " shrinkage='auto'."
@@ -309,7 +367,7 @@ def refuse_unbounded(
     if len(apart):
         raise InvalidInputError(
             "the problem is unbounded: near pairs must differ in every direction in"
-            f" which far pairs do; {len(apart)} of {len(part)} far pairs differ where no near"
+            f" which far pairs do; {len(apart)} of {count} far pairs differ where no near"
             f" pair does. {remedy}",
             apart,
         )
