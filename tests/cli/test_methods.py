@@ -24,7 +24,7 @@ from nearfar.cli import commands, methods
 from nearfar.cli.methods import METHODS, PARAMETERS, make_model, taken_by, written
 from nearfar.datasets import load_table
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._feature_space import TAKES
+from nearfar.estimators._kernel import TAKES
 from nearfar.estimators.multi_metric_lmnn import PARTITIONS
 from nearfar.evaluation import knn_error, split_points
 from nearfar.io import load, save

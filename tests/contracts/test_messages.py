@@ -44,7 +44,7 @@ BUILTIN = {
     "compat/metric_learn/constraints.py": {"PeerError"},
     "compat/sklearn_nca.py": {"PeerError"},
     "cli/doctor.py": {"ArithmeticError"},  # shown as a line of its report
-    "estimators/_distances.py": {"TypeError"},  # numba hides a ValueError
+    "estimators/_deploy.py": {"TypeError"},  # numba hides a ValueError
     "estimators/energy.py": {"AttributeError"},  # for hasattr
     "estimators/pola.py": {"AttributeError"},
     "estimators/multi_metric_lmnn.py": {"AttributeError"},

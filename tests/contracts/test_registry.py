@@ -22,7 +22,7 @@ import nearfar
 from nearfar import estimators, io
 from nearfar.cli.methods import METHODS
 from nearfar.estimators._base import Metric
-from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._tuples import PairLearner
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.registry import ENTRIES, Entry, entries
 from tests.contracts.test_layers import is_type_checking

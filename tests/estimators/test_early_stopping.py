@@ -6,7 +6,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from nearfar import LMNN
 from nearfar.errors import ConvergenceWarning, InvalidInputError
-from nearfar.estimators._early_stopping import (
+from nearfar.estimators._held_out import (
     CLOSELY,
     PATIENCE,
     EarlyStopping,

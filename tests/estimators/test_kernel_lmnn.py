@@ -15,7 +15,7 @@ import nearfar
 from nearfar import LMNN, KernelLMNN
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError, ModelFileError
 from nearfar.estimators import _kernel
-from nearfar.estimators._early_stopping import held_out_rows, votes_under
+from nearfar.estimators._held_out import held_out_rows, votes_under
 from nearfar.supervision import class_order
 from tests.callbacks import interrupt_at, needs_callbacks
 

@@ -22,7 +22,7 @@ from nearfar import (
     verify,
 )
 from nearfar.errors import DataWarning, InvalidInputError, ModelFileError
-from nearfar.estimators._feature_space import Expansion, Kernel
+from nearfar.estimators._kernel import Expansion, Kernel
 from nearfar.problems.kernel_lmnn import KernelSpan
 
 X, Y = load_wine(return_X_y=True)

@@ -11,7 +11,7 @@ import nearfar
 from nearfar import LMNN, limits
 from nearfar.errors import CheckpointError, ConvergenceWarning, InvalidInputError
 from nearfar.estimators import _large_margin
-from nearfar.estimators._early_stopping import held_out_rows, votes_under
+from nearfar.estimators._held_out import held_out_rows, votes_under
 from nearfar.supervision import class_order
 from tests.callbacks import Recorder, interrupt, needs_callbacks
 from tests.processes import CAN_KILL, kill_fit

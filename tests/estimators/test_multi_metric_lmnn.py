@@ -17,8 +17,8 @@ from sklearn.model_selection import GridSearchCV
 
 from nearfar import LMNN, TRUSTED_TYPES, EnergyClassifier, MultiMetricLMNN, load, save
 from nearfar.errors import CheckpointError, ConvergenceWarning, DataWarning, InvalidInputError
-from nearfar.estimators import _early_stopping
-from nearfar.estimators._early_stopping import held_out_rows
+from nearfar.estimators import _held_out
+from nearfar.estimators._held_out import held_out_rows
 from nearfar.supervision import class_order
 from tests.callbacks import Recorder, needs_callbacks
 from tests.processes import CAN_KILL, kill_fit
@@ -399,7 +399,7 @@ def test_the_metrics_with_the_smallest_validation_error_are_kept(
 
 def test_the_start_is_kept_where_learning_only_does_harm(learn, monkeypatch):
     looks = iter(range(1000))
-    monkeypatch.setattr(_early_stopping.EarlyStopping, "measured", lambda *_: float(next(looks)))
+    monkeypatch.setattr(_held_out.EarlyStopping, "measured", lambda *_: float(next(looks)))
     model = learn(init=np.eye(5), validation_fraction=0.3, random_state=0)
     assert model.status_ == "early_stopped"
     for L in model.components_:

@@ -16,7 +16,7 @@ import nearfar
 from nearfar import MVU, NeighborhoodGraph
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.estimators import mvu as module
-from nearfar.estimators._pair_limits import PairLimits
+from nearfar.estimators._mvu import PairLimits
 from nearfar.solvers import Iterate, Status, run
 from nearfar.solvers.interior_point import interior_point
 from tests.conic import solve_conic

@@ -6,7 +6,7 @@ import pytest
 import nearfar
 from nearfar import MVU, NeighborhoodGraph
 from nearfar.errors import InvalidInputError
-from nearfar.estimators import _mvu_low_rank as low_rank
+from nearfar.estimators import _mvu as low_rank
 from nearfar.estimators import mvu as module
 
 

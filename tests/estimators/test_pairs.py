@@ -8,12 +8,11 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 
-import nearfar.estimators._pairs as pairs_module
+import nearfar.estimators._tuples as pairs_module
 from nearfar import Tuples, make_pairs
 from nearfar.errors import DataWarning, InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._pairs import PairLearner
-from nearfar.estimators._tuples import validated_pairs
+from nearfar.estimators._tuples import PairLearner, validated_pairs
 from nearfar.kernels import kernels_for
 
 

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 import nearfar
 from nearfar import RCA, PairClassifier, Tuples, make_chunklets, make_pairs, make_triplets
 from nearfar.errors import DataWarning, InvalidInputError
-from nearfar.estimators._chunklets import PATH
+from nearfar.estimators.rca import PATH
 from tests.callbacks import Recorder, needs_callbacks
 
 

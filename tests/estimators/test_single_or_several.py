@@ -7,7 +7,7 @@ from sklearn.datasets import load_wine
 import nearfar
 from nearfar import MultiMetricLMNN
 from nearfar.errors import WorseThanInputsWarning
-from nearfar.estimators import _early_stopping, multi_metric_lmnn
+from nearfar.estimators import _held_out, multi_metric_lmnn
 
 
 def waves(rng, n):
@@ -61,7 +61,7 @@ def test_rows_that_are_left_out_decide(rng, monkeypatch):
         return rows, new
 
     model_codes = new_codes = np.empty(0, dtype=int)
-    monkeypatch.setattr(_early_stopping, "nearest_under", nearest_under)
+    monkeypatch.setattr(_held_out, "nearest_under", nearest_under)
     monkeypatch.setattr(multi_metric_lmnn, "held_out_rows", split)
     model = MultiMetricLMNN().fit(X, y)
     assert asked == [(30, 70, 1), (30, 70, 2), (30, 70, 1)]
@@ -81,7 +81,7 @@ def test_a_fit_that_left_out_rows_find_worse_warns(rng, monkeypatch):
     def split(*_):
         return np.arange(30, 100), np.arange(30)
 
-    monkeypatch.setattr(_early_stopping, "vote", vote)
+    monkeypatch.setattr(_held_out, "vote", vote)
     monkeypatch.setattr(multi_metric_lmnn, "held_out_rows", split)
     message = r"of 30 rows that were not learned from, .* 100\.0 % under it, and 0\.0 % with"
     with pytest.warns(WorseThanInputsWarning, match=message):

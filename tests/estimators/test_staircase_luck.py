@@ -38,7 +38,7 @@ def certified_landmarks(**parameters):
 
 DESCENTS = {"low_rank": low_rank, "gap_tol": certified, "landmarks": certified_landmarks}
 SOLVERS = {
-    "low_rank": "nearfar.estimators._mvu_low_rank:staircase",
+    "low_rank": "nearfar.estimators._mvu:staircase",
     "gap_tol": "nearfar.estimators._small_program:staircase",
 }
 TIGHT = {"low_rank": {"tol": 0.01}, "gap_tol": {"gap_tol": 5e-4}, "landmarks": {"gap_tol": 5e-4}}

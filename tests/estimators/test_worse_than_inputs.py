@@ -8,8 +8,8 @@ import pytest
 import nearfar
 from nearfar import ITML, MMC, SCML, SDML
 from nearfar.errors import DataWarning, WorseThanInputsWarning
-from nearfar.estimators import _trials
-from nearfar.estimators._early_stopping import votes_under
+from nearfar.estimators import _held_out
+from nearfar.estimators._held_out import votes_under
 from nearfar.estimators._shrinkage import warn_if_worse
 
 TRUTH = np.repeat([0, 1], 20)
@@ -141,7 +141,7 @@ def test_trials_weigh_the_classes_that_the_user_named(weights, monkeypatch):
     def maps(names):
         found = []
         monkeypatch.setattr(
-            _trials, "votes_under", lambda L, *rest: found.append(L) or votes_under(L, *rest)
+            _held_out, "votes_under", lambda L, *rest: found.append(L) or votes_under(L, *rest)
         )
         given = {name: w for name, w in zip(names, weights, strict=False) if w is not None}
         with warnings.catch_warnings():
@@ -150,7 +150,7 @@ def test_trials_weigh_the_classes_that_the_user_named(weights, monkeypatch):
         return found
 
     expected = maps([0, 1, 2])
-    assert len(expected) == 2 * _trials.FOLDS
+    assert len(expected) == 2 * _held_out.FOLDS
     for names in (["a", "b", "c"], [1, 2, 7]):
         np.testing.assert_allclose(maps(names), expected, rtol=1e-6, atol=1e-9)
 
@@ -158,7 +158,7 @@ def test_trials_weigh_the_classes_that_the_user_named(weights, monkeypatch):
 @pytest.mark.parametrize("learner", [ITML, MMC, SCML, SDML])
 def test_no_trial_of_few_rows_or_of_tuples(learner, monkeypatch):
     X, y = spread_over_noise(20)
-    monkeypatch.setattr("nearfar.estimators._trials.votes_under", None)  # would raise if called
+    monkeypatch.setattr("nearfar.estimators._held_out.votes_under", None)  # would raise if called
     learner().fit(X, y)
     X, y = spread_over_noise()
     triplets = nearfar.make_triplets(X, y, 3, random_state=0)

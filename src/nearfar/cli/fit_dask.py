@@ -17,7 +17,7 @@ from nearfar.cli.methods import METHODS, make_model, takes_chunklets
 from nearfar.cli.output import check_output, echo, shown_warnings, typed_command, without_names
 from nearfar.datasets.table import as_labels
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._dask import lazy_images
+from nearfar.estimators._blocks import lazy_images
 from nearfar.evaluation import knn_error
 from nearfar.io import save
 from nearfar.progress import progress

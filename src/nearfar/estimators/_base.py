@@ -14,21 +14,20 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from nearfar.blocks import Streamed, is_dask
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._dask import lazy_rows
+from nearfar.estimators._blocks import lazy_rows, streamed_images
 from nearfar.estimators._deploy import (
+    LinearDistance,
     QueryIndex,
     faiss_index,
     onnx_model,
     query_index,
 )
-from nearfar.estimators._distances import LinearDistance
 from nearfar.estimators._input import (
     check_device,
     floating_tensor,
     validated_points,
     validated_rows,
 )
-from nearfar.estimators._streamed import streamed_images
 from nearfar.estimators._training import CallbackSupportMixin
 from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas, to_host
 from nearfar.supervision import Tuples

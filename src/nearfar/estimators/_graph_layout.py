@@ -19,7 +19,7 @@ from scipy import sparse
 from nearfar.blocks import LazyRows, is_dask, is_lazy
 from nearfar.blocks.collections import array_of_known_rows
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._dask import refuse_dask, validated_dask
+from nearfar.estimators._blocks import refuse_dask, validated_dask
 from nearfar.estimators._input import validated_points
 from nearfar.estimators._training import Training
 from nearfar.graphs import NeighborhoodGraph

@@ -13,7 +13,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._dask import refuse_dask
+from nearfar.estimators._blocks import refuse_dask
 from nearfar.kernels import Array, is_torch, kernels_for, take_rows, to_host
 from nearfar.registry import entries
 from nearfar.supervision import ClassOrder

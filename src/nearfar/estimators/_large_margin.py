@@ -14,11 +14,19 @@ from sklearn.utils import check_random_state
 
 from nearfar.blocks import Blocks
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._block_rows import block_fingerprint
-from nearfar.estimators._early_stopping import EarlyStopping, held_out_rows
+from nearfar.estimators._blocks import block_fingerprint
+from nearfar.estimators._held_out import EarlyStopping, held_out_rows
 from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._start import projection, sparse_projection
-from nearfar.estimators._training import Arrays, Attributes, Saved, Training, check_limits, settled
+from nearfar.estimators._training import (
+    Arrays,
+    Attributes,
+    Proof,
+    Saved,
+    Training,
+    check_limits,
+    settled,
+)
 from nearfar.files import fingerprint
 from nearfar.kernels import Array, kernels_for, to_host
 from nearfar.limits import fit_clock
@@ -353,3 +361,38 @@ def objective_without_variation(
     classes = np.add.reduceat(m, labels.starts[:-1])
     others = m * (m.sum() - np.repeat(classes, labels.sizes))
     return float(push_weight * others[to_host(heads)].sum())
+
+
+# -- after -------------------------------------------------------------------------------------
+
+
+def margin_proof(
+    problem: LMNNProblem, certificate: Certificate | None, order: Index, n_rows: int
+) -> Proof:
+    """For the LMNN family: the target neighbours, and the dual point if there is a certificate.
+
+    ``order`` holds the row of X of each point of the problem, and ``n_rows`` is the number of rows
+    of X. Points are numbered by their position among the training rows, which are all rows of X, or
+    ``rows`` if some were held out.
+    """
+    rows = np.sort(order)
+    place = np.searchsorted(rows, order)
+    heads, tails = (place[to_host(end)] for end in problem.edges)
+    proof: Proof = {"targets": _table(heads, tails, len(rows))}
+    if len(rows) < n_rows:
+        proof["rows"] = rows.astype(np.int32)
+    if certificate is not None:
+        dual = problem.dual_point(certificate, place)
+        proof["triplets"] = dual["triplets"]
+        proof["weights"] = np.asarray(dual["weights"], dtype=np.float64)
+    return proof
+
+
+def _table(heads: Index, tails: Index, n: int) -> NDArray[np.int32]:
+    """Edges as a table (n, k), a row for each head; -1 where it has fewer tails."""
+    by_head = np.argsort(heads, kind="stable")
+    heads, tails = heads[by_head], tails[by_head]
+    counts = np.bincount(heads, minlength=n)
+    table = np.full((n, int(counts.max(initial=0))), -1, dtype=np.int32)
+    table[heads, np.arange(len(heads)) - (np.cumsum(counts) - counts)[heads]] = tails
+    return table

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._early_stopping import EarlyStopping, votes_under
+from nearfar.estimators._held_out import EarlyStopping, votes_under
 from nearfar.estimators._large_margin import Split
 from nearfar.estimators._shrinkage import Prior, is_worse, warn_if_worse
 from nearfar.estimators._start import central_point

@@ -15,7 +15,7 @@ from nearfar.blocks import Blocks, is_dask
 from nearfar.blocks.collections import on_this_machine
 from nearfar.blocks.rows import with_known_rows
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._block_rows import (
+from nearfar.estimators._blocks import (
     block_fingerprint,
     block_keys,
     block_prior,
@@ -23,8 +23,8 @@ from nearfar.estimators._block_rows import (
     framed_blocks,
     live_blocks,
     scaled_blocks,
+    validated_dask,
 )
-from nearfar.estimators._dask import validated_dask
 from nearfar.estimators._input import (
     drop_rows_without_weight,
     validated_labels,
@@ -32,7 +32,6 @@ from nearfar.estimators._input import (
     validated_weights,
     warn_of_coinciding,
 )
-from nearfar.estimators._proofs import Proof
 from nearfar.estimators._shrinkage import (
     AUTO,
     AUTO_OF_PRIOR,
@@ -51,7 +50,7 @@ from nearfar.estimators._start import (
     sparse_projection,
     without_dead_features,
 )
-from nearfar.estimators._training import Training
+from nearfar.estimators._training import Proof, Training
 from nearfar.files import fingerprint
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
 from nearfar.linalg import pad_or_trim_rows

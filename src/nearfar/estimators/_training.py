@@ -54,6 +54,9 @@ __all__ = [
 
 Arrays = dict[str, NDArray[Any]]
 Attributes = dict[str, Any]
+Proof = Arrays
+"""A dual point as ``proof_`` keeps it, in the user's rows; docs/verify.md says what keys hold."""
+
 Saved = tuple[Arrays, dict[str, Any]]
 """What a checkpoint holds: arrays, and values that JSON can hold."""
 
@@ -317,3 +320,11 @@ def _is_single(estimator: Any, points: Any) -> bool:
     """Whether the fit was to float32."""
     fitted = getattr(estimator, getattr(estimator, "_fitted_by", ""), points)
     return str(getattr(fitted, "dtype", "")).endswith("float32")
+
+
+def map_proof(maps: Iterable[NDArray[Any]]) -> Proof:
+    """The maps whose soft neighbours (MCML), or whose lengths of far pairs (MMC), are a dual point.
+
+    MCML has one or two of them.
+    """
+    return dict(zip(("components", "nearer"), maps, strict=False))

@@ -15,7 +15,7 @@ from nearfar.blocks import LazyRows, is_dask, is_lazy
 from nearfar.blocks.collections import array_of_known_rows
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Estimator
-from nearfar.estimators._dask import lazy_places, validated_dask
+from nearfar.estimators._blocks import lazy_places, validated_dask
 from nearfar.estimators._graph_layout import to_type_of
 from nearfar.estimators._input import check_device, validated_points
 from nearfar.estimators._out_of_sample import METHODS, descend_on_patches, place_by_neighbors

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Estimator
-from nearfar.estimators._dask import lazy_places
+from nearfar.estimators._blocks import lazy_places
 from nearfar.estimators._input import check_device, validated_points
 from nearfar.estimators._mds import (
     METRICS,

@@ -11,7 +11,7 @@ from nearfar.blocks import is_dask
 from nearfar.blocks.collections import Stream
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._dask import validated_dask
+from nearfar.estimators._blocks import validated_dask
 from nearfar.estimators._input import validated_points
 from nearfar.estimators._start import (
     all_equal,

@@ -9,18 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._pairs import PairLearner, shrunk_pairs
-from nearfar.estimators._proofs import Proof, drawn_pairs, far_rows, weights_proof
 from nearfar.estimators._shrinkage import check_shrinkage, in_inputs
 from nearfar.estimators._start import check_range, principal_rows
 from nearfar.estimators._training import (
+    Proof,
     Training,
     check_limits,
     settled,
     store_ending,
     with_callbacks,
 )
-from nearfar.estimators._tuples import validated_pairs
+from nearfar.estimators._tuples import (
+    PairLearner,
+    drawn_pairs,
+    far_rows,
+    shrunk_pairs,
+    validated_pairs,
+    weights_proof,
+)
 from nearfar.kernels import kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import canonical_factor, pad_or_trim_rows

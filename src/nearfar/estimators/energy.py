@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._early_stopping import held_out_rows
+from nearfar.estimators._held_out import held_out_rows
 from nearfar.estimators._input import validated_labels, validated_points
 from nearfar.estimators._metric_classifier import MetricClassifier, check_count
 from nearfar.kernels import Array, kernels_for, single_threaded_blas

@@ -13,7 +13,6 @@ from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._input import validated_labels, validated_points, validated_weights
-from nearfar.estimators._pairs import PairLearner, count_of, scale_of_rows
 from nearfar.estimators._prior import check_prior, prior_matrix
 from nearfar.estimators._shrinkage import (
     check_shrinkage,
@@ -22,7 +21,13 @@ from nearfar.estimators._shrinkage import (
 )
 from nearfar.estimators._start import check_range, without_dead_features
 from nearfar.estimators._training import Callbacks, store_ending, with_callbacks
-from nearfar.estimators._tuples import holds_tuples, validated_pairs
+from nearfar.estimators._tuples import (
+    PairLearner,
+    count_of,
+    holds_tuples,
+    scale_of_rows,
+    validated_pairs,
+)
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, to_host
 from nearfar.linalg import canonical_factor, pad_or_trim_rows
 from nearfar.problems.gmml import GMMLProblem, scatters_of_labels, scatters_of_pairs

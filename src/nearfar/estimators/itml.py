@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._held_out import warn_if_trials_are_worse
 from nearfar.estimators._prior import (
     check_prior,
     check_violation_weight,
@@ -19,17 +19,17 @@ from nearfar.estimators._prior import (
     prior_of_labels,
     weight_beside_prior,
 )
-from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
 from nearfar.estimators._start import robust_centre
 from nearfar.estimators._training import (
+    Proof,
     Training,
     check_limits,
+    map_proof,
     settled,
     store_ending,
     with_callbacks,
 )
-from nearfar.estimators._trials import warn_if_trials_are_worse
-from nearfar.estimators._tuples import validated_pairs
+from nearfar.estimators._tuples import PairLearner, drawn_pairs, validated_pairs
 from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows

@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.estimators._early_stopping import EarlyStopping, votes_under
-from nearfar.estimators._feature_space import Expansion
+from nearfar.estimators._held_out import EarlyStopping, votes_under
 from nearfar.estimators._input import validated_labels, validated_points, warn_of_coinciding
-from nearfar.estimators._kernel import KernelMetricLearner
+from nearfar.estimators._kernel import Expansion, KernelMetricLearner
 from nearfar.estimators._large_margin import (
     Descent,
     Split,
     check_margin_parameters,
+    margin_proof,
     objective_without_variation,
 )
-from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._shrinkage import check_shrinkage, margin_shrinkage, warn_if_worse
-from nearfar.estimators._training import Training, store_ending, with_callbacks
+from nearfar.estimators._training import Proof, Training, store_ending, with_callbacks
 from nearfar.kernels import single_threaded_blas, take_rows
 from nearfar.problems.lmnn import LMNNProblem
 from nearfar.solvers import Iterate, Status

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.estimators._feature_space import Expansion
 from nearfar.estimators._input import warn_of_no_variation
-from nearfar.estimators._kernel import KernelMetricLearner
-from nearfar.estimators._proofs import Proof, map_proof
+from nearfar.estimators._kernel import Expansion, KernelMetricLearner
 from nearfar.estimators._soft_neighbors import (
     expected_gain,
     open_checkpoint,
@@ -20,7 +18,14 @@ from nearfar.estimators._soft_neighbors import (
     validated_labelled_points,
 )
 from nearfar.estimators._start import learned_rows
-from nearfar.estimators._training import Training, settled, store_ending, with_callbacks
+from nearfar.estimators._training import (
+    Proof,
+    Training,
+    map_proof,
+    settled,
+    store_ending,
+    with_callbacks,
+)
 from nearfar.estimators.mcml import (
     Ending,
     certified_ending,

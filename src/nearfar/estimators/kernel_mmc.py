@@ -9,20 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._feature_space import PRECOMPUTED, Expansion
-from nearfar.estimators._kernel import KernelMetricLearner
-from nearfar.estimators._pairs import PairLearner, count_of
-from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof
+from nearfar.estimators._kernel import PRECOMPUTED, Expansion, KernelMetricLearner
 from nearfar.estimators._shrinkage import AUTO, AUTO_OF_PAIRS, check_shrinkage, shrinkage_for
 from nearfar.estimators._start import learned_rows
 from nearfar.estimators._training import (
+    Proof,
     Training,
     check_limits,
+    map_proof,
     settled,
     store_ending,
     with_callbacks,
 )
-from nearfar.estimators._tuples import holds_tuples, validated_pairs
+from nearfar.estimators._tuples import (
+    PairLearner,
+    count_of,
+    drawn_pairs,
+    holds_tuples,
+    validated_pairs,
+)
 from nearfar.kernels import single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.problems.kernel_mmc import KernelMMCProblem, RatedFactor

@@ -13,13 +13,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._feature_space import PRECOMPUTED, Kernel
 from nearfar.estimators._input import check_device
-from nearfar.estimators._kernel import KernelMetricLearner
-from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._kernel import PRECOMPUTED, Kernel, KernelMetricLearner
 from nearfar.estimators._start import robust_centre
 from nearfar.estimators._training import Training, with_callbacks
-from nearfar.estimators._tuples import validated_pairs, validated_stream
+from nearfar.estimators._tuples import PairLearner, validated_pairs, validated_stream
 from nearfar.estimators.pola import (
     check_parameters,
     counters,

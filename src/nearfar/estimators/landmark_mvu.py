@@ -23,13 +23,14 @@ from nearfar.estimators._small_program import (
     BASES,
     ScaledGraph,
     Shape,
+    Stairs,
     check_stretch,
     lle_matrix_of,
+    open_checkpoint,
     program_status,
     store_shapes,
     unfolded_by,
 )
-from nearfar.estimators._staircase import Stairs, open_checkpoint
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph

@@ -26,7 +26,7 @@ from nearfar.blocks import is_dask
 from nearfar.blocks.collections import Stream
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._dask import validated_dask
+from nearfar.estimators._blocks import validated_dask
 from nearfar.estimators._deploy import faiss_index, onnx_model
 from nearfar.estimators._input import validated_points
 from nearfar.estimators._start import given_map

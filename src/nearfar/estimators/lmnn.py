@@ -13,22 +13,31 @@ from nearfar.blocks import Streamed
 from nearfar.blocks.collections import on_this_machine
 from nearfar.errors import TimeLimitError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._early_stopping import EarlyStopping
+from nearfar.estimators._held_out import EarlyStopping
 from nearfar.estimators._input import warn_of_coinciding
 from nearfar.estimators._large_margin import (
     Descent,
     Start,
     margin_checkpoint,
+    margin_proof,
     objective_without_variation,
 )
-from nearfar.estimators._margin_input import validated_rows_of_points, validated_rows_of_triplets
-from nearfar.estimators._margin_problem import Margin, build_descent
-from nearfar.estimators._margin_rows import Rows
-from nearfar.estimators._passes import Ending, Pass, before_next, ending_after, packed, unpacked
-from nearfar.estimators._proofs import Proof, margin_proof
+from nearfar.estimators._lmnn import (
+    Ending,
+    Margin,
+    Pass,
+    Rows,
+    before_next,
+    build_descent,
+    ending_after,
+    packed,
+    unpacked,
+    validated_rows_of_points,
+    validated_rows_of_triplets,
+)
 from nearfar.estimators._shrinkage import margin_shrinkage
 from nearfar.estimators._start import given_start, learned_rows, principal_rows
-from nearfar.estimators._training import Saved, Training, store_ending, with_callbacks
+from nearfar.estimators._training import Proof, Saved, Training, store_ending, with_callbacks
 from nearfar.estimators._tuples import holds_tuples
 from nearfar.kernels import Array, gram_kernels_for, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import Stage, fit_clock

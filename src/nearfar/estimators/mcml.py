@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.blocks import Blocks
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._block_rows import centre_of
+from nearfar.estimators._blocks import centre_of
 from nearfar.estimators._input import warn_of_no_variation
-from nearfar.estimators._proofs import Proof, map_proof
 from nearfar.estimators._shrinkage import AUTO_OF_PAIRS, check_shrinkage, in_inputs, of_points
 from nearfar.estimators._soft_neighbors import (
     LabelledPoints,
@@ -33,8 +32,10 @@ from nearfar.estimators._soft_neighbors import (
 )
 from nearfar.estimators._start import given_start, learned_rows, principal_rows
 from nearfar.estimators._training import (
+    Proof,
     Training,
     check_limits,
+    map_proof,
     settled,
     store_ending,
     with_callbacks,

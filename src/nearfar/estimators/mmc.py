@@ -12,19 +12,25 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.blocks import Blocks, is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._pairs import PairLearner, shrunk_pairs
-from nearfar.estimators._proofs import Proof, drawn_pairs, map_proof, weights_proof
+from nearfar.estimators._held_out import warn_if_trials_are_worse
 from nearfar.estimators._shrinkage import check_shrinkage, in_inputs, of_points
 from nearfar.estimators._start import check_range, given_start, learned_rows, robust_centre
 from nearfar.estimators._training import (
+    Proof,
     Training,
     check_limits,
+    map_proof,
     settled,
     store_ending,
     with_callbacks,
 )
-from nearfar.estimators._trials import warn_if_trials_are_worse
-from nearfar.estimators._tuples import validated_pairs
+from nearfar.estimators._tuples import (
+    PairLearner,
+    drawn_pairs,
+    shrunk_pairs,
+    validated_pairs,
+    weights_proof,
+)
 from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError, TimeLimitError
 from nearfar.estimators._base import Estimator
-from nearfar.estimators._early_stopping import held_out_rows
+from nearfar.estimators._held_out import held_out_rows
 from nearfar.estimators._input import (
     check_device,
     drop_rows_without_weight,
@@ -32,17 +32,18 @@ from nearfar.estimators._large_margin import (
     Start,
     check_margin_parameters,
     margin_checkpoint,
+    margin_proof,
     masses_of,
     objective_without_variation,
     targets_under,
 )
-from nearfar.estimators._proofs import Proof, margin_proof
 from nearfar.estimators._several_metrics import Rows, given_maps, several_lose
 from nearfar.estimators._shrinkage import check_shrinkage, chosen_prior, margin_shrinkage
 from nearfar.estimators._start import central_point, without_dead_features
 from nearfar.estimators._training import (
     Attributes,
     CallbackSupportMixin,
+    Proof,
     Saved,
     Training,
     store_ending,

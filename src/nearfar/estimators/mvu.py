@@ -24,10 +24,13 @@ from nearfar.estimators._graph_layout import (
     run_component,
     store_layout,
 )
-from nearfar.estimators._mvu_answer import (
+from nearfar.estimators._mvu import (
     CONTRADICTION,
     SOLVED,
     Answer,
+    Lengths,
+    LowRankAnswer,
+    PairLimits,
     dimension,
     is_locked_up,
     joint_factor,
@@ -35,13 +38,18 @@ from nearfar.estimators._mvu_answer import (
     joint_proof,
     refuse_contradictions,
     scaled_eigenvectors,
+    solve_low_rank,
     too_different,
     warn_of_changes,
 )
-from nearfar.estimators._mvu_low_rank import LowRankAnswer, solve_low_rank
-from nearfar.estimators._pair_limits import Lengths, PairLimits
-from nearfar.estimators._small_program import CUT_SHORT, ScaledGraph, descend, principal_axes
-from nearfar.estimators._staircase import Stairs, open_checkpoint
+from nearfar.estimators._small_program import (
+    CUT_SHORT,
+    ScaledGraph,
+    Stairs,
+    descend,
+    open_checkpoint,
+    principal_axes,
+)
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.graphs import NeighborhoodGraph

@@ -13,7 +13,7 @@ from scipy import sparse
 from nearfar.blocks import Blocks
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._block_rows import centre_of, near_squares, scaled_blocks
+from nearfar.estimators._blocks import centre_of, near_squares, scaled_blocks
 from nearfar.estimators._input import warn_of_no_variation
 from nearfar.estimators._shrinkage import Prior, check_shrinkage, in_inputs, of_points
 from nearfar.estimators._soft_neighbors import (

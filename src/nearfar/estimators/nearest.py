@@ -13,7 +13,7 @@ from nearfar.blocks import is_dask
 from nearfar.blocks.collections import array_of_known_rows, on_this_machine
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._dask import lazy_rows, validated_dask
+from nearfar.estimators._blocks import lazy_rows, validated_dask
 from nearfar.estimators._input import validated_labels, validated_points
 from nearfar.estimators._metric_classifier import MetricClassifier, check_count
 from nearfar.kernels import Array, as_dtype_of, is_torch, kernels_for, single_threaded_blas

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import Estimator
-from nearfar.estimators._dask import refuse_dask
+from nearfar.estimators._blocks import refuse_dask
 from nearfar.estimators._metric_classifier import is_fitted
 from nearfar.estimators._tuples import holds_tuples, validated_kinds, validated_tuples
 from nearfar.estimators.mmc import MMC

@@ -14,10 +14,9 @@ from sklearn.utils.metaestimators import available_if
 
 from nearfar.errors import ConvergenceWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._pairs import PairLearner
 from nearfar.estimators._start import robust_centre
 from nearfar.estimators._training import UNFINISHED, Training, check_limits, with_callbacks
-from nearfar.estimators._tuples import holds_tuples, validated_pairs, validated_stream
+from nearfar.estimators._tuples import PairLearner, holds_tuples, validated_pairs, validated_stream
 from nearfar.kernels import Array, as_dtype_of, kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import null_tolerance, signed

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nearfar.errors import DataWarning, InvalidInputError, warn
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._proofs import Proof
+from nearfar.estimators._held_out import warn_if_trials_are_worse
 from nearfar.estimators._shrinkage import (
     AUTO_OF_PAIRS,
     Prior,
@@ -21,13 +21,13 @@ from nearfar.estimators._shrinkage import (
 )
 from nearfar.estimators._start import principal_rows, robust_centre, without_dead_features
 from nearfar.estimators._training import (
+    Proof,
     Training,
     check_limits,
     settled,
     store_ending,
     with_callbacks,
 )
-from nearfar.estimators._trials import warn_if_trials_are_worse
 from nearfar.estimators._tuples import drawn_tuples, holds_tuples, validated_triplets
 from nearfar.kernels import Array, kernels_for, single_threaded_blas, take_rows, to_host
 from nearfar.limits import fit_clock

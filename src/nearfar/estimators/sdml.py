@@ -12,19 +12,18 @@ from scipy import linalg
 from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
-from nearfar.estimators._pairs import PairLearner
+from nearfar.estimators._held_out import warn_if_trials_are_worse
 from nearfar.estimators._prior import check_prior, prior_map, prior_of_labels
-from nearfar.estimators._proofs import Proof, drawn_pairs
 from nearfar.estimators._start import check_range
 from nearfar.estimators._training import (
+    Proof,
     Training,
     check_limits,
     settled,
     store_ending,
     with_callbacks,
 )
-from nearfar.estimators._trials import warn_if_trials_are_worse
-from nearfar.estimators._tuples import validated_pairs
+from nearfar.estimators._tuples import PairLearner, drawn_pairs, validated_pairs
 from nearfar.kernels import Array, kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows, symmetric

@@ -17,8 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nearfar.blocks import is_dask
 from nearfar.errors import DataWarning, InvalidInputError, warn
-from nearfar.estimators._dask import lazy_places, refuse_dask
-from nearfar.estimators._firmness import Firmness, measure_firmness
+from nearfar.estimators._blocks import lazy_places, refuse_dask
 from nearfar.estimators._graph_layout import (
     Component,
     Layout,
@@ -53,13 +52,17 @@ from nearfar.graphs.checks import checked_anchors
 from nearfar.graphs.geodesics import geodesic_layout
 from nearfar.kernels import is_torch, kernels_for, single_threaded_blas
 from nearfar.problems.sensor_localization import (
+    Elasticity,
     affine_rank,
     align_to_anchors,
+    core,
+    has_mirror_image,
 )
 from nearfar.problems.stress import Stress
 from nearfar.problems.unfolding_bound import Bound
 from nearfar.problems.variational_mvu import VariationalProgram
 from nearfar.solvers import Solution, Status
+from nearfar.solvers.batched import conjugate_gradients
 from nearfar.validation import check_number
 
 Matrix = NDArray[np.float64]
@@ -68,9 +71,13 @@ Mask = NDArray[np.bool_]
 LANDMARKS = 30  # of the layout by path lengths
 CORRECTIONS = 10  # rounds of moves of nodes on the wrong side, at most
 WORTHWHILE = 1e-6  # fall of the misfit after such moves, relative
-
 MORE_EDGES = "Measure more distances"
 REMEDY = f"{MORE_EDGES}, or set on_disconnected='separate' to locate each by itself."
+LOOSE = 50.0  # times the error of a node whose neighbours are known, at which it is not pinned down
+SAMPLES = 12  # of errors, from which standard errors and looseness are estimated
+SOLVED = 1e-3  # relative error of the moves that errors cause: soft motions must show
+TREMBLING = 1e-4  # and of those that show looseness: one loose node among many must show
+STEPS = 1000  # to solve for them, at most
 
 
 class SensorLocalization(Unfolding):
@@ -465,3 +472,56 @@ def _warn_of_open_motions(labels: NDArray[np.intp], r: int, fixed: Mask, positio
             " networks fit as well. Add anchors.",
             DataWarning,
         )
+
+
+# -- how well positions are known: standard errors, looseness, and which are pinned ----------------
+
+
+@dataclass(frozen=True)
+class Firmness:
+    """How well the positions of nodes are known; all (n,)."""
+
+    errors: Matrix
+    looseness: Matrix
+    pinned: Mask
+
+    @classmethod
+    def unknown(cls, n: int) -> Firmness:
+        """Of nodes of which nothing is known."""
+        return cls(np.full(n, np.inf), np.full(n, np.inf), np.zeros(n, dtype=bool))
+
+    def put(self, rows: NDArray[np.intp], part: Firmness) -> None:
+        """Fill in some nodes."""
+        self.errors[rows], self.looseness[rows] = part.errors, part.looseness
+        self.pinned[rows] = part.pinned
+
+
+def measure_firmness(
+    scaled: ScaledGraph, Y: Matrix, misfits: Matrix, fixed: Mask, random: RandomState
+) -> Firmness:
+    """Standard errors, looseness, and which nodes are pinned down, from points Y and their misfits.
+
+    Motions of the network are sampled: those that errors of the size of the misfits cause, and
+    those of a network that trembles.
+    """
+    graph, (squares, weights), (n, r) = scaled.graph, scaled.edges.on_host(), Y.shape
+    elasticity = Elasticity.build(graph.heads, graph.tails, weights, Y, fixed)
+    signs = random.choice([-1.0, 1.0], size=(len(misfits), SAMPLES))
+    spare = len(misfits) - r * (n - int(fixed.sum()))  # a fit hides errors of its own number
+    inflated = misfits * np.sqrt(len(misfits) / max(spare, 1))
+
+    def precondition(X: Matrix) -> Matrix:
+        image: Matrix = scaled.spectrum.inverse(X.reshape(n, -1)).reshape(X.shape)
+        return np.asarray(elasticity.free[:, :, None] * image)
+
+    def solve(right: Matrix, tol: float) -> Matrix:
+        return conjugate_gradients(elasticity.product, right, precondition, tol, STEPS)
+
+    displacements = solve(elasticity.noise_forces(random, SAMPLES), TREMBLING)
+    looseness = elasticity.looseness(elasticity.squares_beside_most(displacements, random))
+    moved = solve(elasticity.moved_by(inflated[:, None] * signs), SOLVED)
+    errors = scaled.unit * np.sqrt(elasticity.squares(moved))
+    kept = core(n, graph.heads, graph.tails, r + 1, fixed)
+    twofold = has_mirror_image(graph.heads, graph.tails, squares, Y)
+    pinned = fixed | (kept & (looseness <= LOOSE) & ~twofold)
+    return Firmness(np.where(pinned, errors, np.inf), looseness, pinned)

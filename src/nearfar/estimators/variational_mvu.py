@@ -32,14 +32,15 @@ from nearfar.estimators._small_program import (
     BASES,
     ScaledGraph,
     Shape,
+    Stairs,
     check_stretch,
     lle_functions,
     lle_matrix_of,
+    open_checkpoint,
     program_status,
     store_shapes,
     unfolded_by,
 )
-from nearfar.estimators._staircase import Stairs, open_checkpoint
 from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.kernels import single_threaded_blas

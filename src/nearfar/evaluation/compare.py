@@ -20,7 +20,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nearfar.errors import InvalidInputError, NearfarError, NearfarWarning
-from nearfar.estimators._chunklets import NONE
+from nearfar.estimators.rca import NONE
 from nearfar.evaluation.knn import knn_mistakes
 from nearfar.evaluation.split import Split
 from nearfar.evaluation.verdict import STANDARDISED, Comparison, Role, Row

@@ -15,7 +15,7 @@ from sklearn.utils import check_array
 from nearfar.blocks import is_dask
 from nearfar.blocks.collections import array_of_known_rows
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._dask import lazy_images
+from nearfar.estimators._blocks import lazy_images
 from nearfar.kernels.search import Search
 from nearfar.supervision.neighbor_blocks import nearest_in_blocks
 from nearfar.supervision.neighbors import vote, without_own_rows

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nearfar.blocks import is_dask
 from nearfar.blocks.collections import array_of_known_rows, on_this_machine
 from nearfar.errors import InvalidInputError
-from nearfar.estimators._dask import lazy_images
+from nearfar.estimators._blocks import lazy_images
 from nearfar.evaluation.rankings import Ranked, RetrievalMeasures, check_k, joined
 from nearfar.evaluation.retrieval_blocks import searched_in_blocks
 from nearfar.graphs.distances import checked_points

@@ -13,8 +13,8 @@ MODEL_CLASSES = {entry.name: entry.module for entry in ENTRIES}
 # What estimators hold beside plain data and each other: ``graph_`` of the unfoldings, and distances
 # as functions, which ``get_metric`` gives to estimators of other libraries.
 _PARTS = (
-    "nearfar.estimators._distances.LinearDistance",
-    "nearfar.estimators._feature_space.Kernel",
+    "nearfar.estimators._deploy.LinearDistance",
+    "nearfar.estimators._kernel.Kernel",
     "nearfar.estimators._kernel.KernelDistance",
     "nearfar.graphs.neighborhood.NeighborhoodGraph",
 )
