@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import nearfar
-from nearfar import LMNN
+from nearfar import GMML, ITML, LFDA, LMNN, Covariance
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 
 SCALES = [1e8, 1e-8, 1e100, 1e-100]
@@ -212,6 +213,30 @@ def test_a_constant_feature_changes_nothing(value, overlapping):
     assert_sound(other, padded)
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-6)
     np.testing.assert_allclose(distances(other, padded), distances(model, X), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        Covariance(),
+        GMML(),
+        GMML(shrinkage=0),
+        GMML(prior="covariance"),
+        ITML(prior="covariance"),
+        LFDA(),
+        LFDA(shrinkage=0),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("value", [0.1, -1e9 / 3])
+def test_a_constant_feature_whose_mean_is_rounded_gets_no_weight(learner, value, rng):
+    """What is left of it beside its mean was taken for a feature of 1e-17 that all vary in."""
+    X, y = rng.normal(size=(60, 3)), np.arange(60) % 3
+    expected, found = (
+        clone(learner).fit(np.insert(X, 1, constant, axis=1), y).get_mahalanobis_matrix()
+        for constant in (0.0, value)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
 
 
 def test_a_repeated_feature_changes_nothing(overlapping, nearest_of_class):

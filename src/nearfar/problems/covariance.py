@@ -63,9 +63,10 @@ class CovarianceProblem:
         With weights of the points, C is about their weighted mean, and their sum stands for n − 1.
         """
         n, d = points.shape
-        centred, total = kernels.double(points), n - 1.0
+        # Relative to one of the points, features that do not vary are zero, and so is their mean.
+        centred, total = kernels.double(points) - kernels.double(points[:1]), n - 1.0
         if weights is None:
-            centred = centred - centred.mean(0)
+            centred -= centred.mean(0)
         else:
             total = float(weights.sum())
             w = kernels.like(weights, centred)[:, None]

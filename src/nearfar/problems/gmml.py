@@ -202,7 +202,9 @@ def scatters_of_labels(
     d = points.shape[1]
     S, D = np.zeros((d, d)), np.zeros((d, d))
     for size, rows in classes_by_size(labels):
-        X = kernels.double(points[kernels.index(rows, points)]).reshape(-1, size, d)
+        # Relative to a point, features that do not vary are zero, and so are their means.
+        X = kernels.double(points[kernels.index(rows, points)]) - kernels.double(points[:1])
+        X = X.reshape(-1, size, d)
         means.append(X.mean(1))
         sizes += [size] * len(X)
         if size > 1:

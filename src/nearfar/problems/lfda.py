@@ -75,7 +75,9 @@ class LFDAProblem:
     ) -> LFDAProblem:
         """The problem of points (n, d), some of which differ, with ρ = shrinkage."""
         n, (order, starts) = len(points), by_size(labels)
+        # Relative to a point, features that do not vary are zero, and so is their mean.
         centred = kernels.double(points[kernels.index(order, points)])
+        centred = centred - centred[:1]
         centred -= centred.mean(0)
         size = max(float(centred.max()), -float(centred.min()))
         centred /= size
