@@ -1,4 +1,4 @@
-"""The metric that a learner stays near to: chosen by labels, the identity, or one given."""
+"""The metric that a learner stays near to, and the solution of a problem beside it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from scipy import linalg
 
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._shrinkage import AUTO_OF_PRIOR, chosen_prior
+from nearfar.estimators._training import Training
 from nearfar.kernels import Array, kernels_for, take_rows, to_host
-from nearfar.linalg import symmetric
+from nearfar.limits import fit_clock
+from nearfar.linalg import pad_or_trim_rows, symmetric
 from nearfar.problems.covariance import CovarianceProblem
+from nearfar.problems.logdet import LogDetProblem
+from nearfar.problems.whitening import rounded_like
+from nearfar.solvers import Iterate, Status
+from nearfar.solvers.newton_cg import newton_cg
 from nearfar.supervision import ClassOrder
 from nearfar.validation import check_choice, check_number
 
@@ -94,7 +100,36 @@ def prior_map(prior: Any, points: Array, weights: Matrix | None = None) -> Matri
     return CovarianceProblem.build(kernels_for(points), points, weights).solution()
 
 
+def map_near_prior(
+    prior: Any, points: Array, labels: ClassOrder | None
+) -> tuple[Matrix, Matrix | None]:
+    """`prior_of_labels`, else `prior_map`; and the former alone, which may be None."""
+    chosen = prior_of_labels(prior, points, labels)
+    return prior_map(prior, points) if chosen is None else chosen, chosen
+
+
 def prior_matrix(prior: Any, points: Array, weights: Matrix | None = None) -> Matrix:
     """The matrix (d, d) of a checked prior, in float64 on the host."""
     L = prior_map(prior, points, weights)
     return symmetric(L.T @ L)
+
+
+def solve_near_prior(
+    problem: LogDetProblem, points: Array, training: Training, n_components: int | None
+) -> tuple[dict[str, Any], Matrix, Status, float | None, float | None]:
+    """Newton's method on a problem near a prior.
+
+    Returns the attribute ``components_``, the map with all its rows, why the run ended, and
+    objective and gap of that map, as it was rounded to the type of the points; None if there was no
+    time for them.
+    """
+
+    def attributes(iterate: Iterate) -> dict[str, Any]:
+        L = pad_or_trim_rows(problem.components(iterate.point), n_components)
+        return {"components_": kernels_for(points).like(L, points)}
+
+    start = problem.start
+    solution = training.run(newton_cg(problem, start), attributes, start=Iterate(start, np.inf))
+    whole = rounded_like(problem.components(solution.iterate.point), points)
+    found = fit_clock().in_time(lambda: problem.objective_and_gap(whole)) or (None, None)
+    return attributes(solution.iterate), whole, solution.status, *found

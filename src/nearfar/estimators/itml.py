@@ -15,8 +15,8 @@ from nearfar.estimators._held_out import warn_if_trials_are_worse
 from nearfar.estimators._prior import (
     check_prior,
     check_violation_weight,
-    prior_map,
-    prior_of_labels,
+    map_near_prior,
+    solve_near_prior,
     weight_beside_prior,
 )
 from nearfar.estimators._start import robust_centre
@@ -31,13 +31,8 @@ from nearfar.estimators._training import (
 )
 from nearfar.estimators._tuples import PairLearner, drawn_pairs, validated_pairs
 from nearfar.kernels import kernels_for, single_threaded_blas
-from nearfar.limits import fit_clock
-from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.itml import BoundLoss, default_bounds
 from nearfar.problems.logdet import LogDetProblem
-from nearfar.problems.whitening import rounded_like
-from nearfar.solvers import Iterate
-from nearfar.solvers.newton_cg import newton_cg
 from nearfar.supervision import Pairs
 from nearfar.validation import check_number
 
@@ -186,37 +181,23 @@ class ITML(PairLearner, MetricLearner):
         """
         pairs = validated_pairs(self, X, y, self.n_pairs, self.random_state, drop_dead=True)
         self._check_parameters()
-        points, kernels = pairs.points, kernels_for(pairs.points)
+        points, kernels, edges = pairs.points, kernels_for(pairs.points), (pairs.heads, pairs.tails)
         with single_threaded_blas():
             centred = kernels.double(points) - robust_centre(points)
-            prior = self.prior_components_ = prior_of_labels(self.prior, points, pairs.labels)
-            if prior is None:
-                prior = prior_map(self.prior, points)
+            prior, self.prior_components_ = map_near_prior(self.prior, points, pairs.labels)
             self.bounds_ = self._given_bounds() or default_bounds(kernels, centred, prior)
             problem = LogDetProblem.build(
-                kernels,
-                centred,
-                (pairs.heads, pairs.tails),
-                prior,
-                lambda lengths: self._loss(pairs, lengths),
+                kernels, centred, edges, prior, lambda lengths: self._loss(pairs, lengths)
             )
-
-            def attributes(iterate: Iterate) -> dict[str, Any]:
-                L = pad_or_trim_rows(problem.components(iterate.point), self.n_components)
-                return {"components_": kernels.like(L, points)}
-
-            training, start = Training(self, X, y), problem.start
-            solution = training.run(
-                newton_cg(problem, start), attributes, start=Iterate(start, np.inf)
+            training = Training(self, X, y)
+            fitted, whole, status, objective, gap = solve_near_prior(
+                problem, points, training, self.n_components
             )
-            self.components_ = attributes(solution.iterate)["components_"]
-            L = rounded_like(problem.components(solution.iterate.point), points)
-            found = fit_clock().in_time(lambda: problem.objective_and_gap(L))
-        objective, gap = found or (None, None)
-        self.proof_: Proof | None = map_proof([L]) | drawn_pairs(pairs, self.n_pairs)
-        status = settled(solution.status, gap, self.tol)
+        self.components_ = fitted["components_"]
+        self.proof_: Proof | None = map_proof([whole]) | drawn_pairs(pairs, self.n_pairs)
+        status = settled(status, gap, self.tol)
         store_ending(self, status, objective, gap, training.history)
-        training.finish(status, {"components_": self.components_})
+        training.finish(status, fitted)
         if not is_dask(X):
             warn_if_trials_are_worse(self, points, pairs.labels)
         return self

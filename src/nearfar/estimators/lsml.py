@@ -14,8 +14,8 @@ from nearfar.estimators._input import checked_labels
 from nearfar.estimators._prior import (
     check_prior,
     check_violation_weight,
-    prior_map,
-    prior_of_labels,
+    map_near_prior,
+    solve_near_prior,
     weight_beside_prior,
 )
 from nearfar.estimators._start import robust_centre, without_dead_features
@@ -28,13 +28,8 @@ from nearfar.estimators._training import (
 )
 from nearfar.estimators._tuples import drawn_tuples, holds_tuples, validated_quadruplets
 from nearfar.kernels import Array, kernels_for, single_threaded_blas
-from nearfar.limits import fit_clock
-from nearfar.linalg import pad_or_trim_rows
 from nearfar.problems.logdet import LogDetProblem
 from nearfar.problems.lsml import ComparisonLoss
-from nearfar.problems.whitening import rounded_like
-from nearfar.solvers import Iterate
-from nearfar.solvers.newton_cg import newton_cg
 from nearfar.supervision import ClassOrder
 from nearfar.supervision.quadruplets import comparisons, make_quadruplets
 from nearfar.validation import check_number
@@ -185,28 +180,18 @@ class LSML(MetricLearner):
         kernels = kernels_for(points)
         with single_threaded_blas():
             centred = kernels.double(points) - robust_centre(points)
-            prior = self.prior_components_ = prior_of_labels(self.prior, points, labels)
-            if prior is None:
-                prior = prior_map(self.prior, points)
+            prior, self.prior_components_ = map_near_prior(self.prior, points, labels)
             problem = LogDetProblem.build(
                 kernels, centred, edges, prior, lambda lengths: self._loss(len(points), lengths)
             )
-
-            def attributes(iterate: Iterate) -> dict[str, Any]:
-                L = pad_or_trim_rows(problem.components(iterate.point), self.n_components)
-                return {"components_": kernels.like(L, points)}
-
-            training, start = Training(self, X, y), problem.start
-            solution = training.run(
-                newton_cg(problem, start), attributes, start=Iterate(start, np.inf)
+            training = Training(self, X, y)
+            fitted, _, status, objective, gap = solve_near_prior(
+                problem, points, training, self.n_components
             )
-            self.components_ = attributes(solution.iterate)["components_"]
-            L = rounded_like(problem.components(solution.iterate.point), points)
-            found = fit_clock().in_time(lambda: problem.objective_and_gap(L))
-        objective, gap = found or (None, None)
-        status = settled(solution.status, gap, self.tol)
+        self.components_ = fitted["components_"]
+        status = settled(status, gap, self.tol)
         store_ending(self, status, objective, gap, training.history)
-        training.finish(status, {"components_": self.components_})
+        training.finish(status, fitted)
         return self
 
     def score(self, X: Any, y: Any = None) -> float:

@@ -13,7 +13,7 @@ from nearfar.blocks import is_dask
 from nearfar.errors import InvalidInputError
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._held_out import warn_if_trials_are_worse
-from nearfar.estimators._prior import check_prior, prior_map, prior_of_labels
+from nearfar.estimators._prior import check_prior, map_near_prior
 from nearfar.estimators._start import check_range
 from nearfar.estimators._training import (
     Proof,
@@ -24,7 +24,7 @@ from nearfar.estimators._training import (
     with_callbacks,
 )
 from nearfar.estimators._tuples import PairLearner, drawn_pairs, validated_pairs
-from nearfar.kernels import Array, kernels_for, single_threaded_blas
+from nearfar.kernels import kernels_for, single_threaded_blas
 from nearfar.limits import fit_clock
 from nearfar.linalg import pad_or_trim_rows, symmetric
 from nearfar.problems.gmml import scatters_of_pairs
@@ -197,9 +197,9 @@ class SDML(PairLearner, MetricLearner):
         check_range(points)
         with single_threaded_blas():
             near, far = scatters_of_pairs(kernels, pairs)
-            chosen = prior_of_labels(self.prior, points, pairs.labels)
-            self.prior_components_, self.far_weight_ = chosen, self._far_weight(pairs)
-            problem = self._posed(near - self.far_weight_ * far, points)
+            prior, self.prior_components_ = map_near_prior(self.prior, points, pairs.labels)
+            self.far_weight_ = self._far_weight(pairs)
+            problem = self._posed(near - self.far_weight_ * far, _regular(prior, len(points)))
 
             def attributes(iterate: Iterate) -> dict[str, Any]:
                 L = pad_or_trim_rows(problem.components(iterate.point), self.n_components)
@@ -235,11 +235,8 @@ class SDML(PairLearner, MetricLearner):
             pairs.near_total / n_far if self.balance is None and n_far and pairs.near_total else 1.0
         )
 
-    def _posed(self, Q: Matrix, points: Array) -> SDMLProblem:
-        """The problem; sets ``balance_`` and ``largest_balance_``."""
-        L = self.prior_components_
-        if L is None:
-            L = _square(prior_map(self.prior, points), points)
+    def _posed(self, Q: Matrix, L: Matrix) -> SDMLProblem:
+        """The problem with the prior map L (d, d); sets ``balance_`` and ``largest_balance_``."""
         self.largest_balance_ = largest_balance(Q, L)
         if self.balance is None:
             size = float(np.abs(L @ Q @ L.T).max())
@@ -269,13 +266,13 @@ class SDML(PairLearner, MetricLearner):
         check_prior(self.prior, self.n_features_in_, "auto")
 
 
-def _square(prior: Matrix, points: Array) -> Matrix:
-    """A prior map that is regular."""
+def _regular(prior: Matrix, n: int) -> Matrix:
+    """The map of a prior, of n points; raise if it is not regular."""
     rows, d = prior.shape
     if rows < d:
         raise InvalidInputError(
             f"SDML needs a prior of full rank; the covariance of the points has rank {rows} for"
-            f" {d} features, with n_samples={len(points)}. Take prior='identity', or reduce the"
+            f" {d} features, with n_samples={n}. Take prior='identity', or reduce the"
             " features with sklearn.decomposition.PCA."
         )
     return prior
