@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar import ITML, Tuples, load, make_pairs, save, verify
+from nearfar import ITML, LSML, Tuples, load, make_pairs, save, verify
 from nearfar.errors import ConvergenceWarning, InvalidInputError
 
 
@@ -76,6 +76,30 @@ def test_scale_of_the_data_is_no_matter_with_a_prior_that_has_it(overlapping):
     for scale in (1e-100, 1e100):
         other = ITML(prior="covariance", tol=1e-8).fit_transform(scale * X, y)
         np.testing.assert_allclose(other, images, atol=1e-3 * np.abs(images).max())
+
+
+@pytest.mark.parametrize("scale", [1e-130, 1e130])
+def test_the_start_is_no_multiple_of_the_prior_for_which_a_length_is_zero(overlapping, scale):
+    X, y = overlapping
+    model = ITML(n_pairs=40, random_state=0).fit(scale * X, y)
+    assert model.status_ == "converged"
+    assert model.duality_gap_ <= model.tol
+
+
+def test_a_far_pair_too_near_for_float64_is_named(overlapping):
+    X, _ = overlapping
+    X, rows = np.where(np.arange(len(X))[:, None] < 2, 0, X), np.array([[2, 3], [0, 1]])
+    X[1, 0] = 1e-200
+    with pytest.raises(InvalidInputError, match=r"that of rows 0 and 1 is below .* \(1 such"):
+        ITML().fit(Tuples(X, rows), [1, -1])
+
+
+@pytest.mark.parametrize("learner", [ITML, LSML])
+def test_a_metric_that_rounding_makes_singular_is_refused(learner, overlapping):
+    X, y = overlapping
+    prior = np.diag([1e-100, 1, 1, 1, 1])
+    with pytest.raises(InvalidInputError, match="singular to rounding: scales are too different"):
+        learner(prior=prior).fit(X.astype(np.float32), y)
 
 
 def test_a_singular_covariance_is_a_prior_on_its_span(overlapping):

@@ -205,6 +205,15 @@ class ITML(PairLearner, MetricLearner):
     def _loss(self, pairs: Pairs, lengths: Matrix) -> BoundLoss:
         """That of the pairs with these squared lengths; sets ``violation_weight_``."""
         upper, lower = self.bounds_
+        flat = np.flatnonzero(~pairs.near & (lengths == 0))
+        if len(flat):
+            rows = [pairs.numbers(ends)[flat[0]] for ends in (pairs.heads, pairs.tails)]
+            raise InvalidInputError(
+                f"ITML needs far pairs whose squared distances are above 0; that of rows {rows[0]}"
+                f" and {rows[1]} is below the range of float64 ({len(flat)} such pairs). Make these"
+                " points equal, or leave the pairs out.",
+                flat,
+            )
         weight = 1.0 if self.violation_weight == "auto" else float(self.violation_weight)
         if self.violation_weight == "auto" and self.prior_components_ is not None:
             pull = float(np.maximum(lengths[pairs.near] / upper - 1, 0).sum())

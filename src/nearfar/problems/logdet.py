@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.optimize import minimize_scalar
 
+from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array
 from nearfar.linalg import canonical_regular_factor, symmetric
 
@@ -101,8 +102,13 @@ class LogDetProblem:
         def value(t: float) -> float:
             return float(s * (np.exp(t) - t) + self.loss.value(np.exp(t) * at))
 
+        # No length may be so short that it is lost: a loss may be infinite at 0.
+        least = np.log(np.finfo(float).tiny) - np.log(at.min(initial=np.inf, where=at > 0))
         found = minimize_scalar(
-            value, bounds=LOGARITHMS, method="bounded", options={"xatol": START_ACCURACY}
+            value,
+            bounds=(max(LOGARITHMS[0], least), LOGARITHMS[1]),
+            method="bounded",
+            options={"xatol": START_ACCURACY},
         )
         better = value(found.x) < value(0.0)
         return np.asarray(np.exp(0.5 * found.x if better else 0.0) * np.eye(s))
@@ -126,6 +132,12 @@ class LogDetProblem:
     def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
         """(2) and (6) at a map of the features."""
         at = self.at_map(L)
+        if not np.isfinite(at.value):
+            raise InvalidInputError(
+                "the learned metric is singular to rounding: scales are too different, or leave the"
+                " range of the type of X. Standardise the features, give X in float64, or a"
+                " prior whose eigenvalues are nearer to each other."
+            )
         return at.value, at.gap
 
 
