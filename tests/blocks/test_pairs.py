@@ -9,7 +9,7 @@ from nearfar import GMML, ITML, LSML, MMC, POLA, SDML, DMLEig, Tuples
 from nearfar.errors import InvalidInputError, MemoryLimitError
 from tests.blocks.arrays import untouchable
 
-LEARNERS = [DMLEig(), GMML(), ITML(), SDML()]
+LEARNERS = [GMML(), ITML(), SDML()]
 
 
 @pytest.fixture

@@ -128,13 +128,16 @@ class Blocks:
         """Other arrays with the same rows."""
         return replace(self, parts=parts, shape=(self.shape[0], n_features), dtype=np.dtype(dtype))
 
-    def take(self, rows: Index) -> Array:
-        """These rows, in this order, on this machine or on the device where they are tensors."""
+    def take(self, rows: Index, of: Callable[..., Array] = take_rows) -> Array:
+        """These rows, in this order, on this machine or on the device where they are tensors.
+
+        Of parts that are no arrays, ``of(part, numbers)`` has some rows.
+        """
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         used = np.unique(owner)
         found = self.engine.results(
             self.engine.map(
-                take_rows,
+                of,
                 [self.parts[block] for block in used],
                 [rows[owner == block] - self.starts[block] for block in used],
                 name="rows",

@@ -562,7 +562,7 @@ def far_rows(pairs: Pairs, X: Any, y: Any) -> NDArray[np.int32]:
 
     In ``pairs`` equal points of dense tuples have become one; the order of the far pairs is kept.
     """
-    if isinstance(X, Tuples) or not holds_tuples(X):
+    if pairs.rows is not None or isinstance(X, Tuples) or not holds_tuples(X):
         return _numbered(pairs, pairs.far_edges())
     m, size = (X.shape if hasattr(X, "shape") else np.shape(X))[:2]
     far = np.arange(m) if size == 3 else np.flatnonzero(to_host(y) != 1)

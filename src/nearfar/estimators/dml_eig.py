@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.blocks import Blocks
 from nearfar.estimators._base import MetricLearner
 from nearfar.estimators._shrinkage import check_shrinkage, in_inputs
 from nearfar.estimators._start import check_range, principal_rows
@@ -31,9 +33,11 @@ from nearfar.kernels import kernels_for, single_threaded_blas, to_host
 from nearfar.limits import fit_clock
 from nearfar.linalg import canonical_factor, pad_or_trim_rows
 from nearfar.problems.dml_eig import DMLEigProblem
+from nearfar.problems.dml_eig_blocks import DMLEigBlocks
 from nearfar.solvers import Iterate
 from nearfar.solvers.covering import solve_covering_sdp
 from nearfar.solvers.frank_wolfe import frank_wolfe
+from nearfar.supervision import Pairs
 from nearfar.validation import check_choice, check_number
 
 RIDGE = 1e-9  # for shrinkage=0: the share of the mean of H that makes the problem well-posed
@@ -214,6 +218,8 @@ class DMLEig(PairLearner, MetricLearner):
             self.random_state,
             sample_weight=sample_weight,
             drop_dead=True,
+            sharded=True,
+            check=self._check_parameters,
         )
         self._check_parameters()
         check_range(pairs.points)
@@ -221,8 +227,10 @@ class DMLEig(PairLearner, MetricLearner):
         inputs = pairs.points
         pairs, prior = shrunk_pairs(self, pairs, AUTO_ROWS)
         points, scale = pairs.points, self.feature_scale_
-        floored = self.shrinkage_ > 0
-        problem = DMLEigProblem.build(pairs, self.shrinkage_ or RIDGE, floored=floored)
+        problem = self._problem(pairs)
+        if isinstance(points, Blocks):  # differences are in shards: rows may be freed
+            inputs, pairs = None, replace(pairs, points=None)
+            points = None if self.n_components is None else points
         if self.solver == "lecture":
             iterates = frank_wolfe(problem, LECTURE_SMOOTHING * problem.trace)
         else:
@@ -235,7 +243,8 @@ class DMLEig(PairLearner, MetricLearner):
                 components = canonical_factor(rows)
             components = in_inputs(components, scale, prior)
             components = pad_or_trim_rows(components, self.n_components)
-            return {"components_": kernels_for(points).like(components, points)}
+            of_points = problem.points
+            return {"components_": kernels_for(of_points).like(components, of_points)}
 
         training = Training(self, X, y)
         solution = training.run(iterates, attributes)
@@ -262,6 +271,11 @@ class DMLEig(PairLearner, MetricLearner):
         )
         training.finish(status, fitted)
         return self
+
+    def _problem(self, pairs: Pairs) -> DMLEigProblem:
+        in_blocks = isinstance(pairs.points, Blocks)
+        build = DMLEigBlocks.of if in_blocks else DMLEigProblem.build
+        return build(pairs, self.shrinkage_ or RIDGE, floored=self.shrinkage_ > 0)
 
     def _check_parameters(self) -> None:
         check_limits(self)

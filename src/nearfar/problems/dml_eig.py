@@ -138,16 +138,21 @@ class DMLEigProblem:
             )
             rows = _differences(kernels, X, pairs.far_edges())
             problem = replace(problem, rows=kernels.apply(rows, basis.T), edges=None)
-        lost = int((problem.lengths(np.eye(problem.size)) == 0).sum())
+        count = len(pairs.far_edges()[0])
+        problem.refuse_lost(int((problem.lengths(np.eye(problem.size)) == 0).sum()), count)
+        if shrinkage <= NEGLIGIBLE and free.shape[1]:
+            problem.warn_of_ridge(free, n_reaching(problem, free), count)
+        return problem
+
+    @staticmethod
+    def refuse_lost(lost: int, count: int) -> None:
+        """Raise if any of ``count`` far pairs has lost its length to rounding."""
         if lost:
             raise InvalidInputError(
-                f"squared distances of {lost} of {len(pairs.far_edges()[0])} far pairs, relative to"
+                f"squared distances of {lost} of {count} far pairs, relative to"
                 " those of near pairs, are below the range of float64. Bring all features to one"
                 " scale, for example with sklearn.preprocessing.StandardScaler, or drop the pairs."
             )
-        if shrinkage <= NEGLIGIBLE and free.shape[1]:
-            problem._warn_of_ridge(free)
-        return problem
 
     @property
     def kernels(self) -> ModuleType:
@@ -261,17 +266,21 @@ class DMLEigProblem:
             excess=(1 - self.shrinkage) * constraint / self.trace,
         )
 
-    def _warn_of_ridge(self, free: Matrix) -> None:
-        """Warn if far pairs differ in directions in which only the ridge of (1) limits M."""
-        part, whole = self._own_lengths(free.T), self._own_lengths(np.eye(self.size))
-        apart = int((part > REACH**2 * whole).sum())
+    def warn_of_ridge(self, free: Matrix, apart: int, count: int) -> None:
+        """Warn if far pairs are ``apart`` in directions in which only the ridge of (1) limits M."""
         if apart:
             warn(
                 f"near pairs hardly differ in {free.shape[1]} of {self.size} directions, along"
-                f" which {apart} of {len(part)} far pairs differ: hardly anything limits the metric"
+                f" which {apart} of {count} far pairs differ: hardly anything limits the metric"
                 " there. Set shrinkage='auto', standardise the features, or give more near pairs.",
                 DataWarning,
             )
+
+
+def n_reaching(problem: DMLEigProblem, free: Matrix) -> int:
+    """How many far pairs differ in these directions of the coordinates."""
+    part, whole = problem._own_lengths(free.T), problem._own_lengths(np.eye(problem.size))
+    return int((part > REACH**2 * whole).sum())
 
 
 def _differences(kernels: ModuleType, X: Array, edges: tuple[Index, Index]) -> Array:
