@@ -229,11 +229,7 @@ def nearest_of_classes(Q: Floats, X: Floats, starts: Index, k: int) -> Index:
 def hinge_sums(
     Q: Floats, Z: Floats, starts: Index, reach: Floats, radius: Floats
 ) -> tuple[Floats, Floats]:
-    """Sums of hinges between queries and classes, in float64, with D(t, l) = ‖q_t − z_l‖².
-
-    The first, (m, C), is Σⱼ Σ_l [reach_tcj − D(t, l)]₊ over all l that are not of class c, and the
-    second, (m, C), is Σ_l Σⱼ [radius_lj − D(t, l)]₊ over all l of class c. ``reach`` is (m, C, k)
-    and ``radius`` (n, k'); −inf adds nothing, and k or k' may be zero.
+    """As in `nearfar.kernels.reference`.
 
     Distances come from a matrix product in the dtype of Z, and from differences where its rounding
     error may exceed a hundredth of the distance plus the smallest reach. The first sum is taken

@@ -67,15 +67,7 @@ def softmax_neighbors(
     both: bool = False,
     masses: NDArray[np.float64] | None = None,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats | None]:
-    """Sums over the soft neighbours p_ij = exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} exp(−‖zᵢ − z_l‖²), j ≠ i.
-
-    Returns the logarithm of the denominator (n,), the share of the own class in it (n,), and for
-    the weights w_ij = p_ij, or with ``own`` w_ij = p_ij ([yᵢ = yⱼ] − shareᵢ), the degrees
-    Σⱼ (w_ij + w_ji) (n,), the product W Y (n, c), and Wᵀ Y (n, c) if ``both``, else None. A point
-    alone in its class has weights of zero. All but the products are in float64; n is at least 2.
-
-    With ``masses`` m (n,), which are positive, point j counts m_j times as a neighbour, so that
-    p_ij = m_j exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} m_l exp(−‖zᵢ − z_l‖²), and w_ij is multiplied by mᵢ.
+    """As in `nearfar.kernels.reference`.
 
     Exponents come from one matrix product in the dtype of Z, so that Z should be centred. Time
     O(n² (r + c)), memory O(SOFTMAX_BYTES) or that of Z a thread, and SOFTMAX_SHARES times the
@@ -190,11 +182,7 @@ def _subtract_share(
 def kernel_regression(
     Z: Floats, U: Floats, y: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Leave-one-out estimates from soft neighbours, and the scatter in the gradient of their error.
-
-    Returns ŷᵢ = Σⱼ p_ij yⱼ (n,), with the p_ij of `softmax_neighbors`, and the scatter
-    Σᵢⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ (s, s) with w_ij = 2 (ŷᵢ − yᵢ)(ŷᵢ − yⱼ) p_ij. These and y (n,) are
-    in float64, on the host; n is at least 2.
+    """As in `nearfar.kernels.reference`.
 
     Exponents come from one matrix product in the dtype of Z, so that Z should be centred; rows are
     shifted by their largest only where all weights of one would vanish. Time O(n² (r + s)), memory

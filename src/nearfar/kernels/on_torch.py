@@ -534,14 +534,7 @@ def nearest_of_classes(Q: Tensor, X: Tensor, starts: Index, k: int) -> Tensor:
 def hinge_sums(
     Q: Tensor, Z: Tensor, starts: Index, reach: Tensor, radius: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Sums of hinges between queries and classes, in float64, with D(t, l) = ‖q_t − z_l‖².
-
-    The first, (m, C), is Σⱼ Σ_l [reach_tcj − D(t, l)]₊ over all l that are not of class c, and the
-    second, (m, C), is Σ_l Σⱼ [radius_lj − D(t, l)]₊ over all l of class c. ``reach`` is (m, C, k)
-    and ``radius`` (n, k'); −inf adds nothing, and k or k' may be zero.
-
-    As in `nearfar.kernels.on_numpy`.
-    """
+    """As in `nearfar.kernels.reference`."""
     (m, n_classes, k), n = reach.shape, len(Z)
     outside = torch.zeros((m, n_classes), dtype=torch.float64, device=Z.device)
     inside = torch.zeros_like(outside)
@@ -622,18 +615,7 @@ def softmax_neighbors(
     both: bool = False,
     masses: NDArray[np.float64] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Sums over the soft neighbours p_ij = exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} exp(−‖zᵢ − z_l‖²), j ≠ i.
-
-    Returns the logarithm of the denominator (n,), the share of the own class in it (n,), and for
-    the weights w_ij = p_ij, or with ``own`` w_ij = p_ij ([yᵢ = yⱼ] − shareᵢ), the degrees
-    Σⱼ (w_ij + w_ji) (n,), the product W Y (n, c), and Wᵀ Y (n, c) if ``both``, else None. A point
-    alone in its class has weights of zero. All but the products are in float64; n is at least 2.
-
-    With ``masses`` m (n,), which are positive, point j counts m_j times as a neighbour, so that
-    p_ij = m_j exp(−‖zᵢ − zⱼ‖²) / Σ_{l≠i} m_l exp(−‖zᵢ − z_l‖²), and w_ij is multiplied by mᵢ.
-
-    As in `nearfar.kernels.on_numpy`, which computes it for many points on the host.
-    """
+    """As in `nearfar.kernels.reference`; on the host `on_numpy` computes it for many points."""
     if Z.device.type == "cpu" and len(Z) >= MANY_ON_HOST:
         logs, shares, degrees, forward, backward = (
             None if part is None else torch.from_numpy(part)
@@ -693,14 +675,7 @@ def softmax_neighbors(
 def kernel_regression(
     Z: Tensor, U: Tensor, y: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Leave-one-out estimates from soft neighbours, and the scatter in the gradient of their error.
-
-    Returns ŷᵢ = Σⱼ p_ij yⱼ (n,), with the p_ij of `softmax_neighbors`, and the scatter
-    Σᵢⱼ w_ij (uᵢ − uⱼ)(uᵢ − uⱼ)ᵀ (s, s) with w_ij = 2 (ŷᵢ − yᵢ)(ŷᵢ − yⱼ) p_ij. These and y (n,) are
-    in float64, on the host; n is at least 2.
-
-    As in `nearfar.kernels.on_numpy`, which computes it for many points on the host.
-    """
+    """As in `nearfar.kernels.reference`; on the host `on_numpy` computes it for many points."""
     if Z.device.type == "cpu" and len(Z) >= MANY_ON_HOST:
         return on_numpy.kernel_regression(to_host(Z), to_host(U), y)
     n, s = U.shape
