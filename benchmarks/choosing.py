@@ -6,11 +6,9 @@ the equal error rate of telling pairs of test points of one class from pairs of 
 by their distance.
 """
 
-import argparse
 import json
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -158,14 +156,11 @@ PARTS = {
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.choosing", description=__doc__)
+    parser = common.page_parser("choosing", __doc__, RECORD, PAGE)
     parser.add_argument("--data", default=",".join(DATA), help="data sets, by commas")
     parser.add_argument("--learners", help="learners, by semicolons; all by default")
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--note", default="", help="of these runs: what else ran, say")
     parser.add_argument("--smoke", action="store_true", help="iris alone, and nothing is kept")
-    parser.add_argument("--table", action="store_true", help="run nothing, write the table anew")
     options = parser.parse_args(arguments)
     record = {"runs": []}
     if options.record.exists() and not options.smoke:

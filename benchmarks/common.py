@@ -275,6 +275,15 @@ def record_parser(module: str, description: str, smoke: str) -> argparse.Argumen
     return parser
 
 
+def page_parser(module: str, description: str, record: Path, page: Path) -> argparse.ArgumentParser:
+    """Options of a script that keeps one record, and makes a page of it."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{module}", description=description)
+    parser.add_argument("--record", type=Path, default=record)
+    parser.add_argument("--page", type=Path, default=page)
+    parser.add_argument("--table", action="store_true", help="run nothing, write the page anew")
+    return parser
+
+
 def write_page(arguments: argparse.Namespace, stem: str, page: Callable[[list], str]) -> str:
     """The page from the records of all machines."""
     text = page(read_records(arguments.results, stem))

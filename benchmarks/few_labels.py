@@ -6,7 +6,6 @@ the arrays X, y, queries and truth that ``benchmarks.newsgroups --cache`` writes
 used alike. A draw is saved as soon as it is measured, and left out of the next run.
 """
 
-import argparse
 import json
 import time
 import warnings
@@ -205,13 +204,10 @@ def _seconds(runs):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.few_labels", description=__doc__)
+    parser = common.page_parser("few_labels", __doc__, RECORD, PAGE)
     parser.add_argument("--cache", type=Path, help="file with X, y, queries and truth")
     parser.add_argument("--labels", default=",".join(map(str, LABELS)), help="by commas")
     parser.add_argument("--draws", type=int, default=DRAWS)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--table", action="store_true", help="run nothing, write the page anew")
     options = parser.parse_args(arguments)
     if not options.table and options.cache is None:
         parser.error("--cache names the file with the embeddings; benchmarks.newsgroups makes one")

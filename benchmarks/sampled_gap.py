@@ -7,10 +7,8 @@ is compared with what is really missing. It takes three minutes, and writes
 benchmarks/results/sampled_gap.json and docs/results/sampled_gap.md.
 """
 
-import argparse
 import json
 import warnings
-from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -178,12 +176,9 @@ def page(record):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sampled_gap", description=__doc__)
+    parser = common.page_parser("sampled_gap", __doc__, RECORD, PAGE)
     parser.add_argument("--draws", type=int, default=DRAWS)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--smoke", action="store_true", help="2000 points, five draws: seconds")
-    parser.add_argument("--table", action="store_true", help="run nothing, write the page anew")
     options = parser.parse_args(arguments)
     if options.table:
         record = json.loads(options.record.read_text())

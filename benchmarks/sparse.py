@@ -5,14 +5,12 @@ runs in a process of its own, which reports its CPU seconds and the most memory 
 data and imports included. A method is saved as soon as it is measured, and is not run again.
 """
 
-import argparse
 import json
 import resource
 import subprocess
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 from scipy import sparse
@@ -157,12 +155,9 @@ def page(record):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sparse", description=__doc__)
+    parser = common.page_parser("sparse", __doc__, RECORD, PAGE)
     parser.add_argument("--methods", default=",".join(METHODS), help="by commas")
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--smoke", action="store_true", help="a few made-up posts, no record")
-    parser.add_argument("--table", action="store_true", help="run nothing, write the page anew")
     parser.add_argument("--child", help="measure this method in this process")
     options = parser.parse_args(arguments)
     if options.child:

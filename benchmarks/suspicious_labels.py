@@ -4,10 +4,8 @@ Of each set 2 % of the labels are replaced by others, drawn at random. LMNN lear
 and rankings are compared by the share of the wrong labels among the first 4 % of the rows.
 """
 
-import argparse
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
@@ -118,14 +116,9 @@ def page(record):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.suspicious_labels", description=__doc__
-    )
+    parser = common.page_parser("suspicious_labels", __doc__, RECORD, PAGE)
     parser.add_argument("--sets", default=",".join(SETS), help="by commas")
     parser.add_argument("--draws", type=int, default=DRAWS)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--table", action="store_true", help="run nothing, write the page anew")
     options = parser.parse_args(arguments)
     if options.table:
         record = json.loads(options.record.read_text())

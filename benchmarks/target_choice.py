@@ -8,11 +8,9 @@ follows, and to choose as well. Sets of NEARFAR_DATA join those of scikit-learn.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -166,12 +164,9 @@ def page(record):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.target_choice", description=__doc__)
+    parser = common.page_parser("target_choice", __doc__, RECORD, PAGE)
     parser.add_argument("--sets", default=",".join(SETS), help="by commas")
     parser.add_argument("--draws", type=int, default=DRAWS)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--table", action="store_true", help="run nothing, write the page anew")
     options = parser.parse_args(arguments)
     if options.table:
         record = json.loads(options.record.read_text())

@@ -4,10 +4,8 @@ The graph of the same points is made in memory and from blocks, on a cluster of 
 thread each, and compared: it must have the same edges and lengths, bit by bit.
 """
 
-import argparse
 import json
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -109,11 +107,8 @@ def page(record):
 
 def main(arguments=None):
     """Measure, write the record and the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.dask.graph")
+    parser = common.page_parser("dask.graph", __doc__, RECORD, PAGE)
     parser.add_argument("--smoke", action="store_true", help="few points, no files: as in CI")
-    parser.add_argument("--table", action="store_true", help="only write the page anew")
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args(arguments)
     if options.smoke:
         runs = measure_all([(3000, 3)])

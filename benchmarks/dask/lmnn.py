@@ -6,7 +6,6 @@ tells more where other programs run beside it; objective and certified gap; and 
 memory grew beside its share of the rows and the blocks in flight.
 """
 
-import argparse
 import json
 import tempfile
 import time
@@ -176,12 +175,9 @@ def names(record):
 
 def main(arguments=None):
     """Measure, write the record and the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.dask.lmnn")
+    parser = common.page_parser("dask.lmnn", __doc__, RECORD, PAGE)
     parser.add_argument("--smoke", action="store_true", help="few rows, as in CI; keeps no files")
-    parser.add_argument("--table", action="store_true", help="only write the page anew")
     parser.add_argument("--data", nargs="+", default=["mnist60000"])
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args(arguments)
     if options.smoke:
         with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,6 @@ rows, the blocks in flight, and what a worker needs for any number of rows, whic
 its C library keeps after it was freed, and some matrices of all features in float64.
 """
 
-import argparse
 import json
 import tempfile
 import time
@@ -157,15 +156,12 @@ def page(record):
 
 def main(arguments=None):
     """Measure, write the record and the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.dask.memory")
+    parser = common.page_parser("dask.memory", __doc__, RECORD, PAGE)
     parser.add_argument("--smoke", action="store_true", help="few rows, as in CI; keeps no files")
-    parser.add_argument("--table", action="store_true", help="only write the page anew")
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--features", type=int, default=512)
     parser.add_argument("--limit", type=float, default=1000.0, help="megabytes of a worker")
     parser.add_argument("--iterations", type=int, default=3)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args(arguments)
     if options.smoke:
         with tempfile.TemporaryDirectory() as folder:

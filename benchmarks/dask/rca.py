@@ -5,10 +5,8 @@ each under a memory limit that is smaller than the rows, three things are timed 
 rows, to make them and multiply each block, ``X.T @ X`` of NumPy, and to fit RCA to them.
 """
 
-import argparse
 import json
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -155,12 +153,9 @@ def page(record):
 
 def main(arguments=None):
     """Measure, write the record and the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.dask.rca")
+    parser = common.page_parser("dask.rca", __doc__, RECORD, PAGE)
     parser.add_argument("--smoke", action="store_true", help="few rows, no files: as in CI")
-    parser.add_argument("--table", action="store_true", help="only write the page anew")
     parser.add_argument("--rows", type=int, default=10**7)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args(arguments)
     if options.smoke:
         run = measure(200_000, 2, 1)
