@@ -636,6 +636,13 @@ def test_the_dimension_counts_axes_that_are_longer_than_an_edge(X, k, dimension)
     assert MVU(n_neighbors=k, tol=1e-4).fit(X).intrinsic_dimension_ == dimension
 
 
+def test_edges_to_an_outlier_hide_no_dimension(rng):
+    """They are longer than the sheet is wide. Where it lies is a third dimension."""
+    sheet = np.c_[rng.uniform(size=(100, 2)) * [20, 10], np.zeros(100)]
+    model = MVU(n_neighbors=5, tol=1e-3).fit(np.r_[sheet, [[0, 0, 300]]])
+    assert model.intrinsic_dimension_ == 3
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_third_axis_shorter_than_an_edge_is_none(seed):
     """Some edges join layers of these rolls, and a third axis holds up to 7 % of the variance."""

@@ -50,6 +50,7 @@ CONTRADICTION = 1e-3  # change of a length that equal lengths would need, above 
 KEPT = 1e-6  # change of a squared length that is none
 NAMED = 5  # edges that a message names
 FLAT = 0.01  # share of the variance that may be lost without a warning
+FAR = 5.0  # times the median length of an edge: longer ones leave the neighbourhood
 LOCAL = 0.25  # of the variance: the squared length of edges that are short enough to follow a sheet
 HELD = 0.95  # share of the variance along the axes that count as dimensions, where edges are longer
 SOLVED = (Status.CONVERGED, Status.STALLED)  # as far as it can be
@@ -524,8 +525,12 @@ def too_different(graph: NeighborhoodGraph) -> InvalidInputError:
 
 
 def dimension(spectrum: Matrix, graph: NeighborhoodGraph) -> int:
-    """How many axes are longer than an edge; where edges are long, how many hold the variance."""
-    edge, total = (graph.lengths**2).mean() * graph.n_nodes, spectrum.sum()
+    """How many axes are longer than an edge; where edges are long, how many hold the variance.
+
+    Edges that lead far away, as to an outlier or between components, say nothing of a sheet.
+    """
+    lengths = graph.lengths[graph.lengths <= FAR * np.median(graph.lengths)]
+    edge, total = (lengths**2).mean() * graph.n_nodes, spectrum.sum()
     if edge <= LOCAL * total:
         return max(1, int((spectrum >= edge).sum()))
     return 1 + int(np.searchsorted(np.cumsum(spectrum), HELD * total))

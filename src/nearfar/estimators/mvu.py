@@ -158,8 +158,9 @@ class MVU(Unfolding):
         component has different points, or as ``factor_`` has columns.
     intrinsic_dimension_ : int
         The number of axes along which the points of the largest component vary by more than the
-        length of an edge (root mean square); where edges are half as long as the points are spread
-        out, or longer, the number of axes that hold 95 % of the variance.
+        length of an edge (root mean square of those up to five times the median); where edges are
+        half as long as the points are spread out, or longer, the number of axes that hold 95 % of
+        the variance.
     kernel_ : ndarray or torch.Tensor of shape (n_samples, n_samples), or None
         The solution K, in float64; None after the low-rank solver. Copies of a point have the same
         rows, and it is centred over different points.
