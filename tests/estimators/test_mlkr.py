@@ -49,6 +49,14 @@ def test_units_of_features_and_targets_do_not_matter(data):
     np.testing.assert_allclose(second, first, atol=0.05 * first.max())
 
 
+def test_a_start_of_huge_distances(data):
+    """Rounding of exponents of some -1e20 can be above zero, and their exponentials infinite."""
+    X, y = data
+    with pytest.warns(ConvergenceWarning, match="rounding errors allow no further decrease"):
+        model = MLKR(init="identity").fit(1e10 * X, y)
+    assert model.objective_ == pytest.approx(error(model, 1e10 * X, y), rel=1e-4)
+
+
 def test_starts(data):
     X, y = data
     given = MLKR(init=np.eye(4)).fit(X, y)

@@ -209,7 +209,7 @@ def kernel_regression(
             itself = np.arange(rows.stop - first), np.arange(first, rows.stop)
             W = np.matmul(left[rows], right.T, out=buffer[: rows.stop - first])
             if deep:
-                np.maximum(W, lowest, out=W)
+                np.clip(W, lowest, 0.0, out=W)  # rounding of long points can be above 0
             np.exp(W, out=W)
             W[itself] = 0
             found = (W @ moments).astype(np.float64)
