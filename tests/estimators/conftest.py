@@ -13,6 +13,12 @@ def overlapping(rng, read_only):
     return read_only(X), read_only(y)
 
 
+@pytest.fixture
+def weights(overlapping, rng):
+    """Of the rows of `overlapping`: integers from 0 to 3."""
+    return rng.integers(0, 4, len(overlapping[1]))
+
+
 @pytest.fixture(scope="session")
 def nearest_of_class():
     """The k nearest others of each row's class, -1 where there are fewer, by plain loops."""

@@ -2,31 +2,12 @@
 
 import numpy as np
 import pytest
-from sklearn import config_context
 from sklearn.base import clone
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
 
 import nearfar
 from nearfar import LMNN
-from nearfar.errors import CheckpointError, ConvergenceWarning, DataWarning, InvalidInputError
-
-LEARNERS = [
-    LMNN(shrinkage=0),
-    LMNN(shrinkage=0.3, push_weight=0.7),
-    LMNN(),
-    LMNN(n_components=2),
-    LMNN(n_components=2, reduce="project"),
-    LMNN(n_passes=2),
-    LMNN(validation_fraction=0.25, random_state=0),
-]
-each = pytest.mark.parametrize("learner", LEARNERS, ids=repr)
-
-
-@pytest.fixture
-def weights(overlapping, rng):
-    """Integers from 0 to 3."""
-    return rng.integers(0, 4, len(overlapping[1]))
+from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 
 
 def objective_by_loops(model, X, y, targets, push_weight):
@@ -93,16 +74,6 @@ def test_the_optimum_is_that_of_the_repeated_rows(
     assert other.objective_ == pytest.approx(copies.factor * model.objective_, rel=2e-5)
 
 
-@each
-def test_a_row_of_weight_zero_is_dropped(learner, overlapping, weights):
-    X, y = overlapping
-    kept = weights > 0
-    model = clone(learner).fit(X, y, sample_weight=weights)
-    other = clone(learner).fit(X[kept], y[kept], sample_weight=weights[kept])
-    np.testing.assert_array_equal(model.components_, other.components_)
-    assert (model.objective_, model.n_iter_) == (other.objective_, other.n_iter_)
-
-
 def test_given_targets_without_weight_are_none(overlapping, weights, nearest_of_class):
     X, y = overlapping
     targets, kept = nearest_of_class(X, y, 3), np.flatnonzero(weights)
@@ -118,35 +89,6 @@ def test_given_targets_without_weight_are_none(overlapping, weights, nearest_of_
     wrong[kept[0], 0] = -1 if weights[targets[kept[0], 0]] else kept[y[kept] == y[kept[0]]][-1]
     found = nearfar.verify(model, X, y, target_neighbors=wrong)
     assert "not those that were given" in str(found)
-
-
-@each
-def test_only_ratios_matter_and_ones_change_nothing(learner, overlapping, rng):
-    X, y = overlapping
-    weights = rng.uniform(0.5, 2, len(y))
-    model, scaled = (clone(learner).fit(X, y, sample_weight=c * weights) for c in (1, 1024))
-    np.testing.assert_array_equal(model.components_, scaled.components_)
-    assert model.objective_ == scaled.objective_
-    plain, ones = clone(learner).fit(X, y), clone(learner).fit(X, y, sample_weight=np.ones(len(y)))
-    np.testing.assert_array_equal(plain.components_, ones.components_)
-    assert plain.proof_.keys() == ones.proof_.keys()
-    assert not np.array_equal(plain.components_, model.components_)
-
-
-def test_a_class_whose_rows_have_no_weight_is_none(overlapping):
-    X, y = overlapping
-    model = LMNN().fit(X, y, sample_weight=1.0 * (y != 1))
-    assert model.classes_.tolist() == [0, 2]
-
-
-@pytest.mark.torch
-@each
-def test_tensors(learner, overlapping, weights, torch):
-    X, y = overlapping
-    model = clone(learner).fit(X, y, sample_weight=weights)
-    other = clone(learner).fit(torch.tensor(X), y, sample_weight=torch.tensor(weights))
-    assert float(other.objective_) == pytest.approx(model.objective_, rel=1e-3)
-    assert not nearfar.verify(other, X, y).violations
 
 
 @pytest.mark.parametrize("shrinkage", [0, 0.2])
@@ -174,18 +116,6 @@ def test_points_that_are_all_equal():
 # -- classes ---------------------------------------------------------------------------------------
 
 
-def test_balanced_classes_have_the_same_weight(overlapping):
-    X, y = overlapping
-    rows = np.concatenate([np.flatnonzero(y == 0)[:5], np.flatnonzero(y > 0)])
-    X, y = X[rows], y[rows]
-    balanced = LMNN(class_weight="balanced").fit(X, y)
-    weights = (1 / np.bincount(y))[y]
-    other = LMNN().fit(X, y, sample_weight=weights)
-    assert balanced.objective_ == pytest.approx(other.objective_, rel=1e-6)
-    named = LMNN(class_weight={0: weights[0], 1: weights[-1], 2: weights[-1]}).fit(X, y)
-    assert named.objective_ == pytest.approx(other.objective_, rel=1e-6)
-
-
 @pytest.mark.parametrize("n_components", [1, 2])
 def test_balanced_classes_raise_the_recall_of_a_rare_class(n_components):
     """One row in ten differs along one feature, the two common classes along another."""
@@ -210,34 +140,6 @@ def test_balanced_classes_raise_the_recall_of_a_rare_class(n_components):
 # -- what goes with a fit --------------------------------------------------------------------------
 
 
-@each
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_weights_are_verified_and_saved(learner, dtype, overlapping, weights, tmp_path):
-    X, y = overlapping[0].astype(dtype), overlapping[1]
-    model = clone(learner).fit(X, y, sample_weight=weights)
-    nearfar.save(model, tmp_path / "model.nearfar")
-    found = nearfar.verify(tmp_path / "model.nearfar", X, y)
-    assert not found.violations
-    assert found.proved == (model.duality_gap_ is not None)
-    assert np.array_equal(model.proof_["sample_weight"], weights)
-    kept = np.flatnonzero(weights)
-    permuted = 1.0 * weights
-    permuted[kept] = permuted[kept[::-1]]  # of the same rows
-    others = (permuted, np.ones(len(y)), weights[::-1].astype(float), -1.0 * weights)
-    for other in (*others, np.zeros(len(y))):
-        model.proof_ = {**model.proof_, "sample_weight": other}
-        assert nearfar.verify(model, X, y).violations
-
-
-def test_a_checkpoint_of_other_weights_is_refused(overlapping, weights, tmp_path):
-    X, y = overlapping
-    learner = LMNN(checkpoint=tmp_path / "state", max_iter=2, tol=0)
-    with pytest.warns(ConvergenceWarning):
-        learner.fit(X, y, sample_weight=weights + 1)
-    with pytest.raises(CheckpointError):
-        learner.fit(X, y, sample_weight=weights + 2)
-
-
 def test_a_checkpoint_continues_with_the_weights(overlapping, weights, tmp_path):
     X, y = overlapping
     whole = LMNN(n_passes=2, tol=1e-4).fit(X, y, sample_weight=weights)
@@ -249,30 +151,7 @@ def test_a_checkpoint_continues_with_the_weights(overlapping, weights, tmp_path)
     assert nearfar.verify(model, X, y).proved
 
 
-def test_a_pipeline_routes_the_weights(overlapping, weights):
-    X, y = overlapping
-    with config_context(enable_metadata_routing=True):
-        learner = LMNN().set_fit_request(sample_weight=True)
-        pipeline = make_pipeline(learner, KNeighborsClassifier()).fit(X, y, sample_weight=weights)
-    expected = LMNN().fit(X, y, sample_weight=weights)
-    np.testing.assert_array_equal(pipeline[0].components_, expected.components_)
-
-
 # -- what is refused -------------------------------------------------------------------------------
-
-
-def test_bad_weights_are_refused_before_any_work(overlapping):
-    X, y = overlapping
-    with pytest.raises(InvalidInputError, match="LMNN needs a weight for each of the 60 rows"):
-        LMNN().fit(X, y, sample_weight=[1.0, 2.0])
-    with pytest.raises(InvalidInputError, match="finite weights of at least 0"):
-        LMNN().fit(X, y, sample_weight=np.where(y == 0, -1.0, 1.0))
-    with pytest.raises(InvalidInputError, match="all 60 weights are zero"):
-        LMNN().fit(X, y, sample_weight=np.zeros(60))
-    with pytest.raises(InvalidInputError, match="names the class 'x', which is not in y"):
-        LMNN(class_weight={"x": 2}).fit(X, y)
-    with pytest.raises(InvalidInputError, match="needs at least two classes; y has 1 class, 0"):
-        LMNN().fit(X, y, sample_weight=np.where(y == 0, 1.0, 0.0))
 
 
 def test_given_targets_that_all_lack_a_weight(overlapping):

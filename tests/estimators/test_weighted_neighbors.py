@@ -2,33 +2,10 @@
 
 import numpy as np
 import pytest
-from sklearn import config_context
 from sklearn.base import clone
-from sklearn.datasets import load_wine
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
 
 import nearfar
 from nearfar import MCML, NCA
-from nearfar.errors import CheckpointError, ConvergenceWarning, InvalidInputError
-
-LEARNERS = [
-    MCML(shrinkage=0),
-    MCML(shrinkage=0.2),
-    MCML(solver="projected-gradient"),
-    MCML(n_components=2, reduce="learn"),
-    NCA(shrinkage=0),
-    NCA(shrinkage=0.2),
-    NCA(n_components=2),
-    NCA(diagonal=True),
-]
-each = pytest.mark.parametrize("learner", LEARNERS, ids=repr)
-
-
-@pytest.fixture
-def weights(overlapping, rng):
-    """Integers from 0 to 3."""
-    return rng.integers(0, 4, len(overlapping[1]))
 
 
 def repeated_objective(model, X, y, counts):
@@ -71,43 +48,6 @@ def test_no_metric_is_better_for_the_repeated_rows(overlapping, weights):
     assert repeated_objective(model, X, y, weights) == pytest.approx(bound, rel=1e-4)
 
 
-@each
-def test_a_row_of_weight_zero_is_dropped(learner, overlapping, weights):
-    X, y = overlapping
-    kept = weights > 0
-    model = clone(learner).fit(X, y, sample_weight=weights)
-    other = clone(learner).fit(X[kept], y[kept], sample_weight=weights[kept])
-    np.testing.assert_array_equal(model.components_, other.components_)
-    assert (model.objective_, model.n_iter_) == (other.objective_, other.n_iter_)
-
-
-@each
-def test_only_ratios_matter_and_ones_change_nothing(learner, overlapping, rng):
-    X, y = overlapping
-    weights = rng.uniform(0.5, 2, len(y))
-    model, scaled = (clone(learner).fit(X, y, sample_weight=c * weights) for c in (1, 1024))
-    np.testing.assert_array_equal(model.components_, scaled.components_)
-    assert model.objective_ == scaled.objective_
-    plain, ones = clone(learner).fit(X, y), clone(learner).fit(X, y, sample_weight=np.ones(len(y)))
-    np.testing.assert_array_equal(plain.components_, ones.components_)
-    assert not np.array_equal(plain.components_, model.components_)
-
-
-def test_a_class_whose_rows_have_no_weight_is_none(overlapping):
-    X, y = overlapping
-    model = MCML().fit(X, y, sample_weight=1.0 * (y != 1))
-    assert model.classes_.tolist() == [0, 2]
-
-
-@pytest.mark.torch
-@each
-def test_tensors(learner, overlapping, weights, torch):
-    X, y = overlapping
-    model = clone(learner).fit(X, y, sample_weight=weights)
-    other = clone(learner).fit(torch.tensor(X), y, sample_weight=torch.tensor(weights))
-    assert float(other.objective_) == pytest.approx(model.objective_, rel=1e-3)
-
-
 @pytest.mark.parametrize("ratio", [1e-30, 1e30])
 def test_weights_of_very_different_sizes(ratio, overlapping):
     """A row that outweighs all others has the others of its class to choose, still."""
@@ -121,19 +61,6 @@ def test_weights_of_very_different_sizes(ratio, overlapping):
 
 
 # -- classes ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cls", [MCML, NCA])
-def test_balanced_classes_have_the_same_weight(cls, overlapping):
-    X, y = overlapping
-    rows = np.concatenate([np.flatnonzero(y == 0)[:5], np.flatnonzero(y > 0)])
-    X, y = X[rows], y[rows]
-    balanced = cls(class_weight="balanced").fit(X, y)
-    weights = (1 / np.bincount(y))[y]
-    other = cls().fit(X, y, sample_weight=weights)
-    np.testing.assert_allclose(balanced.objective_, other.objective_, rtol=1e-6)
-    named = cls(class_weight={0: weights[0], 1: weights[-1], 2: weights[-1]}).fit(X, y)
-    np.testing.assert_allclose(named.objective_, other.objective_, rtol=1e-6)
 
 
 @pytest.mark.parametrize("cls", [MCML, NCA])
@@ -157,56 +84,3 @@ def test_balanced_classes_help_a_rare_class(cls):
             hits.append(float(abs(rare / spread)[0]))
         found[class_weight] = np.mean(hits)
     assert found["balanced"] > found[None]
-
-
-# -- what goes with a fit --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "learner", [MCML(), MCML(shrinkage=0), NCA(), NCA(diagonal=True)], ids=repr
-)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_weights_are_verified_and_saved(learner, dtype, overlapping, weights, tmp_path):
-    X, y = overlapping[0].astype(dtype), overlapping[1]
-    model = clone(learner).fit(X, y, sample_weight=weights)
-    nearfar.save(model, tmp_path / "model.nearfar")
-    found = nearfar.verify(tmp_path / "model.nearfar", X, y)
-    assert not found.violations
-    assert found.proved == (model.duality_gap_ is not None)
-    assert np.array_equal(model.proof_["sample_weight"], weights)
-    for other in (np.ones(len(y)), weights[::-1].astype(float), -1.0 * weights, np.zeros(len(y))):
-        model.proof_ = {**model.proof_, "sample_weight": other}
-        assert nearfar.verify(model, X, y).violations
-
-
-@pytest.mark.parametrize("cls", [MCML, NCA])
-def test_a_checkpoint_of_other_weights_is_refused(cls, overlapping, weights, tmp_path):
-    X, y = overlapping
-    learner = cls(checkpoint=tmp_path / "state", max_iter=2, tol=0)
-    with pytest.warns(ConvergenceWarning):
-        learner.fit(X, y, sample_weight=weights + 1)
-    with pytest.raises(CheckpointError):
-        learner.fit(X, y, sample_weight=weights + 2)
-
-
-@pytest.mark.parametrize("cls", [MCML, NCA])
-def test_a_pipeline_routes_the_weights(cls):
-    X, y = load_wine(return_X_y=True)
-    weights = np.linspace(0.1, 2, len(y))
-    with config_context(enable_metadata_routing=True):
-        learner = cls().set_fit_request(sample_weight=True)
-        pipeline = make_pipeline(learner, KNeighborsClassifier()).fit(X, y, sample_weight=weights)
-    expected = cls().fit(X, y, sample_weight=weights)
-    np.testing.assert_array_equal(pipeline[0].components_, expected.components_)
-
-
-@pytest.mark.parametrize("cls", [MCML, NCA])
-def test_bad_weights_are_refused_before_any_work(cls, overlapping):
-    X, y = overlapping
-    with pytest.raises(InvalidInputError, match=rf"{cls.__name__} needs a weight for each of the"):
-        cls().fit(X, y, sample_weight=[1.0, 2.0])
-    with pytest.raises(InvalidInputError, match="names the class 'x', which is not in y"):
-        cls(class_weight={"x": 2}).fit(X, y)
-    one_class = np.where(y == 0, 1.0, 0.0)
-    with pytest.raises(InvalidInputError, match="needs at least two classes; y has 1 class, 0"):
-        cls().fit(X, y, sample_weight=one_class)
