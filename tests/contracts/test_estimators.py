@@ -20,7 +20,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
-from nearfar import Tuples
+from nearfar import Tuples, load, save
 from nearfar.errors import InvalidInputError
 from nearfar.estimators import (
     GMML,
@@ -458,12 +458,14 @@ def test_another_number_of_features_is_an_error(fitted, iris):
 
 
 @each_estimator
-def test_pickle_round_trip(fitted, iris):
+def test_pickles_and_model_files_hold_all_of_it(fitted, iris, tmp_path):
     X, _ = iris
-    twin = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(twin.transform(X), fitted.transform(X))
-    assert twin.get_params() == fitted.get_params()
-    assert twin.history_ == fitted.history_
+    save(fitted, tmp_path / "model.nearfar")
+    for twin in (pickle.loads(pickle.dumps(fitted)), load(tmp_path / "model.nearfar")):
+        np.testing.assert_array_equal(twin.transform(X), fitted.transform(X))
+        assert twin.get_params() == fitted.get_params()
+        assert set(vars(twin)) == set(vars(fitted))
+        assert twin.history_ == fitted.history_
 
 
 @pytest.mark.usefixtures("global_random_state_kept")

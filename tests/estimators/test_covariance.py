@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar import Covariance, load, save
+from nearfar import Covariance
 from nearfar.errors import InvalidInputError
 
 
@@ -59,10 +59,3 @@ def test_tensors(overlapping, torch):
     model, expected = Covariance().fit(torch.tensor(X.copy())), Covariance().fit(X)
     assert isinstance(model.components_, torch.Tensor)
     np.testing.assert_allclose(model.components_.numpy(), expected.components_, rtol=1e-8)
-
-
-def test_round_trip_through_a_file(overlapping, tmp_path):
-    X, _ = overlapping
-    model = Covariance().fit(X)
-    save(model, tmp_path / "model.nearfar")
-    np.testing.assert_array_equal(load(tmp_path / "model.nearfar").transform(X), model.transform(X))

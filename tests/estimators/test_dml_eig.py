@@ -303,14 +303,6 @@ def test_more_rows_than_the_rank_are_zero(pairs):
     assert not wide.components_[rank:].any()
 
 
-def test_saved_and_loaded(pairs, tmp_path):
-    model = DMLEig(shrinkage=0).fit(*pairs)
-    nearfar.save(model, tmp_path / "model.nearfar")
-    twin = nearfar.load(tmp_path / "model.nearfar")
-    np.testing.assert_array_equal(twin.pair_distance(pairs[0]), model.pair_distance(pairs[0]))
-    assert twin.history_ == model.history_
-
-
 # -- limits and callbacks ------------------------------------------------------------------------
 
 

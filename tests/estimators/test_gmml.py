@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar import GMML, Covariance, Tuples, load, make_pairs, save
+from nearfar import GMML, Covariance, Tuples, make_pairs
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import on_numpy
 
@@ -167,12 +167,3 @@ def test_tensors(overlapping, torch):
     model, expected = GMML(shrinkage=0).fit(torch.tensor(X.copy()), y), GMML(shrinkage=0).fit(X, y)
     assert isinstance(model.components_, torch.Tensor)
     np.testing.assert_allclose(model.components_.numpy(), expected.components_, rtol=1e-8)
-
-
-def test_round_trip_through_a_file(overlapping, tmp_path):
-    X, y = overlapping
-    model = GMML(shrinkage=0).fit(X, y)
-    save(model, tmp_path / "model.nearfar")
-    twin = load(tmp_path / "model.nearfar")
-    np.testing.assert_array_equal(twin.transform(X), model.transform(X))
-    assert twin.objective_ == model.objective_

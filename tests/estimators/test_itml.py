@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar import ITML, LSML, Tuples, load, make_pairs, save, verify
+from nearfar import ITML, LSML, Tuples, make_pairs, verify
 from nearfar.errors import ConvergenceWarning, InvalidInputError
 
 
@@ -146,15 +146,6 @@ def test_tensors(pairs, torch):
     model, expected = ITML(tol=1e-6).fit(moved, kinds), ITML(tol=1e-6).fit(tuples, kinds)
     assert isinstance(model.components_, torch.Tensor)
     assert model.objective_ == pytest.approx(expected.objective_, rel=1e-5)
-
-
-def test_round_trip_through_a_file(overlapping, pairs, tmp_path):
-    X, _ = overlapping
-    model = ITML().fit(*pairs)
-    save(model, tmp_path / "model.nearfar")
-    twin = load(tmp_path / "model.nearfar")
-    np.testing.assert_array_equal(twin.transform(X), model.transform(X))
-    assert tuple(twin.bounds_) == model.bounds_
 
 
 def test_auto_is_the_metric_and_the_weight_that_labels_choose(overlapping):

@@ -7,7 +7,6 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 
-import nearfar
 from nearfar import MMC, KernelMMC, Tuples, make_pairs, make_triplets
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
 from tests.callbacks import interrupt_at, needs_callbacks
@@ -278,16 +277,6 @@ def test_float32_in_float32_out(kernel, overlapping):
     double = clone(model).fit(single.astype(np.float64), y)
     assert model.transform(single).dtype == np.float32
     assert model.objective_ == pytest.approx(double.objective_, rel=1e-5)
-
-
-def test_model_files(overlapping, tmp_path):
-    X, y = overlapping
-    model = KernelMMC(rank=5).fit(X, y)
-    nearfar.save(model, tmp_path / "model.nearfar")
-    twin = nearfar.load(tmp_path / "model.nearfar")
-    assert twin.get_params() == model.get_params()
-    assert set(vars(twin)) == set(vars(model))
-    np.testing.assert_array_equal(twin.transform(X), model.transform(X))
 
 
 @pytest.mark.torch

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from nearfar import LFDA, load, save
+from nearfar import LFDA
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import numpy_similarities
 
@@ -127,10 +127,3 @@ def test_tensors(overlapping, torch):
     model, expected = LFDA(shrinkage=0).fit(torch.tensor(X.copy()), y), LFDA(shrinkage=0).fit(X, y)
     assert isinstance(model.components_, torch.Tensor)
     np.testing.assert_allclose(model.components_.numpy(), expected.components_, rtol=1e-7)
-
-
-def test_round_trip_through_a_file(overlapping, tmp_path):
-    X, y = overlapping
-    model = LFDA(shrinkage=0).fit(X, y)
-    save(model, tmp_path / "model.nearfar")
-    np.testing.assert_array_equal(load(tmp_path / "model.nearfar").transform(X), model.transform(X))

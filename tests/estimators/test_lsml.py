@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar import LSML, MMC, Tuples, load, make_quadruplets, make_triplets, save
+from nearfar import LSML, MMC, Tuples, make_quadruplets, make_triplets
 from nearfar.errors import ConvergenceWarning, InvalidInputError
 
 PAPER = {"violation_weight": 1.0, "prior": "identity"}
@@ -136,13 +136,6 @@ def test_tensors(quadruplets, torch):
     model, expected = (LSML(violation_weight=30.0).fit(data) for data in (moved, quadruplets))
     assert isinstance(model.components_, torch.Tensor)
     assert model.objective_ == pytest.approx(expected.objective_, rel=1e-6)
-
-
-def test_round_trip_through_a_file(overlapping, quadruplets, tmp_path):
-    X, _ = overlapping
-    model = LSML().fit(quadruplets)
-    save(model, tmp_path / "model.nearfar")
-    np.testing.assert_array_equal(load(tmp_path / "model.nearfar").transform(X), model.transform(X))
 
 
 def test_auto_is_the_metric_and_the_weight_that_labels_choose(overlapping):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from nearfar import MLKR, load, save
+from nearfar import MLKR
 from nearfar.errors import ConvergenceWarning, InvalidInputError
 from nearfar.kernels import numpy_similarities
 
@@ -120,13 +120,6 @@ def test_tensors(data, torch):
     model, expected = MLKR(2).fit(torch.tensor(X.copy()), torch.tensor(y.copy())), MLKR(2).fit(X, y)
     assert isinstance(model.components_, torch.Tensor)
     assert model.objective_ == pytest.approx(expected.objective_, rel=1e-2)
-
-
-def test_round_trip_through_a_file(data, tmp_path):
-    X, y = data
-    model = MLKR(2).fit(X, y)
-    save(model, tmp_path / "model.nearfar")
-    np.testing.assert_array_equal(load(tmp_path / "model.nearfar").transform(X), model.transform(X))
 
 
 def test_pairs_are_refused():

@@ -451,17 +451,6 @@ def test_a_grid_search_over_pairs(dense, iris):
     assert len(search.cv_results_["params"]) == 4
 
 
-@each_form
-def test_model_files(form, overlapping, tmp_path):
-    X, y = overlapping
-    model = MMC(**form).fit(X, y)
-    nearfar.save(model, tmp_path / "model.nearfar")
-    twin = nearfar.load(tmp_path / "model.nearfar")
-    assert twin.get_params() == model.get_params()
-    assert set(vars(twin)) == set(vars(model))
-    np.testing.assert_array_equal(twin.transform(X), model.transform(X))
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize(

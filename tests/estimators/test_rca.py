@@ -9,7 +9,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import nearfar
 from nearfar import RCA, PairClassifier, Tuples, make_chunklets, make_pairs, make_triplets
 from nearfar.errors import DataWarning, InvalidInputError
 from nearfar.estimators.rca import PATH
@@ -433,15 +432,6 @@ def test_triplets_and_a_pipeline(wine):
     assert RCA(shrinkage=0.1).fit(triplets).score(triplets) > 0.75
     pipeline = make_pipeline(StandardScaler(), RCA(2, shrinkage=0)).fit(X, y)
     assert pipeline.transform(X).shape == (178, 2)
-
-
-def test_a_file_holds_it_all(overlapping, chunklets, tmp_path):
-    X, _ = overlapping
-    model = RCA(2, shrinkage=0.1).fit(X, chunklets)
-    nearfar.save(model, tmp_path / "rca.nearfar")
-    twin = nearfar.load(tmp_path / "rca.nearfar")
-    np.testing.assert_array_equal(twin.transform(X), model.transform(X))
-    assert vars(twin).keys() == vars(model).keys()
 
 
 @needs_callbacks

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar import SCML, Tuples, load, make_triplets, save, verify
+from nearfar import SCML, Tuples, make_triplets, verify
 from nearfar.errors import DataWarning, InvalidInputError
 
 
@@ -200,12 +200,3 @@ def test_tensors(triplets, torch):
     model, expected = SCML().fit(moved), SCML().fit(triplets)
     assert isinstance(model.components_, torch.Tensor)
     assert model.objective_ == pytest.approx(expected.objective_, rel=1e-6)
-
-
-def test_round_trip_through_a_file(overlapping, triplets, tmp_path):
-    X, _ = overlapping
-    model = SCML().fit(triplets)
-    save(model, tmp_path / "model.nearfar")
-    twin = load(tmp_path / "model.nearfar")
-    np.testing.assert_array_equal(twin.transform(X), model.transform(X))
-    np.testing.assert_array_equal(twin.weights_, model.weights_)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-import nearfar
 from nearfar import MCML, NCA
 from nearfar.errors import CheckpointError, ConvergenceWarning, DataWarning, InvalidInputError
 from nearfar.estimators import mcml, nca
@@ -145,18 +144,6 @@ def test_tensors_give_the_answer_of_numpy(learner, device, dtype, overlapping, t
     elif not isinstance(learner, NCA):
         assert model.objective_ == pytest.approx(expected.objective_, rel=2e-3)
     assert model.duality_gap_ is None or model.duality_gap_ <= model.tol
-
-
-@each
-def test_a_model_can_be_saved(learner, overlapping, tmp_path):
-    X, y = overlapping
-    model = clone(learner).fit(X, np.array(["a", "b", "c"])[y])
-    nearfar.save(model, tmp_path / "model.nearfar")
-    twin = nearfar.load(tmp_path / "model.nearfar")
-    assert twin.get_params() == model.get_params()
-    assert set(vars(twin)) == set(vars(model))
-    assert twin.history_ == model.history_
-    np.testing.assert_array_equal(twin.transform(X), model.transform(X))
 
 
 # -- where to start --------------------------------------------------------------------------------
