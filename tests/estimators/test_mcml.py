@@ -222,11 +222,11 @@ def test_all_rows_are_learned_by_the_convex_problem(iris):
 
 
 def test_rows_that_the_metric_lacks_are_zero(iris):
-    X, y = iris
-    model = mcml(n_components=4, solver="projected-gradient").fit(X, y)
+    X, y = np.insert(iris[0], 4, iris[0][:, 0], axis=1), iris[1]  # a feature twice
+    model = mcml(n_components=5, solver="projected-gradient").fit(X, y)
     rank = len(mcml(solver="projected-gradient").fit(X, y).components_)
-    assert model.components_.shape == (4, 4)
-    assert rank < 4
+    assert model.components_.shape == (5, 5)
+    assert rank < 5
     assert not model.components_[rank:].any()
 
 
@@ -469,3 +469,13 @@ def test_neighbours_that_must_be_feasible_exactly_prove_nothing():
     assert model.objective_ == pytest.approx(4.1667778, rel=1e-6)  # by a solver of conic programs
     assert nearfar.verify(model, X, y).proved
     assert mcml(shrinkage=0.1).fit(X, y).status_ == "converged"
+
+
+@pytest.mark.parametrize("shrinkage", ["auto", 0])
+@pytest.mark.parametrize("scale", [1, 1e-3])
+def test_classes_of_copies_of_one_point_have_no_spread(shrinkage, scale, dtype):
+    """Rounding of their means was taken for it, and stretched until nothing was finite."""
+    y = np.arange(24) % 3
+    model = MCML(shrinkage=shrinkage).fit((scale * np.eye(3)[y]).astype(dtype), y)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(0, abs=1e-9)

@@ -387,11 +387,9 @@ def within_classes(U: Array, starts: Index, masses: Matrix | None = None) -> Arr
     for (first, last), (mean, scales) in zip(
         pairwise(starts.tolist()), pull_scales(starts, masses), strict=True
     ):
-        if masses is None:
-            centred = U[first:last] - U[first:last].mean(0)
-        else:
-            centred = U[first:last] - (U[first:last] * kernels.like(mean, U)[:, None]).sum(0)
-        parts.append(centred * kernels.like(scales, U)[:, None])
+        own = U[first:last] - U[first : first + 1]  # zero where they agree, as is their mean
+        centre = own.mean(0) if masses is None else (own * kernels.like(mean, U)[:, None]).sum(0)
+        parts.append((own - centre) * kernels.like(scales, U)[:, None])
     return kernels.concatenate(parts)
 
 
