@@ -127,7 +127,6 @@ def page(record):
     """Means over the draws; in bold what is below the embeddings as they are."""
     runs = record["runs"]
     n_draws = max((run["draw"] for run in runs), default=-1) + 1
-    machine = record["machine"]
     parts = [
         "# Few labels on frozen embeddings\n",
         f"Written by `python -m benchmarks.few_labels`; {record['rows']} posts of"
@@ -148,13 +147,8 @@ def page(record):
             f"## {words}, {title} in %\n\n{_table(runs, search, title)}" for title in MEASURES
         ]
     parts.append(f"## Seconds to learn\n\n{_seconds(runs)}")
-    versions = ", ".join(f"{name} {v}" for name, v in record["versions"].items())
     commits = sorted({run["commit"] for run in runs})
-    parts.append(
-        f"Measured on {machine['cpu']}, {machine['cores']} cores, {machine['system']}, one thread;"
-        f" {versions}; {record['date']}, {'commits' if len(commits) > 1 else 'commit'}"
-        f" {', '.join(commits)}.\n"
-    )
+    parts.append(tables.measured_on(record, ", one thread", commits))
     return "\n".join(parts)
 
 

@@ -149,8 +149,6 @@ def page(record):
     ]
     header = ["missing", "share of objective", "rows compared", "bound holds"]
     header += ["exact gap", "sampled gap (median)", "(largest)", "median / exact"]
-    machine = record["machine"]
-    versions = ", ".join(f"{name} {v}" for name, v in record["versions"].items())
     return "\n".join(
         [
             "# A gap from a sample of the rows\n",
@@ -169,8 +167,7 @@ def page(record):
             " nothing is missing, the gap grows by a hidden clique, which falls with the square"
             " of the number of rows. Where much is missing, the sampled gap is far above the"
             " tolerance: the fit then searches all pairs, and asks again.\n",
-            f"Measured on {machine['cpu']}, {machine['cores']} cores, {machine['system']};"
-            f" {versions}; {record['date']}, commit {record['commit']}.\n",
+            tables.measured_on(record, ""),
         ]
     )
 

@@ -86,8 +86,6 @@ def page(record):
             error = np.std(found, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else 0.0
             cells.append(f"{np.mean(found):.1f} ± {error:.1f}")
         rows.append([f"`{ranking}`" if ranking == "suspicious_labels" else ranking, *cells])
-    machine = record["machine"]
-    versions = ", ".join(f"{name} {v}" for name, v in record["versions"].items())
     draws = max(run["draw"] for run in record["runs"]) + 1
     return "\n".join(
         [
@@ -109,8 +107,7 @@ def page(record):
             " The sets have some labels that are doubtful from the start, which count as"
             " right here. The rule was chosen among about 25 others on half of these draws, so that"
             " its small lead is rather too large.\n",
-            f"Measured on {machine['cpu']}, {machine['cores']} cores, {machine['system']}, one"
-            f" thread; {versions}; {record['date']}, commit {record['commit']}.\n",
+            tables.measured_on(record, ", one thread"),
         ]
     )
 

@@ -14,6 +14,17 @@ def facts(record, runs):
     )
 
 
+def measured_on(record, how, commits=None):
+    """The last line of a page of one record: the machine, how it was used, versions and commits."""
+    machine, commits = record["machine"], commits or [record["commit"]]
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    return (
+        f"Measured on {machine['cpu']}, {machine['cores']} cores, {machine['system']}{how};"
+        f" {versions}; {record['date']}, commit{'s' if len(commits) > 1 else ''}"
+        f" {', '.join(commits)}.\n"
+    )
+
+
 def _span(dates):
     return dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}" if dates else "no runs"
 

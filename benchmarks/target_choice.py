@@ -139,8 +139,6 @@ def page(record):
                 *(error(way) for way in ("usual", "chosen", "thoroughly")),
             ]
         )
-    machine = record["machine"]
-    versions = ", ".join(f"{name} {v}" for name, v in record["versions"].items())
     draws = max(run["draw"] for run in record["runs"]) + 1
     return "\n".join(
         [
@@ -157,8 +155,7 @@ def page(record):
             tables.markdown(header, rows),
             "Test errors are of the fits to all rows, each with as many votes as targets. Sets"
             " without an official test part are split anew for each choice.\n",
-            f"Measured on {machine['cpu']}, {machine['cores']} cores, {machine['system']}, with one"
-            f" thread; {versions}; {record['date']}, commit {record['commit']}.\n",
+            tables.measured_on(record, ", one thread"),
         ]
     )
 
