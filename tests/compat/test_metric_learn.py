@@ -132,6 +132,12 @@ def test_mmc_has_metric_learns_scale(iris, pairs):
     assert np.einsum("ij,jk,ik", v, M, v) == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize("name", sorted(set(SUPERVISED) - {"ITML_Supervised"}))
+def test_others_have_no_option_of_fit(name, iris):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'bounds'"):
+        made(name).fit(*iris, bounds=(1.0, 2.0))
+
+
 def test_itml_takes_bounds_in_fit(iris, pairs):
     X, (indices, kinds) = iris[0], pairs
     model = metric_learn.ITML().fit(X[indices], kinds, bounds=[1.0, 9.0])

@@ -516,7 +516,7 @@ class LSML_Supervised(FitsLSML, DrawsPairs):
     random_state: Any = None
     num_constraints: Any = GIVEN_UP
 
-    def fit(self, X: Any, y: Any, **_: Any) -> Any:
+    def fit(self, X: Any, y: Any) -> Any:  # type: ignore[override]  # metric-learn has no others
         """Learn from labelled points; negative labels are unknown."""
         X, y = self._points_and_targets(X, y)
         rows = np.stack(self._drawn(y, same_length=True), axis=1)
