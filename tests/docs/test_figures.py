@@ -180,7 +180,9 @@ QUOTES = [
 ]
 
 
-@pytest.mark.parametrize(("page", "text", "values"), QUOTES, ids=lambda part: str(part)[:30])
+@pytest.mark.parametrize(
+    ("page", "text", "values"), QUOTES, ids=[text[:40] for _, text, _ in QUOTES]
+)
 def test_a_quoted_figure_is_that_of_the_record(page, text, values):
     numbers = quoted(page, text)
     assert numbers == [rounded(v, n) for v, n in zip(values(), numbers, strict=True)]
