@@ -233,6 +233,14 @@ def validated_weights(
     return None if bool((weights == 1).all()) else weights
 
 
+def masses_of(weights: Floats | None, order: NDArray[np.intp]) -> Floats | None:
+    """The weights of these rows, all positive, scaled to a mean of 1; None if all are 1."""
+    if weights is None:
+        return None
+    scaled = weights[order] / weights[order].max()
+    return np.asarray(scaled / scaled.mean())
+
+
 def drop_rows_without_weight(
     estimator: Any, X: Array, labels: ClassOrder, weights: Floats | None
 ) -> tuple[Array, ClassOrder, Floats | None]:

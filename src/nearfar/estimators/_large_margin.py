@@ -100,14 +100,6 @@ def margin_checkpoint(
     return Checkpoint(estimator.checkpoint, fingerprint(*parts))
 
 
-def masses_of(weights: Matrix | None, order: Index) -> Matrix | None:
-    """The weights of these rows, all positive, scaled to a mean of 1; None if all are 1."""
-    if weights is None:
-        return None
-    scaled = weights[order] / weights[order].max()
-    return np.asarray(scaled / scaled.mean())
-
-
 def targets_under(
     components: Matrix | None, points: Array, centre: Array, labels: ClassOrder, n_neighbors: int
 ) -> tuple[Array, Array]:

@@ -26,6 +26,7 @@ from nearfar.estimators._blocks import (
 from nearfar.estimators._held_out import votes_under
 from nearfar.estimators._input import (
     drop_rows_without_weight,
+    masses_of,
     validated_labels,
     validated_points,
     validated_weights,
@@ -35,7 +36,6 @@ from nearfar.estimators._large_margin import (
     Split,
     check_margin_parameters,
     given_edges,
-    masses_of,
     targets_under,
 )
 from nearfar.estimators._shrinkage import Prior, check_shrinkage, chosen_prior, warn_if_worse

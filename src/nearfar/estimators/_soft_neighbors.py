@@ -27,6 +27,7 @@ from nearfar.estimators._blocks import (
 )
 from nearfar.estimators._input import (
     drop_rows_without_weight,
+    masses_of,
     validated_labels,
     validated_points,
     validated_weights,
@@ -90,10 +91,7 @@ class LabelledPoints:
     @property
     def masses(self) -> Matrix | None:
         """The weights of the points sorted by class, scaled to a mean of 1."""
-        if self.weights is None:
-            return None
-        scaled = self.weights / self.weights.max()
-        return np.asarray((scaled / scaled.mean())[self.labels.order])
+        return masses_of(self.weights, self.labels.order)
 
     @property
     def proof(self) -> Proof:

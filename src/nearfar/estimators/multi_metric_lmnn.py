@@ -21,6 +21,7 @@ from nearfar.estimators._held_out import held_out_rows
 from nearfar.estimators._input import (
     check_device,
     drop_rows_without_weight,
+    masses_of,
     validated_labels,
     validated_points,
     validated_weights,
@@ -33,7 +34,6 @@ from nearfar.estimators._large_margin import (
     check_margin_parameters,
     margin_checkpoint,
     margin_proof,
-    masses_of,
     objective_without_variation,
     targets_under,
 )
