@@ -44,9 +44,9 @@ LARGEST_GAP = 1e-3  # of an answer whose digits are not lost
 class GMML(PairLearner, MetricLearner):
     """Geometric mean metric learning: a closed form from near and far pairs.
 
-    With S and D the sums of ``(a - b)(a - b)ᵀ`` over near and far pairs, the metric is the point
-    ``t`` of the way from S⁻¹, which makes near pairs small, to D, which makes far pairs large, on
-    the shortest curve of positive definite matrices. For ``t=0.5`` it is the minimum over A of
+    Let S and D be the sums of ``(a - b)(a - b)ᵀ`` over near and far pairs. S⁻¹ makes near pairs
+    small, and D makes far pairs large. The metric lies on the shortest curve of positive definite
+    matrices from S⁻¹ to D, the share ``t`` of the way. For ``t=0.5`` it is the minimum over A of
     ``tr(A S) + tr(A⁻¹ D)``. See ``docs/algorithms/gmml.md`` for the mathematics.
 
     Parameters

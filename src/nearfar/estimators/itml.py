@@ -43,9 +43,9 @@ class ITML(PairLearner, MetricLearner):
     """Information-theoretic metric learning: as near to a prior as bounds on distances allow.
 
     Near pairs should have squared distances of at most u, far pairs of at least l. Among all
-    metrics A the learned one has the least ``D(A, A₀) + violation_weight Σ φ(q / b)``, with D the
-    LogDet divergence from the prior A₀, and the sum over the pairs whose squared distance q breaks
-    its bound b, with ``φ(r) = r - log r - 1``.
+    metrics A the learned one has the least ``D(A, A₀) + violation_weight Σ φ(q / b)``. D is the
+    LogDet divergence from the prior A₀, ``φ(r) = r - log r - 1``, and the sum is over the pairs
+    whose squared distance q breaks its bound b.
 
     The problem is convex, and ``duality_gap_`` proves how close the answer is to the optimum. See
     ``docs/algorithms/itml.md`` for the mathematics.

@@ -56,8 +56,8 @@ class LMNN(MetricLearner):
     """Large margin nearest neighbours: a metric for k-nearest-neighbour classification.
 
     Pulls each point's target neighbours close and pushes points of other classes out of a unit
-    margin around them: the minimum over M = LᵀL of
-    ``(1 - push_weight) Σ D(i, j) + push_weight Σ [1 + D(i, j) - D(i, l)]₊`` with D the squared
+    margin around them. The metric M = LᵀL minimises
+    ``(1 - push_weight) Σ D(i, j) + push_weight Σ [1 + D(i, j) - D(i, l)]₊``, with D the squared
     learned distance, j the target neighbours of i, and l all points of other classes. Instead of
     labels it takes triplets (i, j, l), which say that i is nearer to j than to l.
 
@@ -91,11 +91,11 @@ class LMNN(MetricLearner):
         triplets.
     unlabeled_weight : float or None, default=None
         Whether to learn from rows without a label, whose y is -1 as in scikit-learn. None: -1 is a
-        class like any other. A number, 1 to begin with: a metric is learned from the labelled rows;
-        their labels are spread over the graph of nearest neighbours under it; and the metric is
-        learned again from all rows, those without a label weighted by this number times the
-        confidence in the label that they got. Not with ``validation_fraction`` or
-        ``target_neighbors``, nor for triplets.
+        class like any other. With a number, such as 1, a metric is first learned from the labelled
+        rows. Their labels are spread over the graph of nearest neighbours under it. Then the metric
+        is learned again from all rows; those without a label weigh this number times the confidence
+        in the label that they got. Not with ``validation_fraction`` or ``target_neighbors``, nor
+        for triplets.
     reduce : {"learn", "project"}, default="learn"
         How to get fewer rows: "learn" a rectangular map (not convex), or "project" the points that
         the full metric has transformed on their principal components (the papers' LMNN-S).

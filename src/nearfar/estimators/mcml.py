@@ -61,11 +61,11 @@ WORTHWHILE = 3  # times the tolerance: the expected gap at which a certificate i
 class MCML(MetricLearner):
     """Maximally collapsing metric learning: maps each class to one place, far from the others.
 
-    Every point chooses a neighbour at random, near ones more likely:
-    ``p(j|i) ∝ exp(-D(i, j))`` with D the squared learned distance. The metric is the one under
-    which this choice is as close as possible to a uniform choice among the other points of the
-    class: the minimum of ``Σ KL[p0(·|i) ‖ p(·|i)]`` over M = LᵀL, with a price on the trace of M
-    and some of the old distance kept, as ``shrinkage`` says.
+    Every point chooses a neighbour at random, near ones more likely: ``p(j|i) ∝ exp(-D(i, j))``
+    with D the squared learned distance. Under the learned metric M = LᵀL this choice is as close as
+    possible to a uniform choice among the other points of the class: it minimises
+    ``Σ KL[p0(·|i) ‖ p(·|i)]``. As ``shrinkage`` says, there is a price on the trace of M, and some
+    of the old distance is kept.
 
     For a square metric the problem is convex, and ``duality_gap_`` proves how close the answer is
     to the optimum. See ``docs/algorithms/mcml.md`` for the mathematics.

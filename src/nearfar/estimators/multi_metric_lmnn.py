@@ -108,10 +108,10 @@ class MultiMetricLMNN(CallbackSupportMixin, ClassifierMixin, Estimator):
         towards 1 all metrics become the single one. It is learned first, as `LMNN` with this
         shrinkage would. "auto" is 4 d / (4 d + m) for d features and m rows a metric (all rows for
         the single metric), or 0 for more than 5000 features. "auto" also decides whether several
-        metrics are better: unless ``init`` or ``validation_fraction`` is given, they and the single
-        metric are learned from 70 % of the rows first, and the single metric is kept if several
-        misclassify more of the others, by more than a standard error (see ``single_metric_``). With
-        ``init``, the distance that `LMNN` would keep replaces the single metric.
+        metrics are better, unless ``init`` or ``validation_fraction`` is given. They and the single
+        metric are learned from 70 % of the rows first. The single metric is kept if several
+        misclassify more of the other rows, by more than a standard error (see ``single_metric_``).
+        With ``init``, the distance that `LMNN` would keep replaces the single metric.
     decision : {"knn", "energy"}, default="knn"
         How ``predict`` decides: by the vote of the nearest neighbours, or by the least energy; see
         `NearestNeighborClassifier` and `EnergyClassifier`.

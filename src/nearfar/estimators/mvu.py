@@ -115,11 +115,11 @@ class MVU(Unfolding):
         Whether to maximise the variance or, for comparison, to minimise it.
     solver : {"auto", "interior_point", "low_rank"}, default="auto"
         The interior point method finds the whole Gram matrix to high accuracy, in O(m³ + n³) time.
-        The low-rank one takes memory in proportion to the number of points: a descent in ten or
-        more dimensions, whose gap is certified, too, but which seldom gets far below 1e-2
-        ("shrink"), or below 1e-3 ("slack" and "equal"; 3 to 15 % on large graphs whose factor is
-        dense). Set ``tol`` accordingly. It maximises the variance without ``pairs``. "auto" is
-        the interior point method for up to 3000 points, for tensors, and for what only it can do.
+        The low-rank one is a descent in ten or more dimensions, and takes memory in proportion to
+        the number of points. Its gap is certified, too, but seldom gets far below 1e-2 ("shrink"),
+        or below 1e-3 ("slack" and "equal"; 3 to 15 % on large graphs whose factor is dense). Set
+        ``tol`` accordingly. It maximises the variance without ``pairs``. "auto" is the interior
+        point method for up to 3000 points, for tensors, and for what only it can do.
     refine : bool, default=False
         Whether conjugate gradients follow the program, as in `VariationalMVU`. In ``n_components``
         dimensions they correct the lengths that the projection has changed, at a ``stretch`` of
@@ -158,9 +158,9 @@ class MVU(Unfolding):
         component has different points, or as ``factor_`` has columns.
     intrinsic_dimension_ : int
         The number of axes along which the points of the largest component vary by more than the
-        length of an edge (root mean square of those up to five times the median); where edges are
-        half as long as the points are spread out, or longer, the number of axes that hold 95 % of
-        the variance.
+        length of an edge (root mean square of those up to five times the median). Where edges are
+        half as long as the points are spread out, or longer, it is the number of axes that hold
+        95 % of the variance.
     kernel_ : ndarray or torch.Tensor of shape (n_samples, n_samples), or None
         The solution K, in float64; None after the low-rank solver. Copies of a point have the same
         rows, and it is centred over different points.

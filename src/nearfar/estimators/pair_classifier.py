@@ -41,9 +41,10 @@ class PairClassifier(ClassifierMixin, Estimator):
         finds the threshold. ``sklearn.frozen.FrozenEstimator`` keeps it fitted even if the
         classifier is cloned, as in cross-validation.
     calibrate : {"accuracy", "f_beta", "true_positive_rate", "equal_error"}, default="accuracy"
-        What the threshold is chosen for: the largest share of right answers, which depends on how
-        many of the pairs are near; the largest F-score; the smallest threshold that finds a share
-        ``rate`` of the near pairs; or equal shares of errors among near and far pairs, as nearly as
+        What the threshold is chosen for. "accuracy" is the largest share of right answers, which
+        depends on how many of the pairs are near, and "f_beta" the largest F-score.
+        "true_positive_rate" is the smallest threshold that finds a share ``rate`` of the near
+        pairs. "equal_error" makes the shares of errors among near and far pairs as equal as
         possible.
     beta : float, default=1.0
         How much more recall counts than precision in the F-score.

@@ -44,10 +44,10 @@ class SDML(PairLearner, MetricLearner):
     """Sparse distance metric learning: a metric with few entries, near a prior, from pairs.
 
     Near pairs should have small and far pairs large squared distances. Among all metrics A the
-    learned one has the least ``D(A, A₀) + balance (Σ q - r Σ q') + sparsity_weight Σ |A_ij|``, with
-    D the LogDet divergence from the prior A₀, q the squared distances of near and q' those of far
-    pairs, r the weight of a far pair, and the last sum over the entries off the diagonal. Features
-    that say little about each other have an entry of 0.
+    learned one has the least ``D(A, A₀) + balance (Σ q - r Σ q') + sparsity_weight Σ |A_ij|``. D is
+    the LogDet divergence from the prior A₀, q are the squared distances of near pairs and q' those
+    of far pairs, r is the weight of a far pair, and the last sum is over the entries off the
+    diagonal. Features that say little about each other have an entry of 0.
 
     The problem is convex, and ``duality_gap_`` proves how close the answer is to the optimum. See
     ``docs/algorithms/sdml.md`` for the mathematics.
