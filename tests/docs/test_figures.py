@@ -198,6 +198,63 @@ def test_mlkr_takes_a_ninth_of_the_time():
     assert round(mlkr("metric-learn") / mlkr("nearfar")) == 9
 
 
+# -- tables ----------------------------------------------------------------------------------------
+
+FEW = "docs/results/few_labels.md"
+SUSPICIOUS = "docs/results/suspicious_labels.md"
+UNLABELED = "docs/results/semi_supervised.md"
+ROWS = [  # of a page, and of the results that it shortens: their columns, or one of several tables
+    ("docs/adapt_embeddings.md", "embeddings as they are", FEW, "as they are", [0, 2, 3, 5]),
+    ("docs/adapt_embeddings.md", "shrunk LDA", FEW, "shrunk LDA", [0, 2, 3, 5]),
+    (
+        "docs/adapt_embeddings.md",
+        "[embeddings and discriminants, then LMNN](#few-labels)",
+        FEW,
+        "LMNN that keeps both",
+        [0, 2, 3, 5],
+    ),
+    ("docs/report.md", "dual weights alone", SUSPICIOUS, "dual weights", range(5)),
+    (
+        "docs/report.md",
+        "ten nearest rows of the inputs",
+        SUSPICIOUS,
+        "10 nearest, inputs",
+        range(5),
+    ),
+    ("docs/report.md", "`suspicious_labels`", SUSPICIOUS, "`suspicious_labels`", range(5)),
+    ("docs/algorithms/lmnn.md", "inputs", UNLABELED, "inputs", 3),
+    ("docs/algorithms/lmnn.md", "`LMNN()`, labelled rows", UNLABELED, "LMNN(), labelled rows", 3),
+    (
+        "docs/algorithms/lmnn.md",
+        "`LMNN(unlabeled_weight=1)`",
+        UNLABELED,
+        "LMNN(unlabeled_weight=1)",
+        3,
+    ),
+]
+
+
+def cells(page, label):
+    """The first number of each cell, or the word, of all rows with this label in a page."""
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("|").split("|")[1:] for line in lines if line.startswith(f"| {label} |")]
+    return [[cell.replace("*", "").split()[0] for cell in row] for row in rows]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[f"{row[0]}-{row[1]}"[:60] for row in ROWS])
+def test_a_row_is_that_of_the_results(row):
+    page, label, results, its_label, columns = row
+    (said, *_), found = cells(page, label), cells(results, its_label)
+    if isinstance(columns, int):
+        expected = [some[columns] for some in found[: len(said)]]
+    else:
+        expected = [found[0][column] for column in columns]
+    assert said == [
+        value if value == word else rounded(float(value), word)
+        for value, word in zip(expected, said, strict=True)
+    ]
+
+
 # -- never worse -----------------------------------------------------------------------------------
 
 NEVER_WORSE = {
