@@ -204,7 +204,7 @@ class Cluster(_Summed):
             self._wait(tasks)
         try:
             with _errors_of_cluster():
-                return list(self.client.gather(list(tasks)))
+                return [aligned(found) for found in self.client.gather(list(tasks))]
         except KeyboardInterrupt:
             self.client.cancel(list(tasks))
             raise
@@ -301,7 +301,34 @@ def _result(item: Any) -> Any:
     """The value of an argument: of a thread's task, or of a list of them, what they returned."""
     if isinstance(item, list):
         return [_result(part) for part in item]
-    return item.result() if isinstance(item, Future) else item
+    return item.result() if isinstance(item, Future) else aligned(item)
+
+
+def aligned(value: Any) -> Any:
+    """The value with arrays in it whose entries lie at multiples of their size, as usual.
+
+    Of arrays that come from another process or from disk, Dask leaves the entries anywhere. NumPy
+    adds those up in another order, and multiplies them by another routine: rounding differs.
+    """
+    if isinstance(value, np.ndarray):
+        return value if value.flags.aligned else value.copy(order="K")
+    if isinstance(value, list | tuple):
+        parts = [aligned(part) for part in value]
+        if all(found is part for found, part in zip(parts, value, strict=True)):
+            return value
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if isinstance(value, dict):
+        held = list(value.values())
+        parts = aligned(held)
+        return value if parts is held else dict(zip(value, parts, strict=True))
+    if isinstance(value, Sized) or (
+        hasattr(value, "__dataclass_fields__") and not isinstance(value, type)
+    ):
+        for name, part in list(vars(value).items()):
+            found = aligned(part)
+            if found is not part:  # of the same numbers, so that other tasks may read it
+                vars(value)[name] = found
+    return value
 
 
 def unchanged(value: Any) -> Any:
