@@ -25,8 +25,9 @@ from nearfar.estimators._graph_layout import (
     Unfolded,
     as_returned,
     max_distortion,
+    store_layout,
 )
-from nearfar.estimators._training import Arrays, Training
+from nearfar.estimators._training import Arrays, Training, store_ending
 from nearfar.files import fingerprint
 from nearfar.graphs import NeighborhoodGraph
 from nearfar.graphs.fronts import Structure
@@ -354,26 +355,21 @@ def with_bound(shape: Shape, stretch: float, random: RandomState) -> Shape:
     return replace(shape, bound=fit_clock().in_time(lambda: program.bound(shape.wide, random)))
 
 
-def program_status(estimator: Any, layout: Layout) -> Status:
-    """How the fit ended; a program that rounding ended has converged if its gap is small."""
-    status = layout.status(estimator.tol)
-    if (
-        status is Status.STALLED
-        and not estimator.refine
-        and estimator.program_gap_ <= estimator.tol
-    ):
-        return Status.CONVERGED
-    return status
-
-
-def store_shapes(estimator: Any, shapes: list[Shape]) -> None:
-    """Store what was proved of the programs of all components, and of their points."""
+def store_programs(estimator: Any, layout: Layout, shapes: list[Shape], training: Training) -> None:
+    """Store the layout, what was proved of the programs and of their points, and the ending."""
+    store_layout(estimator, layout)
     certificates = [shape.certificate for shape in shapes]
     estimator.program_objective_ = float(sum(found.objective for found in certificates))
     estimator.program_gap_ = max((found.gap for found in certificates), default=0.0)
     gaps = [shape.whole_gap(estimator.stretch) for shape in shapes]
     proved = [gap for gap in gaps if gap is not None]
     estimator.whole_gap_ = max(proved, default=0.0) if len(proved) == len(gaps) else None
+    status = layout.status(estimator.tol)
+    small = not estimator.refine and estimator.program_gap_ <= estimator.tol
+    if status is Status.STALLED and small:  # rounding ended the program
+        status = Status.CONVERGED
+    store_ending(estimator, status, layout.objective, layout.duality_gap, training.history)
+    training.finish(status, layout.attributes())
 
 
 # -- the descent in many columns: its memory, and its checkpoint -----------------------------------

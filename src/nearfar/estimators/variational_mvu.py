@@ -26,7 +26,6 @@ from nearfar.estimators._graph_layout import (
     check_graph_parameters,
     graph_input,
     run_component,
-    store_layout,
 )
 from nearfar.estimators._small_program import (
     BASES,
@@ -37,11 +36,10 @@ from nearfar.estimators._small_program import (
     lle_functions,
     lle_matrix_of,
     open_checkpoint,
-    program_status,
-    store_shapes,
+    store_programs,
     unfolded_by,
 )
-from nearfar.estimators._training import Training, check_limits, store_ending, with_callbacks
+from nearfar.estimators._training import Training, check_limits, with_callbacks
 from nearfar.estimators._unfolding import Unfolding
 from nearfar.kernels import single_threaded_blas
 from nearfar.problems.variational_mvu import VariationalProgram
@@ -252,11 +250,7 @@ class VariationalMVU(Unfolding):
             shape = unfolded_by(program, scaled, self, run, random, stair)
             layout.place(component, shape.unfolded(self.n_components, given.reference))
             shapes.append(shape)
-        store_layout(self, layout)
-        store_shapes(self, shapes)
-        status, gap = program_status(self, layout), layout.duality_gap
-        store_ending(self, status, layout.objective, gap, training.history)
-        training.finish(status, layout.attributes())
+        store_programs(self, layout, shapes, training)
         return self
 
     def _check_parameters(self) -> None:
