@@ -194,10 +194,11 @@ class DMLEig(PairLearner, MetricLearner):
 
         Parameters
         ----------
-        X : array-like, torch.Tensor or Tuples
+        X : array-like, torch.Tensor, Tuples or Dask array
             Points of shape (n_samples, n_features), pairs (n_pairs, 2, n_features), triplets
             (n_triplets, 3, n_features) of a point, a near and a far one, or `Tuples`. Float32 stays
-            float32; tensors are computed on their device.
+            float32; tensors are computed on their device, and pairs of a Dask array in shards, on
+            the cluster of the current client if there is one. Points of it need ``n_pairs``.
         y : array-like or None, default=None
             Class labels of points; +1 for near and -1 for far pairs; None for triplets.
         sample_weight : array-like or None, default=None

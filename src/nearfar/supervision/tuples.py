@@ -26,7 +26,8 @@ class Tuples:
     Parameters
     ----------
     points : array-like, DataFrame, torch.Tensor or Dask array of shape (n_points, n_features)
-        The points. Of a Dask array or table, learners gather the rows that tuples name.
+        The points. Of a Dask array or table, `MMC` and `DMLEig` leave the rows that tuples name in
+        blocks, and other learners gather them.
     indices : array-like of int, of shape (n_tuples, 2), (n_tuples, 3) or (n_tuples, 4)
         Rows of ``points``: pairs; triplets of a point, one that should be near and one that should
         be far; or quadruplets of two points that should be nearer to each other than two others.
