@@ -218,6 +218,22 @@ def test_an_unbounded_problem_is_refused(data, learner):
     np.testing.assert_array_equal(found.value.indices, np.flatnonzero(far))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_span_fewer_directions_than_features(data, kind):
+    """Rounding errors of sums over shards are no directions."""
+    X, edges, kinds = data
+    X = X @ np.random.default_rng(0).normal(size=(5, 8))
+    model = kind(shrinkage=1e-4).fit(lazy(X, edges), kinds)
+    peer = kind(shrinkage=1e-4).fit(Tuples(X, edges), kinds)
+    assert model.objective_ == pytest.approx(peer.objective_, rel=1e-6)
+    model, peer = (
+        MMC(shrinkage=0).fit(lazy(X, edges), kinds),
+        MMC(shrinkage=0).fit(Tuples(X, edges), kinds),
+    )
+    assert model.components_.shape == (5, 8)
+    assert model.objective_ == pytest.approx(peer.objective_, rel=1e-6)
+
+
 def test_a_warning_says_where_hardly_anything_limits_the_metric(in_other_units):
     X, edges, kinds = in_other_units
     said = "near pairs hardly differ in 4 of 5 directions, along which 253 of 253 far pairs"

@@ -95,6 +95,18 @@ def test_directions_in_which_no_pair_differs_get_no_weight(rng):
     np.testing.assert_allclose(np.array([1.0, 1.0, -1.0]) @ R, 0, atol=1e-9 * np.abs(R).max())
 
 
+def test_rounding_errors_of_a_factor_of_many_near_pairs_are_no_directions(rng, monkeypatch):
+    """Points span two of four features, however many blocks the near pairs are in."""
+    X = rng.normal(size=(20, 2)) @ rng.normal(size=(2, 4))
+    pairs = drawn(rng, X, 40, 20)
+    expected, *_ = whiten(pairs, 0.0)
+    monkeypatch.setattr(near_pairs, "BLOCK_ENTRIES", 7 * 4)
+    R, *_ = whiten(pairs, 0.0)
+    assert R.shape == expected.shape == (4, 2)
+    U, V = (X - X[0]) @ R, (X - X[0]) @ expected
+    np.testing.assert_allclose(U @ U.T, V @ V.T, atol=1e-9)
+
+
 def test_a_ridge_is_that_of_the_features(rng):
     """A feature twice: H is that of the features, with the ridge, on what the points span."""
     X = rng.normal(size=(30, 3))

@@ -36,7 +36,7 @@ from scipy import linalg
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array, kernels_for
 from nearfar.linalg import eigh, range_and_null, squared_norm, symmetric
-from nearfar.problems.whitening import SAMPLE_ROWS, gram_under, varying, whitened
+from nearfar.problems.whitening import ROUNDINGS, SAMPLE_ROWS, gram_under, varying, whitened
 from nearfar.supervision import Pairs
 
 Matrix = NDArray[np.float64]
@@ -147,8 +147,11 @@ def whitened_by_near_pairs(
 
 
 def triangular(*parts: Matrix) -> Matrix:
-    """A triangular factor of the Gram matrix of all rows."""
-    return np.asarray(np.linalg.qr(np.vstack(parts), mode="r"))
+    """A triangular factor of the Gram matrix of all rows; rows of rounding errors are zero."""
+    factor = np.asarray(np.linalg.qr(np.vstack(parts), mode="r"))
+    dust = ROUNDINGS * np.finfo(float).eps * np.linalg.norm(factor, axis=0)
+    factor[(np.abs(factor) <= dust).all(axis=1)] = 0  # else they would be directions
+    return factor
 
 
 def steadily_whitened(
