@@ -5,7 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from nearfar.problems import lmnn_triplets
+from nearfar.problems import lmnn_objective, lmnn_triplets
+from nearfar.problems.lmnn import LMNNProblem
 from nearfar.problems.lmnn_triplets import Line
 
 COUNT = 50_000
@@ -46,3 +47,26 @@ def test_memory_is_that_of_some_triplets(line, monkeypatch):
     finally:
         tracemalloc.stop()
     assert peak < 8 * COUNT
+
+
+def test_parts_of_a_line_are_let_go_as_they_are_joined(rng, monkeypatch):
+    """A line holds four numbers of a triplet, and one more while its parts are joined."""
+    n = 300
+    X, starts = rng.normal(size=(n, 3)), np.array([0, n // 2, n])
+    heads = np.repeat(np.arange(n), 2)
+    tails = np.array(
+        [(i + k) % (n // 2) + i // (n // 2) * (n // 2) for i in range(n) for k in (1, 2)]
+    )
+    problem = LMNNProblem.build(X, X.mean(axis=0), (heads, tails), starts, 0.5)
+    at = problem.survey(0.1 * np.eye(3), 1.0, 0.1)
+    direction = rng.normal(size=(3, 3))
+    count, pairs = len(at.triplets), len(at.triplets.heads)
+    monkeypatch.setattr(lmnn_objective, "TRIPLETS_AT_A_TIME", count // 50)
+    assert len(problem.line(at, direction).prox) == count  # all of them matter
+    tracemalloc.start()
+    try:
+        problem.line(at, direction)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 5 * count + 8 * 6 * pairs

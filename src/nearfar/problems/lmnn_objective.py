@@ -32,7 +32,7 @@ Matrix = NDArray[np.float64]
 PAIR_BYTES, TRIPLET_BYTES = 120, 110  # of all arrays that hold pairs and triplets at a time
 PAIRS_AT_A_TIME = 1 << 18  # whose triplets are made, before those that are wanted are kept
 ESTIMATE_ROWS = 1000  # whose triplets tell how many there are,
-ESTIMATE_LEAST = 200 * ESTIMATE_ROWS  # where there are more target edges than this,
+ESTIMATE_LEAST = 20 * ESTIMATE_ROWS  # where there are more target edges than this,
 ESTIMATE_SHARE = 0.8  # if they are to fill this share of the memory
 WORKING_BYTES = 10_000  # of triplets for each point, where searches are cheap,
 WORKING_GROWTH = 1.5  # or this multiple of those at hand, if that is more
@@ -193,7 +193,8 @@ class LMNNObjective(LMNNPoints):
             found.append(tuple(parts))
         columns = list(zip(*found, strict=True))
         del found, old
-        pair, edge, prox, *more = (kernels.concatenate(list(columns.pop(0))) for _ in columns[:])
+        joined = (kernels.concatenate(list(columns.pop(0))) for _ in range(len(columns)))
+        pair, edge, prox, *more = joined
         best = DualPoint(more[0]) if more else None
         triplets = self._triplets(heads, tails, pair, edge, prox, width, best)
         pull = self._pull_of(edge_lengths, L, components)
@@ -486,7 +487,8 @@ class LMNNObjective(LMNNPoints):
             found.append(parts if weights is None else (*parts, weights[pair[matter]]))
         columns = list(zip(*found, strict=True))
         del found
-        s0, s1, s2, prox, *more = (kernels.concatenate(list(columns.pop(0))) for _ in columns[:])
+        joined = (kernels.concatenate(list(columns.pop(0))) for _ in range(len(columns)))
+        s0, s1, s2, prox, *more = joined
         return (s0, s1, s2), prox, more[0] if more else None
 
     def move(self, at: Placement, line: Line, t: float) -> Placement:

@@ -150,10 +150,11 @@ class State(Generic[At, Known, Along]):
             if t != 0 or not len(memory):
                 break
             memory.forget()
+            del line, along  # they are as large as the triplets, and the next ones are
         self.rests = self.rests + 1 if t == 0 else 0
         self.at, self.smoothed = problem.move(self.at, line, t), along(t)[0]
         reached = t >= line.limit
-        del line, along  # they are as large as the triplets
+        del line, along
         previous_gradient, self.gradient = self.gradient, problem.gradient(self.at)
         kept = memory.remember(t * direction, self.gradient - previous_gradient)
         if not kept and reached:
