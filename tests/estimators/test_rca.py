@@ -457,6 +457,16 @@ def test_an_origin_far_away_costs_no_digits(shrinkage, rng):
     np.testing.assert_allclose(far.components_, near.components_, rtol=1e-10)
 
 
+def test_features_near_the_largest_of_float32(rng):
+    """Whether one is far from 0, relative to its spread, is told without multiplying that."""
+    X, chunklets = rng.normal(size=(24, 3)) * [1, 1e6, 1e-6], np.arange(24) % 3
+    plain, huge = (
+        RCA(shrinkage=0.1).fit((scale * X).astype(np.float32), chunklets) for scale in (1, 1e30)
+    )
+    expected, found = plain.transform(X), huge.transform(1e30 * X)
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), rtol=1e-3, atol=1e-3)
+
+
 def test_features_whose_squares_are_zero_are_whitened(rng):
     """Units change nothing but log det, whatever they are: 1e-162 squared is zero."""
     X, chunklets = rng.normal(size=(12, 3)), np.arange(12) % 4

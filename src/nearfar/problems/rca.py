@@ -299,7 +299,7 @@ def near_origin(kernels: ModuleType, X: Array) -> Array:
     """
     few = X[:: -(-len(X) // SAMPLE_ROWS)]
     spread = abs(few - X[:1]).mean(0)
-    if not bool(((abs(X[0]) > FAR * spread) & (spread > 0)).any()):
+    if not bool(((abs(X[0]) / FAR > spread) & (spread > 0)).any()):
         return X
     return kernels.double(X) - kernels.double(X[:1])
 
