@@ -167,3 +167,20 @@ def test_tensors(overlapping, torch):
     model, expected = GMML(shrinkage=0).fit(torch.tensor(X.copy()), y), GMML(shrinkage=0).fit(X, y)
     assert isinstance(model.components_, torch.Tensor)
     np.testing.assert_allclose(model.components_.numpy(), expected.components_, rtol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e25])
+def test_the_scale_of_float32_is_no_matter_for_the_score_and_the_scale_of_features(scale, wine):
+    """Squares of distances are out of the range of float32."""
+    X, y = wine[0] * ([1000] + 12 * [1]), wine[1]
+    pairs, kinds = make_pairs(X, y, 100, random_state=0)
+    plain, scaled = (
+        GMML().fit(Tuples((unit * X).astype(np.float32), pairs.indices), kinds)
+        for unit in (1, scale)
+    )
+    assert np.array_equal(
+        plain.feature_scale_ / plain.feature_scale_.max(),
+        scaled.feature_scale_ / scaled.feature_scale_.max(),
+    )
+    expected = plain.score(X.astype(np.float32), y)
+    assert scaled.score((scale * X).astype(np.float32), y) == pytest.approx(expected, abs=1e-3)

@@ -37,7 +37,14 @@ from sklearn.preprocessing import (
 from sklearn.random_projection import GaussianRandomProjection, SparseRandomProjection
 
 import nearfar
-from nearfar import LMNN, KernelLMNN, LinearMetric, NearestNeighborClassifier, as_metric
+from nearfar import (
+    LMNN,
+    KernelLMNN,
+    LinearMetric,
+    NearestNeighborClassifier,
+    Tuples,
+    as_metric,
+)
 from nearfar.errors import InvalidInputError
 from nearfar.estimators import linear_metric
 
@@ -257,3 +264,15 @@ def test_tensors(wine, rng, device, torch):
     np.testing.assert_allclose(
         pdist(metric.transform(points).cpu()), pdist(X @ L.T), rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e25])
+def test_distances_in_float32_whose_squares_are_out_of_its_range(scale, rng):
+    points = (scale * rng.normal(size=(20, 3))).astype(np.float32)
+    model, rows = LinearMetric(np.eye(3)).fit(points), rng.integers(0, 20, (15, 2))
+    exact = points.astype(np.float64)
+    expected = np.linalg.norm(exact[rows[:, 0]] - exact[rows[:, 1]], axis=1)
+    for pairs in (points[rows], Tuples(points, rows)):
+        found = model.pair_distance(pairs)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, rtol=1e-6)

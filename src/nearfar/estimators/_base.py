@@ -29,7 +29,14 @@ from nearfar.estimators._input import (
     validated_rows,
 )
 from nearfar.estimators._training import CallbackSupportMixin
-from nearfar.kernels import Array, is_torch, kernels_for, single_threaded_blas, to_host
+from nearfar.kernels import (
+    Array,
+    as_dtype_of,
+    is_torch,
+    kernels_for,
+    single_threaded_blas,
+    to_host,
+)
 from nearfar.supervision import Tuples
 from nearfar.validation import check_in_memory
 
@@ -127,7 +134,9 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
             points = validated_points(self, pairs.points, reset=False, differentiable=True)
             return self._edge_distances(points, *pairs.indices.T)
         difference = self._image_differences(pairs[:, 0], pairs[:, 1])
-        return kernels_for(difference).sqrt((difference * difference).sum(1))
+        kernels = kernels_for(difference)
+        exact = kernels.double(difference)  # squares of 1e-25 or 1e20 leave the range of float32
+        return as_dtype_of(difference, kernels.sqrt((exact * exact).sum(1)))
 
     def _edge_distances(self, points: Array, heads: Index, tails: Index) -> Array:
         """Learned distances between rows of points.
@@ -136,7 +145,8 @@ class Metric(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerM
         """
         kernels, images = kernels_for(points), self._image_differences(points, points[:1])
         edges = (kernels.index(rows, points) for rows in (heads, tails))
-        return kernels.sqrt(kernels.sq_lengths(images, *edges))
+        lengths = kernels.sqrt(kernels.sq_lengths(kernels.double(images), *edges))
+        return as_dtype_of(images, lengths)
 
     def pair_score(self, pairs: Any) -> Any:
         """Minus the learned distance within each pair: larger means more alike."""

@@ -38,7 +38,8 @@ SCALE_ROWS = 2000  # and for the scale of features
 SCALE_PAIRS = 10_000  # the same of near and of far pairs
 FOLDS = 5  # of which each is left out once,
 FEW_ROWS = 150  # and twice as many for up to so many rows
-MOST_POWERS = 60  # of two by which a feature is scaled, so that float32 holds its squares
+MOST_POWERS = 60  # of two by which the scales of features may differ,
+SINGLE, DOUBLE = (-120, 120), (-1000, 1000)  # and by which features are scaled in float32, float64
 MOST_FEATURES = 5000  # whose full metric is still a small matrix: 0.2 GB
 AUTO = 4  # rows for each feature at which "auto" is one half,
 AUTO_OF_PRIOR = 16  # where labels have shaped the distance that is kept,
@@ -101,8 +102,8 @@ def one_scale(points: Array) -> Array | None:
     if not top > 0:
         return None
     # Units that all features share change all powers alike.
-    powers = np.round(np.log2(np.where(spread > 0, spread, top) / top)) + np.round(np.log2(top))
-    powers = powers.clip(-MOST_POWERS, MOST_POWERS)
+    powers = np.round(np.log2(np.where(spread > 0, spread, top) / top)).clip(-MOST_POWERS, None)
+    powers = (powers + np.round(np.log2(top))).clip(*SINGLE if points.itemsize == 4 else DOUBLE)
     if len(np.unique(powers[spread > 0])) < 2 or len(sample) < 2:
         return None
     return kernels_for(points).like(2.0**-powers, points)
@@ -216,7 +217,7 @@ def scale_of_pairs(
     w = None if weights is None else weights[few]
 
     def area(X: Array) -> float:
-        squares = to_host(kernels.sq_lengths(X, *edges))
+        squares = to_host(kernels.sq_lengths(kernels.double(X), *edges))
         return float(roc_auc_score(near[few], -squares, sample_weight=w))
 
     return scale if area(scored * scale) > area(scored) else None
