@@ -240,6 +240,24 @@ def test_pairs_and_triplets():
                 assert verify(model, given, kind).proved
 
 
+@pytest.mark.filterwarnings("ignore:far pairs of equal points are left out")
+@pytest.mark.parametrize("learner", [MMC(shrinkage=0.01), DMLEig()], ids=repr)
+def test_far_pairs_of_equal_points_are_left_out(learner):
+    """The first far pair and another one, with and without weights, dense and by row number."""
+    X, y = IRIS
+    edges = np.random.default_rng(0).integers(len(X), size=(80, 2))
+    edges[:, 1] += edges[:, 0] == edges[:, 1]
+    edges %= len(X)
+    kinds = np.where(y[edges[:, 0]] == y[edges[:, 1]], 1, -1)
+    far = np.flatnonzero(kinds < 0)
+    edges[far[[0, 5]], 1] = edges[far[[0, 5]], 0]
+    weights = 1.0 + np.arange(80) % 2
+    for given in (X[edges], Tuples(X, edges)):
+        for w in (None, weights):
+            model = clone(learner).fit(given, kinds, sample_weight=w)
+            assert verify(model, given, kinds).proved
+
+
 def test_target_neighbors_that_were_given():
     X, y = IRIS
     targets = np.array([[np.flatnonzero(y == label)[0]] for label in y])

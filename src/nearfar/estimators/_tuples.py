@@ -557,17 +557,14 @@ def weights_proof(pairs: Pairs) -> Proof:
     return {} if pairs.given_weights is None else {"sample_weight": pairs.given_weights}
 
 
-def far_rows(pairs: Pairs, X: Any, y: Any) -> NDArray[np.int32]:
+def far_rows(pairs: Pairs, X: Any) -> NDArray[np.int32]:
     """The far pairs (m, 2) by row numbers of X, or of the stacked points of dense tuples.
 
-    In ``pairs`` equal points of dense tuples have become one; the order of the far pairs is kept.
+    In ``pairs`` equal points of dense tuples have become one.
     """
-    if pairs.rows is not None or isinstance(X, Tuples) or not holds_tuples(X):
+    if pairs.tuples is None or pairs.rows is not None or isinstance(X, Tuples):
         return _numbered(pairs, pairs.far_edges())
-    m, size = (X.shape if hasattr(X, "shape") else np.shape(X))[:2]
-    far = np.arange(m) if size == 3 else np.flatnonzero(to_host(y) != 1)
-    if pairs.given_weights is not None:
-        far = far[pairs.given_weights[far] > 0]
+    size, far = _shape(X)[1], pairs.tuples[~pairs.near]
     return np.stack([size * far, size * far + size - 1], axis=1).astype(np.int32)
 
 

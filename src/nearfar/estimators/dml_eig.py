@@ -258,7 +258,7 @@ class DMLEig(PairLearner, MetricLearner):
         self.proof_: Proof | None = None
         if certificate is not None:
             objective, gap = certificate.objective, certificate.gap
-            dual_point = _dual_point(far_rows(pairs, X, y), *best.certificate)
+            dual_point = _dual_point(far_rows(pairs, X), *best.certificate)
             self.proof_ = dual_point | drawn_pairs(pairs, self.n_pairs) | weights_proof(pairs)
         status = settled(solution.status, gap, self.tol)
         labelled = pairs.labels is not None  # else rows of the points are not those of X

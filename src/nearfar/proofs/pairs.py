@@ -40,6 +40,9 @@ class PairProblem:
             moved = self.space.points @ W.T
             self.space = Space(self.space.maps @ sums.right_inverse(W), moved, moved)
         self.points = self.space.points
+        if self.codes is None:  # as in `far`
+            apart = sums.lengths(self.points, *self.far_pairs) > 0
+            self.far_pairs, self.far_weights = self.far_pairs[:, apart], self.far_weights[apart]
         B = self.near(self.points)
         spread = total = float((B * B).sum())
         if self.space.squares is not None and model.rank is None:  # also along what is not in B

@@ -41,6 +41,9 @@ class Pairs:
     given_weights: Floats | None = (
         None  # of labelled points, whose products are these, or of tuples
     )
+    tuples: Index | None = (
+        None  # (m,) numbers of the tuples that they come from, if these are given
+    )
     rows: Index | None = None  # (n,) numbers of the points among all, if these are some of them
 
     def __len__(self) -> int:
@@ -276,7 +279,7 @@ def pairs_of_tuples(
     if both:
         check_both_kinds(near, "Add pairs of the other kind.")
     kept = None if weights is None else weights[rows]
-    return Pairs(points, heads, tails, near, weights=kept, given_weights=weights)
+    return Pairs(points, heads, tails, near, weights=kept, given_weights=weights, tuples=rows)
 
 
 def weighted_by_points(pairs: Pairs, weights: Floats | None) -> Pairs:
