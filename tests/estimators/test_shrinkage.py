@@ -225,6 +225,26 @@ def test_auto_brings_features_to_one_scale_where_that_classifies_better():
     assert spread.max() < 2 * spread.min()
 
 
+def mean_of_frames(X, y, voters, n_folds):
+    """The metric (d, d) to keep and the mistakes of its parts, for features of one scale."""
+    d, centred = X.shape[1], X - X.mean(0)
+    metrics, mistakes = [], []
+    for frame_of in (None, discriminant_frame, local_frame):
+        M = np.eye(d) if frame_of is None else frame_of(centred, y, d).metric(None)
+        metrics.append(M / np.trace(M @ np.cov(centred.T, bias=True)))
+        some, truth, wrong = centred[voters], y[voters], 0.0
+        for fold in range(n_folds):
+            new = np.arange(len(some)) % n_folds == fold
+            A = np.eye(d) if frame_of is None else frame_of(some[~new], truth[~new], d).A
+            known, asked = some[~new] @ A.T, some[new] @ A.T
+            for k in (1, 3):
+                vote = KNeighborsClassifier(k).fit(known, truth[~new])
+                wrong += 0.5 * (vote.predict(asked) != truth[new]).sum()
+        mistakes.append(wrong)
+    weights = np.exp((min(mistakes) - np.array(mistakes)) / 4)
+    return sum(w * M for w, M in zip(weights, metrics, strict=True)), mistakes
+
+
 def test_the_kept_distance_is_a_mean_weighted_by_rows_that_are_left_out():
     """Recomputed from the frames of the inputs; features of one scale have no second set of them.
 
@@ -235,25 +255,23 @@ def test_the_kept_distance_is_a_mean_weighted_by_rows_that_are_left_out():
     X = np.sign(rng.normal(size=(24, 30))) + 0.4 * rng.normal(size=(2, 30))[y]
     X *= X.std() / X.std(0)
     W, inverse = chosen_prior(X, y, 3)
-    centred = X - X.mean(0)
-    metrics, mistakes = [], []
-    for frame_of in (None, discriminant_frame, local_frame):
-        M = np.eye(30) if frame_of is None else frame_of(centred, y, 30).metric(None)
-        metrics.append(M / np.trace(M @ np.cov(centred.T, bias=True)))
-        wrong = 0.0
-        for fold in range(10):
-            new = np.arange(24) % 10 == fold
-            A = np.eye(30) if frame_of is None else frame_of(centred[~new], y[~new], 30).A
-            known, asked = centred[~new] @ A.T, centred[new] @ A.T
-            for k in (1, 3):
-                voters = KNeighborsClassifier(k).fit(known, y[~new])
-                wrong += 0.5 * (voters.predict(asked) != y[new]).sum()
-        mistakes.append(wrong)
-    weights = np.exp((min(mistakes) - np.array(mistakes)) / 4)
-    expected = sum(w * M for w, M in zip(weights, metrics, strict=True))
+    expected, mistakes = mean_of_frames(X, y, slice(None), 10)
     assert len(set(mistakes)) > 1
     np.testing.assert_allclose(W.T @ W, expected, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(W @ inverse, np.eye(30), atol=1e-9)
+
+
+@pytest.mark.parametrize(("n_rows", "step"), [(None, 2), (24_000, 1)])
+def test_a_twelfth_of_many_rows_votes_on_the_kept_distance(n_rows, step):
+    """A thousand of the 2000 rows vote, but all of them if they are a sample of 24000."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=2000)
+    X = rng.normal(size=(2000, 3)) + 1.5 * y[:, None] * [1.0, 0.0, 0.0]
+    X *= X.std() / X.std(0)
+    W, _ = chosen_prior(X, y, 3, n_rows=n_rows)
+    expected, mistakes = mean_of_frames(X, y, slice(None, None, step), 5)
+    assert len(set(mistakes)) > 1
+    np.testing.assert_allclose(W.T @ W, expected, rtol=1e-8, atol=1e-9)
 
 
 def test_more_features_than_rows_keep_a_distance_in_all_directions():

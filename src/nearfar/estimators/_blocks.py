@@ -220,7 +220,8 @@ def near_squares(blocks: Blocks, components: Matrix, rows: Index, count: int) ->
 def block_prior(blocks: Blocks, codes: Index, n_neighbors: int, varies: Mask) -> Prior | None:
     """`chosen_prior`, from the same sample of rows as in memory."""
     rows = np.arange(0, blocks.shape[0], -(-blocks.shape[0] // PRIOR_ROWS))
-    return chosen_prior(to_host(blocks.take(rows)), codes[rows], n_neighbors, varies)
+    some = to_host(blocks.take(rows))
+    return chosen_prior(some, codes[rows], n_neighbors, varies, n_rows=blocks.shape[0])
 
 
 def block_keys(blocks: Blocks) -> Matrix:

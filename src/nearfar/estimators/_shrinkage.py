@@ -31,7 +31,8 @@ FrameOf = Callable[[Matrix, Index, int], Frame | None]
 FRAMES: tuple[FrameOf | None, ...] = (None, discriminant_frame, local_frame)
 
 PRIOR_ROWS = 5000  # that are enough for the distance to keep,
-VOTE_ROWS = 1000  # for the weights of its parts,
+VOTE_ROWS = 1000  # for the weights of its parts, unless
+VOTE_SHARE = 12  # times as many are fewer than all rows,
 MISTAKES = 4  # more than the best one's that cost a part a factor e of its weight,
 LEAST_WEIGHT = 1e-3  # of a part that counts,
 SCALE_ROWS = 2000  # and for the scale of features
@@ -242,7 +243,11 @@ def _spread_pairs(places: Index, kind: Mask) -> Index:
 
 
 def chosen_prior(
-    points: Array, codes: Index, n_neighbors: int, varies: Mask | None = None
+    points: Array,
+    codes: Index,
+    n_neighbors: int,
+    varies: Mask | None = None,
+    n_rows: int | None = None,
 ) -> Prior | None:
     """The distance to keep: W with its inverse on features that vary.
 
@@ -251,15 +256,17 @@ def chosen_prior(
     total variance. Training rows are left out once each, and a distance has the less weight the
     more of them it misclassifies. A mean is safer than the best of them alone where few rows vote,
     and costs little beside a fit. None, for the inputs, if the rows are too few or do not vary, or
-    have too many features. A sample of the rows suffices; ``varies`` says which features vary among
-    all rows, if ``points`` are a sample.
+    have too many features. A sample of the rows suffices, but of many rows more must vote: what
+    shrinks noise may help a thousand rows, and harm a hundred times as many. ``varies`` says which
+    features vary among all rows, and ``n_rows`` how many these are, if ``points`` are a sample.
     """
     step = -(-len(points) // PRIOR_ROWS)
     X, truth = np.asarray(to_host(points[::step]), dtype=np.float64), codes[::step]
     if varies is None:
         varies = to_host(abs(points - points[:1]).sum(0)) > 0
     live = np.flatnonzero(varies)
-    sample = slice(None, None, -(-len(X) // VOTE_ROWS))
+    n_voters = max(VOTE_ROWS, (len(points) if n_rows is None else n_rows) // VOTE_SHARE)
+    sample = slice(None, None, -(-len(X) // n_voters))
     if not 0 < len(live) <= X.shape[1] <= MOST_FEATURES or len(X[sample]) < FOLDS:
         return None
     X, d = (X - X.mean(axis=0))[:, live], len(live)
