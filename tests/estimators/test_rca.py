@@ -478,3 +478,9 @@ def test_features_whose_squares_are_zero_are_whitened(rng):
     found = model.transform(X * units)
     distances = [((Z[:6] - Z[6:]) ** 2).sum(axis=1) for Z in (expected, found)]
     np.testing.assert_allclose(distances[1], distances[0], rtol=1e-9)
+
+
+def test_chunklets_of_copies_of_one_point_are_refused_beside_others():
+    X = np.array([[1.0, 2], [1, 2], [5, 2], [3, 4]])
+    with pytest.raises(InvalidInputError, match="those of every chunklet are equal"):
+        RCA().fit(X, [0, 0, -1, -1])

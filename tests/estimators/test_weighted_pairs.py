@@ -7,7 +7,7 @@ from sklearn.datasets import load_wine
 
 import nearfar
 from nearfar import GMML, MMC, RCA, DMLEig, Tuples, make_pairs
-from nearfar.errors import InvalidInputError
+from nearfar.errors import DataWarning, InvalidInputError
 
 TIGHT = {"tol": 1e-7}
 LEARNERS = [
@@ -141,3 +141,14 @@ def test_weights_must_leave_pairs_of_both_kinds(wine):
     X, y = wine
     with pytest.raises(InvalidInputError, match="Give weight to two points of a class"):
         MMC().fit(X, y, sample_weight=(y == 0).astype(float))
+
+
+@pytest.mark.parametrize("learner", [MMC, DMLEig])
+def test_a_class_without_weight_is_as_if_it_were_not_there(learner, rng):
+    X, y = rng.normal(size=(40, 3)), np.append(np.arange(39) % 3, 3)
+    weights = np.where(y > 1, 0.0, 1.0 + y)
+    kept = np.flatnonzero(weights)
+    with pytest.warns(DataWarning, match="class 3 has 1 member"):
+        found = learner(shrinkage=0.2, tol=1e-6).fit(X, y, sample_weight=weights)
+    expected = learner(shrinkage=0.2, tol=1e-6).fit(X[kept], y[kept], sample_weight=weights[kept])
+    assert found.objective_ == pytest.approx(expected.objective_, rel=1e-5)

@@ -478,6 +478,8 @@ def scale_of_chunklets(points: Array, codes: Index) -> Array | None:
         return better_scale(points, codes, 3)
     order = drawn_by_class(value_keys(points), codes)
     n = len(order)
+    if n < 2:
+        return None
     shifts = np.unique(np.linspace(1, n - 1, min(n - 1, SHIFTS)).astype(np.intp))
     heads = np.tile(order, len(shifts))
     tails = np.concatenate([np.roll(order, -shift) for shift in shifts])
@@ -505,6 +507,8 @@ def chosen_by_held_out_rows(points: Array, codes: Index, least: float) -> float:
     fold = np.empty(len(codes), dtype=np.intp)
     fold[drawn_by_class(value_keys(points), codes)] = np.arange(len(codes)) % FOLDS
     k, path = _neighbors(codes, 10), 1 - (1 - least) * np.array(PATH)
+    if len(codes) < 2:
+        return float(path[-1])
     wrong = np.zeros(len(path))
     for number in range(FOLDS):
         held_out, others = np.flatnonzero(fold == number), np.flatnonzero(fold != number)

@@ -247,6 +247,8 @@ def _near_parts(kernels: ModuleType, pairs: Pairs, points: Array) -> Iterator[Ar
         weights = pairs.given_weights
         order = kernels.index(labels.order, points)
         for first, last in pairwise(labels.starts.tolist()):
+            if weights is not None and not weights[labels.order[first:last]].any():
+                continue
             part = kernels.double(points[order[first:last]])
             part = part - part[:1]  # exactly zero for equal points, whose mean may be rounded
             if weights is None:
