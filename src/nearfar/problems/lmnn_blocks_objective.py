@@ -190,9 +190,9 @@ class LMNNBlockObjective(LMNNObjective):
         Images move, not rows: in each round those of a block once at most, as a result of its own
         that is freed when its task is over, and few tasks are under way at a time, so that no
         worker gathers those of others. Rows that are needed are then taken where they are. Blocks
-        meet themselves last, which takes less time, so that workers end together. Those that end
-        early go on with what follows the search. Triplets whose multipliers are zero stay here,
-        unless all are kept.
+        meet themselves last, which takes less time, so that workers end together: Dask would make
+        the shards on the first that is free. Triplets whose multipliers are zero stay here, unless
+        all are kept.
         """
         engine, blocks = self.engine, self.blocks
         known = [Multipliers.none()] * len(self.bases) if previous is None else previous.collect()
@@ -224,6 +224,8 @@ class LMNNBlockObjective(LMNNObjective):
             waiting.append(both)
             if len(waiting) > IN_FLIGHT:
                 engine.finish(waiting.pop(0))
+        for some in found:
+            engine.finish(some)
         return Search(found, before, heads)
 
     def _assembled(

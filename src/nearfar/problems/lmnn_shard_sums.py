@@ -37,7 +37,13 @@ def collected(shard: Shard) -> Multipliers:
     triplets, kernels = shard.at.triplets, shard.problem.kernels
     tails = triplets.tails[triplets.pair]
     edge, tail, prox = map(kernels.to_host, (triplets.edge, tails, triplets.prox))
-    return Multipliers(shard.edges[edge], shard.ids[tail], np.asarray(prox, dtype=np.float64))
+    numbers = (_short(shard.edges[edge]), _short(shard.ids[tail]))
+    return Multipliers(*numbers, np.asarray(prox, dtype=np.float64))
+
+
+def _short(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Numbers in 32 bits where they suffice: they travel between machines."""
+    return numbers.astype(np.int32) if numbers.max(initial=0) < 2**31 else numbers
 
 
 def placed(shard: Shard, L: Matrix) -> Shard:
