@@ -31,8 +31,8 @@ FrameOf = Callable[[Matrix, Index, int], Frame | None]
 FRAMES: tuple[FrameOf | None, ...] = (None, discriminant_frame, local_frame)
 
 PRIOR_ROWS = 5000  # that are enough for the distance to keep,
-VOTE_ROWS = 1000  # for the weights of its parts, unless
-VOTE_SHARE = 12  # times as many are fewer than all rows,
+VOTE_ROWS = 1000  # that vote on the weights of its parts,
+VOTE_SHARE = 12  # or one in so many of all rows, if these are more,
 MISTAKES = 4  # more than the best one's that cost a part a factor e of its weight,
 LEAST_WEIGHT = 1e-3  # of a part that counts,
 SCALE_ROWS = 2000  # and for the scale of features

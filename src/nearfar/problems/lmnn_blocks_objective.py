@@ -190,9 +190,9 @@ class LMNNBlockObjective(LMNNObjective):
         Images move, not rows: in each round those of a block once at most, as a result of its own
         that is freed when its task is over, and few tasks are under way at a time, so that no
         worker gathers those of others. Rows that are needed are then taken where they are. Blocks
-        meet themselves last, which takes less time, so that workers end together: Dask would make
-        the shards on the first that is free. Triplets whose multipliers are zero stay here, unless
-        all are kept.
+        meet themselves last, which takes less time, so that workers end together. All are waited
+        for, since Dask would make all shards on the worker that is free first. Triplets whose
+        multipliers are zero stay here, unless all are kept.
         """
         engine, blocks = self.engine, self.blocks
         known = [Multipliers.none()] * len(self.bases) if previous is None else previous.collect()
