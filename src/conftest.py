@@ -9,7 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 NEEDED = {
-    "torch": ["nearfar/kernels/gram_torch.py", "nearfar/kernels/on_torch.py"],
+    "torch": [
+        "nearfar/kernels/gram_torch.py",
+        "nearfar/kernels/on_torch.py",
+        "nearfar/kernels/transfer.py",
+    ],
     "triton": [f"nearfar/kernels/fused{part}.py" for part in ("", "_softmax", "_tiles")],
 }
 collect_ignore = [

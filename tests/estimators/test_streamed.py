@@ -19,13 +19,13 @@ from nearfar.errors import (
     MemoryLimitError,
     TimeLimitError,
 )
-from nearfar.kernels import gram_torch
 from nearfar.kernels.tiles import PairCount
 from nearfar.limits import memory_limit
 from nearfar.problems import lmnn_shards
 
 torch = pytest.importorskip("torch")
 
+from nearfar.kernels import gram_torch  # noqa: E402
 from nearfar.kernels.transfer import Transfer  # noqa: E402
 
 TOL = 1e-2
