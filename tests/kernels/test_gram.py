@@ -126,7 +126,7 @@ def test_the_least_eigenvalue_relative_to_another_matrix(case, backend):
     F = np.linalg.inv(backend.to_numpy(lower))
     expected = np.linalg.eigvalsh(F @ backend.to_numpy(L) @ F.T)[0]
     for A in (L, gram.sparse_laplacian(i, j, w, len(K))):
-        assert gram.least_relative_eigenvalue(lower, A) == pytest.approx(expected, abs=1e-12)
+        assert gram.least_relative_eigenvalue(lower)(A) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_matrix_that_is_not_definite_has_no_factor(backend):

@@ -79,10 +79,15 @@ def lower_solver(L: Tensor) -> Callable[[Tensor, bool], Tensor]:
     return lambda b, transposed: (inverse.T if transposed else inverse) @ b
 
 
-def least_relative_eigenvalue(L: Tensor, A: Tensor) -> float:
-    """The least eigenvalue of L⁻¹ A L⁻ᵀ, for a symmetric A; of all rows, in O(n³) time."""
-    half = torch.linalg.solve_triangular(L, A, upper=False)
-    return float(torch.linalg.eigvalsh(torch.linalg.solve_triangular(L, half.mT, upper=False))[0])
+def least_relative_eigenvalue(L: Tensor) -> Callable[[Tensor], float]:
+    """A function of a symmetric A: the least eigenvalue of L⁻¹ A L⁻ᵀ; of all rows, in O(n³) time."""
+
+    def least(A: Tensor) -> float:
+        half = torch.linalg.solve_triangular(L, A, upper=False)
+        whole = torch.linalg.solve_triangular(L, half.mT, upper=False)
+        return float(torch.linalg.eigvalsh(whole)[0])
+
+    return least
 
 
 def solve_factored(L: Tensor | SingleFactor, b: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ z⁺ = u − y and z⁻ = v + y ≥ 0. With targets τ for all products:
 
 M is an elementwise product because every constraint has rank one. `predictor_corrector` chooses τ
 and adds the corrections, several if that pays: once (4) is factored, solving it again is cheap. The
-more constraints, the more of the time goes into factors, and the longer steps should be. With few
-constraints they stay away from the boundary, where rounding would end the path at larger gaps.
+more constraints, the more of the time goes into factors, the more correctors pay, and the longer
+steps should be. With few constraints they stay away from the boundary, where rounding would end the
+path at larger gaps.
 
 For large programs (4) is first factored in single precision, in half the time; the same refinement
 removes the error. As M becomes ill-conditioned on the way, so that solutions have fewer than four
@@ -53,9 +54,8 @@ CORRECTIONS = 3  # largest number of refinements of a direction
 ACCURATE = 1e-11  # residual of the constraints at which refinement stops
 WORTH = 0.3  # refinement also stops if it leaves more than this share of the residual
 SHARE = Share(0.95)  # of the way to the boundary of a cone
-CORRECTORS = 6  # largest number of correctors, if there are many constraints
-FEW_CORRECTORS = 3  # the same, if factoring (4) does not take most of the time
 MANY = 1000  # constraints
+CORRECTORS = (MANY, 6), (500, 3), (0, 1)  # constraints from which so many correctors pay, at most
 DOMINANT = 2500, 5.0  # constraints, and times n, from which factors take so long that these pay:
 LONG_SHARE, MORE_CORRECTORS, MORE_DAMPING = Share(0.9, 0.09), 8, 0.6
 ROUGH = 0.1  # relative error of the length of a step, if there are fewer
@@ -242,7 +242,8 @@ class _InteriorPoint(Generic[State]):
         if dominant:
             best = predictor_corrector(system, share, MORE_CORRECTORS, MORE_DAMPING)
         else:
-            best = predictor_corrector(system, share, CORRECTORS if m >= MANY else FEW_CORRECTORS)
+            correctors = next(most for least, most in CORRECTORS if m >= least)
+            best = predictor_corrector(system, share, correctors)
         refined = system.refined(best)
         if refined is not best:
             refined = system.limited(refined, share.after(best))
@@ -394,8 +395,10 @@ def _longest_steps(
         solve = gram.lower_solver(factor)
         return lambda change: definite_step_by_lanczos(solve, change, close)
 
+    least_eigenvalue = gram.least_relative_eigenvalue(factor)
+
     def exact(change: Array) -> float:
-        least = gram.least_relative_eigenvalue(factor, change)
+        least = least_eigenvalue(change)
         return -1 / least if least < 0 else np.inf
 
     return exact
