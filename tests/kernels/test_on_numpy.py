@@ -6,7 +6,7 @@ import joblib
 import numpy as np
 import pytest
 
-from nearfar.kernels import numpy_impostors, on_numpy, parallel
+from nearfar.kernels import numpy_impostors, numpy_neighbors, on_numpy, parallel, reference
 
 N, R, M = 700, 5, 3000
 
@@ -94,3 +94,43 @@ def test_a_laplacian_holds_its_answer_and_few_rows_more(rng):
     finally:
         tracemalloc.stop()
     assert peak < 1.6 * Z.nbytes
+
+
+def _mixed(rng):
+    """Two clusters far apart, which float32 does not resolve, among points that it does."""
+    Z = rng.normal(size=(400, 20))
+    Z[:150] = 1e-4 * Z[:150] + 50 * (np.arange(150) % 2)[:, None]
+    return Z
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(lambda rng: rng.normal(size=(400, 20)), id="normal"),
+        pytest.param(lambda rng: 1e-150 * rng.normal(size=(400, 20)), id="tiny"),
+        pytest.param(lambda rng: 1e150 * rng.normal(size=(400, 20)), id="huge"),
+        pytest.param(lambda rng: np.round(rng.normal(size=(400, 4))), id="ties"),
+        pytest.param(lambda rng: 10.0 ** rng.uniform(-30, 0, size=(400, 2)), id="of all sizes"),
+        pytest.param(_mixed, id="partly too near for float32"),
+        pytest.param(lambda rng: _mixed(rng)[:150], id="too near for float32"),
+        pytest.param(lambda rng: np.zeros((400, 3)), id="equal"),  # noqa: ARG005
+    ],
+)
+@pytest.mark.parametrize("k", [1, 5])
+def test_a_product_in_float32_loses_no_neighbour(rng, points, k):
+    Z = points(rng)
+    for Q in (Z[::3], Z[:1] + np.abs(Z).max() * rng.normal(size=(40, Z.shape[1]))):
+        near, squares = on_numpy.nearest(Q, Z, k)
+        expected, distances = reference.nearest(Q, Z, k)
+        np.testing.assert_array_equal(near, expected)
+        np.testing.assert_allclose(squares, distances, rtol=1e-13)
+
+
+def test_a_product_in_float32_is_left_where_it_is_no_use(rng):
+    near, far = rng.normal(size=(2, 100, 4))
+    k = 3
+    assert numpy_neighbors._Screen.single(near, near, k) is not None
+    both = np.concatenate([1e-3 * near - 100, 1e-3 * far + 100])
+    assert numpy_neighbors._Screen.single(both, both, k) is None
+    single = near.astype(np.float32)
+    assert numpy_neighbors._Screen.single(single, single, k) is None

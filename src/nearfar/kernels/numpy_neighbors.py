@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,10 @@ Index = NDArray[np.intp]
 
 TREE_DIMENSIONS = 15  # up to which a tree finds neighbours in a large class
 GROUP = 32  # distances in a group; the maxima of the groups bound the k-th nearest distance
-CENTRE_ROWS = 4096  # rows that are enough for a centre
+CENTRE_ROWS = 512  # rows that are enough for a centre
+COARSE = 0.01  # rounding errors of a product in float32, as a share of the k-th distance, at most
+TRIED = 32  # queries that tell whether float32 suffices for most
+UNDERFLOW = 1e-30  # of the largest squared distance: what float32 may lose is below 1e-7 of that
 ROUGH = 1e-8  # a squared distance, relative to the largest, that a matrix product has lost
 MIDDLE_ROWS = 32  # whose median is in the middle of a class, unless half of them are outliers
 
@@ -185,36 +188,82 @@ def nearest(Q: Floats, Z: Floats, k: int) -> tuple[Index, Floats]:
 
     A matrix product gives −½D, raised by a bound on its rounding error. Its k-th largest value
     bounds the k-th distance from above, and all points that may be that near are compared by exact
-    differences. Time O(m n r), memory O(TABLE_ENTRIES) plus the answer.
+    differences. Points in float64 are multiplied in float32 first, in half the time; queries for
+    which rounding is no small share of the k-th distance are multiplied again. Time O(m n r),
+    memory O(TABLE_ENTRIES) plus the answer.
     """
     near = np.empty((len(Q), k), dtype=np.intp)
     lengths = np.empty((len(Q), k))
-    if k == 0:
+    if near.size == 0:
         return near, lengths
     A, B = _centred(Q, Z)
-    c = (Z.shape[1] + 8) * float(np.finfo(B.dtype).eps)
-    squares = np.einsum("ij,ij->i", A, A)
-    shrink = B.dtype.type(0.5 - c)
-    ones = np.ones(len(A), A.dtype)
-    left = np.column_stack([A, ones, -shrink * squares])
-    right = np.column_stack([B, -shrink * np.einsum("ij,ij->i", B, B), np.ones(len(B), B.dtype)]).T
+    screens = [screen for screen in (_Screen.single(A, B, k), _Screen.of(A, B)) if screen]
 
     def search(rows: slice) -> None:
-        with np.errstate(all="ignore"):  # an overflow gives nan, which passes
-            score = left[rows] @ right
-            # Of a point with score s: D <= −2s + 4c(‖q‖² + ‖z‖²), and ‖z‖² <= 2‖q‖² + 2D.
-            reach = 12 * c * squares[rows].astype(np.float64) - 2.0 * _kth_largest(score, k)
-            bar = (-0.5 / (1 - 8 * c) * reach).astype(score.dtype)
-            bar = np.nextafter(bar, -np.inf, dtype=score.dtype)
-        heads, tails = np.divmod(np.flatnonzero(~(score < bar[:, None])), len(Z))
-        squared = _exact_squares(Q, Z, heads + rows.start, tails)
+        found, left = list[tuple[Index, Index]](), np.arange(rows.start, rows.stop)
+        for screen in screens:
+            passed, sure = screen.passed(left, k)
+            if screen is screens[-1]:
+                sure[:] = True
+            heads, tails = np.divmod(np.flatnonzero(passed[sure]), len(Z))
+            found.append((left[sure][heads], tails))
+            left = left[~sure]
+            if not len(left):
+                break
+        heads, tails = (np.concatenate(ends) for ends in zip(*found, strict=True))
+        squared = _exact_squares(Q, Z, heads, tails)
         order = np.lexsort((squared, heads))  # stable: equals stay in the order of their rows
-        first = np.searchsorted(heads, np.arange(len(score)))
+        first = np.searchsorted(heads[order], np.arange(rows.start, rows.stop))
         chosen = order[first[:, None] + np.arange(k)]
         near[rows], lengths[rows] = tails[chosen], squared[chosen]
 
     in_threads(search, query_slices(len(Q), len(Z)), len(Q) * Z.nbytes)
     return near, lengths
+
+
+class _Screen(NamedTuple):
+    """A matrix product that tells which points may be among the nearest of a query."""
+
+    left: Floats  # (m, r + 2)
+    right: Floats  # (r + 2, n)
+    squares: NDArray[np.float64]  # (m,) ‖q‖² and what may underflow
+    c: float  # rounding errors of a squared distance, as a share of ‖q‖² + ‖z‖²
+
+    @classmethod
+    def of(cls, A: Floats, B: Floats, tiny: float = 0.0) -> _Screen:
+        """Of queries and points in one dtype, which is that of the product."""
+        c = (B.shape[1] + 8) * float(np.finfo(B.dtype).eps)
+        squares, shrink = np.einsum("ij,ij->i", A, A), B.dtype.type(0.5 - c)
+        left = np.column_stack([A, np.ones(len(A), A.dtype), -shrink * squares])
+        below = -shrink * np.einsum("ij,ij->i", B, B)
+        right = np.column_stack([B, below, np.ones(len(B), B.dtype)]).T
+        return cls(left, right, squares.astype(np.float64) + tiny, c)
+
+    @classmethod
+    def single(cls, A: Floats, B: Floats, k: int) -> _Screen | None:
+        """The same in float32, of points in float64; None where that is no use for most queries.
+
+        Units are such that the largest entry is about 1.
+        """
+        largest = max(float(np.abs(A).max(initial=0)), float(np.abs(B).max(initial=0)))
+        if B.dtype == np.float32 or not 0 < largest < np.inf:
+            return None
+        unit = 2.0 ** -np.round(np.log2(largest))
+        screen = cls.of(*((points * unit).astype(np.float32) for points in (A, B)), tiny=UNDERFLOW)
+        _, sure = screen.passed(np.arange(0, len(A), -(-len(A) // TRIED)), k)
+        return screen if 2 * sure.sum() > len(sure) else None
+
+    def passed(self, rows: Index, k: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which points may be among the k nearest of each query, and whether these are few."""
+        c = self.c
+        with np.errstate(all="ignore"):  # an overflow gives nan, which passes
+            score = self.left[rows] @ self.right
+            # Of a point with score s: D <= −2s + 4c(‖q‖² + ‖z‖²), and ‖z‖² <= 2‖q‖² + 2D.
+            slack = 12 * c * self.squares[rows]
+            reach = slack - 2.0 * _kth_largest(score, k)
+            bar = (-0.5 / (1 - 8 * c) * reach).astype(score.dtype)
+            bar = np.nextafter(bar, -np.inf, dtype=score.dtype)
+            return ~(score < bar[:, None]), slack <= COARSE * reach
 
 
 def nearest_of_classes(Q: Floats, X: Floats, starts: Index, k: int) -> Index:
