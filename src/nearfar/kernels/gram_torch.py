@@ -80,7 +80,7 @@ def lower_solver(L: Tensor) -> Callable[[Tensor, bool], Tensor]:
 
 
 def least_relative_eigenvalue(L: Tensor) -> Callable[[Tensor], float]:
-    """A function of a symmetric A: the least eigenvalue of L⁻¹ A L⁻ᵀ; of all rows, in O(n³) time."""
+    """A function of a symmetric A: the least eigenvalue of L⁻¹ A L⁻ᵀ; all rows, in O(n³) time."""
 
     def least(A: Tensor) -> float:
         half = torch.linalg.solve_triangular(L, A, upper=False)
