@@ -6,7 +6,10 @@ import pytest
 
 pytest.importorskip("distributed")
 
-QUIET = {"distributed.admin.system-monitor.gil.enabled": False}
+QUIET = {
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.low-level-log-length": 100_000,  # else it forgets the first tasks of a fit
+}
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nearfar.blocks.engine import Cluster, Sized, aligned, run_task
+from nearfar.blocks.engine import HELD, Cluster, Sized, Threads, aligned, run_task
 from nearfar.kernels import on_numpy
 
 
@@ -89,3 +89,32 @@ def test_tasks_and_results_of_a_cluster_are_aligned(client):
     rows = engine.map(displaced_rows, range(6), name="rows")
     assert all(engine.results(engine.map(is_aligned, rows, name="aligned")))
     assert all(found.flags.aligned for found in engine.results(rows))
+
+
+def test_results_are_spread_over_workers(client):
+    engine = Cluster(client)
+    first, *_ = client.nthreads()
+    crowded = client.map(displaced_rows, range(8), workers=[first], pure=False)
+    spread = engine.spread(crowded)
+    for found, expected in zip(engine.results(spread), engine.results(crowded), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert len({name for task in spread for name in client.who_has([task])[task.key]}) == 2
+
+
+def test_results_that_are_spread_on_threads_are_the_same():
+    engine = Threads()
+    tasks = engine.map(displaced_rows, range(3), name="rows")
+    assert engine.spread(tasks) == tasks
+
+
+def test_small_results_that_were_fetched_are_freed_together(client):
+    engine = Cluster(client)
+    for _ in range(HELD):
+        engine.results(engine.map(is_aligned, [np.ones(3)], name="aligned"))
+    assert len(engine._held) == HELD
+    engine.results(engine.map(is_aligned, [np.ones(3)], name="aligned"))
+    assert not engine._held
+
+
+def test_nothing_is_sent_for_no_items(client):
+    assert Cluster(client).map(is_aligned, [], name="aligned") == []

@@ -14,6 +14,7 @@ from nearfar.blocks.engine import Threads
 from nearfar.errors import ClusterError, ConvergenceWarning, InvalidInputError
 from nearfar.problems import lmnn_shard_search
 from nearfar.problems.lmnn_blocks import LMNNBlocks
+from nearfar.solvers import checkpoint
 from tests.callbacks import Recorder, interrupt_at, needs_callbacks
 
 da = pytest.importorskip("dask.array")
@@ -89,6 +90,17 @@ def test_pairs_of_equal_rows_of_different_classes_are_counted(data):
     with pytest.warns(UserWarning, match="4 pairs of equal points have different labels"):
         model = LMNN(tol=TOL).fit(lazy(X), y)
     assert verify(model, X, y).gap <= TOL * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_components": 2, "reduce": "learn"}])
+def test_a_checkpoint_changes_nothing(data, tmp_path, monkeypatch, options):
+    """It holds the multipliers that are not zero, and a fit may need the others, too."""
+    X, y = data
+    expected = LMNN(tol=1e-3, **options).fit(lazy(X), y)
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    model = LMNN(tol=1e-3, checkpoint=tmp_path / "fit.npz", **options).fit(lazy(X), y)
+    np.testing.assert_array_equal(model.components_, expected.components_)
+    assert model.n_iter_ == expected.n_iter_
 
 
 def test_data_without_variation():
@@ -227,8 +239,6 @@ def test_a_dead_scheduler_is_an_error_and_a_checkpoint_goes_on_elsewhere(
     data, tmp_path, monkeypatch
 ):
     from distributed import Client
-
-    from nearfar.solvers import checkpoint
 
     monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
     X, y = data

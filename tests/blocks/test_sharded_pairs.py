@@ -258,7 +258,7 @@ def test_a_triangular_factor_of_all_near_pairs_comes_from_those_of_shards(data, 
     X, edges, _ = data
     blocks = rows.Blocks.of(da.from_array(X, chunks=50))
     near = near_pairs_blocks.differences(blocks, *edges.T, np.full(len(edges), 3.0))
-    assert len(near) == 4
+    assert len(near) == rows.BLOCKS
     x = X[edges[:, 0]] - X[edges[:, 1]]
     np.testing.assert_array_equal(near.take(np.arange(len(edges))), 3 * x)
     shards = near_pairs_blocks.PairBlocks(near, near, [None] * 4, 1.0, x[0] > 0, x[0], x.dtype)

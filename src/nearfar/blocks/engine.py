@@ -33,6 +33,7 @@ Task = Any
 RETRIES = 2  # of a task that raises, for example because a file could not be read
 EMBEDDED = 1 << 22  # bytes of a shared value, over all tasks, up to which each task carries it
 TASK_SHARE = 0.5  # of the memory limit of a worker that a task may use
+HELD, HELD_BYTES = 16, 1 << 24  # rounds, and bytes of their results, that are freed together
 FAN_IN = 16  # results that are added up where they are, before the sums are fetched
 
 
@@ -82,6 +83,13 @@ class Engine(Protocol):
 
     def results(self, tasks: Sequence[Task]) -> list[Any]:
         """The results, in the order of the tasks; waits as `finish` does."""
+
+    def spread(self, tasks: Sequence[Task]) -> list[Task]:
+        """Wait until all are done, as `finish` does; the same results in equal numbers everywhere.
+
+        Tasks run where their inputs are: a worker with more of the rows than others makes these
+        wait. That is a wish, and a task may run elsewhere where a worker is gone.
+        """
 
     def compute(self, lazy: Sequence[Any]) -> list[Task]:
         """Tasks for values of ``dask.delayed``, which share what their graphs have in common."""
@@ -152,6 +160,11 @@ class Threads(_Summed):
                 task.cancel()
             raise
 
+    def spread(self, tasks: Sequence[Task]) -> list[Task]:
+        """As `Engine.spread`: all are here."""
+        self.finish(tasks)
+        return list(tasks)
+
     def n_at_a_time(self) -> int:
         """As `Engine.n_at_a_time`."""
         return n_threads()
@@ -168,11 +181,15 @@ class Cluster(_Summed):
 
     def __init__(self, client: Any) -> None:
         self.client = client
+        self._held: list[list[Task]] = []
+        self._held_bytes = 0
 
     def map(
         self, function: Callable[..., Any], *columns: Sequence[Any], name: str, shared: Any = ()
     ) -> list[Task]:
         """As `Engine.map`."""
+        if not len(columns[0]):
+            return []
         rows = [[function] * len(columns[0]), *columns]
         rows += [[self._shared(value, len(columns[0]))] * len(columns[0]) for value in shared]
         keys = [f"{name}-{uuid.uuid4().hex}" for _ in columns[0]]
@@ -204,10 +221,56 @@ class Cluster(_Summed):
             self._wait(tasks)
         try:
             with _errors_of_cluster():
-                return [aligned(found) for found in self.client.gather(list(tasks))]
+                found = [aligned(one) for one in self.client.gather(list(tasks))]
         except KeyboardInterrupt:
             self.client.cancel(list(tasks))
             raise
+        self._hold(tasks, bytes_in(found))
+        return found
+
+    def _hold(self, tasks: Sequence[Task], n_bytes: int) -> None:
+        """Free results that were fetched together with those of later rounds, if they are small.
+
+        A client of Dask sends a message at most every 10 ms. That a result is no longer needed is
+        one, and the next round would wait for it: rounds of a fit take little more than that.
+        """
+        self._held.append(list(tasks))
+        self._held_bytes += n_bytes
+        if len(self._held) > HELD or self._held_bytes > HELD_BYTES:
+            self._held, self._held_bytes = [], 0
+
+    def spread(self, tasks: Sequence[Task]) -> list[Task]:
+        """As `Engine.spread`: of workers with too many results, the last ones move."""
+        self.finish(tasks)
+        with _errors_of_cluster():
+            threads: dict[str, int] = self.client.nthreads()
+            held = self.client.who_has(list(tasks))
+        where = {name: list[int]() for name in threads}
+        for number, task in enumerate(tasks):
+            names = [name for name in held.get(task.key, ()) if name in where]
+            if names:
+                min((where[name] for name in names), key=len).append(number)
+        spread, share = list(tasks), len(tasks) / max(1, sum(threads.values()))
+
+        def excess(name: str) -> float:
+            return len(where[name]) - share * threads[name]
+
+        while where:
+            most, least = max(where, key=excess), min(where, key=excess)
+            if excess(most) - excess(least) <= 1:
+                break
+            number = where[most].pop()
+            where[least].append(number)
+            spread[number] = self.client.submit(
+                unchanged,
+                tasks[number],
+                key=f"spread-{uuid.uuid4().hex}",
+                workers=[least],
+                allow_other_workers=True,
+                pure=False,
+            )
+        self.finish(spread)
+        return spread
 
     def _wait(self, tasks: Sequence[Task]) -> None:
         from distributed import wait as wait_for

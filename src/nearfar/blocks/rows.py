@@ -30,7 +30,7 @@ from nearfar.kernels import Array, check_memory, is_torch, kernels_for, take_row
 Index = NDArray[np.intp]
 
 BLOCK_BYTES = 1 << 25  # of a block, at most: a task takes seconds, and a worker holds many
-BLOCKS = 4  # at least, so that a few workers have equal shares,
+BLOCKS = 6  # at least, so that a few workers have equal shares,
 BLOCK_ROWS = 512  # unless they would be smaller than this
 LANES, BLOCKS_OF_LANE = 4, 8  # of sums of large results: at least so many, of so many blocks
 BYTES_AT_A_TIME = 1 << 22  # of rows of a block in float64
@@ -68,7 +68,7 @@ class Blocks:
                 np.empty(0),
             )
         starts = block_starts(X.shape, dtype, n, most_rows)
-        parts = engine.compute(list(_parts(X, starts, order, dtype)))
+        parts = engine.spread(engine.compute(list(_parts(X, starts, order, dtype))))
         blocks = cls(engine, parts, starts, (int(starts[-1]), X.shape[1]), dtype)
         blocks._check_finite(name, order)
         return blocks
@@ -155,8 +155,7 @@ class Blocks:
             place = np.searchsorted(ids, order[rows])
             pieces = self.fetch([ids])
             joined += self.engine.map(_joined, pieces, [place], [self.dtype], name="reorder")
-        self.engine.finish(joined)
-        return self.with_parts(joined, self.shape[1], self.dtype)
+        return self.with_parts(self.engine.spread(joined), self.shape[1], self.dtype)
 
     def fetch(self, wanted: list[Index]) -> list[list[Task]]:
         """Rows of other blocks: for each ascending list of row numbers, pieces that follow on."""

@@ -218,10 +218,15 @@ def near_squares(blocks: Blocks, components: Matrix, rows: Index, count: int) ->
 
 
 def block_prior(blocks: Blocks, codes: Index, n_neighbors: int, varies: Mask) -> Prior | None:
-    """`chosen_prior`, from the same sample of rows as in memory."""
-    rows = np.arange(0, blocks.shape[0], -(-blocks.shape[0] // PRIOR_ROWS))
+    """`chosen_prior`, from the same sample of rows as in memory, which vote on the workers."""
+    engine, n = blocks.engine, blocks.shape[0]
+    rows = np.arange(0, n, -(-n // PRIOR_ROWS))
     some = to_host(blocks.take(rows))
-    return chosen_prior(some, codes[rows], n_neighbors, varies, n_rows=blocks.shape[0])
+
+    def mapped(*columns: Any, shared: Any) -> list[float]:
+        return engine.results(engine.map(*columns, name="votes", shared=shared))
+
+    return chosen_prior(some, codes[rows], n_neighbors, varies, n, mapped)
 
 
 def block_keys(blocks: Blocks) -> Matrix:

@@ -248,6 +248,7 @@ def chosen_prior(
     n_neighbors: int,
     varies: Mask | None = None,
     n_rows: int | None = None,
+    mapped: Callable[..., list[float]] | None = None,
 ) -> Prior | None:
     """The distance to keep: W with its inverse on features that vary.
 
@@ -259,6 +260,8 @@ def chosen_prior(
     have too many features. A sample of the rows suffices, but of many rows more must vote: what
     shrinks noise may help a thousand rows, and harm a hundred times as many. ``varies`` says which
     features vary among all rows, and ``n_rows`` how many these are, if ``points`` are a sample.
+    ``mapped`` takes a function, columns and shared values as the map of an engine, and has the
+    results; without it they are computed here.
     """
     step = -(-len(points) // PRIOR_ROWS)
     X, truth = np.asarray(to_host(points[::step]), dtype=np.float64), codes[::step]
@@ -277,12 +280,8 @@ def chosen_prior(
     scaled = one_scale(X)
     scales = [np.ones(d)] if scaled is None else [np.ones(d), scaled]
     kinds = [(scale, frame_of) for scale in scales for frame_of in FRAMES]
-    mistakes = np.array(
-        [
-            _mistakes(X[sample] * scale, truth[sample], n_neighbors, frame_of)
-            for scale, frame_of in kinds
-        ]
-    )
+    voters = X[sample], truth[sample], n_neighbors
+    mistakes = np.array((mapped or _mapped)(_mistakes, *zip(*kinds, strict=True), shared=voters))
     weights = np.exp((mistakes.min() - mistakes) / MISTAKES)
     metric = np.zeros((d, d))
     for weight, (scale, frame_of) in zip(weights, kinds, strict=True):
@@ -344,12 +343,20 @@ def _framed(X: Matrix, codes: Index, n_features: int, frame_of: FrameOf | None) 
     return Frame(np.eye(X.shape[1]), 1.0) if frame is None else frame
 
 
-def _mistakes(X: Matrix, truth: Index, n_neighbors: int, frame_of: FrameOf | None) -> float:
+def _mapped(function: Callable[..., float], *columns: Any, shared: Any) -> list[float]:
+    return [function(*items, *shared) for items in zip(*columns, strict=True)]
+
+
+def _mistakes(
+    scale: Matrix, frame_of: FrameOf | None, X: Matrix, truth: Index, n_neighbors: int
+) -> float:
     """How many rows are misclassified under a frame of those that are left, each left out once.
 
-    The mean of the mistakes of the nearest and of the ``n_neighbors`` nearest neighbours: the first
-    are more, and the second what counts. Rows are sorted by class.
+    The frame is of rows times a scale. The mean of the mistakes of the nearest and of the
+    ``n_neighbors`` nearest neighbours: the first are more, and the second what counts. Rows are
+    sorted by class.
     """
+    X = X * scale
     coordinates, _ = _spanned(X)
     kernels, total = kernels_for(X), 0.0
     folds = np.arange(len(X)) % (FOLDS if len(X) > FEW_ROWS else 2 * FOLDS)

@@ -195,7 +195,9 @@ class LMNNBlockObjective(LMNNObjective):
         multipliers are zero stay here, unless all are kept.
         """
         engine, blocks = self.engine, self.blocks
-        known = [Multipliers.none()] * len(self.bases) if previous is None else previous.collect()
+        known = [Multipliers.none()] * len(self.bases)
+        if previous is not None:
+            known = previous.collect(keep=keep)
         if not keep:
             known = [part.used() for part in known]
         # As results of tasks: what a search needs is sent once, and can be sent again.
@@ -211,16 +213,18 @@ class LMNNBlockObjective(LMNNObjective):
         found: list[list[Task]] = [[] for _ in heads]
         waiting: list[list[Task]] = []
         for met in blocks.meetings(len(heads), both=False, itself_last=True):
-            sent = engine.map(unchanged, [heads[b] for _, b in met], name="send")
+            apart = [(a, b) for a, b in met if a != b]
+            images = iter(engine.map(unchanged, [heads[b] for _, b in apart], name="send"))
+            sent = [heads[b] if a == b else next(images) for a, b in met]
             own = [heads[a] for a, _ in met]
             both = engine.map(search.searched, own, sent, name="impostor_search")
-            for which in range(2):
-                ends = [(pair[1 - which], pair[which]) for pair in met]
-                rows = [self.rows[other] for other, _ in ends]
-                ways = engine.map(search.found_in, rows, both, [which] * len(met), name="impostors")
-                for (other, shard), task in zip(ends, ways, strict=True):
-                    if which == 0 or other != shard:
-                        found[shard].append(task)
+            ways = [(a, b, task, 0) for (a, b), task in zip(met, both, strict=True)]
+            ways += [(b, a, task, 1) for a, b, task, _ in ways if a != b]
+            shards, others, tasks, which = zip(*ways, strict=True)
+            rows = [self.rows[other] for other in others]
+            near = engine.map(search.found_in, rows, tasks, which, name="impostors")
+            for shard, task in zip(shards, near, strict=True):
+                found[shard].append(task)
             waiting.append(both)
             if len(waiting) > IN_FLIGHT:
                 engine.finish(waiting.pop(0))
@@ -246,8 +250,7 @@ class LMNNBlockObjective(LMNNObjective):
             name="shard",
             shared=(self.shared, L, None, margin, width, keep, self.is_single),
         )
-        self.engine.finish(tasks)
-        return Working(self.engine, width, Shards(L, tasks))
+        return Working(self.engine, width, Shards(L, self.engine.spread(tasks)))
 
     def survey(  # type: ignore[override]
         self,

@@ -59,7 +59,8 @@ class Shards:
 
     L: Matrix | None
     tasks: list[Task] | None
-    here: list[Multipliers] | None = None  # None until they are needed
+    here: list[Multipliers] | None = None  # None until needed,
+    is_whole: bool = True  # and then whether also those that are zero
     certified: Certified | None = None  # until shards move, or are dropped
 
 
@@ -78,30 +79,38 @@ class Working:
     def __len__(self) -> int:
         if self._count is None:
             here, tasks = self.held.here, self.held.tasks
-            if here is not None:
-                self._count = sum(len(part.edge) for part in here)
+            if tasks is None:
+                self._count = sum(len(part.edge) for part in here or [])
             else:
-                counts = self.engine.map(sums.counted, tasks or [], name="count")
+                counts = self.engine.map(sums.counted, tasks, name="count")
                 self._count = int(self.engine.total(counts))
         return self._count
 
-    def collect(self) -> list[Multipliers]:
-        """Bring all triplets with their multipliers here, and drop the shards of all relatives."""
+    def collect(self, *, keep: bool) -> list[Multipliers]:
+        """Bring the multipliers here, and drop the shards of all relatives.
+
+        Of triplets whose multipliers are zero only if ``keep``: these are most, and any search
+        finds them again where they count.
+        """
+        found = self.multipliers(keep=keep)
         for one in list(self._relatives):
             one.multipliers()
             if one.held.tasks is not None:
                 one.held.tasks.clear()  # also for who holds a placement, and needs its factor only
                 one.held.tasks = None
             one.held.certified = None
-        return self.multipliers()
+        return found
 
-    def multipliers(self) -> list[Multipliers]:
-        """All triplets with their multipliers, without dropping the shards."""
+    def multipliers(self, *, keep: bool = False) -> list[Multipliers]:
+        """The multipliers that are not zero, without dropping the shards.
+
+        With ``keep`` all multipliers, if the shards were not dropped before.
+        """
         held = self.held
-        if held.here is None:
-            assert held.tasks is not None
-            tasks = self.engine.map(sums.collected, held.tasks, name="multipliers")
-            held.here = self.engine.results(tasks)
+        if held.tasks is not None and (held.here is None or (keep and not held.is_whole)):
+            tasks = self.engine.map(sums.collected, held.tasks, name="multipliers", shared=(keep,))
+            held.here, held.is_whole = self.engine.results(tasks), keep
+        assert held.here is not None
         return held.here
 
     def with_width(self, width: float) -> Working:

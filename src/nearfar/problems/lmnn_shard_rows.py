@@ -35,15 +35,19 @@ class Coordinates:
         return [self.floor**0.5 * self.prior] if self.floor else []
 
     def images(self, pieces: list[Array], maps: list[Matrix], single: bool) -> list[Array]:
-        """Rows under each of some maps, in float32 if ``single``; few are in float64 at a time."""
+        """Rows under each of some maps, in float32 if ``single``; few are in float64 at a time.
+
+        Their differences from the centre are always taken in float64.
+        """
         kernels = kernels_for(pieces[0])
         found: list[list[Array]] = [[] for _ in maps]
         for rows in (part for piece in pieces for part in rows_at_a_time(piece)):
             points = kernels.double(rows)
             points = points - kernels.like(self.centre, points)
+            if single:
+                points = kernels.single(points)
             for parts, L in zip(found, maps, strict=True):
-                part = kernels.apply(points, L)
-                parts.append(kernels.single(part) if single else part)
+                parts.append(kernels.apply(points, L))
         return [joined(parts) for parts in found]
 
 

@@ -32,11 +32,14 @@ def counted(shard: Shard) -> int:
     return len(shard.at.triplets)
 
 
-def collected(shard: Shard) -> Multipliers:
-    """The triplets with their multipliers, on the host."""
+def collected(shard: Shard, keep: bool) -> Multipliers:
+    """The triplets whose multipliers are not zero, or all with ``keep``, on the host."""
     triplets, kernels = shard.at.triplets, shard.problem.kernels
-    tails = triplets.tails[triplets.pair]
-    edge, tail, prox = map(kernels.to_host, (triplets.edge, tails, triplets.prox))
+    columns = triplets.edge, triplets.pair, triplets.prox
+    if not keep:
+        used = kernels.flatnonzero(triplets.prox > 0)
+        columns = tuple(column[used] for column in columns)
+    edge, tail, prox = map(kernels.to_host, (columns[0], triplets.tails[columns[1]], columns[2]))
     numbers = (_short(shard.edges[edge]), _short(shard.ids[tail]))
     return Multipliers(*numbers, np.asarray(prox, dtype=np.float64))
 
