@@ -211,7 +211,7 @@ def parse(arguments=None):
 
 
 def page(records):
-    return never_worse_page.page(records, LEARNERS, LINEAR, most_rows)
+    return never_worse_page.page(records, LEARNERS, LINEAR, most_rows, tuple(BASELINES))
 
 
 def main(arguments=None):

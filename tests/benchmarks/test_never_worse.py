@@ -287,6 +287,19 @@ def test_the_best_method_of_a_split_may_be_chosen_by_the_others():
     assert never_worse_page.within_one(np.array([0.0, 0.0]))
 
 
+def test_the_page_compares_with_the_baselines_alone():
+    """NCA is better in both cases, LDA in the second; in their mean LMNN and LDA are level."""
+    first = case(LMNN=[0.1, 0.1], inputs=[0.3, 0.3], LDA=[0.2, 0.2], NCA=[0.0, 0.0])
+    second = case("all", LMNN=[0.2, 0.2], inputs=[0.3, 0.3], LDA=[0.1, 0.1], NCA=[0.0, 0.0])
+    text = page(first, second)
+    assert "in 0 (0 %) and 0 (0 %) of 1 sets, in the two senses." in text
+    assert (
+        "Beside inputs, standardised, LDA and shrunk LDA alone, LMNN is the best or within one"
+        " standard error of the best in 1 (50 %) and 1 (50 %) of 2 cases, and in 1 (100 %) and"
+        " 1 (100 %) of 1 sets, in the two senses.\n"
+    ) in text
+
+
 def test_page_counts_worse_cases_and_names_them():
     better = case(LMNN=[0.1, 0.1], inputs=[0.3, 0.3])
     worse = case("all", "standardised", LMNN=[0.5, 0.5], inputs=[0.4, 0.4])
