@@ -6,6 +6,7 @@ from sklearn.base import clone
 
 from nearfar import LMNN
 from nearfar.errors import InvalidInputError
+from nearfar.estimators._start import _apart
 
 WORDS = ["auto", "identity", "pca", "lda"]
 
@@ -61,3 +62,21 @@ def test_lists_and_read_only_arrays_are_taken_and_left_alone(overlapping, read_o
 def test_a_start_that_is_no_real_matrix_is_an_error(start, overlapping):
     with pytest.raises(InvalidInputError, match="init"):
         LMNN(init=start).fit(*overlapping)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_classes_that_the_start_maps_to_one_point_are_parted(scale):
+    """Four one-hot classes on a line, where the first principal component parts one from the rest.
+
+    The objective is stationary there, far from the optimum, which is 0: all classes apart.
+    """
+    y = np.repeat(np.arange(4), 8)
+    for dtype in (np.float32, np.float64):
+        model = LMNN(n_components=1).fit((scale * np.eye(4)[y]).astype(dtype), y)
+        assert model.objective_ <= 1e-3
+
+
+def test_one_class_needs_no_turn():
+    means = np.ones((1, 3))
+    L = np.eye(1, 3)
+    assert _apart(L, means) is L

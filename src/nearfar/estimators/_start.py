@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.spatial import KDTree
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
@@ -29,6 +30,8 @@ SCALE_LIMIT = 1e140  # beyond it, squares leave the range of float64
 DEAD = 1e-12  # spread relative to that of the median feature, up to which a feature is dead
 OUTLYING = 1e5  # times as far as others, whose squares keep six of 16 digits beside its own
 RIDGE_TOLERANCE = 1e-2  # of the conjugate gradients for discriminants to start from
+COINCIDENT = 1e-9  # images of two means of classes, relative to how far these are apart
+TURN = 1e-2  # of a map under which two coincide, relative to its length
 NAMED = 5  # dead features that a warning names
 
 
@@ -195,11 +198,28 @@ def projection(points: Array, labels: ClassOrder, init: str, rows: int) -> Matri
         model = LinearDiscriminantAnalysis(solver="svd").fit(sample, codes)
         found = model.scalings_.T[: min(len(labels.sizes) - 1, sample.shape[1])]
     if len(found) >= rows:
-        return np.asarray(found[:rows])
+        return _apart(np.asarray(found[:rows]), means)
     # Too few directions: add unit rows that the found ones do not span.
     rest = np.linalg.qr(found.T, mode="complete")[0].T[len(found) :]
     scale = np.linalg.norm(found, axis=1).mean() if len(found) else 1.0
     return np.vstack([found, 0.1 * scale * rest[: rows - len(found)]])
+
+
+def _apart(L: Matrix, means: Matrix) -> Matrix:
+    """L, turned a little towards all differences of the means of classes if it maps two to one.
+
+    Where two classes coincide, objectives of L are stationary in the directions that part them: a
+    descent would end where it starts. Data with symmetries have such starts, as one-hot rows.
+    """
+    images, length = means @ L.T, float(np.linalg.norm(L, 2))
+    nearest = KDTree(images).query(images, 2)[1][:, -1] % len(means)  # itself if there is no other
+    apart = np.linalg.norm(means - means[nearest], axis=1)
+    distances = np.linalg.norm(images - images[nearest], axis=1)
+    if not ((distances <= COINCIDENT * length * apart) & (apart > 0)).any():
+        return L
+    turn = np.random.default_rng(0).normal(size=(len(L), len(means))) @ (means - means.mean(axis=0))
+    turned: Matrix = L + TURN * length / np.linalg.norm(turn, 2) * turn
+    return turned
 
 
 def sparse_projection(source: SparsePoints, labels: ClassOrder, init: str, rows: int) -> Matrix:
