@@ -54,6 +54,13 @@ def exact(data, method, machine="amd-epyc-2-cores"):
     return row(f"mvu-{machine}", data=data, method=method)["seconds"]
 
 
+def on_cluster(key, **query):
+    """Of MNIST in Dask arrays, or in memory."""
+    runs = record("dask_lmnn")["runs"]
+    (found,) = (run for run in runs if query.items() <= run.items())
+    return found[key]
+
+
 def low_rank(data, constraints, solver):
     """Processor seconds."""
     name = f"mvu{data} {constraints} {'exact' if solver == 'interior_point' else 'low rank'}"
@@ -130,6 +137,23 @@ QUOTES = [
             millions("digits1e6 in 4 GB", "seconds"),
             millions("digits1e6", "seconds"),
             millions("digits1e6", "peak_gb"),
+        ],
+    ),
+    (
+        "docs/beyond_one_machine.md",
+        "takes {} times as long on two workers as in memory on the same two cores, and is {} times"
+        " as fast on two workers as on one",
+        lambda: [
+            on_cluster("seconds", workers=2) / on_cluster("seconds", where="memory"),
+            on_cluster("seconds", workers=1) / on_cluster("seconds", workers=2),
+        ],
+    ),
+    (
+        "docs/beyond_one_machine.md",
+        "The busier of two workers has {} times less work",
+        lambda: [
+            on_cluster("processor_seconds_of_workers", workers=1)[0]
+            / max(on_cluster("processor_seconds_of_workers", workers=2))
         ],
     ),
     (
