@@ -128,10 +128,10 @@ class RCA(PairLearner, MetricLearner):
     Notes
     -----
     With n points and d features the time is O(n d² + d³), most of it one eigendecomposition, and
-    the memory O(n d + d²); ``shrinkage="auto"`` costs about five times as much. For
-    ``shrinkage=0`` and d > n the squares of d become n d. CSR input, for fewer rows than features
-    and a shrinkage above 0, is never made dense: memory is O(d r) beside it, time that of some
-    thousand products with it, and "auto" is the rule without held-out rows.
+    the memory O(n d + d²); ``shrinkage="auto"`` costs about five times as much. For ``shrinkage=0``
+    and d > n the squares of d become n d. CSR input, which needs fewer rows than features and a
+    shrinkage above 0, is never made dense: it takes O(d r) more memory and the time of some
+    thousand products with it, and "auto" holds no rows out.
 
     References
     ----------
