@@ -238,11 +238,11 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
-def commit() -> str:
-    """The commit of the working tree, with ``+changes`` if it differs from it."""
+def commit(root: Path = ROOT) -> str:
+    """The commit of the checkout ``root``, with ``+changes`` if the files differ from it."""
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(ROOT), *arguments]
+        command = ["git", "-C", str(root), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:

@@ -7,11 +7,9 @@ measured, and left out of the next run, so that an interrupted run continues whe
 
 import json
 import sys
-import tempfile
 import time
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 
 import joblib
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -20,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import nearfar
 from benchmarks import common, never_worse_data, never_worse_page
 from benchmarks.never_worse_data import INPUTS, NAMES, SIZES
-from benchmarks.papers.records import available, chosen, facts
+from benchmarks.papers.records import available, chosen, facts, record_path, run_script
 from nearfar.evaluation import knn_error
 from nearfar.registry import ENTRIES
 
@@ -168,10 +166,12 @@ def run(job, max_rows, deadline):
 def measure_all(arguments):
     """Measure what is missing and save it; what failed, but for fits that refuse their input."""
     deadline = time.time() + arguments.max_seconds
+    if arguments.smoke:
+        arguments.sets, arguments.splits = SMOKE["sets"], SMOKE["splits"]
+        arguments.sizes = SMOKE["sizes"]
     arguments.sets = available(arguments.sets, never_worse_data.check)
-    machine = common.machine()
-    name = arguments.machine or common.slug(f"{machine['cpu']} {machine['cores']} cores")
-    record = Record(arguments.results / f"never_worse-{name}.json", arguments.max_rows)
+    path = record_path(arguments, "never_worse", common.machine())
+    record = Record(path, arguments.max_rows)
     stamp = f"{common.commit()} {common.now()[:10]}"
     work = sorted(jobs(arguments, record), key=lambda job: -job[1]["rows"])  # the longest first
     saved, done, failures = time.time(), 0, []
@@ -215,22 +215,7 @@ def page(records):
 
 
 def main(arguments=None):
-    arguments = parse(arguments)
-    if arguments.table:
-        common.write_page(arguments, "never_worse", page)
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        if arguments.smoke:
-            arguments.sets, arguments.splits = SMOKE["sets"], SMOKE["splits"]
-            arguments.sizes = SMOKE["sizes"]
-            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
-        failures = measure_all(arguments)
-        text = common.write_page(arguments, "never_worse", page)
-        if arguments.smoke:
-            print(text)
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    return 1 if failures else 0
+    return run_script(parse(arguments), "never_worse", measure_all, page)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ left out of the next run.
 """
 
 import sys
-import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -18,7 +17,14 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks import common, few_labels, never_worse_data
-from benchmarks.papers.records import available, best_rows, chosen, machines, open_records
+from benchmarks.papers.records import (
+    available,
+    best_rows,
+    chosen,
+    machines,
+    open_records,
+    run_script,
+)
 from benchmarks.tables import markdown
 from nearfar import LMNN
 from nearfar.evaluation import knn_error
@@ -133,6 +139,8 @@ def measure(name, seed, methods, texts):
 
 
 def measure_all(arguments):
+    if arguments.smoke:
+        arguments.sets, arguments.draws = SMOKE["sets"], SMOKE["draws"]
     deadline = time.time() + arguments.max_seconds
     names = available(arguments.sets, lambda name: check(name, arguments.texts))
     records, stamp = open_records(arguments, STEM, ORDER)
@@ -252,18 +260,7 @@ def main(arguments=None):
     add("--max-seconds", type=float, default=float("inf"), help="then nothing new is begun")
     arguments = parser.parse_args(arguments)
     arguments.device = "cpu"
-    if arguments.table:
-        common.write_page(arguments, STEM, page)
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        if arguments.smoke:
-            arguments.sets, arguments.draws = SMOKE["sets"], SMOKE["draws"]
-            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
-        measure_all(arguments)
-        text = common.write_page(arguments, STEM, page)
-        if arguments.smoke:
-            print(text)
-    return 0
+    return run_script(arguments, STEM, measure_all, page)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import common
 from benchmarks.lmnn.millions_page import page
-from benchmarks.papers.records import facts
+from benchmarks.papers.records import facts, record_path, run_script
 
 TASKS = {  # data, rows, columns, tol
     "mnist60000": ("mnist", 60_000, 164, 1e-2),
@@ -90,14 +90,11 @@ def measure(names, tasks, arguments):
             yield from json.loads(output.read_text())
 
 
-def measure_all(arguments, tasks):
+def measure_all(arguments):
     """Measure, save and say what was asked for; what has failed."""
     about = facts(arguments.device)
-    machine = about["machine"]
-    name = arguments.machine or common.slug(
-        machine.get("device") or f"{machine['cpu']} {machine['cores']} cores"
-    )
-    path = arguments.results / f"millions-{name}.json"
+    tasks = SMOKE if arguments.smoke else TASKS
+    path = record_path(arguments, "millions", about["machine"])
     rows = json.loads(path.read_text())["runs"] if path.exists() else []
     failures = []
     for row in measure(arguments.tasks or list(tasks), tasks, arguments):
@@ -131,20 +128,7 @@ def parse(arguments=None):
 
 
 def main(arguments=None):
-    arguments = parse(arguments)
-    if arguments.table:
-        common.write_page(arguments, "millions", page)
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        if arguments.smoke:
-            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
-        failures = measure_all(arguments, SMOKE if arguments.smoke else TASKS)
-        text = common.write_page(arguments, "millions", page)
-        if arguments.smoke:
-            print(text)
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    return 1 if failures else 0
+    return run_script(parse(arguments), "millions", measure_all, page)
 
 
 if __name__ == "__main__":

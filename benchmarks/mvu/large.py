@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import common
 from benchmarks.mvu.large_page import page
-from benchmarks.papers.records import facts
+from benchmarks.papers.records import facts, record_path, run_script
 
 LOW_RANK = {"shrink": 1e-2, "slack": 1e-2, "equal": 1e-2}  # gaps that the low-rank solver aims at
 EIGENVECTORS = (2, 4, 6, 8, 10, 15, 20)  # of Figure 3.21
@@ -148,13 +148,11 @@ def disagreements(rows):
             yield f"{name}: the proved intervals {ends} do not meet"
 
 
-def measure_all(arguments, tasks):
+def measure_all(arguments):
     """Measure, save and say what was asked for; what has failed."""
     about = facts(arguments.device)
-    machine = about["machine"]
-    place = machine.get("device", f"{machine['cpu']} {machine['cores']} cores")
-    name = arguments.machine or common.slug(place)
-    path = arguments.results / f"mvu_large-{name}.json"
+    tasks = tasks_of(arguments)
+    path = record_path(arguments, "mvu_large", about["machine"])
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
     failures = []
     for task in arguments.tasks or tasks:
@@ -200,20 +198,7 @@ def tasks_of(arguments):
 
 
 def main(arguments=None):
-    arguments = parse(arguments)
-    if arguments.table:
-        common.write_page(arguments, "mvu_large", page)
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        if arguments.smoke:
-            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
-        failures = measure_all(arguments, tasks_of(arguments))
-        text = common.write_page(arguments, "mvu_large", page)
-        if arguments.smoke:
-            print(text)
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    return 1 if failures else 0
+    return run_script(parse(arguments), "mvu_large", measure_all, page)
 
 
 if __name__ == "__main__":

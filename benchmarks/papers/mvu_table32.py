@@ -4,13 +4,11 @@ Every embedding's measures are saved as soon as they are known, and a run leaves
 """
 
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 from benchmarks import common
 from benchmarks.papers import table32_methods, table32_page
-from benchmarks.papers.records import available, chosen, open_records
+from benchmarks.papers.records import available, chosen, open_records, run_script
 from benchmarks.papers.table32_methods import GROUPS, METHODS, Result, measure
 from benchmarks.papers.table32_paper import PROTOCOLS
 
@@ -57,26 +55,15 @@ def parse(arguments=None):
     add("--device", default="cpu", help="cpu or cuda, for nearfar")
     add("--points", type=int, help="at most so many of each data set; nothing is kept")
     add("--max-seconds", type=float, default=float("inf"), help="then nothing new is begun")
-    return parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
+    if parsed.smoke:
+        parsed.data, parsed.points = SMOKE["data"], SMOKE["points"]
+    parsed.smoke = parsed.points is not None  # nothing is kept
+    return parsed
 
 
 def main(arguments=None):
-    arguments = parse(arguments)
-    if arguments.table:
-        common.write_page(arguments, "mvu_table32", table32_page.page)
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        if arguments.smoke:
-            arguments.data, arguments.points = SMOKE["data"], SMOKE["points"]
-        if arguments.points:
-            arguments.results, arguments.page = Path(folder), Path(folder) / "page.md"
-        failures = measure_all(arguments)
-        text = common.write_page(arguments, "mvu_table32", table32_page.page)
-        if arguments.points:
-            print(text)
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    return 1 if failures else 0
+    return run_script(parse(arguments), "mvu_table32", measure_all, table32_page.page)
 
 
 if __name__ == "__main__":

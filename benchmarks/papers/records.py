@@ -84,12 +84,14 @@ def run_script(arguments, stem, measure_all, page, draw=None):
 def open_records(arguments, stem, order):
     """The records of this machine, and the stamp of what is measured now."""
     about = facts(arguments.device)
-    machine = about["machine"]
-    name = arguments.machine or common.slug(
-        machine.get("device") or f"{machine['cpu']} {machine['cores']} cores"
-    )
     stamp = f"{common.commit()} {common.now()[:10]} {arguments.device}"
-    return Records(arguments.results / f"{stem}-{name}.json", about, order), stamp
+    return Records(record_path(arguments, stem, about["machine"]), about, order), stamp
+
+
+def record_path(arguments, stem, machine):
+    """The file of the records of a machine, by the name given or that of its processor."""
+    named = machine.get("device") or f"{machine['cpu']} {machine['cores']} cores"
+    return arguments.results / f"{stem}-{arguments.machine or common.slug(named)}.json"
 
 
 def facts(device):

@@ -13,7 +13,7 @@ from nearfar.cli.methods import METHODS
 SHELLS = ("bash", "zsh", "fish")
 
 
-def completed(*words, shell="bash", cwd=None):
+def completed(*words, shell="bash"):
     """What is offered for the last of the words, without its kind."""
     variables = {
         "_NEARFAR_COMPLETE": f"{shell}_complete",
@@ -25,7 +25,6 @@ def completed(*words, shell="bash", cwd=None):
         env=os.environ | variables,
         capture_output=True,
         text=True,
-        cwd=cwd,
         check=True,
     )
     lines = done.stdout.splitlines()

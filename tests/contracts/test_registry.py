@@ -141,14 +141,14 @@ def test_type_checkers_read_the_same_names():
 # -- pages ---------------------------------------------------------------------------------------
 
 
-def missing_in_pages(entry, root=ROOT):
+def missing_in_pages(entry):
     """What the pages lack of an entry: the file, and the line to add to it."""
     link, name = Path(entry.path), f"`{entry.name}`"
 
     def text(page):
-        return (root / page).read_text(encoding="utf-8")
+        return (ROOT / page).read_text(encoding="utf-8")
 
-    if not (root / link).is_file():
+    if not (ROOT / link).is_file():
         yield f"{entry.path}: write the page, see 'Adding an algorithm' in CONTRIBUTING.md"
     if link.parent.name == "algorithms" and f"]({link.name})" not in text(
         "docs/algorithms/index.md"

@@ -419,9 +419,9 @@ def test_a_feature_that_is_rounding_errors_beside_the_others_changes_nothing(siz
 # -- what stopped a fit is named -------------------------------------------------------------------
 
 
-def outlying(size, dtype=np.float64):
+def outlying(size):
     """Row 3 is so many times as far away as the others."""
-    X = np.array([[0, 1], [0, 0], [0, 1], [size, 1], [1, 1]], dtype=dtype)
+    X = np.array([[0, 1], [0, 0], [0, 1], [size, 1], [1, 1]], dtype=np.float64)
     return X, [0, 1, 2, 0, 1]
 
 

@@ -11,11 +11,11 @@ from nearfar.problems.unfolding_bound import WholeProgram
 from nearfar.problems.variational_mvu import Edges
 
 
-def whole_program(rng, n=50, stretch=0.02, weighted=True):
+def whole_program(rng, n=50, stretch=0.02):
     """The program on the graph of random points of a plane, and the points in its unit."""
     points = rng.normal(size=(n, 2))
     graph = NeighborhoodGraph.from_points(points, 6).linked(random_state=0)
-    weights = rng.uniform(0.5, 2, graph.n_edges) if weighted else None
+    weights = rng.uniform(0.5, 2, graph.n_edges)
     edges, unit = Edges.build(n, graph.heads, graph.tails, graph.lengths, weights, np.empty(0))
     spectrum = bottom_spectrum(graph.laplacian(edges.weights), 3, np.random.RandomState(0))
     return WholeProgram(edges, graph, spectrum, 2 * stretch * spectrum.values[0]), points / unit

@@ -87,17 +87,6 @@ def test_a_value_above_the_start_is_not_accepted():
     assert t == pytest.approx(np.pi - 0.1, abs=0.05)
 
 
-def test_a_first_step_can_be_given():
-    asked = []
-
-    def along(t):
-        asked.append(t)
-        return parabola(0.25)(t)
-
-    assert exact_step(along, 4.0, first=0.25) == 0.25
-    assert asked == [0.0, 0.25]
-
-
 # -- exact steps on polynomials of degree four ---
 
 

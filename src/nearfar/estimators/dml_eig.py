@@ -132,11 +132,11 @@ class DMLEig(PairLearner, MetricLearner):
 
     Notes
     -----
-    With n points, d features, m far pairs, of which k are at hand (those that are nearly the
-    closest; often some d), and rank r, an iteration of the interior-point method costs
-    O(n d r + m r) for a pass over all and O(k² d + k³) for each of a few steps; one of the
-    lecture's O(n d² + m d + d³). Memory is O(n d + m + k²), or O(m d) where pairs do not
-    share points. Sparse input is refused.
+    Let there be n points, d features, m far pairs and rank r. The interior-point method works on k
+    of the far pairs, those that are nearly the closest, often about d of them. An iteration costs
+    O(n d r + m r) for a pass over all pairs and O(k² d + k³) for each of a few steps. An iteration
+    of the lecture's method costs O(n d² + m d + d³). Memory is O(n d + m + k²), or O(m d) where
+    pairs do not share points. Sparse input is refused.
 
     References
     ----------

@@ -39,11 +39,11 @@ class EnergyClassifier(MetricClassifier):
     """Assigns the label with the least increase of LMNN's objective.
 
     A new point is added to the training points, with each label in turn. Its energy is the increase
-    of the objective: the pull to its target neighbours of that label, the hinges of points of other
-    classes within its perimeter, and the hinges of points of other classes within whose perimeter
-    it is. By default the new point's own perimeter has no margin, as in the program of the paper's
-    authors; ``targets="input", query_margin=1`` is the paper's equation. See
-    ``docs/algorithms/energy.md`` for the mathematics.
+    of the objective, the sum of three parts: the pull to its target neighbours of that label, the
+    hinges of points of other classes inside its perimeter, and the hinges of points of other
+    classes that have it inside theirs. By default the new point's own perimeter has no margin, as
+    in the program of the paper's authors; ``targets="input", query_margin=1`` is the paper's
+    equation. See ``docs/algorithms/energy.md`` for the mathematics.
 
     Parameters
     ----------

@@ -44,8 +44,8 @@ BLOCK = 128  # pairs whose products with each other are computed at a time
 class KernelPOLA(PairLearner, KernelMetricLearner):
     """Pseudo-metric online learning in the feature space of a kernel.
 
-    `POLA` after the map φ of a kernel, which is used through kernel values only: the metric lies in
-    the span of the pairs that it took in, and grows with them, up to a limit. See
+    `POLA` after the map φ of a kernel, which is used through kernel values only. The metric lies in
+    the span of the pairs that it has learned from, which grows with them, up to a limit. See
     ``docs/algorithms/kernel_pola.md`` for the mathematics. With the linear kernel it is `POLA`.
 
     Parameters

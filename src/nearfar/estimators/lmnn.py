@@ -203,11 +203,11 @@ class LMNN(MetricLearner):
 
     Notes
     -----
-    With n points, d features, rank r and m pairs at hand: an iteration costs O(m r + n d r), a
-    check of the gap every few iterations O(m d + n d² + d³), and a full search, ever more rarely,
-    O(n² r). Memory is O(n d + d² + m). CSR input, for a map of few rows that is learned, is never
-    made dense: a step costs O(m r + z r) for z numbers that are stored, and memory is
-    O(z + (n + d) (r + 200) + m).
+    With n points, d features, rank r and m pairs in the working set, an iteration costs
+    O(m r + n d r), a check of the gap every few iterations O(m d + n d² + d³), and a full search,
+    which becomes rarer and rarer, O(n² r). Memory is O(n d + d² + m). CSR input, for a map of few
+    rows that is learned, is never made dense: a step costs O(m r + z r) for z numbers that are
+    stored, and memory is O(z + (n + d) (r + 200) + m).
 
     References
     ----------

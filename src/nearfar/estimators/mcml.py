@@ -64,8 +64,8 @@ class MCML(MetricLearner):
     Every point chooses a neighbour at random, near ones more likely: ``p(j|i) ∝ exp(-D(i, j))``
     with D the squared learned distance. Under the learned metric M = LᵀL this choice is as close as
     possible to a uniform choice among the other points of the class: it minimises
-    ``Σ KL[p0(·|i) ‖ p(·|i)]``. As ``shrinkage`` says, there is a price on the trace of M, and some
-    of the old distance is kept.
+    ``Σ KL[p0(·|i) ‖ p(·|i)]``. ``shrinkage`` puts a price on the trace of M and keeps some of the
+    distance of the inputs.
 
     For a square metric the problem is convex, and ``duality_gap_`` proves how close the answer is
     to the optimum. See ``docs/algorithms/mcml.md`` for the mathematics.

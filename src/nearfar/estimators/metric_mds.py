@@ -79,9 +79,10 @@ class MetricMDS(IterativeMDS):
 
     Notes
     -----
-    With n points an iteration takes O(n² n_components) time, with m known distances of fewer than a
-    quarter of all pairs O(m n_components) and a sparse solution. Weights, and missing distances of
-    fewer than three quarters, cost O(n³) once, and so does the classical start. Memory is O(n²).
+    With n points an iteration takes O(n² n_components) time. If only m distances are known, less
+    than a quarter of all, it takes O(m n_components) and a sparse solution. With weights, or if
+    less than three quarters of the distances are missing, O(n³) is added once, as it is by the
+    classical start. Memory is O(n²).
 
     References
     ----------

@@ -128,10 +128,10 @@ class RCA(PairLearner, MetricLearner):
     Notes
     -----
     With n points and d features the time is O(n d² + d³), most of it one eigendecomposition, and
-    the memory O(n d + d²); ``shrinkage="auto"`` costs about five times as much. For
-    ``shrinkage=0`` and d > n the squares of d become n d. CSR input, for fewer rows than features
-    and a shrinkage above 0, is never made dense: memory is O(d r) beside it, time that of some
-    thousand products with it, and "auto" is the rule without held-out rows.
+    the memory O(n d + d²); ``shrinkage="auto"`` costs about five times as much. For ``shrinkage=0``
+    and d > n the squares of d become n d. CSR input, which needs fewer rows than features and a
+    shrinkage above 0, is never made dense: it takes O(d r) more memory and the time of some
+    thousand products with it, and "auto" holds no rows out.
 
     References
     ----------
@@ -209,7 +209,7 @@ class RCA(PairLearner, MetricLearner):
         points = points if scale is None else points * scale
         source = ChunkletPoints(points, rows, codes, weights)
         self.n_chunklets_ = int(codes.max()) + 1
-        self._learn(source, take_rows(points, rows), codes, given)
+        self._learn(source, _all_or(points, rows), codes, given)
         callbacks.finish({"components_": self.components_})
         return self
 
@@ -312,7 +312,7 @@ class RCA(PairLearner, MetricLearner):
         """What brings features to one scale, if "auto" finds that better; sets the attribute."""
         scale = None
         if self.shrinkage == "auto" and self.pca_components is None:
-            members = take_rows(points, rows)
+            members = _all_or(points, rows)
             different = np.flatnonzero(equal_points(members) == np.arange(len(members)))
             own = codes[different]  # copies of a row are one row
             scale = scale_of_chunklets(take_rows(members, different), own)
@@ -401,7 +401,7 @@ class RCA(PairLearner, MetricLearner):
         if holds_tuples(X):
             return super().score(X, y)
         points = validated_points(self, X, reset=False)
-        rows = np.flatnonzero(chunklet_numbers(self, points, y) != NONE)
+        rows = np.flatnonzero(chunklet_numbers(chunklet_labels(self, points, y)) != NONE)
         points = take_rows(points, rows)
         return score_of_labels(self, points, chunklet_labels(self, points, to_host(y)[rows]))
 
@@ -443,8 +443,8 @@ class RCA(PairLearner, MetricLearner):
                 )
         else:
             points = self._validated_points(X)
-            ids, labels = chunklet_numbers(self, points, y), chunklet_labels(self, points, y)
-            n = points.shape[0]
+            labels, n = chunklet_labels(self, points, y), points.shape[0]
+            ids = chunklet_numbers(labels)
             weights = validated_weights(self, n, sample_weight, labels, are_chunklets)
             if weights is not None:
                 rows = np.flatnonzero(weights)
@@ -486,6 +486,11 @@ def scale_of_chunklets(points: Array, codes: Index) -> Array | None:
     near = codes[heads] == codes[tails]
     used = np.flatnonzero(~near | (np.arange(len(heads)) < n))
     return scale_of_pairs(points, heads[used], tails[used], near[used])
+
+
+def _all_or(points: Array, rows: Index) -> Array:
+    """The points in the given rows, in ascending order; no copy of them if these are all."""
+    return points if len(rows) == len(points) else take_rows(points, rows)
 
 
 def _neighbors(codes: Index, most: int = 3) -> int:
@@ -534,9 +539,8 @@ def are_chunklets(labels: NDArray[Any], counts: NDArray[Any], weights: Matrix) -
     return several & (labels != NONE) if labels.dtype.kind in "if" else several
 
 
-def chunklet_numbers(estimator: Any, points: Array, y: Any) -> Index:
+def chunklet_numbers(labels: ClassOrder) -> Index:
     """Numbers from 0 for the labels of chunklets, NONE for the label −1."""
-    labels = chunklet_labels(estimator, points, y)
     numbers = labels.codes.copy()
     if labels.classes.dtype.kind in "if":
         numbers[labels.classes[numbers] == NONE] = NONE

@@ -54,7 +54,8 @@ class SCML(MetricLearner):
     The metric is ``Σ w_k b_k b_kᵀ``, with vectors b that separate near from far in some region, and
     the weights w >= 0 of the least ``mean [1 + D(a, b) - D(a, c)]₊ + sparsity_weight τ Σ w``. D is
     the squared distance, and τ the mean squared Euclidean distance of the far pairs. Most weights
-    are 0. From labelled points it is added to a known distance, as ``shrinkage`` says.
+    are 0. When it learns from labelled points, it adds this metric to a known distance: see
+    ``shrinkage``.
 
     The problem is a linear program, and ``duality_gap_`` proves how close the answer is to the
     optimum. See ``docs/algorithms/scml.md`` for the mathematics.

@@ -52,8 +52,8 @@ class VariationalMVU(Unfolding):
     The Gram matrix of the unfolded points is that of a few smooth functions on the neighbourhood
     graph, K = U Z Uᵀ, so that the semidefinite program in Z is tiny however many points there are.
     It trades the variance of the points against squared changes of squared lengths, and is solved
-    to a certified gap. Conjugate gradients then improve the points themselves, in as many
-    dimensions as there are functions and, at last, in ``n_components``.
+    to a certified gap. Conjugate gradients then improve the points themselves, first in as many
+    dimensions as there are functions, and finally in ``n_components``.
 
     See ``docs/algorithms/variational_mvu.md`` for the mathematics.
 

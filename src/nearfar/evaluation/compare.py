@@ -39,9 +39,9 @@ def compare(
     Parameters
     ----------
     model : transformer, pipeline or classifier
-        It is fitted here, on the training points. So is a copy of it: on standardised features if
-        it does not begin with a StandardScaler, else without; but not if the first fit took more
-        than half a minute.
+        It is fitted here, to the training points. So is a copy of it: with a StandardScaler in
+        front if the model does not begin with one, and without it otherwise. If the first fit took
+        more than half a minute, there is no copy.
     split : Split
         The points that all methods share.
     n_neighbors : int
@@ -96,13 +96,13 @@ def compare_fitted(
     model, split, n_neighbors, n_components
         As of `compare`.
     seconds : float or None
-        How long the fit took; None is what the model's history says.
+        How long the fit took; None takes it from the model's history.
     learned_rows : array of row numbers or None
         The training points that the model learned from, and its copy learns from; None are all.
     caution : str or None
         Why the test points cannot judge the model, if they cannot; then there is no verdict.
     watched : callable
-        Makes of the copy of the learner a context in which it is fitted, to show its progress.
+        From the copy of the learner, the context in which it is fitted, to show its progress.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def compare_fitted(
 def baselines(split: Split, n_neighbors: int = 3, n_components: int | None = None) -> list[Row]:
     """The rows for Euclidean, standardised, LDA and shrunk LDA.
 
-    A method that these points have no answer for, such as LDA where no class varies, has a row that
+    If a method cannot be computed for these points, such as LDA where no class varies, its row
     gives the reason.
     """
 
@@ -186,7 +186,7 @@ def simple_rows(
 def with_companion(model: Any, own: Row, refit: Callable[[Any, str], Row]) -> list[Row]:
     """The row of a fitted model and that of its copy, the one without standardised features first.
 
-    ``refit`` fits the copy and measures it; the reason why it was not stands in its row.
+    ``refit`` fits the copy and measures it. If there is no copy, its row gives the reason.
     """
     copy = companion_of(model)
     if copy is None:
@@ -231,7 +231,7 @@ def companion_of(model: Any) -> Any:
 
 
 def model_name(model: Any) -> str:
-    """The classes of its steps; with "standardised" if the first is a StandardScaler."""
+    """The class names of the steps, and "standardised" if the first is a StandardScaler."""
     steps = [type(step).__name__ for step in _steps(model)]
     if is_standardised(model) and len(steps) > 1:
         return ", ".join(steps[1:]) + STANDARDISED

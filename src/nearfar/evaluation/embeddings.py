@@ -92,7 +92,7 @@ def local_continuity(X: Any, Y: Any, n_neighbors: int = 15, *, metric: str = "eu
 
 
 def local_trust(X: Any, Y: Any, n_neighbors: int = 15, *, metric: str = "euclidean") -> float:
-    """How well distances between neighbours in the embedding tell those of the input, eq. (3.28).
+    """How well the embedding's distances between its neighbours match the input's, eq. (3.28).
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def neighborhood_intersection(
     Y : array-like or torch.Tensor of shape (n_samples, n_components)
         The embedding.
     n_neighbors : int, default=15
-        Number of neighbours l. The larger, the easier: an embedding at random has
+        Number of neighbours l. The larger, the easier: a random embedding has
         l / (n_samples − 1).
     metric : {"euclidean", "precomputed"}, default="euclidean"
         What X holds.

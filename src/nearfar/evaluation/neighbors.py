@@ -44,7 +44,7 @@ class NeighborTrial:
     ----------
     n_neighbors : the number
     outcome : "unfolded", "locked up", "disconnected" or "refused"
-    reason : why it was not unfolded, or what the fit warned of; may be empty
+    reason : why it was not unfolded, or the warnings of the fit; may be empty
     model : the fitted unfolding, or None
     spectrum : its eigenvalues as shares of their sum, or None
     share : of the variance in the dimensions of the embedding, or None
@@ -110,11 +110,11 @@ def choose_n_neighbors(
 ) -> NeighborChoice:
     """Unfold for several numbers of neighbours, and recommend one.
 
-    First by the spectra: the graph is connected; the points do unfold, that is, their spectrum is
-    not, as shares, that of the input; and the share of the variance in the dimensions of the
-    embedding is at most 0.05 below the largest one. Of these numbers it is the one whose embedding
-    has the best harmonic mean of local continuity, local trust and neighbourhood intersection; of
-    those that differ by 0.01 or less, the smallest.
+    A number qualifies if its graph is connected, if the points unfold (the shares of the
+    eigenvalues differ from those of the input), and if the share of the variance in the dimensions
+    of the embedding is at most 0.05 below the largest one. The numbers that qualify are compared by
+    the harmonic mean of local continuity, local trust and neighbourhood intersection of their
+    embeddings. The best one is recommended, or the smallest of those within 0.01 of it.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def choose_n_neighbors(
     measured : int, default=15
         How many neighbours are compared by the measures; at most a third of the points are.
     beyond_lock_up : bool, default=False
-        Whether to go on after the first number that locked up; those that follow do so, too.
+        Whether to go on after the first number that locked up; larger numbers lock up, too.
 
     Returns
     -------

@@ -60,7 +60,7 @@ def suspicious_labels(model: Any, X: Any, y: Any, n_neighbors: int = 10) -> Susp
     A label is suspicious if most of the nearest rows have another one, before and after learning.
     Ties are broken by the dual weights of the triplets in which the row is the point or the
     impostor, if the model is an `LMNN` or `KernelLMNN` and has them in ``proof_``: the optimum
-    pays most for these rows. It is a list of rows to look at, no proof that they are wrong.
+    pays most for these rows. It is a list of rows to look at, not a proof that they are wrong.
 
     Parameters
     ----------

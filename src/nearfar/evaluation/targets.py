@@ -56,8 +56,8 @@ class TargetTrial:
     n_neighbors : target neighbours of each point, and neighbours that vote
     push_weight : weight of the push against impostors
     error : share of the held-out rows that are classified wrongly, the mean over the splits
-    learned : whether a metric was learned with them; if not, the neighbours voted under the metric
-        of another number of targets, and are no better than the best
+    learned : whether a metric was learned with them; if not, neighbours voted under the metric
+        for another number of targets, and made no fewer errors than the best
     """
 
     n_neighbors: int
@@ -108,11 +108,11 @@ def choose_targets(
     For each push weight, a metric is learned from the other rows, roughly: to a gap of 0.3, with
     the number of target neighbours that is closest to 3, and from a tenth of the rows, but at least
     1000 and at least 8 for each feature, drawn at random. The held-out rows are then classified by
-    each number of neighbours, among all rows that are not held out. The pair of parameters with the
-    smallest error is learned itself, from 3 of the target neighbours of each row, and its error
-    replaced, until the smallest error is one that was found so. Of equal errors the smaller number
-    of neighbours wins, then the push weight closest to one half.
-    The learner is then fitted with these to all rows, as by its own ``fit``.
+    each number of neighbours, among all rows that are not held out. Then a metric is
+    learned with the best pair of parameters itself, from 3 of the target neighbours of each row,
+    and its error replaces the first one. This is repeated until the best pair has an error that was
+    measured so. Of equal errors the smaller number of neighbours wins, then the push weight closest
+    to one half. Finally the learner is fitted with these to all rows, as by its own ``fit``.
 
     Parameters
     ----------

@@ -95,7 +95,7 @@ class Row:
 
 
 class Changes(NamedTuple):
-    """Points that only another method has wrong, that only this one has wrong, McNemar's p."""
+    """Numbers of points that only one of two methods has wrong, for each, and McNemar's p."""
 
     fixed: int
     broken: int

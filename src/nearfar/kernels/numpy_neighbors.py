@@ -249,8 +249,8 @@ class _Screen(NamedTuple):
         if B.dtype == np.float32 or not 0 < largest < np.inf:
             return None
         unit = 2.0 ** -np.round(np.log2(largest))
-        single, others = ((points * unit).astype(np.float32) for points in (A, B))
-        screen = cls.of(single, others, tiny=UNDERFLOW)
+        queries, points = ((each * unit).astype(np.float32) for each in (A, B))
+        screen = cls.of(queries, points, UNDERFLOW)
         _, sure = screen.passed(np.arange(0, len(A), -(-len(A) // TRIED)), k)
         return screen if 2 * sure.sum() > len(sure) else None
 

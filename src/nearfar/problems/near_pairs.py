@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from types import ModuleType
 from typing import Protocol
@@ -297,6 +298,13 @@ def measure_of_pairs(
     far = tuple(kernels.index(end, X) for end in pairs.far_edges())
     origin = central_origin(kernels, X)
 
+    @cache
+    def ridge() -> float:
+        """The share of (1) in each square of a map's entries."""
+        spread = near_squares(kernels, pairs, X).sum() if total is None else total
+        n_varying = int(varying(kernels, kernels.double(X) - origin).sum())
+        return regularization * float(spread) / max(n_varying, 1)
+
     def measure(components: Matrix) -> tuple[Array, float]:
         points = kernels.double(X) - origin
         mapped = kernels.apply(points, components) if images is None else images(components)
@@ -305,9 +313,7 @@ def measure_of_pairs(
         else:
             constraint = float(near_squares(kernels, pairs, mapped).sum())
         if regularization:
-            spread = near_squares(kernels, pairs, X).sum() if total is None else total
-            ridge = regularization * float(spread) / max(int(varying(kernels, points).sum()), 1)
-            constraint += ridge * trace(components)
+            constraint += ridge() * trace(components)
         if images is None:
             return _far_squares(kernels, X, far, mapped, components), constraint
         return kernels.sq_lengths(mapped, *far), constraint

@@ -74,13 +74,16 @@ class RCAProblem:
         rows: Index,
         codes: Index,
         weights: Matrix | None = None,
+        live: NDArray[np.bool_] | None = None,
     ) -> RCAProblem:
         """The problem with C only, in the coordinates of the features that vary.
 
         ``rows`` (N,) are the points in chunklets and ``codes`` (N,) their chunklet numbers.
-        ``weights`` (n,) are those of all points, or None for ones.
+        ``weights`` (n,) are those of all points, or None for ones, and ``live`` the features that
+        vary, if they are known.
         """
-        C, live = _within(kernels, points, rows, codes, weights), varying(kernels, points)
+        C = _within(kernels, points, rows, codes, weights)
+        live = varying(kernels, points) if live is None else live
         count = float(len(rows) if weights is None else weights[rows].sum())
         return cls.of_covariance(C, count, live)
 
@@ -212,15 +215,22 @@ class ChunkletPoints:
         """N, the weight of the points in chunklets."""
         return float(len(self.rows) if self.weights is None else self.weights[self.rows].sum())
 
+    @cached_property
+    def live(self) -> NDArray[np.bool_]:
+        """Which features vary."""
+        return varying(kernels_for(self.points), self.points)
+
     @property
     def n_live(self) -> int:
-        """Features that vary."""
-        return int(varying(kernels_for(self.points), self.points).sum())
+        """Number of features that vary."""
+        return int(self.live.sum())
 
     def in_features(self) -> RCAProblem:
         """As `RCAProblem.in_features`."""
         kernels = kernels_for(self.points)
-        return RCAProblem.in_features(kernels, self.points, self.rows, self.codes, self.weights)
+        return RCAProblem.in_features(
+            kernels, self.points, self.rows, self.codes, self.weights, self.live
+        )
 
     def in_span(self, principal: float | None, *, orthogonal: bool) -> RCAProblem:
         """As `RCAProblem.in_span`, of points about their mean."""

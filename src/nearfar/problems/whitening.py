@@ -45,6 +45,7 @@ ROW_TOLERANCE = 1e-12  # rows shorter than this on whitened points, relative to 
 PASSES = 6  # largest number; two suffice unless the data are extreme
 RIDGE_PASSES = 40  # the same with a ridge in other units: a pass resolves some 16 powers of ten
 SAMPLE_ROWS = 10_000  # rows that are enough for a median
+FEW_POINTS = 100  # points that mostly differ in all features
 
 
 def whitened(
@@ -252,8 +253,11 @@ def _orthogonal(dual: Matrix, least: float) -> tuple[Matrix, Matrix]:
 
 
 def varying(kernels: ModuleType, points: Array) -> NDArray[np.bool_]:
-    """Which features differ between points."""
-    found: NDArray[np.bool_] = kernels.to_host((points != points[:1]).any(0))
+    """Which features differ between points; mostly all do, which few points show."""
+    for some in (points[:FEW_POINTS], points):
+        found: NDArray[np.bool_] = kernels.to_host((some != points[:1]).any(0))
+        if found.all():
+            break
     return found
 
 

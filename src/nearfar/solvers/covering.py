@@ -283,8 +283,9 @@ class _Newton:
         system = (at.V @ at.N @ at.V.T) * reach  # (6)
         if at.b.any():
             mixed = at.N @ self._inverse
-            cross = np.outer(np.vecdot(at.V @ mixed, at.V) + 0.5 * np.trace(mixed) * at.b, at.b)
-            system += cross + cross.T
+            along = np.vecdot(at.V @ mixed, at.V) + 0.5 * np.trace(mixed) * at.b
+            # Only one triangle, the lower one in Fortran's order, is read below.
+            system = linalg.blas.dsyr2(1.0, along, at.b, a=system.T, lower=1, overwrite_a=1)
         system[np.diag_indices_from(system)] += at.slack / at.beta
         self._system = linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
 

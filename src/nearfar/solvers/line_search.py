@@ -20,7 +20,7 @@ MOST_NEWTON_STEPS = 20  # of an exact step
 MOST_TRIALS = 20  # of a search for the Wolfe conditions
 
 
-def exact_step(along: Line, limit: float, first: float = 1.0) -> float:
+def exact_step(along: Line, limit: float) -> float:
     """A local minimiser t in (0, limit] of a function given with slope and curvature.
 
     Newton's method on the slope, kept inside a bracket; ends when the slope has fallen to the share
@@ -30,7 +30,7 @@ def exact_step(along: Line, limit: float, first: float = 1.0) -> float:
     if slope0 >= 0:
         return 0.0
     start += ROUNDING * abs(start)
-    low, high, t = 0.0, np.inf, min(first, limit)
+    low, high, t = 0.0, np.inf, min(1.0, limit)
     for _ in range(MOST_NEWTON_STEPS):
         value, slope, curvature = along(t)
         if abs(slope) <= FLAT * -slope0 and value <= start:
