@@ -16,6 +16,7 @@ from nearfar.kernels import (
     numpy_edges,
     numpy_impostors,
     numpy_neighbors,
+    numpy_regression,
     numpy_similarities,
     on_numpy,
     parallel,
@@ -91,6 +92,9 @@ def small_blocks(monkeypatch, request):
     monkeypatch.setattr(numpy_similarities, "SOFTMAX_BYTES", 400)
     monkeypatch.setattr(numpy_similarities, "SOFTMAX_ROWS", 2)
     monkeypatch.setattr(numpy_similarities, "SOFTMAX_SHARES", 3)
+    monkeypatch.setattr(numpy_regression, "STRIP_BYTES", 400)
+    monkeypatch.setattr(numpy_regression, "SOFTMAX_ROWS", 2)
+    monkeypatch.setattr(numpy_regression, "SOFTMAX_SHARES", 3)
     if request.node.get_closest_marker("torch") is not None:
         from nearfar.kernels import on_torch
 

@@ -51,8 +51,8 @@ from nearfar.kernels.numpy_neighbors import (
     neighbor_laplacian,
     searches_are_cheap,
 )
+from nearfar.kernels.numpy_regression import kernel_regression
 from nearfar.kernels.numpy_similarities import (
-    kernel_regression,
     local_laplacian,
     similarities,
     softmax_neighbors,
