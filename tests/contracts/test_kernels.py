@@ -806,6 +806,15 @@ def test_apply_is_a_product_with_a_factor_on_the_host(make, backend, rng, dtype)
     assert_close(got, sample.Z.astype(np.float64) @ L.T, dtype, 10)
 
 
+def test_image_squares(make, backend, rng, dtype):
+    """The float64 factor does not change the type."""
+    sample = make()
+    L = rng.normal(size=(4, 3))
+    got = backend.to_numpy(sample.kernels.image_squares(sample.on_device, L))
+    assert got.dtype == dtype
+    assert_close(got, reference.image_squares(sample.Z, L), dtype, 10)
+
+
 def test_conversions(backend, dtype):
     reference_array = backend.asarray(np.ones(1, dtype))
     kernels = kernels_for(reference_array)

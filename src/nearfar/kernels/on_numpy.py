@@ -34,6 +34,7 @@ from nearfar.kernels.numpy_edges import (
     edge_scatter,
     gram,
     group_scatter,
+    image_squares,
     laplacian_matmul,
     sq_lengths,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "gram",
     "group_scatter",
     "hinge_sums",
+    "image_squares",
     "impostor_pairs",
     "index",
     "kernel_regression",
