@@ -16,10 +16,11 @@ def test_nearfar_alone(capsys):
     assert [re.split(r" \| ", row)[2] for row in rows] == [
         "nearfar",
         "eigendecomposition",
+        "formula",
         "nearfar",
     ]
     assert re.search(
-        r"\| itml \| digits 200 x 10 \| nearfar \| [\d.]+ \| [\d.]+ \| [\de.-]+ \|", rows[2]
+        r"\| itml \| digits 200 x 10 \| nearfar \| [\d.]+ \| [\d.]+ \| [\de.-]+ \|", rows[3]
     )
 
 
@@ -46,7 +47,7 @@ def test_objectives_are_those_that_the_models_report(method):
 
 
 def test_the_page_compares_with_both(monkeypatch):
-    seconds = {"nearfar": 1.0, "metric-learn": 20.0, "eigendecomposition": 0.5}
+    seconds = {"nearfar": 1.0, "metric-learn": 20.0, "eigendecomposition": 0.5, "formula": 0.8}
     monkeypatch.setattr(
         benchmark,
         "measured",
@@ -60,5 +61,5 @@ def test_the_page_compares_with_both(monkeypatch):
     rows = [benchmark.row_of("covariance", "digits", library, "", data) for library in seconds]
     record = {"commit": "0", "machine": {"cpu": "x"}, "time": "now", "rows": rows}
     text = benchmark.page_of(record)
-    assert "| covariance | digits 200 x 10 | 0.05 | 0.0e+00 | 2.00 |" in text
+    assert "| covariance | digits 200 x 10 | 0.05 | 0.0e+00 | 2.00 | 1.25 | 1.60 |" in text
     assert "| covariance | digits 200 x 10 | eigendecomposition | 0.5000 |  |  |" in text

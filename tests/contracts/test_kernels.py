@@ -16,6 +16,7 @@ from nearfar.kernels import (
     numpy_edges,
     numpy_impostors,
     numpy_neighbors,
+    numpy_regression,
     numpy_similarities,
     on_numpy,
     parallel,
@@ -91,6 +92,9 @@ def small_blocks(monkeypatch, request):
     monkeypatch.setattr(numpy_similarities, "SOFTMAX_BYTES", 400)
     monkeypatch.setattr(numpy_similarities, "SOFTMAX_ROWS", 2)
     monkeypatch.setattr(numpy_similarities, "SOFTMAX_SHARES", 3)
+    monkeypatch.setattr(numpy_regression, "STRIP_BYTES", 400)
+    monkeypatch.setattr(numpy_regression, "SOFTMAX_ROWS", 2)
+    monkeypatch.setattr(numpy_regression, "SOFTMAX_SHARES", 3)
     if request.node.get_closest_marker("torch") is not None:
         from nearfar.kernels import on_torch
 
@@ -800,6 +804,15 @@ def test_apply_is_a_product_with_a_factor_on_the_host(make, backend, rng, dtype)
     got = backend.to_numpy(sample.kernels.apply(sample.on_device, L))
     assert got.dtype == dtype
     assert_close(got, sample.Z.astype(np.float64) @ L.T, dtype, 10)
+
+
+def test_image_squares(make, backend, rng, dtype):
+    """The float64 factor does not change the type."""
+    sample = make()
+    L = rng.normal(size=(4, 3))
+    got = backend.to_numpy(sample.kernels.image_squares(sample.on_device, L))
+    assert got.dtype == dtype
+    assert_close(got, reference.image_squares(sample.Z, L), dtype, 10)
 
 
 def test_conversions(backend, dtype):

@@ -6,7 +6,7 @@ from scipy.spatial.distance import pdist
 
 from nearfar import MLKR
 from nearfar.errors import ConvergenceWarning, InvalidInputError
-from nearfar.kernels import numpy_similarities
+from nearfar.kernels import numpy_regression
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def test_starts(data):
 def test_blocks_do_not_matter(data, monkeypatch):
     X, y = data
     whole = MLKR(2).fit(X, y)
-    monkeypatch.setattr(numpy_similarities, "SOFTMAX_BYTES", 1)
-    monkeypatch.setattr(numpy_similarities, "SOFTMAX_ROWS", 7)
+    monkeypatch.setattr(numpy_regression, "STRIP_BYTES", 1)
+    monkeypatch.setattr(numpy_regression, "SOFTMAX_ROWS", 7)
     assert MLKR(2).fit(X, y).objective_ == pytest.approx(whole.objective_, rel=1e-3)
 
 

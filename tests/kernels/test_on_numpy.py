@@ -6,7 +6,14 @@ import joblib
 import numpy as np
 import pytest
 
-from nearfar.kernels import numpy_impostors, numpy_neighbors, on_numpy, parallel, reference
+from nearfar.kernels import (
+    numpy_impostors,
+    numpy_neighbors,
+    numpy_regression,
+    on_numpy,
+    parallel,
+    reference,
+)
 
 N, R, M = 700, 5, 3000
 
@@ -38,6 +45,7 @@ def everything(Z, D, weights, edges, starts):
         on_numpy.edge_scatter(Z, *edges),
         on_numpy.group_scatter(Z, edges[0], np.array([0, *range(3, len(edges[0]), 7)])),
         *on_numpy.nearest(D, Z, 3),
+        *on_numpy.kernel_regression(Z, D, weights[: len(Z)]),
         *on_numpy.hinge_sums(D, Z, starts, np.full((len(D), 2, 2), 3.0), np.full((len(Z), 2), 2.0)),
     ]
 
@@ -51,6 +59,16 @@ def test_results_are_the_same_bits_for_any_number_of_threads(rng, dtype, threads
     threads(count)
     for got, wanted in zip(everything(*arguments), expected, strict=True):
         assert got.dtype == wanted.dtype
+        assert got.tobytes() == wanted.tobytes()
+
+
+def test_exponentials_that_are_not_held_are_computed_again(rng, dtype, monkeypatch):
+    """The same bits, also for a point of which all weights vanish."""
+    Z, y = rng.normal(size=(N, R)).astype(dtype), rng.normal(size=N)
+    Z[3] *= 100
+    held = on_numpy.kernel_regression(Z, Z, y)
+    monkeypatch.setattr(numpy_regression, "HELD_BYTES", 0)
+    for got, wanted in zip(on_numpy.kernel_regression(Z, Z, y), held, strict=True):
         assert got.tobytes() == wanted.tobytes()
 
 

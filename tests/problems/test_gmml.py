@@ -1,10 +1,11 @@
-"""GMML: equations (1) to (9), against plain loops and independent formulas."""
+"""GMML: equations (1) to (11), against plain loops and independent formulas."""
 
 import numpy as np
 import pytest
 from scipy import linalg
 
 from nearfar.kernels import kernels_for
+from nearfar.problems import gmml
 from nearfar.problems.gmml import GMMLProblem, scatters_of_labels, scatters_of_pairs
 from nearfar.supervision import class_order
 from nearfar.supervision.pairs import pairs_of_labels
@@ -83,6 +84,20 @@ def test_half_way_solves_the_equation_of_riccati_and_minimises_the_first_objecti
         step = rng.normal(size=(D, D))
         step = 1e-2 * L.T @ (step + step.T) @ L
         assert value(A + step) > value(A) < value(A - step)
+
+
+@pytest.mark.parametrize("t", [0.2, 0.9])
+def test_near_the_answer_the_excess_is_bounded_without_a_spectrum(scatters, rng, t, monkeypatch):
+    """(10) is no less than the excess, of second order as that is, and no more than needed."""
+    problem = GMMLProblem.of_scatters(*scatters, t)
+    moved = (np.eye(D) + 2e-6 * rng.normal(size=(D, D))) @ problem.solution()
+    assert problem._distance_to_answer(moved) < 1e-4
+    bounded = problem.objective_and_gap(moved)
+    monkeypatch.setattr(gmml, "CLOSE", 0.0)
+    assert problem._distance_to_answer(moved) is None
+    exact = problem.objective_and_gap(moved)
+    assert bounded[0] == pytest.approx(exact[0], rel=1e-9)
+    assert 1e-13 < exact[1] < bounded[1] < 30 * exact[1] + 1e-12
 
 
 @pytest.mark.parametrize("t", [0.2, 0.9])

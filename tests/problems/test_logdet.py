@@ -15,6 +15,8 @@ D, M = 3, 12
 class Quadratic:
     """½ pᵀHp with p = q + 1 and H of positive entries: convex, and it is felt by all lengths."""
 
+    homogeneous = False
+
     def __init__(self, rng):
         root = rng.uniform(size=(M, M))
         self.H = 0.01 * root @ root.T
@@ -66,6 +68,15 @@ def test_the_value_is_that_of_the_definition(posed, C):
     assert problem.at_map(L).value == pytest.approx(problem.place(C).value)
     K = problem.components(C)
     np.testing.assert_allclose(K.T @ K, L.T @ L, rtol=1e-9)
+
+
+def test_the_value_of_a_multiple_of_the_prior_is_that_of_the_definition(posed):
+    problem, differences, prior, loss = posed
+    A = 0.49 * prior.T @ prior
+    found = problem.place(0.7 * np.eye(D))
+    assert found.value == pytest.approx(value(A, differences, prior, loss))
+    nearly = problem.place(0.7 * np.eye(D) + 1e-9 * np.ones((D, D)))  # its images are computed
+    np.testing.assert_allclose(found.gradient, nearly.gradient, atol=1e-6)
 
 
 def test_gradient_and_curvature_are_those_of_finite_differences(posed, C, rng):

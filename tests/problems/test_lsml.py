@@ -54,6 +54,17 @@ def test_slopes_are_feasible_for_the_dual(loss, lengths):
     assert ((unit - alpha) * (unit - beta) >= unit**2 * (1 - 1e-12)).all()
 
 
+def test_the_start_is_the_best_multiple_of_the_prior(loss, rng):
+    X = 3 * rng.normal(size=(12, D))
+    edges = rng.integers(0, 6, 2 * M), rng.integers(6, 12, 2 * M)
+    problem = LogDetProblem.build(kernels_for(X), X, edges, np.eye(D), lambda _: loss)
+    start = problem.start
+    np.testing.assert_array_equal(start, start[0, 0] * np.eye(D))
+    assert start[0, 0] < 0.9
+    for factor in (0.99, 1.01):
+        assert problem.place(start).value < problem.place(factor * start).value
+
+
 def test_every_iterate_proves_a_bound_on_the_optimum(loss, rng):
     """The bound is log det K of the weights, where K ≻ 0."""
     X = rng.normal(size=(12, D)) * [1, 2, 3]

@@ -124,12 +124,15 @@ def solve_near_prior(
     time for them.
     """
 
+    def fitted(L: Matrix) -> dict[str, Any]:
+        rows = pad_or_trim_rows(L, n_components)
+        return {"components_": kernels_for(points).like(rows, points)}
+
     def attributes(iterate: Iterate) -> dict[str, Any]:
-        L = pad_or_trim_rows(problem.components(iterate.point), n_components)
-        return {"components_": kernels_for(points).like(L, points)}
+        return fitted(problem.components(iterate.point))
 
     start = problem.start
     solution = training.run(newton_cg(problem, start), attributes, start=Iterate(start, np.inf))
     whole = rounded_like(problem.components(solution.iterate.point), points)
     found = fit_clock().in_time(lambda: problem.objective_and_gap(whole)) or (None, None)
-    return attributes(solution.iterate), whole, solution.status, *found
+    return fitted(whole), whole, solution.status, *found

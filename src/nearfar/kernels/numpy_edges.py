@@ -102,6 +102,18 @@ def apply(U: Floats, L: Floats) -> Floats:
     return out
 
 
+def image_squares(U: Floats, L: Floats) -> Floats:
+    """‖L u‖² for each row u of U, L on the host; images are held for a block of rows at a time."""
+    factor, out = L.astype(U.dtype, copy=False).T, np.empty(len(U), U.dtype)
+
+    def block(part: slice) -> None:
+        images = U[part] @ factor
+        _dots(images, images, out[part])
+
+    over_blocks(block, len(U), (U.shape[1] + len(L)) * U.itemsize)
+    return out
+
+
 def apply_centred(X: Floats, centre: Floats, L: Floats) -> NDArray[np.float64]:
     """(X − centre) Lᵀ in float64, L on the host; rows are made float64 a block at a time."""
     out = np.empty((len(X), len(L)))

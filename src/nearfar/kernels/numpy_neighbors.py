@@ -17,6 +17,7 @@ from nearfar.kernels.numpy_similarities import (
 )
 from nearfar.kernels.parallel import TABLE_ENTRIES, in_threads, query_slices, rows_in_cache
 from nearfar.kernels.search import FEWEST_POINTS, Search
+from nearfar.kernels.threads import n_threads
 from nearfar.kernels.tiles import inexact, labels_of
 from nearfar.limits import check_time
 
@@ -79,9 +80,14 @@ def neighbor_laplacian(Z: Floats, starts: Index, k: int, least: float) -> Floats
     parts = [slice(*ends) for ends in pairwise(starts.tolist())]
     sizes = np.diff(starts)
     known = [part for part, m in zip(parts, sizes, strict=True) if m * m <= TABLE_ENTRIES]
+    most = max((part.stop - part.start for part in known), default=0)
+    # Tables are allocated once: new memory takes a third of the time of what is computed in it.
+    tables = [np.empty(most**2) for _ in range(min(n_threads(), len(known)))]
 
     def of_class(part: slice) -> None:
-        scales[part] = _laplacian_of_class(Z[part], k, out[part])
+        table = tables.pop()
+        scales[part] = _laplacian_of_class(Z[part], k, out[part], table)
+        tables.append(table)
 
     in_threads(of_class, known, int((sizes**2).sum()) * Z.shape[1] * Z.itemsize)
     large = [part for part in parts if part not in known]
@@ -95,10 +101,10 @@ def neighbor_laplacian(Z: Floats, starts: Index, k: int, least: float) -> Floats
     return out
 
 
-def _laplacian_of_class(Z: Floats, k: int, out: Floats) -> NDArray[np.float64]:
+def _laplacian_of_class(Z: Floats, k: int, out: Floats, table: Floats) -> NDArray[np.float64]:
     """The scales of a class (m,); its part of `local_laplacian` goes to ``out`` (m, r).
 
-    It is not finite where a scale is zero.
+    It is not finite where a scale is zero. ``table`` has room for m² numbers.
     """
     m, near = len(Z), min(k, len(Z) - 1)
     if near < 1:
@@ -106,14 +112,16 @@ def _laplacian_of_class(Z: Floats, k: int, out: Floats) -> NDArray[np.float64]:
         return np.zeros(m)
     points = Z.astype(np.float64)
     points -= _middle(points)
-    table = points @ points.T  # half of the work of a product of two matrices
-    squares, found = np.diag(table).copy(), np.empty(m)
+    twice = np.sqrt(2.0) * points
+    table = np.matmul(
+        twice, twice.T, out=table[: m * m].reshape(m, m)
+    )  # half of the work of a product of two matrices
+    squares, found = 0.5 * np.diag(table), np.empty(m)
     step = max(SOFTMAX_ROWS, SOFTMAX_BYTES // (8 * m))
     blocks = [slice(first, min(first + step, m)) for first in range(0, m, step)]
     for rows in blocks:
         part = table[rows]
-        part *= -2
-        part += squares
+        np.subtract(squares, part, out=part)
         part += squares[rows, None]
         np.fill_diagonal(part[:, rows], np.inf)
         found[rows] = np.partition(part, near - 1, axis=1)[:, near - 1]
@@ -121,6 +129,7 @@ def _laplacian_of_class(Z: Floats, k: int, out: Floats) -> NDArray[np.float64]:
     for row in np.flatnonzero(found < ROUGH * 2 * squares.max()).tolist():
         found[row] = _exact_kth(points, row, near)
     scales, points = np.sqrt(found), points.astype(Z.dtype, copy=False)
+    ones = np.ones(m, Z.dtype)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         inverse = 1 / scales
         for rows in blocks:
@@ -131,7 +140,8 @@ def _laplacian_of_class(Z: Floats, k: int, out: Floats) -> NDArray[np.float64]:
             np.exp(affinities, out=affinities)
             np.fill_diagonal(affinities[:, rows], 0)  # which its own part of the sum is, exactly
             np.matmul(affinities, points, out=out[rows])
-            np.subtract(affinities.sum(axis=1)[:, None] * points[rows], out[rows], out=out[rows])
+            degrees = affinities @ ones  # in a third of the time of a sum
+            np.subtract(degrees[:, None] * points[rows], out[rows], out=out[rows])
     return scales
 
 

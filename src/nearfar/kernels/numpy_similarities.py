@@ -21,9 +21,6 @@ SOFTMAX_BYTES = 1 << 19  # bytes of a block of soft neighbours, which should sta
 # probabilities, but smaller ones become subnormal numbers, with which processors compute a hundred
 # times slower. Exponents are shifted if their largest is below FAR.
 NEGLIGIBLE, FAR = -60, -20
-# Exponents below which a weight is negligible unless all are, and totals that tell the latter: the
-# smallest normal numbers are about exp(-87) in float32 and exp(-708) in float64.
-VANISHING = {np.float32: (-80.0, 1e-25), np.float64: (-700.0, 1e-280)}
 SOFTMAX_ROWS = 64  # rows of such a block at least,
 ENOUGH_ROWS = 192  # and of products that are as fast as larger ones
 SOFTMAX_SHARES = 16  # partial sums over columns; at most this many threads can work
@@ -98,7 +95,7 @@ def softmax_neighbors(
             check_time()
             rows = slice(first, min(first + step, part.stop))
             W = np.matmul(left[rows], right, out=buffer[: rows.stop - rows.start])
-            top, total = _exponentials(W, rows)
+            top, total = _exponentials(W, np.arange(rows.start, rows.stop))
             logs[rows] = top + np.log(total)
             scale = weights[rows] / total
             shares[rows] = _shares_of_class(W, rows, starts) / total
@@ -126,14 +123,14 @@ def softmax_neighbors(
     return logs, shares, degrees, forward, backward
 
 
-def _exponentials(table: Floats, rows: slice) -> tuple[Floats, NDArray[np.float64]]:
-    """Turn exponents of some rows into their exponentials, in place; zero for the point itself.
+def _exponentials(table: Floats, columns: Index) -> tuple[Floats, NDArray[np.float64]]:
+    """Turn exponents of points into their exponentials, in place; zero in their own columns.
 
     Returns what was subtracted from the exponents of each row first, and the sums of the rows. It
     is the largest exponent if one of them is below FAR, or above -FAR by rounding of points far
     from the centre, and otherwise 0, which saves a pass.
     """
-    itself = np.arange(len(table)), np.arange(rows.start, rows.stop)
+    itself = np.arange(len(table)), columns
     table[itself] = -np.inf
     top = table.max(axis=1)
     if top.min(initial=0.0) < FAR or top.max(initial=0.0) > -FAR:
@@ -149,9 +146,12 @@ def _exponentials(table: Floats, rows: slice) -> tuple[Floats, NDArray[np.float6
     return top, table.sum(axis=1).astype(np.float64)
 
 
-def _softmax(table: Floats, rows: slice) -> None:
-    """Turn exponents of some rows into probabilities of all but the point itself, in place."""
-    total = _exponentials(table, rows)[1]
+def softmax(table: Floats, itself: Index) -> None:
+    """Turn exponents of points into probabilities of all others, in place.
+
+    ``itself`` is the column of the point of each row.
+    """
+    total = _exponentials(table, itself)[1]
     table /= total[:, None].astype(table.dtype)
 
 
@@ -177,59 +177,6 @@ def _subtract_share(
         table[members, :first] *= outside[members]
         table[members, first:last] *= inside[members]
         table[members, last:] *= outside[members]
-
-
-def kernel_regression(
-    Z: Floats, U: Floats, y: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """As in `nearfar.kernels.reference`.
-
-    Exponents come from one matrix product in the dtype of Z, so that Z should be centred; rows are
-    shifted by their largest only where all weights of one would vanish. Time O(n² (r + s)), memory
-    O(SOFTMAX_BYTES) a thread and SOFTMAX_SHARES times 2 n numbers.
-    """
-    (n, s), dtype = U.shape, Z.dtype
-    squares, one = np.einsum("ij,ij->i", Z, Z)[:, None], np.ones((n, 1), dtype)
-    left, right = np.hstack([2 * Z, -one, -squares]), np.hstack([Z, squares, one])
-    column = y[:, None].astype(dtype)
-    moments = np.hstack([U, column * U, column, one])
-    lowest, least = VANISHING[dtype.type]
-    deep = -4 * float(squares.max()) < lowest  # no exponent is below this
-    estimates = np.empty(n)
-    step = min(n, max(SOFTMAX_ROWS, SOFTMAX_BYTES // (n * Z.itemsize)))
-    size = max(step, -(-n // SOFTMAX_SHARES))
-    parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
-    buffers = [np.empty((step, n), dtype) for _ in range(min(n_threads(), len(parts)))]
-
-    def sums(part: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        backward, across, buffer = np.zeros((2, n)), np.zeros((s, s)), buffers.pop()
-        for first in range(part.start, part.stop, step):
-            check_time()
-            rows = slice(first, min(first + step, part.stop))
-            itself = np.arange(rows.stop - first), np.arange(first, rows.stop)
-            W = np.matmul(left[rows], right.T, out=buffer[: rows.stop - first])
-            if deep:
-                np.clip(W, lowest, 0.0, out=W)  # rounding of long points can be above 0
-            np.exp(W, out=W)
-            W[itself] = 0
-            found = (W @ moments).astype(np.float64)
-            if found[:, -1].min() < least:
-                _softmax(np.matmul(left[rows], right.T, out=W), rows)
-                found = (W @ moments).astype(np.float64)
-            total = found[:, -1]
-            estimates[rows] = found[:, -2] / total
-            b = 2 * (estimates[rows] - y[rows]) / total
-            a = b * estimates[rows]
-            inside = a[:, None] * found[:, :s] - b[:, None] * found[:, s : 2 * s]
-            across += U[rows].T @ inside
-            backward += np.stack([a, b]).astype(dtype) @ W
-        buffers.append(buffer)
-        return backward, across
-
-    found = in_threads(sums, parts, n * n * (Z.shape[1] + 2 * s) * Z.itemsize)
-    (first, second), across = (np.sum(part, axis=0) for part in zip(*found, strict=True))
-    columns = (first - y * second)[:, None]
-    return estimates, U.T @ (columns * U) - across - across.T
 
 
 def local_laplacian(Z: Floats, scales: Floats, starts: Index) -> Floats:

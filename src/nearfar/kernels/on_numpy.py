@@ -34,6 +34,7 @@ from nearfar.kernels.numpy_edges import (
     edge_scatter,
     gram,
     group_scatter,
+    image_squares,
     laplacian_matmul,
     sq_lengths,
 )
@@ -51,8 +52,8 @@ from nearfar.kernels.numpy_neighbors import (
     neighbor_laplacian,
     searches_are_cheap,
 )
+from nearfar.kernels.numpy_regression import kernel_regression
 from nearfar.kernels.numpy_similarities import (
-    kernel_regression,
     local_laplacian,
     similarities,
     softmax_neighbors,
@@ -75,6 +76,7 @@ __all__ = [
     "gram",
     "group_scatter",
     "hinge_sums",
+    "image_squares",
     "impostor_pairs",
     "index",
     "kernel_regression",

@@ -424,6 +424,12 @@ def apply(U: Tensor, L: NDArray[np.floating] | Tensor) -> Tensor:
     return U @ torch.as_tensor(L, dtype=U.dtype, device=U.device).T
 
 
+def image_squares(U: Tensor, L: NDArray[np.floating]) -> Tensor:
+    """‖L u‖² for each row u of U, L on the host."""
+    images = apply(U, L)
+    return (images * images).sum(1)
+
+
 def apply_centred(X: Tensor, centre: Tensor, L: NDArray[np.floating]) -> Tensor:
     """(X − centre) Lᵀ in float64, L on the host; rows are made float64 a block at a time."""
     out = torch.empty((len(X), len(L)), dtype=torch.float64, device=X.device)

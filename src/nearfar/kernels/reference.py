@@ -237,6 +237,11 @@ def softmax_neighbors(
     return logs, shares, degrees, forward, (W.T @ Y).astype(Y.dtype) if both else None
 
 
+def image_squares(U: Floats, L: NDArray[np.float64]) -> Floats:
+    """‖L u‖² for each row u of U, in its dtype; L is on the host."""
+    return np.array([np.sum((L @ u.astype(np.float64)) ** 2) for u in U], dtype=U.dtype)
+
+
 def kernel_regression(
     Z: Floats, U: Floats, y: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

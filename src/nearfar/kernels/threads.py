@@ -33,7 +33,7 @@ def _blas_threads() -> int:
     pools = _blas().info()
     others = [pool for pool in pools if pool.get("threading_layer") != "openmp"]
     counts = (int(pool["num_threads"]) for pool in others or pools)
-    return max(counts, default=int(joblib.cpu_count()))
+    return max(counts, default=0) or int(joblib.cpu_count())
 
 
 @contextmanager

@@ -16,6 +16,16 @@ For t = ½ the answer is also the minimum of ⟨A, S_ρ⟩ + ⟨A⁻¹, D_ρ⟩,
 S_ρ − A⁻¹D_ρA⁻¹ vanishes there. No A is below (7): δ is a distance, so that a = δ(A, S_ρ⁻¹) and
 b = δ(A, D_ρ) have a + b >= c = δ(S_ρ⁻¹, D_ρ), and (1 − t) a² + t b² >= t (1 − t) c².
 
+Of an A within ε of (6) the excess over (7) follows without the eigenvalues of (5):
+
+(10) excess    h(A) − (7) <= ε² (1 + √2 t (1 − t) c + ε / √2)
+(11) distance  δ²(I, P) <= 5/2 (tr P − log det P − d)  if that bracket is at most 1/10
+
+The curvature of the space of metrics under δ is at least −½ [PDM, section 6.1], so that along a
+geodesic the second derivative of δ²(·, Q) is at most 2 r coth r with r = δ / √2, and
+r coth r <= 1 + r. (11) holds for each eigenvalue eˣ of P, since eˣ − 1 − x >= ½x² (1 − |x| / 3).
+With D = F⁻ᵀPF⁻¹ for a P near Vσ²Vᵀ, (6) is within t δ(P, Vσ²Vᵀ) of F⁻ᵀVσ²ᵗVᵀF⁻¹.
+
 Of all pairs of n labelled points, with W_c the scatter of class c about its mean m_c and T that of
 all points about m, (1) and (2) need no pairs:
 
@@ -27,6 +37,7 @@ differences; for ρ > 0 on all d features that vary, unless the prior is singula
 Costs: O(m d²) for m pairs or O(n d²) for labels, then O(d³) time, and O(d²) memory.
 
 [ICML16] Zadeh, Hosseini & Sra, Geometric mean metric learning, ICML 2016.
+[PDM] Bhatia, Positive definite matrices, Princeton 2007.
 """
 
 from __future__ import annotations
@@ -51,6 +62,8 @@ Matrix = NDArray[np.float64]
 RANK_TOLERANCE = 1e-10  # squared differences, of features of unit scale, that count as rounding
 BLOCK_ROWS = 1 << 16  # pairs whose differences are held at a time
 STEADY = 1e-4  # of the eigenvalues of A, which its eigenvectors give with twelve digits
+CLOSE = 1e-9  # the bracket of (11) up to which (10) is used
+ROUNDINGS = 8  # times d: rounding errors in that bracket, in units of the precision
 CONDITION = 1e-8  # smallest over largest eigenvalue that an eigendecomposition resolves well
 
 
@@ -97,8 +110,8 @@ class GMMLProblem:
         return _rank(self.S, total), _rank(self.D, total)
 
     @cached_property
-    def _mean(self) -> tuple[Matrix, Matrix, Matrix, Matrix, Matrix]:
-        """σ, Vᵀ, F and R of (8), and the scales that S and D were divided by."""
+    def _factors(self) -> tuple[Matrix, Matrix, Matrix, Matrix, Matrix, Matrix]:
+        """σ, Vᵀ, F and R of (8), the scales that S and D were divided by, and (RF)ᵀ."""
         scales = np.array([np.trace(self.S), np.trace(self.D)]) / len(self.S)
         F = linalg.cholesky(self.S / scales[0], lower=True)
         R = linalg.cholesky(self.D / scales[1])
@@ -107,14 +120,14 @@ class GMMLProblem:
         if _may_be_regular(square):
             squares, V = eigh(square, driver="evd")
             if squares[0] > CONDITION * squares[-1]:
-                return np.sqrt(squares), V.T, F, R, scales
+                return np.sqrt(squares), V.T, F, R, scales, half
         # Squaring halves the digits; the product of the factors has them all.
         _, values, turn = linalg.svd(half.T)
-        return values, turn, F, R, scales
+        return values, turn, F, R, scales, half
 
     def solution(self) -> Matrix:
         """The canonical L of (8), (s, d)."""
-        values, turn, F, _, scales = self._mean
+        values, turn, F, _, scales, _ = self._factors
         size = scales[0] ** (self.t - 1) * scales[1] ** self.t  # of A
         L = linalg.solve_triangular(F, turn.T * values**self.t, trans="T", lower=True).T  # (8)
         L = np.sqrt(size) * L
@@ -127,15 +140,40 @@ class GMMLProblem:
 
     def objective_and_gap(self, L: Matrix) -> tuple[float, float]:
         """(5) at LᵀL, and what it exceeds (7) by, relative to it or to 1 if that is larger."""
-        values, _, F, R, scales = self._mean
+        values, _, F, R, scales, _ = self._factors
         rows = L if self.basis is None else L @ self.basis
+        logs = 2 * np.log(values) + np.log(scales).sum()
+        optimum = float(self.t * (1 - self.t) * (logs**2).sum())  # (7)
+        distance = self._distance_to_answer(rows)
+        if distance is not None:
+            spread = np.sqrt(2) * self.t * (1 - self.t) * np.linalg.norm(logs)
+            excess = float(distance**2 * (1 + spread + distance / np.sqrt(2)))  # (10)
+            return optimum + excess, excess / max(optimum + excess, 1.0)
         near = _singular_values(rows @ F) * np.sqrt(scales[0])
         far = np.sqrt(scales[1]) / _singular_values(linalg.solve_triangular(R, rows.T, trans="T"))
         to_near, to_far = ((4 * np.log(part) ** 2).sum() for part in (near, far))  # (4)
         objective = (1 - self.t) * to_near + self.t * to_far  # (5)
-        logs = 2 * np.log(values) + np.log(scales).sum()
-        optimum = self.t * (1 - self.t) * (logs**2).sum()  # (7)
         return float(objective), float(max(objective - optimum, 0.0) / max(objective, 1.0))
+
+    def _distance_to_answer(self, rows: Matrix) -> float | None:
+        """At least δ of a metric from (6), by (11); None if it is not near that."""
+        values, turn, F, R, scales, half = self._factors
+        t, d = self.t, len(values)
+        logs, triangles = np.log(values).sum(), np.log(np.diag(F) * np.diag(R)).sum()
+        eigen = half.T @ (turn.T / values)  # RFVσ⁻¹
+        powers = scales[0] ** (0.5 * (1 - t)) * scales[1] ** (-0.5 * t) * values**-t
+        mean = linalg.blas.dtrmm(1.0, F, rows.T, lower=1, trans_a=1).T @ (turn.T * powers)
+        brackets = np.array(
+            [
+                np.vdot(mean, mean) - 2 * np.linalg.slogdet(mean)[1],
+                np.vdot(eigen, eigen) - 2 * (triangles - logs),
+            ]
+        )
+        brackets = np.maximum(brackets - d, 0.0) + ROUNDINGS * d * np.finfo(float).eps
+        if not brackets.max() <= CLOSE:
+            return None
+        to_mean, to_data = np.sqrt(2.5 * brackets)
+        return float(to_mean + t * to_data)
 
 
 def _may_be_regular(A: Matrix) -> bool:
@@ -203,7 +241,8 @@ def scatters_of_labels(
     S, D = np.zeros((d, d)), np.zeros((d, d))
     for size, rows in classes_by_size(labels):
         # Relative to a point, features that do not vary are zero, and so are their means.
-        X = kernels.double(points[kernels.index(rows, points)]) - kernels.double(points[:1])
+        X = kernels.double(points[kernels.index(rows, points)])
+        X -= kernels.double(points[:1])
         X = X.reshape(-1, size, d)
         means.append(X.mean(1))
         sizes += [size] * len(X)

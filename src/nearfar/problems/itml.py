@@ -48,6 +48,7 @@ class BoundLoss:
     near: Mask  # (m,)
     bounds: Matrix  # (m,) b
     weight: float  # γ
+    homogeneous = False
 
     @classmethod
     def of(cls, near: Mask, upper: float, lower: float, weight: float) -> BoundLoss:

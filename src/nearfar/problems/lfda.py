@@ -21,9 +21,10 @@ different classes, and n_i the size of the class of x_i:
 
 (8) sums       S = Σ_c 1/n_c X_cᵀ Lap_c X_c,   B = 1/n (D + Σ_c X_cᵀ Lap_c X_c) − S
 
-For ρ = 0 it is solved in coordinates in which the points are white, whatever the units of the
-features are; for ρ > 0 in those of the d features that vary, so that L also keeps directions in
-which points do not differ.
+For ρ = 0 it is solved with features of deviation 1 where their correlations are well-conditioned,
+and otherwise in coordinates in which the points are white, whatever the units of the features are;
+for ρ > 0 in those of the d features that vary, so that L also keeps directions in which points do
+not differ.
 
 Costs: O(Σ n_c² d + n d² + d³) time and O(n d + d²) memory, and the table of one class.
 
@@ -33,7 +34,7 @@ analysis, JMLR 8 (2007).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, pairwise
 from types import ModuleType
@@ -43,7 +44,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from nearfar.kernels import Array
-from nearfar.linalg import canonical_factor, squared_norm, symmetric
+from nearfar.linalg import canonical_factor, leading_eigh, squared_norm, symmetric
 from nearfar.problems.covariance import CovarianceProblem
 from nearfar.supervision import ClassOrder
 
@@ -65,9 +66,10 @@ class LFDAProblem:
 
     S: Matrix  # (s, s) S_ρ
     B: Matrix  # (s, s) B_ρ
-    scatter: float  # of all points along each direction, or its mean
+    total: Matrix  # (s, s) the scatter of all points, or for ρ > 0 its mean along a direction
     white: Matrix  # (s, d)
     dual: Matrix  # (d, s)
+    _known: dict[int, tuple[Matrix, Matrix]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def build(
@@ -77,7 +79,7 @@ class LFDAProblem:
         n, (order, starts) = len(points), by_size(labels)
         # Relative to a point, features that do not vary are zero, and so is their mean.
         centred = kernels.double(points[kernels.index(order, points)])
-        centred = centred - centred[:1]
+        centred -= 1 * centred[:1]
         centred -= centred.mean(0)
         size = max(float(centred.max()), -float(centred.min()))
         centred /= size
@@ -88,10 +90,16 @@ class LFDAProblem:
             live = np.diag(S + B) > 0
             rows = np.eye(len(live))[live]
             S, B = (size**2 * _shrunk(part[np.ix_(live, live)], shrinkage) for part in (S, B))
-            return cls(S, B, float(np.trace(S + B)) / len(S), rows, rows.T)
-        white, dual = _whitening(kernels, points, size**2 / (n - 1) * total)
-        rows = size * white
-        return cls(symmetric(rows @ S @ rows.T), symmetric(rows @ B @ rows.T), n - 1.0, white, dual)
+            mean = float(np.trace(S + B)) / len(S) * np.eye(len(S))
+            return cls(S, B, mean, rows, rows.T)
+        scales = np.sqrt(np.diag(total))
+        if n > len(total) and scales.all() and _well_conditioned(total / scales / scales[:, None]):
+            S, B, total = (symmetric(part / scales / scales[:, None]) for part in (S, B, total))
+            return cls(S, B, total, np.diag(1 / (size * scales)), np.diag(size * scales))
+        found = _white_problem(kernels, points, size**2 / (n - 1) * total)
+        white, rows = found.white, size * found.white
+        S, B = (symmetric(rows @ part @ rows.T) for part in (S, B))
+        return cls(S, B, (n - 1.0) * np.eye(len(S)), white, found.dual)
 
     @property
     def rank(self) -> int:
@@ -101,22 +109,25 @@ class LFDAProblem:
     @cached_property
     def n_flat(self) -> int:
         """Directions in which the points vary, but near points of a class do not."""
-        least = FLAT * self.scatter
         try:  # a factor is a proof, in a fifth of the time
-            linalg.cholesky(self.S - 2 * least * np.eye(len(self.S)))
+            linalg.cholesky(self.S - 2 * FLAT * self.total)
         except linalg.LinAlgError:
-            return int((linalg.eigvalsh(self.S) <= least).sum())
+            return int((linalg.eigvalsh(self.S, self.total) <= FLAT).sum())
         return 0
 
-    @cached_property
-    def _directions(self) -> tuple[Matrix, Matrix]:
-        """λ, descending, and V of (6)."""
-        values, vectors = linalg.eigh(self.B, self.S)
-        return np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+    def _directions(self, count: int) -> tuple[Matrix, Matrix]:
+        """The first λ of (6), descending, and their v (s, count)."""
+        if count not in self._known:
+            factor = linalg.cholesky(self.S, lower=True)
+            reduced, _ = linalg.lapack.dsygst(self.B, factor, lower=1)  # F⁻¹ B F⁻ᵀ, its lower half
+            values, vectors = leading_eigh(reduced, count)
+            vectors = linalg.solve_triangular(factor, vectors, trans="T", lower=True)
+            self._known[count] = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+        return self._known[count]
 
     def solution(self, n_components: int | None, embedding: str) -> Matrix:
         """The canonical map of (7), (r, d)."""
-        values, vectors = (part[..., :n_components] for part in self._directions)
+        values, vectors = self._directions(min(n_components or self.rank, self.rank))
         if embedding == "plain":
             return canonical_factor(vectors.T @ self.white)
         if embedding == "weighted":
@@ -132,7 +143,7 @@ class LFDAProblem:
         basis = linalg.qr(rows.T, mode="economic")[0]
         within, between = (basis.T @ part @ basis for part in (self.S, self.B))
         objective = float(np.trace(linalg.solve(within, between, assume_a="pos")))
-        best = float(self._directions[0][: len(L)].sum())
+        best = float(self._directions(len(L))[0].sum())
         return objective, max(best - objective, 0.0) / max(objective, 1.0)
 
 
@@ -183,23 +194,18 @@ def symmetric_product(kernels: ModuleType, A: Array, B: Array) -> Matrix:
     return product
 
 
-def _whitening(kernels: ModuleType, points: Array, C: Matrix) -> tuple[Matrix, Matrix]:
-    """White (s, d) and dual (d, s) for points (n, d) of the covariance C.
+def _well_conditioned(correlations: Matrix) -> bool:
+    """Whether a factor of them is well conditioned, in a tenth of the time of eigenvectors."""
+    factor, info = linalg.lapack.dpotrf(correlations, lower=1)
+    inverse = linalg.lapack.dtrtri(factor, lower=1)[0] if info == 0 else factor
+    return bool(info == 0 and squared_norm(inverse) < LARGEST_INVERSE)
 
-    By a triangular factor if that is well conditioned, which takes a tenth of the time of
-    eigenvectors.
-    """
-    scales = np.sqrt(np.diag(C))
-    if len(points) > len(C) and scales.all():
-        factor, info = linalg.lapack.dpotrf(C / scales / scales[:, None], lower=1)
-        inverse = linalg.lapack.dtrtri(factor, lower=1)[0] if info == 0 else factor
-        if info == 0 and squared_norm(inverse) < LARGEST_INVERSE:
-            return inverse / scales, scales[:, None] * factor
+
+def _white_problem(kernels: ModuleType, points: Array, C: Matrix) -> CovarianceProblem:
+    """That of points (n, d) of the covariance C."""
     if len(C) <= len(points):
-        found = CovarianceProblem.of_covariance(C)
-    else:
-        found = CovarianceProblem.build(kernels, points)
-    return found.white, found.dual
+        return CovarianceProblem.of_covariance(C)
+    return CovarianceProblem.build(kernels, points)
 
 
 def _shrunk(A: Matrix, shrinkage: float) -> Matrix:

@@ -17,8 +17,9 @@ quadratic in the gradient near the optimum. P >= 0, so that the gap is never mor
 
 Only edges with a slope enter the gradient and, since ℓ is flat elsewhere, the curvature.
 
-With n points, m edges and s coordinates, a value costs O(n s² + m s + s³) time and O(n s + m)
-memory, and a gradient or a product (7) with k such edges O(min(k, n) s² + k s) and O(min(k, n) s).
+With n points, m edges and s coordinates, a value costs O(min(m, n) s² + m s + s³) time and
+O(n s + m) memory, and a gradient or a product (7) with k such edges O(min(k, n) s² + k s) and
+O(min(k, n) s). A multiple of the prior costs O(m).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from scipy.optimize import minimize_scalar
 
 from nearfar.errors import InvalidInputError
 from nearfar.kernels import Array
-from nearfar.linalg import canonical_regular_factor, symmetric
+from nearfar.linalg import canonical_regular_factor, is_identity, symmetric
 
 Matrix = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -48,6 +49,10 @@ START_ACCURACY = 0.05  # of such a logarithm
 
 class Loss(Protocol):
     """A convex loss of squared lengths (m,), on the host."""
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether ℓ(cq) = c ℓ(q) for c > 0."""
 
     def value(self, lengths: Matrix) -> float:
         """ℓ(q)."""
@@ -86,11 +91,15 @@ class LogDetProblem:
 
         ``make_loss`` makes the loss of the squared lengths under the prior.
         """
-        white = kernels.apply(points, prior)
+        plain = is_identity(prior)
+        white = points if plain else kernels.apply(points, prior)
         heads, tails = (kernels.index(rows, points) for rows in edges)
-        differences = white[heads] - white[tails] if len(heads) <= FEW_EDGES * len(white) else None
-        lengths = _squares(kernels, white, heads, tails, differences)
-        inverse = np.asarray(linalg.pinv(prior))
+        lengths = np.asarray(kernels.to_host(kernels.sq_lengths(white, heads, tails)))
+        differences = None
+        if len(heads) <= FEW_EDGES * len(white):
+            differences = white[heads]
+            differences -= white[tails]
+        inverse = prior if plain else np.asarray(linalg.pinv(prior))
         loss = make_loss(lengths)
         return cls(kernels, white, heads, tails, loss, prior, inverse, lengths, differences)
 
@@ -104,22 +113,18 @@ class LogDetProblem:
 
         # No length may be so short that it is lost: a loss may be infinite at 0.
         least = np.log(np.finfo(float).tiny) - np.log(at.min(initial=np.inf, where=at > 0))
-        found = minimize_scalar(
-            value,
-            bounds=(max(LOGARITHMS[0], least), LOGARITHMS[1]),
-            method="bounded",
-            options={"xatol": START_ACCURACY},
-        )
-        better = value(found.x) < value(0.0)
-        return np.asarray(np.exp(0.5 * found.x if better else 0.0) * np.eye(s))
+        bounds = max(LOGARITHMS[0], least), LOGARITHMS[1]
+        if self.loss.homogeneous:  # s(eᵗ − t) + eᵗ ℓ(q)
+            t = float(np.clip(-np.log1p(self.loss.value(at) / s), *bounds))
+        else:
+            accuracy = {"xatol": START_ACCURACY}
+            t = minimize_scalar(value, bounds=bounds, method="bounded", options=accuracy).x
+        better = value(t) < value(0.0)
+        return np.asarray(np.exp(0.5 * t if better else 0.0) * np.eye(s))
 
     def place(self, C: Matrix) -> Place:
         """The problem at a factor C (s, s) of B."""
-        held = self.points if self.differences is None else self.differences
-        images = self.kernels.apply(held, C)
-        differences = None if self.differences is None else images
-        lengths = _squares(self.kernels, images, self.heads, self.tails, differences)
-        return Place(self, C, images, lengths)  # (1)
+        return Place(self, C)
 
     def components(self, C: Matrix) -> Matrix:
         """The canonical map (s, d) on the features."""
@@ -141,15 +146,6 @@ class LogDetProblem:
         return at.value, at.gap
 
 
-def _squares(
-    kernels: ModuleType, images: Array, heads: Array, tails: Array, differences: Array | None
-) -> Matrix:
-    """The squared lengths of edges between images, of their differences if there are any."""
-    if differences is None:
-        return np.asarray(kernels.to_host(kernels.sq_lengths(images, heads, tails)))
-    return np.asarray(kernels.to_host((differences * differences).sum(1)))
-
-
 @dataclass(frozen=True)
 class ActiveEdges:
     """Some edges between the images of points.
@@ -160,23 +156,26 @@ class ActiveEdges:
     kernels: ModuleType
     edges: Index  # (k,) their numbers
     slopes: Matrix  # (k,)
-    images: Array  # (n, s) of the points, or (m, s) of all edges
     heads: Array  # (k,)
     tails: Array  # (k,)
+    images: Array  # (n, s) of the points; (0, s) if the differences are known
     differences: Array | None  # (k, s), if all edges are held, or these are fewer than the points
 
     @classmethod
-    def of(cls, problem: LogDetProblem, images: Array, slopes: Matrix) -> ActiveEdges:
+    def of(cls, at: Place) -> ActiveEdges:
         """Those with a slope."""
-        edges = np.flatnonzero(slopes)
-        rows = problem.kernels.index(edges, images)
+        problem, slopes = at.problem, at.problem.loss.slopes(at.lengths)
+        kernels, edges = problem.kernels, np.flatnonzero(slopes)
+        rows = kernels.index(edges, problem.points)
         heads, tails = problem.heads[rows], problem.tails[rows]
-        differences = None
+        images, differences = problem.points[:0], None
         if problem.differences is not None:
-            differences = images[rows]
-        elif len(edges) < len(images):
-            differences = images[heads] - images[tails]
-        return cls(problem.kernels, edges, slopes[edges], images, heads, tails, differences)
+            differences = kernels.apply(problem.differences[rows], at.C)
+        elif len(edges) < len(problem.points):
+            differences = at.images[heads] - at.images[tails]
+        else:
+            images = at.images
+        return cls(kernels, edges, slopes[edges], heads, tails, images, differences)
 
     def scatter(self, weights: Matrix) -> Matrix:
         """Σ_e weights_e (C v_e)(C v_e)ᵀ."""
@@ -204,8 +203,24 @@ class Place:
 
     problem: LogDetProblem
     C: Matrix  # (s, s)
-    images: Array  # (n, s) of the points, or (m, s) of the edges if these are held
-    lengths: Matrix  # (m,) of (1)
+
+    @cached_property
+    def images(self) -> Array:
+        """Those of the points (n, s)."""
+        return self.problem.kernels.apply(self.problem.points, self.C)
+
+    @cached_property
+    def lengths(self) -> Matrix:
+        """(1), (m,)."""
+        problem, scale = self.problem, float(self.C[0, 0])
+        kernels = problem.kernels
+        if np.array_equal(self.C, scale * np.eye(len(self.C))):
+            return scale**2 * problem.lengths
+        if problem.differences is not None:
+            found = kernels.image_squares(problem.differences, self.C)
+        else:
+            found = kernels.sq_lengths(self.images, problem.heads, problem.tails)
+        return np.asarray(kernels.to_host(found))
 
     @cached_property
     def value(self) -> float:
@@ -217,7 +232,7 @@ class Place:
     @cached_property
     def active(self) -> ActiveEdges:
         """The edges with a slope: no other enters the gradient or the curvature."""
-        return ActiveEdges.of(self.problem, self.images, self.problem.loss.slopes(self.lengths))
+        return ActiveEdges.of(self)
 
     @cached_property
     def gradient(self) -> Matrix:

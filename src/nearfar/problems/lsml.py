@@ -39,6 +39,7 @@ class ComparisonLoss:
 
     count: int  # m
     weight: float  # γ
+    homogeneous = True
 
     def value(self, lengths: Matrix) -> float:
         """γ/m Σ h."""

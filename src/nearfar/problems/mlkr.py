@@ -7,13 +7,13 @@ Points u_i (n, s) in white coordinates with targets y_i, a map L (r, s), D(i, j)
 (3) minimise   f(L) = Σ_i (ŷ_i − y_i)²                                          [WT07]
 (4) gradient   ∂f/∂L = 2 L Σ_ij w_ij (u_i − u_j)(u_i − u_j)ᵀ
                with w_ij = 2 (ŷ_i − y_i)(ŷ_i − y_j) p_ij                        [WT07]
-(5) sums       ∂f/∂L = 2 L (Uᵀ diag(c) U − UᵀWU − UᵀWᵀU)  with c_j = Σ_i w_ij
-               WU = diag(a) PU − diag(b) P diag(y) U,  c = Pᵀa − y ∘ Pᵀb
-               with b = 2 (ŷ − y), a = b ∘ ŷ
+(5) sums       ∂f/∂L = 2 L Σ_{i<j} ω_ij (u_i − u_j)(u_i − u_j)ᵀ  with ω_ij = w_ij + w_ji
+               = 2 L (Uᵀ diag(c) U − H − Hᵀ)  with c_i = Σ_j ω_ij, H = Σ_{i<j} ω_ij u_i u_jᵀ
 
-The rows of W sum to zero, since Σ_j p_ij (ŷ_i − y_j) = 0. f is not convex: a descent ends in a
-local optimum, and there is no bound. Targets are centred and divided by their deviation, so that f
-is about n for the mean of all targets; the objective that is reported is in units of y.
+exp(−D) is symmetric, so that each pair is visited once for (2) and once for (5). f is not convex: a
+descent ends in a local optimum, and there is no bound. Targets are centred and divided by their
+deviation, so that f is about n for the mean of all targets; the objective that is reported is in
+units of y.
 
 Costs: O(n² (r + s)) time, in blocks, and O(n s) memory.
 
