@@ -5,7 +5,7 @@ import pytest
 from scipy import linalg
 
 from nearfar.kernels import kernels_for
-from nearfar.problems.covariance import CovarianceProblem
+from nearfar.problems.covariance import CovarianceProblem, _near_origin
 
 D = 5
 
@@ -23,6 +23,24 @@ def posed(X):
 def test_the_metric_is_the_inverse_covariance(points, backend):
     L = posed(backend.asarray(points)).solution()
     np.testing.assert_allclose(L.T @ L, np.linalg.inv(np.cov(points.T)), rtol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["near", "constant", "far", "huge", "late"])
+def test_means_are_subtracted_from_products_only_where_no_digit_is_lost(rng, kind, backend):
+    X = rng.normal(size=(600, D)) @ rng.normal(size=(D, D)) + 0.3
+    X[:, 2] += {"far": 1e6, "huge": 1e200}.get(kind, 0.0)
+    if kind == "constant":
+        X[:, 2] = 7.0
+    if kind == "late":  # some rows are not among those that tell
+        X[1::2, 2] += 1e6
+    moved = backend.asarray(X)
+    exact = X - X[:1]
+    C = np.cov(exact.T)
+    problem = posed(moved)
+    assert _near_origin(kernels_for(moved), moved) == (kind in ("near", "late"))
+    found = problem.dual @ problem.dual.T
+    np.testing.assert_allclose(found, C, atol=1e-12 * np.abs(C).max())
+    assert problem.rank == (4 if kind in ("constant", "huge") else 5)
 
 
 def test_objective_and_gap_are_those_of_the_definition(points, rng):

@@ -14,7 +14,8 @@ constant and for n − 1 in place of n. Determinants are on the span, in an orth
 If C is well-conditioned, B is the identity, and one eigendecomposition is all. Otherwise the rank
 is found in units of the features' deviations, so that a feature in small units is not lost. Where
 features depend on each other, these units would change what is orthogonal to the span, and C⁺ is
-taken in an orthonormal basis of the span instead:
+taken in an orthonormal basis of the span instead. Means that are small beside the deviations are
+subtracted from the products, Σ_i x_i x_iᵀ − n m mᵀ, others from the points:
 
 (6) span        x − m = Q u with QᵀQ = I
 
@@ -38,6 +39,9 @@ from nearfar.linalg import canonical_regular_factor, eigh, signed, symmetric
 Matrix = NDArray[np.float64]
 
 CONDITION = 1e-7  # smallest over largest eigenvalue of C that need no unit features
+NEAR = 0.5  # share of the squares of a feature that are those of its mean, at most
+SAMPLE_ROWS = 500  # that tell whether they may be
+LARGEST = 1e100  # entry of these, so that no square leaves the range of float64
 RANK_TOLERANCE = 1e-13  # variance, relative to the largest of unit features, that is rounding
 
 
@@ -63,6 +67,13 @@ class CovarianceProblem:
         With weights of the points, C is about their weighted mean, and their sum stands for n − 1.
         """
         n, d = points.shape
+        if weights is None and d <= n and _near_origin(kernels, points):
+            exact = kernels.double(points)
+            mean = kernels.to_host(exact.mean(0))
+            products = symmetric(kernels.gram(exact, exact))
+            if (n * mean**2 <= NEAR * np.diag(products)).all():  # no digit is lost
+                C = (products - n * np.outer(mean, mean)) / (n - 1)  # (1), without a copy of points
+                return cls.of_covariance(C, unit_features=unit_features)
         # Relative to one of the points, features that do not vary are zero, and so is their mean.
         centred, total = kernels.double(points) - kernels.double(points[:1]), n - 1.0
         if weights is None:
@@ -138,6 +149,14 @@ class CovarianceProblem:
             spread = np.linalg.slogdet(symmetric(rows @ rows.T))[1]
         objective, excess = trace - volume, trace - spread - len(L)
         return float(objective), float(max(excess, 0.0) / max(abs(objective), 1.0))
+
+
+def _near_origin(kernels: ModuleType, points: Array) -> bool:
+    """Whether no mean of a feature is large beside its deviation, by some of the points."""
+    few = kernels.double(points[:: -(-len(points) // SAMPLE_ROWS)])
+    if not float(abs(few).max()) < LARGEST:
+        return False
+    return bool(((few.mean(0)) ** 2 <= 0.8 * NEAR * (few * few).mean(0)).all())
 
 
 def _kept(values: Matrix, vectors: Matrix) -> tuple[Matrix, Matrix]:
