@@ -379,13 +379,13 @@ def page(record):
     )
     return "\n".join(
         [
-            "# No fit slower\n",
+            "# Forty fits, beside an old version\n",
             "Written by `python -m benchmarks.fits --against DIR --papers`, with a checkout of"
             f" `{sides[0]}` in DIR. Each fit ran in {ROUNDS} processes with the code of either"
             " commit, by turns; the least of the times counts. Both solve the same program, that"
             " of the papers without `shrinkage`, where the last column says nothing else. CPU s are"
             f" seconds of the processor. Of {len(rows)} fits the ratio is above {SLOWER} in"
-            f" {len(slower)}; {by_much} of these take at least {LEAST_SECONDS:g} s longer.\n",
+            f" {len(slower)}; of these, {by_much} took at least {LEAST_SECONDS:g} s longer.\n",
             tables.markdown(header, rows),
             tables.measured_on(record, ", both cores free", sides),
         ]

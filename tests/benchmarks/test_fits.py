@@ -70,4 +70,4 @@ def test_the_page_marks_the_slower_fits():
     record |= {"versions": {}, "fits_before": {NAME: FIT}, "fits": {NAME: slower}}
     page = fits.page(record)
     assert "| **1.30** |" in page
-    assert f"above {fits.SLOWER} in 1; 1 of these" in page
+    assert f"above {fits.SLOWER} in 1; of these, 1 took" in page
