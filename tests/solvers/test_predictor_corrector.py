@@ -8,6 +8,7 @@ import pytest
 from nearfar.kernels import gram_numpy
 from nearfar.solvers import predictor_corrector
 from nearfar.solvers.predictor_corrector import (
+    AndersonMixing,
     Share,
     definite_step,
     definite_step_by_lanczos,
@@ -26,10 +27,38 @@ def test_lanczos_tells_how_far_a_matrix_stays_definite(rng, monkeypatch, steps, 
     C = np.linalg.solve(factor, np.linalg.solve(factor, B).T)
     true = -1 / np.linalg.eigvalsh(0.5 * (C + C.T))[0]
     solve = gram_numpy.lower_solver(factor)
-    found = definite_step_by_lanczos(solve, B)
+    found, _ = definite_step_by_lanczos(solve, B)
     error = 0.5 if steps == 5 else 2 * close + 1e-6
     assert true * (1 - error) <= found <= true * (1 + 1e-6 if steps > 5 else 1.5)
-    assert definite_step_by_lanczos(solve, np.eye(30)) > 1
+    assert definite_step_by_lanczos(solve, np.eye(30))[0] > 1
+
+
+def test_lanczos_starts_from_the_vector_of_a_similar_change(rng):
+    """In fewer products for the same length; and a vector that is no eigenvector hides none."""
+    A, B, C = rng.normal(size=(3, 80, 80))
+    A, B = A @ A.T + 80 * np.eye(80), B + B.T
+    factor, products = gram_numpy.cholesky(A), []
+    solve = gram_numpy.lower_solver(factor)
+
+    def counted(b, transposed):
+        products.append(1)
+        return solve(b, transposed)
+
+    def longest(change, start=None):
+        products.clear()
+        return *definite_step_by_lanczos(counted, change, 1e-3, start), len(products)
+
+    _, vector, _ = longest(B)
+    change = B + 0.02 * (C + C.T)
+    expected, other, cold = longest(change)
+    found, _, warm = longest(change, vector)
+    assert found == pytest.approx(expected, rel=2e-3)
+    assert warm < 0.75 * cold
+    whole = np.linalg.solve(factor, np.linalg.solve(factor, change).T)
+    least, vectors = np.linalg.eigh(0.5 * (whole + whole.T))
+    assert abs(vectors[:, 0] @ other) == pytest.approx(1, abs=0.01)
+    misled, *_ = longest(change, vectors[:, -1])
+    assert misled == pytest.approx(-1 / least[0], rel=2e-3)
 
 
 def test_how_far_values_stay_positive():
@@ -106,3 +135,29 @@ def test_a_long_step_may_be_followed_to_nearer_the_boundary(rng):
     assert len(shares) >= 2
     assert shares[0] == 1
     np.testing.assert_allclose(shares[1:], 0.8 + 0.1 * np.array(shorter[:-1]))
+
+
+@dataclass(frozen=True)
+class Place:
+    x: np.ndarray
+
+
+def test_mixing_solves_linear_equations_in_as_many_steps_as_unknowns(rng):
+    """p ← A p + b, which overshoots: steps of a factor of -2 diverge by themselves. Like GMRES,
+    mixing finds the fixed point of three unknowns from four residuals, in any inner product."""
+    Q = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    A, b, metric = Q @ np.diag([-2.0, 0.9, 0.5]) @ Q.T, rng.normal(size=3), np.diag([1, 2.0, 5])
+    mixing = AndersonMixing(lambda place: (place.x, metric @ place.x))
+    place = Place(np.zeros(3))
+    for _ in range(4):
+        place = mixing(place, Place(A @ place.x + b))
+    np.testing.assert_allclose(place.x, np.linalg.solve(np.eye(3) - A, b), rtol=1e-5)
+
+
+def test_mixing_forgets_what_is_long_past(monkeypatch):
+    """With a memory of one it is the last step itself."""
+    monkeypatch.setattr(predictor_corrector, "MIXED", 1)
+    mixing = AndersonMixing(lambda place: (place.x, place.x))
+    for _ in range(3):
+        found = mixing(Place(np.zeros(2)), Place(np.array([1.0, 2.0])))
+        np.testing.assert_allclose(found.x, [1, 2])

@@ -5,7 +5,7 @@ All in float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -230,6 +230,20 @@ def direction(target: float, inverse: Matrix, K: Matrix, product: Matrix) -> Mat
     return out
 
 
+def combination(weights: Sequence[float], arrays: Sequence[Matrix]) -> Matrix:
+    """The sum of matrices with these weights, read once each."""
+    out = np.empty(arrays[0].shape)
+
+    def rows_of(ends: tuple[int, int]) -> None:
+        rows = slice(*ends)
+        part = np.multiply(arrays[0][rows], weights[0], out=out[rows])
+        for weight, array in zip(weights[1:], arrays[1:], strict=True):
+            part += weight * array[rows]
+
+    in_threads(rows_of, _blocks(len(out), _NODES), (len(arrays) + 1) * out.nbytes)
+    return out
+
+
 def both(first: Callable[[], float], second: Callable[[], float], n: int) -> list[float]:
     """The results of two functions, which multiply n × n matrices and vectors, in threads."""
     return in_threads(lambda work: work(), [first, second], 64 * n**2 if n > _FEW_NODES else 0)
@@ -255,14 +269,18 @@ def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
     return _factored(array, extra, RIDGES)
 
 
-def product(A: Matrix, B: Matrix) -> Matrix:
-    """A B for matrices of many rows."""
-    out = np.empty((len(A), B.shape[1]))
+def product(A: Matrix | csr_array, B: Matrix) -> Matrix:
+    """A B for matrices of many rows; A may be sparse."""
+    out = np.empty((A.shape[0], B.shape[1]))
 
     def rows_of(ends: tuple[int, int]) -> None:
-        np.matmul(A[slice(*ends)], B, out=out[slice(*ends)])
+        rows = slice(*ends)
+        if isinstance(A, np.ndarray):
+            np.matmul(A[rows], B, out=out[rows])
+        else:
+            out[rows] = A[rows] @ B
 
-    in_threads(rows_of, _blocks(len(A)), A.size * B.shape[1])
+    in_threads(rows_of, _blocks(len(out), 2 * ROWS), A.size * B.shape[1])
     return out
 
 
@@ -403,6 +421,12 @@ def _node_differences(F: Matrix, heads: Index, tails: Index) -> Matrix:
 
     in_threads(rows_of, _blocks(len(F), _NODES), 32 * found.size)
     return found
+
+
+def eigenvalues(A: Matrix) -> Matrix:
+    """Those of a symmetric matrix, ascending: in a third of the time of `eigh`."""
+    values: Matrix = linalg.eigvalsh(A, driver="evd", check_finite=False)
+    return values
 
 
 def eigh(A: Matrix) -> tuple[Matrix, Matrix]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -150,6 +150,14 @@ def direction(target: float, inverse: Tensor, K: Tensor, product: Tensor) -> Ten
     return target * inverse - K - 0.5 * (product + product.T)
 
 
+def combination(weights: Sequence[float], arrays: Sequence[Tensor]) -> Tensor:
+    """The sum of matrices with these weights."""
+    out = weights[0] * arrays[0]
+    for weight, array in zip(weights[1:], arrays[1:], strict=True):
+        out.add_(array, alpha=weight)
+    return out
+
+
 def both(first: Callable[[], float], second: Callable[[], float], n: int) -> list[float]:  # noqa: ARG001
     """The results of two functions."""
     return [first(), second()]
@@ -185,6 +193,12 @@ def _products(K: Tensor, heads: Tensor, tails: Tensor, rows: slice) -> Tensor:
     """(eₕ − e_t)ᵀ K (eₕ' − e_t') for a range of edges and all edges."""
     difference = K[heads[rows]] - K[tails[rows]]
     return difference[:, heads] - difference[:, tails]
+
+
+def eigenvalues(A: Tensor) -> Tensor:
+    """Those of a symmetric matrix, ascending."""
+    values: Tensor = torch.linalg.eigvalsh(A)
+    return values
 
 
 def eigh(A: Tensor) -> tuple[Tensor, Tensor]:
