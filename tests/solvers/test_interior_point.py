@@ -188,32 +188,6 @@ def test_a_blocked_step_of_a_single_factor_is_made_again_in_double_precision(mon
     assert used == [True] + [False] * (len(used) - 1)
 
 
-def test_correctors_are_mixed_after_long_steps_alone(monkeypatch):
-    """The first step is damped, and so is one after a short one; the end is the same."""
-    program = program_of(*roll(100, 5))
-    *_, expected = until(interior_point(program), 1e-4)
-    lengths, mixed = [], []
-    plain, step_of = module.predictor_corrector, module._InteriorPoint.step
-
-    def watched(system, share, correctors, damping, mixing):
-        mixed.append(mixing is not None)
-        return plain(system, share, correctors, damping, mixing)
-
-    def measured(place, single=False):
-        step, left = step_of(place, single)
-        lengths.append(min(step.primal, step.dual))
-        return step, left
-
-    monkeypatch.setattr(module, "DOMINANT", (1, 0.0))
-    monkeypatch.setattr(module, "predictor_corrector", watched)
-    monkeypatch.setattr(module._InteriorPoint, "step", measured)
-    *_, last = until(interior_point(program), 1e-4)
-    assert last.residual <= 1e-4
-    assert last.info["bound"] == pytest.approx(expected.info["bound"], rel=2e-4)
-    assert mixed == [False, *(length >= module.LONG for length in lengths[:-1])]
-    assert any(mixed)
-
-
 @pytest.mark.slow
 def test_where_rounding_stops_the_path_other_coordinates_go_on(monkeypatch):
     """A thin roll: multipliers are large, K and S nearly singular, and plain coordinates end

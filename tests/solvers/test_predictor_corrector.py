@@ -8,7 +8,6 @@ import pytest
 from nearfar.kernels import gram_numpy
 from nearfar.solvers import predictor_corrector
 from nearfar.solvers.predictor_corrector import (
-    AndersonMixing,
     Share,
     definite_step,
     definite_step_by_lanczos,
@@ -135,29 +134,3 @@ def test_a_long_step_may_be_followed_to_nearer_the_boundary(rng):
     assert len(shares) >= 2
     assert shares[0] == 1
     np.testing.assert_allclose(shares[1:], 0.8 + 0.1 * np.array(shorter[:-1]))
-
-
-@dataclass(frozen=True)
-class Place:
-    x: np.ndarray
-
-
-def test_mixing_solves_linear_equations_in_as_many_steps_as_unknowns(rng):
-    """p ← A p + b, which overshoots: steps of a factor of -2 diverge by themselves. Like GMRES,
-    mixing finds the fixed point of three unknowns from four residuals, in any inner product."""
-    Q = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    A, b, metric = Q @ np.diag([-2.0, 0.9, 0.5]) @ Q.T, rng.normal(size=3), np.diag([1, 2.0, 5])
-    mixing = AndersonMixing(lambda place: (place.x, metric @ place.x))
-    place = Place(np.zeros(3))
-    for _ in range(4):
-        place = mixing(place, Place(A @ place.x + b))
-    np.testing.assert_allclose(place.x, np.linalg.solve(np.eye(3) - A, b), rtol=1e-5)
-
-
-def test_mixing_forgets_what_is_long_past(monkeypatch):
-    """With a memory of one it is the last step itself."""
-    monkeypatch.setattr(predictor_corrector, "MIXED", 1)
-    mixing = AndersonMixing(lambda place: (place.x, place.x))
-    for _ in range(3):
-        found = mixing(Place(np.zeros(2)), Place(np.array([1.0, 2.0])))
-        np.testing.assert_allclose(found.x, [1, 2])

@@ -5,7 +5,7 @@ All in float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -227,20 +227,6 @@ def direction(target: float, inverse: Matrix, K: Matrix, product: Matrix) -> Mat
         part -= 0.5 * (product[rows] + product[:, rows].T)
 
     in_threads(rows_of, _blocks(len(K), 64), 8 * K.nbytes)
-    return out
-
-
-def combination(weights: Sequence[float], arrays: Sequence[Matrix]) -> Matrix:
-    """The sum of matrices with these weights, read once each."""
-    out = np.empty(arrays[0].shape)
-
-    def rows_of(ends: tuple[int, int]) -> None:
-        rows = slice(*ends)
-        part = np.multiply(arrays[0][rows], weights[0], out=out[rows])
-        for weight, array in zip(weights[1:], arrays[1:], strict=True):
-            part += weight * array[rows]
-
-    in_threads(rows_of, _blocks(len(out), _NODES), (len(arrays) + 1) * out.nbytes)
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -148,14 +148,6 @@ def schur(
 def direction(target: float, inverse: Tensor, K: Tensor, product: Tensor) -> Tensor:
     """τ S⁻¹ − K − ½(P + Pᵀ)."""
     return target * inverse - K - 0.5 * (product + product.T)
-
-
-def combination(weights: Sequence[float], arrays: Sequence[Tensor]) -> Tensor:
-    """The sum of matrices with these weights."""
-    out = weights[0] * arrays[0]
-    for weight, array in zip(weights[1:], arrays[1:], strict=True):
-        out.add_(array, alpha=weight)
-    return out
 
 
 def both(first: Callable[[], float], second: Callable[[], float], n: int) -> list[float]:  # noqa: ARG001

@@ -10,9 +10,9 @@ z⁺ = u − y and z⁻ = v + y ≥ 0. With targets τ for all products:
 
 M is an elementwise product because every constraint has rank one. `predictor_corrector` chooses τ
 and adds the corrections, several if that pays: once (4) is factored, solving it again is cheap. The
-more constraints, the more of the time goes into factors, the more correctors pay, which are mixed
-in the norm ΔyᵀMΔy, and the longer steps should be. With few constraints they stay away from the
-boundary, where rounding would end the path at larger gaps.
+more constraints, the more of the time goes into factors, the more correctors pay, and the longer
+steps should be. With few constraints they stay away from the boundary, where rounding would end the
+path at larger gaps.
 
 For large programs (4) is first factored in single precision, in half the time; the same refinement
 removes the error. As M becomes ill-conditioned on the way, so that solutions have fewer than four
@@ -30,7 +30,7 @@ Steps from a poor start may be short, too, but there K and S are well-conditione
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
@@ -39,9 +39,7 @@ import numpy as np
 
 from nearfar.linalg import symmetric
 from nearfar.solvers.predictor_corrector import (
-    AndersonMixing,
     Share,
-    combined,
     definite_step_by_lanczos,
     positive_step,
     predictor_corrector,
@@ -60,8 +58,7 @@ SHARE = Share(0.95)  # of the way to the boundary of a cone
 MANY = 1000  # constraints
 CORRECTORS = (MANY, 6), (500, 3), (0, 1)  # constraints from which so many correctors pay, at most
 DOMINANT = 2500, 5.0  # constraints, and times n, from which factors take so long that these pay:
-LONG_SHARE, MORE_CORRECTORS, MORE_DAMPING = Share(0.9, 0.09), 8, 0.6
-LONG = 0.7  # length of both steps after which correctors are mixed: far from the path it is worse
+LONG_SHARE, MORE_CORRECTORS, MORE_DAMPING = Share(0.9, 0.09), 10, 0.6
 ROUGH = 0.1  # relative error of the length of a step, if there are fewer
 SHORT = 0.25  # length of one of the steps below which scaled coordinates may be needed:
 ROUNDED = 1e-10  # they are if the mean product is below this, relative to the norms of K and S
@@ -132,7 +129,6 @@ class Step:
     S: Array
     above: Array
     below: Array
-    load: Array  # M Δy of (4): Δyᵀ M Δy is the squared length of ΔS relative to K and S
     primal: float = 0.0
     dual: float = 0.0
 
@@ -183,7 +179,6 @@ class _InteriorPoint(Generic[State]):
     S: Array
     factors: tuple[Array, Array]  # of K and S
     is_scaled: bool = False
-    is_near: bool = False  # the central path, since the step to this place was long
 
     @classmethod
     def at(cls, program: Program[State], state: State) -> _InteriorPoint[State]:
@@ -246,10 +241,7 @@ class _InteriorPoint(Generic[State]):
         dominant = m >= max(DOMINANT[0], DOMINANT[1] * program.n)
         share = LONG_SHARE if dominant else SHARE
         if dominant:
-            mixing = AndersonMixing(lambda step: (step.y, step.load), system.combined)
-            best = predictor_corrector(
-                system, share, MORE_CORRECTORS, MORE_DAMPING, mixing if self.is_near else None
-            )
+            best = predictor_corrector(system, share, MORE_CORRECTORS, MORE_DAMPING)
         else:
             correctors = next(most for least, most in CORRECTORS if m >= least)
             best = predictor_corrector(system, share, correctors)
@@ -267,8 +259,7 @@ class _InteriorPoint(Generic[State]):
         if factor is None:
             return None
         state = program.point(unit, self.state.y, self.state.above, self.state.below)
-        factors = unit, factor
-        return _InteriorPoint(program, state, S, factors, is_scaled=True, is_near=self.is_near)
+        return _InteriorPoint(program, state, S, (unit, factor), is_scaled=True)
 
     def moved(self, step: Step) -> _InteriorPoint[State] | None:
         """The place after a step, which is shortened if rounding takes a matrix out of its cone."""
@@ -289,8 +280,7 @@ class _InteriorPoint(Generic[State]):
         if first is None or second is None:
             return None
         above, below = state.above + primal * step.above, state.below + primal * step.below
-        state, is_near = program.point(K, y, above, below), min(primal, dual) >= LONG
-        place = _InteriorPoint(program, state, S, (first, second), is_near=is_near)
+        place = _InteriorPoint(program, program.point(K, y, above, below), S, (first, second))
         return place.scaled() if self.is_scaled else place
 
 
@@ -338,7 +328,6 @@ class _Newton(Generic[State]):
             S,
             up + self._weights[0] * change,
             down - self._weights[1] * change,
-            left,
         )
 
     def refined(self, step: Step) -> Step:
@@ -378,14 +367,7 @@ class _Newton(Generic[State]):
             S + step.S,
             step.above + self._weights[0] * change,
             step.below - self._weights[1] * change,
-            step.load + left,
         )
-
-    def combined(self, weights: Sequence[float], steps: Sequence[Step]) -> Step:
-        """The sum of steps with these weights."""
-        K = self._program.gram.combination(weights, [step.K for step in steps])
-        nothing = [replace(step, K=0.0) for step in steps]
-        return replace(combined(weights, nothing), K=K)
 
     def limited(self, step: Step, share: float) -> Step:
         """The step with lengths of this share of the way to the boundary, at most 1."""

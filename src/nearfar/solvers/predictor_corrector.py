@@ -10,15 +10,10 @@ variables are equal, X Z = τI or x z = τ, for τ falling to zero. Newton's met
 
 A corrector can serve as the predictor of another one, which costs little once the linear system is
 factored. Correctors of correctors tend to overshoot in turns, primal and dual steps becoming long
-and short; the products of a mean of the last ones damp that. So this is a fixed-point iteration
-p ← f(p) whose answer is a step of Newton's method to the end. Anderson's mixing makes it faster:
-
-(3) predictor  Σ w_i (β f(p_i) + (1 − β) p_i) over the last ones, with Σ w_i = 1 and the least
-               ‖Σ w_i (f(p_i) − p_i)‖
+and short; the products of a mean of the last ones damp that.
 
 References
 ----------
-Anderson, Iterative procedures for nonlinear integral equations, J. ACM 12 (1965).
 Mehrotra, On the implementation of a primal-dual interior point method, SIAM J. Optim. 2 (1992).
 Toh, Todd & Tütüncü, SDPT3 - a Matlab software package for semidefinite programming, Optim. Methods
 Softw. 11 (1999), for the share 0.9 + 0.09 t.
@@ -26,9 +21,9 @@ Softw. 11 (1999), for the share 0.9 + 0.09 t.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,9 +40,6 @@ PAYS = 0.97  # share to which another corrector must reduce the mean product
 REACH = 0.9  # share of the step lengths that it must keep
 MISSES = 1  # correctors that may fail to pay
 DAMPING = 0.7  # weight of the last corrector in the mean, by default
-MIXED, BETA = 4, 0.8  # correctors of (3)
-MIXED_MISSES = 2  # MISSES of mixing, which is better on the whole, not each time
-NEARLY_SINGULAR = 1e-10  # ridge of the Gram matrix of (3), relative to its trace
 LANCZOS = 60  # largest number of Lanczos steps for the length of a step
 CLOSE = 0.02  # relative error of that length
 FRESH = 0.1  # share of a new start beside a given one, so that no direction is missed
@@ -94,17 +86,9 @@ class NewtonSystem(Protocol[Move]):
 
 
 def predictor_corrector(
-    system: NewtonSystem[Move],
-    share: Share,
-    correctors: int = 1,
-    damping: float = DAMPING,
-    mixing: Callable[[Move, Move], Move] | None = None,
+    system: NewtonSystem[Move], share: Share, correctors: int = 1, damping: float = DAMPING
 ) -> Move:
-    """The predictor step, corrected at most ``correctors`` times, as long as that pays.
-
-    ``mixing`` makes the next predictor of the last one and of the step that it has led to, such as
-    `AndersonMixing` does; the default is a mean of both, with the weight ``damping`` of the step.
-    """
+    """The predictor step, corrected at most ``correctors`` times, as long as that pays."""
     step = system.limited(system.direction(0.0, None), 1.0)  # (1)
     target, best, least, reach = system.mu, step, np.inf, 0.0
     predictor, misses = step, 0
@@ -115,56 +99,22 @@ def predictor_corrector(
         left = system.mean_product(step)
         if left > PAYS * least or step.primal + step.dual < REACH * reach:
             misses += 1
-            if misses > (MISSES if mixing is None else MIXED_MISSES):
+            if misses > MISSES:
                 break
         else:
             best, least, reach = step, left, step.primal + step.dual
         if number + 1 < correctors:
-            if mixing is not None:
-                predictor = mixing(predictor, step)
-            else:
-                predictor = combined((1 - damping, damping), (predictor, step)) if number else step
+            predictor = _mean(predictor, step, damping) if number else step
     return best
 
 
-def combined(weights: Sequence[float], steps: Sequence[Move]) -> Move:
-    """The sum of steps, dataclasses of arrays, with these weights."""
-    values = {}
-    for field in fields(steps[0]):  # type: ignore[arg-type] # see above
-        terms = [getattr(step, field.name) for step in steps]
-        values[field.name] = sum(w * term for w, term in zip(weights, terms, strict=True))
-    return replace(steps[0], **values)  # type: ignore[type-var] # the same
-
-
-class AndersonMixing(Generic[Move]):
-    """(3): the next predictor from the last ones and the steps f(p) that they have led to.
-
-    ``coordinates`` are two vectors of a step whose inner product is its squared length;
-    ``combined`` sums steps with weights.
-    """
-
-    def __init__(
-        self,
-        coordinates: Callable[[Move], tuple[Array, Array]],
-        combined: Callable[[Sequence[float], Sequence[Move]], Move] = combined,
-    ) -> None:
-        self._coordinates, self._combined = coordinates, combined
-        self._last: list[tuple[Move, Move]] = []
-        self._residuals: list[tuple[Array, Array]] = []
-
-    def __call__(self, predictor: Move, step: Move) -> Move:
-        """The next predictor, after a predictor has led to a step."""
-        (y, load), (y_before, load_before) = self._coordinates(step), self._coordinates(predictor)
-        self._last = [*self._last, (step, predictor)][-MIXED:]
-        self._residuals = [*self._residuals, (y - y_before, load - load_before)][-MIXED:]
-        if len(self._last) == 1:
-            return step
-        G = np.array([[float(a @ b) for _, b in self._residuals] for a, _ in self._residuals])
-        ridge = NEARLY_SINGULAR * G.trace() or 1.0
-        weights = np.linalg.solve(G + ridge * np.eye(len(G)), np.ones(len(G)))
-        weights /= weights.sum()
-        steps, predictors = zip(*self._last, strict=True)
-        return self._combined([*BETA * weights, *(1 - BETA) * weights], [*steps, *predictors])
+def _mean(first: Move, second: Move, weight: float) -> Move:
+    """The mean of two steps, dataclasses of arrays, with this weight of the second."""
+    names = [field.name for field in fields(second)]  # type: ignore[arg-type] # see above
+    values = {
+        name: (1 - weight) * getattr(first, name) + weight * getattr(second, name) for name in names
+    }
+    return replace(second, **values)  # type: ignore[type-var] # the same
 
 
 def positive_step(values: Array, changes: Array) -> float:
