@@ -216,10 +216,22 @@ def run_nearfar(task):
         "reported_objective": float(model.objective_),
         "duality_gap": float(model.duality_gap_),
         "history": worker.columns(model.history_),
+        "versions": blas_versions(),
     }
     solved = best["program"]  # in units of its own, and D may be a little larger in it
     y = best["iterate"].state.y * solved.scale * solved.given / solved.squares
     return worker.as_numpy(model.kernel_), worker.as_numpy(y), facts
+
+
+def blas_versions():
+    """The BLAS libraries of this process, each with the processor that its kernels are for."""
+    from threadpoolctl import threadpool_info
+
+    found = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    names = {
+        f"{pool['internal_api']} {pool['version']} {pool.get('architecture')}" for pool in found
+    }
+    return {"BLAS": " and ".join(sorted(names))}
 
 
 PROGRAMS = {

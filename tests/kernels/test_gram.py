@@ -139,6 +139,23 @@ def test_eigenvalues_ascend(case, backend):
     values, vectors = map(backend.to_numpy, gram_kernels_for(k).eigh(k))
     assert (np.diff(values) >= 0).all()
     np.testing.assert_allclose((vectors * values) @ vectors.T, case[0], atol=1e-10)
+    alone = backend.to_numpy(gram_kernels_for(k).eigenvalues(k))
+    np.testing.assert_allclose(alone, values, atol=1e-10 * values[-1])
+
+
+@pytest.mark.parametrize("rows", [2, 10**6])
+@pytest.mark.parametrize("dense", [0, 10**6])
+def test_a_product_with_a_laplacian(case, backend, monkeypatch, rows, dense):
+    """Sparse or dense, whatever the size of the blocks."""
+    monkeypatch.setattr(gram_numpy, "_DENSE", dense)
+    K, W, heads, tails, weights, _ = case
+    k, w, i, j, weight = on(backend, K, W, heads, tails, weights)
+    gram = gram_kernels_for(k)
+    monkeypatch.setattr(gram, "ROWS", rows)
+    expected = backend.to_numpy(gram.laplacian(i, j, weight, len(K))) @ K
+    S = gram.sparse_laplacian(i, j, weight, len(K))
+    np.testing.assert_allclose(backend.to_numpy(gram.product(S, k)), expected, rtol=1e-12)
+    np.testing.assert_allclose(backend.to_numpy(gram.product(w, k)), W @ K, rtol=1e-12)
 
 
 @pytest.mark.parametrize("rows", [2, 7, 10**6])

@@ -26,10 +26,38 @@ def test_lanczos_tells_how_far_a_matrix_stays_definite(rng, monkeypatch, steps, 
     C = np.linalg.solve(factor, np.linalg.solve(factor, B).T)
     true = -1 / np.linalg.eigvalsh(0.5 * (C + C.T))[0]
     solve = gram_numpy.lower_solver(factor)
-    found = definite_step_by_lanczos(solve, B)
+    found, _ = definite_step_by_lanczos(solve, B)
     error = 0.5 if steps == 5 else 2 * close + 1e-6
     assert true * (1 - error) <= found <= true * (1 + 1e-6 if steps > 5 else 1.5)
-    assert definite_step_by_lanczos(solve, np.eye(30)) > 1
+    assert definite_step_by_lanczos(solve, np.eye(30))[0] > 1
+
+
+def test_lanczos_starts_from_the_vector_of_a_similar_change(rng):
+    """In fewer products for the same length; and a vector that is no eigenvector hides none."""
+    A, B, C = rng.normal(size=(3, 80, 80))
+    A, B = A @ A.T + 80 * np.eye(80), B + B.T
+    factor, products = gram_numpy.cholesky(A), []
+    solve = gram_numpy.lower_solver(factor)
+
+    def counted(b, transposed):
+        products.append(1)
+        return solve(b, transposed)
+
+    def longest(change, start=None):
+        products.clear()
+        return *definite_step_by_lanczos(counted, change, 1e-3, start), len(products)
+
+    _, vector, _ = longest(B)
+    change = B + 0.02 * (C + C.T)
+    expected, other, cold = longest(change)
+    found, _, warm = longest(change, vector)
+    assert found == pytest.approx(expected, rel=2e-3)
+    assert warm < 0.75 * cold
+    whole = np.linalg.solve(factor, np.linalg.solve(factor, change).T)
+    least, vectors = np.linalg.eigh(0.5 * (whole + whole.T))
+    assert abs(vectors[:, 0] @ other) == pytest.approx(1, abs=0.01)
+    misled, *_ = longest(change, vectors[:, -1])
+    assert misled == pytest.approx(-1 / least[0], rel=2e-3)
 
 
 def test_how_far_values_stay_positive():

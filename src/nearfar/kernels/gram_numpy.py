@@ -255,14 +255,18 @@ def schur_of_rows(C: Matrix, CW: Matrix, extra: Matrix) -> Matrix | None:
     return _factored(array, extra, RIDGES)
 
 
-def product(A: Matrix, B: Matrix) -> Matrix:
-    """A B for matrices of many rows."""
-    out = np.empty((len(A), B.shape[1]))
+def product(A: Matrix | csr_array, B: Matrix) -> Matrix:
+    """A B for matrices of many rows; A may be sparse."""
+    out = np.empty((A.shape[0], B.shape[1]))
 
     def rows_of(ends: tuple[int, int]) -> None:
-        np.matmul(A[slice(*ends)], B, out=out[slice(*ends)])
+        rows = slice(*ends)
+        if isinstance(A, np.ndarray):
+            np.matmul(A[rows], B, out=out[rows])
+        else:
+            out[rows] = A[rows] @ B
 
-    in_threads(rows_of, _blocks(len(A)), A.size * B.shape[1])
+    in_threads(rows_of, _blocks(len(out), 2 * ROWS), A.size * B.shape[1])
     return out
 
 
@@ -403,6 +407,12 @@ def _node_differences(F: Matrix, heads: Index, tails: Index) -> Matrix:
 
     in_threads(rows_of, _blocks(len(F), _NODES), 32 * found.size)
     return found
+
+
+def eigenvalues(A: Matrix) -> Matrix:
+    """Those of a symmetric matrix, ascending: in a third of the time of `eigh`."""
+    values: Matrix = linalg.eigvalsh(A, driver="evd", check_finite=False)
+    return values
 
 
 def eigh(A: Matrix) -> tuple[Matrix, Matrix]:

@@ -187,6 +187,12 @@ def _products(K: Tensor, heads: Tensor, tails: Tensor, rows: slice) -> Tensor:
     return difference[:, heads] - difference[:, tails]
 
 
+def eigenvalues(A: Tensor) -> Tensor:
+    """Those of a symmetric matrix, ascending."""
+    values: Tensor = torch.linalg.eigvalsh(A)
+    return values
+
+
 def eigh(A: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, ascending, and vectors of a symmetric matrix."""
     values, vectors = torch.linalg.eigh(A)

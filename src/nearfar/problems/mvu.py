@@ -169,7 +169,7 @@ class MVUProgram:
 
         def second(weights: Matrix) -> float:
             L = gram.laplacian(i, j, kernels.like(weights, reference), n)
-            value = float(gram.eigh(L)[0][1])
+            value = float(gram.eigenvalues(L)[1])
             if value <= 0:
                 raise IllConditionedError
             return value
@@ -452,7 +452,7 @@ class MVUProgram:
         kernels, gram, unit, n = kernels_for(state.K), self.gram, self.scale, self.n
         objective = self.objective(state)
         S = self.dual_slack(state.y)
-        least = float(gram.eigh(S)[0][:2].min())  # 1 is an eigenvector of eigenvalue 0
+        least = float(gram.eigenvalues(S)[:2].min())  # 1 is an eigenvector of eigenvalue 0
         hidden = self.hidden(state)
         bound, below = self.bound(state), max(0.0, -float(eigenvalues.min()) / unit)
         inside = replace(

@@ -51,13 +51,14 @@ Array = Any
 LOOSE = 1e-4  # share of a residual that a factor in single precision may leave, to be used again
 USELESS = 0.5  # the same, above which the step is made again in double precision
 CORRECTIONS = 3  # largest number of refinements of a direction
-ACCURATE = 1e-11  # residual of the constraints at which refinement stops
+ACCURATE = 1e-11  # residual of the constraints at which refinement stops, and the same
+NEGLIGIBLE = 1e-7  # relative to the gap that the products leave, if that is below 1
 WORTH = 0.3  # refinement also stops if it leaves more than this share of the residual
 SHARE = Share(0.95)  # of the way to the boundary of a cone
 MANY = 1000  # constraints
 CORRECTORS = (MANY, 6), (500, 3), (0, 1)  # constraints from which so many correctors pay, at most
 DOMINANT = 2500, 5.0  # constraints, and times n, from which factors take so long that these pay:
-LONG_SHARE, MORE_CORRECTORS, MORE_DAMPING = Share(0.9, 0.09), 8, 0.6
+LONG_SHARE, MORE_CORRECTORS, MORE_DAMPING = Share(0.9, 0.09), 10, 0.6
 ROUGH = 0.1  # relative error of the length of a step, if there are fewer
 SHORT = 0.25  # length of one of the steps below which scaled coordinates may be needed:
 ROUNDED = 1e-10  # they are if the mean product is below this, relative to the norms of K and S
@@ -310,7 +311,7 @@ class _Newton(Generic[State]):
         up, down = target / zp - state.above, target / zm - state.below
         lengths, second = target * self._inverse_lengths - self._lengths, 0.0
         if predictor is not None:
-            second = predictor.S @ predictor.K
+            second = program.gram.product(predictor.S, predictor.K)
             lengths = lengths - program.product_lengths(inverse, second)
             up = up + predictor.above * predictor.y / zp
             down = down - predictor.below * predictor.y / zm
@@ -318,7 +319,9 @@ class _Newton(Generic[State]):
         self._before = float(abs(left).max())
         change = program.gram.solve_factored(self._M, left)
         S = program.change(change)
-        product = program.gram.product(inverse, S @ state.K + second)
+        moved = program.gram.product(S, state.K)
+        moved += second
+        product = program.gram.product(inverse, moved)
         return Step(
             program.gram.direction(target, inverse, state.K, product),
             change,
@@ -335,8 +338,9 @@ class _Newton(Generic[State]):
         left = self._residual(step)
         size = float(abs(left).max())
         self.left = size / self._before if self._before > 0 else 0.0
+        gap = min(1.0, self._program.remaining(self.mu, self._state))
         for _ in range(CORRECTIONS):
-            if size <= ACCURATE:
+            if size <= max(ACCURATE, NEGLIGIBLE * gap):
                 break
             better = self._solve(step, left)
             left = self._residual(better)
@@ -355,7 +359,8 @@ class _Newton(Generic[State]):
         """The direction, corrected by the solution of (4) for its residual."""
         change = self._program.gram.solve_factored(self._M, left)
         S = self._program.change(change)
-        product = self._program.gram.product(self._inverse, S @ self._state.K)
+        gram = self._program.gram
+        product = gram.product(self._inverse, gram.product(S, self._state.K))
         return Step(
             step.K - symmetric(product),
             step.y + change,
@@ -392,8 +397,14 @@ def _longest_steps(
 ) -> Callable[[Array], float]:
     """A function of a change: about how far the matrix of this factor stays definite along it."""
     if len(factor) > gram.EXACT_NODES:
-        solve = gram.lower_solver(factor)
-        return lambda change: definite_step_by_lanczos(solve, change, close)
+        solve, start = gram.lower_solver(factor), None
+
+        def nearly(change: Array) -> float:
+            nonlocal start  # changes of one step are similar
+            length, start = definite_step_by_lanczos(solve, change, close, start)
+            return length
+
+        return nearly
 
     least_eigenvalue = gram.least_relative_eigenvalue(factor)
 
