@@ -153,6 +153,7 @@ def test_move_is_place(problem, host, line, t):
         got, wanted = host(getattr(moved, name)), host(getattr(placed, name))
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9 * np.abs(wanted).max())
     assert moved.triplets is at.triplets
+    assert moved.Z is along.map  # whose memory it takes
 
 
 def test_only_edges_that_occur_have_lengths(case, problem, factor, host):

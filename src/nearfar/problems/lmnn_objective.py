@@ -492,11 +492,15 @@ class LMNNObjective(LMNNPoints):
         return (s0, s1, s2), prox, more[0] if more else None
 
     def move(self, at: Placement, line: Line, t: float) -> Placement:
-        """The placement at L + tΔ; lengths follow without touching the points again."""
+        """The placement at L + tΔ; lengths follow without touching the points again.
+
+        This uses the line up: the new images take the memory of its map.
+        """
         (e1, e2), (p1, p2) = line.edge_change, line.pair_change
         pull, pull1, pull2 = line.pull
-        Z = t * line.map
-        Z += at.Z  # in place: new pages of large arrays cost more than their sums
+        Z = line.map
+        Z *= t  # in place: new pages of large arrays cost more than their sums
+        Z += at.Z
         return Placement(
             at.L + t * line.direction,
             Z,
