@@ -145,6 +145,14 @@ def test_slope_at_zero_is_the_gradient_along_the_direction(problem, line):
     assert along.at(0.0)[1] == pytest.approx(np.vdot(problem.gradient(at), direction))
 
 
+@pytest.mark.parametrize("share", [1.0, -0.6])
+def test_rescaling_is_the_line_along_the_factor(problem, line, share):
+    at = line[0]
+    got, wanted = problem.rescaling(at, share), problem.line(at, share * at.L)
+    for t in (0.0, 0.7):
+        assert got.at(t) == pytest.approx(wanted.at(t), rel=1e-12)
+
+
 @pytest.mark.parametrize("t", [0.0, 0.7, 3.0])
 def test_move_is_place(problem, host, line, t):
     at, direction, along = line

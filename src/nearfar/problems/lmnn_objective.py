@@ -441,8 +441,14 @@ class LMNNObjective(LMNNPoints):
 
     def line(self, at: Placement, direction: Matrix) -> Line:
         """The smoothed objective along L + t · direction."""
+        return self._line(at, direction, self._map(direction, self.U))
+
+    def rescaling(self, at: Placement, share: float) -> Line:
+        """The smoothed objective along (1 + t · share) L, without touching the points again."""
+        return self._line(at, share * at.L, share * at.Z)
+
+    def _line(self, at: Placement, direction: Matrix, map_: Array) -> Line:
         triplets, mu = at.triplets, self.push_weight
-        map_ = self._map(direction, self.U)
         e1, e2 = self._products(at.Z, map_, *self._near_edges(triplets))
         p1, p2 = self._products(at.Z, map_, triplets.heads, triplets.tails)
         slack, prox, weights = self._that_matter(at, (e1, e2), (p1, p2))

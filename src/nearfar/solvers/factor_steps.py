@@ -96,7 +96,7 @@ def at_best_scale(
         previous_count, count = count, len(at.triplets)
         share = max(share**2, TUNING.least_share) if count == previous_count == 0 else 0.5**0.5
         reach = 1 - share
-        line = problem.line(at, L)
+        line = problem.rescaling(at, 1.0)
         grow = exact_step(line.at, line.limit)
         shrink = 0.0 if grow > 0 else exact_step(problem.line(at, -reach * L).at, 1.0)
         L = (1 + grow - reach * shrink) * L
@@ -118,7 +118,7 @@ def shrunk(
     the gap is small.
     """
     here = problem.place(L, triplets)
-    line = problem.line(here, -L)
+    line = problem.rescaling(here, -1.0)
     moved = problem.move(here, line, exact_step(line.at, 1 - TUNING.smallest))
     again, found = problem.certify(moved.L, triplets)
     if again.objective < proof.objective and again.gap <= max(proof.gap, tol):
