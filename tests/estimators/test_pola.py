@@ -13,6 +13,7 @@ from sklearn.utils._testing import assert_allclose
 import nearfar
 from nearfar import POLA, KernelPOLA, Tuples
 from nearfar.errors import ConvergenceWarning, DataWarning, InvalidInputError
+from nearfar.solvers import shifted_inverse
 from nearfar.solvers.pola import MarginProjections
 
 LEARNERS = [POLA(), KernelPOLA("rbf", 0.2), KernelPOLA("poly", 0.3, kernel_params={"degree": 2})]
@@ -80,6 +81,17 @@ def test_one_by_one_is_the_same_as_in_batches(learner, sizes, stream):
     assert_same(parts, whole, rtol=0.0 if isinstance(learner, POLA) else 1e-9)
     assert_allclose(parts.pair_distance(pairs), whole.pair_distance(pairs), rtol=1e-7)
     assert whole.n_pairs_seen_ == 150
+
+
+def test_one_by_one_is_the_same_up_to_rounding_with_a_kept_inverse(stream, monkeypatch):
+    monkeypatch.setattr(shifted_inverse, "LAPACK_ROWS", 2)  # 128 features, without the time
+    pairs, y = stream
+    whole, parts = POLA().partial_fit(pairs, y), POLA()
+    for pair, sign in zip(pairs, y, strict=True):
+        parts.partial_fit(pair[None], [sign])
+    assert_same(parts, whole, rtol=1e-10)
+    monkeypatch.undo()
+    assert_same(POLA().partial_fit(pairs, y), whole, rtol=1e-10)
 
 
 @each

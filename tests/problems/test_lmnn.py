@@ -145,6 +145,14 @@ def test_slope_at_zero_is_the_gradient_along_the_direction(problem, line):
     assert along.at(0.0)[1] == pytest.approx(np.vdot(problem.gradient(at), direction))
 
 
+@pytest.mark.parametrize("share", [1.0, -0.6])
+def test_rescaling_is_the_line_along_the_factor(problem, line, share):
+    at = line[0]
+    got, wanted = problem.rescaling(at, share), problem.line(at, share * at.L)
+    for t in (0.0, 0.7):
+        assert got.at(t) == pytest.approx(wanted.at(t), rel=1e-12)
+
+
 @pytest.mark.parametrize("t", [0.0, 0.7, 3.0])
 def test_move_is_place(problem, host, line, t):
     at, direction, along = line
@@ -153,6 +161,7 @@ def test_move_is_place(problem, host, line, t):
         got, wanted = host(getattr(moved, name)), host(getattr(placed, name))
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9 * np.abs(wanted).max())
     assert moved.triplets is at.triplets
+    assert moved.Z is along.map  # whose memory it takes
 
 
 def test_only_edges_that_occur_have_lengths(case, problem, factor, host):

@@ -203,6 +203,21 @@ def test_line_is_the_smoothed_objective(several, problem, maps, with_prox, t):
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9 * np.abs(wanted).max())
 
 
+def test_a_search_of_a_sample_is_that_of_its_rows(problem, maps):
+    """Rows without target edges are left out of the search, and have no triplets."""
+    some, C = problem.sampled(6), maps()
+    rows = {}
+    for each in (some, problem):
+        found = each.search(each.factor(C), 0.5, WIDTH)
+        heads, tails = each.edges
+        columns = heads[found.edge], tails[found.edge], found.tails[found.pair]
+        rows[each is some] = set(zip(*(column.tolist() for column in columns), strict=True))
+    sampled = set(some.edges[0].tolist())
+    assert 1 < len(sampled) < 17
+    assert rows[True] == {row for row in rows[False] if row[0] in sampled}
+    assert rows[True]
+
+
 @pytest.mark.parametrize("margin", [0.0, 0.5, EVERYTHING])
 def test_search_finds_the_triplets_within_the_margin(several, problem, maps, margin):
     C = maps()
@@ -359,6 +374,7 @@ def test_everything_is_the_same_on_tensors(several, problem, build_several, back
                 "objective": each.objective(at),
                 "slope": np.vdot(each.gradient(at), direction),
                 "line": each.line(at, direction).at(0.7),
+                "rescaling": each.rescaling(at, -0.6).at(0.7),
                 "bound": (certificate.objective, certificate.bound, certificate.complementarity),
                 "ratios": np.concatenate(certificate.ratios),
             }

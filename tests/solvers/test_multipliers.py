@@ -1,5 +1,6 @@
 """The descent: it ends at the optimum over all metrics, from anywhere, and can be continued."""
 
+import weakref
 from dataclasses import replace
 from itertools import islice
 
@@ -8,7 +9,7 @@ import pytest
 
 from nearfar.kernels import kernels_for
 from nearfar.problems.lmnn import LMNNProblem
-from nearfar.solvers import Status, run
+from nearfar.solvers import Status, multipliers, run
 from nearfar.solvers.factor_steps import (
     _of_square,
     at_best_scale,
@@ -16,8 +17,8 @@ from nearfar.solvers.factor_steps import (
     row_scales,
 )
 from nearfar.solvers.hinge_problem import TUNING
-from nearfar.solvers.multiplier_state import Searches
-from nearfar.solvers.multipliers import proximal_factor_descent
+from nearfar.solvers.multiplier_state import Searches, State
+from nearfar.solvers.multipliers import descend_in_both_precisions, proximal_factor_descent
 from nearfar.supervision import class_order, nearest_targets
 
 TOL = 1e-3
@@ -455,3 +456,51 @@ def test_late_searches_do_not_widen_without_bound():
     wide = Searches(1.0, 10.0, 3, 3)
     wide.record(1, 1.0, 2.0)
     assert wide.margin == 10.0
+
+
+# -- memory ---
+
+
+def test_images_of_the_old_rows_are_gone_before_those_of_the_new_ones(problem, monkeypatch):
+    """They are as large as the points, and there are three of them in a step already."""
+    place, left = LMNNProblem.place, []
+
+    def watched(self, L, triplets):
+        if watched.at is not None:
+            left.append(watched.at())
+        return place(self, L, triplets)
+
+    watched.at = None
+    adapt = State._adapt_rank
+
+    def watching(self, certificate):
+        watched.at = weakref.ref(self.at.Z)
+        adapt(self, certificate)
+        watched.at = None
+
+    monkeypatch.setattr(LMNNProblem, "place", watched)
+    monkeypatch.setattr(State, "_adapt_rank", watching)
+    solved(problem, np.eye(problem.basis.shape[1]))
+    assert left
+    assert left == [None] * len(left)
+
+
+def test_triplets_of_float32_are_gone_once_float64_has_its_own(wine, monkeypatch):
+    X, y = wine
+    problem = problem_of(X.astype(np.float32), y)
+    in_double, doubled = LMNNProblem.in_double, []
+
+    def watched(self):
+        doubled.append(in_double(self))
+        return doubled[-1]
+
+    monkeypatch.setattr(LMNNProblem, "in_double", watched)
+    monkeypatch.setattr(multipliers, "TUNING", replace(TUNING, most_looks=1))
+    held = None
+    for iterate in descend_in_both_precisions(problem, problem.first_guess(), 0.0):
+        if doubled:
+            break
+        held = weakref.ref(iterate.state.heads)
+    assert held is not None
+    assert held() is None
+    assert doubled[0].exact() is doubled[0].U  # not computed again

@@ -140,8 +140,8 @@ class KernelPOLA(PairLearner, KernelMetricLearner):
 
     Notes
     -----
-    With r directions so far, a pair costs O(r d + r²), and a near pair with a loss O(r³) for one
-    eigenvector; a new point costs O(r d). Memory is O(r² + r d) beside the pairs. Kernel values are
+    With r directions so far, a pair costs O(r d + r²), and O(r³) once in some hundred near pairs
+    with a loss; a new point costs O(r d). Memory is O(r² + r d) beside the pairs. Kernel values are
     computed where the data is, in float64; the rest is sequential and happens on the host. With a
     kernel of full rank, such as RBF, every pair of new points is a new direction until the limit,
     and without a limit enough epochs satisfy all margins, whichever pairs are near. Sparse input is

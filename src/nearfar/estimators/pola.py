@@ -123,10 +123,11 @@ class POLA(PairLearner, MetricLearner):
 
     Notes
     -----
-    A pair costs O(d²), a near pair with a loss O(d³) for one eigenvector: about 4 and 70
-    microseconds at d = 50. Memory is O(d²) beside the pairs. The work is sequential and happens on
-    the host in float64; torch tensors are copied there a few megabytes at a time, and the map goes
-    back to their device. `fit` refuses sparse input.
+    A pair costs O(d²), and O(d³) once in some hundred near pairs with a loss: 4 microseconds at
+    d = 50, and 70 for a near pair with a loss, which costs 150 at d = 164. Memory is O(d²) beside
+    the pairs. The work is sequential and happens on the host in float64; torch tensors are copied
+    there a few megabytes at a time, and the map goes back to their device. `fit` refuses sparse
+    input.
 
     References
     ----------
@@ -221,7 +222,8 @@ class POLA(PairLearner, MetricLearner):
     def partial_fit(self, X: Any, y: Any = None) -> POLA:
         """Learn from the next pairs of a stream, each once and in the given order.
 
-        One call with all pairs and one call for each pair give exactly the same answer. If a call
+        One call with all pairs and one call for each pair give exactly the same answer, from 128
+        features on up to rounding. If a call
         fails or is interrupted, nothing of it is learned. The pairs of a call may all be near or
         all be far, and may contradict earlier ones.
 

@@ -337,6 +337,10 @@ class LMNNBlockObjective(LMNNObjective):
         pull = at.pull, 2 * self._pull(at.L, direction), self._pull(direction, direction)
         return BlockLine(at, direction, pull)
 
+    def rescaling(self, at: Placed, share: float) -> BlockLine:  # type: ignore[override]
+        """The smoothed objective along (1 + t · share) L."""
+        return self.line(at, share * at.L)
+
     def move(self, at: Placed, line: BlockLine, t: float) -> Placed:  # type: ignore[override]
         """The placement at L + tΔ."""
         L, held = at.L + t * line.direction, at.triplets.held

@@ -441,8 +441,14 @@ class LMNNObjective(LMNNPoints):
 
     def line(self, at: Placement, direction: Matrix) -> Line:
         """The smoothed objective along L + t · direction."""
+        return self._line(at, direction, self._map(direction, self.U))
+
+    def rescaling(self, at: Placement, share: float) -> Line:
+        """The smoothed objective along (1 + t · share) L, without touching the points again."""
+        return self._line(at, share * at.L, share * at.Z)
+
+    def _line(self, at: Placement, direction: Matrix, map_: Array) -> Line:
         triplets, mu = at.triplets, self.push_weight
-        map_ = self._map(direction, self.U)
         e1, e2 = self._products(at.Z, map_, *self._near_edges(triplets))
         p1, p2 = self._products(at.Z, map_, triplets.heads, triplets.tails)
         slack, prox, weights = self._that_matter(at, (e1, e2), (p1, p2))
@@ -492,11 +498,15 @@ class LMNNObjective(LMNNPoints):
         return (s0, s1, s2), prox, more[0] if more else None
 
     def move(self, at: Placement, line: Line, t: float) -> Placement:
-        """The placement at L + tΔ; lengths follow without touching the points again."""
+        """The placement at L + tΔ; lengths follow without touching the points again.
+
+        This uses the line up: the new images take the memory of its map.
+        """
         (e1, e2), (p1, p2) = line.edge_change, line.pair_change
         pull, pull1, pull2 = line.pull
-        Z = t * line.map
-        Z += at.Z  # in place: new pages of large arrays cost more than their sums
+        Z = line.map
+        Z *= t  # in place: new pages of large arrays cost more than their sums
+        Z += at.Z
         return Placement(
             at.L + t * line.direction,
             Z,

@@ -244,7 +244,8 @@ class LMNNPoints:
 
     def in_double(self) -> Self:
         """The same problem in float64."""
-        return replace(self, U=self.exact(), kept=self._exactly_kept)
+        U = self.exact()
+        return replace(self, U=U, kept=self._exactly_kept, exact=lambda: U)
 
     def factor(self, components: Matrix) -> Matrix:
         """The factor on U of a factor on the features (exact on the span of the data)."""

@@ -172,20 +172,21 @@ class MultiMetricProblem(LMNNProblem):
     ) -> tuple[Array, Array]:
         kernels, n = self.kernels, len(self.U)
         labels = kernels.index(labels_of(self.starts), self.U)
+        rows = kernels.flatnonzero(reach > -np.inf)  # few of a sample
         codes = [labels[:0]]
         for metric in range(self.n_metrics):
             points = kernels.flatnonzero(self.metric_of == metric)
             images = self._with_kept(Z[metric :: self.n_metrics], kept)
             screen = kernels.single(images) if screened else None
             heads, tails = kernels.cross_impostor_pairs(
-                images,
-                reach,
+                images[rows],
+                reach[rows],
                 images[points],
-                labels,
+                labels[rows],
                 labels[points],
-                None if screen is None else (screen, screen[points]),
+                None if screen is None else (screen[rows], screen[points]),
             )
-            codes.append(heads * n + points[tails])
+            codes.append(rows[heads] * n + points[tails])
         code = kernels.unique(kernels.concatenate(codes))
         return code // n, code % n
 

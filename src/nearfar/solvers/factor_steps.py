@@ -17,7 +17,6 @@ from nearfar.solvers.hinge_problem import (
     Known,
 )
 from nearfar.solvers.line_search import Line, exact_step
-from nearfar.solvers.quasi_newton import LBFGS
 
 Matrix = NDArray[np.float64]
 
@@ -97,7 +96,7 @@ def at_best_scale(
         previous_count, count = count, len(at.triplets)
         share = max(share**2, TUNING.least_share) if count == previous_count == 0 else 0.5**0.5
         reach = 1 - share
-        line = problem.line(at, L)
+        line = problem.rescaling(at, 1.0)
         grow = exact_step(line.at, line.limit)
         shrink = 0.0 if grow > 0 else exact_step(problem.line(at, -reach * L).at, 1.0)
         L = (1 + grow - reach * shrink) * L
@@ -119,7 +118,7 @@ def shrunk(
     the gap is small.
     """
     here = problem.place(L, triplets)
-    line = problem.line(here, -L)
+    line = problem.rescaling(here, -1.0)
     moved = problem.move(here, line, exact_step(line.at, 1 - TUNING.smallest))
     again, found = problem.certify(moved.L, triplets)
     if again.objective < proof.objective and again.gap <= max(proof.gap, tol):
@@ -127,12 +126,14 @@ def shrunk(
     return L, proof, triplets
 
 
-def adapt_rank(
-    problem: HingeProblem[At, Known, Along], at: At, certificate: Certificate, memory: LBFGS
-) -> At:
-    """Drop negligible rows of L, and add rows where the dual proves that M should grow.
+def adapted_rows(
+    problem: HingeProblem[At, Known, Along], at: At, certificate: Certificate
+) -> tuple[Matrix, Matrix] | None:
+    """How to drop negligible rows of L, and add rows where the dual proves that M should grow.
 
-    Several metrics have the same number of rows; those of lower rank end in rows of zeros.
+    A rotation, to be multiplied with L, and a direction for the new rows, which are zero after it;
+    None if L has all rows that it needs, and no others. Several metrics have the same number of
+    rows; those of lower rank end in rows of zeros.
     """
     stack = at.L.reshape(-1, *at.L.shape[-2:])
     # Of L Lᵀ, which has the eigenvalues of M; an SVD of L may fail on near multiples of I.
@@ -161,19 +162,22 @@ def adapt_rank(
     ]
     rows = max(1, *(int(kept.sum()) + len(new) for kept, new in zip(alive, added, strict=True)))
     if rows == stack.shape[1] and not any(map(len, added)):
-        return at
+        return None
     rotation = np.zeros((len(stack), rows, stack.shape[1]))
     direction = np.zeros((len(stack), rows, stack.shape[2]))
     for metric, (kept, new) in enumerate(zip(alive, added, strict=True)):
         rank = kept.sum()
         rotation[metric, :rank] = left[metric][:, kept].T
         direction[metric, rank : rank + len(new)] = new
-    rotation = rotation.reshape(*at.L.shape[:-2], rows, -1)
-    memory.transform(rotation)
-    at = problem.place(rotation @ at.L, at.triplets)
+    shape = at.L.shape[:-2]
+    return rotation.reshape(*shape, rows, -1), direction.reshape(*shape, rows, -1)
+
+
+def grown(problem: HingeProblem[At, Known, Along], at: At, direction: Matrix) -> At:
+    """The best place along a direction for rows of L that are zero."""
     if not direction.any():
         return at
-    line = problem.line(at, direction.reshape(at.L.shape))
+    line = problem.line(at, direction)
     return problem.move(at, line, exact_step(_of_square(line.at), line.limit) ** 0.5)
 
 

@@ -149,6 +149,7 @@ class HingeProblem(Protocol[At, Known, Along]):
     def gradient(self, at: At) -> Matrix: ...  # noqa: D102
     def curvature(self, at: At, rows: Matrix) -> Callable[[Matrix], Matrix]: ...  # noqa: D102
     def line(self, at: At, direction: Matrix) -> Along: ...  # noqa: D102
+    def rescaling(self, at: At, share: float) -> Along: ...  # noqa: D102
     def move(self, at: At, line: Along, t: float) -> At: ...  # noqa: D102
     def advance_multipliers(self, at: At, width: float) -> At: ...  # noqa: D102
     def narrow(self, at: At, width: float) -> At: ...  # noqa: D102

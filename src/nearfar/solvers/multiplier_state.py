@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from nearfar.errors import MemoryLimitError
 from nearfar.solvers.factor_steps import (
-    adapt_rank,
+    adapted_rows,
+    grown,
     mean_metric,
     newton_direction,
     row_scales,
@@ -294,8 +295,19 @@ class State(Generic[At, Known, Along]):
         if look.certificate is not None:
             one_metric = self.at.L.ndim == 2  # no Newton's method for several metrics
             self.close = one_metric and found.residual <= TUNING.close * self.tol
-            self.at = adapt_rank(self.problem, self.at, look.certificate, self.memory)
+            self._adapt_rank(look.certificate)
         self._measure()
+
+    def _adapt_rank(self, certificate: Certificate) -> None:
+        change = adapted_rows(self.problem, self.at, certificate)
+        if change is None:
+            return
+        rotation, direction = change
+        self.memory.transform(rotation)
+        L, triplets = rotation @ self.at.L, self.at.triplets
+        del self.at  # its images are as large as those of the new place
+        self.at = self.problem.place(L, triplets)
+        self.at = grown(self.problem, self.at, direction)
 
     def _advance_multipliers(self) -> None:
         width = self.at.triplets.width

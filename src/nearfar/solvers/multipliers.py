@@ -72,7 +72,9 @@ def descend_in_both_precisions(
             break
     if problem.is_single and not fixed_rank:
         doubled = problem.in_double()
-        yield from proximal_factor_descent(doubled, iterate.point, tol, triplets=iterate.state)
+        more = proximal_factor_descent(doubled, iterate.point, tol, triplets=iterate.state)
+        del iterate  # its triplets would stay as long as this descent
+        yield from more
 
 
 def proximal_factor_descent(
@@ -114,7 +116,7 @@ def proximal_factor_descent(
     if at is None:  # and the error, which holds what had been found, is gone
         at = problem.survey(L, 0.0, width, triplets, insist=True)  # only those that are active
     state = State(problem, at, tol, fixed_rank, margin, interval, memory)
-    del at  # it would stay as long as the descent, with arrays as large as the triplets
+    del at, triplets  # they would stay as long as the descent, with arrays as large as the triplets
     start: Iterate[Known] | None = state.start()
     while True:
         state.step()

@@ -19,8 +19,8 @@ from scipy.linalg import blas
 
 from nearfar.errors import InvalidInputError
 from nearfar.limits import fit_clock
-from nearfar.solvers.projections import onto_psd_cone_less
 from nearfar.solvers.run import Iterate
+from nearfar.solvers.shifted_inverse import ShiftedInverse
 
 Matrix = NDArray[np.float64]
 
@@ -43,6 +43,7 @@ class MarginProjections:
     n_seen: int = 0
     n_updates: int = 0
     squared_loss: float = 0.0  # Σ ℓ² over the updates
+    inverse: ShiftedInverse = field(default_factory=ShiftedInverse)  # of M
 
     @property
     def matrix(self) -> Matrix:
@@ -52,7 +53,7 @@ class MarginProjections:
     def learn(self, X: Matrix, signs: Matrix) -> Matrix:
         """Visit pairs with differences X (m, d) in turn; returns the losses (m,) before updates.
 
-        O(d²) for a far pair or a pair without loss, O(d³) for a near pair with a loss.
+        O(d²) a pair, and O(d³) once in some hundred near pairs with a loss.
         """
         losses = np.zeros(len(X))
         for t, (x, sign) in enumerate(zip(X, signs.tolist(), strict=True)):
@@ -65,7 +66,7 @@ class MarginProjections:
     def copied(self) -> Self:
         """A copy of the current state."""
         twin = copy.copy(self)
-        twin.M = self.M.copy(order="F")
+        twin.M, twin.inverse = self.M.copy(order="F"), ShiftedInverse()
         return twin
 
     def _loss(self, x: Matrix, length: float, sign: float) -> float:
@@ -86,9 +87,9 @@ class MarginProjections:
             alpha = loss / (square * square + 1)  # (4)
             weight, x = alpha / s**2, x / s  # alpha / s**4, which may leave the range of floats
             if sign < 0:
-                self.M = blas.dsyr(weight, x, a=self.M, lower=1, overwrite_a=1)  # (4)
+                self.M = self.inverse.add(self.M, weight, x)  # (4)
             else:
-                self.M = onto_psd_cone_less(self.M, weight, x)  # (4), (5)
+                self.M = self.inverse.subtract_and_project(self.M, weight, x)  # (4), (5)
         self.b = max(1.0, self.b + sign * alpha)  # (4), (5)
         self.n_updates += 1
         self.squared_loss += loss * loss
@@ -111,8 +112,8 @@ class GrowingProjections(MarginProjections):
         """Visit m pairs in turn; returns the losses (m,) and the numbers of pairs added to L.
 
         There are fewer losses if the time of the fit is up. ``old`` (m, r) are the products of the
-        pairs with those of L, ``new`` (m, m) with each other. O(r²) for a pair without loss, O(r³)
-        for a near pair with a loss.
+        pairs with those of L, ``new`` (m, m) with each other. O(r²) a pair, and O(r³) once in
+        some hundred near pairs with a loss.
         """
         (m, r), clock = old.shape, fit_clock()
         C = np.zeros((m, r + m))
@@ -149,6 +150,7 @@ class GrowingProjections(MarginProjections):
         M, L = np.zeros((r + 1, r + 1), order="F"), np.zeros((r + 1, r + 1))
         M[:r, :r], L[:r, :r], L[r] = self.M, self.L, row
         self.M, self.L = M, L
+        self.inverse.grow()
 
 
 Stream = TypeVar("Stream", bound=MarginProjections)

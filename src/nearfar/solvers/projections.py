@@ -63,12 +63,18 @@ def onto_psd_cone_less(M: Matrix, weight: float, x: Matrix) -> Matrix:
     of the time of all eigenvectors.
     """
     M = blas.dsyr(-weight, x, a=M, lower=1, overwrite_a=1)
+    value, v = smallest_eigenpair(M)
+    if value < 0:
+        M = blas.dsyr(-value, v, a=M, lower=1, overwrite_a=1)
+    return M
+
+
+def smallest_eigenpair(M: Matrix) -> tuple[float, Matrix]:
+    """The smallest eigenvalue and its vector (d,), of a matrix given by its lower triangle."""
     values, vectors, _, _, failed = lapack.dsyevr(M, range="I", il=1, iu=1, lower=1)
     if failed:
         raise linalg.LinAlgError(f"dsyevr found no smallest eigenvalue (info={failed})")
-    if values[0] < 0:
-        M = blas.dsyr(-values[0], vectors[:, 0], a=M, lower=1, overwrite_a=1)
-    return M
+    return float(values[0]), vectors[:, 0]
 
 
 def alternating_projection(start: Matrix, projections: Sequence[Projection]) -> Iterator[Iterate]:
