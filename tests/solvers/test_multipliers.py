@@ -458,6 +458,22 @@ def test_late_searches_do_not_widen_without_bound():
     assert wide.margin == 10.0
 
 
+def test_a_search_that_kept_all_triplets_is_soon_followed_by_one_that_drops_them():
+    """Otherwise many that never matter take time in all iterations between the two."""
+    searches = Searches(1.0, 0.1, 3, 3)
+    searches.record(10, 1.0, 2.0)  # half of the objective was missed
+    assert searches.keeps_triplets
+    searches.record(13, 1.0, 1.0)  # nothing was, after a search that kept all
+    assert searches.interval == int(TUNING.search_growth * TUNING.first_search) + 1
+    while searches.keeps_triplets:
+        searches.record(searches.next_one, 1.0, 1.0)
+    last = searches.last
+    searches.record(searches.next_one, 1.0, 1.0)
+    assert searches.interval == min(
+        int(TUNING.rare_growth * (searches.last - last)) + 1, TUNING.last_search
+    )
+
+
 # -- memory ---
 
 

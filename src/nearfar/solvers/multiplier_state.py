@@ -60,12 +60,14 @@ class Searches:
 
     def record(self, n_iter: int, known: float, objective: float) -> None:
         """Plan the next search, after one that corrected the objective ``known`` at hand."""
-        self.objective = objective
+        self.objective, kept_all = objective, self.keeps_triplets
         self.missed = (objective - known) / max(objective, 1.0)
         self.lately = max(self.missed, (1 - TUNING.forgotten) * self.lately)
         if self.missed < TUNING.missed:
             longer = int(TUNING.search_growth * self.interval) + 1
-            if self.missed < TUNING.nothing_missed:  # in all iterations since the last search
+            # Nothing was missed in all iterations since the last search. But where this one has
+            # kept all triplets, the next one drops most of them.
+            if self.missed < TUNING.nothing_missed and not kept_all:
                 longer = max(longer, int(TUNING.rare_growth * (n_iter - self.last)) + 1)
             self.interval = min(longer, TUNING.last_search)
             self.margin = max(self.margin / 2, SEARCH_MARGIN)
