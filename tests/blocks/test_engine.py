@@ -101,6 +101,13 @@ def test_results_are_spread_over_workers(client):
     assert len({name for task in spread for name in client.who_has([task])[task.key]}) == 2
 
 
+def test_results_whose_workers_are_gone_stay_where_dask_makes_them_again(client, monkeypatch):
+    engine = Cluster(client)
+    tasks = engine.map(displaced_rows, range(18), name="rows")
+    monkeypatch.setattr(client, "nthreads", lambda: {"tcp://gone:1": 1, "tcp://gone:2": 8})
+    assert engine.spread(tasks) == tasks
+
+
 def test_results_that_are_spread_on_threads_are_the_same():
     engine = Threads()
     tasks = engine.map(displaced_rows, range(3), name="rows")

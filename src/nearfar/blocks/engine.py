@@ -257,8 +257,8 @@ class Cluster(_Summed):
 
         while where:
             most, least = max(where, key=excess), min(where, key=excess)
-            if excess(most) - excess(least) <= 1:
-                break
+            if excess(most) - excess(least) <= 1 or not where[most]:
+                break  # also if the workers that held the results are gone
             number = where[most].pop()
             where[least].append(number)
             spread[number] = self.client.submit(
