@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
 from sklearn.base import clone
 
 from nearfar import LMNN
@@ -74,6 +75,17 @@ def test_classes_that_the_start_maps_to_one_point_are_parted(scale):
     for dtype in (np.float32, np.float64):
         model = LMNN(n_components=1).fit((scale * np.eye(4)[y]).astype(dtype), y)
         assert model.objective_ <= 1e-3
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_classes_at_one_point_are_found_among_many(count, rng):
+    """Whichever of the nearest two is the class itself."""
+    means = rng.normal(size=(40, 3))
+    L = np.eye(2, 3)
+    assert _apart(L, means) is L
+    means[5 : 5 + count, :2] = means[5, :2]
+    images = means @ _apart(L, means).T
+    assert pdist(images).min() > 0
 
 
 def test_one_class_needs_no_turn():

@@ -214,9 +214,9 @@ def _apart(L: Matrix, means: Matrix) -> Matrix:
     descent would end where it starts. Data with symmetries have such starts, as one-hot rows.
     """
     images, length = means @ L.T, float(np.linalg.norm(L, 2))
-    nearest = KDTree(images).query(images, 2)[1][:, -1] % len(means)  # itself if there is no other
-    apart = np.linalg.norm(means - means[nearest], axis=1)
-    distances = np.linalg.norm(images - images[nearest], axis=1)
+    near = KDTree(images).query(images, 2)[1] % len(means)  # of which one may be the mean itself
+    apart = np.linalg.norm(means[:, None] - means[near], axis=2)
+    distances = np.linalg.norm(images[:, None] - images[near], axis=2)
     if not ((distances <= COINCIDENT * length * apart) & (apart > 0)).any():
         return L
     turn = np.random.default_rng(0).normal(size=(len(L), len(means))) @ (means - means.mean(axis=0))
